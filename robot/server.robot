@@ -10,7 +10,7 @@ A User Logs In And Has A Plan Run, Approved And Applied
     Start A Server
     Run On The Server    project    add    paint
     Run On The Server    resource    add    shop    --project    paint
-    Run On The Server    user    add    ada    --role    operator
+    Run On The Server    user    add    ada    --role    operator    --project    paint
     Run On The Server    user    token    ada
     Log In With The Token
     Exit Code Should Be    0

@@ -24,7 +24,18 @@ from cleveragents.infrastructure.sandbox.private_clone import PrivateClone
 from tests.ready_database import ready_database
 from tests.ready_repository import made_once
 
-__all__ = ["Edit", "Link", "Program", "World", "git", "new_sandbox", "open_sandbox", "snapshot", "world_at"]
+__all__ = [
+    "Edit",
+    "Link",
+    "Program",
+    "Submodule",
+    "World",
+    "git",
+    "new_sandbox",
+    "open_sandbox",
+    "snapshot",
+    "world_at",
+]
 
 IDENTITY = {
     "GIT_AUTHOR_NAME": "Ada",
@@ -48,7 +59,14 @@ class Program:
     content: bytes
 
 
-Edit = bytes | Link | Program | None
+@dataclass(frozen=True)
+class Submodule:
+    """A submodule that is not checked out: an empty directory."""
+
+    commit: str = "1" * 40
+
+
+Edit = bytes | Link | Program | Submodule | None
 
 
 def git(directory: Path, *arguments: str, check: bool = True) -> str:
@@ -65,13 +83,19 @@ def write(root: Path, edits: Mapping[str, Edit]) -> None:
     """Makes each path be that; None takes it away."""
     for path, edit in edits.items():
         if edit is None:
-            (root / path).unlink()
+            if (root / path).is_dir() and not (root / path).is_symlink():
+                (root / path).rmdir()
+            else:
+                (root / path).unlink()
             _prune(root, (root / path).parent)
     for path, edit in edits.items():
         if edit is None:
             continue
         file = root / path
         file.parent.mkdir(parents=True, exist_ok=True)
+        if isinstance(edit, Submodule):
+            file.mkdir(exist_ok=True)
+            continue
         if file.is_symlink() or isinstance(edit, Link):
             file.unlink(missing_ok=True)
         if isinstance(edit, Link):
@@ -188,6 +212,9 @@ def _repository(root: Path, files: Mapping[str, Edit]) -> None:
     git(root, "config", "user.email", "ada@example.org")
     write(root, files)
     git(root, "add", "-A")
+    for path, edit in files.items():
+        if isinstance(edit, Submodule):
+            git(root, "update-index", "--add", "--cacheinfo", f"160000,{edit.commit},{path}")
     git(root, "commit", "-q", "--allow-empty", "-m", "first")
 
 

@@ -18,6 +18,7 @@ from cleveragents.infrastructure.commands import own_checkout
 from cleveragents.interfaces.cli import main
 from tests.ready_database import ready_database
 from tests.ready_repository import made_once
+from tests.unisolated import ALLOW_UNISOLATED
 
 __all__ = ["COMMAND", "REPLACE", "Agents", "Ended", "command_line", "git", "paint_shop", "use_home"]
 
@@ -64,6 +65,8 @@ def use_home(monkeypatch: pytest.MonkeyPatch, home: Path, state: Path) -> None:
             monkeypatch.delenv(name)
     monkeypatch.setenv("HOME", str(home))
     monkeypatch.setenv("CLEVERAGENTS_STATE_DIRECTORY", str(state))
+    for name, value in ALLOW_UNISOLATED.items():
+        monkeypatch.setenv(name, value)
     ready_database(state / "state.db")
     monkeypatch.setattr(own_checkout, "_INTERPRETERS", ())
     monkeypatch.setattr(own_checkout, "_TEST_PROGRAMS", ())

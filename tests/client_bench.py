@@ -20,6 +20,7 @@ from tests.cli_bench import paint_shop
 from tests.forked import Forked
 from tests.held_ports import held_ports
 from tests.server_bench import server_bench
+from tests.unisolated import ALLOW_UNISOLATED
 
 __all__ = ["Cutting", "Served", "interrupt", "served"]
 
@@ -73,6 +74,7 @@ class Served:
         if on_server:
             # What a server does is traced where one runs in the tests' own process; this one is killed.
             kept.pop("COVERAGE_PROCESS_CONFIG", None)
+        kept |= ALLOW_UNISOLATED
         return {**kept, **_QUICK, "HOME": str(self.home), "CLEVERAGENTS_STATE_DIRECTORY": str(state)}
 
     def process(
@@ -188,7 +190,7 @@ def served(directory: Path) -> Iterator[Served]:
     with server_bench(directory) as bench:
         tokens = dict(bench.tokens)
         now, projects = bench.container.clock.now(), bench.container.projects
-        projects.add("team", now=now)
+        bench.project("team")
         projects.add_resource("shop", "team", ResourceKind.DIRECTORY, str(repository), now=now)
     with held_ports() as [port]:
         made = Served(state, repository, home, tokens, port)

@@ -22,6 +22,7 @@ from sqlalchemy.util import LRUCache
 from cleveragents.infrastructure.object_collector import COLLECTOR
 from cleveragents.infrastructure.persistence import sqlite_backend
 from tests.leaks import take_baseline
+from tests.unisolated import ALLOW_UNISOLATED
 
 # How long generating takes says how busy the machine is, not whether a test is right.
 hypothesis.settings.register_profile(
@@ -29,6 +30,7 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile("busy")
 
+os.environ.update(ALLOW_UNISOLATED)
 # Catches a foreign thread's ensure_future, and tasks destroyed while pending. Read when a loop is made.
 os.environ["PYTHONASYNCIODEBUG"] = "1"
 # Of the stack that it keeps with every callback, one call tells whose it is; ten took a tenth of all time.
@@ -118,6 +120,7 @@ ENGINE = (
     "unit/test_mcp_actor_tools",
     "unit/test_mcp_cli",
     "unit/test_mcp_plans",
+    "unit/test_mcp_policy",
     "unit/test_mcp_server",
     "unit/test_merge_quality",
     "unit/test_plan_checking",

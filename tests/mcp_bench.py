@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
+from cleveragents.application.ports.commands import StopSignal
 from cleveragents.application.ports.tools import Workplace
 from cleveragents.application.services.async_worker import CancellationToken
 from cleveragents.domain.json_value import JsonValue
 from cleveragents.infrastructure.commands.guarded_runner import Isolation
 from cleveragents.infrastructure.tools.confined_files import ConfinedFiles
 from cleveragents.infrastructure.tools.mcp.configuration import McpConfiguration
+from cleveragents.infrastructure.tools.mcp.gate import NamedByUser
+from cleveragents.infrastructure.tools.mcp.opening import open_mcp
 from cleveragents.infrastructure.tools.mcp.place import ServerPlace
 from cleveragents.infrastructure.tools.mcp.server_entry import McpServer
 from cleveragents.infrastructure.tools.mcp.tools import McpTools
 
-__all__ = ["PROGRAMS", "called", "configured", "misbehaving", "place", "well_behaved"]
+__all__ = ["PROGRAMS", "called", "configured", "misbehaving", "open_permitted", "place", "well_behaved"]
 
 PROGRAMS = Path(__file__).parent / "mcp_servers"
 
@@ -32,6 +37,13 @@ def misbehaving(way: str, **variables: str) -> McpServer:
 
 def configured(*servers: McpServer) -> McpConfiguration:
     return McpConfiguration({server.name: server for server in servers})
+
+
+def open_permitted(
+    configuration: McpConfiguration, place: ServerPlace, stop: StopSignal | None = None, **more: Any
+) -> AbstractContextManager[McpTools]:
+    """The tools of those servers, all of which may be started."""
+    return open_mcp(configuration, place, NamedByUser(configuration.servers), stop, **more)
 
 
 def place(root: Path, isolation: Isolation = "off", **markers: str) -> ServerPlace:

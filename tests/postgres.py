@@ -95,7 +95,7 @@ class PostgresServer:
         return f"postgresql://postgres@/{name}?host={self.socket}"
 
     def _empty(self, url: str) -> None:
-        """No rows, and numbers that begin with 1: as the migrations left it."""
+        """No rows but the default project, and numbers that begin with 1: as the migrations left it."""
         tables = (
             "SELECT tablename FROM pg_tables WHERE schemaname = 'public' AND tablename <> 'alembic_version'"
         )
@@ -104,7 +104,8 @@ class PostgresServer:
             # Without the checks of foreign keys, in any order.
             connection.execute("SET session_replication_role = replica")
             for (table,) in connection.execute(tables).fetchall():
-                connection.execute(f'DELETE FROM "{table}"')
+                kept = " WHERE name <> 'default'" if table == "projects" else ""
+                connection.execute(f'DELETE FROM "{table}"{kept}')
             for (name,) in connection.execute(numbers).fetchall():
                 connection.execute(f'ALTER SEQUENCE "{name}" RESTART')
 

@@ -12,6 +12,8 @@ from typing import Any
 import httpx
 import uvicorn
 
+from cleveragents.infrastructure.configuration.service_settings import ServerSettings
+from cleveragents.interfaces.server.connections import ServingConfig
 from tests.server_bench import ServerBench
 
 __all__ = ["events_in", "served", "stream"]
@@ -20,10 +22,11 @@ SECONDS = 120.0
 
 
 @contextmanager
-def served(bench: ServerBench) -> Iterator[str]:
-    """The application's address, as long as the block runs."""
+def served(bench: ServerBench, settings: ServerSettings | None = None) -> Iterator[str]:
+    """The application's address, as long as the block runs; with other limits on connections, if given."""
+    settings = settings or bench.container.settings.server
     with socket.create_server(("127.0.0.1", 0)) as listens:
-        config = uvicorn.Config(bench.app, log_config=None, lifespan="off", ws="none")
+        config = ServingConfig(bench.app, settings, lifespan="off")
         server = uvicorn.Server(config)
         thread = threading.Thread(target=lambda: server.run(sockets=[listens]), name="served")
         thread.start()
@@ -34,6 +37,7 @@ def served(bench: ServerBench) -> Iterator[str]:
             if hub is not None:
                 hub.loop.call_soon_threadsafe(bench.service.stopping.begin)
                 hub.wait_closed()
+                bench.app.state.hub = None
             server.should_exit = True
             thread.join(SECONDS)
 

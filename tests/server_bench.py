@@ -79,9 +79,16 @@ class ServerBench:
         root = paint_shop(self.state.parent / name)
         now, projects = self.container.clock.now(), self.container.projects
         if project not in [known.name for known in projects.list()]:
-            projects.add(project, now=now)
+            self.project(project)
         projects.add_resource(name, project, ResourceKind.DIRECTORY, str(root), now=now)
         return root
+
+    def project(self, name: str) -> None:
+        """A new project, in which every user of the bench has the role they are named after."""
+        now = self.container.clock.now()
+        self.container.projects.add(name, now=now)
+        for role in (Role.VIEWER, Role.OPERATOR):
+            self.container.members.set(name, role.value, role, now=now)
 
     def browser(self, name: str) -> TestClient:
         """A new browser in which that user is logged in; what changes something needs its `csrf` as header,

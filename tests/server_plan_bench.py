@@ -104,7 +104,7 @@ def plan_server(directory: Path, *, works: bool = True, **settings: Any) -> Iter
         repository = new_repository(directory / "repository")
         container = bench.container
         now = container.clock.now()
-        container.projects.add("team", now=now)
+        bench.project("team")
         container.projects.add_resource("shop", "team", ResourceKind.DIRECTORY, str(repository), now=now)
         server = PlanServer(bench, repository, directory)
         if not works:

@@ -26,6 +26,7 @@ _VARYING = (
 )
 # Told where a machine has no bubblewrap; the pages are of one that has it.
 _NOT_ISOLATED = re.compile(r"^\{.*\"event\": \"command\.not_isolated\".*\n", re.MULTILINE)
+_ISOLATION = re.compile(r"^(isolation +)none:.*$", re.MULTILINE)
 _SECONDS = 120
 # In debug mode, what takes a busy machine long is told in the midst of what a reader sees.
 _NOT_A_READERS = ("CLEVERAGENTS_", "XDG_", "NO_COLOR", "PYTHONASYNCIODEBUG")
@@ -81,7 +82,7 @@ class Reader:
             timeout=_SECONDS,
         )
         self.directory = Path(where.read_text().strip())
-        return _NOT_ISOLATED.sub("", ended.stdout)
+        return _ISOLATION.sub(r"\1bubblewrap", _NOT_ISOLATED.sub("", ended.stdout))
 
 
 def alike(text: str) -> str:

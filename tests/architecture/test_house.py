@@ -55,8 +55,8 @@ def test_what_all_names_exists(modules: list[Module]) -> None:
 
 
 def test_a_module_stays_within_its_bounds(modules: list[Module]) -> None:
-    long = [module.name for module in modules if len(module.text.splitlines()) > 400]
-    assert long == [], "past 400 lines a module wants splitting"
+    long = [module.name for module in modules if len(module.text.splitlines()) > 500]
+    assert long == [], "past 500 lines a module wants splitting"
     hiding = [module.name for module in modules if SUPPRESSIONS.search(module.text)]
     assert hiding == [], "a suppression hides something"
 

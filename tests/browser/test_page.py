@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 from playwright.sync_api import Page, Route, expect
@@ -248,6 +249,51 @@ def test_projects_and_repositories_are_added_on_the_page(bench: PageBench) -> No
     made = {one["name"]: one for one in bench.ask("GET", "/resources?project=shop")["items"]}
     assert made["here"]["location"] == str(bench.sample.root)
     assert (made["far"]["kind"], made["far"]["branch"]) == ("remote", "trunk")
+
+
+def test_members_of_a_project_are_managed_on_the_page(bench: PageBench) -> None:
+    bench.ask("POST", "/projects", json={"name": "guild", "description": ""})
+    bench.ask("POST", "/users", json={"name": "mia", "role": "viewer"})
+    page = bench.visit().go("/projects")
+    page.get_by_role("button", name="Members of guild").click()
+    dialog = page.get_by_role("dialog", name="Members of guild")
+    dialog.get_by_label("User", exact=True).fill("nobody")
+    dialog.get_by_role("button", name="Add", exact=True).click()
+    expect(dialog.get_by_role("alert")).to_contain_text("nobody")
+    dialog.get_by_label("User", exact=True).fill("mia")
+    dialog.get_by_role("button", name="Add", exact=True).click()
+    role = dialog.get_by_label("Role of mia")
+    expect(role).to_have_value("viewer")
+    role.select_option("operator")
+    until("the role of mia", lambda: _members(bench).get("mia") == "operator")
+    dialog.get_by_role("button", name="Remove mia").click()
+    page.get_by_role("dialog", name="Remove mia from guild?").get_by_role("button", name="Remove").click()
+    expect(role).to_have_count(0)
+    assert "mia" not in _members(bench)
+
+
+def test_the_page_shows_what_a_repository_would_run_before_it_is_trusted(bench: PageBench) -> None:
+    servers = {
+        "far": {"url": "https://tracker.example/${PLACE}", "headers": {"X-Token": "${OPENAI_API_KEY}"}},
+        "near": {"command": "serve", "args": ["<b>${WORD}</b>"], "env": {"KEY": "${INNER}"}, "cwd": "sub"},
+    }
+    file = bench.sample.root / ".mcp.json"
+    file.write_text(json.dumps({"mcpServers": servers}))
+    try:
+        page = bench.visit().go("/projects")
+        page.get_by_role("button", name="Review trusted config of paint-shop").click()
+        dialog = page.get_by_role("dialog", name="Trusted config of paint-shop")
+        shown = dialog.get_by_role("region", name=".mcp.json", exact=True)
+        expect(shown).to_contain_text("not trusted")
+        for told in ("OPENAI_API_KEY", "X-Token", "PLACE", "WORD", "INNER", "KEY", "sub", "<b>"):
+            expect(shown).to_contain_text(told)
+        expect(dialog).to_contain_text("agents trust --resource paint-shop")
+    finally:
+        file.unlink()
+
+
+def _members(bench: PageBench) -> dict[str, str]:
+    return {one["name"]: one["role"] for one in bench.ask("GET", "/projects/guild/members")["items"]}
 
 
 def test_a_refused_question_takes_the_old_answer_away(bench: PageBench) -> None:

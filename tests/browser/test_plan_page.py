@@ -262,6 +262,8 @@ def _pressed(page: Page, key: str, wanted: Locator) -> bool:
 
 def test_a_viewer_sees_everything_and_can_do_nothing(bench: PlanPageBench, ids: dict[str, str]) -> None:
     bench.api.post("/users", json={"name": "vera", "role": "viewer"})
+    project = bench.api.get(f"/plans/{ids['welcome']}").json()["project"]
+    bench.api.put(f"/projects/{project}/members/vera", json={"role": "viewer"}).raise_for_status()
     token = bench.api.post("/users/vera/tokens", json={"label": "test"}).json()["token"]
     page = bench.open(ids["welcome"], "diff", token=token)
     expect(page.get_by_role("region", name="README.md")).to_be_visible()

@@ -19,6 +19,7 @@ from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import psutil
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
@@ -600,7 +601,8 @@ def _wait_until_gone(database_url: str, backend: int) -> None:
         while True:
             with watcher.read() as connection:
                 there = f"SELECT count(*) FROM pg_stat_activity WHERE pid = {backend}"
-                if not connection.exec_driver_sql(there).scalar_one():
+                # Gone from the list, it may still be about to say why it ends.
+                if not connection.exec_driver_sql(there).scalar_one() and not psutil.pid_exists(backend):
                     return
             assert time.monotonic() < deadline
             time.sleep(0.01)

@@ -25,14 +25,14 @@ from cleveragents.errors import (
 )
 from cleveragents.infrastructure.commands.bubblewrap import BubblewrapProbe, shared_probe
 from cleveragents.infrastructure.commands.guarded_runner import Isolation
+from cleveragents.infrastructure.commands.talking_process import MESSAGE_BYTES
 from cleveragents.infrastructure.jobs.process_supervisor import PsutilProcessSupervisor
 from cleveragents.infrastructure.tools.confined_files import ConfinedFiles
 from cleveragents.infrastructure.tools.mcp.configuration import McpConfiguration
 from cleveragents.infrastructure.tools.mcp.connection import Patience
-from cleveragents.infrastructure.tools.mcp.opening import open_mcp
 from cleveragents.infrastructure.tools.mcp.server_entry import McpServer
 from cleveragents.infrastructure.tools.mcp.tools import McpTools
-from tests.mcp_bench import PROGRAMS, called, configured, misbehaving, place, well_behaved
+from tests.mcp_bench import PROGRAMS, called, configured, misbehaving, open_permitted, place, well_behaved
 from tests.processes import PidPipe, wait_gone
 
 TOKEN = "tok-8d1f0c2b7a9e"
@@ -56,7 +56,7 @@ def sandbox(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def good(sandbox: Path) -> Iterator[McpTools]:
     other = replace(misbehaving("tells"), name="other", own=False)
     servers = configured(well_behaved(GIVEN_TOKEN=TOKEN), other)
-    with open_mcp(servers, place(sandbox)) as tools:
+    with open_permitted(servers, place(sandbox)) as tools:
         yield tools
 
 
@@ -67,9 +67,9 @@ def pids(tmp_path: Path) -> Iterator[PidPipe]:
     pipe.close()
 
 
-def refused(tools: McpTools, sandbox: Path, name: str = "mcp__bad__work") -> str:
+def refused(tools: McpTools, sandbox: Path, name: str = "mcp__bad__work", **arguments: object) -> str:
     with pytest.raises(ToolRefused) as found:
-        called(tools, name, sandbox)
+        called(tools, name, sandbox, **arguments)
     return str(found.value)
 
 
@@ -137,7 +137,7 @@ def test_nothing_that_a_server_forked_outlives_its_stage(
 ) -> None:
     baseline = {process.pid for process in psutil.Process().children(recursive=True)}
     there = place(tmp_path, isolation, **SUPERVISOR.environment(str(tmp_path)))
-    with open_mcp(configured(misbehaving("forks", MCP_PIDS=str(pids.path))), there) as tools:
+    with open_permitted(configured(misbehaving("forks", MCP_PIDS=str(pids.path))), there) as tools:
         assert SUPERVISOR.alive(str(tmp_path)) == []
         called(tools, "mcp__bad__work", tmp_path)
         count = len(pids.read(3))
@@ -151,7 +151,7 @@ def test_if_the_guard_is_killed_by_force_what_it_watched_is_ended_all_the_same(
 ) -> None:
     there = place(tmp_path, **SUPERVISOR.environment(str(tmp_path)))
     others = psutil.Process().children()
-    with open_mcp(configured(misbehaving("forks", MCP_PIDS=str(pids.path))), there) as tools:
+    with open_permitted(configured(misbehaving("forks", MCP_PIDS=str(pids.path))), there) as tools:
         called(tools, "mcp__bad__work", tmp_path)
         pids.read(3)
         (guard,) = [child for child in psutil.Process().children() if child not in others]
@@ -161,9 +161,9 @@ def test_if_the_guard_is_killed_by_force_what_it_watched_is_ended_all_the_same(
 
 
 def test_a_list_without_end_is_cut_and_a_tool_that_is_too_large_is_left_out(tmp_path: Path) -> None:
-    with open_mcp(configured(misbehaving("endless_list")), place(tmp_path)) as tools:
+    with open_permitted(configured(misbehaving("endless_list")), place(tmp_path)) as tools:
         assert tools.names() == ("mcp__bad__work",)
-    with open_mcp(configured(misbehaving("oversized")), place(tmp_path)) as tools:
+    with open_permitted(configured(misbehaving("oversized")), place(tmp_path)) as tools:
         assert tools.names() == ()
         assert "more than 50000 characters" in refused(tools, tmp_path)
         assert "more than 50000 characters" in str(tools.problems()[0])
@@ -173,7 +173,7 @@ def test_without_the_package_it_is_told_how_to_get_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "mcp", None)
-    with open_mcp(configured(misbehaving("says_no")), place(tmp_path)) as tools:
+    with open_permitted(configured(misbehaving("says_no")), place(tmp_path)) as tools:
         assert r"cleveragents[mcp]" in refused(tools, tmp_path)
 
 
@@ -183,14 +183,14 @@ def test_after_many_stages_threads_and_processes_are_as_before(tmp_path: Path) -
 
     before = all_there_is()
     for _ in range(5):
-        with open_mcp(configured(misbehaving("says_no")), place(tmp_path)) as tools:
+        with open_permitted(configured(misbehaving("says_no")), place(tmp_path)) as tools:
             assert "it is Sunday" in refused(tools, tmp_path)
         assert all_there_is() == before
 
 
 def test_one_that_is_never_used_is_never_started(tmp_path: Path, pids: PidPipe) -> None:
     threads = threading.active_count()
-    with open_mcp(configured(misbehaving("silent", MCP_PIDS=str(pids.path))), place(tmp_path)) as tools:
+    with open_permitted(configured(misbehaving("silent", MCP_PIDS=str(pids.path))), place(tmp_path)) as tools:
         with pytest.raises(UnknownTool):
             tools.get("read")
         assert threading.active_count() == threads
@@ -199,7 +199,7 @@ def test_one_that_is_never_used_is_never_started(tmp_path: Path, pids: PidPipe) 
 
 
 def test_one_that_dies_midway_is_an_answer_and_is_started_once_more(tmp_path: Path) -> None:
-    with open_mcp(configured(misbehaving("dies")), place(tmp_path)) as tools:
+    with open_permitted(configured(misbehaving("dies")), place(tmp_path)) as tools:
         for _ in range(2):
             said = refused(tools, tmp_path)
             assert "ended during the call of 'work'" in said
@@ -216,13 +216,13 @@ def test_one_that_dies_midway_is_an_answer_and_is_started_once_more(tmp_path: Pa
     ],
 )
 def test_one_that_does_not_keep_to_the_protocol_is_an_answer(way: str, words: str, tmp_path: Path) -> None:
-    with open_mcp(configured(misbehaving(way)), place(tmp_path)) as tools:
+    with open_permitted(configured(misbehaving(way)), place(tmp_path)) as tools:
         assert words in refused(tools, tmp_path)
 
 
 def test_a_call_without_an_answer_ends_and_so_does_its_server(tmp_path: Path) -> None:
     there = place(tmp_path, **SUPERVISOR.environment(str(tmp_path)))
-    with open_mcp(configured(misbehaving("never_answers")), there, patience=QUICK) as tools:
+    with open_permitted(configured(misbehaving("never_answers")), there, patience=QUICK) as tools:
         assert "took longer than 0.5 s" in refused(tools, tmp_path)
         assert SUPERVISOR.alive(str(tmp_path)) == []
 
@@ -230,7 +230,7 @@ def test_a_call_without_an_answer_ends_and_so_does_its_server(tmp_path: Path) ->
 def test_one_that_never_gets_ready_is_given_up_and_ended(tmp_path: Path) -> None:
     there = place(tmp_path, **SUPERVISOR.environment(str(tmp_path)))
     patience = Patience(start_seconds=0.5)
-    with open_mcp(configured(misbehaving("silent")), there, patience=patience) as tools:
+    with open_permitted(configured(misbehaving("silent")), there, patience=patience) as tools:
         assert tools.names() == ()
         assert SUPERVISOR.alive(str(tmp_path)) == []
         with pytest.raises(ToolRefused, match="did not get ready"):
@@ -239,7 +239,7 @@ def test_one_that_never_gets_ready_is_given_up_and_ended(tmp_path: Path) -> None
 
 def test_why_one_cannot_be_started_is_told_without_its_secrets(tmp_path: Path) -> None:
     server = misbehaving("gone", GIVEN_TOKEN=TOKEN)
-    with open_mcp(configured(server), place(tmp_path)) as tools:
+    with open_permitted(configured(server), place(tmp_path)) as tools:
         assert tools.names() == ()
         (problem,) = tools.problems()
     assert "ended before it was ready; it said: I cannot start with ***" in str(problem)
@@ -248,7 +248,7 @@ def test_why_one_cannot_be_started_is_told_without_its_secrets(tmp_path: Path) -
 
 def test_a_program_that_is_not_there_is_named_with_its_file(tmp_path: Path) -> None:
     server = McpServer("bad", "mcp.json", True, ("no-such-program",))
-    with open_mcp(configured(server), place(tmp_path)) as tools:
+    with open_permitted(configured(server), place(tmp_path)) as tools:
         said = refused(tools, tmp_path)
     assert "no-such-program" in said
     assert "mcp.json" in said
@@ -265,7 +265,7 @@ def test_a_cancel_ends_the_call_and_what_works_on_it(tmp_path: Path, pids: PidPi
         except Cancelled as error:
             outcome.append(error)
 
-    with open_mcp(configured(server), place(tmp_path)) as tools:
+    with open_permitted(configured(server), place(tmp_path)) as tools:
         thread = threading.Thread(target=call)
         thread.start()
         working = pids.read(1)
@@ -286,7 +286,7 @@ def test_a_cancel_ends_a_start_under_way(tmp_path: Path, pids: PidPipe) -> None:
         except Cancelled as error:
             outcome.append(error)
 
-    with open_mcp(configured(server), place(tmp_path), token) as tools:
+    with open_permitted(configured(server), place(tmp_path), token) as tools:
         thread = threading.Thread(target=start)
         thread.start()
         waiting = pids.read(1)
@@ -300,14 +300,14 @@ def test_a_cancel_ends_a_start_under_way(tmp_path: Path, pids: PidPipe) -> None:
 def test_an_isolated_server_of_readers_cannot_change_the_sandbox_nor_see_the_home(tmp_path: Path) -> None:
     for writable, words in ((True, "wrote"), (False, "could not write")):
         there = replace(place(tmp_path, "require"), writable=writable)
-        with open_mcp(configured(misbehaving("tells")), there) as tools:
+        with open_permitted(configured(misbehaving("tells")), there) as tools:
             told = called(tools, "mcp__bad__work", tmp_path)["text"]
         assert told == f"{words} in {tmp_path}, at home in /home/agent"
 
 
 def test_without_bubblewrap_isolation_that_is_required_refuses(tmp_path: Path) -> None:
     there = replace(place(tmp_path, "require"), probe=BubblewrapProbe("no-bubblewrap"))
-    with open_mcp(configured(misbehaving("says_no")), there) as tools:
+    with open_permitted(configured(misbehaving("says_no")), there) as tools:
         assert "cannot be isolated" in refused(tools, tmp_path)
 
 
@@ -320,16 +320,16 @@ def test_a_server_that_the_user_lets_out_starts_where_it_is_told_with_their_home
     free = replace(misbehaving("tells"), isolated=False, directory=str(elsewhere))
     sandbox = tmp_path / "sandbox"
     sandbox.mkdir()
-    with open_mcp(configured(free), place(sandbox, "auto")) as tools:
+    with open_permitted(configured(free), place(sandbox, "auto")) as tools:
         told = called(tools, "mcp__bad__work", sandbox)["text"]
     assert told == f"wrote in {elsewhere}, at home in {tmp_path}"
-    with open_mcp(configured(replace(free, isolated=True)), place(sandbox, "auto")) as tools:
+    with open_permitted(configured(replace(free, isolated=True)), place(sandbox, "auto")) as tools:
         assert "not in the sandbox" in refused(tools, sandbox)
 
 
 def test_one_that_is_not_trusted_says_so_and_is_not_started(tmp_path: Path) -> None:
     untrusted = McpConfiguration(untrusted=MappingProxyType({"theirs": "/r/.mcp.json"}), notes=("see there",))
-    with open_mcp(untrusted, place(tmp_path)) as tools:
+    with open_permitted(untrusted, place(tmp_path)) as tools:
         for ask in (tools.get, tools.select):
             with pytest.raises(NotTrusted, match=r"agents trust /r/\.mcp\.json"):
                 ask("mcp__theirs__*")
@@ -366,12 +366,12 @@ def test_a_server_behind_a_url_is_used_with_its_headers_which_stay_secret(
         url=f"http://127.0.0.1:{http_port}/mcp",
         headers=MappingProxyType({"Authorization": "Bearer ${THE_KEY}"}),
     )
-    with open_mcp(configured(server), place(tmp_path)) as tools:
+    with open_permitted(configured(server), place(tmp_path)) as tools:
         spec = tools.get("mcp__far__echo").spec
         assert (spec.capability, spec.writes) == (Capability.NETWORK, True)
         assert called(tools, "mcp__far__echo", tmp_path, text=f"say {TOKEN}")["text"] == "say ***"
     wrong = replace(server, headers=MappingProxyType({"Authorization": "Bearer wrong-0123456789"}))
-    with open_mcp(configured(wrong), place(tmp_path)) as tools:
+    with open_permitted(configured(wrong), place(tmp_path)) as tools:
         said = refused(tools, tmp_path, "mcp__far__echo")
     assert "cannot be used" in said
     printed = capfd.readouterr()
@@ -379,7 +379,24 @@ def test_a_server_behind_a_url_is_used_with_its_headers_which_stay_secret(
         assert secret not in said + repr(server) + repr(wrong) + printed.out + printed.err
 
 
+def test_an_answer_over_http_is_as_bounded_as_one_of_a_process(http_port: int, tmp_path: Path) -> None:
+    server = McpServer(
+        "far",
+        "mcp.json",
+        True,
+        url=f"http://127.0.0.1:{http_port}/mcp",
+        headers=MappingProxyType({"Authorization": f"Bearer {TOKEN}"}),
+    )
+    with open_permitted(configured(server), place(tmp_path)) as tools:
+        assert len(called(tools, "mcp__far__flood", tmp_path, size=100_000)["text"]) == 100_000
+        said = refused(tools, tmp_path, "mcp__far__flood", size=MESSAGE_BYTES)
+        assert "too long" in said
+    compressed = replace(server, url=f"http://127.0.0.1:{http_port}/compressed")
+    with open_permitted(configured(compressed), place(tmp_path)) as tools:
+        assert "compressed answer" in refused(tools, tmp_path, "mcp__far__echo")
+
+
 def test_a_url_where_nobody_listens_is_an_answer(tmp_path: Path) -> None:
     server = McpServer("far", "mcp.json", True, url="http://127.0.0.1:9/mcp")
-    with open_mcp(configured(server), place(tmp_path)) as tools:
+    with open_permitted(configured(server), place(tmp_path)) as tools:
         assert "ConnectError" in refused(tools, tmp_path, "mcp__far__echo")

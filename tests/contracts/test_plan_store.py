@@ -258,7 +258,8 @@ def test_a_deleted_plan_is_gone_with_all_that_was_its_own_and_nothing_of_another
     # Its sandbox is still there to be removed, and is not forgotten before.
     assert [row[0] for row in rows["sandboxes"]] == [plan.id]
     assert rows["plans"] == [row for row in plan_rows if kept.id in row]
-    assert {name: rows[name] for name in wanted} == wanted | {"sandboxes": rows["sandboxes"]}
+    changed = {"sandboxes": rows["sandboxes"], "deleted_plans": [(plan.id, "default")]}
+    assert {name: rows[name] for name in wanted} == wanted | changed
     with pytest.raises(UnknownPlan):
         stand.plans.delete(plan, now=LATER)
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from sqlalchemy import select
 
-from cleveragents.domain.project import Project, Resource, ResourceKind
+from cleveragents.domain.project import DEFAULT_PROJECT, Project, Resource, ResourceKind
 from cleveragents.errors import (
     AlreadyThere,
     InvalidName,
@@ -53,7 +53,7 @@ def test_what_was_added_is_read_as_it_was_returned_and_told_once(
     assert main == Resource("shop-main", "shop", DIRECTORY, "/srv/shop", NOW, None, HOME)
     assert far == Resource("far", "shop", REMOTE, "https://git.example/shop", LATER, "main", None)
     assert store.get("shop") == shop
-    assert store.list() == [attic, shop]
+    assert store.list() == [attic, store.get(DEFAULT_PROJECT), shop]
     assert store.resource("shop-main") == main
     assert store.resources() == store.resources("shop") == [far, main]
     assert store.resources("attic") == store.resources("no\0project") == []
@@ -155,14 +155,14 @@ def test_a_project_runs_at_least_one_job_at_once_and_no_absurd_number(
 ) -> None:
     with pytest.raises(InvalidResource, match="1 to 10000"):
         store.add("shop", max_parallel=at_once, now=NOW)
-    assert store.list() == []
+    assert [one.name for one in store.list()] == [DEFAULT_PROJECT]
 
 
 @pytest.mark.parametrize("description", ["x" * 2001, "a\0b", "\udcff"])
 def test_a_description_that_cannot_be_kept_is_refused(store: SqlProjectStore, description: str) -> None:
     with pytest.raises((InvalidPayload, InvalidResource)):
         store.add("shop", description, now=NOW)
-    assert store.list() == []
+    assert [one.name for one in store.list()] == [DEFAULT_PROJECT]
 
 
 def test_a_project_goes_after_its_resources_and_its_name_is_free_again(
@@ -176,7 +176,7 @@ def test_a_project_goes_after_its_resources_and_its_name_is_free_again(
     store.remove_resource("main", now=LATER)
     store.remove_resource("also", now=LATER)
     store.remove("shop", now=LATER)
-    assert (store.list(), store.resources()) == ([], [])
+    assert ([one.name for one in store.list()], store.resources()) == ([DEFAULT_PROJECT], [])
     assert store.add("shop", "new", now=LATER).description == "new"
     assert [kind for kind, _ in told(database)[3:]] == [
         "resource.removed",
@@ -211,7 +211,8 @@ def test_no_resource_is_left_without_its_project_and_no_name_is_given_twice(
             assert store.resource("main").location == f"/srv/{added[0]}"
             store.remove_resource("main", now=NOW)
             store.remove("shop", now=NOW)
-        assert store.resources() == [] == store.list()
+        assert store.resources() == []
+        assert [one.name for one in store.list()] == [DEFAULT_PROJECT]
 
 
 def test_events_do_not_say_where_a_resource_is(store: SqlProjectStore, database: Database) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -208,12 +209,27 @@ def test_ignored_files_that_were_made_in_it_are_set_aside_and_put_back(made: Mad
     assert made.sandbox.ignored_entries() == ()
 
 
+def test_repositories_that_were_made_in_it_are_named_for_as_long_as_they_are_there(made: Made) -> None:
+    sandbox, root = made.sandbox, made.sandbox.root
+    assert sandbox.unapplied().repositories == ()
+    write(root, {"lib/.git/HEAD": "ref: x\n", "lib/f": "f", "tree/.git": "gitdir: ../lib\n", "tree/g": "g"})
+    write(root, {"build/.git/HEAD": "ref: ignored\n"})
+    own = []
+    if made.strategy.name == "directory_copy":
+        write(root, {".git/HEAD": "ref: x\n"})
+        own = ["."]
+    assert sandbox.unapplied().repositories == (*own, "lib", "tree")
+    assert {"lib/f", "tree/g"} <= set(sandbox.scan())
+    assert sandbox.unapplied().repositories == (*own, "lib", "tree"), "a scan removes what leads elsewhere"
+    shutil.rmtree(root / "tree")
+    assert sandbox.unapplied().repositories == (*own, "lib")
+
+
 def test_the_tree_of_all_states_is_what_the_files_are(made: Made, tmp_path: Path) -> None:
     change_everything(made.sandbox.root)
     states = {path: step.after for path, step in made.sandbox.scan().items()}
     tree = made.sandbox.tree(states)
-    engine = PrivateRepository(made.directory / "engine")
-    assert tree == engine.capture(made.sandbox.root, tmp_path / "fresh-index")
+    assert tree == captured(made, tmp_path / "copy")
     assert made.sandbox.tree({}) == made.sandbox.base
     listed = made.sandbox.diff(tree, options=("--name-only", "-z", "--no-renames"))
     assert set(os.fsdecode(listed).split("\0")[:-1]) == set(states)
@@ -493,17 +509,24 @@ def test_what_a_scan_says_is_what_git_says_after_any_edits(
         edit(root, deed, name, detail)
     found = sandbox.scan()
     after = {path: step.after for path, step in found.items()}
-    fresh = playground.directory / "fresh-index"
-    fresh.unlink(missing_ok=True)
-    captured = PrivateRepository(playground.directory / "engine").capture(root, fresh)
-    assert sandbox.tree(after) == captured
-    raw = sandbox.diff(captured, options=("--raw", "-z", "--no-renames", "--no-abbrev"))
+    tree = captured(playground, playground.directory / "copy")
+    assert sandbox.tree(after) == tree
+    raw = sandbox.diff(tree, options=("--raw", "-z", "--no-renames", "--no-abbrev"))
     assert _differences(raw) == found
     assert {path: sandbox.state_of(path) for path in found} == after
     # And back to where it began, by the two scans alone.
     back = {path: before[path].after if path in before else found[path].before for path in {*before, *found}}
     sandbox.restore(back)
     assert sandbox.scan() == before
+
+
+def captured(made: Made, copy: Path) -> str:
+    """What git itself makes of a copy of the files: it does not run on a sandbox."""
+    shutil.rmtree(copy, ignore_errors=True)
+    shutil.copytree(made.sandbox.root, copy, symlinks=True, ignore=shutil.ignore_patterns(".git"))
+    fresh = copy.with_name("fresh-index")
+    fresh.unlink(missing_ok=True)
+    return PrivateRepository(made.directory / "engine").capture(copy, fresh)
 
 
 def _differences(raw: bytes) -> dict[str, Difference]:

@@ -61,7 +61,7 @@ def test_users_come_back_as_they_were_added_by_name(store: SqlUserStore, databas
     assert store.list() == [ada, zoe]
     assert (ada.name, ada.role, ada.created_at) == ("ada", Role.ADMIN, LATER)
     assert told(database) == [
-        ("user.added", zoe.id, {"name": "zoe", "role": "viewer"}),
+        ("user.added", zoe.id, {"name": "zoe", "project": "default", "role": "viewer"}),
         ("user.added", ada.id, {"name": "ada", "role": "admin"}),
     ]
 

@@ -18,12 +18,13 @@ from cleveragents.application.ports.applies import Recovered
 from cleveragents.infrastructure.apply.applier import TreeApplier
 from cleveragents.infrastructure.identifiers import UlidSource
 from cleveragents.infrastructure.persistence.tables import applies, outbox
-from tests.applying import Link, Program, World, git, snapshot, world_at, write
+from tests.applying import Link, Program, Submodule, World, git, snapshot, world_at, write
 from tests.forked import Forked
 
 BEFORE = {
     "changed.txt": b"one\ntwo\nthree\n",
     "deep/gone.txt": b"to be deleted\n",
+    "deep/sub": Submodule(),
     "kind": b"a file that becomes a directory\n",
     "link": Link("changed.txt"),
     "untouched.txt": b"nobody's business\n",
@@ -31,6 +32,7 @@ BEFORE = {
 EDITS = {
     "changed.txt": b"one\nTWO\nthree\n",
     "deep/gone.txt": None,
+    "deep/sub": None,
     "kind": None,
     "kind/inside.txt": b"now a directory\n",
     "link": Link("untouched.txt"),

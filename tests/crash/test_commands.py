@@ -15,14 +15,16 @@ import psutil
 import pytest
 
 from cleveragents.infrastructure.commands.bubblewrap import shared_probe
+from cleveragents.infrastructure.commands.cgroup import end_stale_cgroups, own_cgroup
 from tests.command_trees import WAYS_OUT, end_by_hand, tree_script, wait_none_alive
 from tests.forked import Forked
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = [sys.executable, "-m", "tests.crash.programs.command_caller"]
 FOREVER = "trap '' TERM; while :; do sleep 1000.{token}9; done"
-# What neither descends from the command any more nor carries its marker cannot be known again.
-KNOWABLE = tuple(way for way in WAYS_OUT if "without variables" not in way)
+# Without a cgroup, what neither descends from the command any more nor carries its marker is not known again.
+HAS_CGROUP = own_cgroup() is not None and os.access(own_cgroup() or "", os.W_OK)
+KNOWABLE = tuple(way for way in WAYS_OUT if HAS_CGROUP or "without variables" not in way)
 PATIENCE_SECONDS = 60.0
 _tokens = itertools.count(os.getpid() * 10_000 + 5_001)
 Start = Callable[..., "subprocess.Popen[str]"]
@@ -30,6 +32,7 @@ Start = Callable[..., "subprocess.Popen[str]"]
 needs_bubblewrap = pytest.mark.skipif(
     shared_probe.result().program is None, reason=f"needs bubblewrap: {shared_probe.result().problem}"
 )
+needs_cgroup = pytest.mark.skipif(not HAS_CGROUP, reason="needs a cgroup that this user may divide")
 each_isolation = pytest.mark.parametrize(
     "isolation", ["off", pytest.param("require", marks=needs_bubblewrap)]
 )
@@ -175,6 +178,57 @@ def test_a_caller_notices_that_its_guard_is_gone_and_ends_the_rest_itself(
     if way == "killed":
         result = json.loads(output.splitlines()[-1])
         assert result["exit_code"] == 137
-        assert "was killed" in result["output"]
+        assert "guard of the command was lost" in result["output"]
     else:
         assert caller.returncode != 0
+
+
+def cgroups(caller: subprocess.Popen[str]) -> list[Path]:
+    """Those that the caller made and that are left."""
+    here = own_cgroup()
+    return [] if here is None else list(here.glob(f"cleveragents-command-{caller.pid}.*"))
+
+
+# It leaves the session, drops every variable, and kills the process that watches over it.
+ESCAPE = (
+    "mkfifo up; setsid env -i /bin/sh -c 'echo > up; sleep 1000.{token}; :' <&- >&- 2>&- &"
+    " read up < up; kill -9 $PPID; sleep 1000.{token}"
+)
+
+
+@needs_cgroup
+@each_isolation
+def test_a_process_that_kills_its_guard_and_drops_all_marks_does_not_survive_its_call(
+    start: Start, token: int, isolation: str
+) -> None:
+    caller = start(isolation, f"echo ready; {ESCAPE.format(token=token)}", 5.0)
+    caller.communicate(timeout=PATIENCE_SECONDS)
+    assert wait_none_alive(token, timeout=PATIENCE_SECONDS) == []
+    assert cgroups(caller) == []
+
+
+@needs_cgroup
+@each_isolation
+def test_a_cgroup_goes_with_the_caller_that_made_it(start: Start, token: int, isolation: str) -> None:
+    caller = start(isolation, f"echo ready; {FOREVER.format(token=token)}")
+    guard = guard_of(caller)
+    assert len(cgroups(caller)) == 1
+    os.kill(caller.pid, signal.SIGKILL)
+    assert wait_none_alive(token, timeout=PATIENCE_SECONDS) == []
+    psutil.wait_procs([guard], timeout=PATIENCE_SECONDS)
+    assert cgroups(caller) == []
+
+
+@needs_cgroup
+def test_a_later_process_ends_what_a_killed_caller_and_a_killed_guard_left(start: Start, token: int) -> None:
+    ways = tuple(way for way in WAYS_OUT if "without variables" in way)
+    caller = start("off", tree_script(token, ways=ways, then=FOREVER.format(token=token)))
+    guard = guard_of(caller)
+    caller.send_signal(signal.SIGSTOP)  # or it would end what its guard left
+    guard.kill()
+    caller.kill()
+    caller.wait(PATIENCE_SECONDS)
+    assert len(cgroups(caller)) == 1
+    end_stale_cgroups()
+    assert wait_none_alive(token, timeout=PATIENCE_SECONDS) == []
+    assert cgroups(caller) == []

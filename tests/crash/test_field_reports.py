@@ -40,6 +40,7 @@ from tests.forked import Forked
 from tests.plan_bench import plan_bench, write
 from tests.sandbox_resources import fingerprint, git, make_repository
 from tests.sandbox_resources import write as write_files
+from tests.unisolated import ALLOW_UNISOLATED
 
 ROOT = Path(__file__).parents[2]
 AT_ONCE = [sys.executable, "-m", "tests.crash.programs.agents_at_once"]
@@ -88,6 +89,7 @@ class Agents:
             "PATH": os.environ["PATH"],
             "HOME": str(self.home),
             "CLEVERAGENTS_STATE_DIRECTORY": str(self.home / "state"),
+            **ALLOW_UNISOLATED,
             **IDENTITY,
             **self.more,
         }
@@ -219,11 +221,11 @@ def test_sandboxes_are_made_while_somebody_holds_every_lock_of_the_repository(ag
     )
     assert "could not lock config file" in failing.stderr
     before = fingerprint(agents.repository)
-    ran = agents.at_once(*[shell(f"echo {n} >> a; git config a.b {n}", "--review") for n in range(16)])
+    ran = agents.at_once(*[shell(f"echo {n} >> a; git branch b{n}", "--review") for n in range(16)])
     assert codes(ran) == [0] * 16, ran
     with agents.container() as container:
         for n, one in enumerate(ran):
-            assert git(agents.sandbox(one.id), "config", "a.b").decode() == f"{n}\n"
+            assert git(agents.sandbox(one.id), "branch", "--list", "b*").decode() == f"  b{n}\n"
             assert set(container.plan_parts.sandboxes.open(one.id).scan()) == {"a"}
     assert without_pins(agents.repository) == before
     pins = git(agents.repository, "for-each-ref", "--format=%(refname)", PIN).decode().split()

@@ -5,6 +5,7 @@ Says its port on stdout. Answers only who brings the header `Authorization: Bear
 
 from __future__ import annotations
 
+import gzip
 import os
 import socket
 import sys
@@ -22,12 +23,23 @@ def echo(text: str) -> str:
     return text
 
 
+@server.tool(structured_output=False)
+def flood(size: int) -> str:
+    """Answers with so many characters."""
+    return "x" * size
+
+
 def guarded(app: Any, token: str) -> Any:
     async def check(scope: Any, receive: Any, send: Any) -> None:
         given = dict(scope.get("headers", [])).get(b"authorization")
         if scope["type"] == "http" and given != f"Bearer {token}".encode():
             await send({"type": "http.response.start", "status": 401, "headers": []})
             await send({"type": "http.response.body", "body": b"who are you?"})
+            return
+        if scope.get("path") == "/compressed":
+            encoded = [(b"content-type", b"application/json"), (b"content-encoding", b"gzip")]
+            await send({"type": "http.response.start", "status": 200, "headers": encoded})
+            await send({"type": "http.response.body", "body": gzip.compress(b"{}")})
             return
         await app(scope, receive, send)
 

@@ -35,6 +35,7 @@ BY_HAND: dict[tuple[str, str], tuple[str, str]] = {
         "except (RemoteUnreachable, SandboxRefused) as away:",
         "except ZeroDivisionError as away:",
     ),
+    ("interfaces/cli/serve.py", "a log, which others read"): (" and sys.stderr.isatty()", ""),
     ("infrastructure/logging.py", "was told to nobody"): (" and sys.stderr.isatty()", ""),
     ("interfaces/cli/interruption.py", "hears no Ctrl-C"): ("_begun(view.say, f", "_begun(str); view.say(f"),
     ("interfaces/peers/mcp_server.py", "misspelt is no limit"): ('"forbid"', '"ignore"'),
@@ -60,15 +61,15 @@ BY_HAND: dict[tuple[str, str], tuple[str, str]] = {
     ),
     ("domain/job_moves.py", "as many attempts left"): ("attempt=job.attempt - 1", "attempt=job.attempt"),
     ("interfaces/peers/a2a_handler.py", "needs no secret of it"): (
-        "not user.role.may(Role.OPERATOR)",
+        "not user.may(Role.OPERATOR, plan.project)",
         "False",
     ),
-    ("interfaces/server/routes/plan_comparing.py", "needs no secret of it"): (
-        "not who.role.may(Role.OPERATOR)",
+    ("interfaces/server/routes/plan_comparing.py", "needs no secret of them"): (
+        "not all(access.user.may(Role.OPERATOR, one.project) for one in plans)",
         "False",
     ),
     ("interfaces/server/routes/plan_reading.py", "needs no secret of it"): (
-        "not who.role.may(Role.OPERATOR)",
+        "not access.user.may(Role.OPERATOR, plan.project)",
         "False",
     ),
     ("interfaces/server/routes/session.py", "is not prolonged"): (
@@ -181,9 +182,17 @@ BY_HAND: dict[tuple[str, str], tuple[str, str]] = {
         'program["environment"] = markers',
         "...",
     ),
-    (_TOOL_DIRECTORIES, "links and files in the sandbox"): (
-        " and any(_is_file(directory / name) for name in _INTERPRETERS)",
+    (_TOOL_DIRECTORIES, "what a link in the sandbox names"): (
+        "is_inside_spelled(program.parent, own) or ",
         "",
+    ),
+    ("infrastructure/commands/bubblewrap.py", "only our own PATH decides"): (
+        'os.environ.get("PATH", os.defpath)',
+        'environment["PATH"]',
+    ),
+    ("application/services/agent_desk.py", "what is recorded may be cut"): (
+        "{**arguments, **whole}",
+        "arguments",
     ),
     (_TOOL_DIRECTORIES, "it may be a pipe by now"): (" | os.O_NONBLOCK", ""),
     ("infrastructure/guidance/instructions.py", "only we say where its words end"): (
@@ -210,9 +219,10 @@ BY_HAND: dict[tuple[str, str], tuple[str, str]] = {
     ),
     (f"{_MCP}/tools.py", "a repository's server says of itself"): (" and self.server.own", ""),
     ("infrastructure/git/plumbing.py", "adding a submodule runs git inside it"): (
-        "self._gitlinks(index) if spared is None else ()",
+        "self._gitlinks(index)",
         "()",
     ),
+    ("infrastructure/git/loose_objects.py", "one more than it should have"): ("size + 1", "1 << 62"),
     ("infrastructure/git/user_repository.py", "any directory may be named there"): (
         " and is_object_store(store) and not is_inside(store, secret)",
         "",
@@ -231,12 +241,12 @@ BY_HAND: dict[tuple[str, str], tuple[str, str]] = {
         '(text, "")',
     ),
     ("infrastructure/acp/session.py", "what it was given is in nothing"): (
-        "mask_for(request.environment, os.environ)",
-        "mask_for((), os.environ)",
+        "mask_for(request.environment, os.environ, place.secrets)",
+        "mask_for((), os.environ, place.secrets)",
     ),
-    ("infrastructure/commands/secret_mask.py", "cut in two is a value"): (
-        "self._mask.begun_at_the_end(text)",
-        "0",
+    ("domain/redaction_in_pieces.py", "cut in two is a value"): (
+        "value_begins(text, values, self._told)",
+        "len(text)",
     ),
     ("infrastructure/commands/guarded_runner.py", "what it was given stays ours"): (
         "on_output, mask)",

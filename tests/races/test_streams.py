@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from starlette.types import ASGIApp
 
 from benchmarks.bench_streams import Count
+from cleveragents.domain.user import Role, User
 from cleveragents.errors import Closed, StoreBusy, TooManyRequests
 from cleveragents.infrastructure.events.chain import LogRow
 from cleveragents.interfaces.server import hub as hub_module
 from cleveragents.interfaces.server.frames import HEARTBEAT, FrameRing, OutputRing, event_frame, joined
 from cleveragents.interfaces.server.hub import EventHub
 from cleveragents.interfaces.server.pages import SharedPages
-from cleveragents.interfaces.server.stream import EventStream
+from cleveragents.interfaces.server.stream import EventStream, Watched
 from tests.races.naive_streams import LiveOnlyStream, ReadThenSubscribeStream, SubscribeThenReadStream
 from tests.stream_bench import Connection, MemoryLog, Reader
 
@@ -28,8 +30,16 @@ FRAME = len(b"id: 1\nevent: e\ndata: 1\n\n")
 Open = Callable[[int | None], ASGIApp]
 
 
-async def allowed() -> bool:
-    return True
+ADMIN = User("1", "admin", Role.ADMIN, datetime(2026, 1, 1, tzinfo=UTC))
+
+
+async def allowed() -> User | None:
+    return ADMIN
+
+
+def watched(outputs: Mapping[str, int]) -> Watched:
+    """The output of these plans, which are all in one project."""
+    return Watched(dict.fromkeys(outputs, "default"), outputs)
 
 
 def run(scenario: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -49,7 +59,7 @@ class Ours:
         )
 
     def __call__(self, after: int | None, **outputs: int) -> EventStream:
-        return EventStream(self.hub, after, outputs, allowed)
+        return EventStream(self.hub, after, watched(outputs), allowed, ADMIN)
 
     async def close(self) -> None:
         self.hub.close()
@@ -371,10 +381,10 @@ def test_a_client_that_lost_its_token_is_told_so_and_nothing_more() -> None:
         log = MemoryLog()
         ours = Ours(log)
 
-        async def refused() -> bool:
-            return False
+        async def refused() -> User | None:
+            return None
 
-        connection = Connection(EventStream(ours.hub, 0, {}, refused, check_seconds=0.0))
+        connection = Connection(EventStream(ours.hub, 0, watched({}), refused, ADMIN, check_seconds=0.0))
         assert b"id: 0" in (await connection.read() or b"")
         log.append(1)
         assert b"id: 1" in (await connection.read() or b"")

@@ -33,6 +33,7 @@ from a2a.utils.errors import A2AError, InvalidParamsError
 from sqlalchemy import update
 
 from cleveragents.application.ports.plans import NewPlan
+from cleveragents.domain.known_secrets import KnownSecrets
 from cleveragents.domain.plan import PlanState
 from cleveragents.domain.project import ResourceKind
 from cleveragents.domain.user import TokenKind
@@ -147,8 +148,11 @@ def test_a_goal_becomes_a_plan_whose_patch_is_the_artifact(server: PlanServer) -
     assert states[-1] == TaskState.TASK_STATE_COMPLETED
     assert task.status.state == TaskState.TASK_STATE_COMPLETED
     assert f"+green {SECRET}" in get_artifact_text(task.artifacts[0])
+    secrets = KnownSecrets()
+    secrets.add(SECRET)
     shown = get_artifact_text(asked(server, look, "viewer").artifacts[0])
     assert ("+green" in shown, SECRET in shown) == (True, False), "who may not apply it needs no secret of it"
+    secrets.forget()
     assert not (server.repository / "today.txt").exists()
     account = server.get(f"/plans/{task.id}")
     assert (account["goal"], account["needs"]) == ("paint it", "review")
@@ -368,17 +372,18 @@ def test_an_answer_is_to_the_question_that_was_seen_and_to_no_other(server: Plan
 
 
 def test_what_is_said_before_anything_is_asked_answers_nothing(
-    server: PlanServer, monkeypatch: pytest.MonkeyPatch
+    server: PlanServer,
 ) -> None:
-    """Whoever looked a moment ago saw it at work: the question that came since is none of theirs."""
+    """The sender saw the plan at work: the question that came since is not the one they answer."""
     made = server.rested(server.make(goal="ask", actor_yaml=ASKS, profile="full-auto", apply="review"))
     asks = server.parts.plans.get(made["id"])
     before = replace(asks, state=PlanState.PROCESSING, waiting_for=None)
-    monkeypatch.setattr(a2a_answers, "found_plan", lambda parts, plan_id: before)
     with pytest.raises(PlanError, match="no actor of it asks a question"):
-        a2a_answers.answered(server.bench.container, said_to(asks.id, "red"), "red")
+        a2a_answers.answered(server.bench.container, before, said_to(asks.id, "red"), "red")
     with pytest.raises(InvalidParamsError, match=r"metadata.question"):
-        a2a_answers.answered(server.bench.container, said_to(asks.id, "red", question=math.inf), "red")
+        a2a_answers.answered(
+            server.bench.container, before, said_to(asks.id, "red", question=math.inf), "red"
+        )
     assert server.parts.plans.get(asks.id) == asks
 
 

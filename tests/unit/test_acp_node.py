@@ -54,7 +54,8 @@ def test_what_it_does_through_us_and_by_itself_is_recorded_each_under_its_own_ca
     ]
     bench.plans.ensure_consistent(bench.plan)
     assert bench.text("made.txt") == "given\n"
-    assert bench.seen(ProgressKind.THINKING) == ["what is there?"]
+    # In as many pieces as masking makes of it: the last word is held back while it may be part of a secret.
+    assert " ".join(bench.seen(ProgressKind.THINKING)).split() == ["what", "is", "there?"]
     thoughts = [text.strip() for text in bench.seen(ProgressKind.THOUGHT)]
     assert "[ ] look; [ ] write" in thoughts
     assert "read:alpha" in thoughts[1]

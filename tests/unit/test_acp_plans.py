@@ -66,7 +66,7 @@ def test_what_it_said_goes_on_to_the_next_node_and_its_calls_belong_to_the_task(
 
 def test_a_plan_waits_for_a_person_and_goes_on_with_the_answer(bench: AgentBench) -> None:
     actor = talker(("secretly", "own.txt", "x"), ("ask", "fetch", "look"), ("tell_prompt",))
-    plan = bench.work(bench.task(actor, profile="supervised"))
+    plan = bench.work(bench.task(actor, profile="auto"))
     assert plan.standing == (Phase.EXECUTE, PlanState.WAITING)
     assert "needs leave for network" in str(plan.waiting_for)
     bench.ensure_consistent(plan)

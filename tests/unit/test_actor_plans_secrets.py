@@ -110,7 +110,7 @@ def test_leave_is_used_for_what_was_asked_keys_and_all(worker: ActorTools) -> No
     with pytest.raises(NeedsHuman):
         careful.use("write", arguments, step="1.1")
     asked = calls.of_plan(plan_id)[-1]
-    assert KEY not in str(asked.arguments)
+    assert asked.arguments["content"] == CODE, "a person decides by what is written"
     calls.answer(plan_id, asked.number, "granted", now=worker.execution.clock.now())
     assert not careful.use("write", arguments, step="1.1").failed
     assert (worker.execution.sandbox.root / "new.py").read_text() == CODE

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from cleveragents.domain.known_secrets import KnownSecrets
 from cleveragents.domain.plan import PlanState
 from cleveragents.domain.redaction import redact_content_text, redact_text
 from cleveragents.errors import ToolRefused
@@ -35,11 +36,37 @@ def told(mask: SecretMask, *chunks: bytes) -> tuple[bytes, str]:
 @pytest.mark.parametrize("value", ["s3cr3t-väluе", "aaaaaaab", "abcabcabd"])
 def test_a_value_is_masked_wherever_the_output_is_cut(value: str) -> None:
     said = f"aaa {value}{value} abcabc {value[:5]}!".encode()
-    expected = f"aaa ****** abcabc {value[:5]}!"
+    expected = f"aaa *** abcabc {value[:5]}!"
     for first in range(len(said) + 1):
         for second in range(first, len(said) + 1):
             heard, kept = told(SecretMask([value]), said[:first], said[first:second], said[second:])
             assert heard.decode() == kept == expected
+
+
+def test_a_value_within_a_longer_secret_hides_all_of_it_wherever_the_output_is_cut() -> None:
+    mask, said = SecretMask(["pat-0123456789"]), b"use glpat-0123456789abcdefghij, password=x now\n"
+    assert mask.text(said.decode()) == "use ***, password=x now\n"
+    for first in range(len(said) + 1):
+        heard, kept = told(mask, said[:first], said[first:])
+        assert heard.decode() == kept == "use ***, password=x now\n"
+    letter = [bytes([byte]) for byte in said]
+    assert told(mask, *letter)[1] == "use ***, password=x now\n"
+
+
+def test_values_that_overlap_are_masked_wherever_the_output_is_cut() -> None:
+    mask, said = SecretMask(["secret-onetwo", "two-secret"]), b"x secret-onetwo-secret y"
+    for first in range(len(said) + 1):
+        assert told(mask, said[:first], said[first:]) == (b"x *** y", "x *** y")
+
+
+@pytest.mark.parametrize("text", ["-----BEGIN PRIVATE KEY-----\n", "https://me:", 'password = "', "x" * 9000])
+def test_output_without_a_value_comes_out_as_it_is_however_long_it_is(text: str) -> None:
+    said = text.encode() + b"word " * 10_000 + b"x" * 60_000
+    tail = OutputTail(1_000_000, mask=SecretMask([VALUE]))
+    for start in range(0, len(said), 4096):
+        tail.append(said[start : start + 4096])
+        assert len(tail._masked._text) < 30_000
+    assert tail.finish()[0] == said.decode()
 
 
 def test_what_may_begin_a_value_is_told_when_the_output_ends_and_most_of_one_is_not() -> None:
@@ -61,16 +88,18 @@ def test_a_value_is_found_within_json_and_line_by_line() -> None:
 
 
 def test_short_values_and_those_that_everybody_has_are_no_secrets() -> None:
+    secrets = KnownSecrets()
     given = {"SHORT": "12345", "HOME": "/home/somebody", "LC_ALL": "C.UTF-8-like", "MY_KEY": "123456"}
-    assert mask_for(given, given).text("12345 /home/somebody C.UTF-8-like 123456!") == (
+    assert mask_for(given, given, secrets).text("12345 /home/somebody C.UTF-8-like 123456!") == (
         "12345 /home/somebody C.UTF-8-like ***!"
     )
     assert NO_SECRETS.text("x") == "x"
 
 
 def test_what_only_says_what_to_use_is_masked_in_what_the_agent_says_but_not_in_files() -> None:
+    secrets = KnownSecrets()
     given = {"MY_MODEL": "some-model-of-mine", "MY_WORD": "some-word-of-mine"}
-    mask = mask_for(given, given)
+    mask = mask_for(given, given, secrets)
     assert mask.text("some-model-of-mine some-word-of-mine") == "*** ***"
     assert redact_content_text("some-model-of-mine some-word-of-mine") == "some-model-of-mine ***"
 

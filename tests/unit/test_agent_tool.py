@@ -52,7 +52,8 @@ class Recording:
 
 
 def commands(runner: Recording, root: Path, **facts: object) -> CallCommands:
-    usual = {"network": False, "has_leave": lambda: False, "stop": CancellationToken(), "limit_seconds": 5.0}
+    usual = {"network": False, "network_denied": False, "has_leave": lambda: False, "limit_seconds": 5.0}
+    usual["stop"] = CancellationToken()
     return CallCommands(
         tool="agent",
         runner=runner,

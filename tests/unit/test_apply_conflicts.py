@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from cleveragents.application.ports.applies import FileConflict
+from cleveragents.application.ports.applies import CommitRequest, FileConflict, Rename
 from cleveragents.errors import ApplyConflict, ApplyRefused
 from tests.applying import Edit, Link, World, world_at
 from tests.races.naive_apply import AppliesPatch, ChecksOut, WritesFilesOneByOne
@@ -169,9 +169,74 @@ def test_an_apply_makes_no_commit_amends_none_and_leaves_the_stash(build: Build)
 def test_a_file_that_the_user_renamed_is_followed(build: Build) -> None:
     world = build({"a": LINES * 5})
     world.plan("p", {"a": changed(1, b"one", LINES * 5)})
-    world.write({"a": None, "renamed/b": LINES * 5})
-    assert world.apply("p").changes.keys() == {"renamed/b"}
+    world.write({"a": None, "renamed/b": LINES * 5, "new": b"untracked\n"})
+    world.git("add", "-N", "renamed/b")
+    applied = world.apply("p")
+    assert applied.changes.keys() == {"renamed/b"}
+    assert applied.renames == (Rename("a", "renamed/b"),)
     assert (world.resource / "renamed/b").read_bytes() == changed(1, b"one", LINES * 5)
+    assert (world.resource / "new").read_bytes() == b"untracked\n"
+    before = world.applier.renames_of("p")
+    world.undo("p")
+    assert (before, world.applier.renames_of("p")) == (applied.renames, ())
+
+
+PLAN: dict[str, Edit] = {"a": changed(1, b"one", LINES * 5)}
+ALIKE = changed(45, b"mine", LINES * 5)
+
+
+@pytest.mark.parametrize(
+    ("edits", "mine", "kinds", "repository"),
+    [
+        (PLAN, {"b": LINES * 5}, {"a": "modify/delete"}, True),
+        (PLAN, {"b": ALIKE}, {"a": "modify/delete"}, False),
+        (PLAN, {"b": ALIKE, "d/c": ALIKE}, {"a": "modify/delete"}, True),
+        ({**PLAN, "b": ALIKE + b"plan\n"}, {"b": ALIKE}, {"a": "modify/delete"}, True),
+        (
+            {"a": None, "b": changed(1, b"one", LINES * 5)},
+            {"b": ALIKE},
+            {"a": "rename/delete", "b": "rename/delete"},
+            True,
+        ),
+        ({"z": None, "b/c": b"plan\n"}, {"b": ALIKE}, {"b": "file/directory"}, True),
+        ({"z": None, "b": b"plan\n"}, {"b/c": ALIKE}, {"b": "file/directory"}, True),
+    ],
+)
+def test_no_untracked_file_is_changed_because_it_resembles_a_deleted_one(
+    build: Build,
+    edits: Mapping[str, Edit],
+    mine: Mapping[str, Edit],
+    kinds: dict[str, str],
+    repository: bool,
+) -> None:
+    world = build({"a": LINES * 5, "z": b"z\n"}, repository=repository)
+    world.plan("p", edits)
+    world.write({"a": None, **mine})
+    found = refused(world)
+    assert {conflict.path: conflict.kind for conflict in found} == kinds
+    hinted = [conflict for conflict in found if "if you renamed it" in str(conflict)]
+    assert [one.path for one in hinted] == [path for path, kind in kinds.items() if kind.endswith("delete")]
+    assert all(("git add" in str(conflict)) is repository for conflict in hinted)
+
+
+def test_an_untracked_file_that_the_plan_makes_as_it_is_is_no_conflict(build: Build) -> None:
+    world = build({"a": LINES * 5, "z": b"z\n"})
+    world.plan("p", {"b": ALIKE, "z": b"plan\n"})
+    world.write({"a": None, "b": ALIKE, "c": ALIKE})
+    before = world.files()
+    assert world.apply("p").changes.keys() == {"z"}
+    assert world.files() == before | {"z": ("file 644", b"plan\n")}
+    world.undo("p")
+    assert world.files() == before
+
+
+def test_a_conflict_in_a_renamed_file_names_both_names(build: Build) -> None:
+    world = build({"a": LINES * 5})
+    world.plan("p", PLAN)
+    world.write({"a": None, "b": changed(1, b"mine", LINES * 5)})
+    world.git("add", "b")
+    (conflict,) = refused(world)
+    assert (conflict.path, conflict.hunks[0]) == ("b", "renamed from a")
 
 
 def test_others_that_moved_do_not_take_a_new_file_along(build: Build) -> None:
@@ -210,11 +275,11 @@ KINDS: dict[str, tuple[Mapping[str, Edit], Mapping[str, Edit], Mapping[str, Edit
         {"a": b"mine\n"},
         {"a": "file/directory"},
     ),
-    "renamed to two places": (
+    "renamed to two places, one of them untracked": (
         {"a": LINES},
         {"a": None, "b": LINES},
         {"a": None, "c": LINES},
-        {"a": "rename/rename", "b": "rename/rename", "c": "rename/rename"},
+        {"a": "rename/delete", "b": "rename/delete"},
     ),
 }
 
@@ -266,15 +331,80 @@ def test_an_ignored_file_that_the_base_holds_is_merged_like_any_other(build: Bui
     assert (world.resource / ".env").read_bytes() == changed(9, b"mine", changed(1, b"one"))
 
 
-def test_an_edit_that_git_was_told_not_to_look_at_is_not_lost(build: Build) -> None:
+@pytest.mark.parametrize(
+    ("mark", "first", "commit"),
+    [
+        ("assume-unchanged", "the edit", None),
+        ("assume-unchanged", "the plan", CommitRequest("a commit")),
+        ("skip-worktree", "the edit", CommitRequest("a commit")),
+        ("skip-worktree", "the plan", None),
+    ],
+)
+def test_an_edit_that_git_was_told_not_to_look_at_is_merged_like_any_other(
+    build: Build, mark: str, first: str, commit: CommitRequest | None
+) -> None:
+    world = build({"a": LINES, "b": b"x\n"})
+    edits: dict[str, Edit] = {"a": changed(9, b"mine")}
+    if first == "the edit":
+        world.git("update-index", f"--{mark}", "a")
+        world.write(edits)
+    world.plan("p", {"a": changed(1, b"one", edits["a"] if first == "the edit" else LINES)})
+    if first == "the plan":
+        world.git("update-index", f"--{mark}", "a")
+        world.write(edits)
+    before, marked = world.files(), world.git("ls-files", "-v")
+    world.apply("p", commit)
+    assert (world.resource / "a").read_bytes() == changed(9, b"mine", changed(1, b"one"))
+    assert world.git("ls-files", "-v") == marked
+    if commit is not None:
+        assert world.git("show", "HEAD:a") == changed(1, b"one").decode().rstrip("\n")
+    world.undo("p")
+    assert world.files() == before
+
+
+@pytest.mark.parametrize("mark", ["assume-unchanged", "skip-worktree"])
+def test_an_edit_of_the_same_line_that_git_was_told_not_to_look_at_is_a_conflict(
+    build: Build, mark: str
+) -> None:
     world = build({"a": LINES})
     world.plan("p", {"a": changed(1, b"one")})
-    world.git("update-index", "--assume-unchanged", "a")
-    world.write({"a": changed(9, b"hidden from git")})
+    world.git("update-index", f"--{mark}", "a")
+    world.write({"a": changed(1, b"mine")})
+    assert [conflict.hunks for conflict in refused(world)] == [
+        ("line 1, present:\n  | mine\nwanted:\n  | one",)
+    ]
+
+
+@pytest.mark.parametrize("when", ["before the plan, and again", "after the plan"])
+def test_a_split_index_is_read_whenever_it_was_split(build: Build, when: str) -> None:
+    world = build({"a": LINES, "b": b"x\n"})
+    world.git("config", "splitIndex.maxPercentChange", "0")
+    if when != "after the plan":
+        world.git("update-index", "--split-index")
+    world.plan("p", {"a": changed(1, b"one")})
+    world.write({"b": b"mine\n"})
+    world.git("add", "b")
+    world.git("update-index", "--split-index")
     before = world.files()
-    with pytest.raises(ApplyConflict) as caught:
-        world.apply("p")
-    assert caught.value.paths == ("a",)
+    world.apply("p")
+    world.undo("p")
+    assert world.files() == before
+
+
+@pytest.mark.parametrize("options", [("--cone", "--sparse-index"), ("--no-cone",)])
+@pytest.mark.parametrize("edit", [changed(1, b"one"), None])
+def test_what_a_sparse_checkout_leaves_out_is_changed_once_it_is_checked_out(
+    build: Build, options: tuple[str, ...], edit: Edit
+) -> None:
+    world = build({"in/a": LINES, "out/a": LINES})
+    world.git("sparse-checkout", "set", *options, "in")
+    world.plan("p", {"out/a": edit})
+    (conflict,) = refused(world)
+    assert (conflict.path, conflict.kind) == ("out/a", "not checked out")
+    world.git("sparse-checkout", "add", "out")
+    before = world.files()
+    world.apply("p")
+    world.undo("p")
     assert world.files() == before
 
 
@@ -299,19 +429,6 @@ def test_an_edit_elsewhere_between_preparation_and_apply_does_not_matter(build: 
     assert (world.resource / "b").read_bytes() == b"mine\n"
     world.undo("p")
     assert (world.resource / "b").read_bytes() == b"mine\n"
-
-
-def test_a_submodule_is_moved_by_hand(build: Build, tmp_path: Path) -> None:
-    world = build({"a": b"x\n"})
-    world.plan("p", {"a": b"y\n"})
-    sandbox = world.sandboxes["p"]
-    feed = f"160000 {'1' * 40}\tsub\0".encode()
-    index = tmp_path / "index"
-    sandbox.repository.git("read-tree", sandbox.base, index=index)
-    sandbox.repository.git("update-index", "-z", "--index-info", index=index, feed=feed)
-    world.trees["p"] = sandbox.repository.text("write-tree", index=index)
-    (conflict,) = refused(world)
-    assert (conflict.path, conflict.kind) == ("sub", "submodule")
 
 
 def test_long_conflicts_are_cut_and_say_so(build: Build) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import stat
 import subprocess
@@ -20,10 +21,14 @@ import pytest
 
 from cleveragents import __version__
 from cleveragents.application.container import Container
+from cleveragents.application.ports.faults import NoFaults
 from cleveragents.application.services.job_attempt import marker_of
 from cleveragents.domain.job import Job, JobState, NewJob, Outcome
 from cleveragents.infrastructure.commands.bubblewrap import BubblewrapProbe
 from cleveragents.infrastructure.configuration.loading import load_configuration
+from cleveragents.infrastructure.events.chain import Tip
+from cleveragents.infrastructure.events.head import HeadFile
+from cleveragents.infrastructure.events.sequencer import rows_after
 from cleveragents.infrastructure.persistence.schema import HEAD
 from cleveragents.interfaces.cli import checks, main
 from cleveragents.interfaces.cli.commands import cli
@@ -808,6 +813,78 @@ def test_a_log_whose_head_was_lost_is_adopted_only_when_somebody_says_so(
     assert agents("events", "verify").code == 1
     assert agents("events", "adopt", "--yes").out == "1 event, attested as the log stands\n"
     assert agents("events", "verify") == Ended(0, "1 event, verified\n", "")
+
+
+def erase_and_reseal(container: Container, kept: int) -> None:
+    """Remove all events after the first `kept`, and seal that with the key beside the log."""
+    with container.database.read() as connection:
+        rows = list(rows_after(connection, 0))[:kept]
+    query = f"DELETE FROM events WHERE position > {kept}"
+    container.database.write(lambda connection: connection.exec_driver_sql(query).close())
+    head = HeadFile(container.state_directory, fsync=False, faults=NoFaults())
+    head.store(Tip(kept, rows[-1].hash))
+
+
+def test_events_that_were_erased_are_named_by_an_anchor(
+    agents: Agents, container: Container, tmp_path: Path
+) -> None:
+    target = str(tmp_path / "outside.jsonl")
+    assert agents("events", "anchor", target) == Ended(0, "", "no events to anchor\n")
+    for _ in range(4):
+        submitted(container)
+    assert agents("events", "anchor", target) == Ended(0, f"4 events anchored at {target}\n", "")
+    assert agents("events", "anchor", target).out == f"4 events anchored already at {target}\n"
+    submitted(container)
+    told = agents("events", "verify", "--anchor", target)
+    first, second = told.out.splitlines()
+    assert (told.code, first) == (0, "5 events, verified")
+    assert re.fullmatch(f"anchored: events 1 to 4 as of [0-9TZ:-]+, at {target}; 1 event after that", second)
+    erase_and_reseal(container, 3)
+    assert agents("events", "verify").code == 0
+    told = agents("events", "verify", "--anchor", target)
+    assert (told.code, "the anchor of" in told.out, "1 finding in 3 events" in told.err) == (1, True, True)
+    assert f"anchored: no event matches an anchor at {target}" in told.out
+    report = agents("--set", f"audit.anchor={target}", "events", "verify", "--format", "json").json
+    assert isinstance(report, dict)
+    assert report["anchors"] == [{"target": target, "anchors": 1, "events": 0, "time": None}]
+    refused = agents("events", "anchor", target)
+    assert (refused.code, "audit log, row 4: it was removed" in refused.err) == (1, True)
+
+
+def test_anchors_are_verified_with_the_public_key_alone(
+    agents: Agents, container: Container, tmp_path: Path
+) -> None:
+    submitted(container)
+    target, public = str(tmp_path / "outside.jsonl"), tmp_path / "public.pem"
+    assert agents("events", "anchor", target, "--format", "json").json
+    public.write_text(agents("events", "anchor", "--print-public-key").out)
+    for name in ("audit.key", "anchor.key"):
+        (container.state_directory / name).unlink()
+    verify = ("events", "verify", "--anchor", target)
+    unknown = agents(*verify)
+    assert (unknown.code, "pass --public-key FILE" in unknown.err) == (2, True)
+    assert agents(*verify, "--public-key", str(public)).code == 1, "the key of the head is gone"
+    told = agents(*verify, "--public-key", str(public), "--without-head")
+    assert (told.code, told.out.splitlines()[0]) == (0, "1 event, verified")
+    assert agents("events", "verify", "--without-head").code == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        ((), "no target for anchors"),
+        (("{state}/anchors.jsonl",), "is beside the log"),
+        (("http://anchors.example/",), "use https://"),
+        (("{home}/out.jsonl", "--key", "{home}/none"), "none cannot be read: No such file"),
+    ],
+)
+def test_an_anchor_that_would_not_help_is_refused(
+    agents: Agents, container: Container, home: Path, words: tuple[str, ...], problem: str
+) -> None:
+    submitted(container)
+    given = [word.format(state=container.state_directory, home=home) for word in words]
+    refused = agents("events", "anchor", *given)
+    assert (refused.code, problem in refused.err) == (2, True), refused.err
 
 
 # ── Doctor ────────────────────────────────────────────────────────────────────────────────────────

@@ -227,9 +227,9 @@ def test_line_breaks_of_goals_and_questions_are_line_breaks_where_there_is_room(
     Path("asker.yaml").write_text(asker)
     ran = agents("actor", "run", "asker.yaml", "the door\nand the wall")
     assert f"plan {ran.id}: the door and the wall\n" in ran.err
-    assert "it waits: Which colour?\n- the door\nand the wall (red, blue)\n" in ran.err
+    assert "it waits: Which colour?\n  - the door\n  and the wall (red, blue)\n" in ran.err
     watched = agents("plan", "watch", ran.id)
-    assert "it waits: Which colour?\n- the door\n" in watched.err
+    assert "it waits: Which colour?\n  - the door\n" in watched.err
     shown = agents("plan", "show", ran.id).out
     assert "Which colour? - the door and the wall (red, blue)\n" in shown
     assert "the door and the wall\n" in agents("plan", "list").out

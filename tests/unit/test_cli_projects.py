@@ -33,7 +33,10 @@ def test_the_repository_here_is_registered_under_a_name(agents: Agents, shop: Pa
     named = agents("resource", "add", "main", "--project", "shop", "--format", "json")
     assert (named.code, json.loads(named.out)["location"]) == (0, str(shop))
     projects = json.loads(agents("project", "list", "--format", "json").out)
-    assert [(one["name"], one["max_parallel"], one["resources"]) for one in projects] == [("shop", 4, 1)]
+    assert [(one["name"], one["max_parallel"], one["resources"]) for one in projects] == [
+        ("default", None, 0),
+        ("shop", 4, 1),
+    ]
     resources = json.loads(agents("resource", "list", "--project", "shop", "--format", "json").out)
     assert [(one["name"], one["kind"], one["branch"]) for one in resources] == [("main", "directory", None)]
 
@@ -99,7 +102,8 @@ def test_what_is_removed_is_gone_and_the_repository_stays(agents: Agents, shop: 
     assert (used.code, "remove its resources first: main" in used.err) == (1, True)
     assert "nothing in its repository was changed" in agents("resource", "remove", "main").err
     assert agents("project", "remove", "shop").code == 0
-    assert "there are no projects" in agents("project", "list").err
+    left = json.loads(agents("project", "list", "--format", "json").out)
+    assert [one["name"] for one in left] == ["default"]
     assert (shop / "README.md").exists()
     unknown = agents("resource", "list", "--project", "shop")
     assert (unknown.code, "agents project list" in unknown.err) == (2, True)

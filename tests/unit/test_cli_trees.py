@@ -113,7 +113,7 @@ def test_goals_run_by_their_needs_and_are_applied_as_one_plan(agents: Agents, re
     assert [check["command"] for check in part["checks"]] == ["grep -q color src/paint.py"]
     text = agents("plan", "show", code).out
     assert f"execute/complete: done, merged into {ran.id[-6:]}" in text
-    assert f"part of   {ran.id}: Say color" in text
+    assert f"part of    {ran.id}: Say color" in text
     refused = agents("plan", "apply", code)
     assert (refused.code, f"agents plan apply {ran.id}" in refused.err) == (2, True), refused.err
     refused = agents("plan", "review", code, "src/paint.py")

@@ -408,7 +408,14 @@ def test_what_a_resource_brings_along_is_read_and_trusted_from_elsewhere(
         wrong = asked("trust", str(clone))
         assert (wrong.code, "--resource NAME" in wrong.err) == (2, True)
         log_in(bench, agents, monkeypatch, "operator")
-        refused = agents("--server", bench.url, "trust", "--resource", "far", "--yes")
+        trust = ("--server", bench.url, "trust", "--resource", "far", "--yes")
+        foreign = agents(*trust)
+        assert (foreign.code, "there is no resource 'far'" in foreign.err) == (2, True), foreign.err
+        log_in(bench, agents, monkeypatch, "admin")
+        member = asked("project", "add-member", "brought", "operator", "--role", "operator")
+        assert member.code == 0, member.err
+        log_in(bench, agents, monkeypatch, "operator")
+        refused = agents(*trust)
         assert (refused.code, "admin" in refused.err) == (1, True), refused.err
     finally:
         log_in(bench, agents, monkeypatch, "admin")
@@ -678,6 +685,9 @@ def test_a_result_is_pushed_to_a_new_branch_of_a_remote_and_never_over_another(
         (("run", "goal", "--arg", "x=y"), 2, "--arg is for an --action"),
         (("plan", "reread", "no-such"), 2, "there is no plan 'no-such'"),
         (("events", "adopt"), 2, "agents events adopt cannot go through a server"),
+        (("events", "anchor", "/a"), 2, "agents events anchor cannot go through a server"),
+        (("events", "verify", "--anchor", "/a"), 2, "--anchor cannot go through a server"),
+        (("events", "verify", "--without-head"), 2, "--without-head cannot go through a server"),
         (("actor", "run", "builtin/executor"), 2, "agents --server local actor run"),
         (("model", "test"), 2, "say which model; the server has none"),
         (("model", "test", "no-provider/of-that-name"), 2, "no-provider"),

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cleveragents.application.ports.commands import Command
+from cleveragents.domain.redaction import redact_text
 from cleveragents.errors import ToolRefused
 from cleveragents.infrastructure.commands.environment import command_environment, is_inside, search_path
 from cleveragents.infrastructure.commands.output_tail import OutputTail
@@ -216,6 +217,33 @@ def test_a_character_that_was_cut_is_left_out_whole() -> None:
     tail = OutputTail(5)
     tail.append(b"x" + b"\x80" * 8)
     assert tail.finish() == ("[the first 4 bytes of output are missing]\n" + "\\x80" * 5, 4)
+
+
+_KEY = "\n".join(f"MIIE{line:02}" + "QUJDRA" * 10 for line in range(20))
+
+
+@pytest.mark.parametrize("before", [1, 100_000])
+@pytest.mark.parametrize(
+    ("begin", "value", "end"),
+    [
+        ("", "ghp_aB3dE5fG7hJ9kL1mN3pQ5rS7tU9vW1xY3zA5", ""),
+        ("password=", "Tr0ub4dor", ""),
+        ('password: "', "several terms in quotes", '"'),
+        ("https://me:", "s3cretäöü", "@host/"),
+        ("-----BEGIN RSA PRIVATE KEY-----\n", _KEY, "\n-----END RSA PRIVATE KEY-----"),
+    ],
+)
+def test_the_tail_does_not_begin_inside_a_secret(begin: str, value: str, end: str, before: int) -> None:
+    """Whoever masks the tail could not recognize what a cut leaves of a secret."""
+    printed = f"{'x ' * before}{begin}{value}{end} the end".encode()
+    secret = len(f"{begin}{value}".encode())
+    for cut in range(0, secret, max(secret // 20, 1)):
+        tail = OutputTail(len(f"{begin}{value}{end} the end".encode()) - cut)
+        tail.append(printed)
+        text = tail.finish()[0]
+        assert text.endswith(f"{end} the end")
+        shown = redact_text(text)
+        assert [piece for piece in range(len(value) - 3) if value[piece : piece + 4] in shown] == []
 
 
 def test_memory_is_bounded_while_it_runs() -> None:

@@ -16,9 +16,12 @@ from typing import Any
 import psutil
 import pytest
 
+from cleveragents.application.ports.commands import Command
+from cleveragents.application.services.async_worker import CancellationToken
 from cleveragents.infrastructure.commands import guard
 from cleveragents.infrastructure.commands.bubblewrap import shared_probe
 from cleveragents.infrastructure.commands.guard_process import COMMAND_MARKER, GuardProcess, _kill_groups
+from cleveragents.infrastructure.commands.guarded_runner import GuardedCommandRunner
 from tests.command_trees import alive, end_by_hand, tree_script, wait_none_alive
 from tests.measured import counted
 
@@ -316,3 +319,30 @@ def test_who_has_the_number_of_a_guard_that_was_killed_is_left_alone(tmp_path: P
         stranger.kill()
         end_by_hand(token)
         stranger.communicate()
+
+
+@pytest.mark.parametrize(
+    ("isolation", "known"),
+    [
+        ("off", "the processes that could be found were ended; a hidden one may still run"),
+        pytest.param(
+            "require",
+            "all processes of the command were ended",
+            marks=pytest.mark.skipif(shared_probe.result().program is None, reason="needs bubblewrap"),
+        ),
+    ],
+)
+def test_after_the_loss_of_a_guard_only_what_is_known_is_said(
+    isolation: str, known: str, tmp_path: Path
+) -> None:
+    """Outside of a namespace a process can leave its session, its parent and its variables."""
+
+    def kill_the_guard(chunk: bytes) -> None:
+        for child in psutil.Process().children():
+            if any(word.endswith("/guard.py") for word in child.cmdline()):
+                child.kill()
+
+    runner = GuardedCommandRunner(isolation=isolation, grace_seconds=0.2)
+    command = Command(("/bin/sh", "-c", "echo ready; exec sleep 60"), tmp_path, tmp_path)
+    done = runner.run(command, CancellationToken(), on_output=kill_the_guard)
+    assert done.output == f"ready\n\n[the guard of the command was lost: {known}]\n"

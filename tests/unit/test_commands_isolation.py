@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import NoReturn
 
@@ -20,7 +21,7 @@ import structlog
 from cleveragents.application.ports.commands import Command, CommandResult
 from cleveragents.application.services.async_worker import CancellationToken
 from cleveragents.errors import ToolRefused
-from cleveragents.infrastructure.commands.bubblewrap import BubblewrapProbe, shared_probe
+from cleveragents.infrastructure.commands.bubblewrap import BubblewrapProbe, arguments_for, shared_probe
 from cleveragents.infrastructure.commands.guard_process import COMMAND_MARKER
 from cleveragents.infrastructure.commands.guarded_runner import GuardedCommandRunner
 
@@ -234,6 +235,47 @@ def test_nothing_in_the_sandbox_can_open_a_directory_outside(machine: Machine) -
     (environment / "pyvenv.cfg").write_text(f"home = {interpreter.parent}\n")
     asked = machine.run("", argv=(str(environment / "bin" / "python"), "-c", "import sys; print(sys.prefix)"))
     assert asked.output == f"{environment}\n"
+
+
+def _bound(command: Command, program: Path) -> set[str]:
+    options = arguments_for(
+        command, dict(command.environment), bubblewrap="/nowhere/bwrap", program=program, hidden=()
+    )
+    return {after for option, after in pairwise(options) if option in ("--bind", "--ro-bind-try")}
+
+
+@pytest.mark.parametrize("trick", ["program", "PATH", "link", "environment", "first line", "link on PATH"])
+def test_nothing_that_a_command_controls_chooses_a_directory_to_show(
+    trick: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not even one that looks like an installed interpreter, as another project's checkout may."""
+    root, outside = tmp_path / "sandbox", tmp_path / "outside"
+    for place in (root / "env" / "bin", outside / "bin", outside / "lib"):
+        place.mkdir(parents=True)
+    for name in ("python", "python3", "tool"):
+        (outside / "bin" / name).write_text("#!/bin/sh\n")
+        (outside / "bin" / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"/usr/bin:/bin:{root}/env/bin")
+    plain = Command(("true",), root, root, environment={"PATH": "/usr/bin:/bin"})
+    expected = _bound(plain, Path("/usr/bin/true"))
+    assert str(root) in expected
+    program = root / "env" / "bin" / "python"
+    command = plain
+    if trick == "program":
+        program = outside / "bin" / "python"
+    elif trick == "PATH":
+        command = replace(plain, environment={"PATH": f"{outside}/bin:/usr/bin:/bin"})
+        program = outside / "bin" / "tool"
+    elif trick == "environment":
+        (root / "env" / "pyvenv.cfg").write_text(f"home = {outside}/bin\n")
+        program.write_text("#!/bin/sh\n")
+    elif trick == "first line":
+        program.write_text(f"#!{outside}/bin/python\n")
+    else:
+        program.symlink_to(outside / "bin" / "python")
+    if trick == "link on PATH":
+        command = replace(plain, environment={"PATH": f"{root}/env/bin:/usr/bin"})
+    assert _bound(command, program) == expected
 
 
 class TestWithoutBubblewrap:

@@ -138,8 +138,10 @@ def test_a_sandbox_below_the_checkout_may_import_from_itself(world: World) -> No
 
 
 @needs_bubblewrap
-def test_what_isolation_hides_cannot_be_imported(world: World) -> None:
+def test_what_isolation_hides_cannot_be_imported(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     packages = world.environment(world.directory / "venv")
+    # Commands see a program outside of the sandbox only through the PATH of this process.
+    monkeypatch.setenv("PATH", f"{world.bin}:{os.environ['PATH']}")
     (packages / "package.pth").write_text(f"{world.checkout / 'src'}\n")
     assert world.ask(isolation="require") is None
     assert world.ask(isolation="off") is not None

@@ -119,7 +119,8 @@ LOOSER = {
 
 def toml(key: str, value: object) -> str:
     section, _, name = key.partition(".")
-    return f"[{section}]\n{name} = {value!r}\n"
+    written = str(value).lower() if isinstance(value, bool) else repr(value)
+    return f"[{section}]\n{name} = {written}\n"
 
 
 def test_the_cases_cover_every_key_that_a_repository_may_touch() -> None:

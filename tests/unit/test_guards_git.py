@@ -40,11 +40,6 @@ def test_a_repository_that_comes_after_the_look_is_an_error_and_no_commits_name(
         repository.stage(tree, tree.with_name("index"))
 
 
-def test_a_repository_that_comes_while_others_are_entered_is_entered_too(tree: Path) -> None:
-    repository = Overtaken(tree.with_name("engine.git"))
-    assert repository.stage(tree, tree.with_name("index"), enter=True) == ("nested", "late")
-
-
 def test_a_file_that_changed_in_the_moment_of_the_index_is_seen_through_a_copy_of_that(tree: Path) -> None:
     """Of the same size and time, so that only the index's own time makes git look into it."""
     index, copy, moment = tree / ".git/index", tree.with_name("copy"), 1_700_000_000_000_000_000

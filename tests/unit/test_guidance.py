@@ -111,6 +111,63 @@ def test_a_tree_without_end_is_not_walked_to_its_end(root: Path) -> None:
     assert len(agents_files(root, directories_limit=20)) < 20
 
 
+def _guidance(root: Path, trust: SqlTrustStore) -> None:
+    instructions_for(root, directory="web")
+    load_skills(root, trust, root.parent / "mine")
+    trust.survey(root)
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
+    """Every path that is opened or listed, as the kernel resolved it, with the flags."""
+    found: list[tuple[str, int]] = []
+    real_open, real_scandir = os.open, os.scandir
+
+    def recorded_open(path: str, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
+        descriptor = real_open(path, flags, mode, dir_fd=dir_fd)
+        found.append((str(Path(f"/proc/self/fd/{descriptor}").readlink()), flags))
+        return descriptor
+
+    def recorded_scandir(path: int | str = ".") -> object:
+        if not isinstance(path, int):
+            found.append((os.path.realpath(path), 0))
+        return real_scandir(path)
+
+    monkeypatch.setattr(os, "open", recorded_open)
+    monkeypatch.setattr(os, "scandir", recorded_scandir)
+    return found
+
+
+@pytest.mark.parametrize("linked", ["web/other", "skills", ".cleveragents/skills", ".cleveragents"])
+def test_no_directory_is_opened_or_listed_through_a_link(
+    root: Path, tmp_path: Path, trust: SqlTrustStore, opened: list[tuple[str, int]], linked: str
+) -> None:
+    outside = tmp_path / "outside"
+    skill(outside / "skills/x")
+    skill(outside / "x")
+    written(outside / "AGENTS.md", "a secret")
+    written(root / "web/AGENTS.md", "words")
+    written(root / "web/shop/AGENTS.md", "words")
+    (root / linked).parent.mkdir(exist_ok=True)
+    (root / linked).symlink_to(outside)
+    opened.clear()
+    _guidance(root, trust)
+    assert {path for path, _ in opened} >= {str(root), str(root / "web"), str(root / "web/shop")}
+    assert [path for path, _ in opened if Path(path).is_relative_to(outside)] == []
+    # A pipe or a link that takes a directory's place in the last moment is neither waited for nor followed.
+    not_waiting = os.O_DIRECTORY | os.O_NONBLOCK
+    inside = [(path, flags) for path, flags in opened if Path(path).is_relative_to(root)]
+    assert [path for path, flags in inside if not (flags & os.O_NOFOLLOW and flags & not_waiting)] == []
+
+
+def test_skills_in_a_folder_that_is_a_link_within_the_repository_are_found(
+    root: Path, tmp_path: Path, trust: SqlTrustStore
+) -> None:
+    skill(root / "docs/skills/release")
+    (root / "skills").symlink_to("docs/skills")
+    assert len(load_skills(root, trust, tmp_path / "mine").notes) == 1
+
+
 def test_the_users_own_words_are_read_through_their_links(tmp_path: Path) -> None:
     variables = {"XDG_CONFIG_HOME": str(tmp_path)}
     assert user_instructions(variables) == ""

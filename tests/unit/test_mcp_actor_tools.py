@@ -16,9 +16,8 @@ from cleveragents.domain.strategy import Strategy
 from cleveragents.errors import NotTrusted, UnknownTool
 from cleveragents.infrastructure.tools.joined import JoinedTools
 from cleveragents.infrastructure.tools.mcp.configuration import McpConfiguration
-from cleveragents.infrastructure.tools.mcp.opening import open_mcp
 from cleveragents.infrastructure.tools.registry import ToolRegistry
-from tests.mcp_bench import configured, misbehaving, place
+from tests.mcp_bench import configured, misbehaving, open_permitted, place
 from tests.plan_bench import PlanBench, command
 
 OWN = misbehaving("tells")
@@ -34,7 +33,7 @@ def tools(
     sandbox = plans.parts.sandboxes.open(plan.id)
     job = plans.owned_job(plan)
     execution = plans.parts._execution(plan, Strategy(()), sandbox, job, None)
-    with open_mcp(configuration, place(sandbox.root), job.token) as mcp:
+    with open_permitted(configuration, place(sandbox.root), job.token) as mcp:
         joined = JoinedTools(ToolRegistry(), mcp)
         yield ActorTools(replace(execution, policy=policy, tools=joined)), plan
 
@@ -94,7 +93,7 @@ def test_one_that_nobody_trusts_asks_a_person_when_it_is_named(plans: PlanBench)
 
 def test_a_pattern_that_means_no_server_starts_none(tmp_path: Path) -> None:
     said: list[str] = []
-    with open_mcp(configured(misbehaving("gone")), place(tmp_path), say=said.append) as mcp:
+    with open_permitted(configured(misbehaving("gone")), place(tmp_path), say=said.append) as mcp:
         for pattern in ("skill*", "read", "mcpx*"):
             assert mcp.select(pattern) == ()
         assert said == []
@@ -103,7 +102,7 @@ def test_a_pattern_that_means_no_server_starts_none(tmp_path: Path) -> None:
 def test_a_server_that_cannot_be_used_is_said_once(tmp_path: Path) -> None:
     said: list[str] = []
     servers = configured(misbehaving("gone"), replace(OWN, name="good"))
-    with open_mcp(servers, place(tmp_path), say=said.append) as mcp:
+    with open_permitted(servers, place(tmp_path), say=said.append) as mcp:
         for pattern in ("mcp__*", "*__work", "m?p__*"):
             assert mcp.select(pattern) == ("mcp__good__work",)
     assert len(said) == 1
@@ -112,7 +111,7 @@ def test_a_server_that_cannot_be_used_is_said_once(tmp_path: Path) -> None:
 
 def test_joined_tools_speak_for_all_and_the_first_of_a_name_wins(tmp_path: Path) -> None:
     registry = ToolRegistry()
-    with open_mcp(configured(misbehaving("gone")), place(tmp_path)) as mcp:
+    with open_permitted(configured(misbehaving("gone")), place(tmp_path)) as mcp:
         joined = JoinedTools(registry, registry, mcp)
         assert joined.get("read") is registry.get("read")
         assert [spec.name for spec in joined.specs()] == list(joined.names())

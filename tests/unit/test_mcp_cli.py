@@ -242,3 +242,20 @@ def test_who_cannot_write_is_told_why(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def _no_space(descriptor: int) -> None:
     raise OSError(28, "No space left on device")
+
+
+def test_a_typed_command_is_the_approval_of_the_server_it_names_and_of_no_other(
+    agents: Agents, tmp_path: Path
+) -> None:
+    """Also under a profile that denies what the server needs; the policy is for plans."""
+    marker = tmp_path / "marker"
+    marking = f"import pathlib; pathlib.Path({str(marker)!r}).write_text('started')"
+    assert agents("config", "set", "plan.profile", "review+ci").code == 0
+    assert agents("config", "set", "sandbox.isolation", "off").code == 0
+    assert agents("mcp", "add", "near", "--not-isolated", "--", *TELLS).code == 0
+    assert agents("mcp", "add", "other", "--not-isolated", "--", sys.executable, "-c", marking).code == 0
+    assert agents("mcp", "test", "near").code == 0
+    assert agents("tool", "run", "mcp__near__work").code == 0
+    assert not marker.exists()
+    agents("mcp", "test", "other")
+    assert marker.exists()

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from cleveragents.domain.known_secrets import KnownSecrets
 from cleveragents.domain.redaction import redact_text
 from cleveragents.errors import ConfigurationError, InvalidToolCall, ToolRefused
 from cleveragents.infrastructure.identifiers import UlidSource
@@ -15,6 +16,7 @@ from cleveragents.infrastructure.persistence.database import open_database
 from cleveragents.infrastructure.tools.mcp.arguments import check_arguments
 from cleveragents.infrastructure.tools.mcp.configuration import load_mcp, parse_servers, user_mcp_file
 from cleveragents.infrastructure.tools.mcp.filling import filled
+from cleveragents.infrastructure.tools.mcp.gate import NamedByUser
 from cleveragents.infrastructure.tools.mcp.listing import full_name
 from cleveragents.infrastructure.tools.mcp.server_entry import McpServer
 from cleveragents.infrastructure.trust.sql_trust_store import SqlTrustStore
@@ -145,9 +147,9 @@ def test_variables_are_filled_in_and_what_they_held_is_never_printed() -> None:
         headers={"Authorization": "Bearer written-down-2"},
         url="https://${HOST}/mcp",
     )
-    made = filled(
-        server, {"HOME": "/home/somebody", "MY_PAT": "pat-0123456789", "HOST": "h.test", "EMPTY": ""}
-    )
+    secrets = KnownSecrets()
+    given = {"HOME": "/home/somebody", "MY_PAT": "pat-0123456789", "HOST": "h.test", "EMPTY": ""}
+    made = filled(NamedByUser([server.name]).permit(server), given, secrets)
     assert made.command == ("/home/somebody/bin/x", "there", "$HOME", "full")
     assert (made.environment["KEY"], made.url) == ("pat-0123456789", "https://h.test/mcp")
     said = redact_text("/home/somebody plain words here pat-0123456789 written-down-1 written-down-2")
@@ -158,7 +160,7 @@ def test_variables_are_filled_in_and_what_they_held_is_never_printed() -> None:
 def test_a_variable_that_is_not_set_is_named_and_ours_are_never_given() -> None:
     server = McpServer("a", "mcp.json", True, ("x", "${ONE}", "${CLEVERAGENTS_SERVER_TOKEN}"))
     with pytest.raises(ToolRefused, match=r"mcp\.json needs ONE, CLEVERAGENTS_SERVER_TOKEN"):
-        filled(server, {"CLEVERAGENTS_SERVER_TOKEN": "ours"})
+        filled(NamedByUser(["a"]).permit(server), {"CLEVERAGENTS_SERVER_TOKEN": "ours"}, KnownSecrets())
 
 
 def test_the_users_file_is_beside_their_settings() -> None:
@@ -184,3 +186,15 @@ def test_a_schema_of_a_strangers_neither_fetches_nor_stalls() -> None:
     with pytest.raises(InvalidToolCall) as many:
         check_arguments("t", {"required": [str(number) for number in range(20)]}, {})
     assert str(many.value).count(";") == 4
+
+
+@pytest.mark.parametrize(
+    ("key", "facts"), [("env", {"command": "x"}), ("headers", {"url": "http://x"})], ids=["env", "headers"]
+)
+@pytest.mark.parametrize("name", ["", "a b", "a\nb", 'password="', "a:", "x" * 201])
+def test_a_name_that_could_be_read_as_something_else_is_refused(
+    key: str, facts: dict[str, object], name: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=f"`{key}` has the name"):
+        parse_servers(json.dumps({"mcpServers": {"a": {**facts, key: {name: "x"}}}}), "f", own=True)
+    assert parse_servers(json.dumps({"mcpServers": {"a": {**facts, key: {"X-a_1.b": "x"}}}}), "f", own=True)

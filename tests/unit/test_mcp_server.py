@@ -21,6 +21,7 @@ from cleveragents.infrastructure.persistence.database import open_database
 from cleveragents.infrastructure.persistence.sql_project_store import SqlProjectStore
 from tests.cli_bench import git, paint_shop
 from tests.ready_database import ready_database
+from tests.unisolated import ALLOW_UNISOLATED
 
 T = TypeVar("T")
 
@@ -87,6 +88,7 @@ class World:
                 "PYTHONPATH": os.environ.get("PYTHONPATH", ""),
                 "CLEVERAGENTS_STATE_DIRECTORY": str(self.state),
                 "PYTHONDONTWRITEBYTECODE": "1",
+                **ALLOW_UNISOLATED,
             },
         )
 

@@ -17,6 +17,7 @@ import structlog
 
 from cleveragents.application.ports.models import Model, ModelFacts
 from cleveragents.domain.budget import Price
+from cleveragents.domain.known_secrets import KnownSecrets
 from cleveragents.errors import CleverAgentsError, ConfigurationError, ModelRefused, UnknownModel
 from cleveragents.infrastructure.configuration.settings import ModelSettings
 from cleveragents.infrastructure.logging import redactor
@@ -256,10 +257,10 @@ def test_calls_under_way_are_limited_for_each_provider() -> None:
 
 
 def test_the_environment_comes_before_the_keyring() -> None:
-    found = Keys({"B": "from environment"}, {"A": "from keyring", "B": "no"}.get)
+    found = Keys({"B": "from environment"}, {"A": "from keyring", "B": "no"}.get, secrets=KnownSecrets())
     assert found.find(("A", "B")) == "from environment"
-    assert Keys({}, {"B": "from keyring"}.get).find(("A", "B")) == "from keyring"
-    assert Keys({}, {}.get).find(("A", "B")) is None
+    assert Keys({}, {"B": "from keyring"}.get, secrets=KnownSecrets()).find(("A", "B")) == "from keyring"
+    assert Keys({}, {}.get, secrets=KnownSecrets()).find(("A", "B")) is None
 
 
 def test_a_keyring_that_is_locked_or_broken_has_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -313,7 +314,8 @@ def test_a_key_that_comes_back_in_an_error_is_masked() -> None:
 
 
 def test_a_key_that_somebody_logs_is_masked() -> None:
-    Keys({"ACME_KEY": KEY}, {}.get).find(("ACME_KEY",))
+    secrets = KnownSecrets()
+    Keys({"ACME_KEY": KEY}, {}.get, secrets=secrets).find(("ACME_KEY",))
     stream = StringIO()
     structlog.configure(
         processors=[redactor(()), structlog.processors.JSONRenderer()],

@@ -7,6 +7,7 @@ import ssl
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
+from typing import ClassVar
 
 import pytest
 
@@ -71,6 +72,17 @@ def test_what_will_not_go_away_is_refused(status: int) -> None:
 def test_a_wrong_key_is_told_where_it_comes_from() -> None:
     assert "check ACME_KEY (HTTP 401: oops)" in str(told(Theirs(status_code=401)))
     assert "check its key" in str(translated(Theirs(status_code=403), Subject("m", 1, 1)))
+
+
+class WrongKey(Exception):
+    status_code = 401
+    code = "invalid_api_key"
+    body: ClassVar = {"error": {"message": "Incorrect API key provided: sk-x"}}
+
+
+def test_a_wrong_key_is_masked_and_the_words_around_it_are_not() -> None:
+    said = str(translated(WrongKey(), Subject("m", 1, 1)))
+    assert "Incorrect API key provided: *** (invalid_api_key)" in said
 
 
 @pytest.mark.parametrize(

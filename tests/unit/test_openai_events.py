@@ -84,7 +84,7 @@ def test_an_error_in_the_middle_of_an_answer_is_told_in_the_providers_words() ->
         piece_of(b'{"error": {"message": "overloaded", "code": "busy"}}')
     failure = translated(raised.value, SUBJECT)
     assert isinstance(failure, ModelUnavailable)
-    assert "busy: overloaded" in str(failure)
+    assert "overloaded (busy)" in str(failure)
     with pytest.raises(StreamFailed) as raised:
         piece_of(b'{"error": "the maximum context length is 500 tokens, you sent 900"}')
     failure = translated(raised.value, SUBJECT)

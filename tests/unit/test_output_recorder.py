@@ -10,9 +10,11 @@ from datetime import datetime
 from itertools import groupby
 from typing import Any
 
+import pytest
 import structlog
 
 from cleveragents.application.services.output_recorder import OutputRecorder
+from cleveragents.domain.known_secrets import KnownSecrets
 from cleveragents.domain.plan import Phase, Plan, PlanState
 from cleveragents.domain.progress import Progress, ProgressKind
 from cleveragents.errors import StoreBusy
@@ -200,18 +202,72 @@ def test_what_could_not_be_kept_is_kept_later_and_other_plans_do_not_wait_for_it
     assert [line["event"] for line in said] == ["plan_output.not_kept"]  # once, however often it is tried
 
 
+SLOW_SECRETS = {
+    "a value after its name": (b"export password=", b"hunter2hunter2\n"),
+    "a value in two parts": (b"password=hunter2", b"hunter2\n"),
+    "a shape": (b"key: sk-abcdefgh", b"ijklmnopqrstuvwx\n"),
+    "a shape that could have ended": (b"sk-abcdefghijklmnopqrstuvwx", b"yzhunter2\n"),
+    "the password of a URL": (b"cloning https://me", b":hunter2hunter2@example.org/x.git\n"),
+    "a signature": (b"GET /file?", b"sig=hunter2hunter2\n"),
+    "a private key": (b"-----BEGIN PRIVATE KEY-----\nMIIEow", b"hunter2hunter2\n"),
+    "a known value": (b"it is known-val", b"ue-hunter2\n"),
+    "a quoted value": (b'secret = "first hunter2', b' second hunter2"\n'),
+    "a secret too long to hold": (b"password=" + b"x" * 40_000, b"hunter2\n"),
+}
+
+
+@pytest.mark.parametrize("name", SLOW_SECRETS)
+def test_a_secret_is_masked_however_long_a_program_pauses_inside_it(name: str) -> None:
+    known = KnownSecrets()
+    known.add("known-value-hunter2")
+    first, second = SLOW_SECRETS[name]
+    kept, clock = Kept(), FakeClock()
+    recorder = OutputRecorder(kept, clock, bound_characters=1 << 20)
+    told = recorder.watch(plan()).on_output
+    assert told is not None
+    told(first)
+    recorder._keep_all()
+    clock.advance(11)
+    recorder._keep_all()
+    recorder._keep_all()
+    told(second)
+    recorder.end("P")
+    recorder._keep_all()
+    text = kept.text("P")
+    assert "hunter2" not in text
+    assert not set(SHAPE_PARTS) & set(text.replace(":", " ").split())
+    assert "***" in text
+    assert recorder._texts == {}
+
+
+SHAPE_PARTS = ("sk-abcdefgh", "ijklmnopqrstuvwx", "known-val", "MIIEow")
+
+
+def test_of_a_character_that_is_cut_in_two_by_a_long_pause_nothing_is_lost() -> None:
+    kept, clock = Kept(), FakeClock()
+    recorder = OutputRecorder(kept, clock)
+    told = recorder.watch(plan()).on_output
+    assert told is not None
+    for byte in "✓\n".encode():
+        told(bytes([byte]))
+        recorder._keep_all()
+        clock.advance(11)
+        recorder._keep_all()
+    assert kept.text("P") == "✓\n"
+
+
 def test_an_unended_line_is_kept_at_the_end_of_the_job_or_when_nothing_follows_for_long() -> None:
     kept, clock = Kept(), FakeClock()
     with recording(kept, clock) as recorder:
         told = recorder.watch(plan()).on_output
         assert told is not None
-        told(b"done\nContinue? ")
-        kept.wait_for(lambda: kept.text("P") == "done\n")
-        clock.advance(11)
+        told(b"done\nContinue? [y/N]")
         kept.wait_for(lambda: kept.text("P") == "done\nContinue? ")
-        told(b"yes")
+        clock.advance(11)
+        kept.wait_for(lambda: kept.text("P") == "done\nContinue? [y/N]")
+        told(b" yes")
         recorder.end("P")
-        kept.wait_for(lambda: kept.text("P") == "done\nContinue? yes")
+        kept.wait_for(lambda: kept.text("P") == "done\nContinue? [y/N] yes")
 
 
 def test_what_many_threads_tell_at_once_is_kept_once_each() -> None:
@@ -251,3 +307,21 @@ def test_a_plan_that_ended_is_forgotten() -> None:
     assert recorder._texts == {}
     assert recorder._told == {}
     recorder.close()
+
+
+def test_whatever_tells_the_recorder_something_holds_its_lock() -> None:
+    """The recorder's thread replaces what was told; a change between its steps would be lost."""
+    recorder = OutputRecorder(Kept(), FakeClock())
+    held: list[bool] = []
+
+    class Watched(dict[str, Any]):
+        def setdefault(self, *asked: Any) -> Any:
+            held.append(recorder._lock.locked())
+            return super().setdefault(*asked)
+
+    recorder._told = Watched()
+    progress = recorder.watch(plan()).progress
+    assert progress is not None
+    progress("a line")
+    recorder.end("P")
+    assert held == [True, True]

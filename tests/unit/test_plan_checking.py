@@ -257,9 +257,20 @@ def test_a_setup_is_not_repeated_nor_kept_under_the_key_of_later_files(plans: Pl
     assert (plans.sandbox(fresh).root / "out.txt").read_text() == changed
 
 
+def test_the_environment_of_a_hostile_branch_does_not_reach_another_branch(plans: PlanBench) -> None:
+    """The branches share the key files, and the setup runs a script that differs."""
+    setup = Setup("mkdir -p kept && sh build.sh > kept/made", ("key.txt",), ("kept",))
+    (plans.repository / "key.txt").write_text(f"{plans.repository}\n")
+    show = command("cat kept/made > out.txt")
+    for script in ("echo poisoned", "echo clean"):
+        (plans.repository / "build.sh").write_text(f"{script}\n")
+        plan = plans.done(show, setup=setup)
+        assert (plans.sandbox(plan).root / "out.txt").read_text() == script.split()[1] + "\n"
+
+
 def test_a_setup_that_was_kept_is_not_looked_for_again(plans: PlanBench) -> None:
     (plans.repository / "key.txt").write_text(f"{plans.repository}\n")
-    plans.done(setup=SETUP)
+    plans.answer(plans.done(setup=SETUP, profile="supervised"), True)
     plan = plans.done(command("exit 1"), setup=SETUP, profile="supervised")
     assert [call.tool for call in plans.calls(plan)] == ["setup", "command"]
     # Had it to be made anew, it would have to ask for leave to install something.

@@ -117,6 +117,40 @@ def test_an_actor_asks_for_context_for_history_and_for_what_is_left(bench: Actor
     assert left.result["left"] == left.result["allowed"] - asked.result["tokens"]
 
 
+PLANT = """
+rm -f .git/objects/info/alternates
+ln -s {secret} .git/objects/info/alternates
+git config core.bare true
+tree=1111111111111111111111111111111111111111
+printf 'tree %s\\nauthor A <a> 1 +0000\\ncommitter A <a> 1 +0000\\n\\nx\\n' $tree > commit
+name=$(git hash-object -t commit -w --literally commit)
+echo $name > .git/HEAD
+"""
+
+
+def test_a_command_that_plants_a_git_directory_learns_nothing_from_context(
+    bench: ActorPlanBench, tmp_path: Path
+) -> None:
+    """git's error about a commit without a tree quoted every line of the file that alternates led to."""
+    secret = tmp_path / "secret"
+    secret.write_text("canary-line-one\ncanary-line-two\n", encoding="utf-8")
+    plan = bench.reached(
+        executes(
+            answer(call("command", script=PLANT.format(secret=secret))),
+            answer(call("request_context", question="reach_goal", budget_tokens=400)),
+            answer(call("query_history", question="goal step")),
+            says("done"),
+        ),
+        cast=ALONE,
+    )
+    made = bench.calls(plan)
+    assert [one.tool for one in made] == ["command", "request_context", "query_history"]
+    # The command itself may read the file where commands are not isolated; the host must not read it for it.
+    assert "canary" not in repr([(one.result, one.error) for one in made[1:]])
+    (asked,) = results(bench, plan, "request_context")
+    assert "sum(steps) // 7" in str(asked.result), "and the code is found all the same"
+
+
 def test_a_plan_is_given_no_more_context_than_it_may_have(bench: ActorPlanBench) -> None:
     limited(bench, plan_tokens=300)
     many = [answer(call("request_context", question="reach_goal", budget_tokens=200)) for _ in range(6)]

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cleveragents.domain.isolation import Isolation
 from cleveragents.domain.policy import DEFAULT_PROFILE, PROFILES, Capability, Policy, Verdict, profile
-from cleveragents.errors import ConfigurationError
+from cleveragents.errors import ConfigurationError, NetworkNotDenied
 
 policies = st.one_of(
     st.sampled_from(list(PROFILES.values())),
@@ -108,3 +109,62 @@ def test_a_tightened_policy_says_no_more_than_the_stricter_needs() -> None:
 
 def test_verdicts_and_capabilities_survive_pickling() -> None:
     assert pickle.loads(pickle.dumps((Verdict.DENY, Capability.APPLY))) == (Verdict.DENY, Capability.APPLY)
+
+
+ISOLATED = {
+    "manual": ("ask", "ask"),
+    "review": ("ask", "ask"),
+    "supervised": ("allow", "allow"),
+    "cautious": ("allow", "allow"),
+    "trusted": ("allow", "allow"),
+    "auto": ("allow", "allow"),
+    "ci": ("allow", "allow"),
+    "full-auto": ("allow", "allow"),
+}
+UNISOLATED = {
+    "manual": ("ask", "ask"),
+    "review": ("deny", "deny"),
+    "supervised": ("ask", "allow"),
+    "cautious": ("deny", "deny"),
+    "trusted": ("allow", "allow"),
+    "auto": ("allow", "allow"),
+    "ci": ("deny", "deny"),
+    "full-auto": ("allow", "allow"),
+}
+
+
+def command_verdicts(name: str, *, isolated: bool) -> tuple[str, str]:
+    """Of a command that an agent chose, and of one that the user or an action wrote."""
+    policy = profile(name)
+    return (
+        policy.command_verdict(isolated=isolated, by_agent=True).value,
+        policy.command_verdict(isolated=isolated, by_agent=False).value,
+    )
+
+
+@pytest.mark.parametrize("name", PROFILES)
+def test_every_profile_says_what_becomes_of_a_command_with_and_without_isolation(name: str) -> None:
+    assert command_verdicts(name, isolated=True) == ISOLATED[name]
+    assert command_verdicts(name, isolated=False) == UNISOLATED[name]
+
+
+def test_joined_profiles_are_judged_by_their_verdicts_not_by_their_names() -> None:
+    assert command_verdicts("trusted+auto", isolated=False) == ("ask", "allow")
+    assert command_verdicts("trusted+ci", isolated=False) == ("deny", "deny")
+
+
+@given(policies, st.booleans())
+def test_isolation_never_makes_a_policy_stricter(policy: Policy, by_agent: bool) -> None:
+    isolated = policy.command_verdict(isolated=True, by_agent=by_agent)
+    unisolated = policy.command_verdict(isolated=False, by_agent=by_agent)
+    assert isolated is policy.verdict(Capability.COMMAND)
+    assert unisolated.strictness >= isolated.strictness
+
+
+@given(policies)
+def test_a_policy_that_denies_the_network_runs_no_command_that_could_use_it(policy: Policy) -> None:
+    if policy.verdict(Capability.NETWORK) is Verdict.DENY:
+        assert policy.command_verdict(isolated=False, by_agent=False) is Verdict.DENY
+        with pytest.raises(NetworkNotDenied, match="denies the network, and without bubblewrap"):
+            policy.ensure_denies_network("a check", Isolation.NONE)
+    policy.ensure_denies_network("a check", Isolation.BUBBLEWRAP)

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cleveragents.domain.redaction import MASK, redact, redact_text, url_password
+from cleveragents.domain.redaction_in_pieces import PieceMask
 from cleveragents.infrastructure.configuration.settings import Settings
 from cleveragents.infrastructure.logging import configure_logging
 
@@ -28,6 +29,14 @@ from cleveragents.infrastructure.logging import configure_logging
         ),
         ("https://:tok@host/", "https://:***@host/"),
         ("/db?password=s3cret&sslmode=require", "/db?password=***&sslmode=require"),
+        ("a=1&password=s3cret&b=2", "a=1&password=***&b=2"),
+        ("client_secret=s3cret&redirect_uri=x&filter[a]=1", "client_secret=***&redirect_uri=x&filter[a]=1"),
+        ("?password=&user=bob", "?password=&user=bob"),
+        ("password=Tr0ub4dor&3xyz", "password=***"),
+        ("password=a&b&3xyz next", "password=*** next"),
+        ("password=Tr0ub4dor& next", "password=*** next"),
+        ("/db?password=Tr0ub4dor&3xyz&sslmode=require", "/db?password=***&sslmode=require"),
+        ("PASSWORD=s3cret&&make", "PASSWORD=***&&make"),
         ("connect failed: password=s3cret host=x", "connect failed: password=*** host=x"),
         ("Authorization: Bearer abcdefgh.12345678", "Authorization: Bearer ***"),
         ("key sk-abcdefghijklmnopqrstuv stays", "key *** stays"),
@@ -140,13 +149,26 @@ def test_what_follows_a_secrets_name_is_masked_and_only_once(
             "Bearer ",
             "cookie:",
             "&sig=",
+            "&a",
+            "password=abc&",
+            "&password=abc",
+            "password=token=",
+            "password: token: ",
+            "token:'",
+            'secret="x\\',
+            "api key ",
         ),
     ],
 )
 @pytest.mark.timeout(100)
 def test_a_huge_text_is_masked_in_one_go(piece: str) -> None:
-    """Who looked through the rest of it at every place would take minutes."""
-    assert redact_text(piece * (400_000 // len(piece)))
+    """Looking through the rest of it at every place would take minutes."""
+    text = piece * (400_000 // len(piece))
+    assert redact_text(text, ["aaaaaaaa", "password"])
+    mask = PieceMask()
+    assert "".join(
+        [*(mask.feed(text[at : at + 65_536]) for at in range(0, len(text), 65_536)), mask.finish()]
+    )
 
 
 CAMELS = ("accessToken", "refreshToken", "apiKey", "AWSSecretAccessKey", "userPassword", "db_pwd")
@@ -190,6 +212,47 @@ def test_a_structure_without_end_is_cut_not_followed() -> None:
 
 def test_a_known_secret_is_removed_wherever_it_stands() -> None:
     assert redact_text("xs3crety, 's3cret'", ["", "s3cret"]) == "x***y, '***'"
+
+
+@pytest.mark.parametrize(
+    ("text", "known", "masked"),
+    [
+        ("use glpat-0123456789abcdefghij", ["pat-0123456789"], "use ***"),
+        ("x secret-onetwo-secret y", ["secret-onetwo", "two-secret"], "x *** y"),
+        ("x secret-onetwo-secret y", ["two-secret", "secret-one"], "x *** y"),
+        ("x outer-inner-outer y", ["inner", "outer-inner-outer"], "x *** y"),
+        ("x onetwo y", ["one", "two"], "x *** y"),
+        ("x abababab y", ["abab"], "x *** y"),
+        ("password=before-known-after, z", ["known"], "password=***, z"),
+        ("postgresql://me:pa-known-ss@host", ["known", "ss@ho"], "postgresql://me:***st"),
+        ("password=token: hunter2hunter2", [], "password=*** ***"),
+        ("Incorrect API key provided: sk-x", ["Incorrec"], "***t API key provided: ***"),
+    ],
+)
+def test_secrets_that_overlap_are_masked_as_one(text: str, known: list[str], masked: str) -> None:
+    assert redact_text(text, known) == masked
+    assert redact_text(text, known[::-1]) == masked
+
+
+LETTERS = "ab-"
+
+
+@given(st.text(LETTERS, max_size=40), st.lists(st.text(LETTERS, min_size=1, max_size=6), max_size=5))
+def test_no_character_of_a_known_value_is_left(text: str, known: list[str]) -> None:
+    hidden = {
+        place
+        for value in known
+        for start in range(len(text))
+        if text.startswith(value, start)
+        for place in range(start, start + len(value))
+    }
+    pieces = (MASK if place in hidden else text[place] for place in range(len(text)))
+    expected = "".join(
+        piece
+        for place, piece in enumerate(pieces)
+        if not (place in hidden and place - 1 in hidden)  # spans that touch are one
+    )
+    assert redact_text(text, known) == expected
 
 
 def test_the_password_of_a_url_is_found_as_it_was_written() -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cleveragents.domain.redaction import MASK, keep_secret, redact_content, redact_content_text, redact_text
+from cleveragents.domain.known_secrets import KnownSecrets
+from cleveragents.domain.redaction import MASK, redact_content, redact_content_text, redact_text
 
 CODE = """\
 password = load_password("db")
@@ -100,7 +101,8 @@ def test_a_private_key_in_a_diff_is_masked_too(sign: str) -> None:
 
 
 def test_a_kept_secret_is_masked_in_a_file_whatever_it_looks_like() -> None:
-    keep_secret("plainly-a-kept-one")
+    secrets = KnownSecrets()
+    secrets.add("plainly-a-kept-one")
     assert redact_content_text("x = 'plainly-a-kept-one'") == "x = '***'"
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from cleveragents.application.ports.applies import CommitRequest, Terms
 from cleveragents.application.ports.checkpoints import Fence
-from cleveragents.application.ports.commands import CommandRunner
+from cleveragents.application.ports.commands import CommandResult
 from cleveragents.application.ports.plans import NewPlan
 from cleveragents.application.services.async_worker import AsyncJob, CancellationToken
 from cleveragents.domain.action import Setup
@@ -28,6 +28,7 @@ from cleveragents.errors import (
     StaleFence,
     UnknownPlan,
 )
+from cleveragents.infrastructure.commands.guarded_runner import GuardedCommandRunner
 from cleveragents.infrastructure.git.plumbing import PrivateRepository
 from cleveragents.infrastructure.remote.mirror import Mirrors
 from cleveragents.interfaces.desk.ending import delete
@@ -640,7 +641,9 @@ def test_a_copy_is_set_up_once_from_what_is_kept_here(remote: Remote, one: Machi
     plan = done(one, remote, setup=setup, checks=(check("test -e kept/tools && ! grep -q wrong b.txt"),))
     mine = other.plan(remote, write("c.txt", ""), setup=setup)
     other.run(other.claimed(mine))  # so that it is in the cache
-    furnishing = replace(other.parts.remotes.furnishing, commands=no_commands)
+    furnishing = replace(
+        other.parts.remotes.furnishing, commands=lambda there: NoCommands(other.parts.commands(there))
+    )
     apply = replace(other.parts.apply, furnish=furnishing)
     remote.commit({"b.txt": "wrong\n"})
     with pytest.raises(CheckFailed):
@@ -649,5 +652,12 @@ def test_a_copy_is_set_up_once_from_what_is_kept_here(remote: Remote, one: Machi
     assert apply.apply(other.now(plan.id), CancellationToken())[0].standing == APPLIED
 
 
-def no_commands(resource: Path) -> CommandRunner:
-    raise AssertionError("it is kept, and need not be made")
+class NoCommands:
+    """A runner that runs nothing: what is kept need not be made."""
+
+    def __init__(self, real: GuardedCommandRunner) -> None:
+        self.isolates = real.isolates
+        self.inputs_of = real.inputs_of
+
+    def run(self, *asked: object, **options: object) -> CommandResult:
+        raise AssertionError(asked)

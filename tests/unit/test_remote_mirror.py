@@ -15,6 +15,7 @@ from cleveragents.domain.remote import RemoteAddress
 from cleveragents.errors import GitFailed, RemoteUnreachable, SandboxRefused
 from cleveragents.infrastructure.git.plumbing import PrivateRepository
 from cleveragents.infrastructure.remote.mirror import Mirrors
+from cleveragents.infrastructure.sandbox import paths
 from tests.applying import git
 from tests.plan_bench import FILES
 from tests.remotes import Remote, new_remote
@@ -133,8 +134,8 @@ def test_who_is_killed_while_removing_leaves_no_half_of_a_checkout(
     [lock] = mirrors.directory.glob("*.lock")
     [mirror] = mirrors.directory.glob("*.git")
 
-    def interrupted(directory: Path) -> None:
-        for path in directory.glob("**/a.txt"):
+    def interrupted(parent: int, name: str) -> None:
+        for path in mirrors.directory.glob(f"**/{name}/**/a.txt"):
             path.unlink()
         raise KeyboardInterrupt
 
@@ -142,7 +143,7 @@ def test_who_is_killed_while_removing_leaves_no_half_of_a_checkout(
         os.utime(place, (0, 0))
         os.utime(lock, (0, 0))
         with monkeypatch.context() as patch:
-            patch.setattr(shutil, "rmtree", interrupted)
+            patch.setattr(paths, "_remove_directory", interrupted)
             with pytest.raises(KeyboardInterrupt):
                 remove()
         mirrors.fetch(remote.address)

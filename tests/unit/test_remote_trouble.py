@@ -11,6 +11,7 @@ import pytest
 from sqlalchemy import update
 
 from cleveragents.application.ports.checkpoints import Fence
+from cleveragents.application.ports.sandboxes import Unapplied
 from cleveragents.application.services.async_worker import AsyncJob
 from cleveragents.application.services.plan_deciding import concluded
 from cleveragents.application.services.shared_jobs import PlanJob, Watched
@@ -20,7 +21,7 @@ from cleveragents.errors import ApplyRefused, PlanError, RemoteUnreachable, Stal
 from cleveragents.infrastructure.persistence.tables import plans
 from cleveragents.infrastructure.remote.sandboxes import RemoteSandboxes
 from cleveragents.interfaces.desk.accounts import account_of
-from cleveragents.interfaces.desk.changes import changed_files, changes_of, ignored_of
+from cleveragents.interfaces.desk.changes import changed_files, changes_of, unapplied_of
 from cleveragents.interfaces.desk.deciding import ensure_decidable
 from cleveragents.interfaces.desk.diffs import patch_of
 from cleveragents.interfaces.desk.meanings import meaning_of
@@ -149,7 +150,7 @@ def test_a_machine_without_a_sandbox_of_the_plan_says_that_the_remote_is_away_to
     assert (seen["files_changed"], seen["sandbox"], seen["changes"][0]["path"]) == (1, None, "a.txt")
     assert "told without its lines: file://" in seen["notes"][0]
     assert changes_of(other.parts, plan) == changed_files(other.parts, plan) == list(seen["changes"])
-    assert ignored_of(other.parts, plan) == []
+    assert unapplied_of(other.parts, plan) == Unapplied()
     with pytest.raises(RemoteUnreachable):
         other.apply(plan)
     assert other.now(plan.id).standing == (Phase.APPLY, PlanState.CONSTRAINED)

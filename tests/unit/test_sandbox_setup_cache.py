@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import threading
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from cleveragents.application.ports.sandboxes import SandboxRequest
-from cleveragents.infrastructure.sandbox.private_clone import PrivateClone
+from cleveragents.application.ports.setup import SetupInputs
+from cleveragents.application.services.sandbox_setup import SandboxSetup
+from cleveragents.domain.action import Setup
+from cleveragents.domain.json_value import JsonValue
+from cleveragents.domain.policy import Capability, Verdict, profile
+from cleveragents.domain.tool import CallState, ToolCall
+from cleveragents.errors import PolicyDenied
+from cleveragents.infrastructure.sandbox.content_digest import content_digest
 from cleveragents.infrastructure.sandbox.setup_cache import SetupCache
-from tests.sandbox_resources import fingerprint, make_repository, write
-
-COMMAND = "python -m venv .venv"
+from tests.sandbox_resources import fingerprint, write
 
 
 @pytest.fixture
@@ -36,31 +45,6 @@ def make_tree(place: Path, *, set_up: bool = False) -> Path:
 
 
 PATHS = (".venv", "web/node_modules")
-
-
-def test_a_key_follows_the_command_and_the_content_of_its_files(cache: SetupCache, tmp_path: Path) -> None:
-    tree = make_tree(tmp_path / "one")
-    key = cache.key(COMMAND, tree, ["requirements.lock"])
-    assert cache.key(COMMAND, make_tree(tmp_path / "one"), ["requirements.lock"]) == key
-    assert cache.key("other", tree, ["requirements.lock"]) != key
-    assert cache.key(COMMAND, tree, ["requirements.lock", "missing"]) != key
-    write(tree, {"requirements.lock": "x==2\n"})
-    assert cache.key(COMMAND, tree, ["requirements.lock"]) != key
-
-
-def test_a_key_is_not_taken_from_outside_the_tree(cache: SetupCache, tmp_path: Path) -> None:
-    tree = make_tree(tmp_path / "one")
-    write(tmp_path / "outside", {"secret": "1\n"})
-    (tree / "link").symlink_to(tmp_path / "outside" / "secret")
-    (tree / "dir").symlink_to(tmp_path / "outside")
-    (tree / "sub").mkdir()
-    files = ["link", "dir/secret", "../../outside/secret", "sub"]
-    key = cache.key(COMMAND, tree, files)
-    write(tmp_path / "outside", {"secret": "2\n"})
-    assert cache.key(COMMAND, tree, files) == key
-    (tree / "link").unlink()
-    (tree / "link").symlink_to("elsewhere")
-    assert cache.key(COMMAND, tree, files) != key
 
 
 def test_what_was_kept_is_given_to_the_next_sandbox_and_names_its_place(
@@ -118,7 +102,7 @@ def test_what_was_not_used_for_longest_goes_first(tmp_path: Path) -> None:
         os.utime(cache.directory / key, ns=(number, number))
         if key == "b":
             assert cache.take("a", make_tree(tmp_path / "user"), (".venv",))
-    assert {path.name for path in cache.directory.iterdir()} == {"lock", "a", "c"}
+    assert {path.name for path in cache.directory.iterdir()} == {"lock", "secret", "a", "c"}
 
 
 def test_nothing_is_thrown_away_while_somebody_copies(tmp_path: Path) -> None:
@@ -128,7 +112,7 @@ def test_nothing_is_thrown_away_while_somebody_copies(tmp_path: Path) -> None:
         cache.keep("b", make_tree(tmp_path / "b", set_up=True), PATHS)
         assert (cache.directory / "a").exists()
     cache.keep("c", make_tree(tmp_path / "c", set_up=True), PATHS)
-    assert {path.name for path in cache.directory.iterdir()} == {"lock", "c"}
+    assert {path.name for path in cache.directory.iterdir()} == {"lock", "secret", "c"}
 
 
 def test_many_keep_and_take_the_same_at_once(cache: SetupCache, tmp_path: Path) -> None:
@@ -153,25 +137,167 @@ def test_many_keep_and_take_the_same_at_once(cache: SetupCache, tmp_path: Path) 
     for thread in threads:
         thread.join()
     assert all(whole)
-    assert {path.name for path in cache.directory.iterdir()} == {"lock", "k"}
+    assert {path.name for path in cache.directory.iterdir()} == {"lock", "secret", "k"}
 
 
-def test_a_key_is_one_resources_and_without_files_one_bases(cache: SetupCache, tmp_path: Path) -> None:
-    """What one repository's setup made is not run by the checks of another."""
+def test_no_part_of_an_entry_is_given_where_another_part_has_no_room(
+    cache: SetupCache, tmp_path: Path
+) -> None:
+    one, two = make_tree(tmp_path / "one", set_up=True), make_tree(tmp_path / "two")
+    cache.keep("k", one, PATHS)
+    write(two, {"web/node_modules/mine": "x"})
+    assert not cache.take("k", two, PATHS)
+    assert not (two / ".venv").exists()
 
-    def key(resource: Path, number: int, *files: str) -> str:
-        request = SandboxRequest(f"plan-{number}", resource)
-        sandbox = PrivateClone().create(request, tmp_path / "sandboxes" / f"{number}")
-        return cache.key("sh build.sh", sandbox.root, files)
 
-    one, other = (
-        make_repository(tmp_path / name, {"lock": "1\n", "build.sh": f"{name}\n"})
-        for name in ("one", "other")
-    )
-    same = key(one, 1, "lock")
-    assert key(other, 2, "lock") != same
-    without, missing = key(one, 3), key(one, 4, "no such file")
-    write(one, {"build.sh": "changed\n"})
-    assert key(one, 5, "lock") == same
-    assert key(one, 6) != without
-    assert key(one, 7, "no such file") != missing
+def altered_program(entry: Path) -> None:
+    (entry / "files/.venv/lib/x.py").write_text("import poison\n")
+
+
+def added_file(entry: Path) -> None:
+    (entry / "files/.venv/lib/sitecustomize.py").write_text("import poison\n")
+
+
+def removed_file(entry: Path) -> None:
+    (entry / "files/.venv/lib/x.py").unlink()
+
+
+def changed_mode(entry: Path) -> None:
+    (entry / "files/.venv/lib/x.py").chmod(0o777)
+
+
+def redirected_link(entry: Path) -> None:
+    (entry / "files/.venv/bin/python").unlink()
+    (entry / "files/.venv/bin/python").symlink_to("/tmp/poison")
+
+
+def matching_digest(entry: Path) -> None:
+    """The content is altered, and so is the digest, by a writer that lacks the cache's secret."""
+    altered_program(entry)
+    facts = json.loads((entry / "entry.json").read_text())
+    facts["digest"] = content_digest(entry / "files", PATHS)
+    (entry / "entry.json").write_text(json.dumps(facts))
+
+
+def other_names(entry: Path) -> None:
+    """Replacing a path in files is part of an entry's use."""
+    facts = json.loads((entry / "entry.json").read_text())
+    (entry / "entry.json").write_text(json.dumps({**facts, "naming": [".venv/lib/x.py"]}))
+
+
+def other_entry(entry: Path) -> None:
+    """An entry of a hostile branch, whole and genuine, under the key of another one."""
+    hostile = make_tree(entry.parent.parent / "hostile", set_up=True)
+    write(hostile, {".venv/lib/x.py": "import poison\n"})
+    SetupCache(entry.parent).keep("h", hostile, PATHS)
+    shutil.rmtree(entry)
+    (entry.parent / "h").rename(entry)
+
+
+def half_written(entry: Path) -> None:
+    (entry / "entry.json").write_text('{"paths": [')
+
+
+def no_entry_of_ours(entry: Path) -> None:
+    (entry / "entry.json").write_text("[]")
+
+
+def no_facts(entry: Path) -> None:
+    (entry / "entry.json").unlink()
+
+
+ALTERATIONS = [
+    *(altered_program, added_file, removed_file, changed_mode, redirected_link, matching_digest),
+    *(other_names, other_entry, half_written, no_entry_of_ours, no_facts),
+]
+
+
+@pytest.mark.parametrize("alter", ALTERATIONS)
+def test_an_entry_that_was_altered_is_not_used_and_is_replaced(
+    cache: SetupCache, tmp_path: Path, alter: Callable[[Path], None]
+) -> None:
+    one, two = make_tree(tmp_path / "one", set_up=True), make_tree(tmp_path / "two")
+    cache.keep("k", one, PATHS)
+    alter(cache.directory / "k")
+    assert not cache.take("k", two, PATHS)
+    assert fingerprint(two).keys() == {"requirements.lock"}
+    assert [path.name for path in two.parent.iterdir()] == ["tree"], "a draft is left"
+    cache.keep("k", one, PATHS)
+    assert cache.take("k", two, PATHS)
+    assert (two / ".venv/lib/x.py").read_text() == f"HERE = '{one}'\n"
+    assert {path.name for path in cache.directory.iterdir()} == {"lock", "secret", "k"}
+
+
+def test_nothing_that_a_plan_does_to_its_environment_reaches_the_entry(
+    cache: SetupCache, tmp_path: Path
+) -> None:
+    """Neither the sandbox that made it nor one that took it shares a file with it, a hard link included."""
+    one, two = make_tree(tmp_path / "one", set_up=True), make_tree(tmp_path / "two")
+    os.link(one / ".venv/lib/x.py", one / ".venv/lib/same.py")
+    cache.keep("k", one, PATHS)
+    assert cache.take("k", two, PATHS)
+    before = fingerprint(cache.directory / "k")
+    for tree in (one, two):
+        for path in (tree / ".venv").rglob("*"):
+            if path.is_file() and not path.is_symlink():
+                path.chmod(0o755)
+                path.write_text("poison")
+    assert fingerprint(cache.directory / "k") == before
+    assert cache.take("k", make_tree(tmp_path / "three"), PATHS)
+
+
+def test_peers_that_start_at_once_share_one_secret(tmp_path: Path) -> None:
+    ready = threading.Barrier(8)
+    secrets: set[bytes] = set()
+
+    def ask() -> None:
+        ready.wait(60)
+        secrets.add(SetupCache(tmp_path / "setups")._secret())
+
+    threads = [threading.Thread(target=ask) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(secrets) == 1
+    assert [path.name for path in (tmp_path / "setups").iterdir()] == ["secret"]
+    assert (tmp_path / "setups/secret").stat().st_mode & 0o077 == 0
+
+
+class Execution:
+    """The calls of a run of which only the setup is asked."""
+
+    def __init__(self, policy: str) -> None:
+        self._policy = profile(policy)
+        self.noted: list[str] = []
+
+    def earlier(self, step: str) -> None:
+        return None
+
+    def verdict(self, capability: Capability) -> Verdict:
+        return self._policy.verdict(capability)
+
+    def command_inputs(self, argv: tuple[str, ...]) -> Mapping[str, JsonValue]:
+        return {"argv": argv}
+
+    def note(self, step: str, tool: str, arguments: object) -> ToolCall:
+        self.noted.append(step)
+        return ToolCall("p", 1, "c", tool, {}, CallState.ENDED, datetime.now(UTC))
+
+    def call(self, request: object) -> ToolCall:
+        raise PolicyDenied("setup", "ci", "install")
+
+
+def test_a_setup_that_the_policy_denies_is_not_taken_from_the_cache_either(
+    cache: SetupCache, tmp_path: Path
+) -> None:
+    tree, setup = make_tree(tmp_path / "one"), Setup("make", paths=(".venv",))
+    key = cache.key(SetupInputs("p", (".venv",), {"argv": ("/bin/sh", "-c", "make")}), tree)
+    assert key is not None
+    cache.keep(key, make_tree(tmp_path / "two", set_up=True), (".venv",))
+    sandbox = SimpleNamespace(root=tree, plan_id="plan")
+    with pytest.raises(PolicyDenied):
+        SandboxSetup(cache).prepare(setup, sandbox, Execution("ci"), project="p")
+    allowed = Execution("supervised")
+    SandboxSetup(cache).prepare(setup, sandbox, allowed, project="p")
+    assert allowed.noted == ["setup"]

@@ -35,8 +35,10 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def make(tmp_path: Path) -> Make:
     """Makes a sandbox of a repository."""
 
-    def made(resource: Path, *, from_head: bool = False, include: tuple[str, ...] = ()) -> GitSandbox:
-        request = SandboxRequest("plan-1", resource, from_head, include)
+    def made(
+        resource: Path, *, from_head: bool = False, include: tuple[str, ...] = (), remote: str | None = None
+    ) -> GitSandbox:
+        request = SandboxRequest("plan-1", resource, from_head, include, remote=remote)
         return PrivateClone().create(request, tmp_path / "sandbox")
 
     return made
@@ -346,9 +348,10 @@ def test_what_the_user_ignores_in_other_places_is_ignored_here(
     assert files_of(sandbox.root) == {"a", "2.home"}
 
 
+@pytest.mark.parametrize("remote", [None, "https://example.org/r.git"])
 @pytest.mark.parametrize("how", ["attributes", "autocrlf", "info", "home"])
 def test_line_endings_are_those_of_a_fresh_checkout_and_names_those_of_a_scan(
-    tmp_path: Path, make: Make, home: Path, how: str
+    tmp_path: Path, make: Make, home: Path, how: str, remote: str | None
 ) -> None:
     resource = make_repository(tmp_path / "r", {"a.txt": "one\ntwo\n", "keep.bin": b"\0\r\n\n"})
     write(resource, {"crlf.txt": "was\r\ncrlf\r\n"})
@@ -366,7 +369,7 @@ def test_line_endings_are_those_of_a_fresh_checkout_and_names_those_of_a_scan(
     (resource / "a.txt").unlink()
     git(resource, "checkout", "--", "a.txt", home=home)
     assert (resource / "a.txt").read_bytes() == b"one\r\ntwo\r\n"
-    sandbox = make(resource)
+    sandbox = make(resource, remote=remote)
     assert (sandbox.root / "a.txt").read_bytes() == b"one\r\ntwo\r\n"
     assert (sandbox.root / "keep.bin").read_bytes() == b"\0\r\n\n"
     assert sandbox.scan() == {}
@@ -377,14 +380,14 @@ def test_line_endings_are_those_of_a_fresh_checkout_and_names_those_of_a_scan(
     assert {path: found[path].after for path in states} == states
     after = found["new.txt"].after
     assert after is not None
-    assert sandbox.content(after.content) == b"new\n"
+    assert sandbox.content(after.content) == (b"new\r\n" if remote is None else b"new\n")
     sandbox.restore({"a.txt": found["a.txt"].before})
     assert (sandbox.root / "a.txt").read_bytes() == b"one\r\ntwo\r\n"
 
 
-def test_attributes_that_a_plan_writes_count_from_then_on(tmp_path: Path, make: Make) -> None:
+def test_attributes_that_a_plan_for_a_remote_writes_count_from_then_on(tmp_path: Path, make: Make) -> None:
     resource = make_repository(tmp_path / "r", {"d/a.txt": "a\n", "b.txt": "b\n"})
-    sandbox = make(resource)
+    sandbox = make(resource, remote="https://example.org/r.git")
     write(sandbox.root, {"d/.gitattributes": "*.txt text eol=crlf\n", "d/a.txt": b"x\r\n", "b.txt": b"x\r\n"})
     inside, outside = sandbox.state_of("d/a.txt"), sandbox.state_of("b.txt")
     found = sandbox.scan()
@@ -474,6 +477,23 @@ def test_an_index_of_any_kind_is_read_and_never_written(tmp_path: Path, make: Ma
     assert sandbox.scan() == {}
     write(sandbox.root, {"b/c": "changed\n"})
     assert set(sandbox.scan()) == {"b/c"}
+
+
+@pytest.mark.parametrize("mark", ["--assume-unchanged", "--skip-worktree"])
+@pytest.mark.parametrize("others", [{}, {"new": "new\n"}], ids=["alone", "beside another change"])
+def test_a_file_that_the_index_hides_is_taken_as_it_is(
+    tmp_path: Path, make: Make, mark: str, others: dict[str, str | bytes]
+) -> None:
+    resource = make_repository(tmp_path / "r", {"a": "a\n", "b": "b\n"})
+    git(resource, "update-index", mark, "a", "b")
+    write(resource, {"a": "edited\n", **others})
+    (resource / "b").unlink()
+    before = fingerprint(resource / ".git", but=("refs/cleveragents",))
+    sandbox = make(resource)
+    assert fingerprint(resource / ".git", but=("refs/cleveragents",)) == before
+    assert (sandbox.root / "a").read_text() == "edited\n"
+    assert (sandbox.root / "b").exists() is (mark == "--skip-worktree"), "a file that is left out is no edit"
+    assert sandbox.scan() == {}
 
 
 def test_a_change_right_after_the_users_index_was_written_is_not_overlooked(

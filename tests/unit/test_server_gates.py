@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from cleveragents.errors import DatabaseUnreachable, Fault, TooManyRequests, Unk
 from cleveragents.infrastructure.identifiers import UlidSource
 from cleveragents.interfaces.server.buckets import Buckets
 from cleveragents.interfaces.server.gates.account import Account
-from cleveragents.interfaces.server.gates.body import BodyGate
+from cleveragents.interfaces.server.gates.body import UNAUTHENTICATED_BYTES, BodyGate
 from cleveragents.interfaces.server.gates.headers import SecurityHeaders
 from cleveragents.interfaces.server.gates.host import HostGate, allowed_names, is_loopback
 from cleveragents.interfaces.server.gates.origin import OriginGate
@@ -117,10 +118,15 @@ def test_what_only_this_machine_reaches_is_told_from_what_others_do() -> None:
     assert not any(map(is_loopback, ["0.0.0.0", "::", "10.0.0.1", "agents.example"]))
 
 
+def known(**headers: str) -> Scope:
+    """A request of a user."""
+    return {**scope_of(**headers), "state": {"user": object()}}
+
+
 def test_a_body_passes_up_to_the_limit_in_however_many_pieces() -> None:
-    gate = BodyGate(echo, 6)
+    gate = BodyGate(echo, 6, seconds=20.0)
     for pieces in ([b"sixsix"], [b"six", b"six"], [b"", b"sixsix", b""]):
-        assert ask(gate, scope_of(), pieces)[1]["body"] == b"sixsix"
+        assert ask(gate, known(), pieces)[1]["body"] == b"sixsix"
 
 
 def test_a_body_that_says_it_is_too_large_is_not_read() -> None:
@@ -129,13 +135,13 @@ def test_a_body_that_says_it_is_too_large_is_not_read() -> None:
 
     for length in ("7", "-1", "x"):
         with pytest.raises(Refused) as refused:
-            asyncio.run(BodyGate(echo, 6)(scope_of(content_length=length), unread, unread))
+            asyncio.run(BodyGate(echo, 6, seconds=20.0)(known(content_length=length), unread, unread))
         assert refused.value.status == 413
 
 
 def test_a_body_that_says_nothing_is_refused_when_too_much_has_come() -> None:
     with pytest.raises(Refused) as refused:
-        ask(BodyGate(echo, 6), scope_of(), [b"four", b"four", b"never read"])
+        ask(BodyGate(echo, 6, seconds=20.0), known(), [b"four", b"four", b"never read"])
     assert refused.value.status == 413
 
 
@@ -147,7 +153,7 @@ def test_of_a_body_that_never_ends_a_bounded_part_is_read() -> None:
         return {"type": "http.request", "body": b"x" * 10, "more_body": True}
 
     with pytest.raises(Refused):
-        asyncio.run(BodyGate(echo, 100)(scope_of(), endless, endless))
+        asyncio.run(BodyGate(echo, 100, seconds=20.0)(known(), endless, endless))
     assert 100 < sum(read) <= 1000
 
 
@@ -159,7 +165,7 @@ def test_who_takes_the_refusal_of_a_body_for_something_else_answers_nothing() ->
             await send({"type": "http.response.start", "status": 400, "headers": []})
 
     with pytest.raises(Refused) as refused:
-        ask(BodyGate(stubborn, 6), scope_of(), [b"sevenseven"])
+        ask(BodyGate(stubborn, 6, seconds=20.0), known(), [b"sevenseven"])
     assert refused.value.status == 413
 
 
@@ -168,12 +174,98 @@ def test_an_answer_that_began_before_too_much_came_is_not_answered_twice() -> No
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await receive()
 
-    assert [message["status"] for message in ask(BodyGate(hasty, 1), scope_of(), [b"two"])] == [200]
+    assert [message["status"] for message in ask(BodyGate(hasty, 1, seconds=20.0), known(), [b"two"])] == [
+        200
+    ]
 
 
 def test_other_errors_than_too_large_bodies_pass_the_gate() -> None:
     with pytest.raises(UnknownUser):
-        ask(BodyGate(raising(UnknownUser("ada")), 6), scope_of())
+        ask(BodyGate(raising(UnknownUser("ada")), 6, seconds=20.0), known())
+
+
+@pytest.mark.parametrize("pieces", [[b"x" * 20_000], [b"x" * 10_000] * 2])
+def test_without_a_user_a_small_body_passes_and_a_large_one_is_refused(pieces: list[bytes]) -> None:
+    gate = BodyGate(echo, 1_000_000, seconds=20.0)
+    assert ask(gate, known(), pieces)[0]["status"] == 200
+    assert ask(gate, scope_of(), [b"x" * UNAUTHENTICATED_BYTES])[0]["status"] == 200
+    for scope in (scope_of(), scope_of(content_length="20000")):
+        with pytest.raises(Refused) as refused:
+            ask(gate, scope, pieces)
+        assert refused.value.status == 401
+
+
+class SkippingLoop(asyncio.SelectorEventLoop):
+    """A loop whose clock is set by the test."""
+
+    now = 0.0
+
+    def time(self) -> float:
+        return self.now
+
+
+def ask_slowly(scope: Scope, piece: bytes, *, count: int, seconds: float) -> list[Message]:
+    """As `ask`, with a body in equal pieces, one after so many seconds each."""
+    with closing(SkippingLoop()) as loop:
+        sent: list[Message] = []
+        left = [piece] * count
+
+        async def receive() -> Message:
+            loop.now += seconds
+            await asyncio.sleep(0)
+            return {"type": "http.request", "body": left.pop(), "more_body": bool(left)}
+
+        async def send(message: Message) -> None:
+            sent.append(message)
+
+        loop.run_until_complete(BodyGate(echo, 1_000_000, seconds=20.0)(scope, receive, send))
+        return sent
+
+
+def test_a_long_upload_of_a_user_takes_as_long_as_it_makes_progress() -> None:
+    answer = ask_slowly(known(), b"x" * 20_480, count=40, seconds=15.0)
+    assert len(answer[1]["body"]) == 40 * 20_480
+
+
+@pytest.mark.parametrize("scope", [known(), scope_of()], ids=["a user", "without a token"])
+def test_a_body_that_arrives_too_slowly_is_refused(scope: Scope) -> None:
+    with pytest.raises(Refused) as refused:
+        ask_slowly(scope, b"x", count=100, seconds=5.0)
+    assert (refused.value.status, refused.value.code) == (408, "request-timeout")
+
+
+def test_without_a_token_progress_gains_no_time() -> None:
+    with pytest.raises(Refused) as refused:
+        ask_slowly(scope_of(), b"x" * 1024, count=10, seconds=5.0)
+    assert refused.value.status == 408
+
+
+def test_a_body_that_is_too_large_and_too_slow_is_refused_as_too_large() -> None:
+    with pytest.raises(Refused) as refused:
+        ask_slowly(scope_of(), b"x" * UNAUTHENTICATED_BYTES, count=10, seconds=4.0)
+    assert refused.value.status == 401
+
+
+def test_after_the_body_a_client_is_awaited_without_a_deadline() -> None:
+    async def lasting(scope: Scope, receive: Receive, send: Send) -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+
+    with closing(SkippingLoop()) as loop:
+        messages: list[Message] = [{"type": "http.request"}, {"type": "http.disconnect"}]
+
+        async def receive() -> Message:
+            loop.now += 3600.0
+            await asyncio.sleep(0)
+            return messages.pop(0)
+
+        async def send(message: Message) -> None:
+            raise AssertionError("nothing is sent")
+
+        messages.insert(0, {"type": "http.request", "more_body": False})
+        gate = BodyGate(lasting, 9, seconds=7200.0)
+        loop.run_until_complete(gate(scope_of(), receive, send))
+        assert not messages
 
 
 def test_who_asks_too_often_waits_until_there_is_a_request_again() -> None:
@@ -310,7 +402,7 @@ def test_gates_let_pass_what_is_no_request() -> None:
         Account(app, FakeClock(), UlidSource()),
         SecurityHeaders(app),
         HostGate(app, (), any_address=False),
-        BodyGate(app, 1),
+        BodyGate(app, 1, seconds=20.0),
         OriginGate(app),
     ]
     for gate in gates:

@@ -50,7 +50,7 @@ def worker(bench: ServerBench, **facts: object) -> WorkerRecord:
 
 def figures(bench: ServerBench) -> dict[tuple[str, ...], float]:
     """Each sample by its name and the values of its labels."""
-    answer = bench.viewer.get("/metrics")
+    answer = bench.admin.get("/metrics")
     assert answer.status_code == 200
     assert answer.headers["content-type"].startswith("text/plain")
     return {
@@ -147,7 +147,7 @@ def test_a_worker_of_this_server_that_says_nothing_any_more_is_said(bench: Serve
 
 
 def test_an_audit_log_that_nothing_can_be_added_to_is_said(bench: ServerBench) -> None:
-    assert bench.viewer.get("/api/events").json()["items"]
+    assert bench.admin.get("/api/events").json()["items"]
     for head in bench.state.glob("*head*"):
         head.unlink()
     answer = bench.stranger.get("/readyz")

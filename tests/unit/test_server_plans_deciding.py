@@ -13,7 +13,6 @@ from starlette.testclient import TestClient
 from cleveragents.application.ports.plans import NewPlan
 from cleveragents.application.worker_parts import WorkerParts
 from cleveragents.domain.budget import Limits, Spend
-from cleveragents.domain.json_value import FrozenObject
 from cleveragents.domain.plan import PlanState
 from cleveragents.errors import SandboxBusy
 from cleveragents.infrastructure.sandbox import sandbox_rows
@@ -112,14 +111,15 @@ def test_the_log_says_who_decided_whatever_it_was(server: PlanServer) -> None:
     [
         ("", {**COMMAND, "checks": ["true", "a\0b"]}),
         ("", {**COMMAND, "invariants": ["a\0b"]}),
-        ("/01KA2W4XJ7GJ5V8TQ3N6Y0ZB1A/apply", {"commit": "a\0b"}),
-        ("/01KA2W4XJ7GJ5V8TQ3N6Y0ZB1A/cancel", {"reason": "a\0b"}),
+        ("/{plan}/apply", {"commit": "a\0b"}),
+        ("/{plan}/cancel", {"reason": "a\0b"}),
     ],
 )
 def test_a_text_that_no_program_takes_is_refused_before_anything_is_made(
     idle: PlanServer, path: str, body: dict[str, object]
 ) -> None:
-    refused = idle.post(f"/plans{path}", body, 422)
+    plan = idle.parts.lifecycle.create(NewPlan("goal", "builtin/command", "/nowhere", project="team"))
+    refused = idle.post(f"/plans{path.format(plan=plan.id)}", body, 422)
     assert "no NUL" in refused["detail"]
 
 
@@ -270,10 +270,9 @@ def test_a_plan_is_named_by_what_is_unambiguous_of_its_id(idle: PlanServer) -> N
 
 def test_lists_are_in_pieces_the_newest_first_and_can_be_narrowed(idle: PlanServer) -> None:
     parts = idle.parts
+    idle.bench.project("other")
     made = [
-        parts.lifecycle.create(
-            NewPlan(f"goal {n}", "builtin/command", "/nowhere", FrozenObject({"project": "other"}))
-        )
+        parts.lifecycle.create(NewPlan(f"goal {n}", "builtin/command", "/nowhere", project="other"))
         for n in range(5)
     ]
     parts.lifecycle.cancel(made[0], "not wanted")

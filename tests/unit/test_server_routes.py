@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
+from cleveragents.application.ports.plans import NewPlan
 from cleveragents.application.ports.workers import WorkerRecord
 from cleveragents.domain.job import Job, NewJob
 from cleveragents.domain.project import ResourceKind
@@ -52,7 +53,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory, shop: Path) -> Iterator[Serv
         patch.setenv("HOME", str(home))  # actors of whoever runs the tests do not count
         patch.delenv("XDG_CONFIG_HOME", raising=False)
         now = bench.container.clock.now()
-        bench.container.projects.add("paint", now=now)
+        bench.project("paint")
         bench.container.projects.add_resource("wall", "paint", ResourceKind.DIRECTORY, str(shop), now=now)
         remote = "git@git.example:wall.git"
         bench.container.projects.add_resource(
@@ -83,7 +84,7 @@ def test_jobs_come_in_pieces_each_once_and_masked(bench: ServerBench) -> None:
     seen: list[dict[str, Any]] = []
     after = ""
     while True:
-        piece = got(bench.viewer, f"/jobs?limit=2{after}")
+        piece = got(bench.admin, f"/jobs?limit=2{after}")
         assert len(piece["items"]) <= 2
         seen += piece["items"]
         if piece["next"] is None:
@@ -91,17 +92,22 @@ def test_jobs_come_in_pieces_each_once_and_masked(bench: ServerBench) -> None:
         after = f"&after={piece['next']}"
     assert [job["id"] for job in seen if job["kind"] == "demo"] == jobs
     assert SECRET not in str(seen)
-    newest = got(bench.viewer, "/jobs?limit=2&order=newest")
+    newest = got(bench.admin, "/jobs?limit=2&order=newest")
     assert [job["id"] for job in newest["items"]] == jobs[:-3:-1]
-    following = got(bench.viewer, f"/jobs?limit=2&order=newest&after={newest['next']}")
+    following = got(bench.admin, f"/jobs?limit=2&order=newest&after={newest['next']}")
     assert [job["id"] for job in following["items"]] == jobs[-3:-5:-1]
-    one = got(bench.viewer, f"/jobs/{jobs[0]}")
+    one = got(bench.admin, f"/jobs/{jobs[0]}")
     assert (one["state"], one["attempt"], one["payload"]["n"]) == ("queued", 0, 0)
-    assert got(bench.viewer, "/jobs?state=running&state=failed")["items"] == []
+    assert got(bench.admin, "/jobs?state=running&state=failed")["items"] == []
+    # Jobs of no plan belong to no project.
+    assert got(bench.operator, "/jobs")["items"] == []
+    refused(bench.operator.get(f"/api/jobs/{jobs[0]}"), 404, "unknown-job")
 
 
 def test_a_job_is_cancelled_by_an_operator_once_and_says_why(bench: ServerBench) -> None:
-    job = submitted(bench, "demo").id
+    new = NewPlan("goal", "builtin/command", "/nowhere", project="paint")
+    plan = bench.container.plan_parts.lifecycle.create(new)
+    job = submitted(bench, f"plan:{plan.id}").id
     refused(bench.viewer.post(f"/api/jobs/{job}/cancel"), 403, "not-allowed")
     first = bench.operator.post(f"/api/jobs/{job}/cancel", json={"reason": "wrong branch"})
     assert (first.status_code, first.json()["state"]) == (200, "cancelled")
@@ -344,8 +350,9 @@ def test_a_model_is_asked_something_small_and_its_failure_is_not_tried_again(
 
 def test_only_what_was_shown_is_trusted_and_only_by_an_admin(bench: ServerBench, tmp_path: Path) -> None:
     repository = paint_shop(tmp_path / "brings")
-    (repository / ".mcp.json").write_text('{"mcpServers": {"evil": {"command": "sh"}}}')
-    assert bench.admin.post("/api/projects", json={"name": "brings"}).status_code == 201
+    content = '{"mcpServers": {"evil": {"command": "sh", "cwd": "sub", "env": {"K": "${OPENAI_API_KEY}"}}}}'
+    (repository / ".mcp.json").write_text(content)
+    bench.project("brings")
     body = {"name": "brings", "project": "brings", "path": str(repository)}
     assert bench.admin.post("/api/resources", json=body).status_code == 201
     where = "/api/resources/brings/trust"
@@ -356,7 +363,12 @@ def test_only_what_was_shown_is_trusted_and_only_by_an_admin(bench: ServerBench,
         refused(client.get("/api/trust"), 403, "not-allowed")
     (file,) = got(bench.admin, "/resources/brings/trust")["files"]
     assert (file["path"], file["trusted"]) == (".mcp.json", False)
-    assert any("sh" in line for line in file["preview"])
+    assert file["preview"] == [
+        "server evil: sh",
+        "  receives your variable OPENAI_API_KEY (env K)",
+        "  env K=${OPENAI_API_KEY}",
+        "  cwd sub",
+    ]
     seen = {"files": [{"path": file["path"], "digest": file["digest"]}]}
     # Whoever can change the repository does so between the look and the word.
     (repository / ".mcp.json").write_text('{"mcpServers": {"evil": {"command": "rm"}}}')
@@ -364,12 +376,13 @@ def test_only_what_was_shown_is_trusted_and_only_by_an_admin(bench: ServerBench,
     gone = {"files": [*seen["files"], {"path": "../.mcp.json", "digest": file["digest"]}]}
     refused(bench.admin.post(where, json=gone), 409, "changed-meanwhile")
     assert got(bench.admin, "/trust")["items"] == []
-    (repository / ".mcp.json").write_text('{"mcpServers": {"evil": {"command": "sh"}}}')
+    (repository / ".mcp.json").write_text(content)
     given = bench.admin.post(where, json=seen)
     assert [one["trusted"] for one in given.json()["files"]] == [True], given.text
     assert [one["digest"] for one in got(bench.admin, "/trust")["items"]] == [file["digest"]]
-    event = got(bench.viewer, "/events?type=trust.given")["items"][-1]
+    event = got(bench.admin, "/events?type=trust.given")["items"][-1]
     assert event["facts"]["by"] == "admin"
+    assert got(bench.viewer, "/events?type=trust.given")["items"] == []
     assert len(bench.admin.post(f"{where}/revoke").json()["paths"]) == 1
     assert got(bench.admin, "/resources/brings/trust")["files"][0]["trusted"] is False
     for path in ("resources", "projects"):
@@ -385,7 +398,7 @@ def test_what_is_brought_along_is_shown_and_trusted_though_its_name_is_no_text(
     for name in (b"one\xfe", b"one\xff"):
         Path(os.fsdecode(os.fsencode(skill) + b"/" + name)).write_text("Be odd.\n")
     (repository / ".mcp.json").write_text('{"mcpServers": {"\\ud800": {"command": "sh"}}}')
-    assert bench.admin.post("/api/projects", json={"name": "odd"}).status_code == 201
+    bench.project("odd")
     body = {"name": "odd", "project": "odd", "path": str(repository)}
     assert bench.admin.post("/api/resources", json=body).status_code == 201
     files = got(bench.admin, "/resources/odd/trust")["files"]
@@ -418,8 +431,8 @@ def test_no_more_models_are_tried_at_once_than_a_server_has_threads_for(
 
 def test_nobody_keeps_all_threads_busy_by_having_the_log_verified(bench: ServerBench) -> None:
     with bench.service.verifications.one("held"), bench.service.verifications.one("held"):
-        refused(bench.viewer.get("/api/events/verification"), 429, "too-many-at-once")
-    assert got(bench.viewer, "/events/verification")["ok"]
+        refused(bench.admin.get("/api/events/verification"), 429, "too-many-at-once")
+    assert got(bench.admin, "/events/verification")["ok"]
 
 
 def test_of_a_model_that_is_not_listed_is_told_what_is_known(bench: ServerBench, tmp_path: Path) -> None:
@@ -451,7 +464,7 @@ def test_pieces_of_a_list_join_to_the_whole_list(bench: ServerBench) -> None:
         assert pieces == whole["items"]
 
 
-def test_projects_and_resources_are_an_admins_to_add_and_everybodys_to_see(
+def test_projects_and_resources_are_added_by_admins_and_seen_by_members(
     bench: ServerBench, shop: Path
 ) -> None:
     for client in (bench.viewer, bench.operator):
@@ -468,9 +481,12 @@ def test_projects_and_resources_are_an_admins_to_add_and_everybodys_to_see(
     inside = {"name": "inside", "project": "new", "path": str(shop / "src")}
     resource = bench.admin.post("/api/resources", json=inside)
     assert (resource.status_code, resource.json()["location"]) == (201, str(shop))
+    refused(bench.viewer.get("/api/resources?project=new"), 404, "unknown-project")
+    member = bench.admin.put("/api/projects/new/members/viewer", json={"role": "viewer"})
+    assert member.status_code == 200, member.text
     assert [one["name"] for one in got(bench.viewer, "/resources?project=new")["items"]] == ["inside"]
     counts = {one["name"]: one["resources"] for one in got(bench.viewer, "/projects")["items"]}
-    assert counts == {"new": 1, "paint": 2}
+    assert counts == {"default": 0, "new": 1, "paint": 2}
     assert "inside" in refused(bench.admin.delete("/api/projects/new"), 409, "still-used")
     assert bench.admin.delete("/api/resources/inside").status_code == 204
     assert bench.admin.delete("/api/projects/new").status_code == 204

@@ -119,6 +119,7 @@ checks:
     assert made.status_code == 201, made.text
     project = bench.admin.post("/api/projects", json={"name": "shop", "description": f"opens with {TYPED}"})
     assert project.json()["description"] == "opens with ***"
+    bench.admin.put("/api/projects/shop/members/viewer", json={"role": "viewer"})
     written_before = Project("shop", f"opens with {TYPED}", datetime.now(UTC))
     assert project_account(written_before, 0)["description"] == "opens with ***"
     shown = bench.viewer.get("/api/actions/team/publish")

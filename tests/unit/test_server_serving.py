@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import io
 import json
 import os
 import signal
@@ -26,6 +27,7 @@ from cleveragents.domain.user import Role, TokenKind
 from cleveragents.errors import ConfigurationError, InvalidName, PortTaken
 from cleveragents.infrastructure.clock import SystemClock
 from cleveragents.infrastructure.configuration.loading import load_configuration
+from cleveragents.interfaces.cli.serve import tell_first_token
 from cleveragents.interfaces.server.first_token import adopt_token, ensure_first_token, token_file
 from cleveragents.interfaces.server.serve import (
     ensure_guarded,
@@ -37,6 +39,7 @@ from cleveragents.interfaces.server.serve import (
 )
 from cleveragents.interfaces.server.server_file import RunningServer, announced, running_server, server_file
 from tests.cli_bench import command_line, paint_shop, use_home
+from tests.hostile_home import ScreenRecorder
 from tests.races.hammer import hammer
 from tests.ready_database import ready_database
 from tests.server_bench import server_bench
@@ -179,6 +182,22 @@ def test_a_start_that_was_killed_before_it_told_anybody_is_made_good_by_the_next
     first = ensure_first_token(container)
     assert first.secret is not None
     assert [user.name for user in container.users.list()] == ["root"]
+
+
+@pytest.mark.parametrize("on_terminal", [True, False])
+def test_only_a_terminal_shows_the_first_token(
+    container: Container, monkeypatch: pytest.MonkeyPatch, on_terminal: bool
+) -> None:
+    stream = ScreenRecorder() if on_terminal else io.TextIOWrapper(io.BytesIO(), write_through=True)
+    monkeypatch.setattr(sys, "stderr", stream)
+    container.users.add("root", Role.ADMIN, now=container.clock.now())
+    with listening("127.0.0.1", 0) as listens:
+        tell_first_token(container, listens)
+    assert isinstance(stream.buffer, io.BytesIO)
+    told = stream.buffer.getvalue().decode()
+    secret = token_file(container.state_directory).read_text().strip()
+    assert (f"/login#{secret}" in told) is (secret in told) is on_terminal
+    assert ("`agents user token root` makes one" in told) is not on_terminal
 
 
 def test_somebody_called_admin_who_is_none_becomes_one_only_if_nobody_is(container: Container) -> None:
@@ -429,7 +448,7 @@ def test_later_starts_say_where_the_token_is_and_not_what_it_is(
         for arguments in (("--port", "0"), ("--port", "0", "--host", "0.0.0.0")):
             stopping = threading.Thread(target=_stop_when_it_runs, args=(state,))
             stopping.start()
-            ended = agents("serve", "--workers", "0", *arguments)
+            ended = agents("serve", "--workers", "0", *arguments, typed="")
             stopping.join(SECONDS_LIMIT)
             assert ended.code == 0
             said.append(ended.err)
@@ -462,8 +481,14 @@ def test_a_process_that_serves_from_its_start_to_its_end(
 def _visited(process: subprocess.Popen[str], state: Path, at_its_port: Callable[[str], str]) -> str:
     """What it said last, once it was asked and told to stop."""
     assert process.stderr is not None
-    login, kept, listens = (process.stderr.readline() for _ in range(3))
-    url, _, secret = login.split()[-1].partition("/login#")
+    said = iter(process.stderr.readline, "")
+    # Where commands cannot be isolated, it begins with a warning.
+    login = next(line for line in said if line.startswith("log in at"))
+    kept, listens = next(said), next(said)
+    secret = token_file(state).read_text().strip()
+    url = login.split()[3].removesuffix("/login")
+    assert secret not in login + kept + listens
+    assert "`agents user token admin`" in login
     assert str(token_file(state)) in kept
     assert url in listens
     assert httpx.get(f"{url}/healthz", timeout=SECONDS_LIMIT).status_code == 200

@@ -25,7 +25,11 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerBench]:
 def test_a_browser_is_logged_in_until_it_logs_out(bench: ServerBench) -> None:
     browser = bench.browser("operator")
     account = browser.get("/api/session").json()
-    assert account["user"] == {"name": "operator", "role": "operator"}
+    assert account["user"] == {
+        "name": "operator",
+        "role": "operator",
+        "projects": {"default": "operator"},
+    }
     assert account["csrf"] == browser.headers["X-CSRF-Token"]
     cookie = browser.cookies[COOKIE]
     assert browser.delete("/api/session").status_code == 204
@@ -89,7 +93,7 @@ def test_users_are_added_shown_in_pieces_changed_and_removed(bench: ServerBench)
             break
     assert names == ["admin", "operator", "viewer", "zoe"]
     changed = bench.admin.patch("/api/users/zoe", json={"role": "operator"})
-    assert changed.json() == {**added.json(), "role": "operator"}
+    assert changed.json() == {**added.json(), "role": "operator", "projects": {"default": "operator"}}
     assert bench.admin.get("/api/users/zoe").json() == changed.json()
     assert bench.admin.delete("/api/users/zoe").status_code == 204
     for gone in (bench.admin.get("/api/users/zoe"), bench.admin.delete("/api/users/zoe")):

@@ -6,15 +6,18 @@ import json
 import re
 from collections.abc import Iterator
 from itertools import islice
+from pathlib import Path
 
 import httpx
+import msgspec
 import pytest
 
 from cleveragents.application.ports.plans import NewPlan
 from cleveragents.domain.event import DomainEvent, EventType
+from cleveragents.domain.known_secrets import KnownSecrets
 from cleveragents.domain.plan import Plan
-from cleveragents.domain.redaction import keep_secret
 from cleveragents.domain.user import TokenKind
+from cleveragents.infrastructure.configuration.service_settings import AuditSettings
 from cleveragents.infrastructure.events.chain import LogRow
 from cleveragents.infrastructure.persistence.outbox import append_to_outbox
 from cleveragents.infrastructure.persistence.sql_plan_output import SqlPlanOutput
@@ -49,7 +52,7 @@ def plan(bench: ServerBench) -> Plan:
 
 
 def end(bench: ServerBench) -> int:
-    (last,) = bench.viewer.get("/api/events", params={"limit": 1}).json()["items"]
+    (last,) = bench.admin.get("/api/events", params={"limit": 1}).json()["items"]
     return int(last["position"])
 
 
@@ -57,13 +60,13 @@ def test_events_are_listed_after_a_position_or_from_the_end(bench: ServerBench) 
     start = end(bench)
     for number in range(5):
         happen(bench, f"s{number}")
-    latest = bench.viewer.get("/api/events", params={"limit": 2}).json()
+    latest = bench.admin.get("/api/events", params={"limit": 2}).json()
     assert [item["subject"] for item in latest["items"]] == ["s3", "s4"]
     assert latest["next"] is None
-    first = bench.viewer.get("/api/events", params={"after": start, "limit": 3}).json()
+    first = bench.admin.get("/api/events", params={"after": start, "limit": 3}).json()
     assert [item["subject"] for item in first["items"]] == ["s0", "s1", "s2"]
     assert first["next"] == start + 3
-    rest = bench.viewer.get("/api/events", params={"after": first["next"], "limit": 3}).json()
+    rest = bench.admin.get("/api/events", params={"after": first["next"], "limit": 3}).json()
     assert [item["subject"] for item in rest["items"]] == ["s3", "s4"]
     assert rest["next"] is None
 
@@ -71,10 +74,10 @@ def test_events_are_listed_after_a_position_or_from_the_end(bench: ServerBench) 
 def test_events_are_listed_by_type_and_subject(bench: ServerBench) -> None:
     happen(bench, "only")
     asked = {"subject": "only", "type": "plan.moved"}
-    assert len(bench.viewer.get("/api/events", params=asked).json()["items"]) == 1
-    assert bench.viewer.get("/api/events", params=asked | {"type": "job.failed"}).json()["items"] == []
-    assert bench.viewer.get("/api/events", params=asked | {"subject": "a\0b"}).json()["items"] == []
-    mine = bench.viewer.get("/api/events", params={"type": "user.added", "after": 0}).json()["items"]
+    assert len(bench.admin.get("/api/events", params=asked).json()["items"]) == 1
+    assert bench.admin.get("/api/events", params=asked | {"type": "job.failed"}).json()["items"] == []
+    assert bench.admin.get("/api/events", params=asked | {"subject": "a\0b"}).json()["items"] == []
+    mine = bench.admin.get("/api/events", params={"type": "user.added", "after": 0}).json()["items"]
     assert [item["facts"]["name"] for item in mine] == ["viewer", "operator", "admin"]
 
 
@@ -82,7 +85,7 @@ def test_a_row_is_told_as_its_record_is(bench: ServerBench) -> None:
     happen(bench, "s", note="password=hunter2hunter2", path="a\ud800b".encode("utf-8", "replace").decode())
     position = end(bench)
     (record,) = bench.container.audit.read(after=position - 1)
-    (row,) = bench.viewer.get("/api/events", params={"after": position - 1}).json()["items"]
+    (row,) = bench.admin.get("/api/events", params={"after": position - 1}).json()["items"]
     assert row == json.loads(json.dumps(fields_of(record), default=dict))
     assert "hunter2" not in json.dumps(row)
 
@@ -98,9 +101,13 @@ def test_what_is_masked_once_is_not_taken_for_something_else() -> None:
     assert facts('["token=abcdefgh1234"]') == ["token=***"]
     secret = "a-word-that-is-kept"
     assert facts(f'{{"said": "{secret}"}}') == {"said": secret}
-    keep_secret(secret)
+    secrets = KnownSecrets()
+    secrets.add(secret)
     assert facts(f'{{"said": "{secret}"}}') == {"said": "***"}
     assert facts(f'{{"said": "{"x " * 50}{secret}"}}') == {"said": f"{'x ' * 50}***"}
+    secrets.forget()
+    secrets.add("another-word-that-is-kept")
+    assert facts('{"said": "another-word-that-is-kept"}') == {"said": "***"}
 
 
 def test_a_row_that_was_tampered_with_can_still_be_looked_at(bench: ServerBench) -> None:
@@ -110,18 +117,36 @@ def test_a_row_that_was_tampered_with_can_still_be_looked_at(bench: ServerBench)
 
 
 def test_the_log_is_verified(bench: ServerBench) -> None:
-    report = bench.viewer.get("/api/events/verification").json()
-    assert report == {"ok": True, "events": end(bench), "findings": []}
+    report = bench.admin.get("/api/events/verification").json()
+    assert report == {"ok": True, "events": end(bench), "findings": [], "anchors": []}
+
+
+def test_the_log_is_verified_with_the_anchor_of_the_settings(
+    bench: ServerBench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target, container = tmp_path / "outside.jsonl", bench.container
+    audit = AuditSettings(anchor=str(target))
+    monkeypatch.setattr(container, "settings", msgspec.structs.replace(container.settings, audit=audit))
+    written = container.anchors.write()
+    assert written is not None
+    report = bench.admin.get("/api/events/verification").json()
+    covered = {"target": str(target), "anchors": 1, "events": end(bench), "time": written.anchor.time}
+    assert (report["ok"], report["anchors"]) == (True, [covered])
+    target.unlink()
+    report = bench.admin.get("/api/events/verification").json()
+    assert (report["ok"], len(report["findings"])) == (False, 1)
+    target.mkdir()
+    assert bench.admin.get("/api/events/verification").status_code == 503
 
 
 @pytest.mark.parametrize("path", ["/api/events", "/api/events/verification", "/api/plans/X/output"])
 def test_who_has_no_token_sees_no_event(bench: ServerBench, path: str) -> None:
     assert bench.stranger.get(path).status_code == 401
-    assert bench.stranger.get(path, params={"token": bench.tokens["viewer"]}).status_code == 401
+    assert bench.stranger.get(path, params={"token": bench.tokens["admin"]}).status_code == 401
 
 
 def test_a_stream_needs_a_token_and_never_takes_it_from_the_address(bench: ServerBench, base: str) -> None:
-    with stream(base, None, f"?token={bench.tokens['viewer']}") as answer:
+    with stream(base, None, f"?token={bench.tokens['admin']}") as answer:
         assert answer.status_code == 401
     with stream(base, "agents_sk_wrong") as answer:
         assert answer.status_code == 401
@@ -130,7 +155,7 @@ def test_a_stream_needs_a_token_and_never_takes_it_from_the_address(bench: Serve
 def test_a_stream_goes_on_with_what_happens(bench: ServerBench, base: str) -> None:
     start = end(bench)
     happen(bench, "before")
-    with stream(base, bench.tokens["viewer"], f"?after={start}") as answer:
+    with stream(base, bench.tokens["admin"], f"?after={start}") as answer:
         assert answer.headers["content-type"] == "text/event-stream; charset=utf-8"
         assert answer.headers["cache-control"] == "no-store"
         frames = events_in(answer)
@@ -145,12 +170,12 @@ def test_a_stream_goes_on_with_what_happens(bench: ServerBench, base: str) -> No
         happen(bench, "meanwhile", secret="hunter2hunter2")
         second = next(frames)
         assert second["data"]["facts"] == {"secret": "***"}
-        listed = bench.viewer.get("/api/events", params={"after": start}).json()["items"]
+        listed = bench.admin.get("/api/events", params={"after": start}).json()["items"]
         assert [first["data"], second["data"]] == listed
 
 
 def test_a_browser_streams_with_its_cookie(bench: ServerBench, base: str) -> None:
-    browser = bench.browser("viewer")
+    browser = bench.browser("admin")
     cookie = "; ".join(f"{name}={value}" for name, value in browser.cookies.items())
     with stream(base, None, "?after=0", Cookie=cookie) as answer:
         assert answer.status_code == 200
@@ -161,13 +186,13 @@ def test_what_a_client_has_seen_last_wins_over_where_it_began(bench: ServerBench
     happen(bench, "x")
     last = end(bench)
     headers = {"Last-Event-ID": str(last - 1)}
-    with stream(base, bench.tokens["viewer"], "?after=0", **headers) as answer:
+    with stream(base, bench.tokens["admin"], "?after=0", **headers) as answer:
         assert [frame["id"] for frame in islice(events_in(answer), 2)] == [str(last - 1), str(last)]
-    with stream(base, bench.tokens["viewer"], **{"Last-Event-ID": "x"}) as answer:
+    with stream(base, bench.tokens["admin"], **{"Last-Event-ID": "x"}) as answer:
         assert answer.status_code == 422
-    with stream(base, bench.tokens["viewer"], "?after=-1") as answer:
+    with stream(base, bench.tokens["admin"], "?after=-1") as answer:
         assert answer.status_code == 422
-    with stream(base, bench.tokens["viewer"], "?output=../etc") as answer:
+    with stream(base, bench.tokens["admin"], "?output=../etc") as answer:
         assert answer.status_code == 422
 
 
@@ -175,28 +200,28 @@ def test_what_a_plan_prints_is_streamed_and_listed(bench: ServerBench, base: str
     output = SqlPlanOutput(bench.container.database)
     one, now = plan(bench), bench.container.clock.now()
     output.append(one.id, [("progress", "step 1\n"), ("output", "token=abcdefgh123456\n")], now=now)
-    with stream(base, bench.tokens["viewer"], f"?output={one.id}:1") as answer:
+    with stream(base, bench.tokens["admin"], f"?output={one.id}:1") as answer:
         frames = (frame for frame in events_in(answer) if frame.get("event") == "output")
         told = {"plan_id": one.id, "number": 2, "kind": "output", "text": "token=***\n"}
         assert next(frames) == {"event": "output", "data": told}
         output.append(one.id, [("model", "thinking")], now=now)
         assert next(frames)["data"]["number"] == 3
-    listed = bench.viewer.get(f"/api/plans/{one.id}/output").json()
+    listed = bench.admin.get(f"/api/plans/{one.id}/output").json()
     assert [item["text"] for item in listed["items"]] == ["step 1\n", "token=***\n", "thinking"]
-    page = bench.viewer.get(f"/api/plans/{one.id}/output", params={"after": 1, "limit": 1}).json()
+    page = bench.admin.get(f"/api/plans/{one.id}/output", params={"after": 1, "limit": 1}).json()
     assert ([item["number"] for item in page["items"]], page["next"]) == ([2], 2)
 
 
 def test_a_client_that_goes_away_is_forgotten(bench: ServerBench, base: str) -> None:
     def clients() -> int:
-        answer = httpx.get(f"{base}/metrics", headers=dict(bench.viewer.headers), timeout=SECONDS)
+        answer = httpx.get(f"{base}/metrics", headers=dict(bench.admin.headers), timeout=SECONDS)
         (number,) = re.findall(r"^cleveragents_stream_clients (\d+)", answer.text, re.MULTILINE)
         return int(number)
 
     for _ in range(5):
-        with stream(base, bench.tokens["viewer"], "?after=0") as answer:
+        with stream(base, bench.tokens["admin"], "?after=0") as answer:
             assert next(events_in(answer))
-    with stream(base, bench.tokens["viewer"], "?after=0") as answer:
+    with stream(base, bench.tokens["admin"], "?after=0") as answer:
         frames = events_in(answer)
         assert next(frames)
         assert clients() >= 1
@@ -210,7 +235,7 @@ def test_a_token_that_is_taken_away_ends_the_stream(
 ) -> None:
     monkeypatch.setattr(stream_module, "_CHECK_SECONDS", 0.0)
     users, now = bench.container.users, bench.container.clock.now()
-    token, secret = users.issue("viewer", TokenKind.PROGRAM, "short-lived", now=now)
+    token, secret = users.issue("admin", TokenKind.PROGRAM, "short-lived", now=now)
     with stream(base, secret) as answer:
         frames = events_in(answer)
         next(frames)
@@ -239,9 +264,7 @@ def test_the_state_that_a_stream_tells_is_the_state_that_is_kept(bench: ServerBe
     for move in moves:
         # Each move is made while nobody is connected.
         one = plans.move(one, move, now=bench.container.clock.now())
-        with stream(
-            base, bench.tokens["viewer"], f"?after={start}", **{"Last-Event-ID": str(last)}
-        ) as answer:
+        with stream(base, bench.tokens["admin"], f"?after={start}", **{"Last-Event-ID": str(last)}) as answer:
             frames = events_in(answer)
             next(frames)
             frame = next(frames)
@@ -254,7 +277,7 @@ def test_the_state_that_a_stream_tells_is_the_state_that_is_kept(bench: ServerBe
 
 def test_a_server_that_stops_ends_its_streams(tmp_path_factory: pytest.TempPathFactory) -> None:
     with server_bench(tmp_path_factory.mktemp("stopped")) as other, served(other) as base:
-        with stream(base, other.tokens["viewer"], "?after=0") as answer:
+        with stream(base, other.tokens["admin"], "?after=0") as answer:
             frames = events_in(answer)
             next(frames)
             hub = other.app.state.hub

@@ -9,7 +9,8 @@ import pytest
 
 from cleveragents.application.ports.tools import Workplace
 from cleveragents.application.services.async_worker import CancellationToken
-from cleveragents.domain.redaction import keep_secret, redact_content_text, redact_text
+from cleveragents.domain.known_secrets import KnownSecrets
+from cleveragents.domain.redaction import redact_content_text, redact_text
 from cleveragents.errors import CleverAgentsError
 from cleveragents.infrastructure.tools.builtin.edit import TOOL as EDIT
 from cleveragents.infrastructure.tools.builtin.multi_edit import TOOL as MULTI_EDIT
@@ -93,7 +94,8 @@ def test_a_private_key_is_not_written_back_masked(tmp_path: Path, place: Workpla
 
 
 def test_a_known_secret_of_several_lines_is_not_lost(tmp_path: Path, place: Workplace) -> None:
-    keep_secret("one half of it\nand the other")
+    secrets = KnownSecrets()
+    secrets.add("one half of it\nand the other")
     (tmp_path / "a.txt").write_text("begin\none half of it\nand the other\nend\n")
     with pytest.raises(CleverAgentsError, match=SAID):
         WRITE.call({"path": "a.txt", "content": "begin\n***\nend\n"}, place)

@@ -12,6 +12,7 @@ import pytest
 from sqlalchemy import select
 
 from cleveragents.application.ports.trust import BroughtFile
+from cleveragents.domain.known_secrets import KnownSecrets
 from cleveragents.errors import ConfigurationError, InvalidPayload
 from cleveragents.infrastructure.identifiers import UlidSource
 from cleveragents.infrastructure.persistence.database import Database, open_database
@@ -304,7 +305,7 @@ sandbox: {setup: {command: pip install x}}
         (
             ".mcp.json",
             '{"mcpServers": {"a": {"command": "npx", "args": ["x y"]}, "b": {"url": "http://x"}, "c": 3}}',
-            ("server a: npx 'x y'", "server b: http://x", "server c: nothing"),
+            ("server a: npx 'x y'", "server b: http://x", "server c is not valid: "),
         ),
         (".mcp.json", "{", ("is not valid JSON",)),
         (".mcp.json", "[]", ("names no servers",)),
@@ -318,9 +319,57 @@ def test_a_preview_shows_what_would_run(path: str, content: str, lines: tuple[st
     assert all(line.startswith(start) for line, start in zip(shown, lines, strict=True))
 
 
-def test_a_preview_shows_no_secret_though_it_shows_only_a_part_of_it() -> None:
+def test_a_preview_of_servers_shows_every_variable_and_where_its_value_goes() -> None:
+    entry = {
+        "command": "${RUNNER:-npx}",
+        "args": ["--key", "${ARGUMENT_KEY}", "\n  harmless"],
+        "env": {"API_TOKEN": "${ENV_KEY}", "PLAIN": "value"},
+        "cwd": "sub/${PLACE}",
+    }
+    remote = {"url": "https://there.test/${URL_KEY}", "headers": {"Authorization": "Bearer ${HEADER_KEY}"}}
+    assert _of_servers({"near": entry, "far": remote}) == (
+        r"server near: '${RUNNER:-npx}' --key '${ARGUMENT_KEY}' '\n  harmless'",
+        "  receives your variable RUNNER (the command)",
+        "  receives your variable ARGUMENT_KEY (the command)",
+        "  receives your variable PLACE (cwd)",
+        "  receives your variable ENV_KEY (env API_TOKEN)",
+        "  env API_TOKEN=${ENV_KEY}",
+        "  env PLAIN=value",
+        "  cwd sub/${PLACE}",
+        "server far: https://there.test/${URL_KEY}",
+        "  receives your variable URL_KEY (the URL)",
+        "  receives your variable HEADER_KEY (header Authorization)",
+        "  header Authorization: Bearer ${HEADER_KEY}",
+    )
+
+
+def test_nothing_in_a_file_hides_a_variable_from_its_preview() -> None:
+    line = "  receives your variable STOLEN (header X-T)"
+    stealing = {"url": "http://x", "headers": {"X-T": "${STOLEN}"}}
+    many = {f"s{number}": {"command": "x"} for number in range(100)}
+    assert line in _of_servers({**many, "last": stealing})
+    assert line in _of_servers({"long": {**stealing, "url": f"http://{'x' * 10_000}"}})
+    others = {f"X-{number}": f"${{V{number}}}" for number in range(100)}
+    assert line in _of_servers({"full": {**stealing, "headers": {**others, "X-T": "${STOLEN}"}}})
+    # The first word does not swallow the variable of the second.
+    words = {"command": "x", "args": ["${A:-", "${STOLEN}"]}
+    assert "  receives your variable STOLEN (the command)" in _of_servers({"near": words})
+    # A name that would read as something else is not valid, and the file is not used.
+    for key, facts in {"headers": {"url": "http://x"}, "env": {"command": "x"}}.items():
+        (said,) = _of_servers({"odd": {**facts, key: {'password="': "${STOLEN}"}}})
+        assert said.startswith("server odd is not valid: ")
+
+
+def _of_servers(servers: dict[str, object]) -> tuple[str, ...]:
+    return preview(BroughtFile(".mcp.json", "", json.dumps({"mcpServers": servers}).encode(), False))
+
+
+def test_a_preview_shows_no_known_secret_though_it_shows_only_a_part_of_it() -> None:
     key = f"-----BEGIN PRIVATE KEY-----\n{'MIIEvQ' * 10}\n{'bcEiCA' * 10}\n-----END PRIVATE KEY-----\n"
     token = "ghp_" + "a1B2" * 9
+    secrets = KnownSecrets()
+    secrets.add(key.strip())
+    secrets.add(token)
     shown = preview(BroughtFile("SKILL.md", "", key.encode(), False))
     assert not {"MIIEvQ", "bcEiCA"} & {line[:6] for line in shown}
     (line,) = preview(BroughtFile("SKILL.md", "", f"{'x ' * 70}{token}".encode(), False))

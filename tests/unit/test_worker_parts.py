@@ -20,6 +20,7 @@ from cleveragents.domain.job import JobState, NewJob, WorkerIdentity
 from cleveragents.domain.json_value import FrozenObject, freeze
 from cleveragents.domain.plan import Phase, Plan, PlanState
 from cleveragents.errors import DeadlineExceeded, StoreBusy
+from cleveragents.infrastructure.configuration.service_settings import AuditSettings
 from cleveragents.infrastructure.configuration.settings import Settings
 from cleveragents.infrastructure.persistence.settings import DatabaseSettings
 from cleveragents.infrastructure.persistence.sql_plan_output import SqlPlanOutput
@@ -80,6 +81,16 @@ def test_plans_are_run_concluded_and_seen(container: Container, tmp_path: Path) 
     [record] = container.worker_registry.list()
     assert record.state == "gone"
     worker.close()
+
+
+def test_a_worker_anchors_the_audit_log(container: Container, tmp_path: Path) -> None:
+    target = tmp_path / "outside.jsonl"
+    audit = AuditSettings(anchor=str(target), anchor_minutes=1)
+    container.settings = msgspec.structs.replace(container.settings, audit=audit)
+    plan_of(container, tmp_path, "true")
+    with WorkerParts(container).start(name="one"):
+        wait_until(target.exists)
+    assert container.audit.verify(container.anchors.read()).coverage[0].events > 0
 
 
 def test_a_drained_worker_says_so_and_takes_no_more(container: Container, tmp_path: Path) -> None:

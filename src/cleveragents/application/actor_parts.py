@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from cleveragents.application.services.sub_plans import SubPlans
     from cleveragents.application.services.tool_execution import ToolExecution
     from cleveragents.domain.budget import Limits
+    from cleveragents.domain.known_secrets import KnownSecrets
     from cleveragents.domain.plan import Plan
     from cleveragents.domain.policy import Policy
     from cleveragents.domain.progress import Progress
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
     from cleveragents.infrastructure.persistence.sql_decision_store import SqlDecisionStore
     from cleveragents.infrastructure.tools.mcp.configuration import McpConfiguration
 
+    ToolsFor = Callable[[bool], ToolSource]
+
 __all__ = ["ActorFoundations", "ActorParts", "PlanSide"]
 
 
@@ -53,6 +56,7 @@ class ActorFoundations(Protocol):
 
     clock: SystemClock
     identifiers: UlidSource
+    secrets: KnownSecrets
 
     @property
     def database(self) -> Database: ...
@@ -225,17 +229,15 @@ class ActorParts:
 
     def raise_limits(self, plan: Plan, limits: Limits) -> None:
         """More for the plan, and all that share its budget; what is None there stays as it is."""
-        root = plan.root_id or plan.id
-        self._opened(plan).raise_limits(root, limits, now=self._container.clock.now())
+        self._opened(plan).raise_limits(plan.root, limits, now=self._container.clock.now())
 
     def _opened(self, plan: Plan) -> SqlBudgetStore:
         """The budgets, the plan's among them: whoever is first opens it, or a limit would be forgotten."""
         from cleveragents.domain.budget import Limits
 
-        kept = plan.request.get("limits")
+        kept, budgets = plan.request.get("limits"), self.budgets
         limits = Limits.from_json(kept) if isinstance(kept, Mapping) else Limits()
-        budgets = self.budgets
-        budgets.open(plan.root_id or plan.id, limits, now=self._container.clock.now())
+        budgets.open(plan.root, limits, now=self._container.clock.now())
         return budgets
 
     @contextmanager
@@ -277,14 +279,14 @@ class ActorParts:
             )
 
     def _context(self, ground: ActorGround, history: PlanHistory, say: Callable[[str], None]) -> PlanContext:
-        from cleveragents.application.ports.code_index import CodePlace
         from cleveragents.application.services.plan_context import ContextTerms, PlanContext
+        from cleveragents.infrastructure.sandbox.carrying import code_place
 
         plan, parts, settings = ground.plan, self._container.context_parts, self._container.settings.context
         return PlanContext(
             pipeline=parts.pipeline,
             history=parts.history,
-            place=CodePlace(ground.sandbox.root, home=self._plans.directory_of(plan)),
+            place=code_place(ground.sandbox, home=self._plans.directory_of(plan)),
             terms=ContextTerms(
                 starting_tokens=settings.starting_tokens,
                 plan_tokens=settings.plan_tokens,
@@ -305,15 +307,18 @@ class ActorParts:
         context: PlanContext,
         configuration: McpConfiguration,
         say: Callable[[str], None],
-    ) -> Iterator[ToolSource]:
-        """The plan's tools: our own, those for context, the one that reads skills, and those of MCP servers,
-        which are started by whoever asks for them and gone with the stage."""
+    ) -> Iterator[ToolsFor]:
+        """The plan's tools, for a run that only reads or one that does not: our own, those for context, the
+        one that reads skills, and those of MCP servers, which the policy permits and which end with it."""
         from cleveragents.infrastructure.context.actor_tools import ContextTools
         from cleveragents.infrastructure.tools.agent import AgentTools
         from cleveragents.infrastructure.tools.joined import JoinedTools
+        from cleveragents.infrastructure.tools.mcp.gate import PlanGate
         from cleveragents.infrastructure.tools.mcp.opening import open_mcp
 
-        with open_mcp(configuration, self._place(ground), ground.job.token, say=say) as servers:
+        place, execution = self._place(ground), self._plans.execution(ground, ground.strategy.policy)
+        gate = PlanGate(ground.plan, execution, place)
+        with open_mcp(configuration, place, gate, ground.job.token, say=say) as mcp:
             # First, so that no tool of the same name is taken for it.
             own = (
                 AgentTools(),
@@ -323,7 +328,7 @@ class ActorParts:
                 self._deciding(ground, context),
                 *self._resolving(ground),
             )
-            yield JoinedTools(*own, servers)
+            yield lambda reads: JoinedTools(*own, mcp.under(gate.read_only()) if reads else mcp)
 
     def _place(self, ground: ActorGround) -> ProgramPlace:
         """What programs see that are talked to: servers, and other agents."""
@@ -332,16 +337,19 @@ class ActorParts:
 
         resource, settings = self._plans.directory_of(ground.plan), self._container.settings
         names = settings.plan.pass_environment.split(",")
+        network = ground.strategy.policy.verdict(Capability.NETWORK)
         return ProgramPlace(
             root=ground.sandbox.root,
             directory=working_directory(ground.sandbox.root, ground.strategy.directory),
             writable=ground.plan.phase is Phase.EXECUTE,
-            network=ground.strategy.policy.verdict(Capability.NETWORK) is Verdict.ALLOW,
+            network=network is Verdict.ALLOW,
+            network_denied=network is Verdict.DENY,
             readable=ground.sandbox.readable,
             markers=ground.job.environment,
             isolation=settings.sandbox.isolation,
             hidden=(resource, self._container.state_directory),
             allowed_names=tuple(name.strip() for name in names if name.strip()),
+            secrets=self._container.secrets,
         )
 
     def _resolving(self, ground: ActorGround) -> tuple[ToolSource, ...]:
@@ -359,7 +367,7 @@ class ActorParts:
         return DecideTools(DecisionPlace(plan.id, actor, self.decisions, context.calls, now))
 
     def _hosts(
-        self, ground: ActorGround, tools: ToolSource, on_output: Callable[[bytes], None] | None
+        self, ground: ActorGround, tools: ToolsFor, on_output: Callable[[bytes], None] | None
     ) -> OpenHost:
         from cleveragents.application.services.actor_host import PlanActorHost
         from cleveragents.application.services.actor_tools import ActorTools
@@ -386,7 +394,7 @@ class ActorParts:
             if model:  # other agents bring their own
                 self.models.get(model)  # here, where it may take its time, and not on the loop
             policy = READ_ONLY if reads else ground.strategy.policy
-            execution = self._plans.execution(ground, policy, tools, on_output)
+            execution = self._plans.execution(ground, policy, tools(reads), on_output)
             mine = ActorTools(execution, ground.seconds_left)
             return PlanActorHost(part, model, calls, mine, AcpAgents(self._place(ground)))
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Self
 
 from cleveragents.application.ports.faults import FaultPoints, NoFaults
 from cleveragents.application.scope import Part, Scope
+from cleveragents.domain.known_secrets import KnownSecrets
 from cleveragents.infrastructure.clock import SystemClock
 from cleveragents.infrastructure.configuration.settings import Settings
 from cleveragents.infrastructure.identifiers import UlidSource
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from cleveragents.application.services.job_engine import JobEngine
     from cleveragents.application.services.job_handlers import JobHandler
     from cleveragents.application.telemetry_parts import TracedDatabase
+    from cleveragents.infrastructure.anchors.audit_anchors import AuditAnchors
     from cleveragents.infrastructure.events.audit import DurableAuditLog
     from cleveragents.infrastructure.events.reactive import ReactiveEventBus
     from cleveragents.infrastructure.events.sink import DurableAuditSink
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
     from cleveragents.infrastructure.persistence.sql_answer_store import SqlAnswerStore
     from cleveragents.infrastructure.persistence.sql_changeset_store import SqlChangesetStore
     from cleveragents.infrastructure.persistence.sql_job_store import SqlJobStore
+    from cleveragents.infrastructure.persistence.sql_member_store import SqlMemberStore
     from cleveragents.infrastructure.persistence.sql_project_store import SqlProjectStore
     from cleveragents.infrastructure.persistence.sql_user_store import SqlUserStore
     from cleveragents.infrastructure.persistence.sql_worker_registry import SqlWorkerRegistry
@@ -54,15 +57,25 @@ class Container:
     """The parts of one process, joined as the settings say. Use it as a context manager.
 
     Any thread may ask for any part; `Scope` says what that guarantees. `faults` hears of every durable step
-    of the database, of workers, of plans and of the audit log.
+    of the database, of workers, of plans and of the audit log. What its parts learn of secrets is added to
+    `secrets`; those of the container's own are forgotten when it is closed.
     """
 
-    def __init__(self, settings: Settings, *, faults: FaultPoints | None = None) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        faults: FaultPoints | None = None,
+        secrets: KnownSecrets | None = None,
+    ) -> None:
         self.settings = settings
         self.faults: FaultPoints = faults or NoFaults()
         self.clock = SystemClock()
         self.identifiers = UlidSource()
         self._scope = Scope("the container")
+        self.secrets = secrets or KnownSecrets()
+        if secrets is None:  # forgotten last: what the other parts say while they are closed is masked
+            Part(self._scope, lambda: self.secrets, lambda own: own.forget()).get()
         self._database = Part(self._scope, self._open_database, lambda database: database.close())
         # Built after the database and closed before it, because it asks the database where things belong.
         self._traced = Part(self._scope, self._trace_database, lambda traced: traced.close())
@@ -102,6 +115,15 @@ class Container:
         return self._audit.get()
 
     @property
+    def anchors(self) -> AuditAnchors:
+        """The anchors of the audit log outside the machine."""
+        from cleveragents.infrastructure.anchors.audit_anchors import AuditAnchors
+        from cleveragents.infrastructure.sandbox.leftovers import MIRRORS
+
+        mirrors = self.state_directory / MIRRORS
+        return AuditAnchors(self.audit, self.settings.audit, self._audit_directory(), mirrors, self.clock)
+
+    @property
     def bus(self) -> ReactiveEventBus:
         """Live events of this process: what is emitted on it is kept, what stores commit appears on it."""
         self._relay.get()
@@ -137,6 +159,13 @@ class Container:
         from cleveragents.infrastructure.persistence.sql_project_store import SqlProjectStore
 
         return SqlProjectStore(self.database, self.identifiers, self.home)
+
+    @property
+    def members(self) -> SqlMemberStore:
+        """Members of projects, with their roles."""
+        from cleveragents.infrastructure.persistence.sql_member_store import SqlMemberStore
+
+        return SqlMemberStore(self.database, self.identifiers)
 
     @property
     def worker_registry(self) -> SqlWorkerRegistry:
@@ -273,7 +302,15 @@ class Container:
         directory = self._audit_directory()
         # Only a server's database can be shared by several state directories.
         home = None if self.database.dialect == "sqlite" else self.home
-        return DurableAuditLog(self.database, directory, durability=durability, faults=self.faults, home=home)
+        key_file = self.settings.audit.key_file
+        return DurableAuditLog(
+            self.database,
+            directory,
+            durability=durability,
+            faults=self.faults,
+            home=home,
+            key_file=Path(key_file) if key_file else None,
+        )
 
     def _audit_directory(self) -> Path:
         """Where head and key are: one place for each database, or one log would pass for another."""
@@ -354,7 +391,7 @@ class Container:
     def _build_models(self) -> ModelCatalogue:
         from cleveragents.infrastructure.models.catalogue import ModelCatalogue
 
-        return ModelCatalogue(self.settings.models)
+        return ModelCatalogue(self.settings.models, secrets=self.secrets)
 
     def _close_actor_runner(self, runner: BridgeActorRunner) -> None:
         # It was built by a job, after the worker; a run that loses it would be taken for one that failed.

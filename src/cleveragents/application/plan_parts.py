@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from cleveragents.application.services.sub_plans import SubPlans
     from cleveragents.application.services.tool_execution import ToolExecution
     from cleveragents.domain.action import Action
+    from cleveragents.domain.isolation import Isolation
     from cleveragents.domain.plan import Plan
     from cleveragents.domain.policy import Policy
     from cleveragents.domain.progress import Progress
@@ -146,7 +147,15 @@ class PlanParts:
             isolation=self._container.settings.sandbox.isolation,
             hidden=(resource, self._container.state_directory),
             allowed_names=tuple(name.strip() for name in names if name.strip()),
+            secrets=self._container.secrets,
         )
+
+    @property
+    def isolation(self) -> Isolation:
+        """The isolation of commands that this process runs."""
+        from cleveragents.domain.isolation import Isolation
+
+        return Isolation.of(self.commands(Path()).isolates)
 
     @property
     def trust(self) -> SqlTrustStore:
@@ -210,8 +219,7 @@ class PlanParts:
         from cleveragents.application.services.plan_checks import PlanChecks
         from cleveragents.infrastructure.commands.own_checkout import imports_from
 
-        commands = self.commands(resource)
-        return PlanChecks(self.check_runs, commands, imports_from, self._container.clock)
+        return PlanChecks(self.check_runs, self.commands(resource), imports_from, self._container.clock)
 
     @property
     def applier(self) -> AnyApplier:
@@ -299,7 +307,7 @@ class PlanParts:
     ) -> ToolExecution:
         """The tool calls of actors of that plan, under that policy."""
         made = self._execution(ground.plan, ground.strategy, ground.sandbox, ground.job, on_output)
-        return replace(made, policy=policy, tools=tools or made.tools)
+        return replace(made, policy=policy, tools=tools or made.tools, by_agent=True)
 
     def outcome(self, ground: ActorGround) -> tuple[str, str]:
         """The tree that the plan came to so far, and what it changed."""

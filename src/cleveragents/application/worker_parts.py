@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Self
 
@@ -36,8 +36,8 @@ _UNFINISHED = (JobState.QUEUED, JobState.RUNNING)
 class SharedWorker:
     """A worker that runs. Whoever started it drains or closes it, from any thread.
 
-    Its threads: those of the engine's worker, one that reports, one that keeps what plans print, and one that
-    tells plans what became of jobs whose workers died too often.
+    Its threads: those of the engine's worker, one that reports, one that keeps what plans print, one that
+    tells plans what became of jobs whose workers died too often, and, if set, one that anchors the audit log.
     """
 
     def __init__(
@@ -46,13 +46,13 @@ class SharedWorker:
         busy: BusyCount,
         recorder: OutputRecorder,
         reports: WorkerReports,
-        reconciling: ServiceThread,
+        services: Sequence[ServiceThread],
     ) -> None:
         self._worker = worker
         self._busy = busy
         self._recorder = recorder
         self._reports = reports
-        self._reconciling = reconciling
+        self._services = services
 
     @property
     def running(self) -> int:
@@ -72,11 +72,13 @@ class SharedWorker:
 
     def close(self) -> None:
         """Drains without waiting. A second call changes nothing."""
-        self._reconciling.stop()
+        for service in self._services:
+            service.stop()
         try:
             self._worker.close()
         finally:  # what was printed is kept, and the worker seen to be gone, though it is slow to end
-            self._reconciling.join(_CLOSE_SECONDS)
+            for service in self._services:
+                service.join(_CLOSE_SECONDS)
             self._recorder.close()
             self._reports.close()
 
@@ -130,7 +132,7 @@ class WorkerParts:
             lambda: busy.running,
             every_seconds=container.settings.worker.heartbeat_seconds,
         )
-        reconciling = ServiceThread(f"{name}-plans", self._reconcile, pause_seconds=_RECONCILE_SECONDS)
+        services = self._services(name)
         handlers = {kind: JobHandler(run=busy.counted(run)) for kind, run in self.handlers(recorder).items()}
         with ExitStack() as undoing:
             undoing.callback(reports.close)
@@ -139,8 +141,9 @@ class WorkerParts:
             recorder.start()
             worker = engine.run_worker(WorkerRequest(handlers, name, queues, at_once))
             undoing.pop_all()
-        reconciling.start()
-        return SharedWorker(worker, busy, recorder, reports, reconciling)
+        for service in services:
+            service.start()
+        return SharedWorker(worker, busy, recorder, reports, services)
 
     def handlers(self, recorder: OutputRecorder) -> Mapping[str, PlanJob | ApplyJob | UndoJob]:
         """What runs each kind of job; what is seen of plans goes there."""
@@ -194,7 +197,23 @@ class WorkerParts:
             state="working",
             started_at=now,
             seen_at=now,
+            isolation=self._parts.isolation.value,
         )
+
+    def _services(self, name: str) -> list[ServiceThread]:
+        services = [ServiceThread(f"{name}-plans", self._reconcile, pause_seconds=_RECONCILE_SECONDS)]
+        audit = self._container.settings.audit
+        if audit.anchor and audit.anchor_minutes:
+            seconds = audit.anchor_minutes * 60.0
+            services.append(ServiceThread(f"{name}-anchor", self._anchor, pause_seconds=seconds))
+        return services
+
+    def _anchor(self) -> float:
+        """Where several state directories share a database, the one that attests the log anchors it."""
+        container = self._container
+        if not container.audit.is_attested_elsewhere():
+            container.anchors.write()
+        return container.settings.audit.anchor_minutes * 60.0
 
     def _reconcile(self) -> float:
         after: str | None = None

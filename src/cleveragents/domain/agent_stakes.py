@@ -1,4 +1,4 @@
-"""What is at stake when an agent of somebody else's wants leave: what it runs, and what it gets."""
+"""What an agent or an MCP server runs and receives, in words for the person who approves or denies it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,25 @@ from collections.abc import Mapping, Sequence
 
 from cleveragents.domain.json_value import JsonValue
 
-__all__ = ["at_stake"]
+__all__ = ["at_stake", "server_request"]
+
+
+_SHOWN = 300
+
+
+def server_request(arguments: Mapping[str, JsonValue]) -> str:
+    """What the start of an MCP server, or a connection to it, does and gives away."""
+    name, url = arguments.get("server"), arguments.get("url")
+    target = f"connect to MCP server {name} at {url}" if url else f"start MCP server {name}"
+    if not url:
+        target += f": {arguments.get('command')}"
+    # The variables come first, and the target is cut: a long command hides nothing.
+    received = [f"your variable {one}" for one in _names(arguments.get("variables"))]
+    received += [f"header {one}" for one in _names(arguments.get("headers"))]
+    received += [f"env {one}" for one in _names(arguments.get("env"))]
+    target = target if len(target) <= _SHOWN else f"{target[:_SHOWN]}…"
+    said = f"{target}; it receives {', '.join(received) or 'none of your variables'}"
+    return f"{said}; it runs without isolation" if arguments.get("isolated") is False else said
 
 
 def at_stake(arguments: Mapping[str, JsonValue]) -> str:

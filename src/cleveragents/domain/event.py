@@ -62,6 +62,8 @@ class EventType(str, Enum):
     WORKER_LEFT = "worker.left"
     PROJECT_ADDED = "project.added"
     PROJECT_REMOVED = "project.removed"
+    MEMBER_SET = "member.set"
+    MEMBER_REMOVED = "member.removed"
     RESOURCE_ADDED = "resource.added"
     RESOURCE_REMOVED = "resource.removed"
     USER_ADDED = "user.added"

@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 import unicodedata
 
+from cleveragents.domain.control_characters import CONTROL_CATEGORIES
+
 __all__ = ["named_by", "shown"]
 
 _SHORT = {
@@ -25,7 +27,6 @@ _SHORT = {
 _LONG = {short[1]: character for character, short in _SHORT.items()}
 _QUOTED = re.compile(r'"(?:[^"\\]|\\[0-3][0-7]{2}|\\[abtnvfr"\\])*"')
 _ESCAPE = re.compile(rb'\\([0-3][0-7]{2}|[abtnvfr"\\])')
-_STEERING = ("Cc", "Cf", "Cs", "Zl", "Zp")
 
 
 def shown(path: str) -> str:
@@ -44,7 +45,7 @@ def named_by(text: str) -> str:
 def _spelt(character: str) -> str:
     if character in _SHORT:
         return _SHORT[character]
-    if unicodedata.category(character) not in _STEERING:
+    if unicodedata.category(character) not in CONTROL_CATEGORIES:
         return character
     return "".join(f"\\{byte:03o}" for byte in _bytes(character))
 

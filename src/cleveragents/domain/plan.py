@@ -18,7 +18,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
 
+from cleveragents.domain.isolation import Isolation
 from cleveragents.domain.json_value import FrozenObject, JsonValue
+from cleveragents.domain.project import DEFAULT_PROJECT
 from cleveragents.errors import IllegalPlanMove
 
 __all__ = ["Phase", "Plan", "PlanState", "Standing", "ensure_plan_move", "spelt"]
@@ -118,8 +120,11 @@ class Plan:
     """A plan as the store holds it; a snapshot, never updated in place.
 
     `resource` is the root of the repository or directory it is to change; `request` holds what the user asked
-    for (action, arguments, checks, profile, where to start from), as JSON; `strategy` what Strategize left.
-    A sub-plan has a parent, the `depth` below the root, and a `key` by which its parent knows it.
+    for (action, arguments, checks, profile, where to start from), as JSON; `strategy` what Strategize left. A
+    sub-plan has a parent, the `depth` below the root, and a `key` by which its parent knows it. It belongs to
+    the `project` of its root.
+    `isolation` is that of its commands, the weakest of all its runs; None before the first run, and for plans
+    of versions that did not record it.
     """
 
     id: str
@@ -140,6 +145,8 @@ class Plan:
     root_id: str | None = None
     depth: int = 0
     key: str | None = None
+    project: str = DEFAULT_PROJECT
+    isolation: Isolation | None = None
 
     @property
     def root(self) -> str:

@@ -13,7 +13,8 @@ from enum import Enum
 from functools import reduce
 from types import MappingProxyType
 
-from cleveragents.errors import ConfigurationError
+from cleveragents.domain.isolation import Isolation
+from cleveragents.errors import ConfigurationError, NetworkNotDenied
 
 __all__ = ["DEFAULT_PROFILE", "PROFILES", "READ_ONLY", "Capability", "Policy", "Verdict", "profile"]
 
@@ -59,6 +60,34 @@ class Policy:
         if answer is Verdict.ASK and self.never_asks:  # guard: nobody is there to say no
             return Verdict.DENY
         return answer
+
+    def command_verdict(self, *, isolated: bool, by_agent: bool) -> Verdict:
+        """Whether a command may run, given whether it is isolated and whether an agent chose it.
+
+        Without isolation nothing keeps a command from the network, so a policy that denies the network denies
+        every command. A policy at least as strict as `supervised` asks for each command of an agent.
+        """
+        verdict = self.verdict(Capability.COMMAND)
+        if isolated:
+            return verdict
+        if self.verdict(Capability.NETWORK) is Verdict.DENY:
+            return Verdict.DENY
+        if by_agent and verdict is Verdict.ALLOW and self.is_at_least_as_strict_as(PROFILES["supervised"]):
+            return Verdict.ASK
+        return verdict
+
+    def ensure_denies_network(self, what: str, isolation: Isolation) -> None:
+        """`NetworkNotDenied` if the policy denies the network, and nothing keeps commands from it."""
+        denies = self.verdict(Capability.NETWORK) is Verdict.DENY
+        if denies and isolation is Isolation.NONE:
+            raise NetworkNotDenied(what, self.name, Capability.COMMAND.value)
+
+    def is_at_least_as_strict_as(self, other: Policy) -> bool:
+        """Whether no capability has a more lenient answer here than in the other."""
+        return all(
+            self.verdict(capability).strictness >= other.verdict(capability).strictness
+            for capability in Capability
+        )
 
     def tightened(self, other: Policy) -> Policy:
         """The stricter answer of the two for each capability, under this one's name."""

@@ -12,9 +12,12 @@ from datetime import datetime
 from enum import Enum
 from urllib.parse import urlsplit
 
+from cleveragents.domain.user import Role
 from cleveragents.errors import InvalidName
 
 __all__ = [
+    "DEFAULT_PROJECT",
+    "Member",
     "Project",
     "Resource",
     "ResourceKind",
@@ -24,6 +27,9 @@ __all__ = [
     "ensure_safe_branch",
     "ensure_safe_remote",
 ]
+
+DEFAULT_PROJECT = "default"
+"""The project of plans that name none. It always exists."""
 
 _SHOWN = 100
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
@@ -50,6 +56,14 @@ class Project:
     description: str
     created_at: datetime
     max_parallel: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A user in a project, by name, with the role they have there."""
+
+    name: str
+    role: Role
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,9 @@
 """Keeps secrets out of whatever people or programs get to read.
 
-Two ways in, because neither suffices alone: by *name* (a field called `password`, or `PGPASSWORD=` within a
-text) and by *shape* (a URL with a password in it, a bearer token, a provider's key). A secret that is known
-exactly is removed wherever it stands; whoever gets hold of one (a model's key, say) tells `keep_secret`, and
-from then on nothing in this process prints it. Redacting too much costs a look at the configuration;
+A secret is found in three ways, because none suffices alone: by its value where that is known
+(`known_secrets`), by the name before it, and by its shape (`secret_patterns`). All are looked for in the text
+as it was written; what they find is merged where it overlaps or touches, and masked once. So a known value
+within a longer secret never leaves the rest of it. Redacting too much costs a look at the configuration;
 redacting too little cannot be undone.
 
 That does not hold for the contents of files, which a model reads and writes back: `password = load()` is no
@@ -12,147 +12,46 @@ shape: for logs, errors, goals, command lines and what commands print. `redact_c
 `redact_content_text` are for the contents of files: only known secrets, and shapes that nothing else has.
 These mask within lines, so that every line keeps its number.
 
-A hostile text must not stall us, and a long secret must not stick out. So every expression either cannot
-fail once it reads on, or reads a bounded stretch, or is ended by the next place where it could begin: the
-work stays proportional to the text.
+What a person approves, trusts or reviews must be the exact text: a name or a shape could hide code from
+them, as in `PASSWORD="$(rm -rf .)" ls`. There, `redact_known` and `redact_known_text` mask only known values.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Iterable, Mapping
+
+from cleveragents.domain.known_secrets import known_values, value_spans
+from cleveragents.domain.secret_patterns import SECRET_NAME, find_in_content, find_in_text, url_passwords
 
 __all__ = [
     "MASK",
-    "keep_secret",
-    "kept_secrets",
+    "Span",
+    "end_of_cut_secret",
+    "mask_spans",
     "redact",
     "redact_content",
     "redact_content_text",
+    "redact_known",
+    "redact_known_text",
     "redact_text",
+    "spans_around",
     "url_password",
 ]
 
 MASK = "***"
 
+Span = tuple[int, int]
+
 _DEPTH_LIMIT = 16
-
-_SHORTEST = 8
-"""A shorter secret would be found within ordinary words, and all of them masked."""
-
-# Only ever added to, in one step each; and read in one step. So no thread needs a lock.
-_kept: dict[str, None] = {}
-
-_WORDS = (
-    r"pass(?:word|wd|phrase)(?![_-]?less)|secret|api[_-]?key|(?:private|access|account|signing|encryption)"
-    r"[_-]?key|authorization|credential"
-)
-_SECRET_NAME = re.compile(rf"{_WORDS}|token$|[_-]pwd$|cookie", re.IGNORECASE)
-
-# The password runs to the last "@": people write "@" and "/" in passwords without encoding them.
-_URL = re.compile(r"(://[^\s/:@\"']*+:)([^\s\"']++)")
-
-# A secret word, perhaps with a tail as in `SECRET_KEY`, a separator, and a value: within quotes, which may be
-# escaped and may never be closed, or up to where a bare value ends.
-_NAMED = re.compile(
-    rf"""
-    (
-        (?: (?i:{_WORDS}) (?: s\b | [_0-9A-Z]\w{{0,40}}+ )?+ | (?i:token|(?<=[_;-])pwd) )
-        \\{{0,3}}["']?  \s{{0,4}}+  [:=]{{1,2}}+  >?  \s{{0,4}}+
-        (?:
-            [bru]{{0,2}}  (?P<quote> \\{{0,3}}["'] )  (?! (?P=quote) )
-          | (?! (?:None|null|NULL|[Tt]rue|[Ff]alse)\b )  (?= [^\s,;&"']{{3}} )
-        )
-        (?: (?i:Bearer|Basic|Digest|Token|ApiKey|Negotiate) \s{{1,4}}+ (?! [\s"'] ) )?+
-    )
-    (?(quote)
-        (?: (?: (?! (?P=quote) ) (?: \\++. | [^\\] ) ){{1,8192}}+ (?= (?P=quote) ) | [^\r\n]++ )
-      | [^\s,;&"']++ (?: (?<=\() ["'][^"'\r\n]*+ | ["'][^\s,;&"')\]}}]++ )*+
-    )
-    """,
-    re.VERBOSE | re.DOTALL,
-)
-
-# No word of any language, whatever follows.
-_TELLING = (
-    r"gh[pousr]_[A-Za-z0-9]{20,}+|glpat-[A-Za-z0-9_-]{16,}+|hf_[A-Za-z0-9]{20,}+|AIza[A-Za-z0-9_-]{30,}+"
-    r"|A[KS]IA[A-Z0-9]{16}|xox[abeprs]-[A-Za-z0-9-]{10,}+|npm_[A-Za-z0-9]{30,}+"
-)
-_WEB_TOKEN = re.compile(
-    r"((?<![A-Za-z0-9_-]))eyJ[A-Za-z0-9_-]{8,}+\.[A-Za-z0-9_-]{8,}+(?:\.[A-Za-z0-9_-]*+)?"
-)
-
-# Each keeps its first group and masks the rest.
-_SHAPES = (
-    _NAMED,
-    re.compile(r"(\b(?:set-)?cookie\\{0,3}[\"']?\s{0,4}:\s{0,4}[\"']?)[^\s\"'][^\r\n\"']*+", re.IGNORECASE),
-    re.compile(r"([?&](?:sig|signature|key|x-amz-signature)=)[^\s&\"']{8,}+", re.IGNORECASE),
-    # Not the ordinary words, as in "basic authentication".
-    re.compile(
-        r"(\b(?:bearer|basic)\s{1,4}+)(?![a-z]{1,14}+(?![\w.~+/=-]))[a-z0-9._~+/=-]{8,}+", re.IGNORECASE
-    ),
-    re.compile(
-        r"((?<![A-Za-z0-9]))(?:(?:sk|pk|rk)[-_][A-Za-z0-9_-]{16,}+|github_pat_\w{20,}+|" + _TELLING + ")"
-    ),
-    _WEB_TOKEN,
-    re.compile(
-        r"(-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----).*?(?:(?=-----END [A-Z ]{0,30}PRIVATE KEY-----)|\Z)",
-        re.DOTALL,
-    ),
-)
-
-# The same for the contents of files, where `sk-loading-indicator` is a style, `pk_members` a constraint, and
-# `{password}` is filled in elsewhere.
-_CONTENT_SHAPES = (
-    re.compile(
-        r"(://[^\s/:@\"']*+:)(?!%[s(]|(?i:pass(?:word|wd)?|pw)@)[^\s\"'/{}$<>`\\]{1,256}(?=@[A-Za-z0-9\[])"
-    ),
-    re.compile(r"([?&](?:sig|x-amz-signature)=)[A-Za-z0-9%+/=_-]{40,}+", re.IGNORECASE),
-    # A long stretch without a separator, perhaps after a few short ones, as in `sk-proj-…`.
-    re.compile(
-        r"((?<![A-Za-z0-9]))(?:sk-(?=(?:[A-Za-z0-9]{0,15}+[-_]){0,8}?[A-Za-z0-9]{16})[A-Za-z0-9_-]++"
-        r"|[spr]k_(?:live|test)_[A-Za-z0-9]{16,}+|sk_[0-9a-f]{32,}+|github_pat_[A-Za-z0-9]{16,}+\w*+|"
-        + _TELLING
-        + ")"
-    ),
-    _WEB_TOKEN,
-)
-
-# A private key in full, or as much of it as there is. A line may end as it does within a string: `\n`; and it
-# may begin as in a diff, or with its number.
-_GAP = r"(?:\\[nr]|[\s\"',+]|(?<=[\r\n])(?:-(?!-)|[0-9]{1,7}\t))"
-_KEY_BLOCK = re.compile(
-    rf"""
-    ( -----BEGIN\ [A-Z ]{{0,30}}PRIVATE\ KEY----- (?= [ \t]{{0,4}}+[\r\n] | \\[nr] ) {_GAP}{{1,40}}+ )
-    ( (?: [A-Z][A-Za-z-]{{3,9}}: [^\r\n\\]{{1,80}}+ {_GAP}{{1,40}}+ ){{0,3}}+ )
-    (
-        (?: [A-Za-z0-9+/=]++ {_GAP}{{1,40}}+ ){{1,1000}}+ (?= -{{5,6}}END )
-      | [A-Za-z0-9+/]{{40,}}+ =* (?: {_GAP}{{1,40}}+ [A-Za-z0-9+/=]{{40,}}+ ){{0,1000}}+
-    )
-    """,
-    re.VERBOSE,
-)
-_KEY_LINE = re.compile(r"(?<!\\)[A-Za-z0-9+/=]++")
-
-
-def keep_secret(secret: str) -> None:
-    """From now on this process masks the secret wherever it redacts. It is held in memory alone."""
-    if len(secret) >= _SHORTEST:
-        _kept[secret] = None
-
-
-def kept_secrets() -> tuple[str, ...]:
-    """Those that this process masks, for who has to look for them in what comes in pieces."""
-    return tuple(_kept)
+_LINE = re.compile(r"[^\r\n]+")
 
 
 def redact_text(text: str, secrets: Collection[str] = ()) -> str:
     """The same text with everything that looks like a secret, or is one of `secrets`, masked."""
-    text = _without_known(text, secrets)
-    text = _URL.sub(_without_password, text)
-    for shape in _SHAPES:
-        text = shape.sub(lambda match: match.group(1) + MASK, text)
-    return text
+    found = [(start, end) for _, start, end in find_in_text(text)]
+    return mask_spans(text, [*found, *value_spans(text, known_values().union(secrets))])
 
 
 def redact(value: object, secrets: Collection[str] = (), *, depth: int = 0) -> object:
@@ -177,48 +76,84 @@ def redact(value: object, secrets: Collection[str] = (), *, depth: int = 0) -> o
 
 def redact_content_text(text: str) -> str:
     """The same text of a file with known secrets masked, and what can only be one; names mean nothing."""
-    text = _without_known(text, ())
-    for shape in _CONTENT_SHAPES:
-        text = shape.sub(lambda match: match.group(1) + MASK, text)
-    return _KEY_BLOCK.sub(_without_key, text)
+    found = [(start, end) for _, start, end in find_in_content(text)]
+    return mask_spans(text, [*found, *value_spans(text, known_values())])
 
 
-def redact_content(value: object, *, depth: int = 0) -> object:
+def redact_content(value: object) -> object:
     """The same value, through mappings and sequences, with each text of it masked as that of a file is."""
+    return _each_text(value, redact_content_text)
+
+
+def redact_known_text(text: str) -> str:
+    """Return the text with known secrets masked and everything else as it is. Line breaks are kept."""
+    spans = value_spans(text, known_values())
+    return mask_spans(text, [line.span() for span in spans for line in _LINE.finditer(text, *span)])
+
+
+def redact_known(value: object) -> object:
+    """Return the value, through mappings and sequences, with known secrets masked in each text."""
+    return _each_text(value, redact_known_text)
+
+
+def _each_text(value: object, masked: Callable[[str], str], depth: int = 0) -> object:
     if isinstance(value, str):
-        return redact_content_text(value)
+        return masked(value)
     if depth >= _DEPTH_LIMIT:
-        return redact_content_text(repr(value))
+        return masked(repr(value))
     if isinstance(value, Mapping):
-        return {redact_content(key): redact_content(item, depth=depth + 1) for key, item in value.items()}
+        return {_each_text(key, masked): _each_text(item, masked, depth + 1) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [redact_content(item, depth=depth + 1) for item in value]
+        return [_each_text(item, masked, depth + 1) for item in value]
     if value is None or isinstance(value, (bool, int, float)):
         return value
-    return redact_content_text(str(value))
+    return masked(str(value))
 
 
 def url_password(url: str) -> str | None:
     """The password inside a URL as it was written, or None; so that it can be masked wherever it turns up."""
-    match = _URL.search(url)
-    return (match.group(2).rpartition("@")[0] or None) if match else None
+    return next(iter(url_passwords(url)), None)
 
 
-def _without_known(text: str, secrets: Collection[str]) -> str:
-    for secret in sorted({*secrets, *tuple(_kept)}, key=len, reverse=True):
-        if secret:
-            text = text.replace(secret, MASK)
-    return text
+def mask_spans(text: str, spans: Iterable[Span], first: int = 0, last: int | None = None) -> str:
+    """The text from `first` to `last` with the mask in place of each span; of those that overlap or touch,
+    one. No span may begin before `first` or end after `last`."""
+    pieces: list[str] = []
+    for start, end in _merged(spans):
+        pieces += (text[first:start], MASK)
+        first = end
+    pieces.append(text[first:last])
+    return "".join(pieces)
 
 
-def _without_key(match: re.Match[str]) -> str:
-    begin, facts, body = match.groups()
-    return begin + facts + _KEY_LINE.sub(MASK, body)
+def spans_around(known: Collection[Span], others: Iterable[Span]) -> list[Span]:
+    """The known spans, each with all of the others that overlap or touch it: a known value within a longer
+    secret hides all of it."""
+    starts = sorted(start for start, _ in known)
+    merged = _merged([*known, *others]) if known else []
+    return [span for span in merged if bisect_left(starts, span[0]) < bisect_left(starts, span[1])]
 
 
-def _without_password(match: re.Match[str]) -> str:
-    password, at, host = match.group(2).rpartition("@")
-    return f"{match.group(1)}{MASK}{at}{host}" if password else match.group()
+def end_of_cut_secret(before: str, behind: str) -> int:
+    """Return how many characters of `behind` belong to a secret that begins in `before`, by name or by shape.
+
+    Without `before` the rest of such a secret could not be recognized, so it must not be kept either.
+    """
+    first = end = len(before)
+    for match in sorted(find_in_text(before + behind)):
+        if match.begin < end:
+            end = max(end, match.end)
+    return end - first
+
+
+def _merged(spans: Iterable[Span]) -> list[Span]:
+    merged: list[Span] = []
+    for start, end in sorted(span for span in spans if span[0] < span[1]):
+        if merged and start <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
+        else:
+            merged.append((start, end))
+    return merged
 
 
 def _redact_key(key: object, secrets: Collection[str]) -> object:
@@ -226,4 +161,4 @@ def _redact_key(key: object, secrets: Collection[str]) -> object:
 
 
 def _is_secret_name(name: object) -> bool:
-    return isinstance(name, str) and _SECRET_NAME.search(name) is not None
+    return isinstance(name, str) and SECRET_NAME.search(name) is not None

@@ -1,92 +1,145 @@
 """Masks a text that comes in pieces as the whole of it would be masked.
 
 A piece may end in the middle of a secret, or between a name and its value. So the end of what came is held
-back until what follows shows that nothing of it is one: the last words of a line that goes on, a line whose
-value may stand on the next, a private key without its end. It is held as it came, because half a secret that
-was masked is no longer seen to be the half of one.
+back, as it was written, until what follows shows that nothing of it is part of a secret: the last word, a
+name whose value may follow, a quoted value without its closing quote, a private key without its end, the
+beginning of a known value. The text is never cut inside a secret or right behind one, so the pieces together
+are masked as the whole text is.
+
+Memory is bounded. A secret that is longer than the bound is masked to the end of its line, or of its key.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Collection, Iterable
 
-from cleveragents.domain.redaction import MASK, redact_text
-
-__all__ = ["PieceMask"]
-
-_FEWEST = 64
-"""Characters of an unended line that wait, at least: as many as there are between a name and its value."""
-
-_LONGEST_WORD = 8192
-"""What is longer than that without a space, no token is; as far may a quoted value reach."""
-
-_WINDOW = 2 * _LONGEST_WORD
-"""As far back is looked for a secret that a border would cut in two."""
-
-_TRIES = 8
-_NAME_AND_GAP = 80
-_VALUE_FOLLOWS = re.compile(
-    r"""
-    (?: [:=]>? | \b(?:bearer|basic|digest|negotiate) | (?:pass(?:word|wd|phrase)|pwd|secret|key|token|cookie
-    |authorization|credential)\w{0,40} ) \\{0,3}["']?\s*\Z
-    """,
-    re.IGNORECASE | re.VERBOSE,
+from cleveragents.domain.known_secrets import known_values, value_begins, value_spans
+from cleveragents.domain.redaction import Span, mask_spans, spans_around
+from cleveragents.domain.secret_patterns import (
+    LONGEST_WORD,
+    SecretMatch,
+    end_of_masking,
+    find_in_text,
+    undecided_from,
 )
-_KEY_BEGINS = re.compile(r"-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----")
-_UNCLOSED = re.compile(r"[\"']" + re.escape(MASK) + r"(?=[\r\n])")
+
+__all__ = ["SHORTEST_VALUE", "PieceMask"]
+
+SHORTEST_VALUE = 6
+"""At the end of the text, so much of a known value that is cut off is masked."""
+
+_MOST_HELD = 3 * LONGEST_WORD
+_LONGEST_END = 64
+"""What ends a secret that is too long to be held is shorter."""
 
 
 class PieceMask:
-    """One text, in pieces. Not thread-safe: use it in the thread that made it, or under its owner's lock."""
+    """Mask one text that comes in pieces. Not thread-safe: use it in the thread that made it, or under its
+    owner's lock.
 
-    def __init__(self) -> None:
-        self._held = ""
+    `values` are the known secrets, asked for with each piece. With `only_known` names and shapes alone are
+    left as they are: what is masked is each of the values, and any longer secret that it is a part of.
+    """
+
+    def __init__(
+        self, values: Callable[[], Collection[str]] = known_values, *, only_known: bool = False
+    ) -> None:
+        self._values = values
+        self._only_known = only_known
+        self._text = ""  # behind one character that was told already: it shows where a word begins
+        self._told = 0
+        self._until: re.Pattern[str] | None = None
+        self._skipped = ""
 
     def feed(self, piece: str) -> str:
-        """What can be told by now, without secrets."""
-        text = self._held + piece
-        end = _safe_end(text)
-        told = redact_text(text[:end])
-        if _UNCLOSED.search(told[-_LONGEST_WORD:]):  # guard: a quoted value may have many lines
-            end = _line_start(text, max(0, end - _WINDOW))
-            told = redact_text(text[:end])
-        self._held = text[end:]  # a secret that is cut in two is a secret
-        if len(self._held) > _WINDOW + _LONGEST_WORD:
-            self._held = redact_text(self._held)  # a key without an end is held as its first line alone
-        return told
+        """Return what can be told by now, without secrets."""
+        if self._until is not None:
+            piece = self._after_skipped(self._until, piece)
+        text, first = self._text + piece, self._told
+        values = self._values()
+        if self._only_known and not values and not self._text:
+            return piece
+        known = value_spans(text, values, first)
+        matches = self._matches(text, known)
+        cut = self._cut(text, values, matches)
+        if self._only_known and not any(end > cut for _, end in known):
+            # What is held is no known secret: it is told when it gets long.
+            cut = max(cut, min(value_begins(text, values, first), len(text) - LONGEST_WORD))
+        most = max(_MOST_HELD, 2 * max(map(len, values), default=0))
+        if len(text) - cut > most:  # guard: memory stays bounded, and the secret hidden
+            return self._skip_from(text, cut, matches, known)
+        self._text, self._told = text[max(cut - 1, 0) :], min(cut, 1)
+        return mask_spans(text, self._masked(matches, known, cut), first, cut)
+
+    def pause(self) -> str:
+        """Return what is held back and no secret can begin with, such as a prompt: nothing came for long.
+
+        What may be a part of a secret stays held, however long the pause is.
+        """
+        if self._until is not None:
+            return ""
+        text, first, values = self._text, self._told, self._values()
+        known = value_spans(text, values, first)
+        matches = self._matches(text, known)
+        cut = self._cut(text, values, matches, paused=True)
+        self._text, self._told = text[max(cut - 1, 0) :], min(cut, 1)
+        return mask_spans(text, self._masked(matches, known, cut), first, cut)
+
+    @property
+    def holds(self) -> bool:
+        """Whether something is held back, or the end of a secret is still to come."""
+        return self._until is not None or len(self._text) > self._told
+
+    @property
+    def rest(self) -> str:
+        """What is held back, if this is the end: of a known value that was cut off not even its beginning."""
+        values, size = self._values(), len(self._text)
+        known = value_spans(self._text, values, self._told)
+        begins = value_begins(self._text, values, self._told)
+        if size - begins >= SHORTEST_VALUE:  # guard: most of a secret is a secret
+            known.append((begins, size))
+        spans = self._masked(self._matches(self._text, known), known, size)
+        return mask_spans(self._text, spans, self._told)
 
     def finish(self) -> str:
-        """The rest: nothing more comes."""
-        rest, self._held = redact_text(self._held), ""
+        """Return the rest: nothing more comes."""
+        rest = self.rest
+        self._text, self._told, self._until, self._skipped = "", 0, None, ""
         return rest
 
+    def _matches(self, text: str, known: list[Span]) -> list[SecretMatch]:
+        matches = find_in_text(text, self._told) if known or not self._only_known else []
+        return matches + [SecretMatch(start, start, end) for start, end in known]
 
-def _safe_end(text: str) -> int:
-    """Up to where nothing can become a part of a secret, whatever comes next."""
-    end = _end_of_words(text)
-    keys = [match.start() for match in _KEY_BEGINS.finditer(text)]
-    if keys and text.find("-----END ", keys[-1]) < 0:  # guard: the lines of a key have no name
-        end = min(end, keys[-1])
-    window = max(0, end - _WINDOW)
-    masked = redact_text(text[window:])
-    for _ in range(_TRIES):
-        if redact_text(text[window:end]) + redact_text(text[end:]) == masked:
-            return end
-        end = max(window, _line_start(text, end - 1))
-    return window
+    def _masked(self, matches: Iterable[SecretMatch], known: Iterable[Span], last: int) -> list[Span]:
+        spans = [(start, end) for _, start, end in matches if end <= last]
+        return spans_around([span for span in known if span[1] <= last], spans) if self._only_known else spans
 
+    def _cut(
+        self, text: str, values: Collection[str], matches: Iterable[SecretMatch], *, paused: bool = False
+    ) -> int:
+        """Up to where all is decided, whatever comes next."""
+        cut = value_begins(text, values, self._told)  # guard: a value that is cut in two is a value
+        cut = min(cut, undecided_from(text, self._told, paused=paused))
+        for match in sorted(matches, reverse=True):
+            if match.begin < cut <= match.end or match.end == len(text):
+                cut = min(cut, match.begin)
+        return cut
 
-def _end_of_words(text: str) -> int:
-    """The end of the whole lines, unless a value may follow them; within a long line, the end of a word."""
-    lines = _line_start(text, len(text))
-    spaces = len(text) - _FEWEST
-    if spaces > lines:
-        word = max(text.rfind(" ", lines, spaces), text.rfind("\t", lines, spaces)) + 1
-        return word or max(lines, len(text) - _LONGEST_WORD)
-    if _VALUE_FOLLOWS.search(text[max(0, lines - _NAME_AND_GAP) : lines]):
-        return _line_start(text, len(text[:lines].rstrip()))
-    return lines
+    def _skip_from(self, text: str, cut: int, matches: list[SecretMatch], known: list[Span]) -> str:
+        """Mask from there on, to where the secret ends."""
+        start = min((match.start for match in matches if match.begin == cut), default=cut)
+        spans = [*self._masked(matches, known, cut), (start, len(text))]
+        told = mask_spans(text, spans, self._told)
+        self._text, self._told, self._until = "", 0, end_of_masking(text, cut)
+        return told
 
-
-def _line_start(text: str, before: int) -> int:
-    return max(text.rfind("\n", 0, before), text.rfind("\r", 0, before)) + 1
+    def _after_skipped(self, until: re.Pattern[str], piece: str) -> str:
+        text = self._skipped + piece
+        end = until.search(text)
+        if end is None:
+            self._skipped = text[-_LONGEST_END:]
+            return ""
+        self._until, self._skipped = None, ""
+        return text[end.start() :]

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
 
-from cleveragents.domain.json_value import JsonValue
+from cleveragents.domain.json_value import JsonValue, thaw
 from cleveragents.domain.policy import Capability
 
-__all__ = ["ACP", "AGENT_TOOL", "TOOLS_OF_PLANS", "CallState", "ToolCall", "ToolSpec"]
+__all__ = [
+    "ACP",
+    "AGENT_TOOL",
+    "MCP",
+    "TOOLS_OF_PLANS",
+    "CallState",
+    "ToolCall",
+    "ToolSpec",
+    "approval_digest",
+]
 
 TOOLS_OF_PLANS = ("decide", "get_context_budget", "query_history", "request_context")
 """What actors of every plan have besides the tools that are registered."""
@@ -18,8 +29,14 @@ TOOLS_OF_PLANS = ("decide", "get_context_budget", "query_history", "request_cont
 ACP = "acp"
 """The tool that calls name which an agent made by itself."""
 
+MCP = "mcp"
+"""The tool that calls name which request the start of an MCP server, or a connection to one."""
+
 AGENT_TOOL = "agent"
 """Runs other agents, for nodes of actors alone: no list of tools has it."""
+
+_ROUNDS = 50_000
+"""Some 20 ms per guess, so that a secret among the arguments is not found by trying likely ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +76,9 @@ class ToolCall:
 
     `step` names what it was made for. A step of a strategy that makes calls of its own, as a model does,
     names each by the step, a dot and whatever tells them apart: `2.call_abc` is a part of step `2`.
+
+    `arguments` are for reading, with secrets masked. `digest` names the exact ones that a person was asked to
+    approve; None for a call that needed no approval, and for requests that older versions recorded.
     """
 
     plan_id: str
@@ -74,6 +94,7 @@ class ToolCall:
     error: str | None = None
     ended_at: datetime | None = None
     step: str | None = None
+    digest: str | None = None
 
     @property
     def strategy_step(self) -> str | None:
@@ -94,3 +115,9 @@ class ToolCall:
     def is_part(self) -> bool:
         """Whether it is one of the calls that a step made, and not the step itself."""
         return self.step is not None and "." in self.step
+
+
+def approval_digest(plan_id: str, tool: str, arguments: Mapping[str, JsonValue]) -> str:
+    """Return what an approval is bound to: the plan, the tool and the arguments before anything is masked."""
+    text = json.dumps([tool, arguments], sort_keys=True, default=thaw)
+    return hashlib.pbkdf2_hmac("sha256", text.encode(), plan_id.encode(), _ROUNDS).hex()

@@ -1,15 +1,19 @@
-"""Users of a server: who they are, and what their role lets them do."""
+"""Users of a server, their tokens, and their roles in projects."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
 
 from cleveragents.errors import InvalidName
 
-__all__ = ["Role", "Token", "TokenKind", "User", "ensure_user_name"]
+__all__ = ["ProjectScope", "Role", "Token", "TokenKind", "User", "ensure_user_name", "role_outside"]
+
+ProjectScope = frozenset[str] | None
+"""The projects that somebody can see; None: all of them."""
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9._@-]{0,63}")
 
@@ -36,12 +40,42 @@ class TokenKind(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """Somebody whom the server knows."""
+    """A user of the server, with a role in each project they are a member of.
+
+    `role` is `admin` for a server admin, who may act in every project. Otherwise it is the highest of the
+    roles in `projects`, and at most `operator`: the admin of a project has no rights outside of it.
+    """
 
     id: str
     name: str
     role: Role
     created_at: datetime
+    projects: Mapping[str, Role] = field(default_factory=dict)
+
+    @property
+    def is_server_admin(self) -> bool:
+        """Whether they manage users, projects and workers, and may act in every project."""
+        return self.role is Role.ADMIN
+
+    @property
+    def scope(self) -> ProjectScope:
+        """The projects they can see; None: all."""
+        return None if self.is_server_admin else frozenset(self.projects)
+
+    def role_in(self, project: str) -> Role | None:
+        """Their role in the project; None if they are no member of it."""
+        return Role.ADMIN if self.is_server_admin else self.projects.get(project)
+
+    def may(self, needed: Role, project: str) -> bool:
+        """Whether their role in the project is enough."""
+        role = self.role_in(project)
+        return role is not None and role.may(needed)
+
+
+def role_outside(projects: Mapping[str, Role]) -> Role:
+    """The `User.role` of a member of these projects who is no server admin."""
+    operates = any(role.may(Role.OPERATOR) for role in projects.values())
+    return Role.OPERATOR if operates else Role.VIEWER
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,8 @@
     * InvalidArguments
     * InvalidGoals
     * PolicyDenied
+      * NetworkNotDenied
+    * NotIsolated
     * UnknownTool
     * InvalidToolCall
     * ToolRefused
@@ -99,6 +101,7 @@
     * ServerUnreachable
     * EngineUnavailable
     * RemoteUnreachable
+    * AnchorFailed
   * Fault: report it
     * AuditLogBroken
     * HandlerFailed
@@ -118,6 +121,8 @@ from cleveragents.errors.actions import (
     InvalidAction,
     InvalidArguments,
     InvalidGoals,
+    NetworkNotDenied,
+    NotIsolated,
     NotTrusted,
     PolicyDenied,
     UnknownAction,
@@ -134,7 +139,13 @@ from cleveragents.errors.changesets import (
 )
 from cleveragents.errors.configuration import ConfigurationError
 from cleveragents.errors.context import QuestionRefused, SourceChanged, SourceMissing
-from cleveragents.errors.events import AuditElsewhere, AuditLogBroken, InvalidPayload, UnknownEventType
+from cleveragents.errors.events import (
+    AnchorFailed,
+    AuditElsewhere,
+    AuditLogBroken,
+    InvalidPayload,
+    UnknownEventType,
+)
 from cleveragents.errors.families import CleverAgentsError, Conflict, Fault, InvalidRequest, Unavailable
 from cleveragents.errors.graphs import (
     BlockingOnLoop,
@@ -230,6 +241,7 @@ __all__ = [
     "AlreadyThere",
     "AmbiguousChangeset",
     "AmbiguousPlan",
+    "AnchorFailed",
     "ApplyBusy",
     "ApplyConflict",
     "ApplyRefused",
@@ -277,9 +289,11 @@ __all__ = [
     "ModelRefused",
     "ModelUnavailable",
     "NeedsHuman",
+    "NetworkNotDenied",
     "NoActiveChangeset",
     "NotAllowed",
     "NotAuthenticated",
+    "NotIsolated",
     "NotTrusted",
     "OutcomeUnknown",
     "OutsideSandbox",

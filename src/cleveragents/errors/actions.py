@@ -11,6 +11,8 @@ __all__ = [
     "InvalidAction",
     "InvalidArguments",
     "InvalidGoals",
+    "NetworkNotDenied",
+    "NotIsolated",
     "NotTrusted",
     "PolicyDenied",
     "UnknownAction",
@@ -87,3 +89,23 @@ class PolicyDenied(InvalidRequest):
     what: str
     profile: str
     capability: str
+
+
+@dataclass(eq=False)
+class NetworkNotDenied(PolicyDenied):
+    """The policy denies the network, and a command could use it: nothing isolates commands here."""
+
+    message = (
+        "{what} cannot run: profile {profile} denies the network, and without bubblewrap the network cannot "
+        "be denied; "
+        "install bubblewrap, or choose a profile that does not deny the network, such as supervised"
+    )
+
+
+@dataclass(eq=False)
+class NotIsolated(InvalidRequest):
+    """Other people's plans are to be run, and nothing isolates their commands."""
+
+    message = "commands of plans would not be isolated: {problem}; {remedy}"
+    problem: str
+    remedy: str

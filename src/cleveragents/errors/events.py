@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cleveragents.errors.families import Fault, InvalidRequest
+from cleveragents.errors.families import Fault, InvalidRequest, Unavailable
 
-__all__ = ["AuditElsewhere", "AuditLogBroken", "InvalidPayload", "UnknownEventType"]
+__all__ = ["AnchorFailed", "AuditElsewhere", "AuditLogBroken", "InvalidPayload", "UnknownEventType"]
 
 
 @dataclass(eq=False)
@@ -47,4 +47,13 @@ class AuditLogBroken(Fault):
 
     message = "audit log, row {position}: {problem}"
     position: int
+    problem: str
+
+
+@dataclass(eq=False)
+class AnchorFailed(Unavailable):
+    """Anchors of the audit log could not be read or written."""
+
+    message = "anchor at {target} failed: {problem}"
+    target: str
     problem: str

@@ -17,10 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cleveragents.errors import ConfigurationError
+from cleveragents.infrastructure.sandbox.copying import copy_content
 
 __all__ = ["Backup", "back_up"]
 
-_SECRETS = ("audit.head", "audit.key", "home", "server-token")
+_SECRETS = ("anchor.key", "audit.head", "audit.key", "home", "server-token")
 _SQLITE = "sqlite:///"
 
 
@@ -72,28 +73,14 @@ def _copy_database(source: Path, target: Path) -> None:
 
 
 def _copy_tree(source: Path, target: Path) -> None:
-    """What is there; what goes while it is copied is left out, as it would be a moment later."""
+    """What is there; what goes while it is copied is left out, as it would be a moment later, and so are the
+    sockets and pipes of commands. No link is followed: commands may be working in a sandbox."""
     if not source.is_dir():
         return
+    target.mkdir(mode=0o700, parents=True)
+    reading, writing = (os.open(path, os.O_RDONLY | os.O_DIRECTORY) for path in (source, target))
     try:
-        shutil.copytree(source, target, symlinks=True, copy_function=_copied, ignore=_without_gone)
-    except shutil.Error as error:
-        # It has copied all it could, and tells of the rest by name; a directory that went is in there too.
-        missed = [one for one in error.args[0] if os.path.lexists(one[0])]
-        if missed:
-            raise shutil.Error(missed) from error
-
-
-def _copied(source: str, target: str) -> str:
-    with suppress(FileNotFoundError):
-        shutil.copy2(source, target, follow_symlinks=False)
-    return target
-
-
-def _without_gone(directory: str, names: list[str]) -> list[str]:
-    """What is no file, directory or link cannot be copied; sockets and pipes of a command are its own."""
-    return [name for name in names if not _is_copied(Path(directory, name))]
-
-
-def _is_copied(path: Path) -> bool:
-    return path.is_symlink() or path.is_file() or path.is_dir()
+        copy_content(reading, writing)
+    finally:
+        os.close(writing)
+        os.close(reading)

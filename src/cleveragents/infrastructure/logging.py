@@ -1,5 +1,8 @@
 """Logging: structlog to stderr, for people on a terminal and as JSON for programs, without secrets.
 
+Each event is one line, but for a trace-back, and no value can forge another line or control a terminal: JSON
+spells control characters out, and for the console they are escaped before it is rendered.
+
 Nothing is configured on import; the process that owns stderr calls `configure_logging` once. Redaction is the
 last step before rendering, so that what other processors add (a trace-back, say) passes it, too.
 
@@ -15,9 +18,11 @@ from collections.abc import Callable, Collection, Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from cleveragents.domain.control_characters import escape_controls
 from cleveragents.domain.redaction import redact, url_password
+from cleveragents.infrastructure.terminal import unguarded
 
 if TYPE_CHECKING:
     from structlog.typing import EventDict, Processor, ProcessorReturnValue, WrappedLogger
@@ -32,6 +37,7 @@ _LEVELS = {
     "warning": logging.WARNING,
     "error": logging.ERROR,
 }
+_OF_SEVERAL_LINES = ("exception", "stack")
 
 
 def configure_logging(settings: Settings, *, is_news: Callable[[str], bool] | None = None) -> None:
@@ -102,7 +108,7 @@ def _configure(settings: Settings, is_news: Callable[[str], bool] | None) -> Non
             _in_words(_renderer(settings.log.format), is_news if _is_read_by_people(settings) else None),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[settings.log.level]),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=structlog.PrintLoggerFactory(unguarded(sys.stderr)),
         cache_logger_on_first_use=False,
     )
 
@@ -126,7 +132,7 @@ def _in_words(renderer: Processor, is_news: Callable[[str], bool] | None) -> Pro
             return renderer(logger, method, event)
         if not is_news(str(told)):
             raise structlog.DropEvent
-        return f"note: {told}"
+        return f"note: {escape_controls(str(told))}"
 
     return render
 
@@ -140,7 +146,27 @@ def _renderer(format_name: str) -> Processor:
     import structlog
 
     if format_name == "console" or (format_name == "auto" and sys.stderr.isatty()):
-        return structlog.dev.ConsoleRenderer(
-            colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback
+        return _on_one_line(
+            structlog.dev.ConsoleRenderer(
+                colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback
+            )
         )
     return structlog.processors.JSONRenderer(default=str)
+
+
+def _on_one_line(renderer: Processor) -> Processor:
+    """Return a renderer of events whose texts have their control characters escaped."""
+
+    def render(logger: WrappedLogger, method: str, event: EventDict) -> ProcessorReturnValue:
+        return renderer(logger, method, {_escaped(name, ""): _escaped(event[name], name) for name in event})
+
+    return render
+
+
+def _escaped(value: Any, name: str) -> Any:
+    if not isinstance(value, str):
+        return value  # rendered by `repr`, which escapes
+    if name not in _OF_SEVERAL_LINES:
+        return escape_controls(value)
+    # Indented, so that no line of a message looks like an event.
+    return escape_controls(value, keep_lines=True).replace("\n", "\n    ")

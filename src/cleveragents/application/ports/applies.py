@@ -20,6 +20,7 @@ __all__ = [
     "FileConflict",
     "Preparation",
     "Recovered",
+    "Rename",
     "Terms",
 ]
 
@@ -32,6 +33,10 @@ _WORDS = {
     "rename/delete": "one side renamed it and the other deleted it",
     "rename/rename": "the two sides renamed it differently",
     "file/directory": "it is a file on one side and a directory on the other",
+}
+_ONE_SIDED = {
+    "not checked out": "your sparse checkout leaves it out",
+    "submodule": "it is a submodule",
 }
 
 
@@ -46,8 +51,8 @@ class FileConflict:
     cause: str = ""
 
     def __str__(self) -> str:
-        what = _WORDS.get(self.kind, self.kind)
-        cause = f"; the other change is by {self.cause}" if self.cause else ""
+        what = _ONE_SIDED.get(self.kind) or _WORDS.get(self.kind, self.kind)
+        cause = f"; the other change is by {self.cause}" if self.cause and self.kind not in _ONE_SIDED else ""
         return "\n".join([f"{self.path}: {what}{cause}", *self.hunks])
 
 
@@ -77,12 +82,24 @@ USUAL = Terms()
 
 
 @dataclass(frozen=True, slots=True)
+class Rename:
+    """A rename that a merge followed: a change of the file `old` went to the file `new`."""
+
+    old: str
+    new: str
+
+    def __str__(self) -> str:
+        return f"{self.old} → {self.new}"
+
+
+@dataclass(frozen=True, slots=True)
 class Applied:
     """What an apply or an undo did to the user's files."""
 
     id: str
     changes: Mapping[str, Difference]
     commit: str | None = None
+    renames: tuple[Rename, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +175,10 @@ class Applier(Protocol):
     def recover(self) -> Sequence[Recovered]:
         """Completes or undoes what applies of dead processes left half done; leaves living ones alone, and
         those that cannot be ended now."""
+        ...
+
+    def renames_of(self, plan_id: str) -> Sequence[Rename]:
+        """The renames that the last completed apply or undo of the plan followed."""
         ...
 
     def undecided(self) -> Collection[str]:

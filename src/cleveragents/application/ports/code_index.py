@@ -24,11 +24,15 @@ class CodePlace:
 
     `home` is the repository whose index is shared; without it, the one that `root` belongs to. A plan's
     sandbox names the user's repository here.
+
+    `git_dir` is for the files of a sandbox: the git directory to ask. The `.git` among these files is
+    written by the plan's commands, and is not looked at.
     """
 
     root: Path
     commit: str | None = None
     home: Path | None = None
+    git_dir: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)

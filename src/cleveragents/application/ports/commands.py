@@ -8,8 +8,11 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Protocol
 
+from cleveragents.domain.json_value import JsonValue
+
 __all__ = [
     "HOME_IN_ARGV",
+    "NETWORK_NOT_DENIED",
     "Command",
     "CommandHome",
     "CommandResult",
@@ -20,6 +23,12 @@ __all__ = [
 
 HOME_IN_ARGV = "{home}"
 """Stands for the command's home directory in the words of one that is given a home."""
+
+NETWORK_NOT_DENIED = (
+    "the profile denies the network, and without bubblewrap the network cannot be denied; "
+    "install bubblewrap, or choose a profile that does not deny the network, such as supervised"
+)
+"""Why a runner that cannot isolate refuses a command whose network is denied."""
 
 
 class StopSignal(Protocol):
@@ -73,6 +82,7 @@ class Command:
     object store that the sandbox borrows. `environment` is added to the few variables that every command
     gets, and so are ours of the names `passed`, where they are set; nothing else of ours reaches it.
     `markers` name the attempt it belongs to. With a `home`, `{home}` in its words is where that is.
+    `network_denied`: the policy denies the network, so a runner that cannot isolate refuses the command.
     """
 
     argv: tuple[str, ...]
@@ -88,6 +98,7 @@ class Command:
     passed: tuple[str, ...] = ()
     home: CommandHome | None = None
     processes: int | None = None
+    network_denied: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,11 +126,22 @@ class CommandRunner(Protocol):
         """Whether commands are kept from the rest of the machine (bubblewrap), or merely watched."""
         ...
 
+    def inputs_of(self, command: Command) -> Mapping[str, JsonValue]:
+        """Everything but the files below `root` that decides what the command does here, for cache keys:
+        words, directory, variables with their values, isolation, network.
+
+        Two sandboxes give the same answer: their own directory is left out of it. The answer may hold
+        secrets; use it for a keyed hash only. `ValueError` for a command with a home.
+        """
+        ...
+
     def run(
         self, command: Command, stop: StopSignal, *, on_output: Callable[[bytes], None] | None = None
     ) -> CommandResult:
         """Runs it to its end. When this returns, or raises, no process that it started is alive: also
-        those that ignored SIGTERM, double-forked or called `setsid`; also if this process is killed.
+        those that ignored SIGTERM, double-forked or called `setsid`; also if this process is killed. Without
+        isolation and without a cgroup, one that detaches, drops its variables and kills its guard survives;
+        the output then says that a hidden process may still run.
 
         `on_output` gets the output as it comes, all of it; if it raises, the command is ended, and that is
         raised. `ToolRefused` when the program does not exist or cannot be run, `InvalidToolCall` when there

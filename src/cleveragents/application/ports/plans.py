@@ -10,10 +10,13 @@ from typing import Protocol
 from cleveragents.application.ports.answers import Claim
 from cleveragents.application.ports.checkpoints import Fence
 from cleveragents.domain.check import CheckRun
+from cleveragents.domain.isolation import Isolation
 from cleveragents.domain.json_value import FrozenObject, JsonValue
 from cleveragents.domain.plan import Plan, PlanState, Standing
+from cleveragents.domain.project import DEFAULT_PROJECT
 from cleveragents.domain.review import Review
 from cleveragents.domain.tool import CallState, ToolCall
+from cleveragents.domain.user import ProjectScope
 
 __all__ = ["CallStore", "CheckStore", "NewPlan", "PlanFacts", "PlanStore", "ReviewStore", "TreeLimits"]
 
@@ -26,6 +29,7 @@ class NewPlan:
     action: str
     resource: str
     request: Mapping[str, JsonValue] = field(default_factory=lambda: FrozenObject({}))
+    project: str = DEFAULT_PROJECT
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +43,13 @@ class TreeLimits:
 @dataclass(frozen=True, slots=True)
 class PlanFacts:
     """What a move changes besides the standing; what is None stays, except that a move clears error and
-    what was waited for unless it says them."""
+    what was waited for unless it says them. Of two isolations the weaker one is kept."""
 
     strategy: JsonValue = None
     waiting_for: JsonValue = None
     error: str | None = None
     job_id: str | None = None
+    isolation: Isolation | None = None
 
 
 class PlanStore(Protocol):
@@ -52,7 +57,7 @@ class PlanStore(Protocol):
 
     def create(self, new: NewPlan, *, now: datetime, claim: Claim | None = None) -> Plan:
         """A plan at `action/queued`; with a claim, kept as what was made for that request.
-        `RequestUnderWay` when somebody took the claim over: then there is none."""
+        `RequestUnderWay` when somebody took the claim over: then there is none. `UnknownProject`."""
         ...
 
     def spawn(
@@ -77,8 +82,8 @@ class PlanStore(Protocol):
         """`UnknownPlan`."""
         ...
 
-    def find(self, beginning: str) -> Plan:
-        """The one plan whose id begins (or ends) so. `UnknownPlan`, `AmbiguousPlan`."""
+    def find(self, beginning: str, *, scope: ProjectScope = None) -> Plan:
+        """The one plan in these projects whose id begins (or ends) so. `UnknownPlan`, `AmbiguousPlan`."""
         ...
 
     def list(
@@ -89,8 +94,10 @@ class PlanStore(Protocol):
         limit: int = 100,
         after: str | None = None,
         newest_first: bool = False,
+        scope: ProjectScope = None,
     ) -> Sequence[Plan]:
-        """By id, in that order, those after that id, in any of the states (all, if none is named)."""
+        """The plans of these projects by id, in that order, those after that id, in any of the states (all,
+        if none is named)."""
         ...
 
     def move(
@@ -128,8 +135,9 @@ class CallStore(Protocol):
         step: str | None,
         state: CallState,
         now: datetime,
+        digest: str | None = None,
     ) -> ToolCall:
-        """The next call."""
+        """The next call; `digest` names the exact arguments that a person is asked to approve."""
         ...
 
     def move(

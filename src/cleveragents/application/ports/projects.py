@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Protocol
 
 from cleveragents.domain.project import Project, Resource, ResourceKind
+from cleveragents.domain.user import User
 
 __all__ = ["ProjectStore"]
 
@@ -15,9 +16,15 @@ class ProjectStore(Protocol):
     """Projects and their resources. Every method is one atomic step with its event."""
 
     def add(
-        self, name: str, description: str = "", *, max_parallel: int | None = None, now: datetime
+        self,
+        name: str,
+        description: str = "",
+        *,
+        max_parallel: int | None = None,
+        now: datetime,
+        creator: User | None = None,
     ) -> Project:
-        """`AlreadyThere`, `InvalidName`."""
+        """The `creator` becomes its admin. `AlreadyThere`, `InvalidName`."""
         ...
 
     def get(self, name: str) -> Project:
@@ -29,7 +36,8 @@ class ProjectStore(Protocol):
         ...
 
     def remove(self, name: str, *, now: datetime) -> None:
-        """`UnknownProject`; `StillUsed` while it has resources."""
+        """Its memberships end. `UnknownProject`; `StillUsed` while it has resources or plans, and for the
+        default project."""
         ...
 
     def add_resource(

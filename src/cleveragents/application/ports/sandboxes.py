@@ -12,7 +12,7 @@ from cleveragents.application.ports.checkpoints import Fence
 from cleveragents.domain.file_state import Difference, FileState
 from cleveragents.domain.merge_conflict import TreeMerge
 
-__all__ = ["Sandbox", "SandboxRequest", "SandboxStrategy", "Sandboxes", "StartTree"]
+__all__ = ["Sandbox", "SandboxRequest", "SandboxStrategy", "Sandboxes", "StartTree", "Unapplied"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +46,15 @@ class SandboxRequest:
     start: StartTree | None = None
     remote: str | None = None
     fence: Fence | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Unapplied:
+    """What is in a sandbox and is never applied. `ignored` are `ignored_entries`; `repositories` are the
+    directories in which a plan made a `.git`: of each, its files are applied, and its `.git` is not."""
+
+    ignored: tuple[str, ...] = ()
+    repositories: tuple[str, ...] = ()
 
 
 class Sandbox(Protocol):
@@ -107,6 +116,10 @@ class Sandbox(Protocol):
         Not among them is what came with the sandbox, what counts as set up, and what was `recorded` before a
         rule came that hides it. What is set aside just now is.
         """
+        ...
+
+    def unapplied(self, recorded: Iterable[str] = ()) -> Unapplied:
+        """`ignored_entries`, and the repositories that were made in it. O(files) stats."""
         ...
 
     def count_as_set_up(self) -> None:

@@ -18,12 +18,15 @@ class UserStore(Protocol):
     Of a token a digest is kept, never the token: it is seen once, by who issued it.
     """
 
-    def add(self, name: str, role: Role, *, now: datetime) -> User:
-        """`AlreadyThere`, `InvalidName`."""
+    def add(self, name: str, role: Role, *, now: datetime, project: str | None = None) -> User:
+        """A member of the project with that role, or of the default project. Without a project, `admin` is a
+        server admin. `AlreadyThere`, `InvalidName`, `UnknownProject`."""
         ...
 
     def set_role(self, name: str, role: Role, *, now: datetime) -> User:
-        """Holds from the next request on. `UnknownUser`; `StillUsed` if nobody would be admin any more."""
+        """Make the user a server admin (`admin`), or give them the role in each of their projects, and in the
+        default one if they have none. Holds from the next request on. `UnknownUser`; `StillUsed` if no server
+        admin would be left."""
         ...
 
     def remove(self, name: str, *, now: datetime) -> None:

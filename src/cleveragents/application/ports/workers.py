@@ -12,7 +12,8 @@ __all__ = ["WorkerRecord", "WorkerRegistry"]
 
 @dataclass(frozen=True, slots=True)
 class WorkerRecord:
-    """A worker as it last said it is: working, draining or gone. `home` names its state directory."""
+    """A worker as it last said it is: working, draining or gone. `home` names its state directory.
+    `isolation` is that of the commands it runs; None for workers of versions that did not report it."""
 
     id: str
     name: str
@@ -26,6 +27,7 @@ class WorkerRecord:
     state: str
     started_at: datetime
     seen_at: datetime
+    isolation: str | None = None
 
 
 class WorkerRegistry(Protocol):

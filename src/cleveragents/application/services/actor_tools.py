@@ -14,6 +14,7 @@ from fnmatch import fnmatchcase
 from typing import Protocol, runtime_checkable
 
 from cleveragents.application.ports.actors import ToolAnswer
+from cleveragents.application.ports.tools import ToolSource
 from cleveragents.application.services.tool_answers import cut, spelt_result
 from cleveragents.application.services.tool_execution import CallRequest, ToolExecution
 from cleveragents.domain.json_value import JsonValue
@@ -63,8 +64,15 @@ class ActorTools:
         """
         source = self.execution.tools
         wanted = source.names() if EVERY_TOOL in names else self._named(names)
-        found = [source.get(name).spec for name in wanted]
-        return [spec for spec in found if self._may_be_used(spec)]
+        return [spec for name in wanted if (spec := self._usable(source, name)) is not None]
+
+    def _usable(self, source: ToolSource, name: str) -> ToolSpec | None:
+        """The tool's spec, or None if the policy or a person denies the tool or what offers it."""
+        try:
+            spec = source.get(name).spec
+        except (PolicyDenied, CallDenied):
+            return None
+        return spec if self._may_be_used(spec) else None
 
     def _named(self, names: Sequence[str]) -> tuple[str, ...]:
         source = self.execution.tools
@@ -130,4 +138,5 @@ class ActorTools:
         return of_actor() if left is None else min(left, of_actor())
 
     def _may_be_used(self, spec: ToolSpec) -> bool:
+        # By the policy alone: a command that is refused for want of isolation says so when it is called.
         return self.execution.policy.verdict(spec.capability) is not Verdict.DENY

@@ -7,8 +7,6 @@ another's changes, when it says that it has done something, and at the end.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import threading
 from collections import Counter
@@ -30,8 +28,8 @@ from cleveragents.application.services.agent_requests import (
     permission_arguments,
     text_of,
 )
-from cleveragents.application.services.tool_execution import CallRequest, ToolExecution, kept_arguments
-from cleveragents.domain.json_value import JsonValue, thaw
+from cleveragents.application.services.tool_execution import CallRequest, ToolExecution
+from cleveragents.domain.json_value import JsonValue
 from cleveragents.domain.progress import ProgressKind
 from cleveragents.domain.redaction import redact_text
 from cleveragents.domain.tool import ACP, CallState, ToolCall
@@ -80,7 +78,8 @@ class AgentDesk:
         self._answers: dict[str, list[ToolCall]] = {}
         self._taken_back = ""
         for call in answered:
-            self._answers.setdefault(_key(call.tool, call.arguments), []).append(call)
+            if call.digest is not None:  # guard: what an older version asked does not say which call it meant
+                self._answers.setdefault(call.digest, []).append(call)
 
     @property
     def directory(self) -> Path:
@@ -116,7 +115,13 @@ class AgentDesk:
 
     def permit(self, wanted: Wanted) -> bool:
         arguments = permission_arguments(self._agent, wanted)
-        digest = hashlib.sha256(_key(ACP, arguments).encode("utf-8", "surrogatepass")).hexdigest()[:12]
+        # guard: what is recorded may be cut, and an approval holds for the whole
+        whole: dict[str, JsonValue] = {
+            "details": wanted.details,
+            "paths": wanted.paths,
+            "title": wanted.title,
+        }
+        digest = self._tools.execution.digest_of(ACP, {**arguments, **whole})
         with self._taking_turn():
             self._asked[digest] += 1
             # Without the session: the answer to the same request counts in the next one.
@@ -183,9 +188,7 @@ class AgentDesk:
         """What a person was asked about the same call in an earlier session; each such call counts once."""
         if not self._answers:
             return None
-        execution = self._tools.execution
-        kept = kept_arguments(CallRequest("", tool, arguments), execution.tools.get(tool))
-        found = self._answers.get(_key(tool, kept))
+        found = self._answers.get(self._tools.execution.digest_of(tool, arguments))
         return found.pop(0) if found else None
 
     def _file(self, what: str) -> None:
@@ -243,7 +246,3 @@ def has_leave(execution: ToolExecution, request: CallRequest) -> bool:
     if call.state is not CallState.ENDED:
         execution.calls.move(call, CallState.ENDED, now=execution.clock.now(), result="allowed")
     return True
-
-
-def _key(tool: str, arguments: Mapping[str, JsonValue]) -> str:
-    return json.dumps([tool, arguments], sort_keys=True, default=thaw)

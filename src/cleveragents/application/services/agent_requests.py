@@ -52,15 +52,20 @@ def capability_for(wanted: Wanted) -> Capability:
 
 
 def permission_arguments(agent: str, wanted: Wanted) -> dict[str, JsonValue]:
-    """A request for leave as it is recorded, and as the next session's is compared with it."""
+    """A request for approval as it is recorded and shown. What is cut says how much is missing."""
     details = "" if wanted.details is None else json.dumps(wanted.details, sort_keys=True, default=thaw)
     said: dict[str, JsonValue] = {
-        "title": wanted.title[:_TITLE],
-        "paths": tuple(path[:_TITLE] for path in wanted.paths[:_MOST_PATHS]),
-        "details": details[:_DETAILS],
+        "title": _cut(wanted.title, _TITLE),
+        "paths": tuple(_cut(path, _TITLE) for path in wanted.paths[:_MOST_PATHS]),
+        "more_paths": max(0, len(wanted.paths) - _MOST_PATHS),
+        "details": _cut(details, _DETAILS),
     }
     asked: dict[str, JsonValue] = {"agent": agent, "asks": "permission", "kind": wanted.kind}
     return asked | {name: value for name, value in said.items() if value}
+
+
+def _cut(text: str, length: int) -> str:
+    return text if len(text) <= length else f"{text[:length]}… ({len(text) - length} more characters)"
 
 
 def command_arguments(command: TerminalCommand, where: str, works_in: str) -> dict[str, JsonValue]:

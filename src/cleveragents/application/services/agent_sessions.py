@@ -16,7 +16,7 @@ from cleveragents.application.services.actor_tools import ActorTools
 from cleveragents.application.services.agent_desk import ACP, AgentDesk, has_leave
 from cleveragents.application.services.timed_tool import TimedStop
 from cleveragents.application.services.tool_answers import cut
-from cleveragents.application.services.tool_execution import CallRequest, ToolExecution, kept_arguments
+from cleveragents.application.services.tool_execution import CallRequest, ToolExecution
 from cleveragents.domain.json_value import JsonValue
 from cleveragents.domain.policy import Capability
 from cleveragents.domain.redaction import redact_text
@@ -146,7 +146,7 @@ class AgentSessions:
         arguments = _who(request)
         arguments |= {"prompt": cut(request.prompt, _SHOWN), "network": request.network}
         wanted = CallRequest(f"{step}.s{past.number}", ACP, arguments, capability=Capability.COMMAND)
-        wanted = replace(wanted, granted=past.allows(kept_arguments(wanted)))
+        wanted = replace(wanted, granted=past.allows(execution.digest_of(ACP, arguments)))
         try:
             return execution.begin(wanted)
         except PolicyDenied as denied:
@@ -194,8 +194,8 @@ class _Past:
         """Those of its calls that a person was asked about, answered or not."""
         return [call for call in self.calls if call.state is CallState.ASKED or call.approval is not None]
 
-    def allows(self, arguments: Mapping[str, JsonValue]) -> bool:
-        return any(session.approval == "granted" and session.arguments == arguments for session in self.begun)
+    def allows(self, digest: str) -> bool:
+        return any(session.approval == "granted" and session.digest == digest for session in self.begun)
 
     def close_what_was_cut_off(self, execution: ToolExecution) -> None:
         """Nobody takes those up: the next session makes calls of its own."""

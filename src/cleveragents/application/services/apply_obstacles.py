@@ -14,6 +14,7 @@ from cleveragents.errors import (
     Cancelled,
     CleverAgentsError,
     Conflict,
+    PlanError,
     RemoteUnreachable,
     Unavailable,
 )
@@ -23,6 +24,7 @@ __all__ = [
     "IN_THE_WAY",
     "MERGED_TREE",
     "ensure_no_conflict",
+    "ensure_whole",
     "is_for_another_try",
     "is_unknown",
     "merged_tree_of",
@@ -100,3 +102,11 @@ def _in_the_way(error: BaseException) -> JsonValue:
     # Masked before it is cut: half a secret would not be known for one.
     details = redact_text(error.details)[:_MOST_DETAILS]  # guard: it quotes files
     return freeze({IN_THE_WAY: {"paths": list(error.paths[:_MOST_NAMED]), "details": details}})
+
+
+def ensure_whole(plan: Plan, done: str) -> None:
+    """`PlanError` for a part of another plan: its result is that one's."""
+    if plan.parent_id is not None:
+        verb = "apply" if done == "applied" else "undo"
+        whole = f"it is a part of plan {plan.parent_id}, and {done} with it"
+        raise PlanError(plan.id, f"{whole}: `agents plan {verb} {plan.root}`")

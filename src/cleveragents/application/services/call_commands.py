@@ -15,6 +15,7 @@ from cleveragents.application.ports.commands import (
 from cleveragents.application.ports.sandboxes import Sandbox
 from cleveragents.application.services.timed_tool import EitherStop
 from cleveragents.application.services.working_directory import working_directory
+from cleveragents.domain.json_value import JsonValue
 from cleveragents.errors import ToolRefused
 
 __all__ = ["CallCommands"]
@@ -23,7 +24,8 @@ __all__ = ["CallCommands"]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallCommands:
     """`CommandsHere` of one call. `has_leave` tells whether the call was allowed to use the network, where
-    that is not allowed to all. `ended` ends a command, and is no cancel."""
+    that is not allowed to all. `network_denied`: the policy denies it. `ended` ends a command, and is no
+    cancel."""
 
     tool: str
     runner: CommandRunner
@@ -32,6 +34,7 @@ class CallCommands:
     environment: Mapping[str, str]
     markers: Mapping[str, str]
     network: bool
+    network_denied: bool
     has_leave: Callable[[], bool]
     limit_seconds: float
     stop: StopSignal
@@ -49,7 +52,21 @@ class CallCommands:
         terms = terms or CommandTerms()
         if terms.network and not self.network and not self.has_leave():  # guard: no other leave is one for it
             raise ToolRefused(self.tool, "it wants the network, which it was not allowed to use")
-        command = Command(
+        command = self._command(argv, directory, timeout_seconds, terms)
+        stop = self.stop if self.ended is None else EitherStop(self.stop, self.ended)
+        done = self.runner.run(command, stop, on_output=self.on_output)
+        if done.cancelled and not self.stop.is_cancelled:  # guard: a command that was ended is no cancel
+            return replace(done, cancelled=False)
+        return done
+
+    def inputs_of(self, argv: tuple[str, ...]) -> Mapping[str, JsonValue]:
+        """What decides the outcome of this command, besides the files of the sandbox."""
+        return self.runner.inputs_of(self._command(argv, "", self.limit_seconds, CommandTerms()))
+
+    def _command(
+        self, argv: tuple[str, ...], directory: str, timeout_seconds: float, terms: CommandTerms
+    ) -> Command:
+        return Command(
             argv=argv,
             root=self.sandbox.root,
             directory=working_directory(self.sandbox.root, self.directory) / directory,
@@ -63,9 +80,5 @@ class CallCommands:
             passed=terms.passed,
             home=terms.home,
             processes=terms.processes,
+            network_denied=self.network_denied,
         )
-        stop = self.stop if self.ended is None else EitherStop(self.stop, self.ended)
-        done = self.runner.run(command, stop, on_output=self.on_output)
-        if done.cancelled and not self.stop.is_cancelled:  # guard: a command that was ended is no cancel
-            return replace(done, cancelled=False)
-        return done

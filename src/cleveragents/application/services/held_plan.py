@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from cleveragents.application.ports.checkpoints import Fence
 from cleveragents.application.ports.clock import Clock
 from cleveragents.application.ports.plans import PlanFacts, PlanStore
+from cleveragents.domain.isolation import Isolation
 from cleveragents.domain.json_value import JsonValue
 from cleveragents.domain.plan import Phase, Plan, PlanState
 from cleveragents.errors import ActorAsks, BudgetExhausted, NeedsHuman
@@ -26,9 +27,10 @@ class HeldPlan:
     fence: Fence
     left: Mapping[str, JsonValue] = field(default_factory=dict)
 
-    def begin(self) -> Plan:
-        """Takes the phase; from one that died in it, too: its version is worth nothing from now on."""
-        self.move(self.plan.phase, PlanState.PROCESSING)
+    def begin(self, isolation: Isolation) -> Plan:
+        """Takes the phase; from one that died in it, too: its version is worth nothing from now on.
+        `isolation` is that of the commands that this run may start."""
+        self.move(self.plan.phase, PlanState.PROCESSING, PlanFacts(isolation=isolation))
         return self.plan
 
     def wait(self, waiting_for: JsonValue) -> None:

@@ -83,7 +83,8 @@ class OutputRecorder:
         """Who hears of that plan; nothing of it is kept in memory until there is something to hear."""
         plan_id = plan.id
         return PlanWatch(
-            progress=lambda line: self._add(plan_id, _PROGRESS, f"{line}\n"),
+            # A line each: a name with a line break in it cannot pass for another message.
+            progress=lambda line: self._add(plan_id, _PROGRESS, f"{' '.join(line.splitlines())}\n"),
             on_output=lambda chunk: self._add(plan_id, _OUTPUT, chunk),
             told=lambda seen: self._see(plan_id, seen),
         )
@@ -142,7 +143,7 @@ class OutputRecorder:
             texts.take(told)
         for plan_id, texts in list(self._texts.items()):
             if now - texts.heard_at >= _IDLE_SECONDS:
-                texts.finish()
+                texts.pause()
             self._keep(plan_id, texts)
 
     def _keep(self, plan_id: str, texts: _Texts) -> None:
@@ -206,6 +207,16 @@ class _Texts:
         size = sum(len(text) for _, text in self.ready)
         while size > characters:
             size -= len(self.ready.pop(0)[1])
+
+    def pause(self) -> None:
+        """Nothing came for long. A prompt is kept now; what may be part of a secret waits for the rest of it,
+        or for the end of the job."""
+        for source, mask in self._masks.items():
+            self.ready.append((_kind(source), mask.pause()))
+        holds = any(mask.holds for mask in self._masks.values())
+        if holds or self._decoder.getstate()[0]:  # guard: a value may come long after its name
+            return
+        self.finish()
 
     def finish(self) -> None:
         """Nothing more comes, as far as one knows."""

@@ -21,6 +21,7 @@ from cleveragents.application.services.apply_obstacles import (
     INTERRUPTED,
     MERGED_TREE,
     ensure_no_conflict,
+    ensure_whole,
     obstacle_of,
     unknown,
 )
@@ -29,6 +30,7 @@ from cleveragents.application.services.plan_result import PlanResult
 from cleveragents.domain.action import Setup
 from cleveragents.domain.check import CheckVerdict, in_a_line
 from cleveragents.domain.file_state import Difference, FileState
+from cleveragents.domain.isolation import Isolation
 from cleveragents.domain.json_value import JsonValue, freeze
 from cleveragents.domain.plan import Phase, Plan, PlanState
 from cleveragents.domain.policy import Capability, Verdict
@@ -102,7 +104,7 @@ class PlanApply:
     open_conflicts: Callable[[str], Sequence[object]] = lambda plan_id: ()
     directory_of: Callable[[Plan], Path] = lambda plan: Path(plan.resource)
     home: str = ""
-    furnish: Callable[[Setup, CheckGround], None] = lambda setup, ground: None
+    furnish: Callable[[Setup, CheckGround, str], None] = lambda setup, ground, project: None
     is_somebodys: Callable[[Plan], bool] = lambda plan: True
     is_elsewhere: Callable[[str], bool] = lambda plan_id: False
 
@@ -134,7 +136,7 @@ class PlanApply:
                 request = replace(request, round=request.round + 1)
 
     def _apply(self, plan: Plan, request: _Request) -> tuple[Plan, Applied]:
-        _ensure_whole(plan, "applied")
+        ensure_whole(plan, "applied")
         strategy = Strategy.from_json(plan.strategy) if plan.strategy is not None else None
         if strategy is None:
             raise PlanError(plan.id, f"it is {plan.phase.value}/{plan.state.value} and has no result yet")
@@ -170,6 +172,7 @@ class PlanApply:
                 if request.is_last or not isinstance(error, RemoteMoved):
                     self._constrained(plan, error, fence)
                 raise
+        _tell_renames(applied, request.told)
         return self.plans.get(plan.id), applied
 
     def undo(
@@ -183,7 +186,7 @@ class PlanApply:
     ) -> tuple[Plan, Applied]:
         """The plan, undone: what it brought in is taken out, what came after it stays. Raises as `apply`;
         a plan that could not be undone stays applied."""
-        _ensure_whole(plan, "undone")
+        ensure_whole(plan, "undone")
         if plan.standing != (Phase.APPLY, PlanState.APPLIED):
             raise PlanError(plan.id, f"it is {plan.state.value}; only an applied plan can be undone")
         sandbox = self.sandboxes.open(plan.id)
@@ -201,6 +204,7 @@ class PlanApply:
                     raise
             except ApplyRefused as refused:
                 raise replace(refused, wanted="undone") from refused
+        _tell_renames(applied, told)
         return self.plans.get(plan.id), applied
 
     def taken_up(
@@ -329,7 +333,10 @@ class PlanApply:
             under_way[MERGED_TREE] = merged
         if remote_of(plan.resource) is not None:
             under_way[_HOME] = self.home
-        return self._move(plan, PlanState.PROCESSING, PlanFacts(waiting_for=freeze(under_way)), fence)
+        checks = self.checks(Path(plan.resource)) if Strategy.from_json(plan.strategy).checks else None
+        isolation = None if checks is None else Isolation.of(checks.commands.isolates)
+        facts = PlanFacts(waiting_for=freeze(under_way), isolation=isolation)
+        return self._move(plan, PlanState.PROCESSING, facts, fence)
 
     def _constrained(self, plan: Plan, error: BaseException, fence: Fence | None) -> None:
         if isinstance(error, _NO_STORE):
@@ -360,18 +367,19 @@ class PlanApply:
         request: _Request,
     ) -> None:
         """Runs the checks on what would result, in the sandbox."""
-        states = _states(sandbox.changes_of(preparation.merged))
+        network = strategy.policy.verdict(Capability.NETWORK)
         ground = CheckGround(
             plan_id=plan.id,
             resource=self.directory_of(plan),
             sandbox=sandbox,
-            states=states,
+            states=_states(sandbox.changes_of(preparation.merged)),
             recorded=self.result.history.states(plan.id),
             stop=request.stop,
-            network=strategy.policy.verdict(Capability.NETWORK) is Verdict.ALLOW,
+            network=network is Verdict.ALLOW,
+            network_denied=network is Verdict.DENY,
         )
         if strategy.setup is not None and strategy.checks:
-            self.furnish(strategy.setup, ground)
+            self.furnish(strategy.setup, ground, plan.project)
         for run in self.checks(ground.resource).run(strategy.checks, ground, progress=request.told):
             if run.required and run.verdict is not CheckVerdict.PASSED:  # guard: only a pass is a pass
                 raise CheckFailed(plan.id, run.name, f"{_TOLD[run.verdict]}: {in_a_line(run.details)}")
@@ -387,13 +395,11 @@ def _fence_beside(plan: Plan, fence: Fence | None) -> Fence | None:
     return None if remote_of(plan.resource) is None else fence
 
 
+def _tell_renames(applied: Applied, told: Told | None) -> None:
+    if told is not None:
+        for rename in applied.renames:
+            told(f"followed a rename: {rename}")
+
+
 def _states(changes: Mapping[str, Difference]) -> dict[str, FileState | None]:
     return {path: step.after for path, step in changes.items()}
-
-
-def _ensure_whole(plan: Plan, done: str) -> None:
-    """`PlanError` for a part of another plan: its result is that one's."""
-    if plan.parent_id is not None:
-        verb = "apply" if done == "applied" else "undo"
-        whole = f"it is a part of plan {plan.parent_id}, and {done} with it"
-        raise PlanError(plan.id, f"{whole}: `agents plan {verb} {plan.root}`")

@@ -51,6 +51,7 @@ class CheckGround:
     network: bool = False
     markers: Mapping[str, str] | None = None
     on_output: Callable[[bytes], None] | None = None
+    network_denied: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +139,7 @@ class PlanChecks:
             network=ground.network,
             readable=ground.sandbox.readable,
             markers=ground.markers or {},
+            network_denied=ground.network_denied,
         )
         try:
             elsewhere = self.own_checkout(ground.resource, self.commands, command, ground.stop)

@@ -26,7 +26,7 @@ from cleveragents.domain.cancel_reason import is_mere_stop, said_by_somebody
 from cleveragents.domain.job import Job, JobState
 from cleveragents.domain.json_value import JsonValue
 from cleveragents.domain.plan import Phase, Plan, PlanState, Standing, ensure_plan_move
-from cleveragents.domain.redaction import redact_text
+from cleveragents.domain.redaction import redact_known_text, redact_text
 from cleveragents.domain.strategy import Strategy
 from cleveragents.domain.sub_plan import CONFLICT, STOPPED, SUB_PLANS, ended_by, has_news, waits_for_sub_plans
 from cleveragents.domain.tool import CallState, ToolCall
@@ -155,7 +155,7 @@ class PlanLifecycle:
         ):  # guard: an answer is to one
             raise PlanError(plan.id, "no actor of it asks a question")
         if question not in (None, waited.get("question")):  # guard: an answer is to what was seen
-            asks = f"it asks something else by now: {redact_text(str(waited.get('what')))}"
+            asks = f"it asks something else by now: {redact_known_text(str(waited.get('what')))}"
             raise PlanError(plan.id, f"{asks}; the answer was to a question before")
         choices = waited.get("choices")
         if isinstance(choices, Sequence) and choices and text not in choices:

@@ -33,6 +33,7 @@ from cleveragents.application.services.sub_plans import SubPlans
 from cleveragents.application.services.tool_execution import DONE, CallRequest, ToolExecution
 from cleveragents.domain.check import CheckRun
 from cleveragents.domain.invariant import Invariant, broken_by
+from cleveragents.domain.isolation import Isolation
 from cleveragents.domain.json_value import JsonValue, freeze
 from cleveragents.domain.plan import Phase, Plan, PlanState
 from cleveragents.domain.redaction import redact
@@ -207,8 +208,11 @@ class PlanRun:
             return False
         thinks = held.plan.state is not PlanState.COMPLETE
         if thinks:
-            plan = held.begin()
+            isolation = self._isolation(held.plan)
+            plan = held.begin(isolation)
             strategy = self._terms(plan)
+            if strategy.checks:  # refused before anything is spent, not after
+                strategy.policy.ensure_denies_network(f"check {strategy.checks[0].name!r}", isolation)
             for text in strategy.invariants:
                 self._say(plan, f"invariant, {Invariant.parse(text).standing} ({text})")
             if strategy.casting is not None:
@@ -232,6 +236,9 @@ class PlanRun:
             include=tuple(dict.fromkeys(made.include)),
         )
 
+    def _isolation(self, plan: Plan) -> Isolation:
+        return Isolation.of(self.checks(Path(plan.resource)).commands.isolates)
+
     def _ensure_wanted(self, held: HeldPlan) -> None:
         """`Cancelled` for a part of what was cancelled, whoever missed it then."""
         parent_id = held.plan.parent_id
@@ -241,7 +248,7 @@ class PlanRun:
 
     def _execute(self, held: HeldPlan, job: AsyncJob) -> bool:
         """Does what was decided; True if that is to be thought through again."""
-        plan = held.begin()
+        plan = held.begin(self._isolation(held.plan))
         strategy = Strategy.from_json(plan.strategy)
         if len(strategy.steps) > strategy.limit_steps:
             raise PlanFailed(plan.id, f"it has more than {strategy.limit_steps} steps, its budget")
@@ -287,7 +294,7 @@ class PlanRun:
         with sandbox.writing(timeout_seconds=execution.busy_seconds):
             self.rewriting.settle(plan.id, sandbox)
         execution.settle()
-        self.setup.prepare(setup, sandbox, execution)
+        self.setup.prepare(setup, sandbox, execution, project=plan.project)
         if setup is not None:  # guard: what it made would count as a step's, and no check see it
             sandbox.count_as_set_up()
         return execution
@@ -319,6 +326,7 @@ class PlanRun:
             recorded=states,
             stop=work.job.token,
             network=execution.network,
+            network_denied=execution.network_denied,
             markers=execution.markers,
             on_output=execution.on_output,
         )

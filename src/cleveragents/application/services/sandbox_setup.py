@@ -1,16 +1,16 @@
-"""Prepares a sandbox before work: the setup command's result, from the cache or made anew."""
+"""Prepares a sandbox before work: runs the setup command, or takes its result from the cache."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from cleveragents.application.ports.sandboxes import Sandbox
-from cleveragents.application.ports.setup import SetupStore
+from cleveragents.application.ports.setup import SetupInputs, SetupStore
 from cleveragents.application.services.tool_execution import DONE, CallRequest, ToolExecution
 from cleveragents.domain.action import Setup
-from cleveragents.domain.policy import Capability
+from cleveragents.domain.policy import Capability, Verdict
 from cleveragents.domain.strategy import SETUP, StrategyStep
-from cleveragents.domain.tool import ToolCall
+from cleveragents.domain.tool import CallState, ToolCall
 from cleveragents.errors import PlanFailed
 
 __all__ = ["SandboxSetup"]
@@ -22,24 +22,41 @@ class SandboxSetup:
 
     cache: SetupStore
 
-    def prepare(self, setup: Setup | None, sandbox: Sandbox, execution: ToolExecution) -> None:
+    def prepare(
+        self, setup: Setup | None, sandbox: Sandbox, execution: ToolExecution, *, project: str
+    ) -> None:
         """When it returns, the sandbox is set up. `PlanFailed`, `NeedsHuman`, `PolicyDenied`."""
         if setup is None:
             return
         call = execution.earlier(SETUP)
         if call is None or call.state not in DONE:
-            call = self._made(setup, sandbox, execution, asked=call is not None)
+            call = self._made(setup, sandbox, execution, project, call)
         problem = StrategyStep(SETUP, call.tool, call.arguments).problem_with(call)
         if problem is not None:
             raise PlanFailed(sandbox.plan_id, problem)
 
-    def _made(self, setup: Setup, sandbox: Sandbox, execution: ToolExecution, *, asked: bool) -> ToolCall:
-        # Only here, before the first step: later steps may change the files that the key is made of.
-        key = self.cache.key(setup.command, sandbox.root, setup.key)
-        if not asked and self.cache.take(key, sandbox.root, setup.paths):
-            return execution.note(SETUP, "setup", {"command": setup.command, "kept_as": key})
-        arguments = {"argv": ["/bin/sh", "-c", setup.command]}
+    def _made(
+        self,
+        setup: Setup,
+        sandbox: Sandbox,
+        execution: ToolExecution,
+        project: str,
+        earlier: ToolCall | None,
+    ) -> ToolCall:
+        argv = ("/bin/sh", "-c", setup.command)
+        key = None
+        # An interrupted setup has left files behind: what it makes now is not cached.
+        if earlier is None or earlier.state is CallState.ASKED:
+            # Only here, before the first step: later steps change the files that the key is made of.
+            inputs = SetupInputs(project, setup.paths, execution.command_inputs(argv))
+            key = self.cache.key(inputs, sandbox.root)
+        usable = key if earlier is None else None
+        if execution.verdict(Capability.INSTALL) is Verdict.DENY:  # guard: also where nothing has to run
+            usable = None
+        if usable is not None and self.cache.take(usable, sandbox.root, setup.paths):
+            return execution.note(SETUP, "setup", {"command": setup.command, "kept_as": usable})
+        arguments = {"argv": list(argv)}
         call = execution.call(CallRequest(SETUP, "command", arguments, capability=Capability.INSTALL))
-        if StrategyStep(SETUP, call.tool, arguments).problem_with(call) is None:
+        if key is not None and StrategyStep(SETUP, call.tool, arguments).problem_with(call) is None:
             self.cache.keep(key, sandbox.root, setup.paths)
         return call

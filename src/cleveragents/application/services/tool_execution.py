@@ -13,8 +13,10 @@ finished. Found ended or failed, its result is returned and nothing is done.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+
+import structlog
 
 from cleveragents.application.ports.clock import Clock
 from cleveragents.application.ports.commands import CommandRunner, StopSignal
@@ -28,24 +30,26 @@ from cleveragents.application.services.change_fold import ChangeFold
 from cleveragents.application.services.plan_execution_context import PlanExecutionContext
 from cleveragents.application.services.plan_history import PlanHistory, bring_to
 from cleveragents.application.services.timed_tool import TimedTool
-from cleveragents.domain.agent_stakes import at_stake
+from cleveragents.domain.agent_stakes import at_stake, server_request
 from cleveragents.domain.file_state import Difference, FileState
 from cleveragents.domain.invariant import broken_by
 from cleveragents.domain.json_value import FrozenObject, JsonValue, freeze
 from cleveragents.domain.merge_conflict import is_by_hand
 from cleveragents.domain.policy import Capability, Policy, Verdict
-from cleveragents.domain.redaction import redact, redact_content
-from cleveragents.domain.tool import CallState, ToolCall
+from cleveragents.domain.redaction import redact, redact_content, redact_known
+from cleveragents.domain.tool import MCP, CallState, ToolCall, approval_digest
 from cleveragents.errors import (
     CallDenied,
     Cancelled,
     CleverAgentsError,
+    GitFailed,
     NeedsHuman,
+    NetworkNotDenied,
     PolicyDenied,
     ToolRefused,
 )
 
-__all__ = ["DONE", "CallRequest", "FilesIn", "ToolExecution", "kept_arguments"]
+__all__ = ["DONE", "CallRequest", "FilesIn", "ToolExecution"]
 
 FilesIn = Callable[[Path, Callable[[str], None]], SandboxFiles]
 """Opens the files below a directory; the callable hears of a path before its first change."""
@@ -53,6 +57,8 @@ FilesIn = Callable[[Path, Callable[[str], None]], SandboxFiles]
 DONE = (CallState.ENDED, CallState.FAILED)
 """Where a call is over, however it ended."""
 
+_log = structlog.get_logger(__name__)
+_UNISOLATED = "; it is not isolated, so it can read and change whatever you can, and use the network"
 _OF_FILES = (Capability.READ, Capability.EDIT, Capability.CREATE, Capability.DELETE)
 
 
@@ -81,6 +87,7 @@ class ToolExecution:
 
     That is held across processes, too: a call holds the sandbox's `writing()` from its first change until
     what it changed is recorded. What a call costs does not depend on how many the plan made before.
+    `by_agent`: an agent chooses the calls, not the user or an action.
     """
 
     sandbox: Sandbox
@@ -100,6 +107,7 @@ class ToolExecution:
     faults: FaultPoints = field(default_factory=NoFaults)
     busy_seconds: float = 30.0
     invariants: tuple[str, ...] = ()
+    by_agent: bool = False
     _fold: ChangeFold = field(default_factory=ChangeFold, init=False, repr=False, compare=False)
 
     def settle(self) -> None:
@@ -138,6 +146,8 @@ class ToolExecution:
         try:
             tool = self.tools.get(request.tool)
             capability = request.capability or self._needed(tool, request)
+        except NeedsHuman:  # a request for approval is no failure of the call
+            raise
         except CleverAgentsError as refusal:
             return self._refused(request, earlier, str(refusal))
         call = self._allowed(tool, request, capability, earlier)
@@ -204,6 +214,36 @@ class ToolExecution:
         return self.policy.verdict(Capability.NETWORK) is Verdict.ALLOW
 
     @property
+    def network_denied(self) -> bool:
+        """Whether no command may use it; one that cannot be isolated is refused then."""
+        return self.policy.verdict(Capability.NETWORK) is Verdict.DENY
+
+    def verdict(self, capability: Capability) -> Verdict:
+        """The policy's answer, given whether commands are isolated here."""
+        if capability is not Capability.COMMAND:
+            return self.policy.verdict(capability)
+        return self.policy.command_verdict(isolated=self.commands.isolates, by_agent=self.by_agent)
+
+    def command_inputs(self, argv: tuple[str, ...]) -> Mapping[str, JsonValue]:
+        """What decides the outcome of a command of this run, besides the files of the sandbox."""
+        return self._commands_of("command").inputs_of(argv)
+
+    def _commands_of(self, tool: str) -> CallCommands:
+        return CallCommands(
+            tool=tool,
+            runner=self.commands,
+            sandbox=self.sandbox,
+            directory=self.directory,
+            environment=self.environment,
+            markers=self.markers,
+            network=self.network,
+            network_denied=self.network_denied,
+            has_leave=lambda: False,
+            limit_seconds=float("inf"),
+            stop=self.stop,
+        )
+
+    @property
     def _filing(self) -> CallFiling:
         return CallFiling(self.context, self.calls, self.history, self.clock, self.faults)
 
@@ -215,16 +255,12 @@ class ToolExecution:
         self, tool: Tool | None, request: CallRequest, capability: Capability, earlier: ToolCall | None
     ) -> ToolCall:
         """The call, started, or the reason why it may not be."""
-        kept = kept_arguments(request, tool)
-        # guard: leave that was asked for something else is none for this
-        if earlier is not None and earlier.state is CallState.ASKED and earlier.arguments != kept:
-            earlier = None
-        verdict = self._verdict(tool, capability)
+        earlier = self._still_meant(request, earlier)
+        verdict, now = self._verdict(tool, capability), self.clock.now()
         if request.granted and verdict is Verdict.ASK:  # guard: what is denied stays denied
             verdict = Verdict.ALLOW
-        now = self.clock.now()
         if verdict is Verdict.DENY:
-            raise PolicyDenied(f"{request.tool} ({request.step})", self.policy.name, capability.value)
+            raise self._denied(f"{request.tool} ({request.step})", tool, capability)
         if earlier is not None and earlier.state is CallState.ASKED:
             if earlier.approval is None:
                 raise self._asking(earlier, capability)
@@ -236,17 +272,45 @@ class ToolExecution:
             return self.calls.move(earlier, CallState.STARTED, now=now)
         if earlier is not None:
             return earlier
-        state = CallState.ASKED if verdict is Verdict.ASK else CallState.STARTED
-        call = self._added(request.step, request.tool, kept, state)
-        if state is CallState.ASKED:
-            raise self._asking(call, capability)
-        return call
+        if verdict is Verdict.ASK:
+            raise self._asking(self._requested(request), capability)
+        return self._added(request.step, request.tool, _kept(request, tool), CallState.STARTED)
+
+    def digest_of(self, tool: str, arguments: Mapping[str, JsonValue]) -> str:
+        """Return what an approval of that call is bound to in this plan."""
+        return approval_digest(self._plan_id, tool, arguments)
+
+    def _still_meant(self, request: CallRequest, earlier: ToolCall | None) -> ToolCall | None:
+        """Return the earlier call of the step, or None if a person was asked about other arguments."""
+        if earlier is None or (earlier.state is not CallState.ASKED and earlier.approval is None):
+            return earlier
+        # guard: an approval holds for the exact arguments that were shown
+        if earlier.digest == self.digest_of(request.tool, request.arguments):
+            return earlier
+        if earlier.state is not CallState.ASKED:
+            error = "interrupted, and then requested with other arguments"
+            self.calls.move(earlier, CallState.FAILED, now=self.clock.now(), error=error)
+        return None
+
+    def _requested(self, request: CallRequest) -> ToolCall:
+        """Record the request for approval. A person decides by its arguments, so only known secrets are
+        masked in them: a name or a shape would hide code."""
+        shown = freeze(redact_known(request.arguments))
+        assert isinstance(shown, FrozenObject)
+        digest = self.digest_of(request.tool, request.arguments)
+        return self._added(request.step, request.tool, shown, CallState.ASKED, digest)
 
     def _verdict(self, tool: Tool | None, capability: Capability) -> Verdict:
-        verdict = self.policy.verdict(capability)
+        verdict = self.verdict(capability)
         if tool is not None and tool.spec.runs_commands:  # guard: leave for the network is none for commands
-            verdict = max(verdict, self.policy.verdict(tool.spec.capability), key=lambda one: one.strictness)
+            verdict = max(verdict, self.verdict(tool.spec.capability), key=lambda one: one.strictness)
         return verdict
+
+    def _denied(self, what: str, tool: Tool | None, capability: Capability) -> PolicyDenied:
+        needed = {capability} if tool is None else {capability, tool.spec.capability}
+        by_policy = any(self.policy.verdict(one) is Verdict.DENY for one in needed)
+        denied = PolicyDenied if by_policy else NetworkNotDenied
+        return denied(what, self.policy.name, capability.value)
 
     def _needed(self, tool: Tool, request: CallRequest) -> Capability:
         files = self.files_in(self.sandbox.root, _nothing)
@@ -254,15 +318,28 @@ class ToolExecution:
 
     def _refused(self, request: CallRequest, earlier: ToolCall | None, reason: str) -> ToolCall:
         """A call that cannot be made is a call that failed: nobody is asked for leave, and all can see it."""
-        call = earlier or self._added(request.step, request.tool, kept_arguments(request), CallState.STARTED)
+        call = earlier or self._added(request.step, request.tool, _kept(request), CallState.STARTED)
         return self.calls.move(call, CallState.FAILED, now=self.clock.now(), error=reason)
 
-    def _added(self, step: str, tool: str, arguments: Mapping[str, JsonValue], state: CallState) -> ToolCall:
-        return self.calls.add(self._plan_id, tool, arguments, step=step, state=state, now=self.clock.now())
+    def _added(
+        self,
+        step: str,
+        tool: str,
+        arguments: Mapping[str, JsonValue],
+        state: CallState,
+        digest: str | None = None,
+    ) -> ToolCall:
+        now = self.clock.now()
+        return self.calls.add(self._plan_id, tool, arguments, step=step, state=state, now=now, digest=digest)
 
     def _asking(self, call: ToolCall, capability: Capability) -> NeedsHuman:
         what = f"call {call.number} ({call.tool}) needs leave for {capability.value}"
         what += at_stake(call.arguments)
+        if call.tool == MCP:
+            stake = server_request(call.arguments)
+            what = f"call {call.number} needs approval for {capability.value}: {stake}"
+        elif capability is Capability.COMMAND and not self.commands.isolates:
+            what += _UNISOLATED
         which = f"{self._plan_id} {call.number}"
         remedy = f"`agents plan approve {which}` or `agents plan deny {which}`"
         return NeedsHuman(self._plan_id, what, remedy)
@@ -331,17 +408,10 @@ class ToolExecution:
         """The tool's result, or what it refused; whatever else it raises is no answer and goes up."""
         limit = request.timeout_seconds if request.timeout_seconds is not None else float("inf")
         ends = self.clock.monotonic() + limit
-        run = CallCommands(
-            tool=request.tool,
-            runner=self.commands,
-            sandbox=self.sandbox,
-            directory=self.directory,
-            environment=self.environment,
-            markers=self.markers,
-            network=self.network,
+        run = replace(
+            self._commands_of(request.tool),
             has_leave=lambda: self._needed(tool, request) is Capability.NETWORK,
             limit_seconds=limit,
-            stop=self.stop,
             ended=request.ended,
             on_output=request.on_output or self.on_output,
         )
@@ -360,8 +430,9 @@ def _nothing(path: str) -> None:
     """Nobody needs to hear of it."""
 
 
-def kept_arguments(request: CallRequest, tool: Tool | None = None) -> FrozenObject:
-    """The arguments as they are recorded, for people to read: whoever makes the call again brings its own."""
+def _kept(request: CallRequest, tool: Tool | None = None) -> FrozenObject:
+    """The arguments of a call that needs no approval, as they are recorded for people to read: whoever makes
+    the call again brings its own."""
     masked = freeze(redact(request.arguments) if tool is None else _masked(request.arguments, tool))
     assert isinstance(masked, FrozenObject)
     return masked
@@ -375,4 +446,8 @@ def _masked(result: JsonValue, tool: Tool) -> object:
 
 
 def _text(error: CleverAgentsError | None) -> str | None:
+    """What the actor, and whoever looks, is shown of an error."""
+    if isinstance(error, GitFailed):  # guard: git's words may quote files of the host
+        _log.debug("tool.git_failed", command=error.command, problem=error.problem)
+        return f"git {error.command} failed"
     return None if error is None else str(error)

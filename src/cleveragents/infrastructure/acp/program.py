@@ -33,6 +33,7 @@ def agent_program(request: AgentRequest, place: ProgramPlace) -> GuardProgram:
         passed=request.environment,
         home=CommandHome(request.home),
         processes=request.processes,
+        network_denied=place.network_denied,
     )
     private = make_directory()
     try:

@@ -59,7 +59,7 @@ class AcpSession:
         self._bounds = bounds
         self._faults = Faults()
         # guard: what it was given is in nothing that it says
-        self._mask = mask_for(request.environment, os.environ)
+        self._mask = mask_for(request.environment, os.environ, place.secrets)
         self._process: TalkingProcess | None = None
 
     async def run(self, stop: StopSignal) -> AgentOutcome:

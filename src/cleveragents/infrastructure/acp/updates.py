@@ -154,11 +154,11 @@ class Updates:
         if update.kind is not None:
             call = replace(call, kind=update.kind)
         if update.title is not None:
-            call = replace(call, title=self._mask.text(update.title))
+            call = replace(call, title=str(self._mask.exact(update.title)))
         if update.locations is not None:
-            call = replace(call, paths=tuple(self._mask.text(place.path) for place in update.locations))
+            call = replace(call, paths=tuple(str(self._mask.exact(place.path)) for place in update.locations))
         if update.raw_input is not None:
-            call = replace(call, details=self._mask.value(update.raw_input))
+            call = replace(call, details=self._mask.exact(update.raw_input))
         if len(self._calls) < _MOST_CALLS:  # guard: memory stays bounded
             self._calls[update.tool_call_id] = call
         return call

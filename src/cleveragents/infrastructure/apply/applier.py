@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal, Protocol, runtime_checkable
 
-from cleveragents.application.ports.applies import USUAL, Preparation, Recovered, Terms
+from cleveragents.application.ports.applies import USUAL, Preparation, Recovered, Rename, Terms
 from cleveragents.application.ports.clock import Clock
 from cleveragents.application.ports.faults import FaultPoints, NoFaults
 from cleveragents.application.ports.identifiers import IdentifierSource
@@ -25,6 +25,7 @@ from cleveragents.infrastructure.apply.recovery import Recovery
 from cleveragents.infrastructure.clock import SystemClock
 from cleveragents.infrastructure.git.plumbing import PrivateRepository
 from cleveragents.infrastructure.persistence.database import Database
+from cleveragents.infrastructure.sandbox.carrying import place_of, stored_forms
 from cleveragents.infrastructure.sandbox.facts import SandboxFacts
 
 __all__ = ["EngineSandbox", "TreeApplier"]
@@ -90,7 +91,7 @@ class TreeApplier:
             last = self._engine.journal.last_of_plan(plan_id)
             if last is None or last.kind != "apply":
                 raise ApplyRefused(plan_id, "there is nothing of it to undo")
-            wish = Wish("undo", plan_id, last.journal.merged, last.journal.ours)
+            wish = Wish("undo", plan_id, last.journal.merged, last.journal.ours, last.journal)
             with self._prepared(presence, wish) as preparation:
                 yield preparation
 
@@ -117,6 +118,10 @@ class TreeApplier:
     def recover(self) -> Sequence[Recovered]:
         return self._engine.recovery.recover()
 
+    def renames_of(self, plan_id: str) -> Sequence[Rename]:
+        last = self._engine.journal.last_of_plan(plan_id)
+        return () if last is None else last.journal.renames
+
     def undecided(self) -> frozenset[str]:
         entries = self._engine.journal.open_entries()
         return frozenset(entry.plan_id for entry in entries if entry.state in (STAGING, PREPARED))
@@ -130,6 +135,8 @@ class TreeApplier:
         self._engine.recovery.recover_held(presence.resource, wish.plan_id)
         presence.ensure_no_other_journal(wish.plan_id)
         presence.begin()
+        if wish.undoes is not None:
+            presence.know({file.path: file.after for file in wish.undoes.files if file.after is not None})
         try:
             merge = presence.merge(wish.base, presence.capture(), wish.theirs)
             if merge.conflicts:
@@ -157,4 +164,8 @@ def _presence_of(plan_id: str, sandbox: Sandbox) -> Presence:
         raise ApplyRefused(plan_id, f"{resource} is no directory any more")
     directory = None if sandbox.facts.common_dir is None else git_directory_of(resource)
     index = sandbox.repository.directory / f"apply-{secrets.token_hex(8)}.index"
-    return Presence(resource, sandbox.repository, directory, index)
+    facts = sandbox.facts
+    forms = None
+    if facts.exact and directory is not None:
+        forms = stored_forms(place_of(sandbox), facts.traits, facts.filters)
+    return Presence(resource, sandbox.repository, directory, index, forms, facts.converts)

@@ -20,11 +20,12 @@ from cleveragents.domain.file_state import Difference
 from cleveragents.errors import ApplyRefused
 from cleveragents.infrastructure.apply.index_lock import fingerprint_of, lock_index
 from cleveragents.infrastructure.apply.journal import CommitFacts, Entry
-from cleveragents.infrastructure.apply.merge import Merge, merge_trees
+from cleveragents.infrastructure.apply.merge import Merge, changed_between, merge_trees
 from cleveragents.infrastructure.apply.presence import Presence
 from cleveragents.infrastructure.apply.staging import index_line_of
 from cleveragents.infrastructure.apply.user_git import Head, UserGit
 from cleveragents.infrastructure.git.git_directory import copy_index
+from cleveragents.infrastructure.git.hidden_files import LISTING, marked_in
 
 __all__ = ["CommitMaking", "is_committed", "publish_index", "take_back_commit", "wait_for_stragglers"]
 
@@ -52,7 +53,8 @@ class CommitMaking:
         user = self._user()
         head = user.head()
         tree = head.tree or self.presence.repository.text("hash-object", "-t", "tree", os.devnull)
-        merged = merge_trees(self.presence.repository, merge.base, tree, merge.theirs)
+        base, theirs = self._as_committed(merge, tree)
+        merged = merge_trees(self.presence.repository, base, tree, theirs)
         if merged.conflicts:
             named = ", ".join(conflict.path for conflict in merged.conflicts)
             raise self._refused(
@@ -68,6 +70,14 @@ class CommitMaking:
         before = fingerprint_of(index)
         after = self._new_index(user, index, merged.changes)
         return CommitFacts(str(user.git_directory), head.ref, head.commit, new, before, after)
+
+    def _as_committed(self, merge: Merge, head: str) -> tuple[str, str]:
+        """The two trees in the form in which git commits files (line endings and the like)."""
+        repository, forms = self.presence.repository, self.presence.forms
+        changes = {} if forms is None else changed_between(repository, merge.base, merge.theirs)
+        if forms is None or not (self.presence.has_other_forms or any(map(_is_attributes, changes))):
+            return merge.base, merge.theirs
+        return forms.to_commit(head, merge.base, changes)
 
     def ensure_possible(self) -> None:
         """`ApplyRefused` when no commit can be made here at all."""
@@ -128,7 +138,13 @@ class CommitMaking:
         ordered = sorted(changes.items(), key=lambda item: item[1].after is not None)
         feed = b"".join(index_line_of(path, change) for path, change in ordered)
         variables = {"GIT_INDEX_FILE": str(draft)}
+        marked = marked_in(user.git(*LISTING, variables=variables))
         user.git("update-index", "-z", "--index-info", feed=feed, variables=variables)
+        staying = {path for path, change in changes.items() if change.after is not None}
+        for mark, paths in zip(("--assume-unchanged", "--skip-worktree"), marked, strict=True):
+            again = b"".join(os.fsencode(path) + b"\0" for path in paths if path in staying)
+            if again:  # guard: a new entry has none of the marks that its user gave the old one
+                user.git("update-index", mark, "-z", "--stdin", feed=again, variables=variables)
         return fingerprint_of(draft)
 
     def _refused(self, reason: str) -> ApplyRefused:
@@ -180,6 +196,10 @@ def wait_for_stragglers(entry: Entry) -> bool:
 def _moves_ref(process: psutil.Process, apply_id: str) -> bool:
     command = process.info["cmdline"] or ()
     return "update-ref" in command and any(apply_id in word for word in command)
+
+
+def _is_attributes(path: str) -> bool:
+    return path.rpartition("/")[2] == ".gitattributes"
 
 
 def _is_set(value: bytes) -> bool:

@@ -11,6 +11,7 @@ entry is open until `ended_at` says that what it had left in the resource is gon
 from __future__ import annotations
 
 import json
+from base64 import b64decode, b64encode
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import takewhile
@@ -18,6 +19,7 @@ from typing import Any
 
 from sqlalchemy import Connection, RowMapping, bindparam, select, update
 
+from cleveragents.application.ports.applies import Rename
 from cleveragents.application.ports.checkpoints import Fence
 from cleveragents.application.ports.clock import Clock
 from cleveragents.application.ports.identifiers import IdentifierSource
@@ -25,6 +27,7 @@ from cleveragents.domain.event import DomainEvent, EventType
 from cleveragents.domain.file_state import FileState
 from cleveragents.domain.json_value import JsonValue
 from cleveragents.domain.remote import branch_of, remote_of
+from cleveragents.infrastructure.apply.metadata import Metadata
 from cleveragents.infrastructure.persistence.database import Database
 from cleveragents.infrastructure.persistence.job_fence import ensure_owned
 from cleveragents.infrastructure.persistence.job_rows import microseconds
@@ -107,7 +110,10 @@ class Journal:
 
     `staging` is where new contents wait and old ones are kept; `scratch`, in the git directory, where a new
     index waits. `made` are directories that did not exist; `emptied` those that deletions may empty, with
-    their permissions. `home` names the state directory of who applies.
+    their permissions. `home` names the state directory of who applies. `metadata` is what each file had that
+    was changed or deleted; journals of earlier versions have none. `permissions` are for directories that an
+    undo makes again. `renames` are those that the merge followed; `submodules` are those whose directory
+    comes or goes, and whether it is there afterwards.
     """
 
     staging: str
@@ -120,6 +126,10 @@ class Journal:
     emptied: Mapping[str, int] = field(default_factory=dict)
     commit: CommitFacts | None = None
     home: str = ""
+    metadata: Mapping[str, Metadata] = field(default_factory=dict)
+    permissions: Mapping[str, int] = field(default_factory=dict)
+    renames: tuple[Rename, ...] = ()
+    submodules: Mapping[str, bool] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,8 +311,16 @@ def _encoded(journal: Journal) -> str:
         "emptied": dict(journal.emptied),
         "commit": asdict(journal.commit) if journal.commit else None,
     }
+    if journal.permissions:
+        facts["permissions"] = dict(journal.permissions)
+    if journal.metadata:
+        facts["metadata"] = {path: _metadata_fields(one) for path, one in journal.metadata.items()}
     if journal.home:
         facts["home"] = journal.home
+    if journal.submodules:
+        facts["submodules"] = dict(journal.submodules)
+    if journal.renames:
+        facts["renames"] = [(rename.old, rename.new) for rename in journal.renames]
     return json.dumps(facts, separators=(",", ":"))
 
 
@@ -323,8 +341,26 @@ def _journal_of(text: str) -> Journal:
         for path, before, after, was, becomes in facts.pop("files")
     )
     commit = facts.pop("commit")
-    made = tuple(facts.pop("made"))
-    return Journal(**facts, files=files, made=made, commit=CommitFacts(**commit) if commit else None)
+    return Journal(
+        **facts
+        | {
+            "files": files,
+            "made": tuple(facts["made"]),
+            "commit": CommitFacts(**commit) if commit else None,
+            "metadata": {path: _metadata(fields) for path, fields in facts.get("metadata", {}).items()},
+            "renames": tuple(Rename(old, new) for old, new in facts.get("renames", ())),
+        }
+    )
+
+
+def _metadata_fields(metadata: Metadata) -> list[object]:
+    attributes = {name: b64encode(value).decode("ascii") for name, value in metadata.attributes}
+    return [metadata.mode, metadata.uid, metadata.gid, attributes]
+
+
+def _metadata(fields: tuple[int, int, int, Mapping[str, str]]) -> Metadata:
+    mode, uid, gid, attributes = fields
+    return Metadata(mode, uid, gid, tuple((name, b64decode(value)) for name, value in attributes.items()))
 
 
 def _state(pair: tuple[int, str] | None) -> FileState | None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from cleveragents.application.ports.applies import FileConflict
-from cleveragents.domain.file_state import GITLINK, Difference, FileState
+from cleveragents.application.ports.applies import FileConflict, Rename
+from cleveragents.domain.file_state import Difference, FileState
 from cleveragents.infrastructure.apply.hunks import conflict_hunks
 from cleveragents.infrastructure.git.merge_tree import Merged, merged_trees
 from cleveragents.infrastructure.git.plumbing import PrivateRepository
@@ -17,7 +17,9 @@ __all__ = ["Merge", "changed_between", "merge_trees", "states_in"]
 
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """What came of a merge: the tree, what it changes in `ours`, and where both sides changed one place."""
+    """What came of a merge: the tree, what it changes in `ours`, and where both sides changed one place.
+    `drift` is what `ours` changed since the base, and `renames` are those that were followed, as far as
+    the caller asked for them."""
 
     base: str
     ours: str
@@ -25,6 +27,8 @@ class Merge:
     merged: str
     changes: Mapping[str, Difference]
     conflicts: tuple[FileConflict, ...] = ()
+    drift: Mapping[str, Difference] = field(default_factory=dict)
+    renames: tuple[Rename, ...] = ()
 
 
 def merge_trees(repository: PrivateRepository, base: str, ours: str, theirs: str) -> Merge:
@@ -36,12 +40,6 @@ def merge_trees(repository: PrivateRepository, base: str, ours: str, theirs: str
     if ours != base:
         merged, conflicts = _merged(repository, base, ours, theirs)
     changes = changed_between(repository, ours, merged)
-    if not conflicts:
-        conflicts = tuple(
-            FileConflict(path, "submodule", (), "a submodule is moved by hand")
-            for path, change in changes.items()
-            if any(state is not None and state.mode == GITLINK for state in (change.before, change.after))
-        )
     return Merge(base, ours, theirs, merged, changes, conflicts)
 
 

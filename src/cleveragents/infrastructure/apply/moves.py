@@ -11,7 +11,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
@@ -74,9 +74,14 @@ class Mover:
         for number, file in self._deletions:
             self._step(self._take_out, number, file)
         for path in sorted(self._journal.emptied, reverse=True):
-            self._folder.remove_directory(path)
+            self._empty(path)
         for number, file in self._arrivals:
             self._step(self._create if file.was == ABSENT else self._swap, number, file)
+        for path, there in self._journal.submodules.items():
+            if there:
+                self._reach("before")
+                self._folder.make_parents(f"{path}/.")
+                self._reach("after")
         self._ensure_nobody_wrote()
 
     def back(self) -> list[str]:
@@ -85,11 +90,19 @@ class Mover:
         for path in sorted(self._journal.made, reverse=True):
             self._folder.remove_directory(path)
         alone += [file.path for number, file in self._deletions if not self._put_back(number, file)]
+        alone += [
+            path
+            for path, there in self._journal.submodules.items()
+            if not there and not self._remade_directory(path)
+        ]
         return sorted(alone)
 
     def is_complete(self) -> bool:
         """Whether every file is in its new state."""
-        return all(self._now(file) == file.becomes for file in self._journal.files)
+        links = self._journal.submodules.items()
+        return all(self._folder.look(path).is_directory == there for path, there in links) and all(
+            self._now(file) == file.becomes for file in self._journal.files
+        )
 
     def holds_only_known(self) -> bool:
         """Whether all that was put aside is either what was merged or what came of it."""
@@ -113,8 +126,17 @@ class Mover:
             raise
         self._reach("after")
 
+    def _empty(self, path: str) -> None:
+        if path not in self._journal.submodules:
+            self._folder.remove_directory(path)
+            return
+        self._reach("before")
+        if not self._folder.remove_directory(path):  # guard: somebody checked it out meanwhile
+            raise FileChanged(path)
+        self._reach("after")
+
     def _create(self, number: int, file: MovedFile) -> None:
-        self._folder.make_parents(file.path)
+        self._make_parents(file.path, self._journal.permissions)
         move(self._new.place(file.path), self._folder.place(file.path))
 
     def _take_out(self, number: int, file: MovedFile) -> None:
@@ -196,19 +218,27 @@ class Mover:
             return now == file.was
         self._reach("before")
         try:
-            self._remake_parents(file.path)
+            self._make_parents(file.path, self._journal.emptied)
             move(self._old.place(str(number)), self._folder.place(file.path))
         except (FileExistsError, NotADirectoryError):
             return False
         self._reach("after")
         return True
 
-    def _remake_parents(self, path: str) -> None:
+    def _make_parents(self, path: str, permissions: Mapping[str, int]) -> None:
         missing = [parent for parent in parents_of(path) if not self._is_directory(parent)]
         self._folder.make_parents(path)
         for parent in missing:
-            directory, name = self._folder.place(parent)
-            os.chmod(name, self._journal.emptied.get(parent, 0o777), dir_fd=directory)
+            if parent in permissions:
+                directory, name = self._folder.place(parent)
+                os.chmod(name, permissions[parent], dir_fd=directory)
+
+    def _remade_directory(self, path: str) -> bool:
+        try:
+            self._make_parents(f"{path}/.", self._journal.emptied)
+        except (FileExistsError, NotADirectoryError):  # what another process put there stays
+            return False
+        return True
 
     def _is_directory(self, path: str) -> bool:
         try:

@@ -35,6 +35,7 @@ from cleveragents.infrastructure.apply.staging import (
     staging_directory,
     strange_content,
 )
+from cleveragents.infrastructure.apply.submodules import files_in, submodules_in
 from cleveragents.infrastructure.apply.user_git import UserGit
 
 __all__ = ["Engine", "TreePreparation"]
@@ -67,13 +68,22 @@ class TreePreparation(PreparedMerge):
     def apply(self, commit: CommitRequest | None = None) -> Applied:
         self._use()
         merge = self._merge
+        if commit is None:
+            self._presence.ensure_known_submodules(self._wish.plan_id, merge.changes)
         entry = Entry(
             self._engine.identifiers.new(),
             self._wish.plan_id,
             str(self._presence.resource),
             self._wish.kind,
             STAGING,
-            Journal("", base=merge.base, ours=merge.ours, merged=merge.merged, home=self._engine.home),
+            Journal(
+                "",
+                base=merge.base,
+                ours=merge.ours,
+                merged=merge.merged,
+                home=self._engine.home,
+                renames=merge.renames,
+            ),
         )
         if not merge.changes and commit is None:
             self._engine.journal.record_empty(replace(entry, state=DONE))
@@ -85,8 +95,9 @@ class TreePreparation(PreparedMerge):
 
         What the user did to other files since the merge is no part of it, and is not touched.
         """
-        seen = see(self._presence.resource, self._merge.changes)
-        strange = strange_content(self._presence, self._merge.changes, seen)
+        files = files_in(self._merge.changes)
+        seen = see(self._presence.resource, files)
+        strange = strange_content(self._presence, files, seen)
         if strange:  # guard: whoever edits later than this is found out when the bytes are swapped out
             raise self._changed_since(strange)
         return seen
@@ -117,7 +128,8 @@ class TreePreparation(PreparedMerge):
         engine.recovery.discard(entry)
         self._reach("end.after")
         facts = entry.journal.commit
-        return Applied(entry.id, MappingProxyType(dict(self._merge.changes)), facts.new if facts else None)
+        changes = MappingProxyType(dict(self._merge.changes))
+        return Applied(entry.id, changes, facts.new if facts else None, self._merge.renames)
 
     def _begun(self, entry: Entry, commit: CommitRequest | None) -> Entry:
         """The journal knows every place in which a crash could leave something."""
@@ -142,14 +154,25 @@ class TreePreparation(PreparedMerge):
             making = CommitMaking(entry.plan_id, presence, scratch)
             making.lock()
             facts = making.make(self._merge, commit.message)
-        with Staging(presence, staging, changes) as arriving:
+        with Staging(presence, staging, files_in(changes), self._wish.undoes) as arriving:
             presence.keep(self._merge)  # guard: an undo needs what the user may throw away
-            files = arriving.finish(self._looked_again())
+            files, metadata = arriving.finish(self._looked_again())
+        made, emptied = made_by(presence.resource, changes), emptied_by(presence.resource, changes)
+        permissions: dict[str, int] = {}
+        if self._wish.undoes is not None:
+            before = self._wish.undoes
+            # A directory that was there before the apply stays, and one that it removed comes back as it was.
+            gone = {*before.made, *before.submodules}
+            emptied = {path: mode for path, mode in emptied.items() if path in gone}
+            permissions = {path: before.emptied[path] for path in made if path in before.emptied}
         journal = replace(
             entry.journal,
             files=files,
-            made=made_by(presence.resource, changes),
-            emptied=emptied_by(presence.resource, changes),
+            metadata=metadata,
+            made=made,
+            emptied=emptied,
+            permissions=permissions,
+            submodules=submodules_in(changes),
             commit=facts,
         )
         if self._engine.full:

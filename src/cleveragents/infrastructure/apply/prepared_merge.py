@@ -11,6 +11,7 @@ from cleveragents.application.ports.applies import FileConflict
 from cleveragents.application.ports.faults import FaultPoints
 from cleveragents.domain.file_state import Difference
 from cleveragents.errors import ApplyConflict, ApplyRefused
+from cleveragents.infrastructure.apply.journal import Journal
 from cleveragents.infrastructure.apply.merge import Merge
 
 __all__ = ["PreparedMerge", "Wish"]
@@ -18,12 +19,14 @@ __all__ = ["PreparedMerge", "Wish"]
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What is to be brought in: base → theirs. `kind` is `apply` or `undo`."""
+    """What is to be brought in: base → theirs. `kind` is `apply` or `undo`; `undoes` is the journal of the
+    apply that is undone."""
 
     kind: str
     plan_id: str
     base: str
     theirs: str
+    undoes: Journal | None = None
 
 
 class PreparedMerge:

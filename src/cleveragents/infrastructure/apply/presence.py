@@ -9,31 +9,51 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import stat
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from cleveragents.application.ports.applies import FileConflict
-from cleveragents.domain.file_state import Difference
+from cleveragents.domain.file_state import GITLINK, Difference, FileState
 from cleveragents.errors import ApplyRefused
-from cleveragents.infrastructure.apply.merge import Merge, changed_between, merge_trees
-from cleveragents.infrastructure.git.git_directory import copy_index
-from cleveragents.infrastructure.git.plumbing import PrivateRepository
+from cleveragents.infrastructure.apply.merge import Merge
+from cleveragents.infrastructure.apply.renames import merge_following_renames
+from cleveragents.infrastructure.apply.submodules import (
+    submodule_conflict,
+    submodule_conflicts,
+    submodules_in,
+)
+from cleveragents.infrastructure.git.git_directory import copy_index, copy_shared_indexes
+from cleveragents.infrastructure.git.hidden_files import hidden_files, reveal
+from cleveragents.infrastructure.git.index_file import holds_attributes
+from cleveragents.infrastructure.git.plumbing import PrivateRepository, index_line
+from cleveragents.infrastructure.git.stored_forms import StoredForms
 
 __all__ = ["Presence", "git_directory_of", "names_of_content", "put_aside_in"]
 
+_OUTSIDE = "renames are followed in git repositories only: if you renamed it, rename it back and apply again"
+_UNTRACKED = "only renames of tracked files are followed: if you renamed it, `git add` it and apply again"
+_DEINIT = "it is checked out: run `git submodule deinit {}`, then apply again"
+_CHECK_OUT = "check it out (`git sparse-checkout add {}`), then apply again"
 _STAGING = re.compile(r"(?:\.cleveragents-)?[0-9A-HJKMNP-TV-Z]{26}")
 
 
 @dataclass(frozen=True, slots=True)
 class Presence:
-    """A resource and the repository in which its trees are kept. `git_directory` is None outside of git."""
+    """A resource and the repository in which its trees are kept. `git_directory` is None outside of git.
+
+    `forms` is there if the trees hold the bytes of files instead of what git would commit, and these may
+    differ; `converts` tells that they do even without a .gitattributes file.
+    """
 
     resource: Path
     repository: PrivateRepository
     git_directory: Path | None
     index: Path
+    forms: StoredForms | None = None
+    converts: bool = False
 
     @property
     def required_git_directory(self) -> Path:
@@ -55,7 +75,20 @@ class Presence:
 
         The copy is this preparation's alone, so that a lock that a killed git left is in nobody's way.
         """
-        copy_index(self._known, self.index)
+        if copy_index(self._known, self.index) and self.git_directory is not None:
+            copy_shared_indexes(self.git_directory, self.repository.directory)
+            reveal(self.repository, self.resource, self.index)  # guard: an edit that the index hides counts
+
+    def know(self, states: Mapping[str, FileState]) -> None:
+        """Take it that these files are executable, or links, as their states say, where the filesystem or a
+        setting (`core.fileMode`, `core.symlinks`) leaves that to the index. Their content is read again."""
+        lines = b"".join(index_line(state.mode, state.content, path) for path, state in states.items())
+        self.repository.git("update-index", "--replace", "-z", "--index-info", index=self.index, feed=lines)
+
+    def writes_links_as_files(self) -> bool:
+        """Whether git keeps symbolic links here as files that hold the target."""
+        said = self.repository.git("config", "--type=bool", "--get", "core.symlinks", succeeds=(0, 1))
+        return said.strip() == b"false"
 
     def end(self) -> None:
         """Keeps what was learnt, where the user's index does not know it."""
@@ -71,19 +104,27 @@ class Presence:
 
     def capture(self) -> str:
         """The tree of the files as they are now."""
-        return self.repository.capture(self.resource, self.index)
+        self.repository.stage(self.resource, self.index)
+        if self.forms is not None and self.has_other_forms:
+            self.forms.read_exactly(self.resource, self.index)
+        return self.repository.text("write-tree", index=self.index)
+
+    @property
+    def has_other_forms(self) -> bool:
+        """Whether git may commit other bytes of a file than those on disk."""
+        return self.converts or holds_attributes(self.index)
 
     def merge(self, base: str, ours: str, theirs: str) -> Merge:
         """Brings base → theirs into `ours`, the tree that was just captured."""
-        merge = merge_trees(self.repository, base, ours, theirs)
+        merge = self._merged(base, ours, theirs)
         overlooked = self._overlooked(merge)
         if overlooked:
             feed = b"".join(os.fsencode(path) + b"\0" for path in overlooked)
             arguments = ("update-index", "--add", "-z", "--stdin")
             self.repository.git(*arguments, work_tree=self.resource, index=self.index, feed=feed)
             ours = self.repository.text("write-tree", index=self.index)
-            merge = merge_trees(self.repository, base, ours, theirs)
-        blocked = () if merge.conflicts else self._blocked(merge.changes)
+            merge = self._merged(base, ours, theirs)
+        blocked = () if merge.conflicts else self._refused(merge)
         return replace(merge, conflicts=blocked) if blocked else merge
 
     def keep(self, merge: Merge) -> None:
@@ -95,13 +136,70 @@ class Presence:
         pack = self.repository.directory / "objects" / "pack" / "pack"
         self.repository.git("pack-objects", "--revs", "-q", str(pack), feed=feed)
 
+    def _merged(self, base: str, ours: str, theirs: str) -> Merge:
+        hint = _OUTSIDE if self.git_directory is None else _UNTRACKED
+        return merge_following_renames(
+            self.repository, base, ours, theirs, untracked=self._untracked, hint=hint
+        )
+
+    def _untracked(self, paths: Collection[str]) -> Collection[str]:
+        """Those that are not in the user's index; outside of git, all of them."""
+        if self.git_directory is None:
+            return paths
+        listed = os.fsdecode(self.repository.git("ls-files", "-z", index=self._known)).split("\0")
+        return frozenset(paths).difference(listed)
+
     def _overlooked(self, merge: Merge) -> list[str]:
         """Files that another side has and that exist, though git does not look at them here."""
         lacking = {path for path, change in merge.changes.items() if change.before is None}
-        for path, change in changed_between(self.repository, merge.base, merge.ours).items():
-            if change.after is None:
-                lacking.add(path)
+        lacking |= {path for path, change in merge.drift.items() if change.after is None}
         return sorted(path for path in lacking if _is_file(self.resource, path))
+
+    def ensure_known_submodules(self, plan_id: str, changes: Mapping[str, Difference]) -> None:
+        """`ApplyRefused` for a submodule that comes and is not in the user's index: a directory alone is
+        none."""
+        coming = [path for path, there in submodules_in(changes).items() if there]
+        if not coming:
+            return
+        listed = os.fsdecode(self.repository.git("ls-files", "-s", "-z", index=self._known)).split("\0")
+        known = {line.partition("\t")[2] for line in listed if line.startswith(f"{GITLINK:o} ")}
+        unknown = [path for path in coming if path not in known]
+        if unknown:  # guard: it would be lost without a word
+            reason = f"{unknown[0]} is a submodule that your index does not have"
+            raise ApplyRefused(plan_id, f"{reason}; add --commit, which puts it there, or do it yourself")
+
+    def _refused(self, merge: Merge) -> tuple[FileConflict, ...]:
+        """What keeps a merge without conflicts from being made."""
+        return (
+            submodule_conflicts(self.repository, merge)
+            or self._checked_out(merge.changes)
+            or self._not_checked_out(merge)
+            or self._blocked(merge.changes)
+        )
+
+    def _checked_out(self, changes: Mapping[str, Difference]) -> tuple[FileConflict, ...]:
+        """The submodules that are to go, and in whose directory something is."""
+        found = []
+        for path, there in submodules_in(changes).items():
+            if not there and _is_used(self.resource / path):  # guard: its content may be nowhere else
+                found.append(submodule_conflict(path, _DEINIT.format(shlex.quote(path))))
+        return tuple(found)
+
+    def _not_checked_out(self, merge: Merge) -> tuple[FileConflict, ...]:
+        """What is to change and a sparse checkout leaves out: there is no file to change."""
+        gone = [
+            path
+            for path, change in merge.changes.items()
+            if change.before is not None and not os.path.lexists(self.resource / path)
+        ]
+        if not gone:
+            return ()
+        absent = frozenset(hidden_files(self.repository, self.resource, self.index).absent)
+        return tuple(
+            FileConflict(path, "not checked out", (_CHECK_OUT.format(shlex.quote(_directory_of(path))),))
+            for path in gone
+            if path in absent
+        )
 
     def _blocked(self, changes: Mapping[str, Difference]) -> tuple[FileConflict, ...]:
         """What is where a new file must go, and is not known to git: never overwritten, never followed."""
@@ -177,6 +275,17 @@ def names_of_content(repository: PrivateRepository, resource: Path, paths: Itera
     feed = b"".join(_quoted(path) + b"\n" for path in named)
     said = repository.git("hash-object", "--stdin-paths", work_tree=resource, feed=feed)
     return dict(zip(named, said.decode("ascii").split(), strict=True))
+
+
+def _is_used(directory: Path) -> bool:
+    try:
+        return any(directory.iterdir())
+    except FileNotFoundError:
+        return False
+
+
+def _directory_of(path: str) -> str:
+    return path.rpartition("/")[0] or path
 
 
 def _is_file(resource: Path, path: str) -> bool:

@@ -1,7 +1,8 @@
 """Lays out the new contents beside the user's files, and says what every one of them was and becomes.
 
-git writes the new files, so that line ends and the like come out as a checkout would have them. They are on
-the filesystem of the files they are to replace, for only there a swap is one step.
+git writes the new files, byte for byte as the merged tree has them; in sandboxes of earlier versions, as a
+checkout would have them. They get the metadata of the files that they are to replace, and are on the same
+filesystem, for only there a swap is one step.
 """
 
 from __future__ import annotations
@@ -10,17 +11,29 @@ import os
 import stat
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from types import TracebackType
 
 from cleveragents.domain.file_state import Difference, FileState
-from cleveragents.infrastructure.apply.exchange import ABSENT, Folder, Sight, fingerprint, look
-from cleveragents.infrastructure.apply.journal import MovedFile
+from cleveragents.infrastructure.apply.exchange import ABSENT, Folder, Place, Sight, fingerprint
+from cleveragents.infrastructure.apply.journal import Journal, MovedFile
+from cleveragents.infrastructure.apply.metadata import (
+    Metadata,
+    for_new_content,
+    read_metadata,
+    write_metadata,
+)
 from cleveragents.infrastructure.apply.moves import parents_of
 from cleveragents.infrastructure.apply.presence import Presence, names_of_content
+from cleveragents.infrastructure.apply.submodules import submodules_in
 from cleveragents.infrastructure.git.git_directory import copy_index
+from cleveragents.infrastructure.sandbox.tree_walk import read_bytes
 
 __all__ = ["Staging", "emptied_by", "index_line_of", "made_by", "see", "staging_directory", "strange_content"]
+
+_LONGEST_TARGET = 4096
 
 
 def staging_directory(resource: Path, git_directory: Path | None, apply_id: str) -> Path:
@@ -44,13 +57,17 @@ def strange_content(
     whose index may say "assume unchanged" of a file that is not."""
     doubtful: dict[str, str] = {}
     strange: list[str] = []
+    links_as_files = cache(presence.writes_links_as_files)
     for path, change in changes.items():
         sight, before = seen[path], change.before
         if before is None or sight.fingerprint == ABSENT:
             if (before is None) != (sight.fingerprint == ABSENT):
                 strange.append(path)
-        elif stat.S_ISLNK(before.mode) != sight.is_link or not (sight.is_link or sight.is_regular):
+        elif not (sight.is_link or sight.is_regular):
             strange.append(path)
+        elif stat.S_ISLNK(before.mode) != sight.is_link:
+            if sight.is_link or sight.blob != before.content or not links_as_files():
+                strange.append(path)
         elif sight.blob != before.content:
             doubtful[path] = before.content
     # Not kept byte for byte: line ends are converted, or it was changed.
@@ -67,9 +84,17 @@ class Staging:
     it.
     """
 
-    def __init__(self, presence: Presence, directory: Path, changes: Mapping[str, Difference]) -> None:
+    def __init__(
+        self,
+        presence: Presence,
+        directory: Path,
+        changes: Mapping[str, Difference],
+        undoes: Journal | None = None,
+    ) -> None:
+        self._resource = presence.resource
         self._new = directory / "new"
         self._changes = changes
+        self._undoes = undoes
         self._new.mkdir(mode=0o700, parents=True)
         (directory / "old").mkdir(mode=0o700)
         # Whoever looks at the resource meanwhile does not take this for a part of it.
@@ -98,16 +123,46 @@ class Staging:
     ) -> None:
         self._thread.shutdown()
 
-    def finish(self, seen: Mapping[str, Sight]) -> tuple[MovedFile, ...]:
-        """The new contents are there; what each path was and becomes."""
+    def finish(self, seen: Mapping[str, Sight]) -> tuple[tuple[MovedFile, ...], dict[str, Metadata]]:
+        """The new contents are there; what each path was and becomes, and what each file had besides."""
         self._written.result()
         files = []
-        with Folder(self._new) as folder:
+        kept: dict[str, Metadata] = {}
+        with Folder(self._new) as folder, Folder(self._resource) as user:
             for path in sorted(self._changes):
                 change = self._changes[path]
-                becomes = ABSENT if change.after is None else _arrived(folder, path, change, seen[path])
+                found = None if seen[path].fingerprint == ABSENT else read_metadata(user.place(path))
+                if found is not None:
+                    kept[path] = found
+                becomes = ABSENT
+                if change.after is not None:
+                    becomes = self._arrived(folder.place(path), path, change, found)
                 files.append(MovedFile(path, change.before, change.after, seen[path].fingerprint, becomes))
-        return tuple(files)
+        return tuple(files), kept
+
+    def _arrived(self, place: Place, path: str, change: Difference, found: Metadata | None) -> str:
+        """The fingerprint of what was written, now with the metadata of the file that it replaces."""
+        original = None if self._undoes is None else self._undoes.metadata.get(path)
+        _keep_link(place, change, found, original)
+        wanted = self._wanted(path, change, found, original)
+        if wanted is not None:
+            write_metadata(place, wanted)
+        elif change.before is None:
+            _inherit_group(place, self._resource / path)
+        return fingerprint(place)
+
+    def _wanted(
+        self, path: str, change: Difference, found: Metadata | None, original: Metadata | None
+    ) -> Metadata | None:
+        """What a new file is to have; None: what it has."""
+        if original is not None and (found is None or found == for_new_content(original, _back(change))):
+            # Undone, and its user did not change it since.
+            return original if self._is_original(path, change) else for_new_content(original, change)
+        return found and for_new_content(found, change)
+
+    def _is_original(self, path: str, change: Difference) -> bool:
+        files = () if self._undoes is None else self._undoes.files
+        return any(file.path == path and file.before == change.after for file in files)
 
 
 def made_by(resource: Path, changes: Mapping[str, Difference]) -> tuple[str, ...]:
@@ -115,6 +170,7 @@ def made_by(resource: Path, changes: Mapping[str, Difference]) -> tuple[str, ...
     needed = {
         parent for path, change in changes.items() if change.before is None for parent in parents_of(path)
     }
+    needed |= {path for path, there in submodules_in(changes).items() if there}
     return tuple(sorted(path for path in needed if not (resource / path).is_dir()))
 
 
@@ -123,6 +179,7 @@ def emptied_by(resource: Path, changes: Mapping[str, Difference]) -> dict[str, i
     above = {
         parent for path, change in changes.items() if change.after is None for parent in parents_of(path)
     }
+    above |= {path for path, there in submodules_in(changes).items() if not there}
     above -= {
         parent for path, change in changes.items() if change.after is not None for parent in parents_of(path)
     }
@@ -136,22 +193,28 @@ def index_line_of(path: str, change: Difference) -> bytes:
     return head.encode("ascii") + b"\t" + os.fsencode(path) + b"\0"
 
 
-def _arrived(folder: Folder, path: str, change: Difference, seen: Sight) -> str:
-    """The fingerprint of what was written; a file that only its user may read stays so."""
-    place = folder.place(path)
-    sight = look(place)
-    before, after = change.before, change.after
-    if before is None or after is None or not sight.is_regular or not seen.is_regular:
-        return sight.fingerprint
-    permissions = seen.permissions & 0o777
-    if after.mode & 0o100 and not permissions & 0o100:
-        permissions |= (permissions & 0o444) >> 2
-    elif not after.mode & 0o100 and before.mode & 0o100:
-        permissions &= ~0o111
-    if permissions == sight.permissions:
-        return sight.fingerprint
-    os.chmod(place[1], permissions, dir_fd=place[0])
-    return fingerprint(place)
+def _keep_link(place: Place, change: Difference, found: Metadata | None, original: Metadata | None) -> None:
+    """Make a link of what git wrote as a file (`core.symlinks=false`), if there is, or was, a link."""
+    directory, name = place
+    known = found or original
+    if change.after is None or not stat.S_ISLNK(change.after.mode) or known is None or not known.is_link:
+        return
+    if stat.S_ISREG(os.lstat(name, dir_fd=directory).st_mode):
+        target = read_bytes(directory, name, at_most=_LONGEST_TARGET)
+        os.unlink(name, dir_fd=directory)
+        os.symlink(target or b"", os.fsencode(name), dir_fd=directory)
+
+
+def _inherit_group(place: Place, path: Path) -> None:
+    """Give a new file the group of a setgid directory, which it would have if it were made there."""
+    above = next((parent.lstat() for parent in path.parents if os.path.lexists(parent)), None)
+    if above is not None and above.st_mode & stat.S_ISGID:
+        with suppress(PermissionError):
+            os.chown(place[1], -1, above.st_gid, dir_fd=place[0], follow_symlinks=False)
+
+
+def _back(change: Difference) -> Difference:
+    return Difference(change.after, change.before)
 
 
 def _any_name(change: Difference) -> str:

@@ -5,6 +5,9 @@ programs of its PATH, what the caller says it may read, and the sandbox, which a
 own process numbers, and no network unless asked for. What /proc shows of the machine it can read and not
 write, even as root.
 
+Where bubblewrap can, it makes no further user namespaces and has a seccomp filter, which leaves out system
+calls that no build needs.
+
 What is not kept from it: the kernel's other interfaces, processor time, memory and disk space; the names
 in /etc/passwd; with `network`, whatever listens on this machine, abstract sockets included.
 """
@@ -13,22 +16,37 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
+import tempfile
 import threading
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from cleveragents.application.ports.commands import Command
 from cleveragents.infrastructure.commands.environment import (
     installations,
     is_directory,
-    is_inside,
+    is_inside_spelled,
+    real_path,
     search_path,
+    spellings,
 )
 from cleveragents.infrastructure.commands.program_lookup import look_up
-from cleveragents.infrastructure.commands.tool_directories import tool_directories
+from cleveragents.infrastructure.commands.seccomp import filter_for
+from cleveragents.infrastructure.commands.tool_directories import interpreter_homes, tool_directories
 
-__all__ = ["HOME", "TEMPORARY", "BubblewrapProbe", "arguments_for", "shared_probe"]
+__all__ = [
+    "HOME",
+    "TEMPORARY",
+    "BubblewrapProbe",
+    "arguments_for",
+    "hardening_of",
+    "seccomp_for",
+    "shared_probe",
+]
 
 HOME = "/home/agent"
 TEMPORARY = f"{os.sep}tmp"
@@ -51,7 +69,9 @@ _MACHINE = (
 # Programs named there run outside. The directory may be one that is mounted, writable, when it is looked at.
 _FORMATS = "/proc/sys/fs/binfmt_misc"
 _PROBE_SECONDS = 60.0
-_MEANING = "they can read and write whatever you can"
+_DISABLE_USERNS = "--disable-userns"
+_NO_USERNS = ("--unshare-user", _DISABLE_USERNS)
+_MEANING = "they can read and change whatever you can, and use the network"
 _ADVICE = "install bubblewrap and allow user namespaces; `agents doctor` says whether it works"
 _REMEDY = "install bubblewrap and allow user namespaces, or set isolation to 'auto' or 'off'"
 
@@ -129,16 +149,8 @@ def _try(name: str, seconds: float) -> ProbeResult:
     if found is None:
         return ProbeResult(None, "bubblewrap (bwrap) is not installed")
     program = str(found)
-    options = [*_namespaces(network=False), *_system(network=False)]
     try:
-        done = subprocess.run(
-            [program, *options, "--", "true"],
-            env={"PATH": "/usr/bin:/bin"},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=seconds,
-            check=False,
-        )
+        done = _tried(program, _namespaces(network=False), seconds)
     except OSError as error:
         return ProbeResult(None, f"bubblewrap cannot be run ({error})")
     if done.returncode != 0:
@@ -147,10 +159,67 @@ def _try(name: str, seconds: float) -> ProbeResult:
     return ProbeResult(program)
 
 
+def _tried(
+    program: str, options: Iterable[str], seconds: float, passed: tuple[int, ...] = ()
+) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(
+        [program, *options, *_system(network=False), "--", "true"],
+        env={"PATH": "/usr/bin:/bin"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=seconds,
+        check=False,
+        pass_fds=passed,
+    )
+
+
+@cache
+def _can_disable_userns(program: str) -> bool:
+    """Whether a command can be kept from making user namespaces, in which it would be root; tried once."""
+    if _DISABLE_USERNS not in _help_of(program):
+        return False
+    options = [*_namespaces(network=False), *_NO_USERNS]
+    with suppress(OSError, subprocess.SubprocessError):
+        return _tried(program, options, _PROBE_SECONDS).returncode == 0
+    return False
+
+
+@cache
+def seccomp_for(program: str) -> bytes | None:
+    """The filter that commands get; None where this bubblewrap or this machine takes none. Tried once."""
+    wanted = filter_for() if "--seccomp" in _help_of(program) else None
+    if wanted is None:
+        return None
+    with suppress(OSError, subprocess.SubprocessError), tempfile.TemporaryFile() as file:
+        file.write(wanted)
+        file.seek(0)
+        options = [*_namespaces(network=False), "--seccomp", str(file.fileno())]
+        tried = _tried(program, options, _PROBE_SECONDS, passed=(file.fileno(),))
+        return wanted if tried.returncode == 0 else None
+    return None
+
+
+def hardening_of(program: str) -> list[str]:
+    """What this bubblewrap does beyond namespaces, in words."""
+    userns = "no user namespaces inside" if _can_disable_userns(program) else "user namespaces inside"
+    return [userns, "no seccomp filter" if seccomp_for(program) is None else "seccomp filter"]
+
+
+@cache
+def _help_of(program: str) -> str:
+    with suppress(OSError, subprocess.SubprocessError):
+        asked = subprocess.run(
+            [program, "--help"], capture_output=True, text=True, timeout=_PROBE_SECONDS, check=False
+        )
+        return asked.stdout + asked.stderr
+    return ""
+
+
 def arguments_for(
     command: Command,
     environment: dict[str, str],
     *,
+    bubblewrap: str,
     program: Path,
     hidden: tuple[Path, ...],
     home: Path | None = None,
@@ -158,18 +227,20 @@ def arguments_for(
     """bubblewrap's options for this command, whose home is an empty one unless there is a directory for it.
     Later ones lie over earlier ones, hence the order."""
     system = tuple(map(Path, (*_SYSTEM, *_OFTEN_LINKS)))
-    entries = [
-        entry
-        for entry in search_path(environment["PATH"], hidden=hidden, root=command.root)
-        if not any(entry.is_relative_to(place) for place in system)
-    ]
-    entries += installations(os.environ).values()
+    # guard: only our own PATH decides, for a command or an agent can bring any
+    trusted = [*search_path(os.environ.get("PATH", os.defpath), hidden=hidden, root=command.root)]
+    trusted += [Path(sys.executable).parent, *installations(os.environ).values(), *interpreter_homes()]
+    entries = [entry for entry in trusted if not any(entry.is_relative_to(place) for place in system)]
+    shown = spellings((*system, command.root))
     tools = [
         directory
         for directory in tool_directories(entries, program, root=command.root, forbidden=hidden)
-        if not is_inside(directory, [*system, command.root])
+        if not is_inside_spelled(directory, shown)
     ]
-    options = [*_namespaces(command.network), *_system(command.network)]
+    options = [*_namespaces(command.network)]
+    if _can_disable_userns(bubblewrap):
+        options += _NO_USERNS
+    options += _system(command.network)
     if home is not None:
         options += ["--bind", str(home), HOME]
     for directory in tools:
@@ -215,19 +286,15 @@ def _system(network: bool) -> Iterator[str]:
 
 def _covered(hidden: Iterable[Path], shown: Iterable[Path]) -> Iterator[Path]:
     """The hidden places that could be seen through what is shown."""
-    for place in dict.fromkeys(Path(os.path.realpath(place)) for place in hidden):
-        if is_directory(place) and is_inside(place, shown):
+    spelled = spellings(shown)
+    for place in dict.fromkeys(real_path(place) for place in hidden):
+        if is_directory(place) and is_inside_spelled(place, spelled):
             yield place
 
 
 def _trees(command: Command) -> Iterator[str]:
     """What the caller asked for, outer directories first, since an inner one lies over its outer one."""
-    trees = dict.fromkeys(_spellings(command.readable), "--ro-bind-try")
-    trees |= dict.fromkeys(_spellings([command.root]), "--bind")
+    trees = dict.fromkeys(spellings(command.readable), "--ro-bind-try")
+    trees |= dict.fromkeys(spellings([command.root]), "--bind")
     for path in sorted(trees, key=lambda path: len(path.parts)):
         yield from (trees[path], str(path), str(path))
-
-
-def _spellings(paths: Iterable[Path]) -> list[Path]:
-    """Each by the name it was given and by its real one, for both may turn up in what a command reads."""
-    return [spelling for path in paths for spelling in dict.fromkeys([path, Path(os.path.realpath(path))])]

@@ -7,7 +7,7 @@ out even if allowed by name, for the token that opens the server is among them; 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
 from cleveragents.application.ports.commands import Command
@@ -19,7 +19,10 @@ __all__ = [
     "installations",
     "is_directory",
     "is_inside",
+    "is_inside_spelled",
+    "real_path",
     "search_path",
+    "spellings",
 ]
 
 OWN_PREFIX = "CLEVERAGENTS_"
@@ -106,9 +109,11 @@ def search_path(path: str, *, hidden: Iterable[Path], root: Path) -> tuple[Path,
     Those of a hidden place (the user's own checkout, say) would run its programs on the sandbox: they are not
     kept. The sandbox's own are.
     """
-    hidden = tuple(hidden)
+    covered, own = spellings(hidden), spellings([root])
     return tuple(
-        entry for entry in absolute_entries(path) if is_inside(entry, [root]) or not is_inside(entry, hidden)
+        entry
+        for entry in absolute_entries(path)
+        if is_inside_spelled(entry, own) or not is_inside_spelled(entry, covered)
     )
 
 
@@ -129,9 +134,28 @@ def is_directory(path: Path) -> bool:
 
 def is_inside(path: Path, places: Iterable[Path]) -> bool:
     """Whether `path` is one of the places or below one, by its name or by where its links lead."""
-    spellings = (path, Path(os.path.realpath(path)))
-    for place in places:
-        for around in (place, Path(os.path.realpath(place))):
-            if any(spelling.is_relative_to(around) for spelling in spellings):
-                return True
-    return False
+    places = tuple(places)
+    return _is_below(path, places) or is_inside_spelled(path, spellings(places))
+
+
+def spellings(places: Iterable[Path]) -> tuple[Path, ...]:
+    """Each place by the name it was given and by its real one, each once."""
+    return tuple(dict.fromkeys(found for place in places for found in (place, real_path(place))))
+
+
+def is_inside_spelled(path: Path, spelled: Collection[Path]) -> bool:
+    """`is_inside` for places whose `spellings` are known: to find them anew for each path takes long."""
+    return _is_below(path, spelled) or _is_below(real_path(path), spelled)
+
+
+def _is_below(path: Path, places: Collection[Path]) -> bool:
+    text = f"{path}{os.sep}"
+    return any(text.startswith(f"{place}{os.sep}" if place.name else str(place)) for place in places)
+
+
+def real_path(path: Path) -> Path:
+    """Where its links lead; as far as its name says if they change while they are followed."""
+    try:
+        return Path(os.path.realpath(path))
+    except OSError:
+        return Path(os.path.normpath(path))

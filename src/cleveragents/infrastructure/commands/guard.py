@@ -97,16 +97,39 @@ class _Guard:
         _prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
         if os.getppid() != self.program["parent"]:  # guard: it died before we could be told
             return {"code": None, "cause": "parent", "refused": None}
+        self._join_cgroup()
         deadline = time.monotonic() + self.program["timeout_seconds"]
         refused, status = self._start()
         if refused is None:
             self._watch(deadline)
         self._end(self._grace())
-        if self.cause == "parent" and self.program["private"] is not None:
-            _remove(self.program["private"])
+        if self.cause == "parent":
+            self._tidy_up()
         if refused is None and self.cause is None and status is not None:
             refused = self._never_executed(status)
         return {"code": self._status, "cause": self.cause, "refused": refused}
+
+    def _join_cgroup(self) -> None:
+        if self.program.get("cgroup") is not None:
+            try:
+                procs = os.open(f"{self.program['cgroup']}/cgroup.procs", os.O_WRONLY)
+                os.write(procs, b"0")
+                os.close(procs)
+            except OSError:
+                return  # not delegated to this user: then commands do without
+
+    def _tidy_up(self) -> None:
+        """What the caller would have removed, had it not died."""
+        sys.path[:0] = [path for path in self.program["path"] if path not in sys.path]
+        cgroup, private = self.program.get("cgroup"), self.program["private"]
+        if cgroup is not None:
+            from cleveragents.infrastructure.commands.cgroup import leave_cgroup
+
+            leave_cgroup(cgroup)
+        if private is not None:
+            from cleveragents.infrastructure.commands.private_directory import remove_directory
+
+            remove_directory(private)
 
     @property
     def _complaints(self) -> int:
@@ -123,12 +146,14 @@ class _Guard:
         argv = program["argv"]
         status, passed = None, []
         if program["arguments"] is not None:
-            arguments = os.memfd_create("arguments")
-            os.write(arguments, b"".join(os.fsencode(word) + b"\0" for word in program["arguments"]))
-            os.lseek(arguments, 0, os.SEEK_SET)
+            arguments = _file_with(b"".join(os.fsencode(word) + b"\0" for word in program["arguments"]))
             status, status_in = os.pipe()
             argv = [argv[0], "--args", str(arguments), "--json-status-fd", str(status_in), *argv[1:]]
             passed = [arguments, status_in]
+            seccomp = program.get("seccomp")
+            if seccomp is not None:
+                passed.append(_file_with(bytes.fromhex(seccomp)))
+                argv[1:1] = ["--seccomp", str(passed[-1])]
         try:
             # guard: an object that is dropped would reap the command before we see how it ended
             self._command = self._spawn(argv, passed)
@@ -344,6 +369,13 @@ def _listed(path: str) -> list[int]:
     return [int(word) for word in words.split()]
 
 
+def _file_with(content: bytes) -> int:
+    file = os.memfd_create("bubblewrap")
+    os.write(file, content)
+    os.lseek(file, 0, os.SEEK_SET)
+    return file
+
+
 def _kill(pid: int) -> None:
     try:
         os.kill(pid, signal.SIGKILL)
@@ -362,12 +394,6 @@ def _kill_group(leader: int) -> None:
 def _prctl(option: int, value: int) -> None:
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)
-
-
-def _remove(directory: str) -> None:
-    from cleveragents.infrastructure.commands.private_directory import remove_directory
-
-    remove_directory(directory)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,9 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
 
+from cleveragents.infrastructure.commands.cgroup import end_cgroup, make_cgroup
 from cleveragents.infrastructure.commands.guard_protocol import GuardProgram, GuardReport
+from cleveragents.infrastructure.jobs.markers import MARKER_VARIABLE
 
 __all__ = ["COMMAND_MARKER", "GuardProcess"]
 
@@ -39,6 +41,7 @@ class GuardProcess:
         self.report: GuardReport | None = None
         self.lost = False
         self._marker = program["markers"][COMMAND_MARKER]
+        self._cgroup = make_cgroup(program["markers"].get(MARKER_VARIABLE, ""))
         self._grace_seconds = program["grace_seconds"]
         self._said = bytearray()
         with ExitStack() as opened:
@@ -46,9 +49,11 @@ class GuardProcess:
             opened.callback(os.close, output_in)
             unused = opened.enter_context(ExitStack())
             unused.callback(os.close, self._output)
+            unused.callback(self._end_cgroup)
             source = _file_with(feed)
             opened.callback(os.close, source)
             program = {**program, "output": output_in, "input": source, "parent": os.getpid()}
+            program["cgroup"] = None if self._cgroup is None else str(self._cgroup)
             program["path"] = [str(_PACKAGES), *(entry for entry in sys.path if entry.startswith("/"))]
             self._process = subprocess.Popen(
                 [sys.executable, "-I", "-S", "-X", "utf8", str(_GUARD)],
@@ -86,6 +91,7 @@ class GuardProcess:
         except subprocess.TimeoutExpired:
             self.end_by_marker()
         finally:
+            self._end_cgroup()  # guard: what left its session and its variables behind is in it still
             self._reports.close()
             os.close(self._output)
 
@@ -129,6 +135,10 @@ class GuardProcess:
         _kill_groups(self._marker, spare=self._living())
         end_tree(find, grace_seconds=0)
         return self._process.wait(_STUCK_SECONDS)
+
+    def _end_cgroup(self) -> None:
+        if self._cgroup is not None:
+            end_cgroup(self._cgroup)
 
     def _living(self) -> int | None:
         """The guard's pid, which is nobody else's as long as we have not buried it."""

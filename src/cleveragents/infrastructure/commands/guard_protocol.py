@@ -14,7 +14,8 @@ class GuardProgram(TypedDict):
     since a command line can be read by everybody. `markers` are in the guard's own environment. `private` is
     removed if the caller cannot do it. What it complains of goes to `errors`, if that is said, and else to
     `output`. With more than `processes` at once, if it is said, the command is
-    ended.
+    ended. The guard joins `cgroup`, if there is one, and removes it if the caller cannot do it. `seccomp` is
+    the filter that bubblewrap installs, in hexadecimal.
     """
 
     executable: str
@@ -32,6 +33,8 @@ class GuardProgram(TypedDict):
     private: str | None
     processes: NotRequired[int | None]
     errors: NotRequired[int]
+    cgroup: NotRequired[str | None]
+    seccomp: NotRequired[str | None]
 
 
 class GuardReport(TypedDict):

@@ -6,7 +6,8 @@ user can, use the network, and read the memory and variables of the user's other
 
 What no mode can do: end a process that somebody else started at the command's request (a container daemon,
 systemd, cron), or undo what was sent over a network that was allowed. Without bubblewrap, if the guard itself
-is killed by force, processes that both detached and emptied their environment cannot be recognised.
+is killed by force, processes that both detached and emptied their environment are ended only where the
+command has a cgroup.
 """
 
 from __future__ import annotations
@@ -15,21 +16,25 @@ import os
 import signal
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
 from cleveragents.application.ports.commands import HOME_IN_ARGV, Command, CommandResult, StopSignal
+from cleveragents.domain.json_value import JsonValue
+from cleveragents.domain.known_secrets import KnownSecrets
 from cleveragents.errors import ToolRefused
 from cleveragents.infrastructure.commands.bubblewrap import (
     HOME,
     TEMPORARY,
     BubblewrapProbe,
     arguments_for,
+    seccomp_for,
     shared_probe,
 )
+from cleveragents.infrastructure.commands.command_inputs import command_inputs
 from cleveragents.infrastructure.commands.environment import command_environment
 from cleveragents.infrastructure.commands.guard import NOT_EXECUTED
 from cleveragents.infrastructure.commands.guard_process import COMMAND_MARKER, GuardProcess
@@ -37,7 +42,12 @@ from cleveragents.infrastructure.commands.guard_protocol import GuardProgram, Gu
 from cleveragents.infrastructure.commands.lent import furnish, keep_secrets_of, mask_for
 from cleveragents.infrastructure.commands.output_tail import OutputTail
 from cleveragents.infrastructure.commands.private_directory import make_directory, remove_directory
-from cleveragents.infrastructure.commands.program_lookup import TOOL, check_command, find_program
+from cleveragents.infrastructure.commands.program_lookup import (
+    TOOL,
+    check_command,
+    ensure_network_denied,
+    find_program,
+)
 
 __all__ = ["GuardedCommandRunner", "Isolation"]
 
@@ -47,9 +57,16 @@ _LONGEST_GRACE_SECONDS = 3.0
 _GUARD_SECONDS = 3.0
 # It takes its own time for a slow machine's, so one that still works is not given up for a hanging one.
 _LATE_GUARD_SECONDS = 60.0
+_VISIBLE = (
+    "commands see the sandbox, the system's directories and those on the PATH of `agents`: "
+    "install the program in one of them, or add its directory to PATH"
+)
 _REFUSAL_WORDS = 500
 _OUR_DOING = ("order", "timeout", "processes")
-_LOST = b"\n[the process that watched over the command was killed, so all it had started was ended]\n"
+_LOST = "\n[the guard of the command was lost: {}]\n"
+# A process namespace ends with its first process, and that one ends with the guard.
+_ALL_ENDED = "all processes of the command were ended"
+_FOUND_ENDED = "the processes that could be found were ended; a hidden one may still run"
 
 
 class GuardedCommandRunner:
@@ -74,6 +91,7 @@ class GuardedCommandRunner:
         grace_seconds: float = 2.0,
         probe: BubblewrapProbe = shared_probe,
         monotonic: Callable[[], float] = time.monotonic,
+        secrets: KnownSecrets | None = None,
     ) -> None:
         self._isolation = isolation
         self._hidden = tuple(place.absolute() for place in hidden)
@@ -81,10 +99,20 @@ class GuardedCommandRunner:
         self._grace_seconds = min(max(grace_seconds, 0.0), _LONGEST_GRACE_SECONDS)
         self._probe = probe
         self._monotonic = monotonic
+        self._secrets = secrets or KnownSecrets()
 
     @property
     def isolates(self) -> bool:
         return self._isolation != "off" and self._probe.result().program is not None
+
+    def inputs_of(self, command: Command) -> Mapping[str, JsonValue]:
+        return command_inputs(
+            command,
+            os.environ,
+            isolated=self.isolates,
+            hidden=self._hidden,
+            allowed_names=self._allowed_names,
+        )
 
     def run(
         self, command: Command, stop: StopSignal, *, on_output: Callable[[bytes], None] | None = None
@@ -92,11 +120,12 @@ class GuardedCommandRunner:
         check_command(command)
         bubblewrap = self._bubblewrap()
         isolated = bubblewrap is not None
+        ensure_network_denied(command, isolated=isolated)
         if stop.is_cancelled:
             return CommandResult(None, "", 0, 0.0, cancelled=True, isolated=isolated)
         started = time.monotonic()
-        keep_secrets_of(self._allowed_names, os.environ)
-        mask = mask_for(command.passed, os.environ)
+        keep_secrets_of(self._allowed_names, os.environ, self._secrets)
+        mask = mask_for(command.passed, os.environ, self._secrets)
         tail = OutputTail(command.output_limit_bytes, on_output, mask)  # guard: what it was given stays ours
         with self._place(command, isolated) as place:
             program = self._program(command, place, bubblewrap)
@@ -182,9 +211,12 @@ class GuardedCommandRunner:
             program["directory"] = "/"
             program["executable"] = bubblewrap
             program["argv"] = [bubblewrap, "--", *command.argv]
+            filtered = seccomp_for(bubblewrap)
+            program["seccomp"] = None if filtered is None else filtered.hex()
             program["arguments"] = arguments_for(
                 command,
                 environment,
+                bubblewrap=bubblewrap,
                 program=found,
                 hidden=self._hidden,
                 home=None if private is None else private / "home",
@@ -214,7 +246,8 @@ class GuardedCommandRunner:
                 report = {**report, "cause": "order"}
             tail.append(guard.rest())
             if guard.report is None and not ordered:
-                tail.append(_LOST)
+                isolated = program["arguments"] is not None
+                tail.append(_LOST.format(_ALL_ENDED if isolated else _FOUND_ENDED).encode())
         return report
 
 
@@ -230,5 +263,7 @@ def _shell_code(code: int | None) -> int:
 
 
 def _why_refused(command: Command, problem: str, output: str) -> str:
-    said = " ".join(output.split())[-_REFUSAL_WORDS:] if problem == NOT_EXECUTED else problem
-    return f"{command.argv[0]!r} cannot be run: {said}"
+    if problem != NOT_EXECUTED:
+        return f"{command.argv[0]!r} cannot be run: {problem}"
+    said = " ".join(output.split())[-_REFUSAL_WORDS:]
+    return f"{command.argv[0]!r} cannot be run: {said}; {_VISIBLE}"

@@ -15,7 +15,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from cleveragents.application.ports.commands import CommandHome
-from cleveragents.domain.redaction import MASK, keep_secret, kept_secrets, redact
+from cleveragents.domain.known_secrets import KnownSecrets, known_values
+from cleveragents.domain.redaction import MASK, redact
 from cleveragents.errors import ToolRefused
 from cleveragents.infrastructure.commands.program_lookup import TOOL
 from cleveragents.infrastructure.commands.secret_mask import SecretMask
@@ -61,24 +62,24 @@ def furnish(home: Path, wanted: CommandHome, program: str) -> None:
             file.write(content)
 
 
-def mask_for(names: Iterable[str], inherited: Mapping[str, str]) -> SecretMask:
-    """Masks what the variables of these names hold, and every secret that is known. From now on nothing in
-    this process prints their values, but for those which only say where to go or what to use: these may
-    stand in files, and are masked only in what the program says."""
+def mask_for(names: Iterable[str], inherited: Mapping[str, str], secrets: KnownSecrets) -> SecretMask:
+    """Masks what the variables of these names hold, and every secret that is known. Their values are added to
+    `secrets`, but for those which only say where to go or what to use: these may stand in files, and are
+    masked only in what the program says."""
     values = {name: inherited[name] for name in names if inherited.get(name) and not _is_everybodys(name)}
     for name, value in values.items():
         if not _NO_SECRET.search(name):
-            keep_secret(value)
-    keep_secrets_of(values, inherited)
-    return SecretMask((*values.values(), *kept_secrets()))
+            secrets.add(value)
+    keep_secrets_of(values, inherited, secrets)
+    return SecretMask((*values.values(), *known_values()))
 
 
-def keep_secrets_of(names: Iterable[str], inherited: Mapping[str, str]) -> None:
-    """From now on nothing in this process prints those whose names say that they are secret."""
+def keep_secrets_of(names: Iterable[str], inherited: Mapping[str, str], secrets: KnownSecrets) -> None:
+    """Adds the values of those variables to `secrets` whose names say that they are secret."""
     for name in names:
         value = inherited.get(name, "")
         if redact({name: value}) == {name: MASK}:
-            keep_secret(value)
+            secrets.add(value)
 
 
 def shown_by(argv: Sequence[str]) -> Iterator[Path]:

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from cleveragents.domain.redaction import end_of_cut_secret
+from cleveragents.domain.secret_patterns import LONGEST_WORD
 from cleveragents.infrastructure.commands.secret_mask import NO_SECRETS, SecretMask
 
 __all__ = ["OutputTail"]
 
 _SLACK_BYTES = 65536
+# Kept before the limit, to see whether a secret is cut in two; one that begins earlier is not recognized.
+_CONTEXT_BYTES = 2 * LONGEST_WORD
 _LONGEST_CHARACTER = 4
 
 
 class OutputTail:
     """The last `limit` bytes of a stream, in bounded memory; `tell` is called with each chunk as it comes.
-    Neither has the secrets that are masked.
+    Neither has the secrets that are masked, and the tail does not begin inside what a name or a shape shows
+    to be a secret: masked later, the rest of one could not be recognized.
 
     Not thread-safe: one reader fills it.
     """
@@ -45,27 +50,31 @@ class OutputTail:
 
     def finish(self) -> tuple[str, int]:
         """The text, with a first line that says how many bytes are missing, if any; and that number."""
-        if len(self._kept) > self._limit:
-            self._cut()
         kept = bytes(self._kept) + self._masked.rest.encode("latin-1")
-        if self._dropped:
-            kept = self._whole_characters(kept)
-        text = kept.decode("utf-8", "backslashreplace")
-        if self._dropped:
-            text = f"[the first {self._dropped} bytes of output are missing]\n{text}"
-        return text, self._dropped
+        start = max(len(kept) - self._limit, 0)
+        if start:
+            start = _after_secret(kept, _after_character(kept, start))
+        text = kept[start:].decode("utf-8", "backslashreplace")
+        missing = self._dropped + start
+        return f"[the first {missing} bytes of output are missing]\n{text}" if missing else text, missing
 
     def _cut(self) -> None:
-        excess = len(self._kept) - self._limit
+        excess = len(self._kept) - self._limit - _CONTEXT_BYTES
         del self._kept[:excess]
         self._dropped += excess
 
-    def _whole_characters(self, kept: bytes) -> bytes:
-        """Without the rest of a character that the cut went through."""
-        rest = 0
-        while rest < min(len(kept), _LONGEST_CHARACTER) and kept[rest] & 0xC0 == 0x80:
-            rest += 1
-        if rest == _LONGEST_CHARACTER:
-            return kept  # no character is that long: not UTF-8
-        self._dropped += rest
-        return kept[rest:]
+
+def _after_character(kept: bytes, start: int) -> int:
+    """Return where the first whole character begins."""
+    rest = 0
+    while rest < min(len(kept) - start, _LONGEST_CHARACTER) and kept[start + rest] & 0xC0 == 0x80:
+        rest += 1
+    return start if rest == _LONGEST_CHARACTER else start + rest  # no character is that long: not UTF-8
+
+
+def _after_secret(kept: bytes, start: int) -> int:
+    """Return where a secret ends that begins before `start`; `start` if there is none."""
+    before = kept[max(start - _CONTEXT_BYTES, 0) : start].decode("utf-8", "surrogateescape")
+    behind = kept[start : start + _CONTEXT_BYTES].decode("utf-8", "surrogateescape")
+    cut = end_of_cut_secret(before, behind)
+    return start + len(behind[:cut].encode("utf-8", "surrogateescape"))

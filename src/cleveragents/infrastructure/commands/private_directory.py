@@ -5,9 +5,7 @@ Its name says who made it: a process of this machine that is dead cannot miss it
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
 import tempfile
 import zlib
 from contextlib import suppress
@@ -15,10 +13,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cleveragents.infrastructure.sandbox.paths import remove_all
+
 if TYPE_CHECKING:
     from cleveragents.domain.job import WorkerIdentity
 
-__all__ = ["PREFIX", "make_directory", "owner_lives", "remove_directory"]
+__all__ = ["PREFIX", "make_directory", "owner_lives", "owner_prefix", "remove_directory"]
 
 PREFIX = "cleveragents-command-"
 """So begin the names of all of them."""
@@ -28,12 +28,16 @@ _OWNED = re.compile(re.escape(PREFIX) + r"(?P<pid>\d+)\.(?P<ticks>\d+)\.(?P<host
 
 def make_directory() -> Path:
     """A new one, with `home` and `tmp` in it, readable by its owner only."""
-    me = _me()
-    owner = f"{me.pid}.{me.started_ticks}.{_short(me.host)}"
-    directory = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{owner}-"))
+    directory = Path(tempfile.mkdtemp(prefix=owner_prefix()))
     (directory / "home").mkdir(mode=0o700)
     (directory / "tmp").mkdir(mode=0o700)
     return directory
+
+
+def owner_prefix() -> str:
+    """The beginning of a name that says which process made it."""
+    me = _me()
+    return f"{PREFIX}{me.pid}.{me.started_ticks}.{_short(me.host)}-"
 
 
 def owner_lives(directory: Path) -> bool | None:
@@ -53,13 +57,8 @@ def owner_lives(directory: Path) -> bool | None:
 
 def remove_directory(directory: str) -> None:
     """Takes it away, read-only directories (some package caches are) included. Twice is harmless."""
-    for place, below, _ in os.walk(directory):
-        for name in below:
-            path = Path(place, name)
-            if not path.is_symlink():
-                with suppress(OSError):  # a process that is being killed may have taken it away
-                    path.chmod(0o700)
-    shutil.rmtree(directory, ignore_errors=True)
+    with suppress(OSError):  # a process that is being killed may still write there
+        remove_all(Path(directory))
 
 
 def _me() -> WorkerIdentity:

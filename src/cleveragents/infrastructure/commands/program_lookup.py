@@ -11,11 +11,11 @@ import os
 import stat
 from pathlib import Path
 
-from cleveragents.application.ports.commands import Command
+from cleveragents.application.ports.commands import NETWORK_NOT_DENIED, Command
 from cleveragents.errors import InvalidToolCall, OutsideSandbox, ToolRefused
-from cleveragents.infrastructure.commands.environment import absolute_entries
+from cleveragents.infrastructure.commands.environment import absolute_entries, real_path
 
-__all__ = ["TOOL", "check_command", "find_program", "look_up"]
+__all__ = ["TOOL", "check_command", "ensure_network_denied", "find_program", "look_up"]
 
 TOOL = "command"
 _MOST_SUGGESTIONS = 3
@@ -37,9 +37,14 @@ def check_command(command: Command) -> None:
         raise ToolRefused(TOOL, f"the sandbox {command.root} is not there")
     if not command.directory.is_dir():
         raise ToolRefused(TOOL, f"the directory {command.directory} does not exist")
-    inside = Path(os.path.realpath(command.directory)).is_relative_to(os.path.realpath(command.root))
-    if not inside:
+    if not real_path(command.directory).is_relative_to(real_path(command.root)):
         raise OutsideSandbox(str(command.directory), "is not in the sandbox")
+
+
+def ensure_network_denied(command: Command, *, isolated: bool) -> None:
+    """`ToolRefused` if the command may not use the network, and nothing keeps it from that."""
+    if command.network_denied and not isolated:  # guard: a profile that denies the network keeps its word
+        raise ToolRefused(TOOL, NETWORK_NOT_DENIED)
 
 
 def find_program(command: Command, path: str, user_path: str) -> Path:

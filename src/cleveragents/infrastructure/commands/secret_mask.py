@@ -1,95 +1,70 @@
 """Masks the values that a program was given in all that it says, as it says it.
 
-A program is read in pieces that end anywhere, so the end of a piece that a value may begin with waits for the
-next one. What a program encodes or takes apart before it says it, nobody can find.
+What a program encodes or takes apart before it says it cannot be found.
 """
 
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
-from cleveragents.domain.redaction import MASK
+from cleveragents.domain.known_secrets import value_spans
+from cleveragents.domain.redaction import mask_spans, spans_around
+from cleveragents.domain.redaction_in_pieces import SHORTEST_VALUE, PieceMask
+from cleveragents.domain.secret_patterns import find_in_text
 
-__all__ = ["NO_SECRETS", "SHORTEST_VALUE", "MaskedStream", "SecretMask"]
-
-SHORTEST_VALUE = 6
-"""A shorter value, such as `1` or `true`, is found within ordinary words."""
+__all__ = ["NO_SECRETS", "SecretMask"]
 
 _SHORTEST_LINE = 16
 
 
 class SecretMask:
-    """Knows some values, as they are and as they stand in JSON. Immutable: any thread may share it."""
+    """Knows some values, as they are and as they stand in JSON. Immutable: any thread may share it.
 
-    def __init__(self, values: Iterable[str], *, in_bytes: bool = False) -> None:
-        """`in_bytes`: in texts that have a character for each byte."""
-        self._values = tuple(values)
-        spellings = {spelling for value in self._values for spelling in _spellings(value)}
-        known = {_a_character_a_byte(one) for one in spellings} if in_bytes else spellings
-        self._spellings = tuple(sorted(known, key=len, reverse=True))  # the longest that fits is masked
-        self._longest = max(map(len, known), default=1)
-        self._found = re.compile("|".join(map(re.escape, self._spellings))) if known else None
+    A value shorter than `SHORTEST_VALUE`, such as `1` or `true`, is ignored: ordinary words contain it.
+    """
+
+    def __init__(self, values: Iterable[str]) -> None:
+        self._spellings = frozenset(spelling for value in values for spelling in _spellings(value))
 
     def text(self, text: str) -> str:
-        """The same without them."""
-        return text if self._found is None else self._found.sub(MASK, text)
+        """The same without them, and without any longer secret that one of them is a part of."""
+        known = value_spans(text, self._spellings)
+        if not known:
+            return text
+        return mask_spans(text, spans_around(known, [(start, end) for _, start, end in find_in_text(text)]))
 
     def value(self, value: object) -> object:
         """The same through mappings and sequences, in their keys, too."""
-        if isinstance(value, str):
-            return self.text(value)
-        if isinstance(value, Mapping):
-            return {self.value(key): self.value(item) for key, item in value.items()}
-        if isinstance(value, (list, tuple)):
-            return [self.value(item) for item in value]
-        return value
+        return _each_text(value, self.text)
 
-    def stream(self) -> MaskedStream:
+    def exact(self, value: object) -> object:
+        """Return the value with the known values masked, and nothing else: a person approves what it says,
+        and a longer secret around a known value may be code."""
+        return _each_text(value, lambda text: mask_spans(text, value_spans(text, self._spellings)))
+
+    def stream(self) -> PieceMask:
         """For one stream of text."""
-        return MaskedStream(self)
+        return PieceMask(lambda: self._spellings, only_known=True)
 
-    def stream_of_bytes(self) -> MaskedStream:
+    def stream_of_bytes(self) -> PieceMask:
         """For one stream of bytes, each decoded as a character (Latin-1)."""
-        return MaskedStream(SecretMask(self._values, in_bytes=True))
-
-    def begun_at_the_end(self, text: str) -> int:
-        """How many of the last characters may be the beginning of a value."""
-        for number in range(min(len(text), self._longest - 1), 0, -1):
-            end = text[-number:]
-            if any(len(one) > number and one.startswith(end) for one in self._spellings):
-                return number
-        return 0
+        spellings = frozenset(map(_a_character_a_byte, self._spellings))
+        return PieceMask(lambda: spellings, only_known=True)
 
 
 NO_SECRETS = SecretMask(())
 """For programs that were given nothing."""
 
 
-class MaskedStream:
-    """One stream of text, in pieces. Not thread-safe: its reader's own."""
-
-    def __init__(self, mask: SecretMask) -> None:
-        self._mask = mask
-        self._held = ""
-
-    def feed(self, piece: str) -> str:
-        """What can be told by now."""
-        text = self._mask.text(self._held + piece)
-        held = self._mask.begun_at_the_end(text)  # guard: a value that is cut in two is a value
-        self._held = text[len(text) - held :]
-        return text[: len(text) - held]
-
-    @property
-    def rest(self) -> str:
-        """What was held back, if this is the end: of a value that was cut off not even its beginning."""
-        return MASK if len(self._held) >= SHORTEST_VALUE else self._held
-
-    def finish(self) -> str:
-        """The rest; nothing is held back any more."""
-        rest, self._held = self.rest, ""
-        return rest
+def _each_text(value: object, masked: Callable[[str], str]) -> object:
+    if isinstance(value, str):
+        return masked(value)
+    if isinstance(value, Mapping):
+        return {_each_text(key, masked): _each_text(item, masked) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_each_text(item, masked) for item in value]
+    return value
 
 
 def _spellings(value: str) -> set[str]:

@@ -19,11 +19,13 @@ from pathlib import Path
 
 from cleveragents.domain.redaction import redact_text
 from cleveragents.infrastructure.commands import guard
+from cleveragents.infrastructure.commands.cgroup import end_cgroup, make_cgroup
 from cleveragents.infrastructure.commands.guard_process import COMMAND_MARKER
 from cleveragents.infrastructure.commands.guard_protocol import GuardProgram, GuardReport
 from cleveragents.infrastructure.commands.output_tail import OutputTail
 from cleveragents.infrastructure.commands.private_directory import remove_directory
 from cleveragents.infrastructure.commands.secret_mask import NO_SECRETS, SecretMask
+from cleveragents.infrastructure.jobs.markers import MARKER_VARIABLE
 
 __all__ = ["MESSAGE_BYTES", "TalkingProcess"]
 
@@ -45,6 +47,7 @@ class TalkingProcess:
     def __init__(self, program: GuardProgram, mask: SecretMask = NO_SECRETS) -> None:
         self._program = program
         self._marker = program["markers"][COMMAND_MARKER]
+        self._cgroup = make_cgroup(program["markers"].get(MARKER_VARIABLE, ""))
         self._complaints = OutputTail(_COMPLAINT_BYTES, mask=mask)
         self._said = bytearray()
         self._watched: dict[int, Callable[[bytes], None]] = {}
@@ -61,12 +64,15 @@ class TalkingProcess:
             theirs.callback(os.close, heard_in)
             self._output, output_in = os.pipe()
             theirs.callback(os.close, output_in)
+            unused = theirs.enter_context(ExitStack())
+            unused.callback(self._end_cgroup)
             program = {
                 **program,
                 "input": their_socket.fileno(),
                 "output": heard_in,
                 "errors": output_in,
                 "parent": os.getpid(),
+                "cgroup": None if self._cgroup is None else str(self._cgroup),
                 "path": [str(_PACKAGES), *(entry for entry in sys.path if entry.startswith("/"))],
             }
             self._process = subprocess.Popen(
@@ -81,6 +87,7 @@ class TalkingProcess:
                 start_new_session=True,
                 bufsize=0,
             )
+            unused.pop_all()
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._control = self._process.stdin
@@ -146,6 +153,7 @@ class TalkingProcess:
         if self.report is None:  # guard: killed or stuck, the guard has left processes behind
             self._end_by_marker()
         self._process.wait(_STUCK_SECONDS)
+        self._end_cgroup()  # guard: what left its session and its variables behind is in it still
 
     def _end_by_marker(self) -> None:
         from cleveragents.infrastructure.jobs.process_tree import Tree, descendants, end_tree, marked
@@ -156,6 +164,10 @@ class TalkingProcess:
 
         end_tree(find, grace_seconds=0)
         self._process.kill()
+
+    def _end_cgroup(self) -> None:
+        if self._cgroup is not None:
+            end_cgroup(self._cgroup)
 
     def _close(self) -> None:
         loop = asyncio.get_running_loop()

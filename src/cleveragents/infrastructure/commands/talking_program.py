@@ -10,12 +10,14 @@ from pathlib import Path
 from types import MappingProxyType
 
 from cleveragents.application.ports.commands import HOME_IN_ARGV, Command
+from cleveragents.domain.known_secrets import KnownSecrets
 from cleveragents.errors import ToolRefused
 from cleveragents.infrastructure.commands.bubblewrap import (
     HOME,
     TEMPORARY,
     BubblewrapProbe,
     arguments_for,
+    seccomp_for,
     shared_probe,
 )
 from cleveragents.infrastructure.commands.environment import command_environment
@@ -23,7 +25,7 @@ from cleveragents.infrastructure.commands.guard_process import COMMAND_MARKER
 from cleveragents.infrastructure.commands.guard_protocol import GuardProgram
 from cleveragents.infrastructure.commands.guarded_runner import Isolation
 from cleveragents.infrastructure.commands.lent import furnish, keep_secrets_of
-from cleveragents.infrastructure.commands.program_lookup import find_program
+from cleveragents.infrastructure.commands.program_lookup import ensure_network_denied, find_program
 
 __all__ = ["ProgramPlace", "bubblewrap_for", "talking_program"]
 
@@ -36,7 +38,8 @@ class ProgramPlace:
 
     `root` is the sandbox's tree and `directory` where they start, inside it. Unless `writable`, one that is
     isolated sees the tree and cannot change it. `markers` name the attempt, so that whoever looks for its
-    processes finds these, too. The rest is as for commands.
+    processes finds these, too. What the programs are given of the user's secrets is added to `secrets`. The
+    rest is as for commands.
     """
 
     root: Path
@@ -50,6 +53,8 @@ class ProgramPlace:
     allowed_names: tuple[str, ...] = ()
     grace_seconds: float = 2.0
     probe: BubblewrapProbe = shared_probe
+    secrets: KnownSecrets = field(default_factory=KnownSecrets)
+    network_denied: bool = False
 
 
 def bubblewrap_for(place: ProgramPlace, who: str) -> str | None:
@@ -72,15 +77,16 @@ def talking_program(
     """What the guard runs; `private` is a directory for the program alone, which the caller removes.
 
     Its home and its temporary directory are empty ones, unless it has `own_places`, or the command says what
-    is in its home. `ToolRefused` if there is no such program.
+    is in its home. `ToolRefused` if there is no such program, or nothing keeps it from a denied network.
     """
+    ensure_network_denied(command, isolated=bubblewrap is not None)
     empty = (str(private / "home"), str(private / "tmp")) if bubblewrap is None else (HOME, TEMPORARY)
     home, temporary = own_places or empty
     hidden = place.hidden if own_places is None else ()
     if command.home is not None:
         furnish(private / "home", command.home, command.argv[0])
         command = replace(command, argv=tuple(word.replace(HOME_IN_ARGV, home) for word in command.argv))
-    keep_secrets_of(place.allowed_names, os.environ)
+    keep_secrets_of(place.allowed_names, os.environ, place.secrets)
     markers = {**place.markers, COMMAND_MARKER: uuid.uuid4().hex}
     environment = command_environment(
         replace(command, markers=markers),
@@ -113,9 +119,12 @@ def talking_program(
         program["directory"] = "/"
         program["executable"] = bubblewrap
         program["argv"] = [bubblewrap, "--", *command.argv]
+        filtered = seccomp_for(bubblewrap)
+        program["seccomp"] = None if filtered is None else filtered.hex()
         program["arguments"] = arguments_for(
             command,
             environment,
+            bubblewrap=bubblewrap,
             program=found,
             hidden=place.hidden,
             home=None if command.home is None else private / "home",

@@ -1,8 +1,11 @@
-"""Which directories outside the system's own a command needs, in order to run the programs on its PATH.
+"""Finds the directories outside the system's own that a command needs to run the programs on PATH.
 
 A language's interpreter is often installed in a home directory (pyenv, nvm, conda, uv, a virtual
 environment), and it is more than the directory its program is in. Its prefix is found by looking at what is
 there; a home directory itself, or a place where secrets are kept, is never part of it.
+
+Only the PATH of this process and what its directories hold decide. A sandbox has links, first lines of
+scripts and `pyvenv.cfg` files, too, and commands bring a PATH of their own: none of these opens a directory.
 """
 
 from __future__ import annotations
@@ -13,14 +16,15 @@ import stat
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
-from cleveragents.infrastructure.commands.environment import is_directory, is_inside
+from cleveragents.infrastructure.commands.environment import is_directory, is_inside_spelled, spellings
 
-__all__ = ["secret_places", "shebang", "tool_directories"]
+__all__ = ["interpreter_homes", "secret_places", "shebang", "tool_directories"]
 
 _PROGRAM_DIRECTORIES = {"bin", "sbin", "shims"}
 _SIGNS_OF_A_PREFIX = ("pyvenv.cfg", "conda-meta", "lib", "versions", "installs", "tools")
 _INTERPRETERS = ("python", "python3", "node", "ruby")
 _SECRETS = (".ssh", ".aws", ".azure", ".config", ".docker", ".gnupg", ".kube", ".mozilla", ".password-store")
+_INTERPRETER_HOMES = (".local/share/uv/python",)
 _MOST_LINKS = 16
 _SHEBANG_BYTES = 512
 _CONFIGURATION_BYTES = 65536
@@ -32,30 +36,37 @@ def secret_places(home: Path) -> tuple[Path, ...]:
     return tuple(home / name for name in _SECRETS)
 
 
+def interpreter_homes() -> tuple[Path, ...]:
+    """Where tools keep interpreters that are not on PATH, and that virtual environments lead to."""
+    return tuple(Path.home() / name for name in _INTERPRETER_HOMES)
+
+
 def tool_directories(
     entries: Collection[Path], program: Path, *, root: Path, forbidden: Iterable[Path]
 ) -> list[Path]:
     """Directories to be shown, parents first, none below another.
 
-    `entries` are PATH's; `program` is what will be run; `root` is the sandbox, which is shown anyway. Nothing
-    at or below a `forbidden` place is among them, nor a directory that holds a home; what a forbidden place
-    lies below is for the caller to cover.
+    `entries` are directories that this process trusts: those of its own PATH. `program` is what will be run;
+    it counts only if it lies in one of them. `root` is the sandbox, which is shown anyway. Nothing at or
+    below a `forbidden` place is among them, nor a directory that holds a home; what a forbidden place lies
+    below is for the caller to cover.
     """
     home = Path(os.path.realpath(Path.home()))
-    closed = (*forbidden, *secret_places(home))
-    outside = [entry for entry in entries if not is_inside(entry, [root])]
+    closed = spellings((*forbidden, *secret_places(home)))
+    own = spellings([root])
+    trusted = [entry for entry in entries if not is_inside_spelled(entry, own)]
     wanted: list[Path] = []
-    for entry in entries:
-        for name in _INTERPRETERS:
-            wanted += _chain(entry / name, trusted=False)
-    for entry in outside:
+    for entry in trusted:
         wanted += _prefix(entry)
-    wanted += _chain(program, trusted=program.parent in outside)
+        for name in _INTERPRETERS:
+            wanted += _chain(entry / name, own, interpreters_only=True)
+    if program.parent in trusted:  # guard: the name of a program in a sandbox, or anywhere, opens nothing
+        wanted += _chain(program, own, interpreters_only=False)
     shown: list[Path] = []
     for path in sorted(dict.fromkeys(wanted), key=lambda path: len(path.parts)):
         real = Path(os.path.realpath(path))
         # guard: a home directory is never shown as a whole
-        if not is_directory(path) or home.is_relative_to(real) or is_inside(path, closed):
+        if not is_directory(path) or home.is_relative_to(real) or is_inside_spelled(path, closed):
             continue
         if not any(path.is_relative_to(other) for other in shown):
             shown.append(path)
@@ -74,23 +85,21 @@ def _prefix(entry: Path) -> Iterator[Path]:
             yield parent
 
 
-def _chain(program: Path, *, trusted: bool) -> Iterator[Path]:
+def _chain(program: Path, own: Collection[Path], *, interpreters_only: bool) -> Iterator[Path]:
     """The prefixes along a program's links, and of the interpreter that its first line names.
 
-    What lies in the sandbox (a virtual environment of its own, say) is not to be trusted: a link there may
-    lead anywhere. Of such only directories are shown in which there is an interpreter.
+    With `interpreters_only`, of the links only directories count that have an interpreter in them.
     """
-    steps = [*_links(program)]
-    interpreter = shebang(program)
+    steps = [*_links(program, own)]
+    interpreter = shebang(program) if steps else None
     if interpreter is not None:
-        steps += _links(interpreter)
+        steps += _links(interpreter, own)
     for step in steps:
-        yield from _prefix(step.parent) if trusted else _interpreter_prefix(step.parent)
+        yield from _interpreter_prefix(step.parent) if interpreters_only else _prefix(step.parent)
         yield from _interpreter_prefix(_home_of_environment(step.parent.parent))
 
 
 def _interpreter_prefix(directory: Path | None) -> Iterator[Path]:
-    # guard: links and files in the sandbox can name any directory
     if directory is not None and any(_is_file(directory / name) for name in _INTERPRETERS):
         yield from _prefix(directory)
 
@@ -105,9 +114,10 @@ def _home_of_environment(environment: Path) -> Path | None:
     return None
 
 
-def _links(program: Path) -> Iterator[Path]:
+def _links(program: Path, own: Collection[Path]) -> Iterator[Path]:
     for _ in range(_MOST_LINKS):
-        if not _is_file(program):
+        # guard: what a link in the sandbox names is for its commands to choose
+        if is_inside_spelled(program.parent, own) or not _is_file(program):
             return
         yield program
         if not program.is_symlink():

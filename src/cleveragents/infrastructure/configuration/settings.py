@@ -22,6 +22,7 @@ from msgspec.structs import fields
 
 from cleveragents.domain.policy import PROFILES
 from cleveragents.infrastructure.configuration.service_settings import (
+    AuditSettings,
     JobSettings,
     ServerSettings,
     TelemetrySettings,
@@ -203,10 +204,13 @@ class SandboxSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     isolation: Annotated[
         Literal["off", "auto", "require"],
         Meta(
-            description="bubblewrap around commands: never, where it works, or nothing without it",
+            description="isolate commands with bubblewrap: off, auto (where it works), or require",
             extra=_RAISE,
         ),
     ] = "auto"
+    allow_unisolated: Annotated[
+        bool, Meta(description="let `agents serve` and `agents worker` run commands without isolation")
+    ] = False
     quota_bytes: Annotated[
         int, Meta(ge=1_000_000, description="disk that all sandboxes together may use")
     ] = 50_000_000_000
@@ -332,6 +336,7 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     models: ModelSettings = ModelSettings()
     context: ContextSettings = ContextSettings()
     events: EventSettings = EventSettings()
+    audit: AuditSettings = AuditSettings()
     log: LogSettings = LogSettings()
     telemetry: TelemetrySettings = TelemetrySettings()
 

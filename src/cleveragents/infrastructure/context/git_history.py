@@ -24,7 +24,7 @@ from cleveragents.infrastructure.context.index.index_file import IndexFile, is_d
 from cleveragents.infrastructure.context.index.patience import Patience
 from cleveragents.infrastructure.context.index.place import Ground, ground_of
 from cleveragents.infrastructure.context.index.sealing import IndexDamaged, sealed, unsealed
-from cleveragents.infrastructure.git.plumbing import run_git, user_environment
+from cleveragents.infrastructure.git.plumbing import run_git
 
 __all__ = ["GitCommitHistory"]
 
@@ -95,8 +95,8 @@ def _wanted(ground: Ground, limit: int, patience: Patience) -> list[str]:
     told = run_git(
         "rev-list",
         *options,
-        environment=user_environment(),
-        directory=ground.root,
+        environment=ground.git.environment,
+        directory=ground.git.directory,
         seconds_left=git_seconds(patience),
     )
     return told.decode("ascii").split()
@@ -128,8 +128,8 @@ def _asked(ground: Ground, names: Sequence[str], patience: Patience) -> Iterator
         told = run_git(
             *_TELL,
             *_QUIETLY,
-            environment=user_environment(),
-            directory=ground.root,
+            environment=ground.git.environment,
+            directory=ground.git.directory,
             feed=feed,
             seconds_left=git_seconds(patience),
         )

@@ -19,11 +19,17 @@ from cleveragents.application.ports.faults import FaultPoints, NoFaults
 from cleveragents.domain.event import DomainEvent, EventType
 from cleveragents.domain.json_value import FrozenObject
 from cleveragents.errors import AuditElsewhere, AuditLogBroken, UnknownEventType
+from cleveragents.infrastructure.events.anchor import AnchorSet
 from cleveragents.infrastructure.events.audit_home import AuditHome
-from cleveragents.infrastructure.events.chain import LogRow, Tip
+from cleveragents.infrastructure.events.chain import EMPTY, LogRow, Tip, follow_chain
 from cleveragents.infrastructure.events.head import HeadFile
-from cleveragents.infrastructure.events.sequencer import Placed, Sequencer, rows_after
-from cleveragents.infrastructure.events.verification import AuditReport, find_problems
+from cleveragents.infrastructure.events.sequencer import Placed, Sequencer, last_of, rows_after
+from cleveragents.infrastructure.events.verification import (
+    AuditReport,
+    check_anchors,
+    find_problems,
+    hashes_at,
+)
 from cleveragents.infrastructure.persistence.database import Database
 from cleveragents.infrastructure.persistence.outbox import leave_in_outbox
 
@@ -41,7 +47,8 @@ class DurableAuditLog:
 
     Any thread and any process may use it at once; it has no state of its own. With `durability` "full",
     as the database's, the head survives a power cut, too. Nobody waits for another sequencer for longer
-    than `timeout` seconds. `home` names this state directory where others share the database.
+    than `timeout` seconds. `home` names this state directory where others share the database. `key_file` is
+    a key that the operator keeps outside `directory`.
     """
 
     def __init__(
@@ -53,10 +60,12 @@ class DurableAuditLog:
         timeout: float = 30.0,
         faults: FaultPoints | None = None,
         home: str | None = None,
+        key_file: Path | None = None,
     ) -> None:
         self._faults = faults or NoFaults()
         self._database = database
-        self._head = HeadFile(directory, fsync=durability == "full", faults=self._faults)
+        fsync = durability == "full"
+        self._head = HeadFile(directory, fsync=fsync, faults=self._faults, key_file=key_file)
         self._home = None if home is None else AuditHome(database, home)
         self._sequencer = Sequencer(
             database, self._head, timeout=timeout, faults=self._faults, home=self._home
@@ -114,19 +123,43 @@ class DurableAuditLog:
             if stop.wait(0 if records else interval_seconds):
                 return
 
-    def verify(self) -> AuditReport:
+    def verify(self, anchors: Sequence[AnchorSet] = (), *, use_head: bool = True) -> AuditReport:
         """Goes through the whole log and names every row that is not what it was when it was written.
 
         What waits in the outbox is placed first, so that nothing is passed over. The log may grow
-        meanwhile; one snapshot of it is verified. `AuditElsewhere` where it is attested by another home.
+        meanwhile; one snapshot of it is verified. `AuditElsewhere` where it is attested by another home;
+        there, and without `use_head`, anchors alone say where the log ends, and no key is needed.
         """
+        if anchors and (not use_head or self.is_attested_elsewhere()):
+            with self._database.read() as connection:
+                return find_problems(connection, None, anchors)
         if self._home is not None:
             self._home.ensure_attested_here()
         with suppress(AuditLogBroken):  # found again, and named with all the rest, below
             self.sequence_pending()
         head = self._attested()
         with self._database.read() as connection:
-            return find_problems(connection, head)
+            return find_problems(connection, head, anchors)
+
+    def end_to_anchor(self, known: AnchorSet) -> tuple[str, Tip] | None:
+        """The hash of the first event and the end of the log, for a new anchor; None for an empty log.
+
+        `AuditLogBroken` if the log contradicts a known anchor or the head: then it must not be signed. Where
+        another home attests the log, its events are checked from the last known anchor on instead.
+        """
+        elsewhere = self.is_attested_elsewhere()
+        if not elsewhere:
+            self.sequence_pending()
+        head = None if elsewhere else self._sequencer.attested()
+        best = max((anchor.tip for anchor in known.anchors), default=EMPTY)
+        with self._database.read() as connection:
+            if known.anchors:
+                hashes = hashes_at(connection, (anchor.tip.rows for anchor in known.anchors))
+                valid = AnchorSet(known.source, known.anchors)
+                for finding in check_anchors(valid, hashes, last_of(connection).rows):
+                    raise AuditLogBroken(finding.position, finding.problem)
+            tip = head or follow_chain(best, rows_after(connection, best.rows))
+            return None if tip == EMPTY else (hashes_at(connection, ())[1], tip)
 
     def adopt(self) -> int:
         """Attests the log as it stands, after a restored backup or a lost head; returns its rows. Where
@@ -141,6 +174,15 @@ class DurableAuditLog:
 
     def _is_elsewhere(self) -> bool:
         return self._home is not None and self._home.is_elsewhere(has_head=self._head.exists())
+
+    def is_attested_elsewhere(self) -> bool:
+        """Whether another state directory has the head of this log."""
+        try:
+            if self._home is not None:
+                self._home.ensure_attested_here()
+        except AuditElsewhere:
+            return True
+        return False
 
     def _attested(self) -> Tip | AuditLogBroken:
         try:

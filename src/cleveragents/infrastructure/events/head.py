@@ -2,7 +2,8 @@
 
 Whoever can write the database can rewrite the whole chain of hashes, or cut it short. So the number of rows
 and the last hash are kept in a file of their own, sealed with a key that only its owner can read. Both live
-in the data directory, with the file whose lock makes one sequencer at a time of all processes there.
+in the data directory, with the file whose lock makes one sequencer at a time of all processes there. An
+operator can keep the key elsewhere (`audit.key_file`): then a copy of the data directory cannot be resealed.
 """
 
 from __future__ import annotations
@@ -22,10 +23,13 @@ from random import SystemRandom
 from cleveragents.application.ports.faults import FaultPoints
 from cleveragents.errors import AuditLogBroken, ConfigurationError, StoreBusy, StoreFull
 from cleveragents.infrastructure.events.chain import Tip
+from cleveragents.infrastructure.events.key_file import read_key_file
 
-__all__ = ["HeadFile"]
+__all__ = ["HeadFile", "lock_within"]
 
 _KEY_BYTES = 32
+_KEY_SETTING = "audit.key_file"
+_FORM = "write one with `openssl rand -hex 32`"
 _PAUSE_SECONDS = 0.001
 _JITTER = SystemRandom()
 
@@ -36,14 +40,20 @@ class HeadFile:
     Not a lock-holder itself: `load` and `store` are for whoever is inside `exclusively`, which excludes all
     other threads and processes that use the directory. Reading without it sees some whole head, perhaps an
     older one.
+
+    `key_file` is a key that the operator keeps outside the directory. It is read for each seal and never
+    created here; `ConfigurationError` if it cannot be read.
     """
 
-    def __init__(self, directory: Path, *, fsync: bool, faults: FaultPoints) -> None:
+    def __init__(
+        self, directory: Path, *, fsync: bool, faults: FaultPoints, key_file: Path | None = None
+    ) -> None:
         self._directory = directory
         self._fsync = fsync
         self._faults = faults
         self.path = directory / "audit.head"
-        self.key_path = directory / "audit.key"
+        self._key_is_elsewhere = key_file is not None
+        self.key_path = key_file or directory / "audit.key"
         self._new_key_path = directory / "audit.key.new"
         self._lock_path = directory / "audit.lock"
 
@@ -52,7 +62,7 @@ class HeadFile:
         """Nobody else sequences while the block runs. `StoreBusy` if somebody did, for all the timeout."""
         descriptor = self._open_lock_file()
         try:
-            _lock(descriptor, timeout)
+            lock_within(descriptor, timeout)
             try:
                 yield
             finally:
@@ -62,8 +72,8 @@ class HeadFile:
             os.close(descriptor)
 
     def exists(self) -> bool:
-        """Whether this machine ever attested anything: a head, or a key to seal one with."""
-        return self.path.exists() or self.key_path.exists()
+        """Whether this machine ever attested anything: a head, or a key that was made to seal one."""
+        return self.path.exists() or (not self._key_is_elsewhere and self.key_path.exists())
 
     def load(self) -> Tip:
         """What was last attested. `AuditLogBroken` if it is missing, malformed, or not sealed by our key."""
@@ -94,7 +104,8 @@ class HeadFile:
             self._store(tip)
 
     def _store(self, tip: Tip) -> None:
-        key = self._key() if self.key_path.exists() else self._new_key()
+        exists = self._key_is_elsewhere or self.key_path.exists()
+        key = self._key() if exists else self._new_key()
         text = json.dumps({"rows": tip.rows, "hash": tip.hash, "seal": self._seal(tip, key)})
         fresh = self.path.with_suffix(".new")
         self._write(fresh, text.encode())
@@ -109,12 +120,23 @@ class HeadFile:
         return hmac.digest(key, f"{tip.rows}:{tip.hash}".encode(), "sha256").hex()
 
     def _key(self) -> bytes:
+        if self._key_is_elsewhere:
+            return self._key_from_elsewhere()
         try:
             key = bytes.fromhex(self.key_path.read_text())
         except FileNotFoundError:
             raise AuditLogBroken(0, f"the key file {self.key_path} is missing") from None
         except ValueError as error:
             raise AuditLogBroken(0, f"the key file {self.key_path} does not hold a key") from error
+        return key
+
+    def _key_from_elsewhere(self) -> bytes:
+        try:
+            key = bytes.fromhex(read_key_file(self.key_path, _KEY_SETTING).decode("ascii").strip())
+        except ValueError as error:
+            raise ConfigurationError(_KEY_SETTING, f"{self.key_path} does not hold a key: {_FORM}") from error
+        if len(key) < _KEY_BYTES:
+            raise ConfigurationError(_KEY_SETTING, f"the key in {self.key_path} is too short: {_FORM}")
         return key
 
     def _new_key(self) -> bytes:
@@ -124,6 +146,8 @@ class HeadFile:
 
     def _finish_new_key(self) -> None:
         """A first key gets its name after the first head has: a crash between leaves both, or neither."""
+        if self._key_is_elsewhere:
+            return
         if self._new_key_path.exists() and self.path.exists() and not self.key_path.exists():
             with suppress(FileNotFoundError):  # somebody else was faster
                 self._new_key_path.replace(self.key_path)
@@ -164,7 +188,8 @@ def _translated(path: Path) -> Iterator[None]:
         raise ConfigurationError(str(path), problem) from error
 
 
-def _lock(descriptor: int, timeout: float) -> None:
+def lock_within(descriptor: int, timeout: float) -> None:
+    """Lock an open file for this process alone. `StoreBusy` if another holds it for all the timeout."""
     give_up = time.monotonic() + timeout
     while True:
         try:

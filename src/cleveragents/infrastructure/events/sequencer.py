@@ -27,9 +27,9 @@ from cleveragents.infrastructure.events.head import HeadFile
 from cleveragents.infrastructure.events.log_rows import log_rows
 from cleveragents.infrastructure.persistence.database import Database
 from cleveragents.infrastructure.persistence.prepared_statement import prepared
-from cleveragents.infrastructure.persistence.tables import events, outbox
+from cleveragents.infrastructure.persistence.tables import events, jobs, outbox, plans
 
-__all__ = ["Placed", "Sequencer", "rows_after"]
+__all__ = ["Placed", "Sequencer", "last_of", "rows_after"]
 
 Placed = int | CleverAgentsError
 """A position, or why there is none."""
@@ -101,10 +101,12 @@ class Sequencer:
 
     def is_idle(self) -> bool:
         """Whether there is nothing to place and nothing to attest, at this moment."""
-        head = self._head.load() if self._head.exists() else EMPTY
+        head = self._head.load() if self._head.exists() else None
         with self._database.read() as connection:
             waiting = connection.execute(select(outbox.c.number).limit(1)).first()
-            return waiting is None and _last(connection) == head
+            if head is None and not _is_unused(connection):
+                return False
+            return waiting is None and last_of(connection) == (head or EMPTY)
 
     def attested(self) -> Tip:
         """The head, once it attests what a crash left unattested. `AuditLogBroken`."""
@@ -134,14 +136,15 @@ class Sequencer:
         return done
 
     def _begun(self) -> Tip:
-        """The head; where there was never one, it attests the empty log first, before there are rows."""
+        """The head; where there was never one, it attests the empty log first, before there are rows.
+
+        A database that is in use and has no head has lost it: `AuditLogBroken`, until it is adopted.
+        """
         if self._head.exists():
             return self._head.load()
         with self._database.read() as connection:
-            last = _last(connection)
-        if last != EMPTY and self._database.dialect == "sqlite":
-            # A machine that joins others on one server has rows and no head; here, it was lost.
-            raise AuditLogBroken(last.rows, f"the head file {self._head.path} is missing")
+            if not _is_unused(connection):  # guard: a removed head is no way to have any log attested
+                raise AuditLogBroken(last_of(connection).rows, f"the head file {self._head.path} is missing")
         self._head.store(EMPTY)
         return EMPTY
 
@@ -211,7 +214,8 @@ def rows_after(connection: Connection, position: int, *, page: int = _PAGE) -> I
         position = rows[-1].position
 
 
-def _last(connection: Connection) -> Tip:
+def last_of(connection: Connection) -> Tip:
+    """The end of the log, as its last row says."""
     try:
         found = prepared(_LAST, connection.dialect.name).run(connection, {}).plain
     except OperationalError:
@@ -222,9 +226,23 @@ def _last(connection: Connection) -> Tip:
     return Tip(*found[0]) if found else EMPTY
 
 
+def _is_unused(connection: Connection) -> bool:
+    """Whether there is nothing that a head should attest: no event in the log, and none that was erased.
+
+    Each plan and each job is committed with its event, which the outbox has until it is in the log. So plans
+    or jobs beside an empty log and an empty outbox mean that events are gone.
+    """
+    # Facts first: one that is committed meanwhile is seen with its event, or not at all.
+    facts = any(connection.execute(select(table.c.id).limit(1)).first() for table in (plans, jobs))
+    if connection.execute(select(events.c.position).limit(1)).first() is not None:
+        return False
+    waiting = connection.execute(select(outbox.c.number).limit(1)).first() is not None
+    return waiting or not facts
+
+
 def _tip(connection: Connection, head: Tip) -> Tip:
     """The end of the log, found to follow from the head: a crash, or another machine, may have gone on."""
-    last = _last(connection)
+    last = last_of(connection)
     return last if last == head else _chain_on(connection, head, last)
 
 

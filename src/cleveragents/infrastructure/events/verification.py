@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import Connection, select
 
 from cleveragents.errors import AuditLogBroken
+from cleveragents.infrastructure.events.anchor import Anchor, AnchorSet
 from cleveragents.infrastructure.events.chain import EMPTY, GENESIS, LogRow, Tip
 from cleveragents.infrastructure.events.sequencer import rows_after
 from cleveragents.infrastructure.persistence.tables import events
 
-__all__ = ["AuditReport", "Finding", "find_problems"]
+__all__ = ["AuditReport", "Coverage", "Finding", "check_anchors", "find_problems", "hashes_at"]
+
+_HASHES_AT_ONCE = 500
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something is wrong at this position (0: with the head as such)."""
+    """Something is wrong at this position, or (0) with the head or an anchor as such."""
 
     position: int
     problem: str
@@ -27,12 +30,26 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
+class Coverage:
+    """What anchors prove: the first `events` events are as they were at `time`. 0 events, if none matches."""
+
+    source: str
+    anchors: int
+    events: int
+    time: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class AuditReport:
-    """What a verification saw: `rows` in the database, of which the head attests the first `attested`."""
+    """What a verification saw: `rows` in the database, of which the head attests the first `attested`.
+
+    `coverage` has one entry for each set of anchors that the log was compared with.
+    """
 
     rows: int
     attested: int
     findings: tuple[Finding, ...]
+    coverage: tuple[Coverage, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -45,11 +62,18 @@ class AuditReport:
             raise AuditLogBroken(self.findings[0].position, self.findings[0].problem)
 
 
-def find_problems(connection: Connection, head: Tip | AuditLogBroken) -> AuditReport:
-    """Goes through the whole log, a page at a time, and compares it with itself and with the head."""
+def find_problems(
+    connection: Connection, head: Tip | AuditLogBroken | None, anchors: Sequence[AnchorSet] = ()
+) -> AuditReport:
+    """Goes through the whole log, a page at a time, and compares it with itself, the head and the anchors.
+
+    Without a head (None) only the anchors say where the log ends.
+    """
     findings: list[Finding] = []
     if isinstance(head, AuditLogBroken):
         findings.append(Finding(0, head.problem))
+    anchored = {anchor.tip.rows for each in anchors for anchor in each.anchors}
+    hashes: dict[int, str] = {}
     last = EMPTY
     rows = 0
     attested_hash: str | None = GENESIS if head == EMPTY else None
@@ -57,12 +81,72 @@ def find_problems(connection: Connection, head: Tip | AuditLogBroken) -> AuditRe
         findings += _problems_of(connection, row, last)
         last = Tip(row.position, row.hash)
         rows += 1
+        if row.position == 1 or row.position in anchored:
+            hashes[row.position] = row.hash
         if isinstance(head, Tip) and row.position == head.rows:
             attested_hash = row.hash
     if isinstance(head, Tip):
         findings += _problems_of_head(head, last, attested_hash)
     attested = min(head.rows, last.rows) if isinstance(head, Tip) else 0
-    return AuditReport(rows, attested, tuple(findings))
+    intact = min((finding.position for finding in findings if finding.position), default=last.rows + 1) - 1
+    coverage: list[Coverage] = []
+    for each in anchors:
+        findings += check_anchors(each, hashes, last.rows)
+        coverage.append(_coverage(each, hashes, intact))
+    return AuditReport(rows, attested, tuple(findings), tuple(coverage))
+
+
+def hashes_at(connection: Connection, positions: Iterable[int]) -> dict[int, str]:
+    """The hashes of the rows at these positions, and of the first row."""
+    wanted = sorted({1, *positions})
+    found: dict[int, str] = {}
+    for start in range(0, len(wanted), _HASHES_AT_ONCE):
+        some = wanted[start : start + _HASHES_AT_ONCE]
+        query = select(events.c.position, events.c.hash).where(events.c.position.in_(some))
+        found.update({row.position: row.hash for row in connection.execute(query)})
+    return found
+
+
+def check_anchors(anchors: AnchorSet, hashes: Mapping[int, str], rows: int) -> Iterator[Finding]:
+    """What the anchors show to be missing or changed in a log of so many rows with these hashes.
+
+    Of many anchors that show the same, one is named: the first that does not match, and the one that records
+    the most events.
+    """
+    for problem in anchors.problems:
+        yield Finding(0, f"{anchors.source}: {problem}")
+    if not anchors.anchors:
+        yield Finding(0, f"{anchors.source}: no valid anchor found")
+        return
+    most = max(anchors.anchors, key=lambda anchor: anchor.tip.rows)
+    if most.tip.rows > rows:
+        problem = f"the anchor of {most.time} records {most.tip.rows} events"
+        yield Finding(rows + 1, f"{_missing(rows + 1, most.tip.rows)} from the end of the log: {problem}")
+    foreign = [anchor for anchor in anchors.anchors if anchor.log != hashes.get(1)]
+    if foreign and rows:
+        problem = f"it is not the first event of the log that the anchor of {foreign[0].time} records"
+        yield Finding(1, f"{problem}: the log was rewritten, or {anchors.source} anchors another log")
+    own = [anchor for anchor in anchors.anchors if anchor.log == hashes.get(1) and anchor.tip.rows <= rows]
+    changed = [anchor for anchor in own if hashes.get(anchor.tip.rows) != anchor.tip.hash]
+    if changed:
+        first = min(changed, key=lambda anchor: anchor.tip.rows)
+        below = (anchor.tip.rows for anchor in own if anchor.tip.rows < first.tip.rows)
+        start = max(below, default=1) + 1
+        which = f"events {start} to {first.tip.rows}" if start < first.tip.rows else "it"
+        problem = f"it is not the event that the anchor of {first.time} records: {which} changed since"
+        yield Finding(first.tip.rows, problem)
+
+
+def _coverage(anchors: AnchorSet, hashes: Mapping[int, str], intact: int) -> Coverage:
+    matching = [
+        anchor
+        for anchor in anchors.anchors
+        if anchor.log == hashes.get(1) and hashes.get(anchor.tip.rows) == anchor.tip.hash
+    ]
+    best: Anchor | None = max(matching, key=lambda anchor: anchor.tip.rows, default=None)
+    covered = 0 if best is None else min(best.tip.rows, intact)
+    time = None if best is None else best.time
+    return Coverage(anchors.source, len(anchors.anchors), covered, time)
 
 
 def _problems_of(connection: Connection, row: LogRow, last: Tip) -> Iterator[Finding]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import threading
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
 from cleveragents.infrastructure.git.plumbing import user_environment
-from cleveragents.infrastructure.git.program import git_program
+from cleveragents.infrastructure.git.program import ensure_no_sandbox, git_program
 
 __all__ = ["BlobReader"]
 
@@ -26,8 +27,15 @@ class BlobReader:
         step; it is ended, and the next caller gets another.
     """
 
-    def __init__(self, directory: Path, *, answer_seconds: float = _ANSWER_SECONDS) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        environment: Mapping[str, str] | None = None,
+        *,
+        answer_seconds: float = _ANSWER_SECONDS,
+    ) -> None:
         self._directory = directory
+        self._environment = environment
         self._answer_seconds = answer_seconds
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
@@ -68,10 +76,11 @@ class BlobReader:
                 self._process = None
 
     def _start(self) -> subprocess.Popen[bytes]:
+        ensure_no_sandbox(self._directory)
         return subprocess.Popen(
             [git_program(), "cat-file", "--batch"],
             cwd=self._directory,
-            env=user_environment(),
+            env=user_environment() if self._environment is None else dict(self._environment),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-__all__ = ["GitDirectory", "copy_index"]
+__all__ = ["GitDirectory", "copy_index", "copy_shared_indexes"]
 
 # What decides how a file's bytes and mode become an object, and nothing that names a program.
 _FAITHFUL = (
@@ -86,3 +86,12 @@ def copy_index(source: Path, target: Path) -> bool:
         return False
     os.utime(target, ns=(status.st_atime_ns, status.st_mtime_ns))  # guard: see above
     return True
+
+
+def copy_shared_indexes(source: Path, target: Path) -> list[Path]:
+    """Copies what a split index of the git directory `source` is the difference to, because git looks for it
+    in its own directory. Returns what there was to copy."""
+    found = list(source.glob("sharedindex.*"))
+    for shared in found:
+        copy_index(shared, target / shared.name)
+    return found

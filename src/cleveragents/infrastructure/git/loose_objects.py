@@ -97,5 +97,7 @@ class LooseObjects:
 
 def _with_head(descriptor: int, size: int) -> Iterator[bytes]:
     yield b"blob %d\0" % size
-    while chunk := os.read(descriptor, _CHUNK_BYTES):
+    left = size + 1  # guard: one more than it should have tells that it grew; it may grow without end
+    while chunk := os.read(descriptor, min(_CHUNK_BYTES, left)):
+        left -= len(chunk)
         yield chunk

@@ -12,20 +12,21 @@ import os
 import re
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from types import TracebackType
 
-from cleveragents.domain.file_state import GITLINK, REGULAR
+from cleveragents.domain.file_state import GITLINK
 from cleveragents.errors import GitFailed, ToolRefused
 from cleveragents.infrastructure.git.exchange import SecondsLeft, exchange
-from cleveragents.infrastructure.git.program import git_program, search_path
+from cleveragents.infrastructure.git.program import ensure_no_sandbox, git_program, search_path
 
 __all__ = [
     "PrivateRepository",
     "RunningGit",
     "index_line",
+    "private_environment",
     "run_git",
     "user_environment",
     "within",
@@ -46,6 +47,8 @@ _NEUTRAL = {
     "GIT_CONFIG_GLOBAL": os.devnull,
     "GIT_NO_REPLACE_OBJECTS": "1",
 }
+# What tells git where to look.
+_PLACES = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR", "GIT_OBJECT_DIRECTORY")
 # Words of git's, which are not translated: LC_ALL is set above. A file may be called like any of them, so it
 # counts where in a line they are.
 _EMBEDDED = re.compile(r"^warning: adding embedded git repository: ", re.MULTILINE)
@@ -54,7 +57,6 @@ _VANISHED = re.compile(r": No such file or directory$", re.MULTILINE)
 # How an entry for a submodule begins to differ from all others, and what says that entries are elsewhere.
 _GITLINK_MODE = GITLINK.to_bytes(4, "big")
 _SPLIT = b"link"
-_DOOR = ".cleveragents-door"
 # Programs that configuration could name, and warnings about line ends, which name files; the command line has
 # the last word.
 _HARMLESS = (
@@ -113,6 +115,8 @@ class RunningGit:
         self._began = time.monotonic()
         words = (word for word in arguments if not word.startswith("-") and "=" not in word)
         self._command = next(words, arguments[0])
+        for place in (directory, *map(environment.get, _PLACES)):
+            ensure_no_sandbox(place)
         program = git_program()
         try:
             self._process = subprocess.Popen(
@@ -188,16 +192,23 @@ def user_environment() -> dict[str, str]:
     return kept | _QUIET | {"PATH": search_path()}
 
 
+def private_environment(directory: Path) -> dict[str, str]:
+    """The environment for a git directory of ours: nothing of the user's has a say."""
+    return {"PATH": search_path(), **_NEUTRAL, "GIT_DIR": str(directory)}
+
+
 @dataclass(frozen=True, slots=True)
 class PrivateRepository:
     """A git directory of ours, with no work tree of its own. Stateless: any thread may share it.
 
     Every call names the work tree and the index it is about, so that one object store serves the sandbox's
     files, the user's files and what is merged of both. `settings` come before those in the directory.
+    `objects` is another object store to use.
     """
 
     directory: Path
     settings: Mapping[str, str] = field(default_factory=dict)
+    objects: Path | None = None
 
     def git(
         self,
@@ -211,19 +222,39 @@ class PrivateRepository:
         with self.start(*arguments, work_tree=work_tree, index=index) as running:
             return running.finish(feed, succeeds=succeeds)[0]
 
-    def start(self, *arguments: str, work_tree: Path | None = None, index: Path | None = None) -> RunningGit:
+    def start(
+        self,
+        *arguments: str,
+        work_tree: Path | None = None,
+        index: Path | None = None,
+        seconds_left: SecondsLeft | None = None,
+    ) -> RunningGit:
         """Starts git here; the caller finishes it."""
-        environment = {"PATH": search_path(), **_NEUTRAL, "GIT_DIR": str(self.directory)}
+        environment = private_environment(self.directory)
         if index is not None:
             environment["GIT_INDEX_FILE"] = str(index)
         if work_tree is not None:
             environment["GIT_WORK_TREE"] = str(work_tree)
+        if self.objects is not None:
+            environment["GIT_OBJECT_DIRECTORY"] = str(self.objects)
         settings = (word for name, value in self.settings.items() for word in ("-c", f"{name}={value}"))
-        return RunningGit(*settings, *arguments, environment=environment, directory=work_tree)
+        return RunningGit(
+            *settings, *arguments, environment=environment, directory=work_tree, seconds_left=seconds_left
+        )
 
     def text(self, *arguments: str, work_tree: Path | None = None, index: Path | None = None) -> str:
         """One line of output."""
         return self.git(*arguments, work_tree=work_tree, index=index).decode("utf-8").strip()
+
+    def tree_with(self, tree: str, lines: Iterable[bytes], scratch: Path) -> str:
+        """The tree with these entries (`index_line`) changed; `scratch` is a free name for an index."""
+        try:
+            self.git("read-tree", tree, index=scratch)
+            options = ("update-index", "--replace", "-z", "--index-info")
+            self.git(*options, index=scratch, feed=b"".join(lines))
+            return self.text("write-tree", index=scratch)
+        finally:
+            scratch.unlink(missing_ok=True)
 
     def capture(self, work_tree: Path, index: Path) -> str:
         """The tree of all files in `work_tree` that are not ignored, as they are now.
@@ -234,21 +265,12 @@ class PrivateRepository:
         self.stage(work_tree, index)
         return self.text("write-tree", index=index)
 
-    def stage(
-        self,
-        work_tree: Path,
-        index: Path,
-        *,
-        spared: Sequence[str] | None = None,
-        enter: bool = False,
-        tolerant: bool = False,
-    ) -> tuple[str, ...]:
-        """The first half of `capture`: brings `index` up to date. Entries at `spared` stay as they are; if it
-        is not given, submodules get the commit that is checked out in them.
+    def stage(self, work_tree: Path, index: Path) -> tuple[str, ...]:
+        """The first half of `capture`: brings `index` up to date. Submodules get the commit that is checked
+        out in them.
 
-        Returns the repositories found inside that are not submodules. git would keep of each nothing but a
-        commit's name; they are left out, or with `enter` their files are taken like any others. What cannot
-        be kept is `GitFailed`, or with `tolerant` left as it is in the index.
+        Returns the repositories found inside that are not submodules: git would keep of each nothing but a
+        commit's name, so they are left out.
         """
         before = index.with_name(index.name + ".before")
         before.unlink(missing_ok=True)
@@ -256,23 +278,25 @@ class PrivateRepository:
             # git replaces an index and never writes into one, so a second name for it is a copy.
             before.hardlink_to(index)
         # guard: adding a submodule runs git inside it, with what its own configuration says
-        submodules = self._gitlinks(index) if spared is None else ()
-        kept = submodules if spared is None else spared
+        submodules = self._gitlinks(index)
         try:
-            nested: tuple[str, ...] = ()
-            if not self._add(work_tree, index, kept, tolerant=tolerant):
+            nested: list[str] = []
+            if not self._add(work_tree, index, submodules):
                 # Seldom. What was staged so far may hold such a commit's name: begin again.
                 index.unlink(missing_ok=True)
                 if before.exists():
                     before.replace(index)
-                nested = self._stage_nested(work_tree, index, kept, enter=enter, tolerant=tolerant)
+                nested = self._nested(work_tree, index, submodules)
+                if not self._add(work_tree, index, [*submodules, *nested]):  # guard: never a commit's name
+                    problem = f"repositories inside others cannot be told from submodules: {nested}"
+                    raise GitFailed("add", problem)
         finally:
             before.unlink(missing_ok=True)
         if submodules:
             feed = b"".join(os.fsencode(path) + b"\0" for path in _reached(work_tree, submodules))
             options = ("--add", "--remove", "--replace", "-z", "--stdin")
             self.git("update-index", *options, work_tree=work_tree, index=index, feed=feed)
-        return nested
+        return tuple(nested)
 
     def _gitlinks(self, index: Path) -> tuple[str, ...]:
         """The paths of submodules. git is asked only if the index looks as if it held any."""
@@ -282,59 +306,27 @@ class PrivateRepository:
         listed = os.fsdecode(self.git("ls-files", "--stage", "-z", index=index)).split("\0")[:-1]
         return tuple(entry.partition("\t")[2] for entry in listed if entry.startswith(f"{GITLINK:o} "))
 
-    def _stage_nested(
-        self, work_tree: Path, index: Path, spared: Sequence[str], *, enter: bool, tolerant: bool
-    ) -> tuple[str, ...]:
-        found = self._nested(work_tree, index, spared)
-        if enter:
-            self._open_doors(work_tree, index, spared, found)
-        shut = spared if enter else [*spared, *found]
-        ordinary = self._add(work_tree, index, shut, tolerant=tolerant)
-        if not ordinary:  # guard: never a commit's name in place of files
-            raise GitFailed("add", f"repositories inside others cannot be told from submodules: {found}")
-        return tuple(found)
-
-    def _open_doors(self, work_tree: Path, index: Path, spared: Sequence[str], found: list[str]) -> None:
-        """Lets git into the repositories in `found`, and into those inside them, which are added to it.
-
-        With one entry below it in the index, git takes a repository for an ordinary directory. The entry
-        names no file, so that adding all files takes it out again.
-        """
-        any_blob = self.text("hash-object", "--stdin")
-        closed = found[:]
-        while closed:
-            doors = [index_line(REGULAR, any_blob, f"{name}/{_DOOR}") for name in closed]
-            self.git("update-index", "-z", "--index-info", index=index, feed=b"".join(doors))
-            closed = self._nested(work_tree, index, spared)
-            found += closed
-
     def _nested(self, work_tree: Path, index: Path, spared: Sequence[str]) -> list[str]:
         options = ("-z", "--others", "--exclude-standard")
         listed = self.git("ls-files", *options, work_tree=work_tree, index=index)
         nested = [name[:-1] for name in os.fsdecode(listed).split("\0") if name.endswith("/")]
         return [name for name in nested if name not in spared]
 
-    def _add(
-        self, work_tree: Path, index: Path, spared: Sequence[str], *, tolerant: bool, patience: int = 5
-    ) -> bool:
+    def _add(self, work_tree: Path, index: Path, spared: Sequence[str], *, patience: int = 5) -> bool:
         """Whether it was all ordinary: no repository was met that is not a submodule."""
         reached = _reached(work_tree, spared)
         pathspecs = [b".", *(b":(exclude,literal)" + os.fsencode(path) for path in reached)]
-        options = (
-            "--pathspec-from-file=-",
-            "--pathspec-file-nul",
-            *(("--ignore-errors",) if tolerant else ()),
-        )
+        options = ("--pathspec-from-file=-", "--pathspec-file-nul")
         with self.start("add", "--all", *options, work_tree=work_tree, index=index) as running:
             words = running.end(b"\0".join(pathspecs))[1]
             if _NO_COMMIT.search(words):
                 return False
-            if tolerant or not running.failed:
+            if not running.failed:
                 return not _EMBEDDED.search(words)
             if not _VANISHED.search(words) or not patience:
                 raise running.failure(words)
         # An editor's or a build's file that was there when git looked, and not when it read.
-        return self._add(work_tree, index, spared, tolerant=tolerant, patience=patience - 1)
+        return self._add(work_tree, index, spared, patience=patience - 1)
 
 
 def index_line(mode: int, name: str, path: str) -> bytes:

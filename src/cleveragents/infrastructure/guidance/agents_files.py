@@ -11,13 +11,12 @@ A link that leads out, a pipe or a huge file is passed over: none of it can be t
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from cleveragents.errors import ConfigurationError
-from cleveragents.infrastructure.trust.repository_files import read_inside
+from cleveragents.infrastructure.trust.repository_files import read_inside, walk_inside
 
 __all__ = ["AGENTS_FILE", "MOST_CHARACTERS", "AgentsFile", "agents_files"]
 
@@ -26,7 +25,6 @@ MOST_CHARACTERS = 24_000
 """Of all files together: about 6,000 tokens, which even a small model has room for."""
 
 _MOST_FILES = 50
-_DEPTH_LIMIT = 8
 _DIRECTORIES_LIMIT = 5_000
 # Large, made by tools, and not the repository's own.
 _SKIPPED = frozenset({"node_modules", "venv", "__pycache__", "site-packages", "dist", "build", "target"})
@@ -86,15 +84,12 @@ def _cut(text: str, room: int, path: str) -> str:
 
 def _folders(root: Path, limit: int) -> Iterator[str]:
     """Where else there is one, in order of path, within bounds; links are not followed."""
-    for number, (folder, folders, names) in enumerate(os.walk(root)):
+    for number, (folder, names) in enumerate(walk_inside(root, _is_skipped)):
         if number >= limit:  # guard: somebody else's tree can be endless
             return
-        relative = os.path.relpath(folder, root).removeprefix(".").removeprefix("/")
-        deep = relative.count("/") + 1 >= _DEPTH_LIMIT
-        folders[:] = [] if deep else sorted(name for name in folders if _is_looked_into(name))
         if AGENTS_FILE in names:
-            yield relative
+            yield folder
 
 
-def _is_looked_into(name: str) -> bool:
-    return name not in _SKIPPED and not name.startswith(".")
+def _is_skipped(name: str) -> bool:
+    return name in _SKIPPED or name.startswith(".")

@@ -8,9 +8,8 @@ trust store, not from the sandbox, in which a plan can write.
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -19,7 +18,7 @@ from typing import TypeAlias
 from cleveragents.application.ports.trust import BroughtFile, TrustStore
 from cleveragents.errors import ConfigurationError
 from cleveragents.infrastructure.configuration.loading import user_file_path
-from cleveragents.infrastructure.trust.repository_files import read_inside
+from cleveragents.infrastructure.trust.repository_files import names_inside, read_inside
 from cleveragents.infrastructure.yaml.document import DocumentKind, read_yaml
 
 __all__ = [
@@ -130,11 +129,6 @@ def parse_skill(content: bytes, source: str, folder: str, *, own: bool) -> Skill
     return Skill(str(name), told, text[front.end() :].strip(), folder, own)
 
 
-def _names(root: Path, folder: str) -> Iterator[str]:
-    """The folders there, in order; what leads out of the root is refused where it is read."""
-    try:
-        with os.scandir(root / folder) as entries:
-            names = sorted(entry.name for entry in entries if not entry.name.startswith("."))
-    except OSError:
-        return
-    yield from names[:_MOST_SKILLS]
+def _names(root: Path, folder: str) -> list[str]:
+    """The folders there, in order; none if it leads out of the root."""
+    return [name for name in names_inside(root, folder) if not name.startswith(".")][:_MOST_SKILLS]

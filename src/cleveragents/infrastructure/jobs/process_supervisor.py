@@ -40,6 +40,7 @@ class PsutilProcessSupervisor:
         return sorted(marked(MARKER_VARIABLE, marker))
 
     def end(self, marker: str, *, grace_seconds: float) -> Sequence[int]:
+        from cleveragents.infrastructure.commands.cgroup import end_cgroups_of
         from cleveragents.infrastructure.jobs.process_tree import Tree, end_tree, marked
 
         def find() -> Tree:
@@ -48,7 +49,9 @@ class PsutilProcessSupervisor:
         def stop() -> Tree:
             return marked(MARKER_VARIABLE, marker, stopping=True)
 
-        return sorted(end_tree(find, grace_seconds=grace_seconds, stop=stop))
+        ended = sorted(end_tree(find, grace_seconds=grace_seconds, stop=stop))
+        end_cgroups_of(marker)  # guard: what emptied its variables carries no marker
+        return ended
 
     def launch(self, marker: str, program: JobProgram) -> JobProcess:
         return RunnerProcess(program, {**os.environ, **self.environment(marker)})

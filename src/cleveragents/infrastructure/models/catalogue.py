@@ -21,6 +21,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, cast
 
 from cleveragents.application.ports.models import Model, ModelFacts
+from cleveragents.domain.known_secrets import KnownSecrets
 from cleveragents.errors import ConfigurationError, UnknownModel
 from cleveragents.infrastructure.configuration.settings import is_web_address
 from cleveragents.infrastructure.models import providers
@@ -46,7 +47,8 @@ class ModelCatalogue:
     """`Models` as the settings say. It holds nothing open: models keep no connections.
 
     Any thread may use it: what it keeps is only ever added to, in one step each. A model that two threads
-    open at once is the first one's for both; all models of a provider share its places and its breaker.
+    open at once is the first one's for both; all models of a provider share its places and its breaker. The
+    keys it finds are masked as long as `secrets`, or where there are none the catalogue, exists.
     """
 
     def __init__(
@@ -57,10 +59,11 @@ class ModelCatalogue:
         keyring: Callable[[str], str | None] = ask_keyring,
         entries: Iterable[EntryPoint] | None = None,
         clock: Callable[[], float] = time.monotonic,
+        secrets: KnownSecrets | None = None,
     ) -> None:
         self._settings = settings
         self._environment = os.environ if environment is None else environment
-        self._keys = Keys(self._environment, keyring)
+        self._keys = Keys(self._environment, keyring, secrets=secrets or KnownSecrets())
         self._entries = entries
         self._clock = clock
         self._opened: dict[str, Model] = {}

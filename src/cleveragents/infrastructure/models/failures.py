@@ -214,7 +214,8 @@ def _said(error: Exception) -> str:
     said = next((_shortened(said) for said in map(_message, _causes(error)) if said), None) or _brief(error)
     codes = (getattr(cause, "code", None) for cause in _causes(error))
     code = next((code for code in codes if isinstance(code, str) and code not in said), None)
-    return f"{code}: {said}" if code else said
+    # Behind the message: `invalid_api_key: …` would be a name with its value, and masked.
+    return f"{said} ({code})" if code else said
 
 
 def _brief(error: BaseException) -> str:

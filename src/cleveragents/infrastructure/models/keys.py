@@ -1,14 +1,14 @@
 """Keys of providers: from the environment, else from the keyring; held in memory only, never shown.
 
-A key that was found is made known to `keep_secret` before anybody gets it. It is handed on as it is, to the
-library that needs it, and kept in nothing of ours that could be printed.
+A key that was found is added to the known secrets before the caller gets it. It is handed on as it is, to the
+library that needs it, and kept in nothing else of ours.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from cleveragents.domain.redaction import keep_secret
+from cleveragents.domain.known_secrets import KnownSecrets
 
 __all__ = ["SERVICE", "Keys", "ask_keyring"]
 
@@ -30,13 +30,19 @@ def ask_keyring(variable: str) -> str | None:
 
 
 class Keys:
-    """Finds keys. Any thread may use it; nothing is kept but for which names the keyring had one."""
+    """Finds keys, and adds them to `secrets`. Any thread may use it; nothing else is kept but for which names
+    the keyring had one."""
 
     def __init__(
-        self, environment: Mapping[str, str], keyring: Callable[[str], str | None] = ask_keyring
+        self,
+        environment: Mapping[str, str],
+        keyring: Callable[[str], str | None] = ask_keyring,
+        *,
+        secrets: KnownSecrets,
     ) -> None:
         self._environment = environment
         self._keyring = keyring
+        self._secrets = secrets
         self._in_keyring: dict[str, bool] = {}
 
     def find(self, variables: Sequence[str]) -> str | None:
@@ -46,7 +52,7 @@ class Keys:
             for variable in variables:
                 key = (source(variable) or "").strip()
                 if key:
-                    keep_secret(key)  # guard: before anybody can print it
+                    self._secrets.add(key)  # guard: before anything can print it
                     return key
         return None
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from cleveragents.domain.check import CheckRun, CheckVerdict
+from cleveragents.domain.isolation import Isolation
 from cleveragents.domain.json_value import FrozenObject, JsonValue, freeze, thaw
 from cleveragents.domain.plan import Phase, Plan, PlanState
 from cleveragents.domain.redaction import redact_text
@@ -44,6 +45,7 @@ def plan_row(plan: Plan) -> dict[str, object]:
             "parent_id": plan.parent_id,
             "root_id": plan.root_id,
             "key": plan.key,
+            "project": plan.project,
         },
     )
     return {
@@ -63,6 +65,8 @@ def plan_row(plan: Plan) -> dict[str, object]:
         "root_id": plan.root_id,
         "depth": plan.depth,
         "key": plan.key,
+        "project": plan.project,
+        "isolation": None if plan.isolation is None else plan.isolation.value,
         "created_at": microseconds(plan.created_at),
         "updated_at": microseconds(plan.updated_at),
     }
@@ -89,6 +93,8 @@ def plan_of(row: Mapping[Any, Any]) -> Plan:
         root_id=row["root_id"],
         depth=row["depth"],
         key=row["key"],
+        project=row["project"],
+        isolation=None if row["isolation"] is None else Isolation(row["isolation"]),
     )
 
 
@@ -109,6 +115,7 @@ def call_row(call: ToolCall) -> dict[str, object]:
         "error": _kept_error(call.error),
         "started_at": microseconds(call.started_at),
         "ended_at": None if call.ended_at is None else microseconds(call.ended_at),
+        "digest": call.digest,
     }
 
 
@@ -128,6 +135,7 @@ def call_of(row: Mapping[Any, Any]) -> ToolCall:
         error=row["error"],
         ended_at=None if row["ended_at"] is None else moment(row["ended_at"]),
         step=row["step"],
+        digest=row["digest"],
     )
 
 

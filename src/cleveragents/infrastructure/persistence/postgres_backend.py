@@ -5,10 +5,12 @@ Row locks decide between writers, so a unit locks what it is going to change (`F
 
 from __future__ import annotations
 
+import select
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from random import SystemRandom
+from typing import Any
 
 from sqlalchemy import URL, Connection, Engine, create_engine, text
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
@@ -82,6 +84,7 @@ class PostgresBackend:
     def _transaction(self, write: Write) -> Answer:
         with self._engine.connect() as connection, connection.begin() as transaction:
             answer = run_alone(connection, write)
+            _detect_lost_connection(connection)
             self._faults.reach("store.write.before_commit")
             self._commit_or_say(transaction.commit)
         self._faults.reach("store.write.after_commit")
@@ -115,6 +118,15 @@ class PostgresBackend:
                 reconnects -= lost
             time.sleep(pause * (0.5 + _JITTER.random()))
             pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
+
+
+def _detect_lost_connection(connection: Connection) -> None:
+    """Fails before the commit if the server has ended this connection: then it is safe to repeat."""
+    driver: Any = connection.connection.driver_connection
+    incoming = select.poll()
+    incoming.register(driver, select.POLLIN)
+    if incoming.poll(0):  # guard: a COMMIT sent to a server that has gone may hide its last message
+        connection.exec_driver_sql("SELECT 1")
 
 
 def _engine(url: URL, settings: DatabaseSettings) -> Engine:

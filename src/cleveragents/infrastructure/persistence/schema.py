@@ -15,7 +15,7 @@ from cleveragents.infrastructure.persistence.database import Database
 
 __all__ = ["HEAD", "REVISIONS", "ensure_schema"]
 
-REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008")
+REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009", "0010", "0011")
 """Every revision this version knows, oldest first: the names of the files in `migrations/versions`."""
 
 HEAD = REVISIONS[-1]
@@ -41,7 +41,7 @@ def _upgrade(connection: Connection, database: Database) -> None:
     config = Config()
     config.set_main_option("script_location", str(_MIGRATIONS).replace("%", "%%"))
     config.attributes["connection"] = connection
-    command.upgrade(config, "head")
+    command.upgrade(config, HEAD)
 
 
 def _revision(connection: Connection, database: Database) -> str | None:

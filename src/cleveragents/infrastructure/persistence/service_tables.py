@@ -13,8 +13,10 @@ from cleveragents.infrastructure.persistence.tables import METADATA, id_type
 __all__ = [
     "audit_home",
     "contents",
+    "deleted_plans",
     "idempotency_keys",
     "job_lanes",
+    "members",
     "plan_output",
     "projects",
     "remote_bases",
@@ -50,6 +52,7 @@ workers = Table(
     Column("state", Text, nullable=False),
     Column("started_at", BigInteger, nullable=False),
     Column("seen_at", BigInteger, nullable=False),
+    Column("isolation", Text),
 )
 
 users = Table(
@@ -97,6 +100,23 @@ projects = Table(
     Column("description", Text, nullable=False),
     Column("max_parallel", Integer),
     Column("created_at", BigInteger, nullable=False),
+)
+
+# The role of each member of a project. Server admins need no row: they may act in every project.
+members = Table(
+    "members",
+    METADATA,
+    Column("project", id_type(), primary_key=True),
+    Column("user_id", id_type(), primary_key=True, index=True),
+    Column("role", Text, nullable=False),
+)
+
+# The project of each deleted plan: the audit log still tells of it, to members of that project only.
+deleted_plans = Table(
+    "deleted_plans",
+    METADATA,
+    Column("id", id_type(), primary_key=True),
+    Column("project", id_type(), nullable=False),
 )
 
 resources = Table(

@@ -86,6 +86,7 @@ class SqlCallStore:
         step: str | None,
         state: CallState,
         now: datetime,
+        digest: str | None = None,
     ) -> ToolCall:
         if step is not None and len(step) > _STEP_CHARACTERS:
             raise InvalidPayload(
@@ -97,7 +98,8 @@ class SqlCallStore:
             ensure_owned(connection, self._fence)
             _hold(connection, plan_id)
             number = int(_run(connection, _LAST, {"plan": plan_id}).value() or 0) + 1
-            row = call_row(ToolCall(plan_id, number, call_id, tool, arguments, state, now, step=step))
+            added = ToolCall(plan_id, number, call_id, tool, arguments, state, now, step=step, digest=digest)
+            row = call_row(added)
             call = call_of(row)
             _run(connection, _ADD, row)
             kind = EventType.APPROVAL_REQUESTED if state is CallState.ASKED else EventType.TOOL_CALL_STARTED

@@ -17,8 +17,10 @@ from cleveragents.application.ports.checkpoints import Fence
 from cleveragents.application.ports.identifiers import IdentifierSource
 from cleveragents.application.ports.plans import NewPlan, PlanFacts, TreeLimits
 from cleveragents.domain.event import DomainEvent, EventType
+from cleveragents.domain.isolation import weaker
 from cleveragents.domain.json_value import JsonValue
 from cleveragents.domain.plan import Phase, Plan, PlanState, Standing, ensure_plan_move, spelt
+from cleveragents.domain.user import ProjectScope
 from cleveragents.errors import AmbiguousPlan, PlanError, StalePlan, TreeTooLarge, UnknownPlan
 from cleveragents.infrastructure.persistence.actor_tables import (
     budgets,
@@ -33,9 +35,15 @@ from cleveragents.infrastructure.persistence.change_rows import ensure_storable,
 from cleveragents.infrastructure.persistence.claim_fence import keep_made
 from cleveragents.infrastructure.persistence.database import Database
 from cleveragents.infrastructure.persistence.job_fence import ensure_owned
+from cleveragents.infrastructure.persistence.member_rows import hold_project
 from cleveragents.infrastructure.persistence.outbox import append_to_outbox
 from cleveragents.infrastructure.persistence.plan_rows import encoded, plan_of, plan_row
-from cleveragents.infrastructure.persistence.service_tables import contents, plan_output, remote_bases
+from cleveragents.infrastructure.persistence.service_tables import (
+    contents,
+    deleted_plans,
+    plan_output,
+    remote_bases,
+)
 from cleveragents.infrastructure.persistence.tables import (
     applies,
     change_entries,
@@ -51,7 +59,10 @@ __all__ = ["SqlPlanStore"]
 _BY_ID = select(plans).where(plans.c.id == bindparam("plan_id"))
 _HELD_BY_ID = _BY_ID.with_for_update()
 _CHILDREN = select(plans).where(plans.c.parent_id == bindparam("plan_id")).order_by(plans.c.number)
-_CHANGED = ("phase", "state", "version", "strategy", "waiting_for", "error", "job_id", "updated_at")
+_CHANGED = (
+    *("phase", "state", "version", "strategy", "waiting_for", "error", "job_id", "updated_at"),
+    "isolation",
+)
 _MOVE = (
     update(plans)
     .where(plans.c.id == bindparam("plan_id"))
@@ -76,6 +87,7 @@ class SqlPlanStore:
 
         def unit(connection: Connection) -> Plan:
             keep_made(connection, claim, plan_id)  # guard: a request that is repeated makes nothing twice
+            hold_project(connection, wanted.project)  # guard: no plan is left without its project
             return self._inserted(connection, wanted, now)
 
         return self._database.write(unit)
@@ -101,6 +113,7 @@ class SqlPlanStore:
                 root_id=held.root,
                 depth=held.depth + 1,
                 key=key,
+                project=held.project,
             )
             spawned = self._inserted(connection, child, now)
             event = self._event(EventType.PLAN_SPAWNED, held, now, child=spawned.id, key=key)
@@ -146,7 +159,7 @@ class SqlPlanStore:
             raise UnknownPlan(plan_id)
         return plan_of(row)
 
-    def find(self, beginning: str) -> Plan:
+    def find(self, beginning: str, *, scope: ProjectScope = None) -> Plan:
         if not beginning.isalnum() or not beginning.isascii() or len(beginning) > _LONGEST_ID:
             raise UnknownPlan(beginning)
         wanted = beginning.upper()
@@ -156,6 +169,8 @@ class SqlPlanStore:
             .order_by(plans.c.id)
             .limit(6)
         )
+        if scope is not None:  # guard: plans of other projects are not named, even as ambiguous
+            query = query.where(plans.c.project.in_(scope))
         with self._database.read() as connection:
             found = [plan_of(row) for row in connection.execute(query).mappings()]
         if not found:
@@ -172,6 +187,7 @@ class SqlPlanStore:
         limit: int = 100,
         after: str | None = None,
         newest_first: bool = False,
+        scope: ProjectScope = None,
     ) -> Sequence[Plan]:
         ensure_storable("a list of plans", {"after": after})
         query = select(plans).order_by(plans.c.id.desc() if newest_first else plans.c.id).limit(limit)
@@ -179,6 +195,8 @@ class SqlPlanStore:
             query = query.where(plans.c.state.in_([state.value for state in states]))
         if resource is not None:
             query = query.where(plans.c.resource == encoded(resource))
+        if scope is not None:
+            query = query.where(plans.c.project.in_(scope))
         if after is not None:
             query = query.where(plans.c.id < after if newest_first else plans.c.id > after)
         with self._database.read() as connection:
@@ -222,6 +240,7 @@ class SqlPlanStore:
             error=facts.error,
             job_id=held.job_id if facts.job_id is None else facts.job_id,
             updated_at=now,
+            isolation=weaker(held.isolation, facts.isolation),
         )
         row = plan_row(wanted_plan)
         moved = plan_of(row)
@@ -267,6 +286,7 @@ class SqlPlanStore:
             ours = table.c.thread_id >= f"{held.id}/", table.c.thread_id < f"{held.id}0"
             connection.execute(delete(table).where(*ours))
         connection.execute(delete(plans).where(plans.c.id == held.id))
+        connection.execute(deleted_plans.insert(), {"id": held.id, "project": held.project})
         append_to_outbox(connection, self._event(EventType.PLAN_DELETED, held, now))
 
     def _event(self, kind: EventType, plan: Plan, now: datetime, **facts: JsonValue) -> DomainEvent:
@@ -287,6 +307,7 @@ def _begun(plan_id: str, new: NewPlan, now: datetime) -> Plan:
         updated_at=now,
         request=new.request,
         root_id=plan_id,
+        project=new.project,
     )
 
 

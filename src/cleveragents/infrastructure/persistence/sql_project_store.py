@@ -14,6 +14,7 @@ from cleveragents.application.ports.identifiers import IdentifierSource
 from cleveragents.domain.event import DomainEvent, EventType
 from cleveragents.domain.json_value import JsonValue
 from cleveragents.domain.project import (
+    DEFAULT_PROJECT,
     Project,
     Resource,
     ResourceKind,
@@ -22,12 +23,15 @@ from cleveragents.domain.project import (
     ensure_remote,
 )
 from cleveragents.domain.redaction import redact_text
+from cleveragents.domain.user import Role, User
 from cleveragents.errors import AlreadyThere, InvalidResource, StillUsed, UnknownProject, UnknownResource
 from cleveragents.infrastructure.persistence.change_rows import ensure_storable, is_storable
 from cleveragents.infrastructure.persistence.database import Database
 from cleveragents.infrastructure.persistence.job_rows import microseconds, moment
+from cleveragents.infrastructure.persistence.member_rows import hold_project, put_member
 from cleveragents.infrastructure.persistence.outbox import append_to_outbox
-from cleveragents.infrastructure.persistence.service_tables import projects, resources
+from cleveragents.infrastructure.persistence.service_tables import deleted_plans, members, projects, resources
+from cleveragents.infrastructure.persistence.tables import plans
 
 __all__ = ["SqlProjectStore"]
 
@@ -55,7 +59,13 @@ class SqlProjectStore:
         self._home = home
 
     def add(
-        self, name: str, description: str = "", *, max_parallel: int | None = None, now: datetime
+        self,
+        name: str,
+        description: str = "",
+        *,
+        max_parallel: int | None = None,
+        now: datetime,
+        creator: User | None = None,
     ) -> Project:
         ensure_name("project", name)
         _ensure_sound(name, description, max_parallel)
@@ -72,6 +82,10 @@ class SqlProjectStore:
             kept = connection.execute(_KEEP_PROJECT[connection.dialect.name], row).first()
             if kept is None:  # guard: of two that come at once, one is told
                 raise AlreadyThere("project", name)
+            # The plans of a removed project with this name are not this project's.
+            connection.execute(delete(deleted_plans).where(deleted_plans.c.project == name))
+            if creator is not None:
+                put_member(connection, name, creator.id, Role.ADMIN)
             append_to_outbox(connection, event)
 
         self._database.write(unit)
@@ -93,14 +107,20 @@ class SqlProjectStore:
         return [_project(row) for row in rows]
 
     def remove(self, name: str, *, now: datetime) -> None:
+        if name == DEFAULT_PROJECT:  # guard: plans that name no project have one
+            raise StillUsed("project", name, "plans that name no project belong to it")
         event = self._event(EventType.PROJECT_REMOVED, name, now, {})
 
         def unit(connection: Connection) -> None:
-            _hold(connection, name)
+            hold_project(connection, name, alone=True)
             mine = select(resources.c.name).where(resources.c.project == name).order_by(resources.c.name)
             used = list(connection.execute(mine).scalars())
             if used:  # guard: no resource is left without its project
                 raise StillUsed("project", name, f"remove its resources first: {', '.join(used)}")
+            theirs = connection.execute(select(plans.c.id).where(plans.c.project == name).limit(1)).first()
+            if theirs is not None:  # guard: the next project of that name does not find these plans
+                raise StillUsed("project", name, "delete its plans first")
+            connection.execute(delete(members).where(members.c.project == name))
             connection.execute(delete(projects).where(projects.c.name == name))
             append_to_outbox(connection, event)
 
@@ -135,7 +155,7 @@ class SqlProjectStore:
         event = self._event(EventType.RESOURCE_ADDED, name, now, facts)
 
         def unit(connection: Connection) -> None:
-            _hold(connection, project)
+            hold_project(connection, project, alone=True)
             kept = connection.execute(_KEEP_RESOURCE[connection.dialect.name], row).first()
             if kept is None:  # guard: of two that come at once, one is told
                 raise AlreadyThere("resource", name)
@@ -205,16 +225,6 @@ def _ensure_reachable(name: str, kind: ResourceKind, location: str, branch: str 
         raise InvalidResource("resource", name, problem)
     if not PurePath(location).is_absolute():  # guard: what it means depends on nobody's directory
         raise InvalidResource("resource", name, "the path of a directory has to be absolute")
-
-
-def _hold(connection: Connection, name: str) -> None:
-    """The project exists, and nobody removes it or adds to it until the transaction is over."""
-    row = None
-    if is_storable(name):
-        query = select(projects.c.name).where(projects.c.name == name).with_for_update()
-        row = connection.execute(query).first()
-    if row is None:  # guard: nothing is added to what was removed
-        raise UnknownProject(name)
 
 
 def _project(row: RowMapping) -> Project:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from hashlib import sha256
 from typing import Any
@@ -21,8 +21,9 @@ from cleveragents.application.ports.answers import Claim
 from cleveragents.application.ports.identifiers import IdentifierSource
 from cleveragents.domain.event import DomainEvent, EventType
 from cleveragents.domain.json_value import JsonValue
+from cleveragents.domain.project import DEFAULT_PROJECT
 from cleveragents.domain.redaction import redact_text
-from cleveragents.domain.user import Role, Token, TokenKind, User, ensure_user_name
+from cleveragents.domain.user import Role, Token, TokenKind, User, ensure_user_name, role_outside
 from cleveragents.errors import (
     AlreadyThere,
     InvalidName,
@@ -35,9 +36,10 @@ from cleveragents.infrastructure.persistence.change_rows import is_storable
 from cleveragents.infrastructure.persistence.claim_fence import keep_made
 from cleveragents.infrastructure.persistence.database import Database
 from cleveragents.infrastructure.persistence.job_rows import microseconds, moment
+from cleveragents.infrastructure.persistence.member_rows import hold_project, put_member, roles_of
 from cleveragents.infrastructure.persistence.outbox import append_to_outbox
 from cleveragents.infrastructure.persistence.plan_rows import kept_text
-from cleveragents.infrastructure.persistence.service_tables import tokens, users
+from cleveragents.infrastructure.persistence.service_tables import members, tokens, users
 
 __all__ = ["SqlUserStore", "new_secret"]
 
@@ -68,15 +70,23 @@ class SqlUserStore:
         self._identifiers = identifiers
         self._new_secret = new_secret
 
-    def add(self, name: str, role: Role, *, now: datetime) -> User:
+    def add(self, name: str, role: Role, *, now: datetime, project: str | None = None) -> User:
         ensure_user_name(name)
-        user = User(self._identifiers.new(), name, role, now)
-        row = {"id": user.id, "name": name, "role": role.value, "created_at": microseconds(now)}
+        user_id = self._identifiers.new()
+        everywhere = role is Role.ADMIN and project is None
+        joined = {} if everywhere else {project or DEFAULT_PROJECT: role}
+        user = User(user_id, name, Role.ADMIN if everywhere else role_outside(joined), now, joined)
+        row = {"id": user.id, "name": name, "role": user.role.value, "created_at": microseconds(now)}
 
         def unit(connection: Connection) -> None:
             if connection.execute(_KEEP[connection.dialect.name], row).first() is None:
                 raise AlreadyThere("user", name)
-            self._tell(connection, EventType.USER_ADDED, user, now, {"role": role.value})
+            facts: dict[str, JsonValue] = {"role": role.value}
+            for place in joined:
+                hold_project(connection, place)
+                put_member(connection, place, user.id, role)
+                facts["project"] = place
+            self._tell(connection, EventType.USER_ADDED, user, now, facts)
 
         self._database.write(unit)
         return user
@@ -86,10 +96,13 @@ class SqlUserStore:
             user = _held(connection, name)
             if role is not Role.ADMIN:
                 _ensure_another_admin(connection, user)
-            if role is user.role:
+            places = {} if role is Role.ADMIN else dict.fromkeys(user.projects or (DEFAULT_PROJECT,), role)
+            if role is user.role and places in ({}, user.projects):
                 return user
             connection.execute(update(users).where(users.c.id == user.id).values(role=role.value))
-            changed = User(user.id, user.name, role, user.created_at)
+            for place in places:  # guard: a smaller role holds in every project
+                put_member(connection, place, user.id, role)
+            changed = User(user.id, user.name, role, user.created_at, places or user.projects)
             self._tell(connection, EventType.USER_ADDED, changed, now, {"role": role.value})
             return changed
 
@@ -102,6 +115,7 @@ class SqlUserStore:
             for token in _delete(connection, tokens.c.user_id == user.id):  # guard: worthless at once
                 if token.user_id != user.id:
                     self._tell_revoked(connection, token, now)
+            connection.execute(delete(members).where(members.c.user_id == user.id))
             connection.execute(delete(users).where(users.c.id == user.id))
             self._tell(connection, EventType.USER_REMOVED, user, now, {})
 
@@ -109,7 +123,7 @@ class SqlUserStore:
 
     def list(self) -> Sequence[User]:
         with self._database.read() as connection:
-            return [_user(row) for row in connection.execute(select(users).order_by(users.c.name))]
+            return _users(connection, connection.execute(select(users).order_by(users.c.name)).all())
 
     def issue(
         self,
@@ -162,9 +176,10 @@ class SqlUserStore:
         )
         with self._database.read() as connection:
             row = connection.execute(found).first()
-        if row is None:
-            return None
-        return User(row.user_id, row.name, Role(row.role), moment(row.since)), _token(row)
+            if row is None:
+                return None
+            roles = roles_of(connection, [row.user_id])[row.user_id]
+        return _with_roles(row.user_id, row.name, row.role, row.since, roles), _token(row)
 
     def tokens_of(self, name: str) -> Sequence[Token]:
         with self._database.read() as connection:
@@ -191,7 +206,9 @@ class SqlUserStore:
         return self._database.write(unit)
 
     def _tell_revoked(self, connection: Connection, token: Any, now: datetime) -> None:
-        user = _user(connection.execute(select(users).where(users.c.id == token.user_id)).one())
+        user = _users(
+            connection, [connection.execute(select(users).where(users.c.id == token.user_id)).one()]
+        )[0]
         self._tell(connection, EventType.ACCESS_REVOKED, user, now, {"access": token.id})
 
     def _tell(
@@ -263,7 +280,7 @@ def _named(connection: Connection, name: str, *, held: bool = False) -> User:
     row = connection.execute(wanted).first() if is_storable(name) else None
     if row is None:
         raise UnknownUser(name)
-    return _user(row)
+    return _users(connection, [row])[0]
 
 
 def _held(connection: Connection, name: str) -> User:
@@ -282,8 +299,15 @@ def _ensure_another_admin(connection: Connection, user: User) -> None:
         raise StillUsed("user", user.name, "nobody else is admin; make somebody else one first")
 
 
-def _user(row: Any) -> User:
-    return User(row.id, row.name, Role(row.role), moment(row.created_at))
+def _users(connection: Connection, rows: Sequence[Any]) -> Sequence[User]:
+    roles = roles_of(connection, [row.id for row in rows])
+    return [_with_roles(row.id, row.name, row.role, row.created_at, roles[row.id]) for row in rows]
+
+
+def _with_roles(user_id: str, name: str, stored: str, created_at: int, projects: Mapping[str, Role]) -> User:
+    # What is stored tells server admins from all others; those have the roles that their projects give them.
+    role = Role.ADMIN if Role(stored) is Role.ADMIN else role_outside(projects)
+    return User(user_id, name, role, moment(created_at), projects)
 
 
 def _token_row(token: Token, text: str) -> dict[str, Any]:

@@ -92,6 +92,7 @@ def _row(worker: WorkerRecord) -> dict[str, Any]:
         "state": worker.state,
         "started_at": microseconds(worker.started_at),
         "seen_at": microseconds(worker.seen_at),
+        "isolation": worker.isolation,
     }
 
 

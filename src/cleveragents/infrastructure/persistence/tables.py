@@ -190,6 +190,8 @@ plans = Table(
     Column("updated_at", BigInteger, nullable=False),
     Column("depth", Integer, nullable=False, server_default="0"),
     Column("key", id_type()),
+    Column("project", id_type(), nullable=False, server_default="default", index=True),
+    Column("isolation", Text),
     sqlite_autoincrement=True,
 )
 
@@ -227,6 +229,7 @@ tool_calls = Table(
     Column("error", Text),
     Column("started_at", BigInteger, nullable=False),
     Column("ended_at", BigInteger),
+    Column("digest", Text),
 )
 
 # A step that was called is found among any number of calls.

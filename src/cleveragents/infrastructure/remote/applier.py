@@ -16,6 +16,7 @@ from cleveragents.application.ports.applies import (
     FileConflict,
     Preparation,
     Recovered,
+    Rename,
     Terms,
 )
 from cleveragents.application.ports.checkpoints import Fence
@@ -27,8 +28,10 @@ from cleveragents.errors import ApplyRefused, CleverAgentsError
 from cleveragents.infrastructure.apply.applier import EngineSandbox
 from cleveragents.infrastructure.apply.journal import PREPARED, STAGING, Entry
 from cleveragents.infrastructure.apply.lock import resource_lock, try_resource_lock
-from cleveragents.infrastructure.apply.merge import Merge, merge_trees
+from cleveragents.infrastructure.apply.merge import Merge
 from cleveragents.infrastructure.apply.prepared_merge import Wish
+from cleveragents.infrastructure.apply.renames import merge_following_renames
+from cleveragents.infrastructure.apply.submodules import submodule_conflicts
 from cleveragents.infrastructure.remote.push import Landed, PushPreparation, RemoteEngine, Target
 
 __all__ = ["AnyApplier", "RemoteApplier"]
@@ -95,6 +98,10 @@ class RemoteApplier:
             if entry.journal.home == self.engine.home and not self.is_busy_here(entry.resource):
                 found += self._isolated(entry)
         return found
+
+    def renames_of(self, plan_id: str) -> Sequence[Rename]:
+        last = self.engine.journal.last_of_plan(plan_id)
+        return () if last is None else last.journal.renames
 
     def undecided(self) -> Collection[str]:
         entries = self.engine.journal.open_entries(remote=True)
@@ -197,8 +204,9 @@ class RemoteApplier:
         ours = repository.text("rev-parse", f"{target.tip}^{{tree}}")
         merge = Merge(wish.base, ours, wish.theirs, ours, {})
         if landed is None:
-            merge = merge_trees(repository, wish.base, ours, wish.theirs)
-            merge = replace(merge, conflicts=tuple(_caused(one, target) for one in merge.conflicts))
+            merge = merge_following_renames(repository, wish.base, ours, wish.theirs)
+            found = merge.conflicts or submodule_conflicts(repository, merge)
+            merge = replace(merge, conflicts=tuple(_caused(one, target) for one in found))
         preparation = PushPreparation(
             self.engine, repository, target, wish, merge, landed=landed, message=message, fence=fence
         )
@@ -236,6 +244,9 @@ class AnyApplier:
 
     def recover(self) -> Sequence[Recovered]:
         return [*self._directories.recover(), *self._remotes.recover()]
+
+    def renames_of(self, plan_id: str) -> Sequence[Rename]:
+        return self._for(self._resource_of(plan_id)).renames_of(plan_id)
 
     def undecided(self) -> Collection[str]:
         return {*self._directories.undecided(), *self._remotes.undecided()}

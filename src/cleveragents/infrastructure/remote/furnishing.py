@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cleveragents.application.ports.commands import Command, CommandRunner
-from cleveragents.application.ports.setup import SetupStore
+from cleveragents.application.ports.setup import SetupInputs, SetupStore
 from cleveragents.application.services.plan_checks import CheckGround
+from cleveragents.application.services.plan_history import bring_to
 from cleveragents.domain.action import Setup
 from cleveragents.errors import CheckFailed
 from cleveragents.infrastructure.remote.sandboxes import RemoteSandboxes
@@ -32,7 +33,7 @@ class Furnishing:
     cache: SetupStore
     commands: Callable[[Path], CommandRunner]
 
-    def __call__(self, setup: Setup, ground: CheckGround) -> None:
+    def __call__(self, setup: Setup, ground: CheckGround, project: str) -> None:
         """When it returns, the sandbox is furnished; a plan's own is already. `CheckFailed`, `Cancelled`."""
         if not self.sandboxes.is_copy(ground.plan_id):
             return
@@ -41,23 +42,31 @@ class Furnishing:
         if furnished.exists():
             return
         with sandbox.writing(timeout_seconds=_BUSY_SECONDS):
-            key = self.cache.key(setup.command, sandbox.root, setup.key)
-            if not self.cache.take(key, sandbox.root, setup.paths):
-                self._run(setup, ground)
+            bring_to(sandbox, {})  # as it was when the setup ran for the plan
+            runner, command = self.commands(ground.resource), _command(setup, ground)
+            inputs = SetupInputs(project, setup.paths, runner.inputs_of(command))
+            key = self.cache.key(inputs, sandbox.root)
+            if key is None or not self.cache.take(key, sandbox.root, setup.paths):
+                self._run(runner, command, ground)
             sandbox.count_as_set_up()  # guard: no check would see it
+            bring_to(sandbox, ground.recorded)
             furnished.touch()
 
-    def _run(self, setup: Setup, ground: CheckGround) -> None:
-        command = Command(
-            argv=("/bin/sh", "-c", setup.command),
-            root=ground.sandbox.root,
-            directory=ground.sandbox.root,
-            network=ground.network,
-            readable=ground.sandbox.readable,
-            markers=ground.markers or {},
-        )
-        result = self.commands(ground.resource).run(command, ground.stop)
+    def _run(self, runner: CommandRunner, command: Command, ground: CheckGround) -> None:
+        result = runner.run(command, ground.stop)
         ground.stop.raise_if_cancelled()
         if result.exit_code != 0:
             last = result.output.strip().rpartition("\n")[2]
             raise CheckFailed(ground.plan_id, "setup", f"failed on this machine: {last}")
+
+
+def _command(setup: Setup, ground: CheckGround) -> Command:
+    return Command(
+        argv=("/bin/sh", "-c", setup.command),
+        root=ground.sandbox.root,
+        directory=ground.sandbox.root,
+        network=ground.network,
+        readable=ground.sandbox.readable,
+        markers=ground.markers or {},
+        network_denied=ground.network_denied,
+    )

@@ -27,7 +27,10 @@ from cleveragents.infrastructure.git.plumbing import PrivateRepository, RunningG
 from cleveragents.infrastructure.sandbox.facts import SandboxPlace
 from cleveragents.infrastructure.sandbox.paths import remove_all
 
-__all__ = ["Mirrors", "missing_branch"]
+__all__ = ["REF_LOCKED", "Mirrors", "missing_branch"]
+
+REF_LOCKED = ("failed to update ref", "failed to lock", "cannot lock ref")
+"""How git's reason for a refused push begins while another push holds the ref. A hook's words come later."""
 
 _PROTOCOLS = "file:git:http:https:ssh"
 # How the user's own git gets there; all other variables of git's are kept from it.

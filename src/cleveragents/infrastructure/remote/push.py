@@ -31,15 +31,13 @@ from cleveragents.infrastructure.apply.merge import Merge
 from cleveragents.infrastructure.apply.prepared_merge import PreparedMerge, Wish
 from cleveragents.infrastructure.apply.user_git import UserGit
 from cleveragents.infrastructure.git.plumbing import PrivateRepository
-from cleveragents.infrastructure.remote.mirror import Mirrors
+from cleveragents.infrastructure.remote.mirror import REF_LOCKED, Mirrors
 
 __all__ = ["APPLY_MARK", "Landed", "PushPreparation", "RemoteEngine", "Target"]
 
 APPLY_MARK = "CleverAgents-Apply: "
 """Begins the line of a commit's message that names the entry in the journal."""
 
-# What the remote's git says of a ref whose lock somebody has; a hook's words are never the first.
-_HELD = ("failed to update ref", "failed to lock", "cannot lock ref")
 _NAME, _MAIL = "CleverAgents", "cleveragents@localhost"
 
 
@@ -152,6 +150,7 @@ class PushPreparation(PreparedMerge):
             merged=self._merge.merged,
             files=files,
             home=self._engine.home,
+            renames=self._merge.renames,
         )
         wish, resource = self._wish, str(self._target.address)
         return Entry(self._engine.identifiers.new(), wish.plan_id, resource, wish.kind, PREPARED, journal)
@@ -186,7 +185,7 @@ class PushPreparation(PreparedMerge):
         branch = branch_of(target.ref)
         if now != target.expected:
             raise RemoteMoved(target.address.shown, branch)
-        if words.startswith(_HELD):
+        if words.startswith(REF_LOCKED):
             raise RemoteHeld(target.address.shown, branch, words)
         raise ApplyRefused(entry.plan_id, f"{target.address.shown} did not take it: {words}")
 
@@ -207,7 +206,7 @@ class PushPreparation(PreparedMerge):
 def _applied(landed: Landed) -> Applied:
     entry = landed.entry
     changes = {file.path: Difference(file.before, file.after) for file in entry.journal.files}
-    return Applied(entry.id, MappingProxyType(changes), landed.commit)
+    return Applied(entry.id, MappingProxyType(changes), landed.commit, entry.journal.renames)
 
 
 def _identity() -> dict[str, str]:

@@ -10,11 +10,13 @@ import fcntl
 import os
 import stat
 
-__all__ = ["copy_content", "copy_entry"]
+__all__ = ["copy_content", "copy_entry", "copy_file"]
 
 _FICLONE = 0x40049409
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
 _WRITE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+# What is not any more what it was when we looked.
+_REPLACED = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EINVAL})
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 
 
@@ -37,9 +39,23 @@ def copy_entry(source: int, target: int, name: str, *, without: str | None = Non
             return _copy_directory(source, target, name, without)
         else:
             return [name]
-    except FileNotFoundError:
-        pass
+    except OSError as error:
+        if error.errno not in _REPLACED:
+            raise
     return []
+
+
+def copy_file(source: int, target: int, name: str) -> os.stat_result | None:
+    """Copies the file or link called `name`, and returns what it was when it was opened; None if there is
+    neither by now."""
+    try:
+        status = os.lstat(name, dir_fd=source)
+        if stat.S_ISLNK(status.st_mode):
+            os.symlink(os.readlink(name, dir_fd=source), name, dir_fd=target)
+            return status
+        return _copy_file(source, target, name)
+    except FileNotFoundError:
+        return None
 
 
 def copy_content(source: int, target: int, *, without: str | None = None) -> list[str]:
@@ -64,9 +80,12 @@ def _copy_directory(source: int, target: int, name: str, without: str | None) ->
     return left
 
 
-def _copy_file(source: int, target: int, name: str) -> None:
+def _copy_file(source: int, target: int, name: str) -> os.stat_result | None:
     original = os.open(name, _READ, dir_fd=source)
     try:
+        status = os.fstat(original)
+        if not stat.S_ISREG(status.st_mode):  # guard: it may have been replaced since somebody looked
+            return None
         copy = os.open(name, _WRITE, mode=0o600, dir_fd=target)
         try:
             _copy_bytes(original, copy)
@@ -75,6 +94,7 @@ def _copy_file(source: int, target: int, name: str) -> None:
             os.close(copy)
     finally:
         os.close(original)
+    return status
 
 
 def _keep_times(original: int, copy: int) -> None:

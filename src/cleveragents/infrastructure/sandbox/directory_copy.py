@@ -18,14 +18,17 @@ from cleveragents.infrastructure.git.durability import FSYNC_SETTINGS
 from cleveragents.infrastructure.git.filesystem import ignores_case, traits_of
 from cleveragents.infrastructure.git.git_directory import GitDirectory
 from cleveragents.infrastructure.git.index_file import summary_of
+from cleveragents.infrastructure.git.loose_objects import LooseObjects
 from cleveragents.infrastructure.git.plumbing import PrivateRepository
-from cleveragents.infrastructure.sandbox.carrying import start_from
+from cleveragents.infrastructure.git.stored_forms import EXACT_ATTRIBUTES
+from cleveragents.infrastructure.sandbox.carrying import is_exact, start_from
 from cleveragents.infrastructure.sandbox.copying import copy_content
 from cleveragents.infrastructure.sandbox.facts import SandboxFacts, SandboxPlace
 from cleveragents.infrastructure.sandbox.git_sandbox import GitSandbox
 from cleveragents.infrastructure.sandbox.ignored import IgnoredFiles
 from cleveragents.infrastructure.sandbox.paths import delete_file, empty
 from cleveragents.infrastructure.sandbox.resources import is_repository
+from cleveragents.infrastructure.sandbox.sandbox_tree import SandboxTree
 
 __all__ = ["DirectoryCopy"]
 
@@ -56,7 +59,8 @@ class DirectoryCopy:
             "merge.directoryrenames": "false",
             **(FSYNC_SETTINGS if self._durable else {}),
         }
-        GitDirectory(settings=settings).write(place.engine)
+        exact = origin is None or is_exact(origin)
+        GitDirectory(settings=settings, attributes=EXACT_ATTRIBUTES if exact else b"").write(place.engine)
         left_out = _copy(request.resource, place.tree)
         engine = PrivateRepository(place.engine, traits)
         index = place.scratch("index")
@@ -66,7 +70,8 @@ class DirectoryCopy:
         self._faults.reach("sandbox.create.after-checkout")
         index.replace(place.index)
         place.base_index.hardlink_to(place.index)
-        ignored = IgnoredFiles(place, engine, self._durable)
+        objects = LooseObjects(place.engine / "objects", "sha1", self._durable)
+        ignored = IgnoredFiles(SandboxTree(place, engine, objects, plain=False), self._durable)
         ignored.bring(ignored.every_file())
         summary = summary_of(place.index, name_bytes=20)
         facts = SandboxFacts(
@@ -80,6 +85,7 @@ class DirectoryCopy:
             notes=tuple(_notes(left_out)),
             traits=traits,
             durable=self._durable,
+            exact=exact,
         )
         place.write_facts(facts)
         self._faults.reach("sandbox.create.after")

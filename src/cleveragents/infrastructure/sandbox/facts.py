@@ -10,6 +10,7 @@ from pathlib import Path
 
 from cleveragents.errors import SandboxMissing
 from cleveragents.infrastructure.git.durability import flush, flush_all
+from cleveragents.infrastructure.git.program import FACTS_FILE, TREE
 
 __all__ = ["SandboxFacts", "SandboxPlace"]
 
@@ -19,7 +20,12 @@ class SandboxFacts:
     """`plain`: no setting stands between a file's bytes and its object, so that no git process is needed to
     name it, unless a .gitattributes file says otherwise. `head` is the commit that was pinned, `branch`
     the user's name for it. `traits` are git's settings for where the sandbox's files are; those of the
-    engine's are for the user's. `durable`: what is kept of it survives a power cut."""
+    engine's are for the user's. `durable`: what is kept of it survives a power cut.
+
+    `exact`: its trees hold the bytes of files, whatever settings and attributes say; sandboxes of earlier
+    versions, and those of remotes, hold what git would commit. `converts`: the user's settings make git
+    commit other bytes, even where no .gitattributes file does. `filters` names the user's filter programs,
+    which never run here."""
 
     plan_id: str
     strategy: str
@@ -36,6 +42,9 @@ class SandboxFacts:
     notes: tuple[str, ...] = ()
     traits: Mapping[str, str] = field(default_factory=dict)
     durable: bool = False
+    exact: bool = False
+    converts: bool = False
+    filters: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +59,16 @@ class SandboxPlace:
 
     @property
     def tree(self) -> Path:
-        return self.directory / "tree"
+        return self.directory / TREE
 
     @property
     def engine(self) -> Path:
         return self.directory / "engine"
+
+    @property
+    def converting(self) -> Path:
+        """A git directory with the user's rules for line endings and the like; it may be missing."""
+        return self.engine / "converting"
 
     @property
     def index(self) -> Path:
@@ -72,9 +86,21 @@ class SandboxPlace:
         return self.engine / "brought.json"
 
     @property
+    def repositories(self) -> Path:
+        """The directories from which a `.git` was removed; it may be missing."""
+        return self.engine / "repositories.json"
+
+    @property
     def set_aside(self) -> Path:
         """Where ignored files are while they are not to be seen; there for no longer than that."""
         return self.directory / "set-aside"
+
+    @property
+    def nothing(self) -> Path:
+        """An empty directory: the work tree for git where only the index has a say."""
+        path = self.engine / "nothing"
+        path.mkdir(exist_ok=True)
+        return path
 
     @property
     def lock(self) -> Path:
@@ -82,7 +108,7 @@ class SandboxPlace:
 
     @property
     def facts_file(self) -> Path:
-        return self.directory / "sandbox.json"
+        return self.directory / FACTS_FILE
 
     def scratch(self, what: str) -> Path:
         """A name that nobody else uses, so that what a killed process left is in nobody's way."""
@@ -90,7 +116,7 @@ class SandboxPlace:
 
     def write_facts(self, facts: SandboxFacts) -> None:
         """From now on the sandbox is complete."""
-        draft = self.directory / "sandbox.json.new"
+        draft = self.directory / f"{FACTS_FILE}.new"
         draft.write_text(json.dumps(asdict(facts)), encoding="utf-8")
         if facts.durable:
             flush(draft)
@@ -104,6 +130,7 @@ class SandboxPlace:
         try:
             data = json.loads(self.facts_file.read_text(encoding="utf-8"))
             lists = {name: tuple(data[name]) for name in ("gitlinks", "readable", "notes")}
+            lists["filters"] = tuple(data.get("filters", ()))
             return SandboxFacts(**{**data, **lists})
         except (FileNotFoundError, NotADirectoryError) as error:
             raise SandboxMissing(plan_id, str(self.directory)) from error

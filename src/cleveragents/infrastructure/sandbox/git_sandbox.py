@@ -1,23 +1,23 @@
 """A sandbox of either strategy: files in `tree`, their content and history in a git directory of ours.
 
-Everything is asked of `engine`, never of the `.git` that commands see. An index is copied, worked on and put
-in place whole, so that readers in several processes need no lock and a killed one leaves none.
+Everything is asked of `engine`, never of the `.git` that commands see, and git never looks at `tree`: what is
+there is read and written by `SandboxTree` and `tree_restore`. An index is copied, worked on and put in place
+whole, so that readers in several processes need no lock and a killed one leaves none.
 """
 
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
 from cleveragents.application.ports.faults import FaultPoints, NoFaults
-from cleveragents.application.ports.sandboxes import Sandbox
-from cleveragents.domain.file_state import EXECUTABLE, GITLINK, REGULAR, SYMLINK, Difference, FileState
+from cleveragents.application.ports.sandboxes import Sandbox, Unapplied
+from cleveragents.domain.file_state import SYMLINK, Difference, FileState
 from cleveragents.domain.merge_conflict import TreeMerge
-from cleveragents.errors import GitFailed, SandboxMissing, SandboxRefused
+from cleveragents.errors import SandboxMissing, SandboxRefused
 from cleveragents.infrastructure.git.content_merge import merged_content
 from cleveragents.infrastructure.git.git_directory import copy_index
 from cleveragents.infrastructure.git.index_file import holds_attributes
@@ -26,20 +26,26 @@ from cleveragents.infrastructure.git.plumbing import PrivateRepository, index_li
 from cleveragents.infrastructure.sandbox.carrying import copy_objects, place_of
 from cleveragents.infrastructure.sandbox.conversions import untouched
 from cleveragents.infrastructure.sandbox.facts import SandboxFacts, SandboxPlace
+from cleveragents.infrastructure.sandbox.ignore_rules import ignored_by, rules_for
 from cleveragents.infrastructure.sandbox.ignored import IgnoredFiles
 from cleveragents.infrastructure.sandbox.locking import locked
-from cleveragents.infrastructure.sandbox.paths import delete_file, directory_of, is_repository_path
+from cleveragents.infrastructure.sandbox.paths import (
+    directory_of,
+    is_repository_path,
+    remove_all,
+    remove_empty,
+)
+from cleveragents.infrastructure.sandbox.sandbox_tree import ATTRIBUTES, SandboxTree, Unrecordable
 from cleveragents.infrastructure.sandbox.setting_aside import SettingAside
 from cleveragents.infrastructure.sandbox.tree_merge import MergePlace, files_of, merge_of
-from cleveragents.infrastructure.sandbox.unrecordable import move_aside, refused_by_git, strange_submodules
+from cleveragents.infrastructure.sandbox.tree_restore import restore_files
+from cleveragents.infrastructure.sandbox.unrecordable import move_aside, strange_submodules
+from cleveragents.infrastructure.sandbox.visible_git import VisibleGit
 
 __all__ = ["GitSandbox"]
 
-_ATTRIBUTES = ".gitattributes"
 # Below what every kernel takes as one argument list.
 _ARGUMENT_BYTES = 100_000
-_ATTEMPTS = 20
-_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 class GitSandbox:
@@ -51,7 +57,9 @@ class GitSandbox:
         self._facts = facts
         self._engine = PrivateRepository(place.engine, facts.traits)
         self._objects = LooseObjects(place.engine / "objects", facts.object_format, facts.durable)
-        self._ignored = IgnoredFiles(place, self._engine, facts.durable)
+        self._tree = SandboxTree(place, self._engine, self._objects, facts.plain, facts.exact, facts.gitlinks)
+        self._ignored = IgnoredFiles(self._tree, facts.durable)
+        self._visible = VisibleGit(place, facts, self._engine)
         self._aside = SettingAside(place, facts.durable, faults or NoFaults())
 
     @property
@@ -88,57 +96,59 @@ class GitSandbox:
     def writing(self, *, timeout_seconds: float = 0.0) -> Iterator[None]:
         with locked(self._place.lock, self.plan_id, timeout_seconds=timeout_seconds):
             self._aside.put_back()  # guard: who set it aside is dead, or the lock were not ours
-            yield
+            try:
+                yield
+            finally:
+                with self._refusing("its git directory cannot be reset"):
+                    self._visible.reset()  # guard: a person may type `git status` there next
 
     def scan(self) -> Mapping[str, Difference]:
         self._ensure_there()
         strange = strange_submodules(self.root, self._facts.gitlinks)
         if strange:
             problem = f"{strange[0]} is a submodule, and files were put in its place"
-            raise self._unrecordable(problem=problem, paths=strange)
-        with self._index(self._place.index) as index:
-            try:
-                self._engine.stage(self.root, index, spared=self._facts.gitlinks, enter=True)
-            except GitFailed as error:
-                refused = self._refused_by_git()
-                raise self._unrecordable(problem=error.problem, paths=refused) from error
+            raise self._unrecordable(Unrecordable(problem, strange))
+        with self._index(self._place.index) as index, self._refusing("it cannot be looked through"):
+            found, left = self._tree.stage(index)
+            self._ignored.note_repositories(self._visible.disarm(found.repositories))
+            if left is not None:
+                raise self._unrecordable(left)
             options = ("--cached", "--raw", "-z", "--no-abbrev", "--no-renames")
             listed = self._engine.git("diff-index", *options, self.base, index=index)
             index.replace(self._place.index)
-        found = dict(_differences(listed))
-        for path in self._merely_converted(found):
-            del found[path]
-        return found
+        differences = dict(_differences(listed))
+        for path in self._merely_converted(differences):
+            del differences[path]
+        return differences
 
     def state_of(self, path: str) -> FileState | None:
         self._ensure_there()
         if not is_repository_path(path):
             return None
         if path in self._facts.gitlinks:
-            return self.base_states((path,))[path]
+            with self._refusing(f"{path!r} cannot be looked at"):
+                return self.base_states((path,))[path] if path in self._tree.kept_submodules() else None
         if not self._needs_no_git(path):
             return self._state_by_git(path)
-        with directory_of(self.root, path) as found:
-            return None if found is None else self._state_at(*found)
+        with directory_of(self.root, path) as found, self._refusing(f"{path!r} cannot be recorded"):
+            known = None if found is None else self._tree.state_at(*found)
+            return None if known is None else known[0]
 
     def ignored(self, paths: Iterable[str]) -> frozenset[str]:
-        feed = b"".join(os.fsencode(path) + b"\0" for path in paths if is_repository_path(path))
-        if not feed:
-            return frozenset()
-        listed = self._engine.git(
-            "check-ignore",
-            "-z",
-            "--stdin",
-            work_tree=self.root,
-            index=self._place.index,
-            feed=feed,
-            succeeds=(0, 1),
-        )
-        return frozenset(os.fsdecode(listed).split("\0")[:-1])
+        spelled, rules = rules_for(self.root, filter(is_repository_path, paths))
+        found = ignored_by(self._engine, self._place, spelled, rules, unless_in=self._place.index)
+        return frozenset(path.rstrip("/") for path in found)
 
     def ignored_entries(self, recorded: Iterable[str] = ()) -> tuple[str, ...]:
+        return self.unapplied(recorded).ignored
+
+    def unapplied(self, recorded: Iterable[str] = ()) -> Unapplied:
         self._ensure_there()
-        return tuple(sorted({*self._ignored.made(recorded), *self._aside.entries()}))
+        found = self._ignored.unapplied(recorded)
+        # What is at the root of a repository's sandbox came with it.
+        own = {""} if self._facts.common_dir is not None else set()
+        made = [path or "." for path in found.repositories if path not in own]
+        return Unapplied(tuple(sorted({*found.ignored, *self._aside.entries()})), tuple(sorted(made)))
 
     def count_as_set_up(self) -> None:
         self._ensure_there()
@@ -180,19 +190,18 @@ class GitSandbox:
         for path in states:
             if not is_repository_path(path):
                 raise SandboxRefused(str(self.root), f"{path!r} is not a path that can be restored")
-        for path, state in states.items():
-            if state is None:
-                delete_file(self.root, path)
-        files = {path: state for path, state in states.items() if state is not None and state.mode != GITLINK}
-        # They decide how the bytes of the others are written, so they come first.
-        first = {path: state for path, state in files.items() if path.rpartition("/")[2] == _ATTRIBUTES}
-        for portion in (first, {path: state for path, state in files.items() if path not in first}):
-            if portion:
-                self._check_out(portion)
+        with self._index(self._place.index) as index, self._refusing("files cannot be restored"):
+            restore_files(self._place, self._engine, states, index)
+            for path in self._facts.gitlinks:
+                if path in states and states[path] is None:
+                    remove_empty(self.root, path)
 
     def put_aside(self) -> tuple[str, ...]:
         self._ensure_there()
-        found = (*strange_submodules(self.root, self._facts.gitlinks), *self._refused_by_git())
+        with self._index(self._place.index) as index:
+            _, left = self._tree.stage(index)
+        refused = () if left is None else left.paths
+        found = (*strange_submodules(self.root, self._facts.gitlinks), *refused)
         if found:
             move_aside(self._place, found)
         return found
@@ -239,40 +248,63 @@ class GitSandbox:
         copy_objects(source, self._place, tree, known=other.base, durable=durable)
 
     def merge(self, base: str, ours: str, theirs: str, *, labels: tuple[str, str]) -> TreeMerge:
-        place = MergePlace(self._engine, self.root, self._place.index, self._place.scratch("index"))
-        return merge_of(place, base, ours, theirs, labels)
+        with self._attributes() as rules:
+            place = MergePlace(self._engine, rules, self._place.index, self._place.scratch("index"))
+            return merge_of(place, base, ours, theirs, labels)
 
     def diff(self, tree: str, *, options: Sequence[str] = (), paths: Sequence[str] = ()) -> bytes:
         if tree == self.base:
             return b""
-        return self._engine.git(
-            "--literal-pathspecs",
-            "-c",
-            "core.quotePath=false",  # names as people write them
-            "diff",
-            "--no-ext-diff",
-            "--no-textconv",
-            *options,
-            self.base,
-            tree,
-            "--",
-            *paths,
-            work_tree=self.root,
-            index=self._place.index,
-        )
+        with self._attributes() as rules:
+            return self._engine.git(
+                "--literal-pathspecs",
+                "-c",
+                "core.quotePath=false",  # names as people write them
+                "diff",
+                "--no-ext-diff",
+                "--no-textconv",
+                *options,
+                self.base,
+                tree,
+                "--",
+                *paths,
+                work_tree=rules,
+                index=self._place.index,
+            )
+
+    @contextmanager
+    def _attributes(self) -> Iterator[Path]:
+        """A work tree for git with the .gitattributes files that were last recorded, and nothing else."""
+        if not holds_attributes(self._place.index):
+            yield self._place.nothing
+            return
+        rules = self._place.scratch("attributes")
+        rules.mkdir()
+        try:
+            for path, entry in self._tree.entries(self._place.index).items():
+                if path.rpartition("/")[2] == ATTRIBUTES and entry.mode != SYMLINK:
+                    (rules / path).parent.mkdir(parents=True, exist_ok=True)
+                    (rules / path).write_bytes(self.content(entry.name))
+            yield rules
+        finally:
+            remove_all(rules)
+
+    @contextmanager
+    def _refusing(self, what: str) -> Iterator[None]:
+        """`SandboxRefused` for what a command has locked, or keeps replacing."""
+        try:
+            yield
+        except OSError as error:
+            raise SandboxRefused(str(self.root), f"{what} ({error.strerror or error})") from error
 
     def _ensure_there(self) -> None:
         if not self.root.is_dir():
             raise SandboxMissing(self.plan_id, str(self._place.directory))
 
-    def _refused_by_git(self) -> tuple[str, ...]:
-        with self._index(self._place.index) as index:
-            return refused_by_git(self._engine, self.root, index, self._facts.gitlinks)
-
-    def _unrecordable(self, *, problem: str, paths: Sequence[str]) -> SandboxRefused:
-        named = ", ".join(map(repr, paths)) or "a file"
+    def _unrecordable(self, left: Unrecordable) -> SandboxRefused:
+        named = ", ".join(map(repr, left.paths))
         reason = (
-            f"{named} cannot be recorded: {problem}; remove or rename it there, "
+            f"{named} cannot be recorded: {left.problem}; remove or rename it there, "
             "or roll the plan back, which puts it aside"
         )
         return SandboxRefused(str(self.root), reason)
@@ -284,76 +316,32 @@ class GitSandbox:
             for path, step in found.items()
             if step.before and step.after and step.before.mode == step.after.mode != SYMLINK
         }
-        return frozenset() if all(map(self._needs_no_git, suspects)) else self._untouched(suspects)
-
-    def _untouched(self, suspects: Mapping[str, FileState]) -> frozenset[str]:
-        return untouched(self._place, self._engine, suspects)
+        if all(map(self._needs_no_git, suspects)):
+            return frozenset()
+        with self._index(self._place.index) as index:
+            return untouched(self._place, self._engine, suspects, index)
 
     def _needs_no_git(self, path: str) -> bool:
         """Whether a file's bytes are its content, and its permissions its mode."""
-        if not self._facts.plain:
-            return False
+        if not self._facts.plain or self._facts.exact:
+            return self._facts.plain
         directory = ""
         for part in path.split("/"):
-            if os.path.lexists(self.root / directory / _ATTRIBUTES):
+            if os.path.lexists(self.root / directory / ATTRIBUTES):
                 return False
             directory = f"{directory}/{part}" if directory else part
         return not holds_attributes(self._place.index)
 
-    def _state_at(self, directory: int, name: str) -> FileState | None:
-        try:
-            status = os.lstat(name, dir_fd=directory)
-            if stat.S_ISLNK(status.st_mode):
-                target = os.readlink(os.fsencode(name), dir_fd=directory)
-                return FileState(SYMLINK, self._objects.keep(target))
-            if not stat.S_ISREG(status.st_mode):
-                return None
-            descriptor = os.open(name, _READ, dir_fd=directory)
-        except FileNotFoundError:
-            return None
-        try:
-            return self._regular(descriptor)
-        finally:
-            os.close(descriptor)
-
-    def _regular(self, descriptor: int) -> FileState | None:
-        for _ in range(_ATTEMPTS):
-            status = os.fstat(descriptor)
-            if not stat.S_ISREG(status.st_mode):
-                return None
-            name = self._objects.keep_file(descriptor, status.st_size)
-            if name is not None:
-                return FileState(EXECUTABLE if status.st_mode & stat.S_IXUSR else REGULAR, name)
-            os.lseek(descriptor, 0, os.SEEK_SET)
-        raise SandboxRefused(str(self.root), "a file is being written without end, and cannot be recorded")
-
     def _state_by_git(self, path: str) -> FileState | None:
         with self._index(self._place.index) as index:
-            feed = os.fsencode(path) + b"\0"
-            options = ("--add", "--remove", "--replace", "-z", "--stdin")
-            self._engine.git("update-index", *options, work_tree=self.root, index=index, feed=feed)
-            listed = self._engine.git("--literal-pathspecs", "ls-files", "-s", "-z", "--", path, index=index)
-        for line in os.fsdecode(listed).split("\0")[:-1]:
-            facts, _, name = line.partition("\t")
-            if name == path:
-                mode, content, _ = facts.split(" ")
-                return self._unconverted(path, FileState(int(mode, 8), content))
-        return None
+            state = self._tree.state_by_git(path, index)
+        return None if state is None else self._unconverted(path, state)
 
     def _unconverted(self, path: str, state: FileState) -> FileState:
         before = self.base_states((path,))[path]
         if before is None or before == state:
             return state
         return before if self._merely_converted({path: Difference(before, state)}) else state
-
-    def _check_out(self, states: Mapping[str, FileState]) -> None:
-        index = self._place.scratch("index")
-        try:
-            lines = [index_line(state.mode, state.content, path) for path, state in states.items()]
-            self._update_index(index, lines)
-            self._engine.git("checkout-index", "--all", "--force", work_tree=self.root, index=index)
-        finally:
-            index.unlink(missing_ok=True)
 
     def _update_index(self, index: Path, lines: Sequence[bytes]) -> None:
         # `--replace` has to come before what it is about.

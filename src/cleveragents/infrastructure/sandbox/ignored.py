@@ -11,13 +11,14 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from cleveragents.application.ports.sandboxes import Unapplied
 from cleveragents.infrastructure.git.durability import flush
-from cleveragents.infrastructure.git.plumbing import PrivateRepository
 from cleveragents.infrastructure.sandbox.facts import SandboxPlace
+from cleveragents.infrastructure.sandbox.sandbox_tree import SandboxTree
+from cleveragents.infrastructure.sandbox.tree_walk import DirectoryCursor
 
 __all__ = ["IgnoredFiles"]
 
@@ -26,29 +27,42 @@ __all__ = ["IgnoredFiles"]
 class IgnoredFiles:
     """Those of one sandbox; directories end in a slash. Stateless, so any thread may share it."""
 
-    place: SandboxPlace
-    engine: PrivateRepository
+    tree: SandboxTree
     durable: bool = False
+
+    @property
+    def place(self) -> SandboxPlace:
+        return self.tree.place
 
     def every_file(self) -> list[str]:
         """All there are, file by file."""
-        return self._listed()
+        return sorted(_without(self.place.tree, self._entries(), set(), whole=False))
 
     def made(self, recorded: Iterable[str] = ()) -> tuple[str, ...]:
         """What did not come with the sandbox, and is not `recorded` either: whole directories where nothing
         else is in them. One git call."""
+        return self.unapplied(recorded).ignored
+
+    def unapplied(self, recorded: Iterable[str] = ()) -> Unapplied:
+        """The same, with the directories in which there is a `.git`, or was one that was removed."""
+        found = self.tree.survey(self.place.index)[0]
         brought, _ = self._brought()
-        return tuple(sorted(_without(self.place.tree, self._entries(), {*brought, *recorded})))
+        made = sorted(_without(self.place.tree, found.ignored, {*brought, *recorded}))
+        with DirectoryCursor(self.place.tree) as cursor:
+            noted = [path for path in self._noted_repositories() if cursor.open(path) is not None]
+        return Unapplied(tuple(made), tuple(dict.fromkeys([*found.repositories, *noted])))
+
+    def note_repositories(self, paths: Iterable[str]) -> None:
+        """Remembers that these directories held a `.git`, which was removed."""
+        known = self._noted_repositories()
+        noted = sorted({*known, *paths})
+        if noted != known:
+            self._write(self.place.repositories, noted)
 
     def bring(self, entries: Iterable[str], *, set_up: bool = False) -> None:
         """Counts these as having come with it."""
         brought, _ = self._brought()
-        facts = {"entries": sorted({*brought, *entries}), "set_up": set_up}
-        draft = self.place.scratch("brought")
-        draft.write_text(json.dumps(facts), encoding="utf-8")
-        if self.durable:
-            flush(draft)
-        draft.replace(self.place.brought)
+        self._write(self.place.brought, {"entries": sorted({*brought, *entries}), "set_up": set_up})
 
     def count_as_set_up(self) -> None:
         """Counts what is there now as having come with it, once: later there are files of steps."""
@@ -63,31 +77,44 @@ class IgnoredFiles:
             return frozenset(), False
         return frozenset(facts["entries"]), bool(facts["set_up"])
 
+    def _noted_repositories(self) -> list[str]:
+        try:
+            return list(json.loads(self.place.repositories.read_text(encoding="utf-8")))
+        except FileNotFoundError:
+            return []
+
+    def _write(self, path: Path, facts: object) -> None:
+        draft = self.place.scratch(path.stem)
+        draft.write_text(json.dumps(facts), encoding="utf-8")
+        if self.durable:
+            flush(draft)
+        draft.replace(path)
+
     def _entries(self) -> list[str]:
-        listed = self._listed("--directory")
-        # git names some directories and what is in them.
-        known = frozenset(listed)
-        return [entry for entry in listed if known.isdisjoint(_above(entry))]
-
-    def _listed(self, *options: str) -> list[str]:
-        standard = ("--others", "--ignored", "--exclude-standard", "-z")
-        place = self.place
-        listed = self.engine.git("ls-files", *standard, *options, work_tree=place.tree, index=place.index)
-        return os.fsdecode(listed).split("\0")[:-1]
+        return self.tree.survey(self.place.index)[0].ignored
 
 
-def _without(root: Path, entries: Iterable[str], kept: set[str]) -> Iterator[str]:
-    """The entries, less those that are kept; a directory that holds such is taken apart."""
+def _without(root: Path, entries: Iterable[str], kept: set[str], *, whole: bool = True) -> Iterator[str]:
+    """The entries, less those that are kept; a directory that holds such, or each if not `whole`, is taken
+    apart."""
     holders = {directory for path in kept for directory in _above(path)}
     waiting = [entry for entry in entries if kept.isdisjoint(_above(entry))]
-    while waiting:
-        entry = waiting.pop()
-        if entry in holders:
-            # Who only looks does not hold it still: what was listed may be gone.
-            with suppress(FileNotFoundError), os.scandir(root / entry) as found:
-                waiting += [entry + child.name + _slash(child) for child in found]
-        elif entry not in kept:
-            yield entry
+    with DirectoryCursor(root) as cursor:
+        while waiting:
+            entry = waiting.pop()
+            if entry in holders or (entry.endswith("/") and not whole):
+                waiting += _held_by(cursor, entry)
+            elif entry not in kept:
+                yield entry
+
+
+def _held_by(cursor: DirectoryCursor, entry: str) -> list[str]:
+    """What is in a directory; nothing if it is gone by now."""
+    descriptor = cursor.open(entry.rstrip("/"))
+    if descriptor is None:
+        return []
+    with os.scandir(descriptor) as found:
+        return [entry + child.name + _slash(child) for child in found]
 
 
 def _slash(child: os.DirEntry[str]) -> str:

@@ -7,8 +7,9 @@ outside the sandbox; so every step is opened from the one before, and a link end
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
-import shutil
+import secrets
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,12 +21,19 @@ __all__ = [
     "empty",
     "is_repository_path",
     "make_writable",
+    "open_directory",
     "read_file",
     "remove_all",
+    "remove_empty",
+    "remove_entry",
 ]
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 _ATTEMPTS = 5
+# What the system says when a directory and something else took each other's place.
+_SWAPPED = frozenset({errno.ENOTDIR, errno.ELOOP, errno.EISDIR})
+_MOST_SWAPS = 1_000
+_MOST_DEPTH = 100
 _BLOCK_BYTES = 512
 
 
@@ -50,7 +58,7 @@ def directory_of(root: Path, path: str, *, make: bool = False) -> Iterator[tuple
                 with contextlib.suppress(FileExistsError):
                     os.mkdir(part, dir_fd=descriptor)
             try:
-                below = os.open(part, _DIRECTORY, dir_fd=descriptor)
+                below = open_directory(descriptor, part)
             except OSError:
                 way_is_clear = False
                 break
@@ -59,6 +67,15 @@ def directory_of(root: Path, path: str, *, make: bool = False) -> Iterator[tuple
         yield (descriptor, name) if way_is_clear else None
     finally:
         os.close(descriptor)
+
+
+def open_directory(parent: int, name: str) -> int:
+    """Opens a directory in an open one, also one that a command has locked us out of. `OSError`."""
+    try:
+        return os.open(name, _DIRECTORY, dir_fd=parent)
+    except PermissionError:
+        _let_in(parent, name)
+        return os.open(name, _DIRECTORY, dir_fd=parent)
 
 
 def read_file(root: Path, path: str) -> bytes | None:
@@ -94,33 +111,121 @@ def delete_file(root: Path, path: str) -> None:
     _prune(root, path)
 
 
+def remove_empty(root: Path, path: str) -> bool:
+    """Removes the directory at `path` if it is empty; whether it did."""
+    with directory_of(root, path) as found:
+        if found is None:
+            return False
+        try:
+            os.rmdir(found[1], dir_fd=found[0])
+        except OSError:
+            return False
+    return True
+
+
 def _prune(root: Path, path: str) -> None:
     while "/" in path:
         path = path.rpartition("/")[0]
-        with directory_of(root, path) as found:
-            if found is None:
-                return
-            descriptor, name = found
-            try:
-                os.rmdir(name, dir_fd=descriptor)
-            except OSError:
-                return
+        if not remove_empty(root, path):
+            return
 
 
 def remove_all(directory: Path) -> None:
-    """Removes a directory with all that is in it, also what was made unwritable; no link is followed."""
-    for attempt in range(_ATTEMPTS):
+    """Removes a directory with all that is in it, also what was made unwritable; no link is followed.
+
+    The way to `directory` itself must be ours: what is in it may be anybody's. `OSError` if it is none.
+    """
+    if directory.is_file():
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(directory))
+    try:
+        parent = os.open(directory.parent, os.O_RDONLY | os.O_DIRECTORY)
+    except FileNotFoundError:
+        return
+    try:
+        remove_entry(parent, directory.name)
+    finally:
+        os.close(parent)
+
+
+def remove_entry(directory: int, name: str) -> None:
+    """Removes what is called `name` in an open directory: a file, a link, or a directory with all in it."""
+    attempts = 0
+    for contested in range(_MOST_SWAPS):
         try:
-            shutil.rmtree(directory)
+            if not stat.S_ISDIR(os.lstat(name, dir_fd=directory).st_mode):
+                os.unlink(name, dir_fd=directory)
+            else:
+                _remove_directory(directory, name)
             return
         except FileNotFoundError:
-            if not directory.exists():
+            if not _exists(directory, name):
                 return
-        except OSError:
-            # Made unwritable, or a dying process still writes here.
-            if attempt == _ATTEMPTS - 1:
-                raise
-            make_writable(directory)
+        except RecursionError:
+            _shorten(directory, name)
+        except OSError as error:
+            if error.errno == errno.EMFILE:
+                _shorten(directory, name)
+            elif error.errno not in _SWAPPED or contested == _MOST_SWAPS - 1:
+                # Made unwritable, or a dying process still writes here.
+                attempts += 1
+                if attempts == _ATTEMPTS:
+                    raise
+                _make_writable(directory, name, _MOST_DEPTH)
+    raise OSError(errno.EBUSY, "a process keeps replacing it", name)
+
+
+def _remove_directory(parent: int, name: str) -> None:
+    """Removes a directory with all in it. Unlike `shutil.rmtree`, it never opens a link or a pipe that takes
+    the place of a directory."""
+    descriptor = os.open(name, _DIRECTORY, dir_fd=parent)
+    try:
+        with os.scandir(descriptor) as entries:
+            found = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
+        for child, is_directory in found:
+            if is_directory:
+                _remove_directory(descriptor, child)
+            else:
+                os.unlink(child, dir_fd=descriptor)
+    finally:
+        os.close(descriptor)
+    os.rmdir(name, dir_fd=parent)
+
+
+def _shorten(directory: int, name: str) -> None:
+    """Removes what is very deep below a directory first: every level of it costs a descriptor."""
+    descriptor = os.open(name, _DIRECTORY, dir_fd=directory)
+    moved = f".removed-{secrets.token_hex(8)}"
+    try:
+        for _ in range(_MOST_DEPTH):
+            child = _directory_in(descriptor)
+            if child is None:
+                return
+            below = os.open(child, _DIRECTORY, dir_fd=descriptor)
+            os.close(descriptor)
+            descriptor = below
+        child = _directory_in(descriptor)
+        if child is None:
+            return
+        os.rename(child, moved, src_dir_fd=descriptor, dst_dir_fd=directory)
+    except OSError:
+        return  # it changed meanwhile: whoever removes it tries again
+    finally:
+        os.close(descriptor)
+    remove_entry(directory, moved)
+
+
+def _directory_in(descriptor: int) -> str | None:
+    """One of the directories in an open one."""
+    with os.scandir(descriptor) as entries:
+        return next((entry.name for entry in entries if entry.is_dir(follow_symlinks=False)), None)
+
+
+def _exists(directory: int, name: str) -> bool:
+    try:
+        os.lstat(name, dir_fd=directory)
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def empty(directory: Path, *, but: str) -> None:
@@ -155,10 +260,34 @@ def disk_use(directory: Path) -> int:
 def make_writable(directory: Path) -> None:
     """Lets us into every directory below, so that it can be removed; those that are not ours stay shut."""
     with contextlib.suppress(OSError):
-        directory.chmod(0o700)
-    for place, names, _ in os.walk(directory):
-        for name in names:
-            path = Path(place, name)
-            if not path.is_symlink():
-                with contextlib.suppress(OSError):
-                    path.chmod(0o700)
+        parent = os.open(directory.parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            _make_writable(parent, directory.name, _MOST_DEPTH)
+        finally:
+            os.close(parent)
+
+
+def _make_writable(parent: int, name: str, depth: int) -> None:
+    """Through descriptors alone: a link that takes a directory's place meanwhile must not be followed."""
+    with contextlib.suppress(OSError):
+        _let_in(parent, name)
+        descriptor = os.open(name, _DIRECTORY, dir_fd=parent)
+        try:
+            with os.scandir(descriptor) as entries:
+                below = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
+            for child in below if depth else ():
+                _make_writable(descriptor, child, depth - 1)
+        finally:
+            os.close(descriptor)
+
+
+def _let_in(parent: int, name: str) -> None:
+    if os.chmod in os.supports_follow_symlinks:
+        os.chmod(name, 0o700, dir_fd=parent, follow_symlinks=False)
+        return
+    # Linux cannot change a mode without following links, but by a descriptor that needs no permission.
+    descriptor = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=parent)
+    try:
+        Path(f"/proc/self/fd/{descriptor}").chmod(0o700)
+    finally:
+        os.close(descriptor)

@@ -9,6 +9,7 @@ reaches the user.
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,9 +19,12 @@ from cleveragents.application.ports.sandboxes import Sandbox, SandboxRequest
 from cleveragents.errors import GitFailed, SandboxMissing, SandboxRefused
 from cleveragents.infrastructure.git.durability import FSYNC_SETTINGS
 from cleveragents.infrastructure.git.filesystem import ignores_case, traits_of
-from cleveragents.infrastructure.git.git_directory import GitDirectory, copy_index
-from cleveragents.infrastructure.git.index_file import summary_of
-from cleveragents.infrastructure.git.plumbing import PrivateRepository, RunningGit
+from cleveragents.infrastructure.git.git_directory import GitDirectory, copy_index, copy_shared_indexes
+from cleveragents.infrastructure.git.hidden_files import hidden_files, reveal
+from cleveragents.infrastructure.git.index_file import holds_attributes, summary_of
+from cleveragents.infrastructure.git.loose_objects import LooseObjects
+from cleveragents.infrastructure.git.plumbing import PrivateRepository, RunningGit, index_line
+from cleveragents.infrastructure.git.stored_forms import EXACT_ATTRIBUTES
 from cleveragents.infrastructure.git.user_repository import (
     UserRepository,
     content_of,
@@ -29,15 +33,18 @@ from cleveragents.infrastructure.git.user_repository import (
     pinned_in,
     unpin,
 )
-from cleveragents.infrastructure.sandbox.carrying import place_of, start_from
+from cleveragents.infrastructure.sandbox.carrying import is_exact, place_of, start_from, stored_forms
 from cleveragents.infrastructure.sandbox.facts import SandboxFacts, SandboxPlace
 from cleveragents.infrastructure.sandbox.git_sandbox import GitSandbox
 from cleveragents.infrastructure.sandbox.ignored import IgnoredFiles
 from cleveragents.infrastructure.sandbox.included import bring_included
 from cleveragents.infrastructure.sandbox.paths import empty, read_file
 from cleveragents.infrastructure.sandbox.resources import is_repository
+from cleveragents.infrastructure.sandbox.sandbox_tree import SandboxTree
 
 __all__ = ["PrivateClone"]
+
+_NAMED = 5
 
 
 class PrivateClone:
@@ -60,9 +67,10 @@ class PrivateClone:
         place = SandboxPlace(directory)
         place.tree.mkdir(parents=True)
         place.lock.touch()
-        _write_engine(repository, place, FSYNC_SETTINGS if self._durable else {})
+        exact = request.remote is None if origin is None else is_exact(origin)
+        _write_engine(repository, place, FSYNC_SETTINGS if self._durable else {}, exact=exact)
         _ensure_apart(request.resource, place)
-        making = _Making(request, repository, place, self._faults, self._durable, origin)
+        making = _Making(request, repository, place, self._faults, self._durable, origin, exact=exact)
         try:
             facts = making.run()
         except GitFailed as error:
@@ -98,7 +106,9 @@ class _Making:
     faults: FaultPoints
     durable: bool
     origin: Sandbox | None = None
+    exact: bool = True
     notes: list[str] = field(default_factory=list)
+    absent: tuple[str, ...] = ()
     traits: Mapping[str, str] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -108,7 +118,7 @@ class _Making:
         repository, place = self.repository, self.place
         base = self._base_and_checkout()
         place.base_index.hardlink_to(place.index)
-        copy_index(place.index, place.tree / ".git" / "index")
+        self._write_visible_index(base)
         self._bring_included()
         self.faults.reach("sandbox.create.after-checkout")
         summary = summary_of(place.index, name_bytes=20 if repository.object_format == "sha1" else 32)
@@ -116,6 +126,12 @@ class _Making:
             self.notes.append(
                 f"submodules are left empty, and changes inside them are not recorded: "
                 f"{', '.join(summary.gitlinks)}"
+            )
+        if self.absent:
+            more = f" and {len(self.absent) - _NAMED} more" if len(self.absent) > _NAMED else ""
+            self.notes.append(
+                "files that your sparse checkout leaves out are as the index has them, and a change to one "
+                f"can be applied once you check it out: {', '.join(self.absent[:_NAMED])}{more}"
             )
         if self._uses_filters():
             self.notes.append(
@@ -127,7 +143,7 @@ class _Making:
             resource=str(self.request.resource),
             base=base,
             object_format=repository.object_format,
-            plain=_is_plain(repository, self.traits),
+            plain=self._is_plain,
             size_bytes=summary.size_bytes,
             head=repository.head,
             branch=repository.branch,
@@ -137,18 +153,53 @@ class _Making:
             notes=tuple(self.notes),
             traits=self.traits,
             durable=self.durable,
+            exact=self.exact,
+            converts=_converts(repository),
+            filters=self._filters,
         )
+
+    @property
+    def _is_plain(self) -> bool:
+        keeps_all = self.traits["core.filemode"] == self.traits["core.symlinks"] == "true"
+        return keeps_all and (self.exact or not _converts(self.repository))
+
+    def _write_visible_index(self, base: str) -> None:
+        """The index that commands see. Entries hold what git would commit: the git in a sandbox converts."""
+        shown, head_tree = self.place.tree / ".git" / "index", self.repository.head_tree
+        if not self._has_other_forms(self.place.index) or head_tree in (None, base):
+            copy_index(self.place.index, shown)
+            return
+        engine, draft = PrivateRepository(self.place.engine), self.place.scratch("index")
+        copy_index(self.place.index, draft)
+        options = ("-r", "-z", "--raw", "--no-renames", "--no-abbrev", "--diff-filter=MT")
+        listed = os.fsdecode(engine.git("diff-tree", *options, base, str(head_tree))).split("\0")[:-1]
+        lines = []
+        for facts, path in zip(listed[::2], listed[1::2], strict=True):
+            _, mode, _, name, _ = facts.split(" ")
+            lines.append(index_line(int(mode, 8), name, path))
+        engine.git("update-index", "-z", "--index-info", index=draft, feed=b"".join(lines))
+        draft.replace(shown)
+
+    def _has_other_forms(self, index: Path) -> bool:
+        """Whether git may commit other bytes of a file in this index than those on disk."""
+        return self.exact and (_converts(self.repository) or holds_attributes(index))
 
     def _bring_included(self) -> None:
         came, notes = bring_included(self.request, self.place)
         self.notes += notes
         if came:
             engine = PrivateRepository(self.place.engine, self.traits)
-            IgnoredFiles(self.place, engine, self.durable).bring(came)
+            objects = LooseObjects(self.place.engine / "objects", self.repository.object_format, self.durable)
+            IgnoredFiles(SandboxTree(self.place, engine, objects, plain=False), self.durable).bring(came)
 
     def _uses_filters(self) -> bool:
-        known = any(name.startswith("filter.") for name in self.repository.settings)
-        return known and b"filter=" in content_of(self.place.tree / ".gitattributes")
+        return bool(self._filters) and b"filter=" in content_of(self.place.tree / ".gitattributes")
+
+    @property
+    def _filters(self) -> tuple[str, ...]:
+        """The names of the user's filter programs."""
+        names = (name for name in self.repository.settings if name.startswith("filter."))
+        return tuple(sorted({name.removeprefix("filter.").rpartition(".")[0] for name in names}))
 
     def _base_and_checkout(self) -> str:
         """The base's tree, checked out. What is committed is checked out while we look for what is not."""
@@ -180,7 +231,12 @@ class _Making:
         if start is not None and origin is not None:
             start_from(start, origin, self.place, known=self.repository.head_tree)
             return start.tree
-        return self.repository.head_tree if self._is_only_what_is_committed(engine) else self._capture(engine)
+        if self.request.from_head and self.repository.head is None:
+            return None
+        other_forms = self._has_other_forms(self.repository.git_dir / "index")
+        if not other_forms and self._is_only_what_is_committed(engine):
+            return self.repository.head_tree
+        return self._capture(engine)
 
     def _pin(self, head: str) -> None:
         try:
@@ -213,7 +269,13 @@ class _Making:
             "--untracked-files=normal",
         )
         index = self.repository.git_dir / "index"
-        return not engine.git("status", *options, work_tree=self.request.resource, index=index)
+        with engine.start("status", *options, work_tree=self.request.resource, index=index) as status:
+            hidden = hidden_files(engine, self.request.resource, index)
+            unchanged = not status.finish()[0]
+        if hidden.assumed or hidden.present:  # guard: git says nothing of an edit that the index hides
+            return False
+        self.absent = hidden.absent
+        return unchanged
 
     def _shared_indexes(self) -> list[Path]:
         """What a split index is the difference to; git looks for it in its own directory."""
@@ -223,12 +285,21 @@ class _Making:
         """The tree of the user's files as they are; new objects go to our store."""
         index = self.place.scratch("index")
         copy_index(self.repository.git_dir / "index", index)
-        for shared in self._shared_indexes():
-            copy_index(shared, self.place.engine / shared.name)
+        copy_shared_indexes(self.repository.git_dir, self.place.engine)
+        resource = self.request.resource
+        forms = stored_forms(self.place, self.traits, self._filters)
         try:
-            nested = engine.stage(self.request.resource, index)
+            if self.request.from_head:
+                tree = str(self.repository.head_tree)
+                engine.git("read-tree", "--reset", tree, work_tree=resource, index=index)
+                forms.check_out(resource, index)
+                return engine.text("write-tree", index=index)
+            self.absent = reveal(engine, resource, index).absent
+            nested = engine.stage(resource, index)
             if nested:
                 self.notes.append(f"repositories inside it are left out: {', '.join(nested)}")
+            if self._has_other_forms(index):
+                forms.read_exactly(resource, index)
             return engine.text("write-tree", index=index)
         finally:
             index.unlink(missing_ok=True)
@@ -267,8 +338,12 @@ def _ensure_apart(resource: Path, place: SandboxPlace) -> None:
         raise SandboxRefused(str(resource), reason)
 
 
-def _write_engine(repository: UserRepository, place: SandboxPlace, more: Mapping[str, str]) -> None:
+def _write_engine(
+    repository: UserRepository, place: SandboxPlace, more: Mapping[str, str], *, exact: bool
+) -> None:
     """Our git directory."""
+    own_attributes = content_of(repository.common_dir / "info" / "attributes")
+    attributes_file = {"core.attributesfile": str(place.engine / "user-attributes")}
     GitDirectory(
         object_format=repository.object_format,
         faithful=repository.settings,
@@ -278,17 +353,25 @@ def _write_engine(repository: UserRepository, place: SandboxPlace, more: Mapping
             "core.bare": "true",
             "core.ignorecase": str(ignores_case(repository.common_dir / "objects")).lower(),
             "core.excludesfile": str(place.engine / "user-exclude"),
-            "core.attributesfile": str(place.engine / "user-attributes"),
             "core.untrackedcache": "false",
             "core.splitindex": "false",
             "merge.directoryrenames": "false",
+            **attributes_file,
+            **({"core.autocrlf": "false"} if exact else {}),
             **more,
         },
         borrowed=(repository.common_dir / "objects",),
         exclude=content_of(repository.common_dir / "info" / "exclude"),
-        attributes=content_of(repository.common_dir / "info" / "attributes"),
+        attributes=own_attributes + (EXACT_ATTRIBUTES if exact else b""),
         shallow=content_of(repository.common_dir / "shallow"),
     ).write(place.engine)
+    if exact:
+        GitDirectory(
+            object_format=repository.object_format,
+            faithful=repository.settings,
+            settings={"core.bare": "true", **attributes_file, **more},
+            attributes=own_attributes,
+        ).write(place.converting)
     (place.engine / "user-exclude").write_bytes(repository.user_exclude)
     (place.engine / "user-attributes").write_bytes(repository.user_attributes)
 
@@ -304,7 +387,7 @@ def _write_visible(repository: UserRepository, place: SandboxPlace, traits: Mapp
         # guard: a link would lead to what is not the repository's, and commands would see it
         return read_file(repository.common_dir, path) or b""
 
-    GitDirectory(
+    visible = GitDirectory(
         object_format=repository.object_format,
         faithful=settings,
         settings={"core.bare": "false", "core.logallrefupdates": "true", **author, **traits},
@@ -315,15 +398,17 @@ def _write_visible(repository: UserRepository, place: SandboxPlace, traits: Mapp
         exclude=repository.own_exclude + b"\n" + shown("info/exclude"),
         attributes=repository.own_attributes + b"\n" + shown("info/attributes"),
         shallow=shown("shallow"),
-    ).write(place.tree / ".git")
+    )
+    visible.write(place.tree / ".git")
+    visible.write(place.engine / "visible")  # what commands do to theirs is taken back to this
 
 
-def _is_plain(repository: UserRepository, traits: Mapping[str, str]) -> bool:
-    return (
-        not repository.flag("core.autocrlf", otherwise=False)
-        and traits["core.filemode"] == traits["core.symlinks"] == "true"
-        and not content_of(repository.common_dir / "info" / "attributes").strip()
-        and not repository.user_attributes.strip()
+def _converts(repository: UserRepository) -> bool:
+    """Whether settings make git commit other bytes than those on disk, even without a .gitattributes file."""
+    return bool(
+        repository.flag("core.autocrlf", otherwise=False)
+        or content_of(repository.common_dir / "info" / "attributes").strip()
+        or repository.user_attributes.strip()
     )
 
 

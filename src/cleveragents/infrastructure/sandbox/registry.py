@@ -104,7 +104,11 @@ class SandboxRegistry:
             if progress is not None:
                 address = remote_of(request.remote or "")
                 progress(f"making a sandbox of {request.resource if address is None else address.shown}")
-            return self._make(strategy, request, place, origin)
+            sandbox = self._make(strategy, request, place, origin)
+        if progress is not None:
+            for note in sandbox.notes:
+                progress(note)
+        return sandbox
 
     def open(self, plan_id: str, *, fence: Fence | None = None) -> Sandbox:
         return self._opened(self._ready_row(plan_id))

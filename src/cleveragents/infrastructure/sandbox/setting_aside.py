@@ -9,9 +9,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
-import stat
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,7 +17,7 @@ from cleveragents.application.ports.faults import FaultPoints, NoFaults
 from cleveragents.errors import SandboxRefused
 from cleveragents.infrastructure.git.durability import flush
 from cleveragents.infrastructure.sandbox.facts import SandboxPlace
-from cleveragents.infrastructure.sandbox.paths import directory_of, remove_all
+from cleveragents.infrastructure.sandbox.paths import directory_of, remove_all, remove_entry
 
 __all__ = ["SettingAside"]
 
@@ -76,7 +74,7 @@ class SettingAside:
         """Takes an entry away for good."""
         with directory_of(self.place.tree, entry.rstrip("/")) as found:
             if found is not None:
-                _clear(self.place.tree / entry.rstrip("/"), *found)
+                remove_entry(*found)
 
     @property
     def _list(self) -> Path:
@@ -98,13 +96,5 @@ class SettingAside:
     def _return(self, number: int, path: str) -> None:
         with directory_of(self.place.tree, path, make=True) as found:
             if found is not None:
-                _clear(self.place.tree / path, *found)
+                remove_entry(*found)
                 os.rename(self._held(number), found[1], dst_dir_fd=found[0])
-
-
-def _clear(path: Path, directory: int, name: str) -> None:
-    with suppress(FileNotFoundError):
-        if stat.S_ISDIR(os.lstat(name, dir_fd=directory).st_mode):
-            remove_all(path)
-        else:
-            os.unlink(name, dir_fd=directory)

@@ -1,44 +1,58 @@
-"""What setting up a sandbox made (a virtual environment, node_modules), kept for the next one.
+"""A cache of the environments that setup commands make: virtual environments, node_modules.
 
-An entry appears whole, by a rename, and a sandbox gets it whole, by a rename; whoever copies one holds a
-shared lock, and none is thrown away while anybody does. Programs in a virtual environment name the place they
-were installed in, so those names are changed on the way into another sandbox.
+A setup command can read every file of its sandbox, so every file is part of the key, with everything else
+that decides what the command does. A branch that differs in anything has another key, and what its setup
+makes never reaches plans on other branches.
+
+Entries are copies, and a sandbox gets a copy: nothing that a plan does reaches an entry. The content of an
+entry is verified before a sandbox gets it. An entry appears whole, by a rename, and is not removed while it
+is copied. Programs in a virtual environment contain the path they were installed in, so that path is replaced
+on the way into another sandbox.
 """
 
 from __future__ import annotations
 
 import fcntl
 import hashlib
+import hmac
 import json
 import os
 import secrets
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
+import structlog
+
+from cleveragents.application.ports.setup import SetupInputs
 from cleveragents.errors import SandboxMissing
+from cleveragents.infrastructure.git.durability import flush
+from cleveragents.infrastructure.sandbox.content_digest import TooMuchToDigest, content_digest, sandbox_digest
 from cleveragents.infrastructure.sandbox.copying import copy_entry
 from cleveragents.infrastructure.sandbox.facts import SandboxPlace
 from cleveragents.infrastructure.sandbox.paths import (
     directory_of,
     disk_use,
     is_repository_path,
-    read_file,
     remove_all,
 )
 
 __all__ = ["SetupCache"]
 
+_log = structlog.get_logger(__name__)
 _LARGEST_NAMING_BYTES = 1 << 20
 _NAMING_SUFFIXES = (".pth", ".egg-link", ".cfg")
 _GIBIBYTE = 1 << 30
+_SECRET_BYTES = 32
+_OS_RELEASE = Path("/etc/os-release")
 
 
 @dataclass(frozen=True, slots=True)
 class SetupCache:
-    """`SetupStore` in a directory, holding at most `limit_bytes`; what was not used for longest goes first.
+    """`SetupStore` in a directory, holding at most `limit_bytes`; the least recently used entry goes first.
 
     Stateless but for the directory: any thread and process may share it.
     """
@@ -46,39 +60,40 @@ class SetupCache:
     directory: Path
     limit_bytes: int = 10 * _GIBIBYTE
 
-    def key(self, command: str, tree: Path, files: Sequence[str]) -> str:
-        """Of one resource alone: what another's setup made, its programs included, is not for this one."""
-        resource, base = _origin(tree)
-        digest = hashlib.sha256(command.encode("utf-8", "surrogateescape"))
-        digest.update(b"\0" + os.fsencode(resource))  # guard: see above
-        contents = [_content(tree, path) for path in files]
-        for path, content in zip(files, contents, strict=True):
-            kept = b"-" if content is None else hashlib.sha256(content).digest()
-            digest.update(b"\0" + os.fsencode(path) + b"\0" + kept)
-        if not contents or not all(contents):
-            # Not all is said of what the result depends on, so it may be anything.
-            digest.update(b"\0" + base.encode())
-        return digest.hexdigest()
+    def key(self, inputs: SetupInputs, tree: Path) -> str | None:
+        try:
+            files = sandbox_digest(tree)
+        except OSError:
+            return None
+        facts = {**asdict(inputs), "files": files, "resource": _resource(tree), "machine": _machine()}
+        return self._sign(facts)
 
     def take(self, key: str, tree: Path, paths: Sequence[str]) -> bool:
         entry = self.directory / key
-        with self._locked(fcntl.LOCK_SH):  # guard: not thrown away while it is copied
-            try:
-                facts = json.loads((entry / "entry.json").read_text(encoding="utf-8"))
-            except FileNotFoundError:
+        draft = tree.parent / f"setup-{secrets.token_hex(8)}"
+        try:
+            with self._locked(fcntl.LOCK_SH):  # guard: not removed while it is copied
+                if not entry.exists():
+                    return False
+                facts = self._facts(key)
+                if facts is not None:
+                    if facts["paths"] != list(paths):
+                        return False
+                    os.utime(entry)
+                    draft.mkdir()
+                    for path in paths:
+                        _copy(entry / "files", draft, path)
+            # guard: what was altered or damaged after it was kept runs nowhere
+            if facts is None or facts["digest"] != content_digest(draft, facts["paths"]):
+                self._discard(key)
                 return False
-            if facts["paths"] != list(paths):
+            for path in facts["naming"]:
+                _rename_inside(draft, path, facts["root"], str(tree))
+            if not all(_is_free(draft, tree, path) for path in paths):  # guard: half an environment is none
                 return False
-            os.utime(entry)
-            draft = tree.parent / f"setup-{secrets.token_hex(8)}"
-            try:
-                for path in paths:
-                    _copy(entry / "files", draft, path)
-                for path in facts["naming"]:
-                    _rename_inside(draft, path, facts["root"], str(tree))
-                return all(_move(draft, tree, path) for path in paths)
-            finally:
-                remove_all(draft)
+            return all(_move(draft, tree, path) for path in paths)
+        finally:
+            remove_all(draft)
 
     def keep(self, key: str, tree: Path, paths: Sequence[str]) -> None:
         if (self.directory / key).exists():
@@ -88,16 +103,67 @@ class SetupCache:
         try:
             for path in paths:
                 _copy(tree, draft / "files", path)
-            naming = list(_naming(draft / "files", os.fsencode(tree)))
-            facts = {"paths": list(paths), "root": str(tree), "naming": naming}
-            (draft / "files").mkdir(parents=True, exist_ok=True)
-            (draft / "entry.json").write_text(json.dumps(facts), encoding="utf-8")
+            files = draft / "files"
+            files.mkdir(parents=True, exist_ok=True)
+            naming = list(_naming(files, os.fsencode(tree)))
+            facts = {
+                "key": key,
+                "paths": list(paths),
+                "root": str(tree),
+                "naming": naming,
+                "digest": content_digest(files, paths),
+            }
+            sealed = {**facts, "seal": self._sign(facts)}
+            (draft / "entry.json").write_text(json.dumps(sealed), encoding="utf-8")
             with suppress(OSError):
                 # A peer may have kept the same meanwhile; one is enough.
                 draft.rename(self.directory / key)
+        except TooMuchToDigest:
+            return
         finally:
             remove_all(draft)
         self._trim(spared=key)
+
+    def _facts(self, key: str) -> dict[str, Any] | None:
+        """What was written down of an entry when it was kept; None if it says something else by now."""
+        try:
+            facts = json.loads((self.directory / key / "entry.json").read_text(encoding="utf-8"))
+            seal = str(facts.pop("seal"))
+        except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError):
+            return None  # also what a power cut leaves of it
+        genuine = hmac.compare_digest(seal, self._sign(facts))
+        return facts if genuine and facts["key"] == key else None
+
+    def _discard(self, key: str) -> None:
+        """Removes an entry that is not what was kept, so that the next setup replaces it."""
+        thrown = self.directory / f"thrown-{secrets.token_hex(8)}"
+        with self._locked(fcntl.LOCK_EX), suppress(FileNotFoundError):
+            (self.directory / key).rename(thrown)
+        _log.warning("setup_cache.entry_altered", key=key)
+        remove_all(thrown)
+
+    def _sign(self, facts: Mapping[str, object]) -> str:
+        """Keyed, because variables with secrets are among the inputs and keys are shown to people."""
+        text = json.dumps(facts, sort_keys=True).encode("utf-8", "surrogateescape")
+        return hmac.new(self._secret(), text, hashlib.sha256).hexdigest()
+
+    def _secret(self) -> bytes:
+        """Random bytes of this cache, made by its first user."""
+        place = self.directory / "secret"
+        with suppress(FileNotFoundError):
+            return place.read_bytes()
+        self._make_directory()
+        draft = self.directory / f"draft-{secrets.token_hex(8)}"
+        try:
+            draft.mkdir(mode=0o700)
+            (draft / "secret").touch(mode=0o600)
+            (draft / "secret").write_text(secrets.token_hex(_SECRET_BYTES), encoding="ascii")
+            flush(draft / "secret")
+            with suppress(FileExistsError):  # a peer was first; all use the same
+                place.hardlink_to(draft / "secret")
+        finally:
+            remove_all(draft)
+        return place.read_bytes()
 
     def _trim(self, *, spared: str) -> None:
         """Throws away what is over the limit, unless somebody copies just now: then the next one does it."""
@@ -132,13 +198,19 @@ class SetupCache:
             os.close(descriptor)
 
 
-def _origin(tree: Path) -> tuple[str, str]:
-    """What the sandbox with these files was made of, and its base; a tree that is no sandbox's is its own."""
+def _resource(tree: Path) -> str:
+    """What the sandbox with these files was made of; a tree that is no sandbox's stands for itself."""
     try:
-        facts = SandboxPlace(tree.parent).read_facts("")
+        return SandboxPlace(tree.parent).read_facts("").resource
     except SandboxMissing:
-        return str(tree), ""
-    return facts.resource, facts.base
+        return str(tree)
+
+
+def _machine() -> list[str]:
+    """The system that programs are built for, and the user who runs them."""
+    release = _OS_RELEASE.read_text("utf-8", "replace") if _OS_RELEASE.is_file() else ""
+    system = os.uname()
+    return [system.sysname, system.machine, release, str(os.geteuid())]
 
 
 def _copy(source: Path, target: Path, path: str) -> None:
@@ -151,15 +223,25 @@ def _copy(source: Path, target: Path, path: str) -> None:
             copy_entry(there[0], here[0], there[1])
 
 
+def _is_free(draft: Path, tree: Path, path: str) -> bool:
+    """Whether nothing is at `path` of the tree, or nothing is to be put there."""
+    if not os.path.lexists(draft / path):
+        return True
+    with directory_of(tree, path, make=True) as here:
+        if here is None:
+            return False
+        with suppress(FileNotFoundError):
+            os.lstat(here[1], dir_fd=here[0])
+            return False
+    return True
+
+
 def _move(draft: Path, tree: Path, path: str) -> bool:
-    """Whether it could be put in place: what is there already is not replaced."""
+    """Whether it could be put in place."""
     if not os.path.lexists(draft / path):
         return True
     with directory_of(draft, path) as there, directory_of(tree, path, make=True) as here:
         if there is None or here is None:
-            return False
-        with suppress(FileNotFoundError):
-            os.lstat(here[1], dir_fd=here[0])
             return False
         os.rename(there[1], here[1], src_dir_fd=there[0], dst_dir_fd=here[0])
     return True
@@ -183,13 +265,3 @@ def _rename_inside(draft: Path, path: str, old: str, new: str) -> None:
     file = draft / path
     file.chmod(file.stat().st_mode | stat.S_IWUSR)
     file.write_bytes(file.read_bytes().replace(os.fsencode(old), os.fsencode(new)))
-
-
-def _content(tree: Path, path: str) -> bytes | None:
-    """The file's bytes, or a link's target; None if there is no such file inside the tree."""
-    if not is_repository_path(path):
-        return None
-    with directory_of(tree, path) as found, suppress(OSError):
-        if found is not None:
-            return os.readlink(os.fsencode(found[1]), dir_fd=found[0])
-    return read_file(tree, path)

@@ -162,13 +162,7 @@ class _Keeping:
         ]
         if not lines:
             return tree
-        engine, index = self.place.engine, self.place.scratch
-        try:
-            engine.git("read-tree", tree, index=index)
-            engine.git("update-index", "--replace", "-z", "--index-info", index=index, feed=b"".join(lines))
-            return engine.text("write-tree", index=index)
-        finally:
-            index.unlink(missing_ok=True)
+        return self.place.engine.tree_with(tree, lines, self.place.scratch)
 
     def _named(self, state: FileState | None) -> FileState | None:
         """The same, with our names for the sides in what git marked."""

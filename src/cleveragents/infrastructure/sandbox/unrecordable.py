@@ -12,22 +12,10 @@ import stat
 from collections.abc import Sequence
 from pathlib import Path
 
-from cleveragents.infrastructure.git.plumbing import PrivateRepository
 from cleveragents.infrastructure.sandbox.facts import SandboxPlace
 from cleveragents.infrastructure.sandbox.paths import directory_of
 
-__all__ = ["move_aside", "refused_by_git", "strange_submodules"]
-
-
-def refused_by_git(
-    engine: PrivateRepository, tree: Path, index: Path, submodules: Sequence[str]
-) -> tuple[str, ...]:
-    """The files that are left when all others are recorded in `index`, which is used up by this."""
-    engine.stage(tree, index, spared=submodules, enter=True, tolerant=True)
-    options = ("--others", "--modified", "--exclude-standard", "-z")
-    listed = engine.git("ls-files", *options, work_tree=tree, index=index)
-    found = dict.fromkeys(os.fsdecode(listed).split("\0")[:-1])
-    return tuple(path for path in found if not path.endswith("/") and path not in submodules)
+__all__ = ["move_aside", "strange_submodules"]
 
 
 def strange_submodules(tree: Path, submodules: Sequence[str]) -> tuple[str, ...]:

@@ -10,10 +10,11 @@ from cleveragents.application.ports.trust import BroughtFile
 from cleveragents.domain.action import Action
 from cleveragents.domain.actor import Actor, AgentNode, LlmNode, SubgraphNode, ToolNode
 from cleveragents.domain.json_value import JsonValue
-from cleveragents.domain.redaction import redact_content_text, redact_text
+from cleveragents.domain.redaction import redact_known_text
 from cleveragents.errors import InvalidAction, InvalidActor
 from cleveragents.infrastructure.actions.loading import load_action
 from cleveragents.infrastructure.actors.loading import load_actor
+from cleveragents.infrastructure.tools.mcp.server_entry import McpServer, entry_of, variables_of
 from cleveragents.infrastructure.trust.repository_files import ACTIONS_DIRECTORY, ACTORS_DIRECTORY
 
 __all__ = ["preview"]
@@ -24,11 +25,14 @@ _FIRST_LINES = 3
 
 
 def preview(file: BroughtFile) -> tuple[str, ...]:
-    """The commands it would run, or its first lines, without secrets; never more than a screen of them."""
+    """The commands it would run, or its first lines; never more than a screen of them. Only known secrets are
+    masked: a name or a shape would hide code from the person who decides.
+
+    MCP servers are shown in full: no number of lines hides which variables they receive."""
     # Before it is cut: half a secret does not look like one.
-    masked = map(redact_text, _lines(file))
+    masked = (_on_one_line(redact_known_text(line)) for line in _lines(file))
     lines = [line if len(line) <= _WIDTH else f"{line[:_WIDTH]}…" for line in masked]
-    if len(lines) > _LINES:
+    if len(lines) > _LINES and not _names_servers(file):
         return (*lines[:_LINES], f"… and {len(lines) - _LINES} more")
     return tuple(lines)
 
@@ -49,11 +53,11 @@ def _lines(file: BroughtFile) -> Iterator[str]:
             yield from (f"is no valid actor: {problem}" for problem in error.problems)
             return
         yield from _of_actor(actor)
-    elif file.path.endswith(".mcp.json"):
+    elif _names_servers(file):
         yield from _of_servers(file.content)
     else:
-        # As a whole: a line of a key does not look like one either.
-        text = redact_content_text(file.content.decode("utf-8", "backslashreplace"))
+        # As a whole: a known secret may have several lines.
+        text = redact_known_text(file.content.decode("utf-8", "backslashreplace"))
         yield from [line.strip() for line in text.splitlines() if line.strip()][:_FIRST_LINES]
 
 
@@ -110,12 +114,33 @@ def _of_servers(content: bytes) -> Iterator[str]:
     if not isinstance(servers, Mapping):
         yield "names no servers"
         return
-    for name, server in servers.items():
-        facts = server if isinstance(server, Mapping) else {}
-        words = [facts.get("command"), *_list(facts.get("args"))]
-        command = shlex.join(str(word) for word in words if word is not None)
-        yield f"server {name}: {command or facts.get('url', 'nothing')}"
+    for name, facts in servers.items():
+        server, problems = entry_of(str(name), facts, "", own=False)
+        if server is None:
+            yield f"server {name} is not valid: {'; '.join(problems)}"
+        else:
+            yield from _of_server(server)
 
 
-def _list(value: object) -> list[object]:
-    return value if isinstance(value, list) else []
+def _of_server(server: McpServer) -> Iterator[str]:
+    """What is started or connected to, and all that it receives, by name. The variables come first."""
+    yield f"server {server.name}: {server.url or shlex.join(server.command)}"
+    for variable, place in variables_of(server):
+        yield f"  receives your variable {variable} ({place})"
+    for name, value in server.headers.items():
+        yield f"  header {name}: {value}"
+    for name, value in server.environment.items():
+        yield f"  env {name}={value}"
+    if server.directory:
+        yield f"  cwd {server.directory}"
+    if server.disabled:
+        yield "  disabled"
+
+
+def _names_servers(file: BroughtFile) -> bool:
+    return file.path.endswith(".mcp.json")
+
+
+def _on_one_line(text: str) -> str:
+    """The text without line breaks and control characters, which could imitate other lines."""
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)

@@ -11,8 +11,10 @@ import errno
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
+from typing import TypeAlias
 
 from cleveragents.errors import ConfigurationError
 
@@ -24,8 +26,10 @@ __all__ = [
     "actor_paths",
     "brought_paths",
     "configured_paths",
+    "names_inside",
     "read_inside",
     "repository_root",
+    "walk_inside",
 ]
 
 ACTIONS_DIRECTORY = ".cleveragents/actions"
@@ -49,6 +53,8 @@ _SKIPPED = frozenset({".git", "node_modules", ".venv", "venv", "__pycache__", ".
 
 _DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE_FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
+
+_Folder: TypeAlias = tuple[str, list[str]]
 
 
 def repository_root(directory: Path) -> Path:
@@ -113,6 +119,35 @@ def read_inside(root: Path, relative: str) -> bytes | None:
     return content
 
 
+def names_inside(root: Path, folder: str) -> list[str]:
+    """The names in a folder of the repository, in order; none if it is no folder or leads out."""
+    real_root = Path(os.path.realpath(root))
+    real = Path(os.path.realpath(real_root / folder))
+    if not real.is_relative_to(real_root):  # guard: a link out is no folder of the repository
+        return []
+    try:
+        descriptor = _open_inside(real_root, real.relative_to(real_root).parts)
+    except OSError:
+        return []
+    try:
+        with os.scandir(descriptor) as entries:
+            return sorted(entry.name for entry in entries)
+    except OSError:
+        return []
+    finally:
+        os.close(descriptor)
+
+
+def walk_inside(root: Path, is_skipped: Callable[[str], bool]) -> Iterator[_Folder]:
+    """Each folder, relative to the root, with the names of the files in it, in order of path.
+
+    Every folder is opened from the one above it and never through a link, whatever another process puts in
+    its place meanwhile. Folders of a name that `is_skipped` are left out, and so is what is very deep.
+    """
+    with suppress(OSError):
+        yield from _below(os.open(os.path.realpath(root), _DIRECTORY_FLAGS), "", is_skipped)
+
+
 def _open_inside(root: Path, parts: tuple[str, ...]) -> int:
     folder = os.open(root, _DIRECTORY_FLAGS)
     try:
@@ -144,39 +179,49 @@ def _checks(root: Path) -> list[str]:
 
 
 def _listed(root: Path, folder: str) -> list[str]:
-    """The names in a folder of the repository, as paths; nothing if it is none, or leads out."""
-    real_root = os.path.realpath(root)
-    real = Path(os.path.realpath(root / folder))
-    if not real.is_relative_to(real_root):  # guard: a link out is no folder of the repository
-        return []
-    try:
-        with os.scandir(real) as entries:
-            return sorted(f"{folder}/{entry.name}" for entry in entries)
-    except OSError:
-        return []
+    """The names in a folder of the repository, as paths."""
+    return [f"{folder}/{name}" for name in names_inside(root, folder)]
 
 
 def _skills(root: Path, limit: int) -> tuple[list[str], list[tuple[str, str]]]:
     found: list[str] = []
     others: list[str] = []
-    for number, (folder, names) in enumerate(_walk(root)):
+    for number, (folder, names) in enumerate(walk_inside(root, _SKIPPED.__contains__)):
         if number >= limit:
             return found + others, [
                 (".", f"has more than {limit} directories; skills in the rest do not count")
             ]
         if _SKILL in names:
-            found.append(os.path.normpath(f"{folder}/{_SKILL}"))
+            found.append(f"{folder}/{_SKILL}".lstrip("/"))
         if _IN_A_SKILL.match(f"{folder}/"):
             others += [f"{folder}/{name}" for name in names if name != _SKILL]
     return sorted(found) + sorted(others), []
 
 
-def _walk(root: Path) -> Iterator[tuple[str, list[str]]]:
-    for folder, folders, names in os.walk(root):
-        relative = os.path.relpath(folder, root)
-        deep = relative.count("/") + 1 >= _DEPTH_LIMIT
-        folders[:] = [] if deep else sorted(name for name in folders if name not in _SKIPPED)
-        yield relative, names
+def _below(descriptor: int, folder: str, is_skipped: Callable[[str], bool]) -> Iterator[_Folder]:
+    """An open directory, which is closed afterwards, and those below it."""
+    try:
+        with os.scandir(descriptor) as entries:
+            found = {entry.name: _is_directory(entry) for entry in entries}
+        yield folder, [name for name, is_directory in found.items() if not is_directory]
+        if folder.count("/") + 1 >= _DEPTH_LIMIT:
+            return
+        for name in sorted(name for name, is_directory in found.items() if is_directory):
+            if is_skipped(name):
+                continue
+            with suppress(OSError):  # a link, or replaced by something else
+                below = os.open(name, _DIRECTORY_FLAGS, dir_fd=descriptor)
+                yield from _below(below, f"{folder}/{name}".lstrip("/"), is_skipped)
+    finally:
+        os.close(descriptor)
+
+
+def _is_directory(entry: os.DirEntry[str]) -> bool:
+    """Whether it is a directory, or a link to one; a link is never entered."""
+    try:
+        return entry.is_dir()
+    except OSError:
+        return False
 
 
 def _refusal(root: Path, relative: str, problem: str) -> ConfigurationError:

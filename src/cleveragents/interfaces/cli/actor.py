@@ -14,7 +14,7 @@ from cleveragents.domain.json_value import FrozenObject, JsonValue
 from cleveragents.interfaces.cli.actor_file import library_here, loaded_actor, named_actor
 from cleveragents.interfaces.cli.actor_run import run_actor
 from cleveragents.interfaces.cli.narrow import columns_for
-from cleveragents.interfaces.cli.output import Output, colour, format_option, progress
+from cleveragents.interfaces.cli.output import Output, colour, console, format_option, progress
 from cleveragents.interfaces.cli.session import Session, pass_session
 from cleveragents.interfaces.cli.yaml_input import tell_problems, yaml_content
 from cleveragents.interfaces.desk.actor_account import actor_account, actor_graph, actor_row
@@ -203,13 +203,11 @@ class _Together:
 
 
 def _print_tree(drawn: Actor, *, styled: bool) -> None:
-    from rich.console import Console
-
     from cleveragents.infrastructure.actors.drawing import tree
 
     # In a pipe it is as wide as it has to be.
     width = None if styled else 1000
-    Console(width=width, no_color=not styled or colour() is False, highlight=False).print(tree(drawn))
+    console(width=width, no_color=not styled or colour() is False).print(tree(drawn))
 
 
 def _marked(row: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:

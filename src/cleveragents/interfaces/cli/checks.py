@@ -39,6 +39,10 @@ GIT_NEEDED = (2, 38)  # the first with `merge-tree --write-tree`
 SQLITE_NEEDED = (3, 35)  # the first with RETURNING
 
 _COMMAND_SECONDS = 10.0
+_LOST = (
+    "without it commands can read and change whatever you can and use the network, `agents serve` and "
+    "`agents worker` do not start, and profiles that deny the network run no command"
+)
 _MEBIBYTE = 1 << 20
 _SPACE_NEEDED = 50 * _MEBIBYTE
 _SPACE_WANTED = 1024 * _MEBIBYTE
@@ -130,23 +134,20 @@ def git() -> Check:
     return Check("git", Verdict.OK, f"{said} ({path})")
 
 
-def bubblewrap() -> Check:
-    """Whether commands can be given a system of their own."""
-    path = _installed("bwrap")
-    if path is None:
-        remedy = "install bubblewrap: without it commands of agents can read and write whatever you can"
-        return Check("bubblewrap", Verdict.WARN, "not found, so commands are not isolated", remedy)
-    tried = subprocess.run(
-        [path, "--ro-bind", "/", "/", "--unshare-pid", "true"],
-        capture_output=True,
-        text=True,
-        timeout=_COMMAND_SECONDS,
-        check=False,
-    )
-    if tried.returncode != 0:
-        remedy = "allow unprivileged user namespaces; without them commands are not isolated"
-        return Check("bubblewrap", Verdict.WARN, f"{path} fails: {tried.stderr.strip()[:200]}", remedy)
-    return Check("bubblewrap", Verdict.OK, path)
+def bubblewrap(platform: str = sys.platform) -> Check:
+    """Whether commands are isolated, and what is lost where they are not."""
+    from cleveragents.infrastructure.commands.bubblewrap import BubblewrapProbe, hardening_of
+
+    result = BubblewrapProbe().result()
+    if result.program is not None:
+        return Check(
+            "bubblewrap", Verdict.OK, f"{result.program} ({', '.join(hardening_of(result.program))})"
+        )
+    if platform != "linux":
+        problem = "bubblewrap runs on Linux only: commands are not isolated, only ended by process group"
+        return Check("bubblewrap", Verdict.WARN, problem, f"run plans on Linux, or in a container; {_LOST}")
+    remedy = f"install bubblewrap and allow user namespaces; {_LOST}"
+    return Check("bubblewrap", Verdict.WARN, f"{result.problem}: commands are not isolated", remedy)
 
 
 def sqlite(version: tuple[int, ...] = sqlite3.sqlite_version_info) -> Check:

@@ -29,7 +29,7 @@ _COMMANDS = {
     "trust": (f"{_HERE}.trust:trust", "Trust what the repository at PATH brings along."),
     "project": (
         f"{_HERE}.project:project",
-        "Say which repositories belong together, and how many of their plans run at once.",
+        "Manage projects: their members, and how many of their plans run at once.",
     ),
     "resource": (
         f"{_HERE}.resource:resource",
@@ -44,7 +44,7 @@ _COMMANDS = {
     "backup": (f"{_HERE}.backup:backup", "Copy all that is kept, while work goes on."),
     "demo": (f"{_HERE}.demo:demo", "Show it all at work, offline, without touching your state."),
     "jobs": (f"{_HERE}.jobs:jobs", "List, inspect and cancel jobs."),
-    "events": (f"{_HERE}.events:events", "Follow and verify the audit log."),
+    "events": (f"{_HERE}.events:events", "Follow, verify and anchor the audit log."),
     "config": (f"{_HERE}.config:config", "Show and change settings."),
     "doctor": (f"{_HERE}.doctor:doctor", "Check that everything needed is there and sound."),
 }

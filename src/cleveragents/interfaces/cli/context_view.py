@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cleveragents.interfaces.cli.output import Output, colour, counted, printable, progress
+from cleveragents.domain.control_characters import escape_controls
+from cleveragents.interfaces.cli.output import Output, Styled, counted, printable, progress, write
 from cleveragents.interfaces.desk.context_account import context_account
 
 if TYPE_CHECKING:
@@ -60,10 +61,8 @@ def _files(files: Sequence[RankedPlace], output: Output, *, explain: bool) -> No
 
 def _text(answer: ContextAnswer, output: Output) -> None:
     for line in answer.text.split("\n"):
-        shown = "\t".join(printable(part) for part in line.split("\t"))
-        if output.for_eyes and line.startswith("### "):
-            shown = click.style(shown, bold=True)
-        click.echo(shown, color=colour())
+        shown = escape_controls(line, keep_lines=True)
+        write(Styled(shown, bold=output.for_eyes and line.startswith("### ")))
     took = f"{counted(len(answer.fragments), 'fragment')}, {answer.tokens:,} of {answer.budget:,} tokens"
     progress(f"{took}, {answer.seconds * 1000:.0f} ms")
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import sys
 import threading
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import islice
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -16,21 +17,22 @@ from cleveragents.errors import AuditElsewhere, AuditLogBroken
 from cleveragents.interfaces.cli.asking import confirmed
 from cleveragents.interfaces.cli.output import Output, counted, format_option, progress
 from cleveragents.interfaces.cli.session import Session, pass_session
-from cleveragents.interfaces.desk.event_account import end_of_log, fields_of
+from cleveragents.interfaces.desk.event_account import end_of_log, fields_of, report_fields
 
 if TYPE_CHECKING:
     from cleveragents.application.container import Container
     from cleveragents.application.ports.events import AuditRecord
     from cleveragents.domain.event import EventType
+    from cleveragents.infrastructure.events.anchor import AnchorSet
 
-__all__ = ["events"]
+__all__ = ["events", "show_verification"]
 
 _COLUMNS = ["position", "time", "type", "subject", "facts"]
 
 
 @click.group()
 def events() -> None:
-    """Follow and verify the audit log.
+    """Follow, verify and anchor the audit log.
 
     Every event of every process is in it, in one order, each row chained to the one before.
 
@@ -80,33 +82,101 @@ def tail(
 
 
 @events.command()
+@click.option(
+    "--anchor",
+    "targets",
+    multiple=True,
+    metavar="TARGET",
+    help="Compare with anchors there; may be repeated.",
+)
+@click.option(
+    "--public-key",
+    "public_keys",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Keys that may have signed anchors.",
+)
+@click.option("--without-head", is_flag=True, help="Compare with anchors only; no key of the head is needed.")
 @format_option
 @pass_session
 @click.pass_context
-def verify(ctx: click.Context, session: Session, output: Output) -> None:
+def verify(
+    ctx: click.Context,
+    session: Session,
+    targets: tuple[str, ...],
+    public_keys: tuple[Path, ...],
+    without_head: bool,
+    output: Output,
+) -> None:
     """Verify that the audit log is what it was when it was written.
 
-    Names every row that was changed, removed, moved or cut off, and exits with 1 if there is any.
-    Where several machines share a database, one of them attests the log; on the others you are told which.
+    Names every event that was changed, removed, moved or cut off, and exits with 1 if there is any. With
+    --anchor, or the setting audit.anchor, the log is compared with anchors outside the machine as well, and
+    the output says which events they cover.
+    Where several machines share a database, one of them attests the log; others need an anchor to verify it.
 
     \b
     Example:
       agents events verify
+      agents events verify --anchor git+ssh://git@git.example/audit.git#build-1 --public-key audit.pem
     """
-    report = session.container().audit.verify()
-    if output.for_programs:
-        findings = freeze([{"position": f.position, "problem": f.problem} for f in report.findings])
-        output.record({"ok": report.ok, "events": report.rows, "findings": findings})
-    elif report.ok:
-        click.echo(f"{counted(report.rows, 'event')}, verified")
-    else:
-        rows = [{"position": f.position or "head", "problem": f.problem} for f in report.findings]
-        output.table(rows, ["position", "problem"], empty="")
+    container = session.container()
+    anchors: list[AnchorSet] = []
+    if targets or container.settings.audit.anchor:
+        anchors = container.anchors.read(targets, public_keys)
+    elif without_head:
+        raise click.UsageError("--without-head needs an anchor; pass --anchor TARGET", ctx)
+    report = container.audit.verify(anchors, use_head=not without_head)
+    show_verification(report_fields(report), output)
     if not report.ok:
-        found = counted(len(report.findings), "finding")
-        progress(f"the audit log is broken: {found} in {counted(report.rows, 'event')}")
-        progress("if a backup was restored or the head file lost, `agents events adopt` is the way on")
+        if anchors:
+            progress("restore a backup that matches the anchors, or adopt the log and anchor it elsewhere")
+        else:
+            progress("after a restored backup or a lost head file, run `agents events adopt`")
         ctx.exit(1)
+
+
+@events.command()
+@click.argument("target", required=False)
+@click.option(
+    "--key", "key_file", type=click.Path(path_type=Path), metavar="FILE", help="Private key that signs it."
+)
+@click.option("--print-public-key", is_flag=True, help="Print the key that verifies anchors, and do no more.")
+@format_option
+@pass_session
+def anchor(
+    session: Session, target: str | None, key_file: Path | None, print_public_key: bool, output: Output
+) -> None:
+    """Anchor the audit log outside the machine.
+
+    Signs the number of events and the hash of the last one, and appends that to TARGET: a file, a URL
+    (https://…) or a branch of a git remote (git+URL#BRANCH). Without TARGET, the setting audit.anchor names
+    it. From then on, `agents events verify --anchor TARGET` detects every change to these events, even one by
+    an attacker with the keys on this machine. A log that contradicts an anchor at TARGET is not anchored.
+
+    \b
+    Example:
+      agents events anchor /mnt/worm/build-1.jsonl
+      agents events anchor git+ssh://git@git.example/audit.git#build-1
+    """
+    anchors = session.container().anchors
+    if print_public_key:
+        click.echo(anchors.public_key(key_file), nl=False)
+        return
+    written = anchors.write(target, key_file)
+    if written is None:
+        progress("no events to anchor")
+        return
+    tip = written.anchor.tip
+    if output.for_programs:
+        time, target = written.anchor.time, written.target
+        output.record(
+            {"target": target, "events": tip.rows, "hash": tip.hash, "time": time, "new": written.new}
+        )
+    else:
+        how = "anchored" if written.new else "anchored already"
+        click.echo(f"{counted(tip.rows, 'event')} {how} at {written.target}")
 
 
 @events.command()
@@ -135,6 +205,31 @@ def adopt(ctx: click.Context, session: Session, yes: bool) -> None:
         ctx.exit(3)
     adopted = counted(audit.adopt(), "event")
     click.echo(f"{adopted}, attested as the log stands")
+
+
+def show_verification(report: Mapping[str, Any], output: Output) -> None:
+    """Print what a verification found, and which events anchors cover."""
+    events_in = counted(report["events"], "event")
+    if output.for_programs:
+        output.record({name: freeze(value) for name, value in report.items()})
+    elif report["ok"]:
+        click.echo(f"{events_in}, verified")
+    else:
+        rows = [{**found, "position": found["position"] or "log"} for found in report["findings"]]
+        output.table(rows, ["position", "problem"], empty="")
+    if not output.for_programs:
+        for covered in report["anchors"]:
+            click.echo(_coverage(covered, report["events"]))
+    if not report["ok"]:
+        progress(f"the audit log is broken: {counted(len(report['findings']), 'finding')} in {events_in}")
+
+
+def _coverage(covered: Mapping[str, Any], rows: int) -> str:
+    if not covered["events"]:
+        return f"anchored: no event matches an anchor at {covered['target']}"
+    matched = f"anchored: events 1 to {covered['events']} as of {covered['time']}, at {covered['target']}"
+    rest = rows - covered["events"]
+    return f"{matched}; {counted(rest, 'event')} after that" if rest > 0 else matched
 
 
 def _confirmed() -> bool:

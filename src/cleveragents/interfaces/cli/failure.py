@@ -13,10 +13,12 @@ import tempfile
 import traceback
 from datetime import UTC, datetime
 from pathlib import Path
+from textwrap import indent
 
 import click
 
 from cleveragents import __version__
+from cleveragents.domain.control_characters import escape_controls
 from cleveragents.domain.redaction import redact_text
 from cleveragents.errors import CleverAgentsError, UnknownModel
 
@@ -108,11 +110,11 @@ def _number_wanted(kind: click.ParamType[object]) -> str:
 def say_error(message: str) -> None:
     """Tells what is wrong, as whatever is wrong is told."""
     from cleveragents.interfaces.cli.narrow import in_lines
-    from cleveragents.interfaces.cli.output import colour, printable
+    from cleveragents.interfaces.cli.output import Styled, continued, printable, write
 
     begins = "error: "
-    click.secho(begins, fg="red", bold=True, nl=False, err=True, color=colour())
-    for number, line in enumerate(redact_text(message).splitlines()):
+    write(Styled(begins, fg="red", bold=True), err=True, end="")
+    for number, line in enumerate(continued(redact_text(message))):
         for piece in in_lines(printable(line), sys.stderr, taken=0 if number else len(begins)):
             click.echo(piece, err=True)
 
@@ -122,8 +124,10 @@ def _keep_details(error: Exception) -> str:
     heading = (
         f"{datetime.now(UTC).isoformat(timespec='seconds')} cleveragents {__version__} python {sys.version}"
     )
-    command = f"command: {' '.join(sys.argv)}"
-    details = redact_text(f"== {heading}\n{command}\n{trace}\n")
+    command = escape_controls(redact_text(f"command: {' '.join(sys.argv)}"))
+    told = f"{command}\n{escape_controls(redact_text(trace), keep_lines=True)}"
+    # Indented: a line of a message cannot pass for the heading of another entry.
+    details = f"== {heading}\n{indent(told, '  ')}\n"
     try:
         return _append(_state_directory() / "errors.log", details)
     except (OSError, CleverAgentsError):

@@ -13,7 +13,9 @@ from contextlib import suppress
 from io import StringIO
 from typing import TYPE_CHECKING
 
+from cleveragents.infrastructure.terminal import unguarded
 from cleveragents.interfaces.cli.narrow import at_words, terminal_size
+from cleveragents.interfaces.cli.output import console
 
 if TYPE_CHECKING:
     from typing import TextIO
@@ -57,14 +59,12 @@ class Footer:
         stream: TextIO | None = None,
         size: Callable[[], Size] | None = None,
     ) -> None:
-        from rich.console import Console
-
         self._render = render
         self._prepare = prepare
         self._stream = stream or sys.stderr
         self._size = size or (lambda: terminal_size(self._stream))
         # Only to turn styles into what the terminal understands: it is written to in one place.
-        self._console = Console(file=StringIO(), force_terminal=True, width=1000)
+        self._console = console(StringIO(), force_terminal=True, width=1000)
         self._lock = threading.Lock()
         self._above: list[Text] = []
         self._widths: list[int] = []
@@ -154,5 +154,5 @@ class Footer:
 
     def _write(self, text: str) -> None:
         with suppress(OSError):  # the terminal is gone; the plan is not
-            self._stream.write(text)
+            unguarded(self._stream).write(text)
             self._stream.flush()

@@ -8,7 +8,7 @@ import time
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from cleveragents.interfaces.cli.output import progress
+from cleveragents.interfaces.cli.output import console, progress
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -60,13 +60,12 @@ class IndexBar:
                 self._bar.stop()
 
     def _draw(self, done: int, total: int) -> None:
-        from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
         if self._bar is None or self._task is None:
             columns = (TextColumn("indexing"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
             # Drawn when it is told something, so that no thread of the bar's own outlives it.
-            self._bar = Progress(*columns, console=Console(stderr=True), transient=True, auto_refresh=False)
+            self._bar = Progress(*columns, console=console(sys.stderr), transient=True, auto_refresh=False)
             self._task = self._bar.add_task("indexing", total=total)
             self._bar.start()
         self._bar.update(self._task, completed=done, total=total, refresh=True)

@@ -22,6 +22,7 @@ def invoke(arguments: list[str]) -> int:
     """Runs a command line; returns its exit code. `OSError` when the output cannot be written."""
     signal.signal(signal.SIGTERM, _on_terminate)
     on_interrupt = signal.getsignal(signal.SIGINT)
+    context: click.Context | None = None
     try:
         if "_AGENTS_COMPLETE" in os.environ:
             return _complete(os.environ["_AGENTS_COMPLETE"])
@@ -48,6 +49,7 @@ def invoke(arguments: list[str]) -> int:
         raise SystemExit(_reported(error)) from error
     finally:
         _restore(on_interrupt)
+        _forget_secrets(context)  # not before: what went wrong is reported without them
     return 0
 
 
@@ -55,6 +57,11 @@ def _restore(on_interrupt: _Handler) -> None:
     """Whatever a command did to it, whoever comes next hears Ctrl-C as before."""
     if on_interrupt is not None:  # that would be a handler which Python does not know
         signal.signal(signal.SIGINT, on_interrupt)
+
+
+def _forget_secrets(context: click.Context | None) -> None:
+    if context is not None and context.obj is not None:
+        context.obj.secrets.forget()
 
 
 def _say_where_it_belongs(option: str, arguments: list[str]) -> None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from cleveragents.domain.progress import Progress, ProgressKind
 from cleveragents.domain.redaction import redact_text
 from cleveragents.interfaces.cli.live_output import LiveOutput
-from cleveragents.interfaces.cli.output import progress
+from cleveragents.interfaces.cli.output import continued, progress
 
 if TYPE_CHECKING:
     from cleveragents.interfaces.cli.output import Output
@@ -73,7 +73,7 @@ class PlainView:
     def say(self, message: str) -> None:
         with self._lock:
             self._live.finish()
-            for line in redact_text(message).split("\n"):
+            for line in continued(redact_text(message)):
                 self._write(self._write_line, line)
 
     def seen(self, seen: Progress) -> None:

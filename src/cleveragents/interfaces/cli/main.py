@@ -51,8 +51,8 @@ Commands:
   mcp       Add, list, test and remove MCP servers, or be one.
   model     List language models, describe one, try one out.
   trust     Trust what the repository at PATH brings along.
-  project   Say which repositories belong together, and how many of their plans
-            run at once.
+  project   Manage projects: their members, and how many of their plans run at
+            once.
   resource  Say which repositories the users of a server may run plans on.
   gc        Remove the sandboxes of plans that ended.
   serve     Serve the page and the HTTP API, and run plans.
@@ -63,7 +63,7 @@ Commands:
   backup    Copy all that is kept, while work goes on.
   demo      Show it all at work, offline, without touching your state.
   jobs      List, inspect and cancel jobs.
-  events    Follow and verify the audit log.
+  events    Follow, verify and anchor the audit log.
   config    Show and change settings.
   doctor    Check that everything needed is there and sound.
 
@@ -111,9 +111,11 @@ def _answer(arguments: list[str]) -> int:
         return 0
     # What is made while modules load is no rubbish; looking for some every 700 objects takes its time.
     gc.set_threshold(_YOUNG_OBJECTS)
+    from cleveragents.infrastructure.terminal import guard_terminals
     from cleveragents.interfaces.cli.invocation import invoke
 
-    return invoke(arguments)
+    with guard_terminals():
+        return invoke(arguments)
 
 
 def __getattr__(name: str) -> object:

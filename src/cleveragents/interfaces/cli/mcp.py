@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cleveragents.domain.json_value import JsonValue
-from cleveragents.domain.redaction import redact_text
+from cleveragents.domain.redaction import redact_known_text, redact_text
 from cleveragents.interfaces.cli.mcp_serve import serve
 from cleveragents.interfaces.cli.narrow import columns_for
 from cleveragents.interfaces.cli.output import Output, counted, format_option, progress
@@ -149,7 +149,7 @@ def test(session: Session, name: str, output: Output) -> None:
         for note in found.notes:
             progress(note)
         raise click.UsageError(_no_server(name, found))
-    with mcp_in_empty_place(session, found) as tools:
+    with mcp_in_empty_place(session, found, name) as tools:
         names = tools.select(f"mcp__{name}__*")
         specs = [tools.get(known).spec for known in names]
     rows: list[dict[str, JsonValue]] = [
@@ -206,7 +206,8 @@ def _row(server: McpServer, output: Output) -> dict[str, JsonValue]:
     return {
         "name": server.name,
         "from": server.source,
-        "starts": redact_text(starts),
+        # A repository's command is shown as it is: a name or a shape would hide code.
+        "starts": redact_text(starts) if server.own else redact_known_text(starts),
         "isolated": isolated,
     }
 

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from cleveragents.domain.control_characters import escape_controls
 from cleveragents.domain.json_value import JsonValue
 from cleveragents.interfaces.cli.narrow import columns_for
-from cleveragents.interfaces.cli.output import Output, format_option, printable, progress
+from cleveragents.interfaces.cli.output import Output, format_option, progress, write
 from cleveragents.interfaces.cli.session import Session, pass_session
 from cleveragents.interfaces.desk.model_account import model_account, model_row, no_provider
 from cleveragents.interfaces.desk.model_trial import PROMPT, tried
@@ -108,7 +109,7 @@ def test_model(session: Session, name: str | None, prompt: str, output: Output) 
 
 
 def _show(piece: str) -> None:
-    click.echo("".join(printable(line) for line in piece.splitlines(keepends=True)), nl=False)
+    write(escape_controls(piece, keep_lines=True), end="")
 
 
 def _pass(piece: str) -> None: ...
@@ -127,4 +128,4 @@ def _catalogue(session: Session) -> ModelCatalogue:
 
     settings = session.configuration().settings
     configure_logging(settings)
-    return ModelCatalogue(settings.models)
+    return ModelCatalogue(settings.models, secrets=session.secrets)

@@ -1,8 +1,9 @@
 """Results on stdout in the form that was asked for; progress goes to stderr and never mixes with them.
 
 `rich` is for eyes, `plain` for pipes and screen readers, `json` is one document, `stream-json` one object per
-line. The first two show text from elsewhere (job kinds, errors, payloads) with its control characters spelt
-out: what a job wrote must not be able to move the cursor or retitle the terminal of whoever lists jobs.
+line. The first two escape the control characters of values, line feeds included, so that a value stays on its
+line; in JSON they are escapes of JSON. `write` and `console` are the only ways to style text: the terminal's
+streams escape what everything else writes (`infrastructure.terminal`).
 """
 
 from __future__ import annotations
@@ -10,26 +11,37 @@ from __future__ import annotations
 import json
 import os
 import sys
-import unicodedata
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
+from cleveragents.domain.control_characters import escape_controls, escape_controls_in_json
 from cleveragents.domain.json_value import JsonValue, thaw
+from cleveragents.infrastructure.terminal import unguarded
 from cleveragents.interfaces.cli.narrow import in_lines
 from cleveragents.interfaces.desk.wording import ago, counted, timestamp
 
+if TYPE_CHECKING:
+    from typing import TextIO
+
+    from rich.console import Console
+
 __all__ = [
     "Output",
+    "Styled",
     "ago",
+    "ansi",
     "colour",
+    "console",
+    "continued",
     "counted",
     "format_option",
     "printable",
     "printed",
     "progress",
     "timestamp",
+    "write",
 ]
 
 FORMATS = ("rich", "plain", "json", "stream-json")
@@ -80,8 +92,64 @@ def colour() -> bool | None:
 
 
 def printable(text: str) -> str:
-    """The text on one line, with every control and direction character spelt out."""
-    return "".join(c if _is_harmless(c) else c.encode("unicode_escape").decode("ascii") for c in text)
+    """Return the text on one line, with its control characters escaped."""
+    return escape_controls(text)
+
+
+def continued(text: str) -> list[str]:
+    """Return the lines of the text, the second and later ones indented: none of them looks like a message."""
+    first, *others = text.rstrip("\n").split("\n")
+    return [first, *(f"  {other}".rstrip() for other in others)]
+
+
+class Styled(NamedTuple):
+    """A piece of a line, with the style that it has on a terminal."""
+
+    text: str
+    fg: str | None = None
+    bold: bool = False
+    dim: bool = False
+
+
+def write(*pieces: str | Styled, err: bool = False, end: str = "\n") -> None:
+    """Write pieces of text to stdout or stderr, styled on a terminal unless NO_COLOR is set.
+
+    On a terminal their control characters are escaped, but line feeds and tabs; elsewhere they stay.
+    """
+    stream = sys.stderr if err else sys.stdout
+    if not stream.isatty():
+        text = "".join(piece.text if isinstance(piece, Styled) else piece for piece in pieces)
+        click.echo(f"{text}{end}", nl=False, err=err, color=True)  # as it is
+        return
+    unguarded(stream).write("".join(map(ansi if colour() is None else _unstyled, pieces)) + end)
+    stream.flush()
+
+
+def ansi(piece: str | Styled) -> str:
+    """Return the piece for a terminal: its text escaped, between the escape sequences of its style."""
+    text = _unstyled(piece)
+    if not isinstance(piece, Styled) or piece[1:] == (None, False, False):
+        return text
+    return click.style(text, fg=piece.fg, bold=piece.bold or None, dim=piece.dim or None)
+
+
+def _unstyled(piece: str | Styled) -> str:
+    return escape_controls(piece.text if isinstance(piece, Styled) else piece, keep_lines=True)
+
+
+def console(stream: TextIO | None = None, **options: Any) -> Console:
+    """Return a Rich console on the stream, or stdout, that escapes text and takes no markup from it."""
+    from rich.console import Console
+    from rich.segment import Segment
+
+    class _Escaping(Console):
+        def render(self, *given: Any, **named: Any) -> Any:
+            for segment in super().render(*given, **named):
+                text, style, control = segment
+                yield segment if control else Segment(escape_controls(text, keep_lines=True), style)
+
+    options = {"highlight": False, "markup": False, "emoji": False, **options}
+    return _Escaping(file=unguarded(stream or sys.stdout), **options)
 
 
 def progress(message: str) -> None:
@@ -126,10 +194,10 @@ class Output:
         one line instead: those in `spare` are left out, the first first, and those in `cut` shortened.
         """
         if self.format == "json":
-            _write(_dumps(tuple(rows), indent=2))
+            write(_dumps(tuple(rows), indent=2))
         elif self.format == "stream-json":
             for row in rows:
-                _write(_dumps(row))
+                write(_dumps(row))
         elif not rows:
             if empty:
                 progress(empty)
@@ -140,14 +208,14 @@ class Output:
 
     def title(self, text: str) -> None:
         """A heading above what follows, for people."""
-        _write(f"\n{click.style(text, bold=True)}" if self.format == "rich" else f"\n{text}")
+        write("\n", Styled(text, bold=self.for_eyes))
 
     def record(self, fields: Row) -> None:
         """One thing, field by field."""
         if self.format == "json":
-            _write(_dumps(fields, indent=2))
+            write(_dumps(fields, indent=2))
         elif self.format == "stream-json":
-            _write(_dumps(fields))
+            write(_dumps(fields))
         else:
             width = max(len(name) for name in fields)
             for name, value in fields.items():
@@ -156,32 +224,31 @@ class Output:
     def line(self, row: Row, columns: Sequence[str]) -> None:
         """One row as soon as it is there; to programs one object per line, in `json`, too."""
         if self.for_programs:
-            _write(_dumps(row))
+            write(_dumps(row))
         else:
-            _write("  ".join(_styled(_cell(row.get(column))) for column in columns))
-        sys.stdout.flush()
+            cells = [_styled(_cell(row.get(column))) for column in columns]
+            write(*[piece for cell in cells for piece in ("  ", cell)][1:])
 
     def _field(self, name: str, value: str) -> None:
-        if self.format == "rich":
-            _write(f"{click.style(name, dim=True)}  {_styled(value)}")
+        if self.for_eyes:
+            write(Styled(name, dim=True), "  ", _styled(value))
         else:
-            _write(f"{name}  {value}".rstrip())
+            write(f"{name}  {value}".rstrip())
 
     def _rich_table(
         self, rows: Sequence[Row], columns: Sequence[str], cut: Sequence[str], spare: Sequence[str]
     ) -> None:
         from rich.box import SIMPLE_HEAD
         from rich.cells import cell_len
-        from rich.console import Console
         from rich.table import Table
         from rich.text import Text
 
-        console = Console()
+        screen = console()
         cells = {name: [_cell(row.get(name)) for row in rows] for name in columns}
         widths: dict[str, int] = {}
         if cut:
             natural = {name: max(map(cell_len, (_heading(name), *texts))) for name, texts in cells.items()}
-            widths = _fitted(natural, console.width, cut, spare)
+            widths = _fitted(natural, screen.width, cut, spare)
         shown = [name for name in columns if not cut or name in widths]
         table = Table(
             box=SIMPLE_HEAD, show_edge=False, padding=(0, _GAP - 1, 0, 0), pad_edge=False, header_style="bold"
@@ -196,7 +263,7 @@ class Output:
             )
         for row in zip(*(cells[name] for name in shown), strict=True):
             table.add_row(*[Text(cell, style=_STYLES.get(cell, "")) for cell in row])
-        console.print(table)
+        screen.print(table)
 
 
 def _heading(column: str) -> str:
@@ -229,7 +296,7 @@ def _plain_table(rows: Sequence[Row], columns: Sequence[str]) -> None:
     lines = [list(columns)] + [[_cell(row.get(column)) for column in columns] for row in rows]
     widths = [max(len(line[n]) for line in lines) for n in range(len(columns))]
     for line in lines:
-        _write("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+        write("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
 
 
 def _cell(value: JsonValue) -> str:
@@ -242,24 +309,11 @@ def _cell(value: JsonValue) -> str:
     return printable(_dumps(value))
 
 
-def _styled(value: str) -> str:
+def _styled(value: str) -> Styled:
     style = _STYLES.get(value)
-    return click.style(value, fg=style.removeprefix("bold ")) if style else value
+    return Styled(value, fg=style and style.removeprefix("bold "))
 
 
 def _dumps(value: JsonValue, indent: int | None = None) -> str:
     plain = thaw(value)
-    text = json.dumps(plain, indent=indent, ensure_ascii=False)
-    try:
-        text.encode()
-    except UnicodeEncodeError:  # half a character, as in the name of a file that is not UTF-8
-        return json.dumps(plain, indent=indent)
-    return text
-
-
-def _write(line: str) -> None:
-    click.echo(line, color=colour())
-
-
-def _is_harmless(character: str) -> bool:
-    return character == " " or unicodedata.category(character) not in ("Cc", "Cf", "Cs", "Zl", "Zp")
+    return escape_controls_in_json(json.dumps(plain, indent=indent, ensure_ascii=False))

@@ -11,9 +11,9 @@ from cleveragents.interfaces.desk.accounts import account_of
 from cleveragents.interfaces.desk.changes import (
     changes_in_words,
     found_changes,
-    ignored_in_words,
-    ignored_of,
     lines_of,
+    told_unapplied,
+    unapplied_of,
 )
 from cleveragents.interfaces.desk.checks import checks_of, has_passed, verdict_in_words
 from cleveragents.interfaces.desk.meanings import goal_of, meaning_of
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from cleveragents.domain.json_value import JsonValue
     from cleveragents.domain.plan import Plan
 
-__all__ = ["tell_left_out", "tell_of_changes", "told_changes", "told_ignored", "told_plan"]
+__all__ = ["tell_left_out", "tell_of_changes", "tell_unapplied", "told_changes", "told_plan"]
 
 Row = dict[str, "JsonValue"]
 
@@ -42,9 +42,9 @@ def told_changes(parts: PlanParts, plan: Plan) -> bool:
     """The changed files and the checks that did not pass, on stderr; whether there is anything to apply."""
     found = found_changes(parts, plan)
     without = left_out_in_words(parts, plan)
-    ignored = ignored_in_words(parts, plan, ignored_of(parts, plan))
+    unapplied = told_unapplied(parts, plan, unapplied_of(parts, plan))
     checks = checks_of(parts, plan, found.tree)
-    tell_of_changes(found.rows, [*([without] if without else []), *ignored], checks)
+    tell_of_changes(found.rows, [*([without] if without else []), *unapplied], checks)
     return bool(found.rows)
 
 
@@ -72,7 +72,7 @@ def tell_left_out(parts: PlanParts, plan: Plan) -> None:
         progress(without)
 
 
-def told_ignored(parts: PlanParts, plan: Plan) -> None:
+def tell_unapplied(parts: PlanParts, plan: Plan) -> None:
     """What its steps made and the user will not get, on stderr."""
-    for sentence in ignored_in_words(parts, plan, ignored_of(parts, plan)):
+    for sentence in told_unapplied(parts, plan, unapplied_of(parts, plan)):
         progress(sentence)

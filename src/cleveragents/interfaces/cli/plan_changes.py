@@ -11,7 +11,7 @@ import click
 from cleveragents.interfaces.cli.asking import ensure_confirmed
 from cleveragents.interfaces.cli.output import Output, format_option, progress
 from cleveragents.interfaces.cli.plan_account import told_plan
-from cleveragents.interfaces.cli.plan_view import diff_options, plan_argument, shown_diff
+from cleveragents.interfaces.cli.plan_view import plan_argument, shown_diff
 from cleveragents.interfaces.cli.session import Session, pass_session
 from cleveragents.interfaces.desk.accounts import found_plan
 from cleveragents.interfaces.desk.changes import changed_files, changes_of, summary_of
@@ -246,5 +246,5 @@ def _tell_discarded(parts: PlanParts, plan: Plan) -> None:
 
 def _options(stat: bool, name_only: bool) -> list[str]:
     if stat:
-        return ["--stat"]
-    return ["--name-only"] if name_only else diff_options()
+        return ["--stat", "--no-color"]
+    return ["--name-only"] if name_only else ["--binary", "--no-color"]

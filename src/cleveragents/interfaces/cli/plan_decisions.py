@@ -8,10 +8,10 @@ import click
 
 from cleveragents.domain.budget import Limits
 from cleveragents.domain.plan import Phase, PlanState, spelt
-from cleveragents.domain.redaction import redact_text
+from cleveragents.domain.redaction import redact_known_text
 from cleveragents.interfaces.cli.budget_options import budget_options
 from cleveragents.interfaces.cli.output import Output, counted, format_option, progress
-from cleveragents.interfaces.cli.plan_account import tell_left_out, told_ignored, told_plan
+from cleveragents.interfaces.cli.plan_account import tell_left_out, tell_unapplied, told_plan
 from cleveragents.interfaces.cli.plan_view import plan_argument, to_branch_option, told_next
 from cleveragents.interfaces.cli.session import Session, pass_session
 from cleveragents.interfaces.cli.usage import as_usage
@@ -73,7 +73,7 @@ def apply_plan(
     ensure_decidable(plan)
     ensure_can_be_asked(plan, message, to_branch)
     tell_left_out(parts, plan)
-    told_ignored(parts, plan)
+    tell_unapplied(parts, plan)
     try:
         asked = message is not None or to_branch is not None
         apply_now(parts, plan, CommitRequest(message or "", to_branch) if asked else None)
@@ -246,7 +246,7 @@ def _answered(parts: PlanParts, plan_id: str, number: int | None, *, granted: bo
     """The plan, with the answer to the call that is shown, and to no other."""
     plan, call = answered_call(parts, plan_id, number, granted=granted)
     if call is not None:
-        what = redact_text(spelt_arguments(call.arguments))
+        what = redact_known_text(spelt_arguments(call.arguments))
         progress(f"{'allowed' if granted else 'denied'}: call {call.number}, {call.tool}: {what}")
     return plan
 

@@ -30,6 +30,7 @@ from cleveragents.interfaces.cli.plan_view import plan_argument
 from cleveragents.interfaces.cli.session import Session, pass_session
 from cleveragents.interfaces.desk.accounts import account_of, fields_of, found_plan
 from cleveragents.interfaces.desk.calls import call_fields
+from cleveragents.interfaces.desk.isolation import isolation_in_words, isolation_of
 from cleveragents.interfaces.desk.meanings import goal_of, meaning_of, waited, what_it_waits_for
 from cleveragents.interfaces.desk.next_steps import steps_from
 from cleveragents.interfaces.desk.reach import is_out_of_reach
@@ -131,6 +132,7 @@ def _heading(parts: PlanParts, plan: Plan, account: Mapping[str, JsonValue], sin
         "works on": plan.resource,
         "pushed to" if plan.state.ended else "pushes to": parts.remotes.branch_of(plan),
         "profile": plan.request.get("profile"),
+        "isolation": isolation_in_words(isolation_of(parts, plan)),
         "spent": spent_in_words(parts, plan),
         "created": account["created"],
         "updated": f"{account['updated']} ({since})",

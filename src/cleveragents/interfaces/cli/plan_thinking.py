@@ -14,6 +14,7 @@ from cleveragents.domain.json_value import JsonValue
 from cleveragents.domain.redaction import redact_text
 from cleveragents.interfaces.cli.output import (
     Output,
+    console,
     counted,
     format_option,
     printable,
@@ -70,15 +71,14 @@ def tree_of_plan(session: Session, plan_id: str, superseded_too: bool, output: O
     if not shown and not added and not part_rows(parts, plan):
         progress("nothing was decided in it: it has no strategist, or has not got that far")
         return
-    from rich.console import Console
     from rich.tree import Tree
 
-    tree = Tree(_plain(goal_of(plan)))
+    tree = Tree(printable(goal_of(plan)))
     _grow(tree, shown, None, ended)
     for row in added:
-        tree.add(_plain(f"correction {row['number']}, in addition: {on_one_line(str(row['guidance']))}"))
+        tree.add(printable(f"correction {row['number']}, in addition: {on_one_line(str(row['guidance']))}"))
     _grow_plans(tree, parts, plan)
-    Console(no_color=not output.for_eyes, highlight=False).print(tree)
+    console(no_color=not output.for_eyes).print(tree)
     _tell_more(parts, plan, shown)
 
 
@@ -171,7 +171,7 @@ def _grow_plans(tree: Tree, parts: PlanParts, plan: Plan) -> None:
         if needs and isinstance(needs, Sequence):
             told.append(f"needs {', '.join(str(need) for need in needs)}")
         named = f"sub-plan {child.id}: {title_with_goal(child)}" if child else f"sub-plan: {row['name']}"
-        grown = tree.add(_plain(f"{named} ({'; '.join(told)})"))
+        grown = tree.add(printable(f"{named} ({'; '.join(told)})"))
         if child is not None:
             _grow_plans(grown, parts, child)
 
@@ -180,7 +180,7 @@ def _line(decision: Decision, ended: Mapping[int, Correction]) -> str:
     made = decision.made
     sure = "" if made.confidence is None else f" ({made.confidence:.0%})"
     gone = "" if decision.state is DecisionState.ACTIVE else f" [superseded{_by(decision, ended)}]"
-    return _plain(f"{decision.number}. {made.question} → {made.choice}{sure}{gone}")
+    return printable(f"{decision.number}. {made.question} → {made.choice}{sure}{gone}")
 
 
 def _by(decision: Decision, ended: Mapping[int, Correction]) -> str:
@@ -194,7 +194,3 @@ def _by(decision: Decision, ended: Mapping[int, Correction]) -> str:
 
 def _said(correction: Correction) -> str:
     return on_one_line(redact_text(correction.made.guidance))
-
-
-def _plain(text: str) -> str:
-    return printable(text).replace("[", "\\[")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -10,7 +11,7 @@ import click
 from cleveragents.domain.plan import PlanState
 from cleveragents.domain.redaction import redact_text
 from cleveragents.interfaces.cli.narrow import steps_in_lines
-from cleveragents.interfaces.cli.output import colour, progress
+from cleveragents.interfaces.cli.output import Styled, ansi, colour, continued, progress, write
 from cleveragents.interfaces.desk.meanings import what_it_waits_for
 from cleveragents.interfaces.desk.next_steps import steps_from
 
@@ -19,7 +20,10 @@ if TYPE_CHECKING:
     from cleveragents.application.ports.applies import CommitRequest
     from cleveragents.domain.plan import Plan
 
-__all__ = ["diff_options", "plan_argument", "shown_diff", "to_branch_option", "told_next", "told_reason"]
+__all__ = ["plan_argument", "shown_diff", "to_branch_option", "told_next", "told_reason"]
+
+_HEADER = Styled("", bold=True)
+_HUNK = {"+": Styled("", fg="green"), "-": Styled("", fg="red"), "@": Styled("", fg="cyan")}
 
 plan_argument = click.argument("plan_id", metavar="PLAN")
 
@@ -37,7 +41,7 @@ def told_reason(plan: Plan) -> None:
         error = f"it waits: {what_it_waits_for(plan)}"
     elif error is not None and plan.state is PlanState.ERRORED:
         error = f"it failed: {error}"
-    for line in (error or "").splitlines():
+    for line in continued(error) if error else ():
         progress(line)
 
 
@@ -47,24 +51,38 @@ def told_next(parts: PlanParts, plan: Plan, commit: CommitRequest | None = None)
         progress(line)
 
 
-def diff_options() -> list[str]:
-    """How git is to write a whole difference to where stdout goes: a patch, with colours for eyes."""
-    coloured = sys.stdout.isatty() and colour() is None
-    return ["--binary", "--color=always"] if coloured else ["--binary"]
-
-
 def shown_diff(text: bytes) -> None:
-    """A difference on stdout; through a pager where it is longer than the terminal."""
-    # The bytes as they are: a difference is often given to another program.
+    """Write a diff that git made without colours to stdout.
+
+    A pipe gets its bytes. A terminal gets it coloured and with control characters escaped, through a pager
+    where it is longer than the terminal.
+    """
     if not sys.stdout.isatty():
         sys.stdout.buffer.write(text)
         sys.stdout.flush()
         return
-    shown = text.decode("utf-8", "backslashreplace")
-    if len(shown.splitlines()) < _height():
-        click.echo(shown, nl=False, color=colour())
+    lines = text.decode("utf-8", "backslashreplace").split("\n")
+    pieces = [piece for line in _coloured(lines) for piece in (line, "\n")][:-1]
+    if len(lines) <= _height():
+        write(*pieces, end="")
     else:
-        click.echo_via_pager(shown, color=colour())
+        # A pager gets escaped text: nothing guards what it writes to the terminal.
+        click.echo_via_pager("".join(map(ansi, pieces)), color=colour())
+
+
+def _coloured(lines: Sequence[str]) -> Iterator[str | Styled]:
+    """Style the lines of a patch as git does; others, as of a list of names, have no style."""
+    styles: Mapping[str, Styled] = {}
+    header = False
+    for line in lines:
+        if line.startswith("diff --git "):
+            header = True
+        elif line == "GIT binary patch":
+            header, styles = False, {}
+        elif line.startswith("@@ ") and (header or styles):
+            header, styles = False, _HUNK
+        style = _HEADER if header else styles.get(line[:1])
+        yield line if style is None else style._replace(text=line)
 
 
 def _height() -> int:

@@ -14,7 +14,7 @@ from cleveragents.application.services.plan_deciding import ensure_checked, is_w
 from cleveragents.application.services.plan_family import title_of, who_needs_somebody
 from cleveragents.domain.json_value import JsonValue
 from cleveragents.domain.plan import Phase, Plan, PlanState
-from cleveragents.domain.redaction import redact_text
+from cleveragents.domain.redaction import redact_known_text, redact_text
 from cleveragents.domain.sub_plan import failed_below
 from cleveragents.errors import (
     ApplyConflict,
@@ -33,7 +33,7 @@ from cleveragents.interfaces.cli.network_hint import tell_of_network
 from cleveragents.interfaces.cli.output import counted, progress
 from cleveragents.interfaces.cli.plan_account import told_changes
 from cleveragents.interfaces.cli.plan_outcome import TRY_AGAIN
-from cleveragents.interfaces.cli.plan_view import diff_options, shown_diff, told_next, told_reason
+from cleveragents.interfaces.cli.plan_view import shown_diff, told_next, told_reason
 from cleveragents.interfaces.desk.accounts import found_plan, place_of
 from cleveragents.interfaces.desk.calls import spelt_arguments
 from cleveragents.interfaces.desk.changes import changes_of
@@ -273,7 +273,7 @@ def _asked(parts: PlanParts, plan: Plan, commit: CommitRequest | None) -> Plan:
             told_next(parts, plan, commit)
         if answer in ("n", None):
             return plan
-        shown_diff(parts.result.diff(plan, parts.sandboxes.open(plan.id), options=diff_options()))
+        shown_diff(parts.result.diff(plan, parts.sandboxes.open(plan.id), options=["--binary", "--no-color"]))
 
 
 def _answered(container: Container, plan: Plan, commit: CommitRequest | None, output: Output | None) -> Plan:
@@ -317,7 +317,7 @@ def _tell_who_asks(plan: Plan, asking: Plan, call: ToolCall | None) -> None:
         progress(f"sub-plan {asking.id} needs you: {title_of(asking)}")
     told_reason(asking)
     if call is not None:
-        progress(f"  {call.tool}: {spelt_arguments(call.arguments)}")
+        progress(redact_known_text(f"  {call.tool}: {spelt_arguments(call.arguments)}"))
     failed = failed_below(plan)
     if failed:  # guard: nobody answers without knowing what failed
         progress(redact_text(f"{len(failed)} failed: {', '.join(map(str, failed))}"))

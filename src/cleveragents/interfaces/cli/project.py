@@ -1,8 +1,9 @@
-"""`agents project`: repositories that belong together, for the users of a server."""
+"""`agents project`: projects of a server, with their repositories and members."""
 
 from __future__ import annotations
 
 from collections import Counter
+from typing import TYPE_CHECKING
 
 import click
 
@@ -10,17 +11,24 @@ from cleveragents.interfaces.cli.output import Output, format_option, progress
 from cleveragents.interfaces.cli.session import Session, pass_session
 from cleveragents.interfaces.desk.project_account import project_account
 
-__all__ = ["project"]
+if TYPE_CHECKING:
+    from cleveragents.domain.json_value import JsonValue
+
+__all__ = ["member_fields", "project", "show_members"]
 
 
 @click.group()
 def project() -> None:
-    """Say which repositories belong together, and how many of their plans run at once.
+    """Manage projects: their members, and how many of their plans run at once.
+
+    Users of a server see and change only what belongs to the projects they are members of. Plans that name no
+    project belong to the project `default`.
 
     \b
     Example:
       agents project add shop --max-parallel 4
       agents resource add shop-main --project shop --path ~/src/shop
+      agents project add-member shop ada --role operator
     """
 
 
@@ -72,9 +80,9 @@ def list_projects(session: Session, output: Output) -> None:
 @click.argument("name")
 @pass_session
 def remove_project(session: Session, name: str) -> None:
-    """Remove a project that has no resources any more.
+    """Remove a project that has no resources and no plans any more.
 
-    Plans that ran on its resources stay as they are.
+    Its memberships end. The project `default` cannot be removed.
 
     \b
     Example:
@@ -83,3 +91,76 @@ def remove_project(session: Session, name: str) -> None:
     container = session.container()
     container.projects.remove(name, now=container.clock.now())
     progress(f"{name} is removed")
+
+
+@project.command("members")
+@click.argument("name")
+@format_option
+@pass_session
+def list_members(session: Session, name: str, output: Output) -> None:
+    """List the members of a project, with their roles.
+
+    Server admins may act in every project and are listed only where they were added.
+
+    \b
+    Example:
+      agents project members shop
+    """
+    rows = [member_fields(one.name, one.role.value) for one in session.container().members.list(name)]
+    show_members(rows, name, output)
+
+
+@project.command("add-member")
+@click.argument("name")
+@click.argument("user")
+@click.option(
+    "--role",
+    type=click.Choice(["viewer", "operator", "admin"]),
+    default="viewer",
+    show_default=True,
+    help="What they may do in the project.",
+)
+@format_option
+@pass_session
+def add_member(session: Session, name: str, user: str, role: str, output: Output) -> None:
+    """Add a user to a project, or change their role in it.
+
+    A viewer reads, an operator also works with plans, an admin also manages the members of the project. It
+    holds from the next request on.
+
+    \b
+    Example:
+      agents project add-member shop ada --role operator
+    """
+    from cleveragents.domain.user import Role
+
+    container = session.container()
+    member = container.members.set(name, user, Role(role), now=container.clock.now())
+    output.record(member_fields(member.name, member.role.value))
+
+
+@project.command("remove-member")
+@click.argument("name")
+@click.argument("user")
+@pass_session
+def remove_member(session: Session, name: str, user: str) -> None:
+    """Remove a user from a project, from the next request on.
+
+    \b
+    Example:
+      agents project remove-member shop ada
+    """
+    container = session.container()
+    container.members.remove(name, user, now=container.clock.now())
+    progress(f"{user} is no longer a member of {name}")
+
+
+def member_fields(name: str, role: str) -> dict[str, JsonValue]:
+    """A member as rows and JSON show it."""
+    return {"name": name, "role": role}
+
+
+def show_members(rows: list[dict[str, JsonValue]], project: str, output: Output) -> None:
+    """Print the members of a project."""
+    empty = f"{project} has no members; `agents project add-member {project} USER` adds one"
+    output.table(rows, ["name", "role"], empty=empty)

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from cleveragents.domain.known_secrets import KnownSecrets
+
 if TYPE_CHECKING:
     from cleveragents.application.container import Container
     from cleveragents.infrastructure.commands.bubblewrap import BubblewrapProbe
@@ -26,6 +28,8 @@ class Session:
     def __init__(self, overrides: Sequence[str] = ()) -> None:
         self._overrides = overrides
         self._configuration: Configuration | None = None
+        # Not the container's: an error is reported after the container was closed.
+        self.secrets = KnownSecrets()
 
     def configuration(self) -> Configuration:
         """What holds here and now; `ConfigurationError` if any layer is wrong."""
@@ -46,7 +50,7 @@ class Session:
         configure_logging(settings, is_news=None if serves else lambda told_now: _is_news(told, told_now))
         context = click.get_current_context()
         context.call_on_close(lambda: _forget(told))
-        return context.with_resource(Container(settings))
+        return context.with_resource(Container(settings, secrets=self.secrets))
 
 
 def _is_news(told: Path, sentence: str) -> bool:

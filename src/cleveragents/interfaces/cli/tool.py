@@ -112,7 +112,7 @@ def run_tool(
     if name in registry.names() and not registry.get(name).spec.writes:
         result = _read(registry.get(name), arguments)
     else:
-        with throw_away_ground(session) as ground:
+        with throw_away_ground(session, name) as ground:
             result = _called(ground, ground.tools.get(name), arguments)
             changed = sorted(ground.sandbox.scan())
     _print(output, result)
@@ -182,6 +182,7 @@ def _called(ground: Ground, found: Tool, arguments: Mapping[str, JsonValue]) -> 
         environment={},
         markers={},
         network=ground.network,
+        network_denied=ground.network_denied,
         has_leave=lambda: False,
         limit_seconds=float("inf"),
         stop=token,

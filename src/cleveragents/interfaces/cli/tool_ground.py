@@ -32,15 +32,19 @@ class Ground:
     tools: ToolSource
     commands: CommandRunner
     network: bool
+    network_denied: bool
 
 
 @contextmanager
-def throw_away_ground(session: Session) -> Iterator[Ground]:
-    """Made of the files as they are now, and gone afterwards with all that was done in it."""
+def throw_away_ground(session: Session, tool: str) -> Iterator[Ground]:
+    """Made of the files as they are now, and gone afterwards with all that was done in it. Only the MCP
+    server that `tool` names may be started."""
     from cleveragents.application.ports.sandboxes import SandboxRequest
     from cleveragents.infrastructure.sandbox.resources import find_resource
     from cleveragents.infrastructure.tools.joined import JoinedTools
     from cleveragents.infrastructure.tools.mcp.configuration import load_mcp, user_mcp_file
+    from cleveragents.infrastructure.tools.mcp.gate import NamedByUser
+    from cleveragents.infrastructure.tools.mcp.listing import server_in
     from cleveragents.infrastructure.tools.mcp.opening import open_mcp
 
     container = session.container()
@@ -51,25 +55,31 @@ def throw_away_ground(session: Session) -> Iterator[Ground]:
     try:
         sandbox = parts.sandboxes.create(request)
         place = _place(session, sandbox.root, sandbox.readable, resource)
-        with open_mcp(configuration, place) as mcp:
+        with open_mcp(configuration, place, NamedByUser({server_in(tool)})) as mcp:
             tools = JoinedTools(parts.tools, mcp)
-            yield Ground(sandbox, tools, parts.commands(resource), place.network)
+            denied = _network(session) is Verdict.DENY
+            yield Ground(sandbox, tools, parts.commands(resource), place.network, denied)
     finally:
         parts.sandboxes.remove(request.plan_id)
 
 
 @contextmanager
-def mcp_in_empty_place(session: Session, configuration: McpConfiguration) -> Iterator[McpTools]:
-    """The tools of servers that run where there is nothing."""
+def mcp_in_empty_place(session: Session, configuration: McpConfiguration, server: str) -> Iterator[McpTools]:
+    """The tools of the server of that name, which runs where there is nothing."""
     from cleveragents.infrastructure.sandbox.resources import find_resource
+    from cleveragents.infrastructure.tools.mcp.gate import NamedByUser
     from cleveragents.infrastructure.tools.mcp.opening import open_mcp
 
     resource, _ = find_resource(Path.cwd())
     with (
         tempfile.TemporaryDirectory(prefix="cleveragents-mcp-") as root,
-        open_mcp(configuration, _place(session, Path(root), (), resource)) as tools,
+        open_mcp(configuration, _place(session, Path(root), (), resource), NamedByUser({server})) as tools,
     ):
         yield tools
+
+
+def _network(session: Session) -> Verdict:
+    return profile(session.configuration().settings.plan.profile).verdict(Capability.NETWORK)
 
 
 def _place(session: Session, root: Path, readable: tuple[Path, ...], resource: Path) -> ServerPlace:
@@ -81,8 +91,9 @@ def _place(session: Session, root: Path, readable: tuple[Path, ...], resource: P
         root=root,
         directory=root,
         readable=readable,
-        network=profile(settings.plan.profile).verdict(Capability.NETWORK) is Verdict.ALLOW,
+        network=_network(session) is Verdict.ALLOW,
         isolation=settings.sandbox.isolation,
         hidden=(resource, Path(settings.state.directory)),
         allowed_names=tuple(name.strip() for name in names if name.strip()),
+        secrets=session.secrets,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from cleveragents.domain.json_value import JsonValue
     from cleveragents.domain.user import Token, User
 
-__all__ = ["revoked_in_words", "user"]
+__all__ = ["revoked_in_words", "user", "user_fields"]
 
 _ROLES = ("viewer", "operator", "admin")
 _role = click.Choice(_ROLES)
@@ -25,8 +26,9 @@ _role = click.Choice(_ROLES)
 def user() -> None:
     """Add users of the server, give them roles and tokens.
 
-    A viewer sees everything, an operator also makes plans and decides about them, an admin also manages
-    users, projects and resources.
+    A role holds in a project: a viewer reads, an operator also works with plans, an admin also manages the
+    members of the project. A server admin may act in every project and manages users, projects, resources and
+    trust. `agents project add-member` gives a user a role in another project.
 
     \b
     Example:
@@ -37,21 +39,32 @@ def user() -> None:
 
 @user.command("add")
 @click.argument("name")
-@click.option("--role", type=_role, default="viewer", show_default=True, help="What they may do.")
+@click.option(
+    "--role",
+    type=_role,
+    default="viewer",
+    show_default=True,
+    help="The role in the project; admin: see above.",
+)
+@click.option("--project", metavar="NAME", help="The project they become a member of; else `default`.")
 @format_option
 @pass_session
-def add_user(session: Session, name: str, role: str, output: Output) -> None:
+def add_user(session: Session, name: str, role: str, project: str | None, output: Output) -> None:
     """Add a user, who can log in once there is a token.
+
+    They become a member of the project with that role. `--role admin` without `--project` adds a server
+    admin.
 
     \b
     Example:
       agents user add ada --role operator
+      agents user add bob --role admin --project shop
     """
     from cleveragents.domain.user import Role
 
     container = session.container()
-    added = container.users.add(name, Role(role), now=container.clock.now())
-    output.record(_fields(added))
+    added = container.users.add(name, Role(role), now=container.clock.now(), project=project)
+    output.record(_fields(added, output))
     progress(f"`agents user token {name}` makes a token for them")
 
 
@@ -66,8 +79,8 @@ def list_users(session: Session, output: Output) -> None:
       agents user list --format json
     """
     users = session.container().users
-    rows = [{**_fields(found), "tokens": len(users.tokens_of(found.name))} for found in users.list()]
-    output.table(rows, ["name", "role", "tokens", "created"], empty="there are no users yet")
+    rows = [{**_fields(found, output), "tokens": len(users.tokens_of(found.name))} for found in users.list()]
+    output.table(rows, ["name", "role", "projects", "tokens", "created"], empty="there are no users yet")
 
 
 @user.command("remove")
@@ -93,6 +106,9 @@ def remove_user(session: Session, name: str) -> None:
 def change_role(session: Session, name: str, role: str, output: Output) -> None:
     """Give a user another role, which holds from the next request on.
 
+    `admin` makes them a server admin. Any other role holds in all projects they are a member of, and they are
+    no server admin; `agents project add-member` changes the role in one project.
+
     \b
     Example:
       agents user role ada admin
@@ -100,7 +116,8 @@ def change_role(session: Session, name: str, role: str, output: Output) -> None:
     from cleveragents.domain.user import Role
 
     container = session.container()
-    output.record(_fields(container.users.set_role(name, Role(role), now=container.clock.now())))
+    changed = container.users.set_role(name, Role(role), now=container.clock.now())
+    output.record(_fields(changed, output))
 
 
 @user.command("token")
@@ -177,8 +194,19 @@ def revoked_in_words(name: str, token_id: str, *, alone: bool) -> str:
     return f"token {token_id} of {name} is worthless from now on; {others}"
 
 
-def _fields(found: User) -> dict[str, JsonValue]:
-    return {"name": found.name, "role": found.role.value, "created": timestamp(found.created_at)}
+def _fields(found: User, output: Output) -> dict[str, JsonValue]:
+    projects = {name: role.value for name, role in sorted(found.projects.items())}
+    return user_fields(found.name, found.role.value, timestamp(found.created_at), projects, output)
+
+
+def user_fields(
+    name: str, role: str, created: str, projects: Mapping[str, str], output: Output
+) -> dict[str, JsonValue]:
+    """A user as rows and JSON show it: for people, the projects in one line."""
+    shown: JsonValue = dict(projects)
+    if not output.for_programs:
+        shown = ", ".join(f"{project} ({there})" for project, there in projects.items())
+    return {"name": name, "role": role, "projects": shown, "created": created}
 
 
 def _token_fields(found: Token) -> dict[str, JsonValue]:

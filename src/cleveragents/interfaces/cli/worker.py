@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from cleveragents.interfaces.cli.isolation import allow_unisolated_option, ensure_isolated
 from cleveragents.interfaces.cli.output import counted, progress
 from cleveragents.interfaces.cli.reachable import wait_until_reachable
 from cleveragents.interfaces.cli.session import Session, pass_session
@@ -43,6 +44,7 @@ _INTERRUPTED = 130
     type=click.FloatRange(0, 86_400),
     help="How long running jobs may go on after it is told to stop.",
 )
+@allow_unisolated_option
 @pass_session
 def worker(
     session: Session,
@@ -51,6 +53,7 @@ def worker(
     queues: tuple[str, ...],
     until_idle: bool,
     drain_seconds: float,
+    allow_unisolated: bool,
 ) -> None:
     """Run plans of a server, as one more worker.
 
@@ -59,11 +62,14 @@ def worker(
     SIGTERM or Ctrl-C lets running jobs end and takes no more; a second one stops them at once, and another
     worker goes on with them.
 
+    It does not start where commands of plans cannot be isolated, unless you pass --allow-unisolated.
+
     \b
     Example:
       agents worker --concurrency 4 --name build-1
     """
     container = session.container(serves=True)
+    ensure_isolated(container.settings.sandbox, allowed=allow_unisolated)
     parts = wait_until_reachable(container)
     known_as = name or f"{socket.gethostname()}-{os.getpid()}"
     at_once = concurrency or container.settings.worker.concurrency

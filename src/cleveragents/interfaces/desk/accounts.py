@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from cleveragents.application.ports.sandboxes import Unapplied
 from cleveragents.application.services.plan_family import LEFT_OUT, conflicts_of, left_out_of, parts_of
 from cleveragents.domain.cancel_reason import is_mere_stop
 from cleveragents.domain.json_value import JsonValue, freeze
@@ -15,12 +16,15 @@ from cleveragents.errors import PlanError, RemoteUnreachable, SandboxMissing, Sa
 from cleveragents.interfaces.desk.calls import call_in_short
 from cleveragents.interfaces.desk.changes import (
     found_changes,
-    ignored_in_words,
-    ignored_of,
     recorded_changes,
+    renames_in_words,
+    renames_of,
     state_row,
+    told_unapplied,
+    unapplied_of,
 )
 from cleveragents.interfaces.desk.checks import checks_of
+from cleveragents.interfaces.desk.isolation import isolation_of
 from cleveragents.interfaces.desk.spending import spending_of
 from cleveragents.interfaces.desk.wording import timestamp
 
@@ -65,6 +69,7 @@ def fields_of(plan: Plan) -> dict[str, JsonValue]:
         "parent": plan.parent_id,
         "root": plan.root,
         "depth": plan.depth,
+        "isolation": None if plan.isolation is None else plan.isolation.value,
     }
 
 
@@ -84,14 +89,14 @@ def account_of(parts: PlanParts, plan: Plan) -> Row:
     """Everything that is known of the plan but its calls' output."""
     place: str | None = None
     notes: tuple[str, ...] = ()
-    ignored: list[str] = []
+    unapplied = Unapplied()
     changes: list[Row] = []
     tree: str | None = None
     problem = None
     try:
         sandbox = parts.sandboxes.look(plan.id)
-        ignored = ignored_of(parts, plan)
-        place, notes = str(sandbox.root), (*sandbox.notes, *ignored_in_words(parts, plan, ignored))
+        unapplied = unapplied_of(parts, plan)
+        place, notes = str(sandbox.root), (*sandbox.notes, *told_unapplied(parts, plan, unapplied))
         found = found_changes(parts, plan)
         changes, tree = found.rows, found.tree
     except SandboxMissing:
@@ -101,15 +106,19 @@ def account_of(parts: PlanParts, plan: Plan) -> Row:
         changes = recorded_changes(parts, plan)
     except PlanError as error:
         problem = error.reason
+    renames = renames_of(parts, plan)
     reviews = parts.reviews.of_plan(plan.id)
     rows = part_rows(parts, plan)
     return fields_of(plan) | {
+        "isolation": isolation_of(parts, plan),
         "branch": parts.remotes.branch_of(plan),
         "sandbox": place,
-        "notes": list(notes),
+        "notes": [*notes, *renames_in_words(renames)],
         "files_changed": len(changes),
         "changes": freeze(changes),
-        "ignored": list(ignored),
+        "ignored": list(unapplied.ignored),
+        "nested_repositories": list(unapplied.repositories),
+        "renames": freeze(renames),
         "review_problem": problem,
         "left_out": [review.subject for review in reviews if not review.accepted],
         "checks": freeze(checks_of(parts, plan, tree)),

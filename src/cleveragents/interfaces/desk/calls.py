@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from cleveragents.application.services.plan_family import short_of
 from cleveragents.domain.json_value import JsonValue, freeze, thaw
-from cleveragents.domain.redaction import redact, redact_text
+from cleveragents.domain.redaction import redact, redact_known, redact_known_text
 from cleveragents.interfaces.desk.wording import timestamp
 
 if TYPE_CHECKING:
@@ -32,7 +32,9 @@ def call_fields(parts: PlanParts, call: ToolCall) -> Row:
         "approval": call.approval,
         "started": timestamp(call.started_at),
         "ended": None if call.ended_at is None else timestamp(call.ended_at),
-        "arguments": freeze(redact(call.arguments)),
+        "arguments": freeze(
+            redact_known(call.arguments)
+        ),  # masked when kept, unless a person was to approve them
         "error": call.error,
         "result": freeze(redact(call.result)),
     }
@@ -43,7 +45,7 @@ def call_in_short(parts: PlanParts, call: ToolCall) -> Row:
     return {
         "number": call.number,
         "tool": call.tool,
-        "what": redact_text(spelt_arguments(call.arguments)),
+        "what": redact_known_text(spelt_arguments(call.arguments)),
         "state": call.state.value,
         "changed": _files_changed(parts, call),
         "error": call.error,

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from cleveragents.domain.json_value import JsonValue
+from cleveragents.domain.plan import Phase
 from cleveragents.errors import GitFailed, RemoteUnreachable, SandboxMissing, SandboxRefused
 from cleveragents.interfaces.desk.wording import counted
 
 if TYPE_CHECKING:
     from cleveragents.application.plan_parts import PlanParts
-    from cleveragents.application.ports.sandboxes import Sandbox
+    from cleveragents.application.ports.sandboxes import Sandbox, Unapplied
     from cleveragents.domain.file_state import FileState
     from cleveragents.domain.plan import Plan
 
@@ -23,12 +24,15 @@ __all__ = [
     "changes_in_words",
     "changes_of",
     "found_changes",
-    "ignored_in_words",
-    "ignored_of",
     "lines_of",
     "recorded_changes",
+    "renames_in_words",
+    "renames_of",
     "state_row",
     "summary_of",
+    "told_unapplied",
+    "unapplied_in_words",
+    "unapplied_of",
 ]
 
 Row = dict[str, JsonValue]
@@ -149,26 +153,49 @@ def lines_of(row: Mapping[str, JsonValue]) -> str:
     return " ".join(f"{sign}{number}" for sign, number in signs if number)
 
 
-def ignored_of(parts: PlanParts, plan: Plan) -> list[str]:
+def unapplied_of(parts: PlanParts, plan: Plan) -> Unapplied:
     """What its steps made and nobody gets. Files first: directories are seldom more than what some tool keeps
     for itself."""
+    from cleveragents.application.ports.sandboxes import Unapplied
+
     recorded = [path for path, state in parts.history.states(plan.id).items() if state is not None]
     try:
-        entries = parts.sandboxes.look(plan.id).ignored_entries(recorded)
+        found = parts.sandboxes.look(plan.id).unapplied(recorded)
     except (SandboxMissing, RemoteUnreachable, SandboxRefused):
-        return []
-    return sorted(entries, key=lambda entry: (entry.endswith("/"), entry.count("/"), entry))
+        return Unapplied()
+    ignored = sorted(found.ignored, key=lambda entry: (entry.endswith("/"), entry.count("/"), entry))
+    return Unapplied(tuple(ignored), found.repositories)
 
 
-def ignored_in_words(parts: PlanParts, plan: Plan, ignored: Sequence[str]) -> list[str]:
-    """One sentence about that, or none."""
-    if not ignored:
-        return []
+def unapplied_in_words(found: Unapplied, *, checked: bool) -> list[str]:
+    """One sentence for each kind; `checked`: whether checks ran, which they do without ignored files."""
     from cleveragents.application.services.plan_history import named
 
-    checked = bool(parts.check_runs.of_plan(plan.id))
-    without = "; checks ran without " + ("it" if len(ignored) == 1 else "them") if checked else ""
-    return [f"not applied, because ignored: {named(ignored)}{without}"]
+    said = []
+    if found.ignored:
+        without = "; checks ran without " + ("it" if len(found.ignored) == 1 else "them") if checked else ""
+        said.append(f"not applied, because ignored: {named(found.ignored)}{without}")
+    if found.repositories:
+        places = named([".git" if path == "." else f"{path}/.git" for path in found.repositories])
+        said.append(f"not applied, because a plan's result holds no repositories: {places}")
+    return said
+
+
+def told_unapplied(parts: PlanParts, plan: Plan, found: Unapplied) -> list[str]:
+    """The same of a plan."""
+    return unapplied_in_words(found, checked=bool(parts.check_runs.of_plan(plan.id)))
+
+
+def renames_of(parts: PlanParts, plan: Plan) -> list[Row]:
+    """The renames that its last apply or undo followed."""
+    if plan.phase is not Phase.APPLY:
+        return []
+    return [{"old": one.old, "new": one.new} for one in parts.applier.renames_of(plan.id)]
+
+
+def renames_in_words(renames: Iterable[Mapping[str, JsonValue]]) -> list[str]:
+    """One sentence for each rename."""
+    return [f"followed a rename: {rename['old']} → {rename['new']}" for rename in renames]
 
 
 def changes_in_words(changes: Sequence[Row]) -> str:

@@ -1,7 +1,8 @@
 """What a plan changed, line by line: as programs read it, within bounds.
 
-Files that were left out are shown, too, since somebody may take them in again. Text is shown with secrets
-masked; whoever needs it to the byte, and may apply it, takes the patch.
+Files that were left out are shown, too, since somebody may take them in again. A person reviews what is
+shown, so only known secrets are masked: a name or a shape would hide code. The patch of those who may apply
+it is exact.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cleveragents.domain.json_value import JsonValue, freeze
-from cleveragents.domain.redaction import MASK, redact_content_text, redact_text
+from cleveragents.domain.redaction import redact_known_text
 from cleveragents.interfaces.desk.changes import changed_files, changes_of
 from cleveragents.interfaces.desk.hunks import Hunk, hunks_by_path
 
@@ -70,8 +71,8 @@ def diff_of(parts: PlanParts, plan: Plan, bounds: DiffBounds | None = None) -> R
 
 
 def patch_of(parts: PlanParts, plan: Plan, *, masked: bool = False) -> bytes:
-    """What `git apply` takes: the accepted changes, to the byte. `masked`, it is to be read: without secrets
-    and contents that are no text, of which nobody could tell whether they hold one."""
+    """What `git apply` takes: the accepted changes, to the byte. `masked`, it is to be read: with known
+    secrets masked, and without contents that are not text, in which none could be found."""
     if not parts.history.changes(plan.id):
         return b""
     options = _OPTIONS if masked else ("--binary", *_OPTIONS)
@@ -80,9 +81,9 @@ def patch_of(parts: PlanParts, plan: Plan, *, masked: bool = False) -> bytes:
 
 
 def masked_patch(patch: bytes, bounds: PatchBounds | None = None) -> bytes:
-    """The patch with secrets masked, as wherever text of files is shown. It may apply no more.
+    """The patch with known secrets masked, as wherever text of files is shown. It may not apply any more.
 
-    File by file: a key that has no end hides nothing of the next. A file that is larger than the bounds has a
+    A file that is larger than the bounds has a
     sentence instead of its lines: while a text is looked through, no other request is answered.
     """
     bounds = bounds or PatchBounds()
@@ -95,7 +96,7 @@ def masked_patch(patch: bytes, bounds: PatchBounds | None = None) -> bytes:
         room -= len(file)
         lines = file.decode("utf-8", "surrogateescape").split("\n")
         text = "\n".join(_masked([(_KINDS.get(line[:1], "context"), line) for line in lines]))
-        shown.append(redact_text(text).encode("utf-8", "surrogateescape"))
+        shown.append(text.encode("utf-8", "surrogateescape"))
     return b"\n".join(shown)
 
 
@@ -137,29 +138,28 @@ def _file(row: Mapping[str, JsonValue], hunks: Sequence[Hunk], within: bool, bou
 
 
 def _shown(hunks: Sequence[Hunk], bounds: DiffBounds) -> list[Row]:
-    lines = [(kind, _cut(text, bounds.line)) for hunk in hunks for kind, _, _, text in hunk.lines]
-    texts = iter(_masked(lines))
+    lines = [(kind, text) for hunk in hunks for kind, _, _, text in hunk.lines]
+    texts = (_cut(text, bounds.line) for text in _masked(lines))  # half a secret would not be found
     shown: list[Row] = []
     for hunk in hunks:
         rows = [
-            {"kind": kind, "old": old, "new": new, "text": redact_text(next(texts))}
-            for kind, old, new, _ in hunk.lines
+            {"kind": kind, "old": old, "new": new, "text": next(texts)} for kind, old, new, _ in hunk.lines
         ]
-        header = redact_text(_cut(hunk.header, bounds.line))
+        header = _cut(redact_known_text(hunk.header), bounds.line)
         starts = {"old_start": hunk.old_start, "new_start": hunk.new_start}
         shown.append({"header": header, **starts, "lines": freeze(rows)})
     return shown
 
 
 def _masked(lines: Sequence[tuple[str, str]]) -> list[str]:
-    """The texts of lines, each with its kind, without secrets that go over several of them. What was and what
-    is are looked through one by one: where one comes after the other, the begin of a key may be of both."""
+    """The texts of lines, each with its kind, with known secrets masked, also those of several lines. The old
+    and the new text are looked through one by one: their lines may alternate within such a secret."""
     shown = [text for _, text in lines]
     for side in ("remove", "add"):
         places = [place for place, (kind, _) in enumerate(lines) if kind in ("context", side)]
-        masked = redact_content_text("\n".join(lines[place][1] for place in places)).split("\n")
-        if len(masked) != len(places):  # a known secret of several lines
-            masked = [MASK] * len(places)
+        masked = (
+            redact_known_text("\n".join(lines[place][1] for place in places)).split("\n") if places else ()
+        )
         for place, text in zip(places, masked, strict=True):
             if text != lines[place][1]:
                 shown[place] = text

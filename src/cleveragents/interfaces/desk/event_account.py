@@ -6,18 +6,21 @@ import json
 from collections.abc import Collection, Sequence
 from datetime import datetime
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cleveragents.domain.json_value import JsonValue, freeze
-from cleveragents.domain.redaction import kept_secrets, redact
+from cleveragents.domain.known_secrets import known_values
+from cleveragents.domain.redaction import redact
 from cleveragents.interfaces.desk.wording import timestamp
 
 if TYPE_CHECKING:
     from cleveragents.application.ports.events import AuditRecord
+    from cleveragents.domain.user import ProjectScope
     from cleveragents.infrastructure.events.chain import LogRow
+    from cleveragents.infrastructure.events.verification import AuditReport
     from cleveragents.infrastructure.persistence.database import Database
 
-__all__ = ["end_of_log", "event_rows", "fields_of", "fields_of_row"]
+__all__ = ["end_of_log", "event_rows", "fields_of", "fields_of_row", "report_fields"]
 
 
 def fields_of(record: AuditRecord) -> dict[str, JsonValue]:
@@ -32,6 +35,16 @@ def fields_of(record: AuditRecord) -> dict[str, JsonValue]:
         "event_id": event.event_id,
         "hash": record.hash,
     }
+
+
+def report_fields(report: AuditReport) -> dict[str, Any]:
+    """The outcome of a verification: what is wrong, and which events each set of anchors covers."""
+    anchors = [
+        {"target": each.source, "anchors": each.anchors, "events": each.events, "time": each.time}
+        for each in report.coverage
+    ]
+    findings = [{"position": found.position, "problem": found.problem} for found in report.findings]
+    return {"ok": report.ok, "events": report.rows, "findings": findings, "anchors": anchors}
 
 
 def fields_of_row(row: LogRow) -> dict[str, object]:
@@ -56,7 +69,7 @@ def _masked(payload: object) -> object:
     """As `redact` does it; what is short comes again and again, and is masked once."""
     if not isinstance(payload, dict):
         return redact(payload)
-    known = len(kept_secrets())  # they are only ever added to
+    known = hash(known_values())  # not the values: the cache outlives their owner
     masked: dict[str, object] = {}
     for name, value in payload.items():
         if value is None or isinstance(value, (bool, int)) or (isinstance(value, str) and len(value) <= 40):
@@ -96,14 +109,19 @@ def event_rows(
     type_name: str | None = None,
     subject: str | None = None,
     subjects: Collection[str] | None = None,
+    scope: ProjectScope = None,
 ) -> Sequence[LogRow]:
-    """The first `limit` events after a position or, without one, the last; in their order either way."""
+    """The first `limit` events of these projects after a position or, without one, the last; in their order
+    either way."""
     from sqlalchemy import select
 
     from cleveragents.infrastructure.events.log_rows import log_rows
+    from cleveragents.infrastructure.persistence.project_scope import project_of_event
     from cleveragents.infrastructure.persistence.tables import events
 
     query = select(events).limit(limit)
+    if scope is not None:
+        query = query.where(project_of_event(database.dialect).in_(scope))
     if type_name is not None:
         query = query.where(events.c.event_type == type_name)
     if subject is not None:

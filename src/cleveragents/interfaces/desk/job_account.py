@@ -108,6 +108,7 @@ def worker_account(worker: WorkerRecord, *, now: datetime, home: str) -> dict[st
         "state": state,
         "started": timestamp(worker.started_at),
         "seen": timestamp(worker.seen_at),
+        "isolation": worker.isolation,
     }
 
 

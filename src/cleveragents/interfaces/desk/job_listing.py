@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from sqlalchemy import ColumnElement, Connection
 
     from cleveragents.domain.job import Job, JobState
+    from cleveragents.domain.user import ProjectScope
     from cleveragents.infrastructure.persistence.database import Database
 
 __all__ = ["job_ids_of", "listed_jobs"]
@@ -25,16 +26,21 @@ def listed_jobs(
     limit: int,
     after: str | None = None,
     newest_first: bool = False,
+    scope: ProjectScope = None,
 ) -> Sequence[Job]:
-    """The jobs after that id, in the order in which they were made or in the opposite one."""
+    """The jobs of these projects after that id, in the order in which they were made or in the opposite
+    one."""
     from sqlalchemy import select
 
     from cleveragents.infrastructure.persistence.job_rows import job_of
+    from cleveragents.infrastructure.persistence.project_scope import project_of_job
     from cleveragents.infrastructure.persistence.tables import jobs
 
     query = select(jobs).order_by(jobs.c.id.desc() if newest_first else jobs.c.id).limit(limit)
     if states:
         query = query.where(jobs.c.state.in_([state.value for state in states]))
+    if scope is not None:
+        query = query.where(project_of_job(database.dialect).in_(scope))
     if after is not None:
         query = query.where(jobs.c.id < after if newest_first else jobs.c.id > after)
     with database.read() as connection:

@@ -10,11 +10,13 @@ from cleveragents.domain.json_value import JsonValue
 from cleveragents.domain.plan import PlanState
 from cleveragents.domain.sub_plan import waits_for_sub_plans
 from cleveragents.interfaces.desk.accounts import fields_of
+from cleveragents.interfaces.desk.isolation import isolation_of
 from cleveragents.interfaces.desk.meanings import DONE
 
 if TYPE_CHECKING:
     from cleveragents.application.plan_parts import PlanParts
     from cleveragents.domain.plan import Plan
+    from cleveragents.domain.user import ProjectScope
 
 __all__ = ["children_in", "in_families", "is_for_a_person", "latest", "listed", "row_of"]
 
@@ -27,6 +29,7 @@ def row_of(parts: PlanParts, plan: Plan, children: Sequence[Plan]) -> Row:
     """One plan in a list, and how many of its sub-plans are done."""
     done = sum(child.standing == DONE for child in children)
     return fields_of(plan) | {
+        "isolation": isolation_of(parts, plan),
         "sub_plans": max(wanted_parts(plan), len(children)),
         "sub_plans_done": done,
         "sub_plans_left_out": len(left_out_of(parts, plan)),
@@ -76,12 +79,13 @@ def latest(
     states: Sequence[PlanState],
     limit: int,
     after: str | None,
+    scope: ProjectScope,
 ) -> tuple[list[Plan], bool]:
-    """The latest plans that are wanted, the newest first, made before the one of that id; and whether there
-    are others."""
+    """The latest plans of these projects that are wanted, the newest first, made before the one of that id;
+    and whether there are others."""
     found: list[Plan] = []
     size = min(_PAGE, limit + 1)
-    while page := parts.plans.list(states=states, limit=size, after=after, newest_first=True):
+    while page := parts.plans.list(states=states, limit=size, after=after, newest_first=True, scope=scope):
         after = page[-1].id
         known = parts.lifecycle.all_reconciled(page)
         found += [plan for plan in known if (not states or plan.state in states) and wanted(plan)]

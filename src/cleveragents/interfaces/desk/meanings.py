@@ -20,7 +20,7 @@ from cleveragents.application.services.plan_family import (
 from cleveragents.application.services.plan_jobs import is_to_be_run
 from cleveragents.domain.cancel_reason import is_mere_stop
 from cleveragents.domain.plan import Phase, PlanState, spelt
-from cleveragents.domain.redaction import redact_text
+from cleveragents.domain.redaction import redact_known_text, redact_text
 from cleveragents.domain.sub_plan import CONFLICT, waits_for_sub_plans
 from cleveragents.interfaces.desk.missing_worker import missing_worker, waits_for_worker
 from cleveragents.interfaces.desk.reach import is_out_of_reach
@@ -79,9 +79,9 @@ def waited(plan: Plan) -> str:
 
 
 def what_it_waits_for(plan: Plan) -> str:
-    """In the words of whoever asks, line breaks and all."""
+    """The question, in full: only known secrets are masked in what a person decides by."""
     waiting = plan.waiting_for if isinstance(plan.waiting_for, Mapping) else {}
-    return redact_text(str(waiting.get("what")))
+    return redact_known_text(str(waiting.get("what")))
 
 
 def meaning_of(parts: PlanParts, plan: Plan) -> str:

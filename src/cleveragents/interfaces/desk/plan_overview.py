@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from cleveragents.domain.json_value import JsonValue
     from cleveragents.domain.plan import Plan
 
-__all__ = ["board_row", "overview_of", "project_of", "resource_name_of"]
+__all__ = ["board_row", "overview_of", "resource_name_of"]
 
 Row = dict[str, "JsonValue"]
 
@@ -34,6 +34,8 @@ _EMPTY: Row = {
     "files_changed": 0,
     "changes": (),
     "ignored": (),
+    "nested_repositories": (),
+    "renames": (),
     "review_problem": None,
     "left_out": (),
     "checks": (),
@@ -84,11 +86,6 @@ def _possible(parts: PlanParts, plan: Plan) -> list[str]:
     return [what for what in can_of(parts, plan) if shared or what not in _GOES_ON]
 
 
-def project_of(plan: Plan) -> str | None:
-    """The project that it was asked for in."""
-    return _asked(plan, "project")
-
-
 def resource_name_of(plan: Plan) -> str | None:
     """What it works on, by the name that was asked for."""
     return _asked(plan, "resource_name")
@@ -96,7 +93,7 @@ def resource_name_of(plan: Plan) -> str | None:
 
 def _standing(parts: PlanParts, plan: Plan) -> Row:
     return {
-        "project": project_of(plan),
+        "project": plan.project,
         "resource_name": resource_name_of(plan),
         "needs": needs_of(parts, plan),
         "meaning": meaning_of(parts, plan),

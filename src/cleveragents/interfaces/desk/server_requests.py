@@ -12,6 +12,7 @@ from cleveragents.application.services.plan_lanes import home_queue
 from cleveragents.domain.json_value import freeze, thaw
 from cleveragents.domain.project import ResourceKind
 from cleveragents.domain.remote import TO_BRANCH, resource_of
+from cleveragents.domain.user import Role
 from cleveragents.errors import NotTrusted, RequestRefused
 from cleveragents.interfaces.desk.commit_ground import ensure_new_branch
 from cleveragents.interfaces.desk.goal_requests import GoalsText, requested_goals
@@ -24,8 +25,9 @@ if TYPE_CHECKING:
     from cleveragents.application.ports.answers import Claim
     from cleveragents.application.ports.plans import NewPlan
     from cleveragents.domain.plan import Plan
+    from cleveragents.interfaces.desk.access import Access
 
-__all__ = ["Asked", "made_before", "requested_for_all", "shared_plan", "trusted_by_name"]
+__all__ = ["Asked", "made_before", "requested_by", "requested_for_all", "shared_plan", "trusted_by_name"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,16 @@ class Asked:
     apply: str | None = None
     to_branch: str | None = None
     goals: str | None = None
+
+
+def requested_by(access: Access, asked: Asked, *, claim: Claim | None = None) -> Plan:
+    """As `shared_plan`, for a user of the server who has to be an operator of the resource's project. Of a
+    plan that was made before, of that plan's. `NotAllowed`."""
+    again = made_before(access.container, claim)
+    if again is not None:  # guard: what was made is not made again, nor shown to others
+        return access.made(again, Role.OPERATOR)
+    access.resource(asked.resource, Role.OPERATOR)
+    return shared_plan(access.container, asked, by=access.user.name, claim=claim)
 
 
 def shared_plan(container: Container, asked: Asked, *, by: str, claim: Claim | None = None) -> Plan:
@@ -95,7 +107,7 @@ def requested_for_all(container: Container, asked: Asked, *, by: str) -> NewPlan
     }
     whole = freeze({**request, **more})
     assert isinstance(whole, Mapping)
-    return replace(new, request=whole)
+    return replace(new, request=whole, project=resource.project)
 
 
 @contextmanager

@@ -18,7 +18,6 @@ from cleveragents.domain.event import EventType
 from cleveragents.domain.plan import Plan, PlanState
 from cleveragents.errors import PlanError
 from cleveragents.interfaces.desk import deciding
-from cleveragents.interfaces.desk.accounts import found_plan
 
 if TYPE_CHECKING:
     from a2a.types import SendMessageRequest
@@ -38,19 +37,17 @@ def question_asked(plan: Plan) -> str | None:
     return str(waited[QUESTION]) if asks and waited.get(QUESTION) is not None else None
 
 
-def answered(container: Container, params: SendMessageRequest, text: str) -> Plan:
+def answered(container: Container, plan: Plan, params: SendMessageRequest, text: str) -> Plan:
     """The plan, queued with the answer. `InvalidParamsError`, `PlanError`, `NeedsHuman`, `StalePlan`."""
-    parts, plan_id = container.plan_parts, params.message.task_id
     meant = _named(params)
     if meant is None:
-        plan = found_plan(parts, plan_id)
         meant = question_asked(plan)
         if meant is None:  # guard: what asks only now was seen by nobody
             raise PlanError(plan.id, "no actor of it asks a question")
         if _has_waited_before(container, plan.id):  # guard: an answer is to what was seen
             remedy = f"say which one is answered: metadata.{QUESTION} of the message, as the status has it"
             raise PlanError(plan.id, f"it has waited for something else before; {remedy}")
-    return deciding.replied(parts, plan_id, text, meant)
+    return deciding.replied(container.plan_parts, plan.id, text, meant)
 
 
 def _named(params: SendMessageRequest) -> str | None:

@@ -40,6 +40,7 @@ from cleveragents.errors import (
     CleverAgentsError,
     Conflict,
     Fault,
+    NotAllowed,
     PlanError,
     RemoteUnreachable,
     SandboxMissing,
@@ -47,7 +48,7 @@ from cleveragents.errors import (
     Unavailable,
     UnknownPlan,
 )
-from cleveragents.interfaces.desk.accounts import found_plan
+from cleveragents.interfaces.desk.access import Access
 from cleveragents.interfaces.desk.listing import latest
 from cleveragents.interfaces.desk.server_requests import made_before
 from cleveragents.interfaces.peers.a2a_answers import answered
@@ -69,15 +70,15 @@ if TYPE_CHECKING:
     from cleveragents.application.container import Container
     from cleveragents.application.ports.answers import Claim
 
-__all__ = ["CLAIM", "HOLDS", "USER", "PlanTasks"]
+__all__ = ["ACCESS", "ACCESS_NOW", "CLAIM", "PlanTasks"]
 
 T = TypeVar("T")
 
-USER = "cleveragents_user"
-"""Under which the state of a call names who makes it."""
+ACCESS = "cleveragents_access"
+"""Under which the state of a call has the caller's rights, as they were when it came."""
 
-HOLDS = "cleveragents_holds"
-"""Under which it has a function that says whether the token still holds with which it was made."""
+ACCESS_NOW = "cleveragents_access_now"
+"""Under which it has a function that tells them as they are now; None if the token no longer holds."""
 
 CLAIM = "cleveragents_claim"
 """Under which it has the claim to the request, if that came with an idempotency key."""
@@ -131,7 +132,7 @@ class PlanTasks(RequestHandler):
 
     async def on_list_tasks(self, params: ListTasksRequest, context: ServerCallContext) -> ListTasksResponse:
         """The newest first."""
-        _ensure(context, Role.VIEWER)
+        access = _access(context)
         size = params.page_size or _PAGE
         if not 1 <= size <= _MOST:  # guard: a page is one
             raise InvalidParamsError(message=f"a page has 1 to {_MOST} tasks")
@@ -146,22 +147,25 @@ class PlanTasks(RequestHandler):
                     and params.status in (0, state_of(plan))
                 )
 
-            found, more = latest(parts, wanted, states=(), limit=size, after=params.page_token or None)
+            found, more = latest(
+                parts, wanted, states=(), limit=size, after=params.page_token or None, scope=access.scope
+            )
             return ListTasksResponse(
                 tasks=[task_of(parts, plan) for plan in found],
                 next_page_token=found[-1].id if more else "",
                 page_size=size,
-                total_size=count_of(self.container, params.context_id, params.status),
+                total_size=count_of(self.container, params.context_id, params.status, access.scope),
             )
 
         return await _asked(look)
 
     async def on_cancel_task(self, params: CancelTaskRequest, context: ServerCallContext) -> Task:
-        user = _ensure(context, Role.OPERATOR)
+        access = _access(context)
 
         def cancel() -> None:
+            plan = access.plan(params.id, Role.OPERATOR)
             try:
-                self._handover(user).cancel(params.id, "cancelled by another agent")
+                self._handover(access.user).cancel(plan.id, "cancelled by another agent")
             except (PlanError, Conflict) as error:
                 raise TaskNotCancelableError(message=redact_text(str(error))) from None
 
@@ -184,47 +188,52 @@ class PlanTasks(RequestHandler):
         raise ExtendedAgentCardNotConfiguredError
 
     def _said(self, params: SendMessageRequest, context: ServerCallContext) -> Plan:
-        user = _ensure(context, Role.OPERATOR)
+        access = _access(context)
+        access.ensure_anywhere(Role.OPERATOR)
         message = params.message
         text = get_message_text(message).strip()
         if not text:
             raise InvalidParamsError(message="say what is wanted, in text")
         if message.task_id:
-            return answered(self.container, params, text)
+            return answered(self.container, access.plan(message.task_id, Role.OPERATOR), params, text)
         claim: Claim | None = context.state[CLAIM]
         again = made_before(self.container, claim)
         if again is not None:  # guard: what it named without a word may be one of several by now
-            return again
-        known = [resource.name for resource in self.container.projects.resources()]
-        return self._handover(user).created(goal_of(text, params, known), claim)
+            return access.made(again, Role.OPERATOR)
+        goal = goal_of(text, params, [resource.name for resource in access.resources()])
+        access.resource(goal.resource or "", Role.OPERATOR)
+        return self._handover(access.user).created(goal, claim)
 
     def _handover(self, user: User) -> Handover:
         return Handover(self.container, user.name)
 
     async def _task(self, plan_id: str, context: ServerCallContext) -> Task:
-        user = _ensure(context, Role.VIEWER)
+        return await self._task_with(plan_id, _access(context))
 
+    async def _task_with(self, plan_id: str, access: Access) -> Task:
         def look() -> Task:
             parts = self.container.plan_parts
-            plan = found_plan(parts, plan_id)
+            plan = access.plan(plan_id, Role.VIEWER)
             task = task_of(parts, plan)
-            return task_of(parts, plan, self._diff(plan, user)) if is_over(task) else task
+            return task_of(parts, plan, self._diff(plan, access.user)) if is_over(task) else task
 
         return await _asked(look)
 
     def _diff(self, plan: Plan, user: User) -> str | None:
-        masked = not user.role.may(Role.OPERATOR)  # guard: who may not apply it needs no secret of it
+        # guard: who may not apply it needs no secret of it
+        masked = not user.may(Role.OPERATOR, plan.project)
         try:
             return self._handover(user).diff(plan.id, masked=masked)
         except (SandboxMissing, PlanError, RemoteUnreachable, SandboxRefused):
             return None  # it was applied and cleaned up, never came so far, or is not to be had now
 
     async def _task_for(self, plan_id: str, context: ServerCallContext) -> Task:
-        """For one who has waited for it, and may have lost the token meanwhile."""
-        holds: Callable[[], bool] = context.state[HOLDS]
-        if not await _asked(holds):  # guard: who is let in no more is told nothing more
+        """For one who has waited for it, and may have lost the token or the role meanwhile."""
+        look_up: Callable[[], Access | None] = context.state[ACCESS_NOW]
+        access = await _asked(look_up)
+        if access is None:  # guard: who is let in no more is told nothing more
             raise InvalidRequestError(message=_NOT_KNOWN)
-        return await self._task(plan_id, context)
+        return await self._task_with(plan_id, access)
 
     async def _followed(
         self, plan_id: str, context: ServerCallContext
@@ -241,14 +250,10 @@ class PlanTasks(RequestHandler):
             yield TaskStatusUpdateEvent(task_id=task.id, context_id=task.context_id, status=task.status)
 
 
-def _ensure(context: ServerCallContext, role: Role) -> User:
-    """Who calls. The route lets nobody in without a role; this is for what needs a higher one."""
-    user: User = context.state[USER]
-    if not user.role.may(role):  # guard: each role may what it may, over every protocol
-        raise UnsupportedOperationError(
-            message=f"this needs the role {role.value}, and you are {user.role.value}"
-        )
-    return user
+def _access(context: ServerCallContext) -> Access:
+    """The caller's rights. The route lets nobody in without a token."""
+    access: Access = context.state[ACCESS]
+    return access
 
 
 async def _asked(ask: Callable[[], T]) -> T:
@@ -257,6 +262,8 @@ async def _asked(ask: Callable[[], T]) -> T:
         return await to_thread.run_sync(ask)
     except (UnknownPlan, AmbiguousPlan):
         raise TaskNotFoundError from None
+    except NotAllowed as error:
+        raise UnsupportedOperationError(message=redact_text(str(error))) from None
     except Fault:  # guard: how we are made is nobody's business
         structlog.get_logger().exception("a2a.failed")
         raise InternalError(message=_FAILED) from None

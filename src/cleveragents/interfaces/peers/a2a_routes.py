@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from cleveragents import __version__
 from cleveragents.errors import NotAuthenticated
-from cleveragents.interfaces.server.access import is_still_known
+from cleveragents.interfaces.desk.access import Access
+from cleveragents.interfaces.server.access import access_now
 from cleveragents.interfaces.server.gates.idempotency import REFUSED, claim_of
 from cleveragents.interfaces.server.problems import code_of, problem, status_of
 
@@ -74,7 +75,7 @@ def _dispatcher(container: Container) -> Callable[[Request], Awaitable[Response]
     from a2a.server.routes.common import DefaultServerCallContextBuilder
     from a2a.server.routes.jsonrpc_dispatcher import JsonRpcDispatcher
 
-    from cleveragents.interfaces.peers.a2a_handler import CLAIM, HOLDS, USER, PlanTasks
+    from cleveragents.interfaces.peers.a2a_handler import ACCESS, ACCESS_NOW, CLAIM, PlanTasks
     from cleveragents.interfaces.peers.a2a_log import keep_in_our_log
 
     keep_in_our_log()
@@ -84,9 +85,9 @@ def _dispatcher(container: Container) -> Callable[[Request], Awaitable[Response]
 
         def build(self, request: Request) -> ServerCallContext:
             context = super().build(request)
-            context.state[USER] = request.state.user
+            context.state[ACCESS] = Access(container, request.state.user)
             context.state[CLAIM] = claim_of(request)
-            context.state[HOLDS] = partial(is_still_known, request, container)
+            context.state[ACCESS_NOW] = partial(access_now, request, container)
             return context
 
     return JsonRpcDispatcher(request_handler=PlanTasks(container), context_builder=ByUser()).handle_requests

@@ -18,6 +18,7 @@ from cleveragents.interfaces.peers.a2a_answers import QUESTION, question_asked
 if TYPE_CHECKING:
     from cleveragents.application.container import Container
     from cleveragents.application.plan_parts import PlanParts
+    from cleveragents.domain.user import ProjectScope
 
 __all__ = ["count_of", "is_over", "is_resting", "state_of", "task_of"]
 
@@ -35,17 +36,17 @@ _OVER = frozenset(_ENDED.values())
 def task_of(parts: PlanParts, plan: Plan, diff: str | None = None) -> Task:
     """The plan as a task; `diff` is its artifact, where there is one."""
     state = state_of(plan)
-    said = meaning_of(parts, plan)
+    said = redact_text(meaning_of(parts, plan))
     needs = needs_of(parts, plan)
     if needs is not None:
         said = f"{said} (needs {needs})"
     if plan.state is PlanState.WAITING and not waits_for_sub_plans(plan):
         said = f"{said}: {what_it_waits_for(plan)}"  # who is to answer has to read it
     if plan.error:
-        said = f"{said}: {plan.error}"
+        said = f"{said}: {redact_text(plan.error)}"
     moment = Timestamp()
     moment.FromDatetime(plan.updated_at)
-    message = new_text_message(redact_text(said), context_id=plan.root, task_id=plan.id, role=Role.ROLE_AGENT)
+    message = new_text_message(said, context_id=plan.root, task_id=plan.id, role=Role.ROLE_AGENT)
     question = question_asked(plan)
     if question is not None:
         message.metadata.update({QUESTION: question})
@@ -76,8 +77,11 @@ def state_of(plan: Plan) -> TaskState:
     return _called(plan.phase, plan.state)
 
 
-def count_of(container: Container, context_id: str, state: TaskState | int) -> int:
-    """How many tasks there are, on all pages: of that context, and in that state, if they are named."""
+def count_of(
+    container: Container, context_id: str, state: TaskState | int, scope: ProjectScope = None
+) -> int:
+    """How many tasks there are in these projects, on all pages: of that context, and in that state, if they
+    are named."""
     from sqlalchemy import func, select
 
     from cleveragents.infrastructure.persistence.change_rows import is_storable
@@ -88,6 +92,8 @@ def count_of(container: Container, context_id: str, state: TaskState | int) -> i
         if not is_storable(context_id):
             return 0
         by_standing = by_standing.where(plans.c.id == context_id)
+    if scope is not None:
+        by_standing = by_standing.where(plans.c.project.in_(scope))
     with container.database.read() as connection:
         rows = connection.execute(by_standing.group_by(plans.c.phase, plans.c.state)).all()
     return sum(

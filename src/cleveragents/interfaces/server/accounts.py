@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar, get_args
 
 from fastapi import Path as InPath
 from fastapi import Query
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationInfo, field_validator
+from pydantic_core import PydanticKnownError
 
 from cleveragents.domain.json_value import JsonValue, freeze, thaw
+from cleveragents.domain.user import Role
 from cleveragents.interfaces.desk.wording import shown_name
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from cleveragents.interfaces.server.service import Service
+    from cleveragents.interfaces.desk.access import Access
 
-__all__ = ["NAME", "InResource", "NamePath", "PartOfName", "account_as", "root_named", "sayable"]
+__all__ = ["NAME", "Body", "InResource", "NamePath", "PartOfName", "account_as", "root_named", "sayable"]
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -40,6 +42,20 @@ InResource = Annotated[
 ]
 
 
+class Body(BaseModel):
+    """A request body. `true` is not a number in it, although pydantic would read it as 1."""
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _refuse_boolean(cls, value: object, info: ValidationInfo) -> object:
+        if isinstance(value, bool) and info.field_name is not None:
+            annotation = cls.model_fields[info.field_name].annotation
+            kinds = {annotation, *get_args(annotation)}
+            if bool not in kinds and kinds & {int, float}:
+                raise PydanticKnownError("int_type" if int in kinds else "float_type")
+        return value
+
+
 def account_as(model: type[Model], account: Mapping[str, JsonValue]) -> Model:
     """The account, as the API promises it."""
     return model.model_validate(sayable(thaw(freeze(account))))
@@ -56,11 +72,11 @@ def sayable(value: object) -> object:
     return value
 
 
-def root_named(here: Service, resource: str | None) -> Path | None:
-    """Where the files of the resource of that name are; none for a remote that was never fetched here.
-    `UnknownResource`, `SandboxRefused`."""
+def root_named(access: Access, resource: str | None) -> Path | None:
+    """Where the files of the resource of that name are, for a viewer of its project; none for a remote that
+    was never fetched here. `UnknownResource`, `SandboxRefused`."""
     from cleveragents.interfaces.desk.project_account import known_place_of
 
     if resource is None:
         return None
-    return known_place_of(here.container, here.container.projects.resource(resource))
+    return known_place_of(access.container, access.resource(resource, Role.VIEWER))

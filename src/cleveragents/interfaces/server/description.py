@@ -14,8 +14,7 @@ from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
 
 from cleveragents import __version__
-from cleveragents.domain.user import Role
-from cleveragents.interfaces.server.access import Needs
+from cleveragents.interfaces.server.access import Rule
 from cleveragents.interfaces.server.gates.identity import COOKIE
 from cleveragents.interfaces.server.problems import MEDIA_TYPE, Problem
 
@@ -41,18 +40,21 @@ _TAGS: Final = {
 }
 _PROBLEMS: Final = {
     "400": ("bad-request", "the request is malformed, or ended too early"),
-    "401": ("not-authenticated", "nobody knows who asks"),
+    "401": ("not-authenticated", "the token or cookie is missing, unknown, expired or revoked"),
     "403": ("not-allowed", "who asks may not, or a browser asks from elsewhere"),
     "404": ("not-found", "what it names does not exist"),
+    "408": ("request-timeout", "the request did not arrive in time; send it again"),
     "409": ("conflict", "it does not fit what is there now; look again"),
     "413": ("body-too-large", "the request is larger than `server.body_bytes`"),
     "415": ("unsupported-media-type", "the body is not JSON"),
     "421": ("unknown-host", "the server is not known by that name"),
     "422": ("invalid-request", "the request says something that cannot be"),
     "429": ("too-many-requests", "too many requests; `Retry-After` says when to ask again"),
+    "500": ("internal-error", "the server failed; its log has the details of `request_id`"),
     "503": ("unavailable", "the server cannot do it now; try again"),
 }
-_EVERYWHERE: Final = ("400", "401", "403", "421", "422", "429", "503")
+_EVERYWHERE: Final = ("400", "401", "403", "408", "413", "421", "429", "500", "503")
+"""Statuses of the connection and of the gates, which every request passes."""
 _NAMES: Final = {"resource", "project", "name"}
 """Parameters of addresses that name something, which may not exist."""
 
@@ -69,16 +71,17 @@ class DescribedApi(FastAPI):
     """An application whose description is complete."""
 
     def __init__(self, **more: Any) -> None:
-        self.roles: dict[str, Role] = {}
+        self.rules: dict[str, Rule] = {}
         super().__init__(**more)
 
     def include_router(self, router: APIRouter, *args: Any, **more: Any) -> None:
         """As the framework does; and notes who may ask for what."""
         for route in router.routes:
             if isinstance(route, APIRoute) and route.operation_id is not None:
-                for call in (one.call for one in route.dependant.dependencies):
-                    if isinstance(call, Needs):
-                        self.roles[route.operation_id] = call.role
+                calls: list[object] = [one.call for one in route.dependant.dependencies]
+                rules = [call for call in calls if isinstance(call, Rule)]
+                if rules:
+                    self.rules[route.operation_id] = max(rules, key=lambda rule: rule.rank)
         super().include_router(router, *args, **more)
 
     def openapi(self) -> Node:
@@ -109,8 +112,9 @@ def _described(app: DescribedApi) -> Node:
     for path, method, operation in operations_of(document):
         operation["summary"] = operation["summary"].capitalize()
         if path.startswith("/api/"):
-            _complete(path, method, operation)
-            _add_role(operation, app.roles.get(operation["operationId"]))
+            _add_security(method, operation)
+            _add_role(operation, app.rules.get(operation["operationId"]))
+        _add_problems(path, method, operation)
         _exemplify(operation, schemas)
     for name in ("HTTPValidationError", "ValidationError"):
         schemas.pop(name, None)
@@ -132,19 +136,24 @@ def _described(app: DescribedApi) -> Node:
     return document
 
 
-def _complete(path: str, method: str, operation: Node) -> None:
+def _add_security(method: str, operation: Node) -> None:
     if operation["operationId"] != _LOG_IN:
         operation["security"] = [{"token": []}, {"browser": []}]
         if method == "post":
             operation.setdefault("parameters", []).append(dict(_KEY))
+
+
+def _add_problems(path: str, method: str, operation: Node) -> None:
     wrong = [*_EVERYWHERE]
     named = {parameter["name"] for parameter in operation.get("parameters", ())}
+    if path.startswith("/api/"):
+        wrong.append("422")
     if "{" in path or "requestBody" in operation or named & _NAMES:
         wrong.append("404")
     if method != "get" or "{" in path:
         wrong.append("409")
-    if "requestBody" in operation:
-        wrong += ["413", "415"]
+    if method != "get":
+        wrong.append("415")
     said: Node = operation["responses"]
     own = [status for status in said if status in _PROBLEMS]
     operation["responses"] = {
@@ -153,10 +162,10 @@ def _complete(path: str, method: str, operation: Node) -> None:
     }
 
 
-def _add_role(operation: Node, role: Role | None) -> None:
-    if role is not None:
-        operation["x-role"] = role.value
-        operation["description"] = f"{operation['description']}\n\nNeeds the role {role.value}."
+def _add_role(operation: Node, rule: Rule | None) -> None:
+    if rule is not None:
+        operation["x-role"], operation["x-role-in"] = rule.role.value, rule.where
+        operation["description"] = f"{operation['description']}\n\n{rule.needed}"
 
 
 def _problem(code: str, why: str, status: str) -> Node:

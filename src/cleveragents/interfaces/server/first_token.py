@@ -22,12 +22,13 @@ _LARGEST = 1024
 
 @dataclass(frozen=True, slots=True)
 class FirstToken:
-    """Where the first token is kept; `secret` the one time that it was made, to be told once. `lets_in`: what
-    the file holds is known, and was not revoked."""
+    """The file of the first token, and its user. `secret` is set by the call that made the token: show it
+    once, and on a terminal only. `lets_in`: the token in the file is known, and was not revoked."""
 
     file: Path
     secret: str | None
     lets_in: bool
+    user: str | None = None
 
 
 def token_file(state_directory: Path) -> Path:
@@ -59,7 +60,7 @@ def ensure_first_token(container: Container) -> FirstToken:
     if not _write(file, secret):  # another server began at this moment
         container.users.revoke(token.id, now=now)
         return _kept(container, file)
-    return FirstToken(file, secret, lets_in=True)
+    return FirstToken(file, secret, lets_in=True, user=name)
 
 
 def adopt_token(container: Container, file: Path) -> None:

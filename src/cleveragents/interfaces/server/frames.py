@@ -17,10 +17,12 @@ from cleveragents.interfaces.desk.event_account import fields_of_row
 
 if TYPE_CHECKING:
     from cleveragents.application.ports.plan_output import OutputPiece
+    from cleveragents.domain.user import ProjectScope
     from cleveragents.infrastructure.events.chain import LogRow
 
 __all__ = [
     "HEARTBEAT",
+    "EventFrame",
     "FrameRing",
     "OutputRing",
     "event_frame",
@@ -37,10 +39,18 @@ _RETRY_MILLISECONDS = 1000
 _CHUNK_BYTES = 64 * 1024
 
 
-def event_frame(row: LogRow) -> bytes:
+class EventFrame(bytes):
+    """An event as it is sent, and the project it belongs to. Without one it is for server admins."""
+
+    project: str | None = None
+
+
+def event_frame(row: LogRow, project: str | None = None) -> EventFrame:
     """An event: its position is its id, so whoever comes back says which was the last."""
     told = _json(fields_of_row(row))
-    return b"id: %d\nevent: %s\ndata: %s\n\n" % (row.position, _line(row.event_type), told)
+    frame = EventFrame(b"id: %d\nevent: %s\ndata: %s\n\n" % (row.position, _line(row.event_type), told))
+    frame.project = project
+    return frame
 
 
 def output_frame(piece: OutputPiece) -> bytes:
@@ -77,7 +87,7 @@ class FrameRing:
         self._bytes = 0
         self._most_frames = most_frames
         self._most_bytes = most_bytes
-        self._joined: dict[int, tuple[int, bytes]] = {}
+        self._joined: dict[tuple[int, ProjectScope], tuple[int, bytes]] = {}
 
     @property
     def tip(self) -> int:
@@ -94,16 +104,16 @@ class FrameRing:
             self._bytes -= len(self._frames.popleft())
             self.base += 1
 
-    def after(self, position: int) -> tuple[int, bytes] | None:
-        """Some frames after that position as one, and the position of the last of them; None where there are
-        none, or none any more. Those who are at the same place get the same bytes."""
+    def after(self, position: int, scope: ProjectScope = None) -> tuple[int, bytes] | None:
+        """What may be seen of some frames after that position as one, and the position of the last of them;
+        None where there are none, or none any more. Those who are at the same place and see the same projects
+        get the same bytes."""
         if not self.base <= position < self.tip:  # guard: who fell off the ring would miss something
             return None
-        found = self._joined.get(position)
+        found = self._joined.get((position, scope))
         if found is None:
-            found = self._joined[position] = joined(
-                position, islice(self._frames, position - self.base, None)
-            )
+            left = islice(self._frames, position - self.base, None)
+            found = self._joined[position, scope] = joined(position, left, scope)
         return found
 
 
@@ -136,10 +146,15 @@ class OutputRing:
         return [] if number >= self.tip else [piece for piece in self._pieces if piece[0] > number]
 
 
-def joined(position: int, frames: Iterable[bytes]) -> tuple[int, bytes]:
-    """As many of the frames after that position as make a chunk, at least one; and where they end."""
+def joined(position: int, frames: Iterable[bytes], scope: ProjectScope = None) -> tuple[int, bytes]:
+    """As many of the frames after that position as make a chunk, and where they end. Of other projects none
+    is in it, so it may be empty."""
     chunk = bytearray()
     for frame in frames:
+        foreign = scope is not None and not (isinstance(frame, EventFrame) and frame.project in scope)
+        if foreign:  # guard: no event of another project is shown
+            position += 1
+            continue
         if chunk and len(chunk) + len(frame) > _CHUNK_BYTES:
             break
         chunk += frame

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from starlette.concurrency import run_in_threadpool
 
+from cleveragents.domain.user import ProjectScope
 from cleveragents.errors import Closed, TooManyRequests
 from cleveragents.interfaces.server.frames import HEARTBEAT, FrameRing, OutputRing, joined
 from cleveragents.interfaces.server.log_follower import COALESCE_SECONDS, LogFollower, Source
@@ -53,6 +54,7 @@ class StreamClient:
     cursor: int
     outputs: dict[str, int] = field(default_factory=dict)
     user: str = ""
+    scope: ProjectScope = None
     sent_at: float = 0.0
     _waiting: asyncio.Future[None] | None = None
     _woken: bool = False
@@ -62,6 +64,12 @@ class StreamClient:
         """Nobody reads any more."""
         self._gone = True
         self.wake()
+
+    def narrow(self, scope: ProjectScope, plans: Collection[str]) -> None:
+        """Show events of these projects only, and the output of these plans only, from now on."""
+        self.scope = scope
+        for plan_id in [one for one in self.outputs if one not in plans]:
+            del self.outputs[plan_id]
 
     def wake(self) -> None:
         self._woken = True
@@ -88,20 +96,25 @@ class StreamClient:
             self._waiting = None
 
     async def _chunk(self) -> bytes | None:
-        if self.cursor < self.hub.ring.base:
-            frames = await self.hub.page(self.cursor)
-            if frames:
-                self.cursor, chunk = joined(self.cursor, frames)
-                return chunk
-        elif found := self.hub.ring.after(self.cursor):
+        while found := await self._events():
             self.cursor, chunk = found
-            return chunk
-        for plan_id in self.outputs:
+            if chunk:
+                return chunk
+        for plan_id in tuple(self.outputs):
             if output := await self._output(plan_id):
                 return output
         if self.hub.now() - self.sent_at >= self.hub.heartbeat_seconds:
             return HEARTBEAT
         return None
+
+    async def _events(self) -> tuple[int, bytes] | None:
+        """Some of what comes next: up to which position, and what of it the client may see."""
+        if self._gone or self.hub.closed:
+            return None
+        if self.cursor >= self.hub.ring.base:
+            return self.hub.ring.after(self.cursor, self.scope)
+        frames = await self.hub.page(self.cursor)
+        return joined(self.cursor, frames, self.scope) if frames else None
 
     async def _output(self, plan_id: str) -> bytes | None:
         number = self.outputs[plan_id]
@@ -163,10 +176,11 @@ class EventHub:
         return self._loop.time()
 
     async def join(
-        self, after: int | None, outputs: Mapping[str, int], user: str = ""
+        self, after: int | None, outputs: Mapping[str, int], user: str = "", scope: ProjectScope = None
     ) -> tuple[StreamClient, bool]:
-        """A new client after that position, or at the end of the log; True if that was no place in this log,
-        and it begins at the end instead. `TooManyRequests`. Who joins takes it off with `part`."""
+        """A new client after that position, or at the end of the log, who sees these projects; True if that
+        was no place in this log, and it begins at the end instead. `TooManyRequests`. Who joins takes it off
+        with `part`."""
         theirs = sum(1 for client in self._clients if user and client.user == user)
         if theirs >= _MOST_OF_ONE:  # guard: nobody keeps all others out
             raise TooManyRequests(_TICK_SECONDS)
@@ -183,7 +197,7 @@ class EventHub:
         }
         astray = after is not None and after > end
         cursor = end if after is None or astray else after
-        client = StreamClient(self, cursor, dict(outputs), user, sent_at=self.now())
+        client = StreamClient(self, cursor, dict(outputs), user, scope, sent_at=self.now())
         # With nothing waited for in between: who parts takes away what no client is known to watch.
         self._clients.add(client)
         for plan_id in outputs:

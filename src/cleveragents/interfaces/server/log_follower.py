@@ -17,6 +17,7 @@ import structlog
 from cleveragents.application.ports.plan_output import OutputPiece, PlanOutput
 from cleveragents.errors import AuditLogBroken, CleverAgentsError, StoreBusy
 from cleveragents.infrastructure.events.audit import DurableAuditLog
+from cleveragents.infrastructure.persistence.project_scope import projects_of_events
 from cleveragents.interfaces.desk.event_account import end_of_log, event_rows
 from cleveragents.interfaces.server.frames import event_frame, output_frame
 from cleveragents.interfaces.server.pages import PAGE_FRAMES
@@ -79,7 +80,11 @@ class LogSource:
             self.audit.sequence_pending(wait=False)
 
     def frames(self, after: int) -> Sequence[bytes]:
-        return [event_frame(row) for row in event_rows(self.audit.database, after=after, limit=PAGE_FRAMES)]
+        rows = event_rows(self.audit.database, after=after, limit=PAGE_FRAMES)
+        if not rows:
+            return []
+        projects = projects_of_events(self.audit.database, rows[0].position, rows[-1].position)
+        return [event_frame(row, projects.get(row.position)) for row in rows]
 
     def last_output(self, plan_id: str) -> int:
         return self.plan_output.last(plan_id)

@@ -19,6 +19,7 @@ from cleveragents.interfaces.server.stock import stock_of
 
 if TYPE_CHECKING:
     from cleveragents.application.container import Container
+    from cleveragents.domain.user import ProjectScope
     from cleveragents.interfaces.server.hub import HubStatistics
     from cleveragents.interfaces.server.stock import Stock
 
@@ -48,6 +49,16 @@ class Meters:
             buckets=_SECONDS,
             registry=self._registry,
         )
+        self._closed = Counter(
+            "cleveragents_http_connections_closed",
+            "Connections that the server closed because of a limit.",
+            ("reason",),
+            registry=self._registry,
+        )
+
+    def connection_closed(self, reason: str) -> None:
+        """Count a connection that was closed because of a limit."""
+        self._closed.labels(reason).inc()
 
     def answered(self, method: str, route: str, status: int, seconds: float | None) -> None:
         """One more answer; it took so long, unless that says nothing."""
@@ -55,11 +66,15 @@ class Meters:
         if seconds is not None:
             self._seconds.labels(route).observe(seconds)
 
-    def exposition(self, container: Container, streams: HubStatistics | None) -> bytes:
-        """All figures as Prometheus reads them."""
+    def exposition(
+        self, container: Container, streams: HubStatistics | None, scope: ProjectScope = None
+    ) -> bytes:
+        """The figures of these projects as Prometheus reads them; those of the server only with all
+        projects."""
         now = CollectorRegistry()
-        now.register(_Looked(stock_of(container), streams))
-        return generate_latest(self._registry) + generate_latest(now)
+        now.register(_Looked(stock_of(container, scope), streams, whole=scope is None))
+        shared = generate_latest(self._registry) if scope is None else b""
+        return shared + generate_latest(now)
 
 
 class RequestMeter:
@@ -110,28 +125,34 @@ class _Answer:
 class _Looked:
     """What was looked up for one who asked."""
 
-    def __init__(self, stock: Stock, streams: HubStatistics | None) -> None:
+    def __init__(self, stock: Stock, streams: HubStatistics | None, *, whole: bool) -> None:
         self._stock = stock
         self._streams = streams
+        self._whole = whole
 
     def collect(self) -> Iterable[Metric]:
         stock = self._stock
         yield _gauge("plans", "Plans by where they stand.", ("phase", "state"), stock.plans)
         yield _gauge("jobs", "Jobs by state.", ("state",), stock.jobs)
+        yield _gauge("model_calls", "Calls of models of the plans that are kept.", ("state",), stock.calls)
+        yield _gauge("model_tokens", "Their tokens.", ("kind",), stock.tokens)
+        oldest = "How long the oldest job waits that could run."
+        cost = "What those calls cost, as far as prices are known."
+        yield GaugeMetricFamily("cleveragents_queue_oldest_seconds", oldest, value=stock.oldest_seconds)
+        yield GaugeMetricFamily("cleveragents_model_cost_dollars", cost, value=stock.dollars)
+        if not self._whole:  # guard: figures of the whole server tell of every project
+            return
+        yield from self._of_server()
+
+    def _of_server(self) -> Iterable[Metric]:
+        stock = self._stock
         yield _gauge(
             "workers",
             "Workers of the last day by state; lost and gone ones do nothing.",
             ("state",),
             stock.workers,
         )
-        yield _gauge("model_calls", "Calls of models of the plans that are kept.", ("state",), stock.calls)
-        yield _gauge("model_tokens", "Their tokens.", ("kind",), stock.tokens)
         single = {
-            "queue_oldest_seconds": (
-                "How long the oldest job waits that could run.",
-                stock.oldest_seconds,
-            ),
-            "model_cost_dollars": ("What those calls cost, as far as prices are known.", stock.dollars),
             "events_position": ("The last position of the audit log.", stock.position),
             "events_waiting": ("Events that have no position yet.", stock.unplaced),
             "stream_clients": ("Open streams of events.", self._streams.clients if self._streams else 0),

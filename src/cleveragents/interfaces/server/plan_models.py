@@ -8,6 +8,7 @@ from fastapi import Path, Query
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator
 
 from cleveragents.domain.plan import Phase, PlanState
+from cleveragents.interfaces.server.accounts import Body
 from cleveragents.interfaces.server.worded import Worded
 
 __all__ = [
@@ -49,7 +50,7 @@ OfPlan = Annotated[
 Needs = Literal["approval", "question", "budget", "conflict", "error", "review"]
 
 
-class Strict(BaseModel):
+class Strict(Body):
     """What somebody sends: a name that is not known is a mistake, and no wish."""
 
     model_config = ConfigDict(extra="forbid")
@@ -70,7 +71,7 @@ class _Plan(Worded):
     phase: Phase = Field(examples=["execute"])
     state: PlanState = Field(examples=["complete"])
     resource: str = Field(description="what it works on", examples=["/srv/shop"])
-    project: str | None = Field(description="null for plans of the command line", examples=["shop"])
+    project: str | None = Field(description="`default` for plans of the command line", examples=["shop"])
     resource_name: str | None = Field(description="what it works on, by its name", examples=["shop-main"])
     created: str = Field(examples=[_MOMENT])
     updated: str = Field(examples=[_MOMENT])
@@ -86,6 +87,10 @@ class _Plan(Worded):
     parent: str | None = Field(description="the plan that it is a part of", examples=[None])
     root: str = Field(description="the plan at the top of its tree", examples=[EXAMPLE_PLAN])
     depth: int = Field(examples=[0])
+    isolation: Literal["bubblewrap", "none"] | None = Field(
+        description="what isolates its commands, the weakest of its runs; null if unknown",
+        examples=["bubblewrap"],
+    )
     needs: Needs | None = Field(description="what it needs a person for", examples=["review"])
     meaning: str = Field(
         description="where it stands, in words", examples=["execute/complete: done, not applied"]
@@ -234,6 +239,13 @@ class InTheWay(BaseModel):
     details: str = Field(description="each place with both sides, masked, and cut where it is long")
 
 
+class RenameRow(BaseModel):
+    """A rename that an apply or an undo followed: a change of the file `old` went to the file `new`."""
+
+    old: str
+    new: str
+
+
 class PlanAccount(_Plan):
     """Everything that is known of a plan but what its calls printed."""
 
@@ -250,6 +262,10 @@ class PlanAccount(_Plan):
     files_changed: int
     changes: list[Change]
     ignored: list[str] = Field(description="what it made, and nobody gets")
+    nested_repositories: list[str] = Field(
+        description="directories in which it made a git repository: their files are applied, not their .git"
+    )
+    renames: list[RenameRow] = Field(description="the renames that its last apply or undo followed")
     review_problem: str | None
     left_out: list[str] = Field(description="files and changesets that the review left out")
     checks: list[CheckRow]

@@ -11,6 +11,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
+from starlette.routing import Match
 
 from cleveragents.domain.redaction import redact_text
 from cleveragents.errors import (
@@ -71,6 +72,7 @@ _OF_THE_DATABASE: dict[type[CleverAgentsError], str] = {
 }
 """Where the database is, and as whom one logs in there, is in the log: strangers are told this, too."""
 
+_METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 _HTTP_CODES = {
     400: "invalid-request",
     404: "not-found",
@@ -80,7 +82,7 @@ _HTTP_CODES = {
 _HTTP_REMEDIES = {
     "There was an error parsing the body": "the body cannot be read; it should be JSON in UTF-8",
     "Not Found": "there is nothing at this address; /api/openapi.json says what there is",
-    "Method Not Allowed": "this address is not for that method; the header Allow says for which it is",
+    "Method Not Allowed": "this address does not support that method; the header Allow lists those it does",
 }
 """What the framework says in words of its own, and what to do about it."""
 
@@ -234,4 +236,18 @@ async def _http(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)
     code = _HTTP_CODES.get(error.status_code, "refused")
     said = _HTTP_REMEDIES.get(str(error.detail), str(error.detail))
-    return problem(error.status_code, code, said, headers=error.headers)
+    headers = error.headers
+    if error.status_code == 405:
+        headers = {"Allow": ", ".join(_allowed(request))}
+    return problem(error.status_code, code, said, headers=headers)
+
+
+def _allowed(request: Request) -> list[str]:
+    """The methods of all routes at the address; the framework names those of the first one only."""
+    scope = {"type": "http", "path": request.scope["path"], "root_path": "", "headers": []}
+    routes = request.app.router.routes
+    return [
+        method
+        for method in _METHODS
+        if any(route.matches({**scope, "method": method})[0] is Match.FULL for route in routes)
+    ]

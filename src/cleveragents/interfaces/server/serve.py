@@ -25,6 +25,7 @@ import uvicorn
 from cleveragents.errors import ConfigurationError, PortTaken
 from cleveragents.interfaces.desk.wording import counted, timestamp
 from cleveragents.interfaces.server.app import create_app
+from cleveragents.interfaces.server.connections import ServingConfig
 from cleveragents.interfaces.server.first_token import anybody_has_a_token
 from cleveragents.interfaces.server.gates.host import is_loopback
 from cleveragents.interfaces.server.server_file import announced, running_server
@@ -39,7 +40,6 @@ __all__ = ["DRAIN_SECONDS", "ensure_guarded", "listening", "places_of", "remedy_
 DRAIN_SECONDS = 60.0
 """How long running jobs may go on after the server was told to stop, unless somebody says otherwise."""
 
-_GRACE_SECONDS = 10
 _LOOK_SECONDS = 0.1
 _BACKLOG = 512
 _INTERRUPTED = 130
@@ -120,8 +120,9 @@ def serve(
     service = Service(container)
     url = url_of(container.settings.server.host, listens)
     _quieten()
+    config = ServingConfig(create_app(service), container.settings.server)
     with ExitStack() as stack:
-        server = _Server(_configuration(service), service, say, drain_seconds)
+        server = _Server(config, service, say, drain_seconds)
         stack.enter_context(server.signals())
         server.worker = _worker(container, plans_at_once)
         if server.worker is not None:
@@ -206,21 +207,6 @@ class _Server(uvicorn.Server):
         else:
             self.interrupted = number == signal.SIGINT
             self.should_exit = True
-
-
-def _configuration(service: Service) -> uvicorn.Config:
-    return uvicorn.Config(
-        create_app(service),
-        access_log=False,
-        log_config=None,
-        server_header=False,
-        ws="none",
-        lifespan="on",
-        # A proxy on this machine says whom it asks for, and whether over https.
-        proxy_headers=True,
-        forwarded_allow_ips="127.0.0.1,::1",
-        timeout_graceful_shutdown=_GRACE_SECONDS,
-    )
 
 
 def _quieten() -> None:

@@ -10,9 +10,10 @@ from cleveragents.interfaces.desk.event_account import end_of_log
 from cleveragents.interfaces.desk.job_account import worker_state
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection, Table
+    from sqlalchemy import ColumnElement, Connection, Table
 
     from cleveragents.application.container import Container
+    from cleveragents.domain.user import ProjectScope
 
 __all__ = ["Stock", "stock_of"]
 
@@ -35,15 +36,24 @@ class Stock:
     unplaced: int
 
 
-def stock_of(container: Container) -> Stock:
-    """Counts what is there. Reads every plan's and job's row, so ask every few seconds, not more often."""
-    from sqlalchemy import case, func, select
+def stock_of(container: Container, scope: ProjectScope = None) -> Stock:
+    """Counts what there is in these projects. Reads every plan's and job's row, so ask every few seconds, not
+    more often."""
+    from sqlalchemy import case, func, select, true
 
     from cleveragents.domain.budget import PICODOLLARS
     from cleveragents.infrastructure.persistence.actor_tables import model_calls
     from cleveragents.infrastructure.persistence.job_rows import microseconds
+    from cleveragents.infrastructure.persistence.project_scope import project_of_job
     from cleveragents.infrastructure.persistence.tables import jobs, outbox, plans
 
+    of_plans: ColumnElement[bool] = true()
+    of_jobs: ColumnElement[bool] = true()
+    of_calls: ColumnElement[bool] = true()
+    if scope is not None:
+        of_plans = plans.c.project.in_(scope)
+        of_jobs = project_of_job(container.database.dialect).in_(scope)
+        of_calls = model_calls.c.plan_id.in_(select(plans.c.id).where(of_plans))
     now = container.clock.now()
     known = [worker_state(one, now=now, home=container.home) for one in container.worker_registry.list()]
     with container.database.read() as connection:
@@ -56,16 +66,16 @@ def stock_of(container: Container) -> Stock:
                 model_calls.c.picodollars,
             )
         ]
-        read, written, cached, picodollars = connection.execute(select(*sums)).one()
-        could_run = (jobs.c.state == "queued", jobs.c.not_before <= microseconds(now))
+        read, written, cached, picodollars = connection.execute(select(*sums).where(of_calls)).one()
+        could_run = (jobs.c.state == "queued", jobs.c.not_before <= microseconds(now), of_jobs)
         begins = case((jobs.c.not_before > jobs.c.created_at, jobs.c.not_before), else_=jobs.c.created_at)
         since = connection.execute(select(func.min(begins)).where(*could_run)).scalar()
         waits = 0 if since is None else microseconds(now) - since
         return Stock(
-            plans=_counted(connection, plans, plans.c.phase, plans.c.state),
-            jobs=_counted(connection, jobs, jobs.c.state),
+            plans=_counted(connection, plans, of_plans, plans.c.phase, plans.c.state),
+            jobs=_counted(connection, jobs, of_jobs, jobs.c.state),
             workers=tuple(((state,), number) for state, number in sorted(Counter(known).items())),
-            calls=_counted(connection, model_calls, model_calls.c.state),
+            calls=_counted(connection, model_calls, of_calls, model_calls.c.state),
             tokens=((("input",), int(read)), (("output",), int(written)), (("cached",), int(cached))),
             dollars=float(picodollars) / PICODOLLARS,
             oldest_seconds=max(0, waits) / 1_000_000,
@@ -74,8 +84,9 @@ def stock_of(container: Container) -> Stock:
         )
 
 
-def _counted(connection: Connection, table: Table, *columns: Any) -> Counts:
+def _counted(connection: Connection, table: Table, which: ColumnElement[bool], *columns: Any) -> Counts:
     from sqlalchemy import func, select
 
-    query = select(*columns, func.count()).select_from(table).group_by(*columns).order_by(*columns)
+    query = select(*columns, func.count()).select_from(table).where(which).group_by(*columns)
+    query = query.order_by(*columns)
     return tuple((tuple(map(str, row[:-1])), int(row[-1])) for row in connection.execute(query))

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from cleveragents.domain.user import User
 from cleveragents.errors import CleverAgentsError, NotAuthenticated
 from cleveragents.interfaces.server.frames import opening_frame, problem_frame
 from cleveragents.interfaces.server.hub import EventHub, StreamClient
 from cleveragents.interfaces.server.problems import problem_of
 
-__all__ = ["EventStream"]
+__all__ = ["EventStream", "Watched"]
 
 _CHECK_SECONDS = 30.0
 _REMEDY = "yours has expired or was revoked; log in again, or use another"
@@ -25,11 +27,28 @@ _HEADERS = [
 ]
 
 
-class EventStream(Response):
-    """Answers with events after a position, those to come included, and the output of some plans.
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """The plans whose output is wanted: the project of each, and the number after which it begins."""
 
-    `still_allowed` is asked now and then: a token that has expired, or was taken from somebody, ends their
-    streams, too, and the last frame says so.
+    projects: Mapping[str, str | None]
+    after: Mapping[str, int]
+
+    def seen_by(self, user: User) -> dict[str, int]:
+        """Those that the user may see; a plan of another project is passed over, as one that does not
+        exist."""
+        return {
+            plan_id: number
+            for plan_id, number in self.after.items()
+            if (project := self.projects[plan_id]) is not None and user.role_in(project) is not None
+        }
+
+
+class EventStream(Response):
+    """Answers with the user's events after a position, those to come included, and the output of some plans.
+
+    `rights` is asked now and then. A token that has expired or was revoked ends the stream, and the last
+    frame says so; a role that was taken away ends what the stream shows of that project.
     """
 
     media_type = "text/event-stream"
@@ -38,24 +57,28 @@ class EventStream(Response):
         self,
         hub: EventHub,
         after: int | None,
-        outputs: Mapping[str, int],
-        still_allowed: Callable[[], Awaitable[bool]],
+        watched: Watched,
+        rights: Callable[[], Awaitable[User | None]],
+        user: User,
         *,
-        user: str = "",
         check_seconds: float | None = None,
     ) -> None:
         self.hub = hub
         self.after = after
-        self.outputs = outputs
-        self.still_allowed = still_allowed
+        self.watched = watched
+        self.rights = rights
         self.user = user
         self.check_seconds = _CHECK_SECONDS if check_seconds is None else check_seconds
         self.background = None
         self.status_code = 200
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        client, astray = await self.hub.join(self.after, self.outputs, self.user)
+        client, astray = await self.hub.join(
+            self.after, self.watched.seen_by(self.user), self.user.id, self.user.scope
+        )
         listening = asyncio.create_task(_listen(receive, client))
+        # A body that is refused ends the stream; there is no one left to raise its error to.
+        listening.add_done_callback(lambda task: task.cancelled() or task.exception())
         try:
             await send({"type": "http.response.start", "status": 200, "headers": list(_HEADERS)})
             await _say(send, opening_frame(client.cursor, reset=astray))
@@ -72,9 +95,12 @@ class EventStream(Response):
                 await _say(send, chunk)
                 if self.hub.now() - checked_at >= self.check_seconds:
                     checked_at = self.hub.now()
-                    if not await self.still_allowed():
+                    user = await self.rights()
+                    if user is None:
                         await _say(send, problem_frame(bytes(problem_of(NotAuthenticated(_REMEDY)).body)))
                         return
+                    # guard: who was removed from a project sees no more of it
+                    client.narrow(user.scope, self.watched.seen_by(user))
         except CleverAgentsError:
             # The database does not answer now. The client comes back in a second, to where it is.
             return
@@ -85,7 +111,9 @@ async def _say(send: Send, chunk: bytes) -> None:
 
 
 async def _listen(receive: Receive, client: StreamClient) -> None:
-    """Until the client has gone."""
-    while (await receive())["type"] != "http.disconnect":
-        pass
-    client.leave()
+    """End the stream when the client has gone, or sends a body that is refused."""
+    try:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+    finally:
+        client.leave()

@@ -11,7 +11,8 @@ from pathlib import Path
 from cleveragents.domain.code import FileAnalysis
 from cleveragents.errors import GitFailed, ToolRefused
 from cleveragents.infrastructure.context.index.analysis_rows import analysis_to_bytes
-from cleveragents.infrastructure.context.index.digests import blob_digest, read_regular
+from cleveragents.infrastructure.context.index.digests import blob_digest, read_below
+from cleveragents.infrastructure.context.index.place import GitPlace
 from cleveragents.infrastructure.context.index.sealing import pack, unpack
 from cleveragents.infrastructure.context.index.segment import (
     IndexedContent,
@@ -21,7 +22,7 @@ from cleveragents.infrastructure.context.index.segment import (
 )
 from cleveragents.infrastructure.context.index.segment_bytes import segment_from_bytes, segment_to_bytes
 from cleveragents.infrastructure.context.index.view import MOST_BYTES, Entry
-from cleveragents.infrastructure.git.plumbing import run_git, user_environment, within
+from cleveragents.infrastructure.git.plumbing import run_git, within
 
 __all__ = ["Analyse", "Batch", "Order", "analysis_named", "filled", "opaque"]
 
@@ -34,14 +35,16 @@ _GIT_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """Contents to look at, one entry for each."""
+    """Contents to look at, one entry for each; `git_dir` as in `CodePlace`."""
 
     root: Path
     entries: Sequence[Entry]
+    git_dir: Path | None = None
 
     def to_bytes(self) -> bytes:
         rows = [[entry.path, entry.digest.hex(), entry.size, entry.on_disk] for entry in self.entries]
-        return json.dumps({"root": str(self.root), "entries": rows}).encode("ascii")
+        git_dir = None if self.git_dir is None else str(self.git_dir)
+        return json.dumps({"root": str(self.root), "entries": rows, "git_dir": git_dir}).encode("ascii")
 
     @staticmethod
     def from_bytes(data: bytes) -> Order:
@@ -49,7 +52,8 @@ class Order:
         entries = [
             Entry(path, bytes.fromhex(digest), size, disk) for path, digest, size, disk in told["entries"]
         ]
-        return Order(Path(told["root"]), entries)
+        git_dir = told["git_dir"]
+        return Order(Path(told["root"]), entries, None if git_dir is None else Path(git_dir))
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +99,8 @@ def filled(order: Order, analyse: Analyse, numbers: TermNumbers, is_over: Callab
     for entry, data in _contents(order, missing):
         if data is None:
             contents.append(IndexedContent(entry.digest, entry.size, opaque(TOO_LARGE)))
-        elif entry.on_disk and not _is_named(data, entry.digest):  # guard: it has the name it is kept under
-            changed.append(entry.path)
+        elif not _is_named(data, entry.digest):  # guard: it has the name it is kept under, whoever says so
+            (changed if entry.on_disk else missing).append(entry.path)
         else:
             contents.append(IndexedContent(entry.digest, len(data), _analysed(entry.path, data, analyse)))
             if is_over():
@@ -139,17 +143,17 @@ def _contents(order: Order, missing: list[str]) -> Iterator[tuple[Entry, bytes |
         if entry.size > MOST_BYTES:
             yield entry, None
         elif entry.on_disk:
-            data = read_regular(order.root / entry.path, at_most=MOST_BYTES)
+            data = read_below(order.root, entry.path, at_most=MOST_BYTES)
             yield entry, b"" if data is None else data
     wanted = [entry for entry in stored if entry.size <= MOST_BYTES]
-    for entry, found in zip(wanted, _blobs(order.root, wanted), strict=True):
+    for entry, found in zip(wanted, _blobs(GitPlace.of(order.root, order.git_dir), wanted), strict=True):
         if found is None:
             missing.append(entry.path)
         else:
             yield entry, found
 
 
-def _blobs(root: Path, entries: Sequence[Entry]) -> Iterable[bytes | None]:
+def _blobs(git: GitPlace, entries: Sequence[Entry]) -> Iterable[bytes | None]:
     """The contents as git has them, in order; None for what it does not have."""
     if not entries:
         return []
@@ -158,8 +162,8 @@ def _blobs(root: Path, entries: Sequence[Entry]) -> Iterable[bytes | None]:
         told = run_git(
             "cat-file",
             "--batch",
-            environment=user_environment(),
-            directory=root,
+            environment=git.environment,
+            directory=git.directory,
             feed=feed,
             seconds_left=within(_GIT_SECONDS),
         )

@@ -23,7 +23,7 @@ from cleveragents.infrastructure.context.index.place import Ground
 from cleveragents.infrastructure.context.index.segment import TermNumbers
 from cleveragents.infrastructure.context.index.segment_rows import add_contents
 from cleveragents.infrastructure.context.index.view import MOST_BYTES, Entry, left_out
-from cleveragents.infrastructure.git.plumbing import run_git, user_environment
+from cleveragents.infrastructure.git.plumbing import run_git
 
 __all__ = ["Builder", "Building"]
 
@@ -122,12 +122,12 @@ class Building:
         size = 0
         for entry in entries:
             if chosen and (len(chosen) == most or size + entry.size > _BATCH_BYTES):
-                yield Order(self.ground.root, chosen)
+                yield Order(self.ground.root, chosen, self.ground.place.git_dir)
                 chosen, size = [], 0
             chosen.append(entry)
             size += entry.size if entry.size <= MOST_BYTES else 0
         if chosen:
-            yield Order(self.ground.root, chosen)
+            yield Order(self.ground.root, chosen, self.ground.place.git_dir)
 
     def _keep(self, batch: Batch) -> None:
         self.changed += batch.changed
@@ -151,8 +151,8 @@ class Building:
             told = run_git(
                 "cat-file",
                 "--batch-check=%(objectname) %(objectsize)",
-                environment=user_environment(),
-                directory=self.ground.root,
+                environment=self.ground.git.environment,
+                directory=self.ground.git.directory,
                 feed=feed,
                 seconds_left=git_seconds(self.patience),
             )

@@ -7,7 +7,9 @@ import os
 import stat
 from pathlib import Path
 
-__all__ = ["blob_digest", "read_regular"]
+from cleveragents.infrastructure.sandbox.paths import directory_of
+
+__all__ = ["blob_digest", "read_below", "read_regular"]
 
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
@@ -41,3 +43,12 @@ def read_regular(path: Path | bytes | str, *, at_most: int, directory: int | Non
     finally:
         os.close(descriptor)
     return data if len(data) <= at_most else None
+
+
+def read_below(root: Path, path: str, *, at_most: int) -> bytes | None:
+    """The same for a path below a directory, and through no link on the way."""
+    try:
+        with directory_of(root, path) as found:
+            return None if found is None else read_regular(found[1], at_most=at_most, directory=found[0])
+    except OSError:
+        return None

@@ -22,7 +22,7 @@ from cleveragents.infrastructure.context.index.place import Ground
 from cleveragents.infrastructure.context.index.view import Entry, FileStamps, View, left_out, named
 from cleveragents.infrastructure.git.plumbing import RunningGit, run_git, user_environment
 
-__all__ = ["commit_view", "work_tree_view"]
+__all__ = ["commit_view", "view_of", "work_tree_view"]
 
 _REGULAR = (b"100644", b"100755", b"100664")
 _LISTED = re.compile(
@@ -64,7 +64,7 @@ def work_tree_view(ground: Ground, stamps: FileStamps, most_files: int, patience
         entry = None if path in known else stamps.look(path)
         if entry is not None:
             entries.append(entry)
-    view = _view(entries, unreadable, most_files, stamps)
+    view = view_of(entries, unreadable, most_files, stamps)
     return replace(view, notes=(*late, *view.notes), whole=view.whole and not late)
 
 
@@ -87,8 +87,8 @@ def commit_view(ground: Ground, most_files: int, patience: Patience) -> View:
         "-r",
         "-z",
         ground.commit,
-        environment=user_environment(),
-        directory=ground.root,
+        environment=ground.git.environment,
+        directory=ground.git.directory,
         seconds_left=git_seconds(patience, _SECONDS),
     )
     found = [(match[3], match[4]) for match in _TREE.finditer(told) if match[1] in _REGULAR]
@@ -98,10 +98,11 @@ def commit_view(ground: Ground, most_files: int, patience: Patience) -> View:
         for digest, name in found
         for path in named((name,), unreadable)
     ]
-    return _view(entries, unreadable, most_files, None)
+    return view_of(entries, unreadable, most_files, None)
 
 
-def _view(entries: list[Entry], unreadable: list[str], most: int, stamps: FileStamps | None) -> View:
+def view_of(entries: list[Entry], unreadable: list[str], most: int, stamps: FileStamps | None) -> View:
+    """What was found, in order, with notes on what was not."""
     entries.sort()
     notes = left_out(unreadable, "because their names are no UTF-8")
     notes += left_out([entry.path for entry in entries[most:]], "because there are too many")

@@ -33,6 +33,7 @@ from cleveragents.infrastructure.context.index.patience import Patience
 from cleveragents.infrastructure.context.index.place import Ground
 from cleveragents.infrastructure.context.index.pruning import drop_unused, forget_views, is_mostly_unused
 from cleveragents.infrastructure.context.index.resolution import Distinct, distinct, located
+from cleveragents.infrastructure.context.index.sandbox_view import sandbox_view
 from cleveragents.infrastructure.context.index.sealing import IndexDamaged
 from cleveragents.infrastructure.context.index.segment_rows import catalogue
 from cleveragents.infrastructure.context.index.snapshot import SqliteCodeSnapshot
@@ -139,6 +140,8 @@ class Opening:
             partial(self._remember_portion, known) if keep else None,
         )
         notes: tuple[str, ...] = ()
+        if ground.place.git_dir is not None:  # guard: host git never sees what commands wrote
+            return sandbox_view(ground, stamps, self.bounds.files)
         if ground.repository is not None:
             try:
                 view = work_tree_view(ground, stamps, self.bounds.files, self.patience)

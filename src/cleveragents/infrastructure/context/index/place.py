@@ -12,9 +12,9 @@ from cleveragents.application.ports.code_index import CodePlace
 from cleveragents.errors import GitFailed, SourceMissing, ToolRefused
 from cleveragents.infrastructure.context.index.git_time import git_seconds
 from cleveragents.infrastructure.context.index.patience import Patience
-from cleveragents.infrastructure.git.plumbing import run_git, user_environment
+from cleveragents.infrastructure.git.plumbing import private_environment, run_git, user_environment
 
-__all__ = ["Ground", "Repository", "ground_of", "repository_at"]
+__all__ = ["GitPlace", "Ground", "Repository", "ground_of", "repository_at"]
 
 _FACTS = (
     "--absolute-git-dir",
@@ -42,6 +42,23 @@ class Repository:
 
 
 @dataclass(frozen=True, slots=True)
+class GitPlace:
+    """Where git is asked about a directory, and with which environment."""
+
+    directory: Path
+    git_dir: Path | None = None
+
+    @staticmethod
+    def of(root: Path, git_dir: Path | None) -> GitPlace:
+        """For a sandbox its own git directory, and never the `.git` among its files."""
+        return GitPlace(root) if git_dir is None else GitPlace(git_dir, git_dir)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return user_environment() if self.git_dir is None else private_environment(self.git_dir)
+
+
+@dataclass(frozen=True, slots=True)
 class Ground:
     """A place that is there. `commit` is the full name of the one to look at; `home` is whose index it is."""
 
@@ -58,6 +75,10 @@ class Ground:
         return hashlib.sha256(os.fsencode(self.home)).hexdigest()[:32]
 
     @property
+    def git(self) -> GitPlace:
+        return GitPlace.of(self.root, self.place.git_dir)
+
+    @property
     def name_bytes(self) -> int:
         return 20 if self.repository is None else self.repository.name_bytes
 
@@ -69,10 +90,13 @@ def ground_of(place: CodePlace, patience: Patience | None = None) -> Ground:
     if not root.is_dir():
         problem = "it is not a directory" if root.exists() else "there is no such directory"
         raise SourceMissing(str(place.root), problem)
-    repository, problem = repository_at(root, patience)
+    if place.git_dir is None:
+        repository, problem = repository_at(root, patience)
+    else:
+        repository, problem = _private(place.git_dir, patience), ""
     if place.commit is not None and repository is None:
         raise SourceMissing(f"{place.commit} of {place.root}", problem)
-    commit = _commit(place, root, repository, patience)
+    commit = _commit(place, repository, patience)
     if repository is not None and commit is None and not repository.inside_work_tree:
         # The directory of git's own files, or something in it.
         repository = None if not repository.bare else repository
@@ -105,16 +129,34 @@ def repository_at(directory: Path, patience: Patience) -> tuple[Repository | Non
     return Repository(Path(lines[0]), common, name_bytes, inside, bare, lines[5]), ""
 
 
+def _private(git_dir: Path, patience: Patience) -> Repository:
+    """A git directory of ours. `SourceMissing` if it is gone."""
+    git = GitPlace.of(git_dir, git_dir)
+    try:
+        told = run_git(
+            "rev-parse",
+            "--show-object-format",
+            environment=git.environment,
+            directory=git.directory,
+            seconds_left=git_seconds(patience, _SECONDS),
+        )
+    except (GitFailed, ToolRefused) as error:
+        raise SourceMissing(str(git_dir.parent), "it is no sandbox any more") from error
+    name_bytes = 32 if told.strip() == b"sha256" else 20
+    return Repository(git_dir, git_dir, name_bytes, inside_work_tree=True, bare=False, prefix="")
+
+
 def _home(directory: Path, patience: Patience) -> Path:
     repository, _ = repository_at(directory, patience) if directory.is_dir() else (None, "")
     return directory if repository is None else repository.common_dir
 
 
-def _commit(place: CodePlace, root: Path, repository: Repository | None, patience: Patience) -> str | None:
+def _commit(place: CodePlace, repository: Repository | None, patience: Patience) -> str | None:
     """The full name of the commit; None for the files as they are, and for a bare repository without any."""
     if repository is None or (place.commit is None and not repository.bare):
         return None
     wanted = "HEAD" if place.commit is None else place.commit
+    git = GitPlace.of(Path(os.path.realpath(place.root)), place.git_dir)
     try:
         told = run_git(
             "rev-parse",
@@ -122,8 +164,8 @@ def _commit(place: CodePlace, root: Path, repository: Repository | None, patienc
             "--quiet",
             "--end-of-options",
             f"{wanted}^{{commit}}",
-            environment=user_environment(),
-            directory=root,
+            environment=git.environment,
+            directory=git.directory,
             succeeds=(0, 1, 128),
             seconds_left=git_seconds(patience, _SECONDS),
         )

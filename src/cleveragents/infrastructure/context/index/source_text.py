@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
-
 from cleveragents.errors import ToolRefused
-from cleveragents.infrastructure.context.index.digests import blob_digest, read_regular
+from cleveragents.infrastructure.context.index.digests import blob_digest, read_below
 from cleveragents.infrastructure.context.index.place import Ground
 from cleveragents.infrastructure.git.blob_reader import BlobReader
 
@@ -19,22 +17,26 @@ class SourceText:
 
     def __init__(self, ground: Ground) -> None:
         self._root = ground.root
-        self._stored = None if ground.repository is None else BlobReader(ground.root)
+        git = ground.git
+        self._stored = None if ground.repository is None else BlobReader(git.directory, git.environment)
 
     def content(self, path: str, digest: bytes) -> bytes | None:
         """None if that content is to be had no more."""
-        data = read_regular(os.fsencode(f"{self._root}/{path}"), at_most=_MOST_BYTES)
-        if (
-            data is not None and blob_digest(data, name_bytes=len(digest)) == digest
-        ):  # guard: not as it is now
+        data = read_below(self._root, path, at_most=_MOST_BYTES)
+        if data is not None and _is_named(data, digest):  # guard: not as it is now
             return data
         if self._stored is None:
             return None
         try:
-            return self._stored.read(digest.hex())
+            data = self._stored.read(digest.hex())
         except (ToolRefused, OSError):
             return None
+        return data if data is not None and _is_named(data, digest) else None
 
     def close(self) -> None:
         if self._stored is not None:
             self._stored.close()
+
+
+def _is_named(data: bytes, digest: bytes) -> bool:
+    return blob_digest(data, name_bytes=len(digest)) == digest

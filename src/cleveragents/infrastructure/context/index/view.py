@@ -84,7 +84,7 @@ class FileStamps:
     def look(self, path: str) -> Entry | None:
         """The file as it is now; None if it is gone, cannot be read, or the time is up."""
         try:
-            return self._entry(path, os.lstat(f"{self.root}/{path}"))
+            return self.entry(path, os.lstat(f"{self.root}/{path}"))
         except OSError as error:
             self.miss(path, error)
             return None
@@ -94,7 +94,8 @@ class FileStamps:
         if not isinstance(error, (FileNotFoundError, NotADirectoryError)):
             self.unreadable.append(path)
 
-    def _entry(self, path: str, status: os.stat_result) -> Entry | None:
+    def entry(self, path: str, status: os.stat_result) -> Entry | None:
+        """The same for a file whose stat data is known. `OSError`."""
         if not stat.S_ISREG(status.st_mode):
             return None
         stamp = stamp_of(status)

@@ -23,9 +23,9 @@ from cleveragents.infrastructure.commands.talking_lines import Faults
 from cleveragents.infrastructure.commands.talking_process import TalkingProcess
 from cleveragents.infrastructure.tools.mcp.content import CallResult, call_result
 from cleveragents.infrastructure.tools.mcp.filling import filled
+from cleveragents.infrastructure.tools.mcp.gate import Permit
 from cleveragents.infrastructure.tools.mcp.listing import ListedTool, listed
 from cleveragents.infrastructure.tools.mcp.place import ServerPlace, program_for
-from cleveragents.infrastructure.tools.mcp.server_entry import McpServer
 from cleveragents.infrastructure.tools.mcp.transport import http_streams, stdio_streams
 
 if TYPE_CHECKING:
@@ -56,8 +56,9 @@ class Patience:
 class ServerConnection:
     """A started server. Not thread-safe: the loop on which it was made uses it."""
 
-    def __init__(self, server: McpServer, place: ServerPlace, patience: Patience) -> None:
-        self._server = server
+    def __init__(self, permit: Permit, place: ServerPlace, patience: Patience) -> None:
+        self._permit = permit
+        self._server = server = permit.server
         self._place = place
         self._patience = patience
         self._faults = Faults()
@@ -167,9 +168,9 @@ class ServerConnection:
     async def _streams(self) -> AsyncIterator[TransportStreams]:
         import anyio
 
-        server = filled(self._server, os.environ)
+        server = filled(self._permit, os.environ, self._place.secrets)
         if server.url:
-            async with http_streams(server, self._patience.call_seconds) as streams:
+            async with http_streams(server, self._patience.call_seconds, self._faults) as streams:
                 yield streams
             return
         self._process = TalkingProcess(program_for(server, self._place))

@@ -1,8 +1,8 @@
 """Fills the variables of a server's entry in, and keeps what they held out of everything that is printed.
 
-A value that a variable gave is taken for a secret, unless the variable is one of the few that everybody has;
-so is one whose name says so. From then on this process masks it wherever it redacts: in logs, errors, events
-and in what a tool answers.
+A value that a variable gave is taken for a secret, unless the variable is one of the few that every user has;
+so is one whose name says so in a file of the user's own. It is added to the known secrets, and masked
+wherever this process redacts: in logs, errors, events and in what a tool answers.
 """
 
 from __future__ import annotations
@@ -12,19 +12,22 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
-from cleveragents.domain.redaction import MASK, keep_secret, redact
+from cleveragents.domain.known_secrets import KnownSecrets
+from cleveragents.domain.redaction import MASK, redact
 from cleveragents.errors import ToolRefused
 from cleveragents.infrastructure.commands.environment import OWN_PREFIX
-from cleveragents.infrastructure.tools.mcp.server_entry import McpServer
+from cleveragents.infrastructure.tools.mcp.gate import Permit
+from cleveragents.infrastructure.tools.mcp.server_entry import VARIABLE, McpServer
 
 __all__ = ["filled"]
 
-_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 _NO_SECRETS = frozenset({"HOME", "USER", "LOGNAME", "PATH", "PWD", "SHELL", "LANG", "TMPDIR", "HOSTNAME"})
 
 
-def filled(server: McpServer, variables: Mapping[str, str]) -> McpServer:
-    """The same with every variable's value in place. `ToolRefused` names each that is not set."""
+def filled(permit: Permit, variables: Mapping[str, str], secrets: KnownSecrets) -> McpServer:
+    """The permitted server with every variable's value in place; those that may be secret are added to
+    `secrets`. `ToolRefused` names each that is not set."""
+    server = permit.server
     missing: list[str] = []
 
     def value(match: re.Match[str]) -> str:
@@ -37,11 +40,11 @@ def filled(server: McpServer, variables: Mapping[str, str]) -> McpServer:
             missing.append(name)
             return ""
         if name not in _NO_SECRETS and not name.startswith("XDG_"):
-            keep_secret(found)
+            secrets.add(found)
         return found
 
     def fill(text: str) -> str:
-        return _VARIABLE.sub(value, text)
+        return VARIABLE.sub(value, text)
 
     made = replace(
         server,
@@ -56,9 +59,10 @@ def filled(server: McpServer, variables: Mapping[str, str]) -> McpServer:
         reason = f"{server.source} needs {names}, which the environment does not have; set it and try again"
         raise ToolRefused(f"MCP server {server.name}", reason)
     for name, text in (*made.environment.items(), *made.headers.items()):
-        if redact({name: text}) == {name: MASK}:
-            keep_secret(text)
-            keep_secret(text.rpartition(" ")[2])  # without the scheme: `Bearer …`
+        # guard: a repository does not choose which text is masked where a person approves it
+        if server.own and redact({name: text}) == {name: MASK}:
+            secrets.add(text)
+            secrets.add(text.rpartition(" ")[2])  # without the scheme: `Bearer …`
     return made
 
 

@@ -18,7 +18,7 @@ from cleveragents.errors import InvalidPayload
 if TYPE_CHECKING:
     from mcp_types import Tool
 
-__all__ = ["PREFIX", "SEPARATOR", "ListedTool", "full_name", "listed"]
+__all__ = ["PREFIX", "SEPARATOR", "ListedTool", "full_name", "listed", "server_in"]
 
 PREFIX = "mcp__"
 SEPARATOR = "__"
@@ -60,6 +60,11 @@ def full_name(server: str, tool: str) -> str:
         return plain
     sign = sha256(tool.encode("utf-8", "surrogatepass")).hexdigest()[:6]
     return f"{plain[: _LONGEST_NAME - len(sign) - 1]}_{sign}"
+
+
+def server_in(name: str) -> str:
+    """The server that a tool's full name, or a pattern, names; empty if it names none."""
+    return name.removeprefix(PREFIX).partition(SEPARATOR)[0] if name.startswith(PREFIX) else ""
 
 
 def _schema(given: Mapping[str, object]) -> tuple[Mapping[str, JsonValue], str]:

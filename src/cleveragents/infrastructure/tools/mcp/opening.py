@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from cleveragents.application.ports.commands import StopSignal
 from cleveragents.infrastructure.tools.mcp.configuration import McpConfiguration
 from cleveragents.infrastructure.tools.mcp.connection import Patience
+from cleveragents.infrastructure.tools.mcp.gate import StartGate
 from cleveragents.infrastructure.tools.mcp.place import ServerPlace
 from cleveragents.infrastructure.tools.mcp.servers import McpServers
 from cleveragents.infrastructure.tools.mcp.tools import McpTools
@@ -19,6 +20,7 @@ __all__ = ["open_mcp"]
 def open_mcp(
     configuration: McpConfiguration,
     place: ServerPlace,
+    gate: StartGate,
     stop: StopSignal | None = None,
     *,
     patience: Patience | None = None,
@@ -27,8 +29,8 @@ def open_mcp(
     """The tools of those servers, for as long as the context lasts.
 
     Entering starts nothing, not even a thread. When it is left, no server is alive, nor any process that one
-    started. `stop` ends a start or a listing that is under way; a call watches its own. What
-    cannot be used is said, once, when all tools are listed.
+    started. A server is started or connected to once the gate permits it. `stop` ends a start or a listing
+    that is under way; a call watches its own. What cannot be used is said, once, when all tools are listed.
     """
-    with McpServers(configuration.servers, place, patience) as servers:
-        yield McpTools(servers, configuration, stop, say)
+    with McpServers(place, patience) as servers:
+        yield McpTools(servers, configuration, gate, stop, say)

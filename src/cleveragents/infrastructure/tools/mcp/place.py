@@ -51,6 +51,7 @@ def _command(server: McpServer, place: ServerPlace, private: Path, *, isolated: 
         network=place.network,
         readable=(*place.readable, *_named(server)),
         environment=server.environment,
+        network_denied=place.network_denied,
     )
     check_command(command)
     if isolated and not place.writable:  # guard: who may only read sees a tree that nobody can write

@@ -8,14 +8,18 @@ for longer than it is needed.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from types import MappingProxyType
 
-__all__ = ["McpServer", "entry_of"]
+__all__ = ["VARIABLE", "McpServer", "entry_of", "variables_of"]
+
+VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
+"""`${NAME}` or `${NAME:-otherwise}`."""
 
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]|_(?!_)){0,30}(?<!_)")
+_WORD = re.compile(r"[A-Za-z0-9_.-]{1,200}")
 _LOCAL = ("command", "args", "env", "cwd")
 _REMOTE = ("url", "headers")
 _OURS = ("type", "isolated", "disabled")
@@ -41,6 +45,17 @@ class McpServer:
     headers: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), repr=False)
     isolated: bool = True
     disabled: bool = False
+
+
+def variables_of(server: McpServer) -> Iterator[tuple[str, str]]:
+    """The variables that the server's entry names, each with the place where its value goes."""
+    places = [("the command", word) for word in server.command]
+    places += [("cwd", server.directory), ("the URL", server.url)]
+    places += [(f"env {name}", text) for name, text in server.environment.items()]
+    places += [(f"header {name}", text) for name, text in server.headers.items()]
+    for place, text in places:
+        for match in VARIABLE.finditer(text):
+            yield match.group(1), place
 
 
 def entry_of(name: str, facts: object, source: str, *, own: bool) -> tuple[McpServer | None, list[str]]:
@@ -112,6 +127,10 @@ def _shape(facts: Mapping[str, object]) -> list[str]:
     problems += [
         f"`{key}` must be an object of texts" for key in ("env", "headers") if not _texts(facts.get(key, {}))
     ]
+    for key in ("env", "headers"):
+        for name in _keys(facts, key):
+            if not _WORD.fullmatch(name):  # guard: whoever approves the server is shown its names
+                problems.append(f"`{key}` has the name {name!r}; use letters, digits, `_`, `.` and `-`")
     url = facts.get("url")
     if isinstance(url, str) and url and not url.startswith(("http://", "https://", "${")):
         problems.append("`url` must begin with http:// or https://")
@@ -120,6 +139,11 @@ def _shape(facts: Mapping[str, object]) -> list[str]:
 
 def _kind(facts: Mapping[str, object]) -> str:
     return "command" if "command" in facts else "url"
+
+
+def _keys(facts: Mapping[str, object], key: str) -> list[str]:
+    value = facts.get(key)
+    return list(value) if isinstance(value, Mapping) else []
 
 
 def _texts(value: object) -> bool:

@@ -20,9 +20,9 @@ from cleveragents.errors import Cancelled, ToolRefused
 from cleveragents.infrastructure.own_loop import OwnLoop
 from cleveragents.infrastructure.tools.mcp.connection import Patience, ServerConnection
 from cleveragents.infrastructure.tools.mcp.content import CallResult
+from cleveragents.infrastructure.tools.mcp.gate import Permit
 from cleveragents.infrastructure.tools.mcp.listing import ListedTool
 from cleveragents.infrastructure.tools.mcp.place import ServerPlace
-from cleveragents.infrastructure.tools.mcp.server_entry import McpServer
 
 __all__ = ["McpServers"]
 
@@ -36,7 +36,7 @@ _EXTRA = "the package `mcp` is not installed; `pip install 'cleveragents[mcp]'` 
 class _Slot:
     """A server's place: used on the loop only."""
 
-    server: McpServer
+    permit: Permit
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     connection: ServerConnection | None = None
     listing: tuple[ListedTool, ...] | None = None
@@ -55,10 +55,7 @@ class McpServers:
     Cancel safety: a cancelled call ends its server, which might still be at it; the next use starts it anew.
     """
 
-    def __init__(
-        self, servers: Mapping[str, McpServer], place: ServerPlace, patience: Patience | None = None
-    ) -> None:
-        self._servers = servers
+    def __init__(self, place: ServerPlace, patience: Patience | None = None) -> None:
         self._place = place
         self._patience = patience or Patience()
         self._slots: dict[str, _Slot] = {}
@@ -76,26 +73,27 @@ class McpServers:
         """Ends them all. Twice is harmless."""
         self._loop.close(self._close_all)
 
-    def tools(self, server: str, stop: StopSignal | None = None) -> tuple[ListedTool, ...]:
+    def tools(self, permit: Permit, stop: StopSignal | None = None) -> tuple[ListedTool, ...]:
         """What the server offers; it is asked once. `ToolRefused`, `Cancelled`."""
-        return self._asked(server, self._list, stop)
+        return self._asked(permit, self._list, stop)
 
     def call(
-        self, server: str, tool: str, arguments: Mapping[str, Any], stop: StopSignal | None = None
+        self, permit: Permit, tool: str, arguments: Mapping[str, Any], stop: StopSignal | None = None
     ) -> CallResult:
         """What the tool answered. `ToolRefused`, `Cancelled`."""
-        return self._asked(server, lambda slot: self._call(slot, tool, arguments), stop)
+        return self._asked(permit, lambda slot: self._call(slot, tool, arguments), stop)
 
     def _asked(
-        self, server: str, question: Callable[[_Slot], Coroutine[Any, Any, T]], stop: StopSignal | None
+        self, permit: Permit, question: Callable[[_Slot], Coroutine[Any, Any, T]], stop: StopSignal | None
     ) -> T:
+        server = permit.server.name
         if find_spec("mcp") is None:
             raise ToolRefused(f"MCP server {server}", _EXTRA)
 
         async def work() -> T:
             slot = self._slots.get(server)
             if slot is None:
-                slot = self._slots[server] = _Slot(self._servers[server])
+                slot = self._slots[server] = _Slot(permit)
             return await question(slot)
 
         try:
@@ -124,13 +122,13 @@ class McpServers:
             await slot.connection.close()
             slot.connection = None
         if slot.starts >= _MOST_STARTS:  # guard: one that keeps dying is not started for ever
-            name = f"MCP server {slot.server.name}"
+            name = f"MCP server {slot.permit.server.name}"
             raise ToolRefused(
                 name, f"it is not started a third time; the last time: {slot.problem or 'it ended'}"
             )
         slot.starts += 1
         _quieten()
-        connection = ServerConnection(slot.server, self._place, self._patience)
+        connection = ServerConnection(slot.permit, self._place, self._patience)
         slot.connection = connection
         await self._noted(slot, connection.open())
         return connection

@@ -19,10 +19,11 @@ from cleveragents.application.ports.tools import SandboxFiles, Tool, Workplace
 from cleveragents.domain.json_value import FrozenObject, JsonValue, thaw
 from cleveragents.domain.policy import Capability
 from cleveragents.domain.tool import ToolSpec
-from cleveragents.errors import NotTrusted, ToolRefused, UnknownTool
+from cleveragents.errors import CallDenied, NotTrusted, PolicyDenied, ToolRefused, UnknownTool
 from cleveragents.infrastructure.tools.mcp.arguments import check_arguments
 from cleveragents.infrastructure.tools.mcp.configuration import McpConfiguration
-from cleveragents.infrastructure.tools.mcp.listing import PREFIX, SEPARATOR, ListedTool, full_name
+from cleveragents.infrastructure.tools.mcp.gate import Permit, StartGate
+from cleveragents.infrastructure.tools.mcp.listing import PREFIX, SEPARATOR, ListedTool, full_name, server_in
 from cleveragents.infrastructure.tools.mcp.server_entry import McpServer
 from cleveragents.infrastructure.tools.mcp.servers import McpServers
 
@@ -46,8 +47,12 @@ class McpTool:
     """One tool of one server. Any thread may call it."""
 
     servers: McpServers
-    server: McpServer
+    permit: Permit
     listed: ListedTool
+
+    @property
+    def server(self) -> McpServer:
+        return self.permit.server
 
     @property
     def spec(self) -> ToolSpec:
@@ -71,7 +76,7 @@ class McpTool:
         name = self.spec.name
         check_arguments(name, self.listed.input_schema, arguments)
         given = cast("dict[str, Any]", thaw(FrozenObject(arguments)))
-        answer = self.servers.call(self.server.name, self.listed.name, given, workplace.stop)
+        answer = self.servers.call(self.permit, self.listed.name, given, workplace.stop)
         if answer.failed:
             raise ToolRefused(name, answer.text or "it failed and did not say why")
         if answer.structured is None:
@@ -98,17 +103,27 @@ class McpTools:
         self,
         servers: McpServers,
         configuration: McpConfiguration,
+        gate: StartGate,
         stop: StopSignal | None = None,
         say: Callable[[str], None] | None = None,
     ) -> None:
         self._servers = servers
         self._configuration = configuration
+        self._gate = gate
         self._stop = stop
         self._say = say
         self._said: dict[str, object] = {}
 
+    def under(self, gate: StartGate) -> McpTools:
+        """The same servers for a run with another gate. One that is running is not started again, and a run
+        uses only what its own gate permits."""
+        other = McpTools(self._servers, self._configuration, gate, self._stop, self._say)
+        other._said = self._said
+        return other
+
     def get(self, name: str) -> Tool:
-        """`UnknownTool`, `NotTrusted`, `ToolRefused` if its server cannot be used."""
+        """`UnknownTool`, `NotTrusted`, `ToolRefused` if its server cannot be used; as `StartGate.permit` if
+        it may not be."""
         server = self._server(name)
         found = self._tools(server).get(name)
         if found is None:
@@ -134,7 +149,8 @@ class McpTools:
     def select(self, pattern: str) -> tuple[str, ...]:
         """The names that a pattern means: `mcp__*`, or `mcp__server__*`, which starts that server alone.
 
-        A server that is named and cannot be used is an error: whoever names it relies on it.
+        A server that is named and cannot be used is an error: whoever names it relies on it. One that may not
+        be used has no tools, and the reason is said.
         """
         server, separator, _ = pattern.removeprefix(PREFIX).partition(SEPARATOR)
         fixed = _WILD.split(pattern, maxsplit=1)[0]
@@ -143,7 +159,12 @@ class McpTools:
             return ()
         if not pattern.startswith(PREFIX) or not separator or _WILD.search(server):
             return tuple(name for name in self.names() if fnmatchcase(name, pattern))
-        found = self._tools(self._server(pattern))
+        named = self._server(pattern)
+        try:
+            found = self._tools(named)
+        except (PolicyDenied, CallDenied) as denied:
+            self._tell(named.name, str(denied))
+            return ()
         return tuple(
             sorted(name for name in found if fnmatchcase(name, pattern) and not found[name].listed.problem)
         )
@@ -157,6 +178,9 @@ class McpTools:
             except ToolRefused as refusal:
                 problems.append(refusal)
                 continue
+            except (PolicyDenied, CallDenied) as denied:
+                problems.append(ToolRefused(f"MCP server {server.name}", str(denied)))
+                continue
             problems += [
                 ToolRefused(name, f"it cannot be used: {tool.listed.problem}")
                 for name, tool in tools.items()
@@ -169,7 +193,7 @@ class McpTools:
         for server in self._configuration.servers.values():
             try:
                 tools = self._tools(server)
-            except ToolRefused as refusal:
+            except (ToolRefused, PolicyDenied, CallDenied) as refusal:
                 self._tell(server.name, str(refusal))
                 continue
             for name, tool in tools.items():
@@ -185,16 +209,17 @@ class McpTools:
             self._say(what)
 
     def _tools(self, server: McpServer) -> dict[str, McpTool]:
-        listing = self._servers.tools(server.name, self._stop)
-        return {full_name(server.name, tool.name): McpTool(self._servers, server, tool) for tool in listing}
+        permit = self._gate.permit(server)  # nothing is started or connected to before this
+        listing = self._servers.tools(permit, self._stop)
+        return {full_name(server.name, tool.name): McpTool(self._servers, permit, tool) for tool in listing}
 
     def _server(self, name: str) -> McpServer:
-        server = name.removeprefix(PREFIX).partition(SEPARATOR)[0]
-        found = self._configuration.servers.get(server) if name.startswith(PREFIX) else None
+        server = server_in(name)
+        found = self._configuration.servers.get(server)
         if found is not None:
             return found
         path = self._configuration.untrusted.get(server)
-        if path is not None and name.startswith(PREFIX):
+        if path is not None:
             raise NotTrusted(f"the MCP server {server!r}", path)
         raise UnknownTool(
             name, tuple(f"{PREFIX}{known}{SEPARATOR}*" for known in self._configuration.servers)

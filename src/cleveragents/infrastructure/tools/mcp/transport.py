@@ -12,8 +12,10 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from cleveragents.infrastructure.commands.talking_lines import Faults, next_message
+from cleveragents.infrastructure.commands.talking_process import MESSAGE_BYTES
 
 if TYPE_CHECKING:
+    import httpx2
     from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
     from mcp.client._transport import TransportStreams
     from mcp.shared.message import SessionMessage
@@ -77,14 +79,44 @@ async def _tell(
 
 
 @asynccontextmanager
-async def http_streams(server: McpServer, seconds: float) -> AsyncIterator[TransportStreams]:
-    """Messages to and from a server behind a URL; none is redirected to another place."""
+async def http_streams(server: McpServer, seconds: float, faults: Faults) -> AsyncIterator[TransportStreams]:
+    """Messages to and from a server behind a URL; none is redirected, and none is longer than ours may be."""
     import httpx2
     from mcp.client.streamable_http import streamable_http_client
 
-    timeout = httpx2.Timeout(seconds)
-    async with (
-        httpx2.AsyncClient(headers=dict(server.headers), timeout=timeout, trust_env=True) as client,
-        streamable_http_client(server.url, http_client=client) as streams,
-    ):
+    async def bound(response: httpx2.Response) -> None:
+        if response.headers.get("content-encoding", "identity") != "identity":
+            raise httpx2.DecodingError("it sent a compressed answer, which was not asked for")
+        assert isinstance(response.stream, httpx2.AsyncByteStream)
+        events = response.headers.get("content-type", "").startswith("text/event-stream")
+        response.stream = _bounded(response.stream, faults, events=events)
+
+    client = httpx2.AsyncClient(
+        headers={**server.headers, "Accept-Encoding": "identity"},
+        timeout=httpx2.Timeout(seconds),
+        trust_env=True,
+        event_hooks={"response": [bound]},
+    )
+    async with client, streamable_http_client(server.url, http_client=client) as streams:
         yield streams
+
+
+def _bounded(stream: httpx2.AsyncByteStream, faults: Faults, *, events: bool) -> httpx2.AsyncByteStream:
+    """The same bytes, until one message is too long. A message is the whole body, or one event of it."""
+    import httpx2
+
+    class Bounded(httpx2.AsyncByteStream):
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            size = 0
+            async for piece in stream:
+                end = max(piece.rfind(b"\n\n"), piece.rfind(b"\n\r\n")) if events else -1
+                size = len(piece) - end if end >= 0 else size + len(piece)
+                if size > MESSAGE_BYTES:  # guard: memory stays bounded, whatever is sent
+                    faults.found = "it sent a message that is too long to be one"
+                    raise httpx2.RemoteProtocolError(faults.found)
+                yield piece
+
+        async def aclose(self) -> None:
+            await stream.aclose()
+
+    return Bounded()

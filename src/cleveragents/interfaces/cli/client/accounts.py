@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from cleveragents.interfaces.cli.narrow import steps_in_lines
-from cleveragents.interfaces.cli.output import Output, progress
+from cleveragents.interfaces.cli.output import Output, continued, progress
 from cleveragents.interfaces.cli.plan_account import tell_of_changes
 from cleveragents.interfaces.cli.plan_outcome import FAILED, INTERRUPTED, NEEDS_HUMAN, TRY_AGAIN
+from cleveragents.interfaces.desk.changes import unapplied_in_words
 from cleveragents.interfaces.desk.checks import has_passed
 from cleveragents.interfaces.desk.wording import on_one_line
 
@@ -155,20 +156,19 @@ def tell_reason(account: Account, prefix: str) -> None:
         error = f"it waits: {waiting.get('what') or account['meaning']}"
     elif account["state"] == "errored" and error:
         error = f"it failed: {error}"
-    for line in error.splitlines():
+    for line in continued(error) if error else ():
         progress(line)
 
 
 def tell_changes(account: Account) -> bool:
     """The changed files and the checks that did not pass, on stderr; whether there is anything to apply."""
-    from cleveragents.application.services.plan_history import named
+    from cleveragents.application.ports.sandboxes import Unapplied
     from cleveragents.application.services.sub_plan_words import told_left_out
 
     left_out = told_left_out([(part["name"], part["why"]) for part in account["parts_left_out"]])
-    ignored: Sequence[str] = account["ignored"]
+    # A server of an earlier version does not name repositories.
+    unapplied = Unapplied(tuple(account["ignored"]), tuple(account.get("nested_repositories", ())))
     said = [left_out] if left_out else []
-    if ignored:
-        without = "; checks ran without " + ("it" if len(ignored) == 1 else "them")
-        said.append(f"not applied, because ignored: {named(ignored)}{without if account['checks'] else ''}")
+    said += unapplied_in_words(unapplied, checked=bool(account["checks"]))
     tell_of_changes(account["changes"], said, account["checks"])
     return bool(account["changes"])

@@ -6,12 +6,13 @@ from pathlib import Path
 
 import click
 
+from cleveragents.domain.control_characters import escape_controls
 from cleveragents.interfaces.cli import context as local
 from cleveragents.interfaces.cli.client.accounts import Account
 from cleveragents.interfaces.cli.client.places import resource_here
 from cleveragents.interfaces.cli.client.selection import connected
 from cleveragents.interfaces.cli.client.twins import client_command
-from cleveragents.interfaces.cli.output import Output, colour, counted, printable, progress
+from cleveragents.interfaces.cli.output import Output, Styled, counted, printable, progress, write
 from cleveragents.interfaces.cli.session import Session
 
 __all__ = ["context"]
@@ -75,10 +76,8 @@ def _context(
 def _show_text(answer: Account, output: Output) -> None:
     for text in (answer["preamble"], answer["skeleton"], *(one["text"] for one in answer["fragments"])):
         for line in text.split("\n") if text else ():
-            shown = "\t".join(printable(part) for part in line.split("\t"))
-            if output.for_eyes and line.startswith("### "):
-                shown = click.style(shown, bold=True)
-            click.echo(shown, color=colour())
+            shown = escape_controls(line, keep_lines=True)
+            write(Styled(shown, bold=output.for_eyes and line.startswith("### ")))
     found = counted(len(answer["fragments"]), "fragment")
     spent = f"{answer['tokens']:,} of {answer['budget']:,} tokens"
     progress(f"{found}, {spent}, {answer['took_ms']} ms")

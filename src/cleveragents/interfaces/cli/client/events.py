@@ -11,11 +11,12 @@ from cleveragents.interfaces.cli.client.following import Follower
 from cleveragents.interfaces.cli.client.selection import connected
 from cleveragents.interfaces.cli.client.server_client import ServerClient
 from cleveragents.interfaces.cli.client.twins import ClientGroup, client_command
-from cleveragents.interfaces.cli.output import Output, counted, progress
+from cleveragents.interfaces.cli.output import Output
 from cleveragents.interfaces.cli.session import Session
 
 __all__ = ["events"]
 
+_OWN_ANCHOR = "the server compares the log with its own audit.anchor; run the command on the server"
 _COLUMNS = ["position", "time", "type", "subject", "facts"]
 
 
@@ -50,21 +51,23 @@ def _some(client: ServerClient, after: int | None, limit: int, wanted: str | Non
 
 def _verify(session: Session, output: Output) -> None:
     report = connected(session).get("/events/verification")
-    events_in = counted(report["events"], "event")
-    if output.for_programs:
-        output.record(report)
-    elif report["ok"]:
-        click.echo(f"{events_in}, verified")
-    else:
-        rows = [{**found, "position": found["position"] or "head"} for found in report["findings"]]
-        output.table(rows, ["position", "problem"], empty="")
+    local.show_verification({"anchors": [], **report}, output)  # an older server does not know anchors
     if not report["ok"]:
-        progress(f"the audit log is broken: {counted(len(report['findings']), 'finding')} in {events_in}")
         raise click.exceptions.Exit(1)
 
 
 events = ClientGroup(
     local.events,
-    {"tail": client_command(local.tail, _tail), "verify": client_command(local.verify, _verify)},
-    refused={"adopt": "who attests the log has to be at the machine that keeps it; say it there"},
+    {
+        "tail": client_command(local.tail, _tail),
+        "verify": client_command(
+            local.verify,
+            _verify,
+            refused=dict.fromkeys(("targets", "public_keys", "without_head"), _OWN_ANCHOR),
+        ),
+    },
+    refused={
+        "adopt": "who attests the log has to be at the machine that keeps it; say it there",
+        "anchor": "the signing key is on the machine that keeps the log; run the command there",
+    },
 )

@@ -39,6 +39,7 @@ from cleveragents.interfaces.cli.plan_sections import (
     show_sub_plans,
 )
 from cleveragents.interfaces.cli.session import Session
+from cleveragents.interfaces.desk.isolation import isolation_in_words
 from cleveragents.interfaces.desk.wording import on_one_line
 
 __all__ = ["log_of_plan", "show_plan", "watch_plan"]
@@ -118,6 +119,7 @@ def _heading(account: Account, prefix: str) -> dict[str, Any]:
         "resource": account["resource_name"],
         "project": account["project"],
         "profile": account["request"].get("profile"),
+        "isolation": isolation_in_words(account.get("isolation")),
         "spent": _spent(account["spending"]),
         "created": account["created"],
         "updated": f"{account['updated']} ({since})",

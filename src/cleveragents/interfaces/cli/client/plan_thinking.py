@@ -14,7 +14,7 @@ from cleveragents.interfaces.cli.client.plan_deciding import Deciding
 from cleveragents.interfaces.cli.client.plan_decisions import go_on
 from cleveragents.interfaces.cli.client.selection import connected, prefix_of
 from cleveragents.interfaces.cli.client.twins import client_command
-from cleveragents.interfaces.cli.output import Output, counted, printable, progress
+from cleveragents.interfaces.cli.output import Output, console, counted, printable, progress
 from cleveragents.interfaces.cli.session import Session
 from cleveragents.interfaces.desk.wording import on_one_line
 
@@ -36,17 +36,16 @@ def _tree_of_plan(session: Session, plan_id: str, superseded_too: bool, output: 
     if not rows:
         progress("nothing was decided in it: it has no strategist, or has not got that far")
         return
-    from rich.console import Console
     from rich.tree import Tree
 
     account = client.get(f"/plans/{plan_id}")
-    tree = Tree(_plain(on_one_line(account["goal"])))
+    tree = Tree(printable(on_one_line(account["goal"])))
     _grow(tree, [row for row in rows if row["kind"] == "decision"], None)
     for row in rows:
         if row["kind"] == "correction":
-            tree.add(_plain(f"correction {row['number']}, in addition: {on_one_line(row['guidance'])}"))
+            tree.add(printable(f"correction {row['number']}, in addition: {on_one_line(row['guidance'])}"))
     _grow_plans(tree, [row for row in rows if row["kind"] == "sub-plan"], account["id"])
-    Console(no_color=not output.for_eyes, highlight=False).print(tree)
+    console(no_color=not output.for_eyes).print(tree)
     if any(row["kind"] == "decision" for row in rows):
         progress(f"`{prefix_of(session)} plan explain {account['id']} NUMBER` says why")
     hidden = sum(row["kind"] == "decision" for row in every) - sum(row["kind"] == "decision" for row in rows)
@@ -72,7 +71,7 @@ def _grow_plans(tree: Tree, rows: Sequence[Row], parent: str) -> None:
         if row["parent_plan"] == parent:
             needs = f"; needs {', '.join(row['needs'])}" if row["needs"] else ""
             named = f"sub-plan {row['id']}: {row['name']}" if row["id"] else f"sub-plan: {row['name']}"
-            grown = tree.add(_plain(f"{named} ({row['status']}{needs})"))
+            grown = tree.add(printable(f"{named} ({row['status']}{needs})"))
             if row["id"]:
                 _grow_plans(grown, rows, row["id"])
 
@@ -84,11 +83,7 @@ def _line(row: Row) -> str:
     if row["state"] != "active":
         said = f": {on_one_line(ended['guidance'])}" if ended and ended["decision"] == row["number"] else ""
         gone = f" [superseded by correction {ended['correction']}{said}]" if ended else " [superseded]"
-    return _plain(f"{row['number']}. {row['question']} → {row['choice']}{sure}{gone}")
-
-
-def _plain(text: str) -> str:
-    return printable(text).replace("[", "\\[")
+    return printable(f"{row['number']}. {row['question']} → {row['choice']}{sure}{gone}")
 
 
 def _explain_decision(session: Session, plan_id: str, number: int, output: Output) -> None:

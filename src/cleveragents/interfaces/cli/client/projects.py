@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from cleveragents.errors import UnknownProject, UnknownResource
+from cleveragents.errors import UnknownProject, UnknownResource, UnknownUser
 from cleveragents.interfaces.cli import project as local_project
 from cleveragents.interfaces.cli import resource as local_resource
 from cleveragents.interfaces.cli.client.selection import connected, prefix_of
@@ -15,6 +15,8 @@ from cleveragents.interfaces.cli.output import Output, progress
 from cleveragents.interfaces.cli.session import Session
 
 __all__ = ["project", "resource"]
+
+_MEMBER = {"name": UnknownProject, "user": UnknownUser}
 
 
 def _add_project(
@@ -36,6 +38,19 @@ def _list_projects(session: Session, output: Output) -> None:
 def _remove_project(session: Session, name: str) -> None:
     connected(session).delete(f"/projects/{name}")
     progress(f"{name} is removed")
+
+
+def _list_members(session: Session, name: str, output: Output) -> None:
+    local_project.show_members(list(connected(session).pages(f"/projects/{name}/members")), name, output)
+
+
+def _add_member(session: Session, name: str, user: str, role: str, output: Output) -> None:
+    output.record(connected(session).put(f"/projects/{name}/members/{user}", {"role": role}))
+
+
+def _remove_member(session: Session, name: str, user: str) -> None:
+    connected(session).delete(f"/projects/{name}/members/{user}")
+    progress(f"{user} is no longer a member of {name}")
 
 
 def _add_resource(
@@ -78,6 +93,9 @@ project = ClientGroup(
         "remove": client_command(
             local_project.remove_project, _remove_project, named={"name": UnknownProject}
         ),
+        "members": client_command(local_project.list_members, _list_members, named=_MEMBER),
+        "add-member": client_command(local_project.add_member, _add_member, named=_MEMBER),
+        "remove-member": client_command(local_project.remove_member, _remove_member, named=_MEMBER),
     },
 )
 resource = ClientGroup(

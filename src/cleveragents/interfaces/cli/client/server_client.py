@@ -108,6 +108,10 @@ class ServerClient:
         """The answer."""
         return self._asked("PATCH", path, json=dict(body)).json()
 
+    def put(self, path: str, body: Mapping[str, Any]) -> Any:
+        """The answer. Sent again it changes nothing more."""
+        return self._asked("PUT", path, json=dict(body)).json()
+
     def delete(self, path: str, **query: Any) -> None:
         """It is gone; also where it was gone when this was asked a second time."""
         tries: list[None] = []

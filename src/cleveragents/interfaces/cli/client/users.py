@@ -18,18 +18,19 @@ __all__ = ["user"]
 _NAMED = {"name": UnknownUser}
 
 
-def _add_user(session: Session, name: str, role: str, output: Output) -> None:
-    output.record(_shown(connected(session).post("/users", {"name": name, "role": role})))
+def _add_user(session: Session, name: str, role: str, project: str | None, output: Output) -> None:
+    new = {"name": name, "role": role, "project": project}
+    output.record(_shown(connected(session).post("/users", new), output))
     progress(f"`{prefix_of(session)} user token {name}` makes a token for them")
 
 
 def _list_users(session: Session, output: Output) -> None:
     client = connected(session)
     rows = [
-        {**_shown(row), "tokens": len(list(client.pages(f"/users/{row['name']}/tokens")))}
+        {**_shown(row, output), "tokens": len(list(client.pages(f"/users/{row['name']}/tokens")))}
         for row in client.pages("/users")
     ]
-    output.table(rows, ["name", "role", "tokens", "created"], empty="there are no users yet")
+    output.table(rows, ["name", "role", "projects", "tokens", "created"], empty="there are no users yet")
 
 
 def _remove_user(session: Session, name: str) -> None:
@@ -38,7 +39,8 @@ def _remove_user(session: Session, name: str) -> None:
 
 
 def _change_role(session: Session, name: str, role: str, output: Output) -> None:
-    output.record(_shown(connected(session).patch(f"/users/{name}", {"role": role})))
+    changed = connected(session).patch(f"/users/{name}", {"role": role})
+    output.record(_shown(changed, output))
 
 
 def _token(
@@ -72,8 +74,9 @@ def _token(
         progress(f"this is the only time that it is shown; `--revoke {made['id']}` makes it worthless")
 
 
-def _shown(row: dict[str, Any]) -> dict[str, Any]:
-    return {name: row[name] for name in ("name", "role", "created")}
+def _shown(row: dict[str, Any], output: Output) -> dict[str, Any]:
+    # A server of an older version knows no roles in projects.
+    return local.user_fields(row["name"], row["role"], row["created"], row.get("projects", {}), output)
 
 
 user = ClientGroup(

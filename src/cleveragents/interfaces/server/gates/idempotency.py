@@ -27,7 +27,7 @@ from cleveragents.interfaces.server.gates.wire import header, state_of
 from cleveragents.interfaces.server.problems import UNSURE, Refused, problem
 
 if TYPE_CHECKING:
-    from cleveragents.domain.user import Role
+    from cleveragents.domain.user import User
     from cleveragents.interfaces.server.service import Service
 
 __all__ = ["REFUSED", "Claimed", "IdempotencyGate", "claim_of", "told_once"]
@@ -86,7 +86,7 @@ class IdempotencyGate:
             raise Refused(422, "invalid-request", "an Idempotency-Key has 1 to 200 visible characters")
         body = await _read(receive)
         container = self._service.container
-        store, request = container.answers, _fingerprint(scope, user.role, body)
+        store, request = container.answers, _fingerprint(scope, user, body)
         begun = await run_in_threadpool(lambda: store.begin(user.id, key, request, now=container.clock.now()))
         if isinstance(begun, KeptAnswer):
             headers = {_REPLAYED: "true", **({"Location": begun.location} if begun.location else {})}
@@ -188,9 +188,11 @@ def _secret_answer() -> KeptAnswer:
     return KeptAnswer(response.status_code, str(response.media_type), bytes(response.body))
 
 
-def _fingerprint(scope: Scope, role: Role, body: bytes) -> str:
-    """Tells requests apart. Who has another role by now asks for something else: it is not answered again."""
-    asked = (scope["method"], scope["path"], role.value)
+def _fingerprint(scope: Scope, user: User, body: bytes) -> str:
+    """Tells requests apart. With another role in any project it is another request: what was answered before
+    is not shown again."""
+    roles = (f"{project}={role.value}" for project, role in sorted(user.projects.items()))
+    asked = (scope["method"], scope["path"], user.role.value, *roles)
     digest = sha256()
     for part in (*(text.encode() for text in asked), scope.get("query_string", b""), body):
         digest.update(len(part).to_bytes(8, "big"))

@@ -8,7 +8,8 @@ from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
 from cleveragents import __version__
-from cleveragents.interfaces.server.access import Viewer
+from cleveragents.interfaces.desk.isolation import unisolated_workers
+from cleveragents.interfaces.server.access import AnyUser
 from cleveragents.interfaces.server.accounts import account_as
 from cleveragents.interfaces.server.service import Here
 
@@ -28,12 +29,15 @@ class About(BaseModel):
         description="of plans that name none", examples=["anthropic/claude-sonnet-4-5"]
     )
     default_profile: str = Field(description="of plans that name none", examples=["supervised"])
+    unisolated_workers: list[str] = Field(
+        description="workers that run commands of plans without isolation now", examples=[[]]
+    )
     context_budget: int = Field(description="tokens of an answer, unless asked otherwise", examples=[8000])
     context_deadline: float = Field(description="seconds for one, unless asked otherwise", examples=[10.0])
 
 
 @router.get("/about", operation_id="getAbout")
-def get_about(here: Here, who: Viewer) -> About:
+def get_about(here: Here, access: AnyUser) -> About:
     """Tells the server's version, and what holds where a request says nothing."""
     container = here.container
     settings = container.settings
@@ -46,6 +50,7 @@ def get_about(here: Here, who: Viewer) -> About:
             "database": container.database.dialect,
             "default_model": settings.models.default or None,
             "default_profile": settings.plan.profile,
+            "unisolated_workers": unisolated_workers(container),
             "context_budget": settings.context.budget_tokens,
             "context_deadline": settings.context.deadline_seconds,
         },

@@ -7,7 +7,7 @@ from pydantic import BaseModel, Field, JsonValue
 
 from cleveragents.interfaces.desk.action_account import action_account, action_row
 from cleveragents.interfaces.desk.server_requests import trusted_by_name
-from cleveragents.interfaces.server.access import Admin, Viewer
+from cleveragents.interfaces.server.access import AnyUser, ServerAdmin
 from cleveragents.interfaces.server.accounts import InResource, PartOfName, account_as, root_named
 from cleveragents.interfaces.server.listing import After, Limit, Listing, piece_of
 from cleveragents.interfaces.server.service import Here
@@ -97,17 +97,17 @@ class NewAction(BaseModel):
 
 @router.get("/actions", operation_id="listActions")
 def list_actions(
-    here: Here, who: Viewer, resource: InResource = None, limit: Limit = 100, after: After = None
+    here: Here, access: AnyUser, resource: InResource = None, limit: Limit = 100, after: After = None
 ) -> Listing[ActionRow]:
     """Lists the actions that are shipped, those of the server's users, and those that a repository brings
     along."""
-    library = here.parts.actions(root_named(here, resource))
+    library = here.parts.actions(root_named(access, resource))
     rows = [account_as(ActionRow, action_row(listing)) for listing in library.list()]
     return piece_of(sorted(rows, key=_place), _place, limit, after)
 
 
 @router.post("/actions", status_code=201, operation_id="createAction")
-def create_action(action: NewAction, here: Here, who: Admin) -> ActionAccount:
+def create_action(action: NewAction, here: Here, access: ServerAdmin) -> ActionAccount:
     """Keeps an action. Every mistake in it is named with its line, and nothing is kept until there is none.
     Nothing is run: what it says is run by plans, within what their profile allows."""
     made = here.parts.actions(None).create(action.yaml, "the request", replace=action.replace)
@@ -116,16 +116,16 @@ def create_action(action: NewAction, here: Here, who: Admin) -> ActionAccount:
 
 @router.get("/actions/{namespace}/{name}", operation_id="getAction")
 def get_action(
-    namespace: PartOfName, name: PartOfName, here: Here, who: Viewer, resource: InResource = None
+    namespace: PartOfName, name: PartOfName, here: Here, access: AnyUser, resource: InResource = None
 ) -> ActionAccount:
     """Shows what an action takes and does."""
     with trusted_by_name(resource):
-        found = here.parts.actions(root_named(here, resource)).get(f"{namespace}/{name}")
+        found = here.parts.actions(root_named(access, resource)).get(f"{namespace}/{name}")
     return account_as(ActionAccount, action_account(found))
 
 
 @router.delete("/actions/{namespace}/{name}", status_code=204, operation_id="deleteAction")
-def delete_action(namespace: PartOfName, name: PartOfName, here: Here, who: Admin) -> None:
+def delete_action(namespace: PartOfName, name: PartOfName, here: Here, access: ServerAdmin) -> None:
     """Deletes an action that was created here. Plans that were made of it keep what they need and go on."""
     here.parts.actions(None).delete(f"{namespace}/{name}")
 

@@ -12,7 +12,7 @@ from cleveragents.domain.redaction import redact_text
 from cleveragents.interfaces.desk.actor_account import actor_account, actor_graph, actor_row
 from cleveragents.interfaces.desk.sent_actor import ActorsByName
 from cleveragents.interfaces.desk.server_requests import trusted_by_name
-from cleveragents.interfaces.server.access import Operator, Viewer
+from cleveragents.interfaces.server.access import AnyUser, Operator
 from cleveragents.interfaces.server.accounts import InResource, PartOfName, account_as, root_named
 from cleveragents.interfaces.server.listing import After, Limit, Listing, piece_of
 from cleveragents.interfaces.server.service import Here
@@ -101,23 +101,23 @@ class ActorVerdict(BaseModel):
 
 @router.get("/actors", operation_id="listActors")
 def list_actors(
-    here: Here, who: Viewer, resource: InResource = None, limit: Limit = 100, after: After = None
+    here: Here, access: AnyUser, resource: InResource = None, limit: Limit = 100, after: After = None
 ) -> Listing[ActorRow]:
     """Lists the actors that are shipped, those of whoever runs the server, and those that a repository brings
     along."""
-    library = here.parts.actors(root_named(here, resource))
+    library = here.parts.actors(root_named(access, resource))
     rows = [_row(listing) for listing in library.list()]
     return piece_of(sorted(rows, key=_place), _place, limit, after)
 
 
 @router.get("/actors/{namespace}/{name}", operation_id="getActor")
 def get_actor(
-    namespace: PartOfName, name: PartOfName, here: Here, who: Viewer, resource: InResource = None
+    namespace: PartOfName, name: PartOfName, here: Here, access: AnyUser, resource: InResource = None
 ) -> ActorAccount:
     """Shows what an actor is made of: its nodes, its state, its limits, its graph and its file."""
     from cleveragents.interfaces.desk.actor_text import own_text
 
-    library = here.parts.actors(root_named(here, resource))
+    library = here.parts.actors(root_named(access, resource))
     wanted = f"{namespace}/{name}"
     with trusted_by_name(resource):
         found = library.get(wanted)
@@ -126,7 +126,7 @@ def get_actor(
 
 
 @router.post("/actors/validation", operation_id="validateActor")
-def validate_actor(actor: ActorText, here: Here, who: Operator) -> ActorVerdict:
+def validate_actor(actor: ActorText, here: Here, access: Operator) -> ActorVerdict:
     """Looks whether a YAML is an actor, and names every mistake with its line. Nothing of it is kept or run,
     and no file that it names is read."""
     from cleveragents.errors import InvalidActor

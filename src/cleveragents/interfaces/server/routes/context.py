@@ -7,11 +7,12 @@ from dataclasses import replace
 from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
+from cleveragents.domain.user import Role
 from cleveragents.errors import RequestRefused, SourceMissing
 from cleveragents.interfaces.desk.context_account import context_account, has_no_files
 from cleveragents.interfaces.desk.project_account import place_of
 from cleveragents.interfaces.server.access import Operator
-from cleveragents.interfaces.server.accounts import NAME, account_as
+from cleveragents.interfaces.server.accounts import NAME, Body, account_as
 from cleveragents.interfaces.server.service import Here
 
 __all__ = ["router"]
@@ -21,7 +22,7 @@ router = APIRouter(tags=["context"])
 _LONGEST_SECONDS = 60.0
 
 
-class Question(BaseModel):
+class Question(Body):
     """What somebody wants to know of a repository."""
 
     question: str = Field(
@@ -96,7 +97,7 @@ class ContextAnswer(BaseModel):
 
 
 @router.post("/context", operation_id="findContext")
-def find_context(question: Question, here: Here, who: Operator) -> ContextAnswer:
+def find_context(question: Question, here: Here, access: Operator) -> ContextAnswer:
     """Finds what of a repository matters for a question, within a budget of tokens and of time. No model is
     asked. The first question about a repository builds an index of it; what is done of that is kept. Of a git
     remote, the branch as it is now is asked about; or, in either, another commit."""
@@ -105,7 +106,7 @@ def find_context(question: Question, here: Here, who: Operator) -> ContextAnswer
 
     container = here.container
     settings = container.settings.context
-    resource = container.projects.resource(question.resource)
+    resource = access.resource(question.resource, Role.OPERATOR)
     place = place_of(container, resource)
     asked = ContextQuery(
         question=question.question,

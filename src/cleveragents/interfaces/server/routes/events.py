@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import Annotated, Any
 
@@ -10,18 +11,20 @@ from fastapi import APIRouter, Header, Query, Request
 from pydantic import BaseModel, Field, StringConstraints
 from starlette.concurrency import run_in_threadpool
 
+from cleveragents.domain.user import User
 from cleveragents.errors import AuditLogBroken
+from cleveragents.infrastructure.persistence.project_scope import project_of_plan
 from cleveragents.infrastructure.persistence.sql_plan_output import SqlPlanOutput
-from cleveragents.interfaces.desk.event_account import event_rows, fields_of_row
+from cleveragents.interfaces.desk.event_account import event_rows, fields_of_row, report_fields
 from cleveragents.interfaces.desk.job_listing import job_ids_of
-from cleveragents.interfaces.server.access import Viewer, is_still_known
+from cleveragents.interfaces.server.access import AnyUser, ServerAdmin, access_now
 from cleveragents.interfaces.server.accounts import sayable
 from cleveragents.interfaces.server.hub import EventHub
 from cleveragents.interfaces.server.listing import Limit
 from cleveragents.interfaces.server.log_follower import LogSource
 from cleveragents.interfaces.server.plan_models import OfPlan
 from cleveragents.interfaces.server.service import Here, Service
-from cleveragents.interfaces.server.stream import EventStream
+from cleveragents.interfaces.server.stream import EventStream, Watched
 
 __all__ = ["hub_of", "router"]
 
@@ -29,7 +32,7 @@ router = APIRouter(tags=["events"])
 
 _FURTHEST = 2**63 - 1
 Position = Annotated[int | None, Query(ge=0, le=_FURTHEST, description="only events after this position")]
-Watched = Annotated[
+Outputs = Annotated[
     list[Annotated[str, StringConstraints(pattern=r"^[0-9A-Za-z]{1,64}(:[0-9]{1,9})?$")]] | None,
     Query(max_length=20, description="PLAN:N, what this plan prints after number N as well; may be repeated"),
 ]
@@ -75,17 +78,29 @@ class FindingModel(BaseModel):
     problem: str
 
 
+class AnchorModel(BaseModel):
+    """Which events the anchors outside the machine cover."""
+
+    target: str = Field(examples=["https://anchors.example/build-1"])
+    anchors: int = Field(description="valid anchors there", examples=[12])
+    events: int = Field(description="the first so many events match an anchor", examples=[1200])
+    time: str | None = Field(
+        description="of that anchor; null: none matches", examples=["2026-01-01T12:00:00Z"]
+    )
+
+
 class VerificationModel(BaseModel):
     """Whether the log is what it was when it was written."""
 
     ok: bool
     events: int = Field(examples=[1207])
     findings: list[FindingModel]
+    anchors: list[AnchorModel] = Field(description="one for the setting audit.anchor; else none")
 
 
 @router.get("/events", operation_id="listEvents")
 def list_events(
-    who: Viewer,
+    access: AnyUser,
     here: Here,
     limit: Limit = 100,
     after: Position = None,
@@ -95,7 +110,8 @@ def list_events(
     subject: Annotated[str | None, Query(max_length=100)] = None,
     plan: OfPlan = None,
 ) -> EventListing:
-    """The first events after a position, or the latest where none is named; in their order either way.
+    """The first events of your projects after a position, or the latest where none is named; in their order
+    either way. Events of users, tokens, workers and trust are for server admins.
 
     Those of a `plan` are its own, and those of the jobs that ran, applied or undid it.
     """
@@ -106,7 +122,7 @@ def list_events(
     if any(value is not None and "\0" in value for value in wanted.values()):
         return EventListing(items=[], next=None)  # no database keeps such a text
     about = None if plan is None else (plan, *job_ids_of(database, plan))
-    rows = event_rows(database, after=after, limit=limit + 1, subjects=about, **wanted)
+    rows = event_rows(database, after=after, limit=limit + 1, subjects=about, scope=access.scope, **wanted)
     if after is None:
         rows, more = rows[-limit:], False
     else:
@@ -116,13 +132,14 @@ def list_events(
 
 
 @router.get("/events/verification", operation_id="verifyEvents")
-def verify_events(who: Viewer, here: Here) -> VerificationModel:
-    """Goes through the whole log and names every row that was changed, removed, moved or cut off. Two at once
-    (429)."""
+def verify_events(access: ServerAdmin, here: Here) -> VerificationModel:
+    """Goes through the whole log and names every row that was changed, removed, moved or cut off; with the
+    setting audit.anchor, also what contradicts an anchor outside the machine. Two at once (429)."""
+    container = here.container
     with here.verifications.one("verifications"):
-        report = here.container.audit.verify()
-    findings = [FindingModel(position=found.position, problem=found.problem) for found in report.findings]
-    return VerificationModel(ok=report.ok, events=report.rows, findings=findings)
+        anchors = container.anchors.read() if container.settings.audit.anchor else []
+        report = container.audit.verify(anchors)
+    return VerificationModel.model_validate(report_fields(report))
 
 
 @router.get(
@@ -139,26 +156,29 @@ def verify_events(who: Viewer, here: Here) -> VerificationModel:
 )
 async def stream_events(
     request: Request,
-    who: Viewer,
+    access: AnyUser,
     here: Here,
     after: Position = None,
-    output: Watched = None,
+    output: Outputs = None,
     last_event_id: LastSeen = None,
 ) -> EventStream:
-    """Events after a position, or from now on, as they happen; and what plans print.
+    """Events of your projects after a position, or from now on, as they happen; and what plans print.
 
     `id` is the position, `event` the type, `data` the event as JSON. A client that drops and says the last
     position it has seen misses nothing and sees nothing twice, also when the server was started anew. What
     plans print comes as `event: output` without an id; its numbers tell what was seen already. `event: reset`
     comes first where the position is none in this log: the client should read again what it shows. `event:
     problem` comes last where the token no longer holds: `data` is what another request would be refused with.
+    Roles and memberships are looked up again every 30 seconds: within a minute, a stream shows no more of a
+    project that the user was removed from.
     """
     hub = hub_of(request, here)
     outputs = {
         plan_id: int(number or 0) for plan_id, _, number in (one.partition(":") for one in output or ())
     }
     start = after if last_event_id is None else last_event_id
-    return EventStream(hub, start, outputs, lambda: _still_allowed(request, here), user=who.id)
+    watched = Watched(await run_in_threadpool(_projects_of, here, outputs), outputs)
+    return EventStream(hub, start, watched, lambda: _rights(request, here), access.user)
 
 
 def hub_of(request: Request, service: Service) -> EventHub:
@@ -175,5 +195,12 @@ def hub_of(request: Request, service: Service) -> EventHub:
     return hub
 
 
-async def _still_allowed(request: Request, service: Service) -> bool:
-    return await run_in_threadpool(is_still_known, request, service.container)
+def _projects_of(service: Service, plan_ids: Iterable[str]) -> dict[str, str | None]:
+    database = service.container.database
+    return {plan_id: project_of_plan(database, plan_id) for plan_id in plan_ids}
+
+
+async def _rights(request: Request, service: Service) -> User | None:
+    """The user as they are now; None if the token no longer holds."""
+    access = await run_in_threadpool(access_now, request, service.container)
+    return None if access is None else access.user

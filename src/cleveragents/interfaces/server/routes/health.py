@@ -13,10 +13,10 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
 from starlette.concurrency import run_in_threadpool
 
-from cleveragents.interfaces.server.access import Viewer
+from cleveragents.interfaces.server.access import AnyUser
 from cleveragents.interfaces.server.hub import EventHub
 from cleveragents.interfaces.server.meters import Meters
-from cleveragents.interfaces.server.problems import MEDIA_TYPE, problem
+from cleveragents.interfaces.server.problems import problem
 from cleveragents.interfaces.server.readiness import readiness
 from cleveragents.interfaces.server.service import Here
 
@@ -29,12 +29,6 @@ _EXPOSED: dict[str, Any] = {
     "description": "Prometheus text",
     "content": {"text/plain": {"schema": {"type": "string"}}},
 }
-
-
-def _problem_of(why: str) -> dict[str, Any]:
-    """How OpenAPI describes a refusal."""
-    schema = {"$ref": "#/components/schemas/Problem"}
-    return {"description": why, "content": {MEDIA_TYPE: {"schema": schema}}}
 
 
 class Alive(BaseModel):
@@ -58,12 +52,7 @@ async def get_health() -> Alive:
     return Alive(status="ok")
 
 
-@root.get(
-    "/readyz",
-    operation_id="getReadiness",
-    response_model=Ready,
-    responses={503: _problem_of("what is wrong")},
-)
+@root.get("/readyz", operation_id="getReadiness", response_model=Ready)
 def get_readiness(here: Here) -> Ready | JSONResponse:
     """Tries the database, its schema, this server's worker and the audit log; 503 says what is wrong."""
     checks = readiness(here.container)
@@ -79,13 +68,14 @@ def get_readiness(here: Here) -> Ready | JSONResponse:
     "/metrics",
     operation_id="getMetrics",
     response_class=Response,
-    responses={200: _EXPOSED, 401: _problem_of("nobody knows who asks")},
+    responses={200: _EXPOSED},
     openapi_extra={"security": [{"token": []}, {"browser": []}]},
 )
-async def get_metrics(request: Request, who: Viewer, here: Here) -> Response:
-    """Figures as Prometheus reads them."""
+async def get_metrics(request: Request, access: AnyUser, here: Here) -> Response:
+    """Figures as Prometheus reads them: the plans, jobs and model calls of your projects; for a server admin
+    those of all projects, and of the server itself."""
     meters: Meters = request.app.state.meters
     hub: EventHub | None = getattr(request.app.state, "hub", None)
     streams = None if hub is None else hub.statistics()
-    figures = await run_in_threadpool(meters.exposition, here.container, streams)
+    figures = await run_in_threadpool(meters.exposition, here.container, streams, access.scope)
     return Response(figures, media_type=_FIGURES)

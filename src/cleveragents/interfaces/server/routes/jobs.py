@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Self
 
-from fastapi import APIRouter, Path, Query
+from fastapi import APIRouter, Query
 from pydantic import BaseModel, Field, JsonValue, model_validator
 
 from cleveragents.domain.job import JobState
 from cleveragents.interfaces.desk.job_account import cancelled, job_account
 from cleveragents.interfaces.desk.job_listing import listed_jobs
-from cleveragents.interfaces.server.access import Operator, Viewer
+from cleveragents.interfaces.server.access import AnyUser, OperatedJob, ReadJob
 from cleveragents.interfaces.server.accounts import account_as
 from cleveragents.interfaces.server.listing import Limit, Listing
 from cleveragents.interfaces.server.plan_models import OfPlan
@@ -24,7 +24,6 @@ router = APIRouter(tags=["jobs"])
 _ID = r"^[!-~]+$"
 _EXAMPLE = "01KA2W4XJ7GJ5V8TQ3N6Y0ZB1C"
 
-JobId = Annotated[str, Path(max_length=100, pattern=_ID, examples=[_EXAMPLE])]
 AfterJob = Annotated[
     str | None,
     Query(max_length=100, pattern=_ID, description="what `next` of the last piece said", examples=[_EXAMPLE]),
@@ -77,7 +76,7 @@ class JobCancel(BaseModel):
 @router.get("/jobs", operation_id="listJobs")
 def list_jobs(
     here: Here,
-    who: Viewer,
+    access: AnyUser,
     state: States = None,
     plan: OfPlan = None,
     order: Annotated[Literal["oldest", "newest"], Query(description="which come first")] = "oldest",
@@ -92,6 +91,7 @@ def list_jobs(
         limit=limit + 1,
         after=after,
         newest_first=order == "newest",
+        scope=access.scope,
     )
     piece = found[:limit]
     items = [account_as(JobAccount, job_account(job)) for job in piece]
@@ -99,16 +99,16 @@ def list_jobs(
 
 
 @router.get("/jobs/{job_id}", operation_id="getJob")
-def get_job(job_id: JobId, here: Here, who: Viewer) -> JobAccount:
+def get_job(job: ReadJob) -> JobAccount:
     """Shows everything about one job."""
-    return account_as(JobAccount, job_account(here.container.jobs.get(job_id)))
+    return account_as(JobAccount, job_account(job))
 
 
 @router.post("/jobs/{job_id}/cancel", operation_id="cancelJob")
-def cancel_job(job_id: JobId, here: Here, who: Operator, body: JobCancel | None = None) -> JobAccount:
+def cancel_job(job: OperatedJob, here: Here, body: JobCancel | None = None) -> JobAccount:
     """Cancels a job. A queued one is cancelled at once; a running one is told to stop, and its processes end
     after a grace. Cancelling it again changes nothing."""
     container = here.container
     reason = (body or JobCancel.model_construct()).reason
-    job = cancelled(container.jobs, job_id, reason, now=container.clock.now())
-    return account_as(JobAccount, job_account(job))
+    stopped = cancelled(container.jobs, job.id, reason, now=container.clock.now())
+    return account_as(JobAccount, job_account(stopped))

@@ -10,11 +10,11 @@ from pydantic import BaseModel, Field
 from cleveragents.domain.policy import PROFILES, Capability, Policy, Verdict
 from cleveragents.domain.redaction import redact_text
 from cleveragents.domain.user import Role
-from cleveragents.errors import NotAllowed, RequestRefused, Unavailable
+from cleveragents.errors import RequestRefused, Unavailable
 from cleveragents.infrastructure.models.catalogue import ModelCatalogue
 from cleveragents.interfaces.desk.model_account import model_account, no_provider
 from cleveragents.interfaces.desk.model_trial import PROMPT, tried
-from cleveragents.interfaces.server.access import Operator, Viewer
+from cleveragents.interfaces.server.access import AnyUser, Operator
 from cleveragents.interfaces.server.accounts import account_as
 from cleveragents.interfaces.server.listing import After, Limit, Listing, piece_of
 from cleveragents.interfaces.server.plan_models import Strict
@@ -84,7 +84,7 @@ class ProfileAccount(BaseModel):
 @router.get("/models", operation_id="listModels")
 def list_models(
     here: Here,
-    who: Viewer,
+    access: AnyUser,
     provider: OfProvider = None,
     name: OfName = None,
     limit: Limit = 100,
@@ -95,8 +95,8 @@ def list_models(
     for a plan, are told of it."""
     catalogue = here.container.models
     if name is not None:
-        if catalogue.is_file(name) and not who.role.may(Role.OPERATOR):  # guard: no viewer looks for files
-            raise NotAllowed(who.name, who.role.value, Role.OPERATOR.value)
+        if catalogue.is_file(name):
+            access.ensure_anywhere(Role.OPERATOR)  # guard: no viewer looks for files
         one = account_as(ModelAccount, model_account(catalogue.facts(name), catalogue))
         return Listing[ModelAccount](items=[one], next=None)
     if provider is not None and provider not in catalogue.providers():
@@ -110,7 +110,7 @@ def list_models(
 
 
 @router.post("/models/trial", operation_id="tryModel")
-def try_model(trial: Trial, here: Here, who: Operator) -> TrialAccount:
+def try_model(trial: Trial, here: Here, access: Operator) -> TrialAccount:
     """Asks a model something small, with the keys of the server; the answer has at most 256 tokens. What is
     wrong with a model or its provider is said, and not tried again (409). Four are tried at once (429)."""
     settings = here.container.settings.models
@@ -120,7 +120,7 @@ def try_model(trial: Trial, here: Here, who: Operator) -> TrialAccount:
     try:
         with here.trials.one("models that are tried"):
             # One of its own: those that plans share belong to another loop.
-            told = tried(ModelCatalogue(settings).get(chosen), trial.prompt)
+            told = tried(ModelCatalogue(settings, secrets=here.container.secrets).get(chosen), trial.prompt)
     except Unavailable as error:  # guard: who asks again of themselves pays again
         raise Refused(409, code_of(error), str(error)) from None
     return account_as(TrialAccount, told | {"answer": redact_text(str(told["answer"]))})
@@ -128,7 +128,7 @@ def try_model(trial: Trial, here: Here, who: Operator) -> TrialAccount:
 
 @router.get("/profiles", operation_id="listProfiles")
 def list_profiles(
-    here: Here, who: Viewer, limit: Limit = 100, after: After = None
+    here: Here, access: AnyUser, limit: Limit = 100, after: After = None
 ) -> Listing[ProfileAccount]:
     """Lists the profiles that a plan can run under."""
     default = here.container.settings.plan.profile

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query
+from fastapi import APIRouter, Query
 from pydantic import BaseModel, Field
 
 from cleveragents.infrastructure.persistence.sql_plan_output import SqlPlanOutput
 from cleveragents.interfaces.desk.wording import timestamp
-from cleveragents.interfaces.server.access import Viewer
+from cleveragents.interfaces.server.access import ReadPlan
 from cleveragents.interfaces.server.listing import Limit
 from cleveragents.interfaces.server.service import Here
 
@@ -41,14 +41,12 @@ class OutputListing(BaseModel):
 
 @router.get("/plans/{plan_id}/output", operation_id="getPlanOutput")
 def read_output(
-    who: Viewer,
+    plan: ReadPlan,
     here: Here,
-    plan_id: Annotated[str, Path(max_length=64, examples=["01KA2W4XJ7GJ5V8TQ3N6Y0ZB1C"])],
     limit: Limit = 500,
     after: Annotated[int, Query(ge=0, le=2**31 - 1, description="only pieces after this number")] = 0,
 ) -> OutputListing:
     """What the plan printed after a number, masked; `/events/stream?output=…` has it live."""
-    plan = here.parts.plans.get(plan_id)
     pieces = SqlPlanOutput(here.container.database).read(plan.id, after=after, limit=limit)
     items = [
         PieceModel(

@@ -20,10 +20,10 @@ from cleveragents.interfaces.desk.model_choice import ensure_model_fits
 from cleveragents.interfaces.desk.plan_overview import overview_of
 from cleveragents.interfaces.desk.reach import ensure_reachable
 from cleveragents.interfaces.desk.reviewing import ensure_reviewable, review_files
-from cleveragents.interfaces.server.access import Operator
+from cleveragents.interfaces.server.access import OperatedPlan
 from cleveragents.interfaces.server.accounts import account_as
 from cleveragents.interfaces.server.gates.idempotency import Claimed
-from cleveragents.interfaces.server.plan_models import PlanAccount, PlanId, Strict
+from cleveragents.interfaces.server.plan_models import PlanAccount, Strict
 from cleveragents.interfaces.server.routes.plan_deciding import TURNS
 from cleveragents.interfaces.server.service import Here, Service
 
@@ -100,7 +100,7 @@ class CorrectionPreview(BaseModel):
 
 
 @router.post("/plans/{plan_id}/review", operation_id="reviewPlan")
-def review_plan(plan_id: PlanId, body: Reviewing, here: Here, who: Operator) -> PlanAccount:
+def review_plan(plan: OperatedPlan, body: Reviewing, here: Here) -> PlanAccount:
     """Leaves files and changesets of a plan out before it is applied, or takes them in again.
 
     A directory stands for all that was changed below it. If one of the names is none of a changed file, or of
@@ -112,44 +112,44 @@ def review_plan(plan_id: PlanId, body: Reviewing, here: Here, who: Operator) -> 
     if not verdicts and not changesets:
         raise RequestRefused("name files or changesets to accept or to reject")
     parts = here.parts
-    with TURNS.of(found_plan(parts, plan_id).id):
-        plan = found_plan(parts, plan_id)
+    with TURNS.of(plan.id):
+        plan = found_plan(parts, plan.id)
         ensure_reviewable(parts, plan)
         review_files(parts, plan, verdicts, changesets)
         return _account(here, plan)
 
 
 @router.post("/plans/{plan_id}/rollback", operation_id="rollBackPlan")
-def roll_back_plan(plan_id: PlanId, body: RollingBack, here: Here, who: Operator) -> PlanAccount:
+def roll_back_plan(plan: OperatedPlan, body: RollingBack, here: Here) -> PlanAccount:
     """Takes a plan's sandbox back to a checkpoint; the repository is not touched. A resume makes the calls
     from there on again."""
     parts = here.parts
-    with TURNS.of(found_plan(parts, plan_id).id):
-        plan = found_plan(parts, plan_id)
+    with TURNS.of(plan.id):
+        plan = found_plan(parts, plan.id)
         ensure_reachable(parts, plan)
         parts.rewriting.rollback(plan, body.checkpoint, discard=body.discard)
         return _account(here, plan)
 
 
 @router.post("/plans/{plan_id}/reread", operation_id="rereadPlan")
-def reread_plan(plan_id: PlanId, here: Here, who: Operator) -> PlanAccount:
+def reread_plan(plan: OperatedPlan, here: Here) -> PlanAccount:
     """Takes in what somebody edited in a plan's sandbox, on the machine of the server, as one more call.
     Where nothing was edited, nothing is changed."""
     parts = here.parts
-    with TURNS.of(found_plan(parts, plan_id).id):
-        plan = found_plan(parts, plan_id)
+    with TURNS.of(plan.id):
+        plan = found_plan(parts, plan.id)
         ensure_reachable(parts, plan)
         parts.rewriting.reread(plan)
         return _account(here, plan)
 
 
 @router.post("/plans/{plan_id}/resolve", operation_id="resolvePlanConflict")
-def resolve_plan_conflict(plan_id: PlanId, body: Resolving, here: Here, who: Operator) -> PlanAccount:
+def resolve_plan_conflict(plan: OperatedPlan, body: Resolving, here: Here) -> PlanAccount:
     """Says what is to become of a conflict in a plan whose sub-plans disagree. When none is left, a resume
     goes on."""
     parts = here.parts
-    with TURNS.of(found_plan(parts, plan_id).id):
-        plan = found_plan(parts, plan_id)
+    with TURNS.of(plan.id):
+        plan = found_plan(parts, plan.id)
         ensure_reachable(parts, plan)
         conflicts_by_hand(here.container).resolve(plan, body.path, body.take)
         return _account(here, plan)
@@ -157,7 +157,7 @@ def resolve_plan_conflict(plan_id: PlanId, body: Resolving, here: Here, who: Ope
 
 @router.post("/plans/{plan_id}/correct", operation_id="correctPlan")
 def correct_plan(
-    plan_id: PlanId, body: Correcting, here: Here, who: Operator, claim: Claimed
+    plan: OperatedPlan, body: Correcting, here: Here, claim: Claimed
 ) -> PlanAccount | CorrectionPreview:
     """Corrects a decision: it and all that followed from it no longer hold, what was done for them is undone,
     and the plan is thought through again from there, with that guidance. A plan that runs is stopped first.
@@ -171,9 +171,9 @@ def correct_plan(
         raise RequestRefused(
             "guidance that corrects no decision undoes nothing; there is nothing to try", "decision"
         )
-    with TURNS.of(found_plan(parts, plan_id).id):
+    with TURNS.of(plan.id):
         parts.apply.settle()
-        plan = found_plan(parts, plan_id)
+        plan = found_plan(parts, plan.id)
         if claim is not None and claim.made is not None:  # guard: what was corrected is not corrected again
             return _account(here, parts.correction.gone_on_with(plan, body.model))
         parts.correction.ensure_correctable(plan)

@@ -8,7 +8,6 @@ from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, Field
 
 from cleveragents.domain.user import Role
-from cleveragents.interfaces.desk.accounts import found_plan
 from cleveragents.interfaces.desk.comparing import (
     ComparisonBounds,
     differing_files,
@@ -17,9 +16,9 @@ from cleveragents.interfaces.desk.comparing import (
     repositories_differ,
 )
 from cleveragents.interfaces.desk.diffs import masked_patch
-from cleveragents.interfaces.server.access import Viewer
+from cleveragents.interfaces.server.access import AnyUser, ReadPlan
 from cleveragents.interfaces.server.accounts import account_as
-from cleveragents.interfaces.server.plan_models import EXAMPLE_PLAN, Change, PlanId
+from cleveragents.interfaces.server.plan_models import EXAMPLE_PLAN, Change
 from cleveragents.interfaces.server.service import Here
 
 __all__ = ["router"]
@@ -67,9 +66,9 @@ class Comparison(BaseModel):
     responses={200: {"content": {_PATCH: {"schema": {"type": "string"}}}, "description": "the difference"}},
 )
 def compare_plans(
-    plan_id: PlanId,
+    plan: ReadPlan,
     here: Here,
-    who: Viewer,
+    access: AnyUser,
     other: _Other,
     before: _Before = None,
     other_before: _OtherBefore = None,
@@ -83,11 +82,12 @@ def compare_plans(
     from cleveragents.infrastructure.sandbox.outcomes import diff_between
 
     parts = here.parts
-    plans = [found_plan(parts, name) for name in (plan_id, other)]
+    plans = [plan, access.plan(other, Role.VIEWER)]
     one, then = outcome_of(parts, plans[0], before), outcome_of(parts, plans[1], other_before)
     if form == "patch":
         ensure_comparable(one, then, ComparisonBounds(files=_MOST_FILES))
-        masked = not who.role.may(Role.OPERATOR)  # guard: who may not apply it needs no secret of it
+        # guard: who may not apply both needs no secret of them
+        masked = not all(access.user.may(Role.OPERATOR, one.project) for one in plans)
         patch = diff_between(one, then, options=_OPTIONS if masked else ("--binary", *_OPTIONS))
         return Response(masked_patch(patch) if masked else patch, media_type=_PATCH)
     note = repositories_differ(*plans)

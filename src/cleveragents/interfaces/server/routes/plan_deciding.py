@@ -9,16 +9,15 @@ from pydantic import Field
 
 from cleveragents.domain.budget import Limits
 from cleveragents.domain.plan import Plan
-from cleveragents.domain.user import User
 from cleveragents.interfaces.desk import deciding, ending
 from cleveragents.interfaces.desk.accounts import found_plan
 from cleveragents.interfaces.desk.applying import apply_later, undo_later
 from cleveragents.interfaces.desk.job_account import job_account
 from cleveragents.interfaces.desk.plan_overview import overview_of
 from cleveragents.interfaces.desk.spending import budget_of, limits_of
-from cleveragents.interfaces.server.access import Operator
+from cleveragents.interfaces.server.access import AnyUser, OperatedPlan
 from cleveragents.interfaces.server.accounts import account_as
-from cleveragents.interfaces.server.plan_models import PlanAccount, PlanId, Strict
+from cleveragents.interfaces.server.plan_models import PlanAccount, Strict
 from cleveragents.interfaces.server.routes.jobs import JobAccount
 from cleveragents.interfaces.server.routes.plan_reading import BudgetAccount
 from cleveragents.interfaces.server.routes.plans import NewLimits, ToBranch
@@ -98,123 +97,118 @@ class Applying(Committing):
 
 
 @router.post("/plans/{plan_id}/cancel", operation_id="cancelPlan")
-def cancel_plan(plan_id: PlanId, here: Here, who: Operator, body: Cancelling | None = None) -> PlanAccount:
+def cancel_plan(
+    plan: OperatedPlan, here: Here, access: AnyUser, body: Cancelling | None = None
+) -> PlanAccount:
     """Stops a plan, its sub-plans and all their processes, wherever they run.
 
     Where somebody runs it, `state` is still that of a running plan until its processes are gone. One that is
     done is not cancelled (409): reject it if what it did is not wanted.
     """
     reason = (body or Cancelling()).reason
-    with TURNS.of(_id(here, plan_id)):
-        return _account(here, ending.cancel(here.container, plan_id, f"{reason} ({who.name})"))
+    with TURNS.of(plan.id):
+        return _account(here, ending.cancel(here.container, plan.id, f"{reason} ({access.user.name})"))
 
 
 @router.delete("/plans/{plan_id}/sandbox", status_code=204, operation_id="removePlanSandbox")
-def remove_plan_sandbox(plan_id: PlanId, here: Here, who: Operator) -> None:
+def remove_plan_sandbox(plan: OperatedPlan, here: Here, access: AnyUser) -> None:
     """Removes the sandboxes of a plan that is cancelled, and of its sub-plans: nothing of what they did can
     be looked at any more. One that another machine has is not removed (409)."""
-    with TURNS.of(_id(here, plan_id)):
-        ending.remove_sandboxes(here.container, plan_id)
+    with TURNS.of(plan.id):
+        ending.remove_sandboxes(here.container, plan.id)
 
 
 @router.post("/plans/{plan_id}/resume", operation_id="resumePlan")
-def resume_plan(plan_id: PlanId, here: Here, who: Operator, body: Resuming | None = None) -> PlanAccount:
+def resume_plan(plan: OperatedPlan, here: Here, access: AnyUser, body: Resuming | None = None) -> PlanAccount:
     """Goes on with a plan that failed or was interrupted, where it stands; finished calls are not
     repeated."""
     asked = body or Resuming()
     limits = _limits(asked.limits or NewLimits())
-    with TURNS.of(_id(here, plan_id)):
-        plan = deciding.resumed(here.parts, plan_id, model=asked.model, limits=limits)
+    with TURNS.of(plan.id):
+        plan = deciding.resumed(here.parts, plan.id, model=asked.model, limits=limits)
         return _account(here, plan)
 
 
 @router.post("/plans/{plan_id}/approve", operation_id="approvePlan")
-def approve_plan(plan_id: PlanId, here: Here, who: Operator, body: Answering | None = None) -> PlanAccount:
+def approve_plan(
+    plan: OperatedPlan, here: Here, access: AnyUser, body: Answering | None = None
+) -> PlanAccount:
     """Gives leave to the call that a plan waits for, and goes on with it."""
-    return _answered(here, plan_id, body, who, granted=True)
+    return _answered(here, plan, body, access.user.name, granted=True)
 
 
 @router.post("/plans/{plan_id}/deny", operation_id="denyPlan")
-def deny_plan(plan_id: PlanId, here: Here, who: Operator, body: Answering | None = None) -> PlanAccount:
+def deny_plan(plan: OperatedPlan, here: Here, access: AnyUser, body: Answering | None = None) -> PlanAccount:
     """Refuses leave to the call that a plan waits for. Actors are told, and try something else; a plan of
     plain steps fails."""
-    return _answered(here, plan_id, body, who, granted=False)
+    return _answered(here, plan, body, access.user.name, granted=False)
 
 
 @router.post("/plans/{plan_id}/answer", operation_id="answerPlan")
-def answer_plan(plan_id: PlanId, body: Replying, here: Here, who: Operator) -> PlanAccount:
+def answer_plan(plan: OperatedPlan, body: Replying, here: Here, access: AnyUser) -> PlanAccount:
     """Answers what an actor asks, and goes on with the plan. Where it asks something else by now, because
     somebody was faster, nothing is answered (409)."""
-    with TURNS.of(_id(here, plan_id)):
-        return _account(here, deciding.replied(here.parts, plan_id, body.text, body.question))
+    with TURNS.of(plan.id):
+        return _account(here, deciding.replied(here.parts, plan.id, body.text, body.question))
 
 
 @router.post("/plans/{plan_id}/apply", status_code=202, operation_id="applyPlan")
-def apply_plan(plan_id: PlanId, here: Here, who: Operator, body: Applying | None = None) -> JobAccount:
+def apply_plan(plan: OperatedPlan, here: Here, access: AnyUser, body: Applying | None = None) -> JobAccount:
     """Brings a plan's result into the repository: merged with what is there now, all of it or nothing.
 
     A worker does it; the answer is its job. Required checks run first, on the merged result. What stands in
     the way shows in the plan's `state` and `error` afterwards.
     """
-    with TURNS.of(_id(here, plan_id)):
+    with TURNS.of(plan.id):
         asked = body or Applying()
         job = apply_later(
-            here.container, plan_id, message=asked.commit, by=who.name, to_branch=asked.to_branch
+            here.container, plan.id, message=asked.commit, by=access.user.name, to_branch=asked.to_branch
         )
     return account_as(JobAccount, job_account(job))
 
 
 @router.post("/plans/{plan_id}/undo", status_code=202, operation_id="undoPlan")
-def undo_plan(plan_id: PlanId, here: Here, who: Operator, body: Committing | None = None) -> JobAccount:
+def undo_plan(plan: OperatedPlan, here: Here, access: AnyUser, body: Committing | None = None) -> JobAccount:
     """Takes an applied plan out of the repository again; what was changed since stays.
 
     A worker does it; the answer is its job. A plan that could not be undone stays applied, and the job says
     why.
     """
-    with TURNS.of(_id(here, plan_id)):
+    with TURNS.of(plan.id):
         message = (body or Committing()).commit
-        job = undo_later(here.container, plan_id, message=message, by=who.name)
+        job = undo_later(here.container, plan.id, message=message, by=access.user.name)
     return account_as(JobAccount, job_account(job))
 
 
 @router.post("/plans/{plan_id}/reject", operation_id="rejectPlan")
-def reject_plan(plan_id: PlanId, here: Here, who: Operator) -> PlanAccount:
+def reject_plan(plan: OperatedPlan, here: Here, access: AnyUser) -> PlanAccount:
     """Says that a plan's result is not wanted. The repository was not touched, and will not be."""
-    with TURNS.of(_id(here, plan_id)):
-        return _account(here, deciding.rejected(here.parts, plan_id))
+    with TURNS.of(plan.id):
+        return _account(here, deciding.rejected(here.parts, plan.id))
 
 
 @router.post("/plans/{plan_id}/budget", operation_id="raisePlanBudget")
-def raise_plan_budget(plan_id: PlanId, body: NewLimits, here: Here, who: Operator) -> BudgetAccount:
+def raise_plan_budget(plan: OperatedPlan, body: NewLimits, here: Here, access: AnyUser) -> BudgetAccount:
     """Allows a plan, and all that shares its budget, so much in all. One that had stopped goes on; one that
     runs finds it with its next call of a model, and more time with its next step.
 
     A limit is a total: one below what the plan may spend already is refused. What is left out stays.
     """
-    with TURNS.of(_id(here, plan_id)):
-        plan = deciding.allowed_more(here.parts, plan_id, _limits(body))
+    with TURNS.of(plan.id):
+        plan = deciding.allowed_more(here.parts, plan.id, _limits(body))
         return account_as(BudgetAccount, budget_of(here.parts, plan))
 
 
-def _answered(
-    here: Service, plan_id: str, body: Answering | None, who: User, *, granted: bool
-) -> PlanAccount:
+def _answered(here: Service, plan: Plan, body: Answering | None, by: str, *, granted: bool) -> PlanAccount:
     number = None if body is None else body.call
-    with TURNS.of(_id(here, plan_id)):
-        plan, _ = deciding.answered_call(
-            here.parts, plan_id, number, granted=granted, shared=True, by=who.name
-        )
+    with TURNS.of(plan.id):
+        plan, _ = deciding.answered_call(here.parts, plan.id, number, granted=granted, shared=True, by=by)
         return _account(here, plan)
 
 
 def _account(here: Service, plan: Plan) -> PlanAccount:
     parts = here.parts
     return account_as(PlanAccount, overview_of(parts, found_plan(parts, plan.id)))
-
-
-def _id(here: Service, plan_id: str) -> str:
-    """However it was named. `UnknownPlan`, `AmbiguousPlan`."""
-    return here.parts.plans.find(plan_id).id
 
 
 def _limits(given: NewLimits) -> Limits:

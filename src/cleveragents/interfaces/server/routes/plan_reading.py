@@ -9,7 +9,6 @@ from pydantic import BaseModel, Field
 
 from cleveragents.domain.user import Role
 from cleveragents.errors import UnknownCheckpoint
-from cleveragents.interfaces.desk.accounts import found_plan
 from cleveragents.interfaces.desk.calls import call_fields
 from cleveragents.interfaces.desk.decisions import decision_rows, explained
 from cleveragents.interfaces.desk.diffs import diff_of, patch_of
@@ -18,10 +17,10 @@ from cleveragents.interfaces.desk.plan_graphs import graphs_of
 from cleveragents.interfaces.desk.reach import ensure_reachable
 from cleveragents.interfaces.desk.remains import ensure_diffable
 from cleveragents.interfaces.desk.spending import budget_of
-from cleveragents.interfaces.server.access import Viewer
+from cleveragents.interfaces.server.access import AnyUser, ReadPlan
 from cleveragents.interfaces.server.accounts import account_as
 from cleveragents.interfaces.server.listing import Limit, Listing
-from cleveragents.interfaces.server.plan_models import Call, Change, Limits, PlanId
+from cleveragents.interfaces.server.plan_models import Call, Change, Limits
 from cleveragents.interfaces.server.service import Here
 
 __all__ = ["BudgetAccount", "router"]
@@ -220,21 +219,19 @@ class BudgetAccount(BaseModel):
 
 @router.get("/plans/{plan_id}/calls", operation_id="listPlanCalls")
 def list_plan_calls(
-    plan_id: PlanId, here: Here, who: Viewer, limit: Limit = 100, after: AfterNumber = None
+    plan: ReadPlan, here: Here, limit: Limit = 100, after: AfterNumber = None
 ) -> Listing[Call]:
     """Lists a plan's tool calls, in order: its checkpoints and results."""
     parts = here.parts
-    plan = found_plan(parts, plan_id)
     left = [call for call in parts.history.calls(plan.id) if call.number > int(after or 0)]
     items = [account_as(Call, call_fields(parts, call)) for call in left[:limit]]
     return Listing[Call](items=items, next=str(items[-1].number) if len(left) > limit else None)
 
 
 @router.get("/plans/{plan_id}/calls/{number}", operation_id="getPlanCall")
-def get_plan_call(plan_id: PlanId, number: Number, here: Here, who: Viewer) -> Call:
+def get_plan_call(plan: ReadPlan, number: Number, here: Here) -> Call:
     """Shows one call, and what it printed."""
     parts = here.parts
-    plan = found_plan(parts, plan_id)
     call = next((one for one in parts.history.calls(plan.id) if one.number == number), None)
     if call is None:
         raise UnknownCheckpoint(plan.id, str(number))
@@ -243,12 +240,12 @@ def get_plan_call(plan_id: PlanId, number: Number, here: Here, who: Viewer) -> C
 
 @router.get("/plans/{plan_id}/decisions", operation_id="listPlanDecisions", response_model_exclude_unset=True)
 def list_plan_decisions(
-    plan_id: PlanId, here: Here, who: Viewer, limit: Limit = 1000, after: AfterNumber = None
+    plan: ReadPlan, here: Here, limit: Limit = 1000, after: AfterNumber = None
 ) -> Listing[InTree]:
     """Lists what was decided in a plan, superseded decisions included, then what was added to it, then its
     sub-plans. `parent` says what follows from what; `next` counts them."""
     parts = here.parts
-    rows = decision_rows(parts, found_plan(parts, plan_id), superseded_too=True)
+    rows = decision_rows(parts, plan, superseded_too=True)
     begins = int(after or 0)
     items = [account_as(InTree, row) for row in rows[begins : begins + limit]]
     more = len(rows) > begins + limit
@@ -256,11 +253,10 @@ def list_plan_decisions(
 
 
 @router.get("/plans/{plan_id}/decisions/{number}", operation_id="explainPlanDecision")
-def explain_plan_decision(plan_id: PlanId, number: Number, here: Here, who: Viewer) -> ExplainedDecision:
+def explain_plan_decision(plan: ReadPlan, number: Number, here: Here) -> ExplainedDecision:
     """Says why a plan decided as it did: the question, the choice, what else there was, what carries it
     out."""
     parts = here.parts
-    plan = found_plan(parts, plan_id)
     if all(one.number != number for one in parts.thinking.decisions.of_plan(plan.id)):
         raise HTTPException(404, f"plan {plan.id} has no decision {number}")
     return account_as(ExplainedDecision, explained(parts, plan, number))
@@ -273,9 +269,9 @@ def explain_plan_decision(plan_id: PlanId, number: Number, here: Here, who: View
     responses={200: {"content": {_PATCH: {"schema": {"type": "string"}}}, "description": "the difference"}},
 )
 def diff_plan(
-    plan_id: PlanId,
+    plan: ReadPlan,
     here: Here,
-    who: Viewer,
+    access: AnyUser,
     form: Annotated[
         Literal["json", "patch"], Query(alias="format", description="patch: what `git apply` takes")
     ] = "json",
@@ -286,26 +282,24 @@ def diff_plan(
     it, operators; masked, and without binary contents and files of more than 256 KiB, for viewers.
     """
     parts = here.parts
-    plan = found_plan(parts, plan_id)
     ensure_diffable(parts, plan)
     ensure_reachable(parts, plan)
     if form == "patch":
-        masked = not who.role.may(Role.OPERATOR)  # guard: who may not apply it needs no secret of it
+        # guard: who may not apply it needs no secret of it
+        masked = not access.user.may(Role.OPERATOR, plan.project)
         return Response(patch_of(parts, plan, masked=masked), media_type=_PATCH)
     return account_as(Diff, diff_of(parts, plan))
 
 
 @router.get("/plans/{plan_id}/files", operation_id="readPlanFile")
 def read_plan_file(
-    plan_id: PlanId,
+    plan: ReadPlan,
     here: Here,
-    who: Viewer,
     path: Annotated[str, Query(min_length=1, max_length=4096, examples=["src/export.py"])],
     side: Literal["before", "after"] = "after",
 ) -> PlanFile:
     """Shows one of the files that a plan changed, before or after. No other file can be read here."""
     parts = here.parts
-    plan = found_plan(parts, plan_id)
     ensure_diffable(parts, plan)
     ensure_reachable(parts, plan)
     found = file_of(parts, plan, path, after=side == "after")
@@ -315,15 +309,15 @@ def read_plan_file(
 
 
 @router.get("/plans/{plan_id}/graph", operation_id="getPlanGraph")
-def get_plan_graph(plan_id: PlanId, here: Here, who: Viewer) -> PlanGraphs:
+def get_plan_graph(plan: ReadPlan, here: Here) -> PlanGraphs:
     """Shows the graphs of the plan's actors, and which of their nodes are at work, as far as that is
     known."""
     parts = here.parts
-    return account_as(PlanGraphs, {"actors": graphs_of(parts, found_plan(parts, plan_id))})
+    return account_as(PlanGraphs, {"actors": graphs_of(parts, plan)})
 
 
 @router.get("/plans/{plan_id}/budget", operation_id="getPlanBudget")
-def get_plan_budget(plan_id: PlanId, here: Here, who: Viewer) -> BudgetAccount:
+def get_plan_budget(plan: ReadPlan, here: Here) -> BudgetAccount:
     """Shows what the whole tree of the plan may spend, has spent, and holds back for calls under way."""
     parts = here.parts
-    return account_as(BudgetAccount, budget_of(parts, found_plan(parts, plan_id)))
+    return account_as(BudgetAccount, budget_of(parts, plan))

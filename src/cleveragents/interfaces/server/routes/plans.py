@@ -9,15 +9,14 @@ from pydantic import Field, JsonValue
 
 from cleveragents.domain.plan import Plan, PlanState
 from cleveragents.errors import RequestRefused
-from cleveragents.interfaces.desk.accounts import found_plan
 from cleveragents.interfaces.desk.ending import delete
 from cleveragents.interfaces.desk.listing import children_in, is_for_a_person, latest
-from cleveragents.interfaces.desk.plan_overview import board_row, overview_of, project_of, resource_name_of
+from cleveragents.interfaces.desk.plan_overview import board_row, overview_of, resource_name_of
 from cleveragents.interfaces.desk.requests import Wanted
-from cleveragents.interfaces.desk.server_requests import Asked, shared_plan
+from cleveragents.interfaces.desk.server_requests import Asked, requested_by
 from cleveragents.interfaces.desk.spending import limits_of
 from cleveragents.interfaces.desk.standing import needs_of
-from cleveragents.interfaces.server.access import Operator, Viewer
+from cleveragents.interfaces.server.access import AnyUser, OperatedPlan, Operator, ReadPlan
 from cleveragents.interfaces.server.accounts import account_as
 from cleveragents.interfaces.server.gates.idempotency import Claimed
 from cleveragents.interfaces.server.listing import Limit, Listing
@@ -25,7 +24,6 @@ from cleveragents.interfaces.server.plan_models import (
     EXAMPLE_PLAN,
     Needs,
     PlanAccount,
-    PlanId,
     PlanRow,
     Strict,
 )
@@ -174,7 +172,7 @@ class NewPlan(Strict):
 @router.get("/plans", operation_id="listPlans")
 def list_plans(
     here: Here,
-    who: Viewer,
+    access: AnyUser,
     state: States = None,
     project: OfName = None,
     resource: OfName = None,
@@ -192,40 +190,40 @@ def list_plans(
     def wanted(plan: Plan) -> bool:
         return (
             (every or is_for_a_person(plan))
-            and project in (None, project_of(plan))
+            and project in (None, plan.project)
             and resource in (None, resource_name_of(plan))
             and (needs is None or needs_of(parts, plan) in needs)
         )
 
-    found, more = latest(parts, wanted, states=state or (), limit=limit, after=after)
+    found, more = latest(parts, wanted, states=state or (), limit=limit, after=after, scope=access.scope)
     split = children_in(parts, found)
     rows = [account_as(PlanRow, board_row(parts, plan, split.get(plan.id, ()))) for plan in found]
     return Listing[PlanRow](items=rows, next=found[-1].id if more else None)
 
 
 @router.post("/plans", status_code=201, operation_id="createPlan")
-def create_plan(new: NewPlan, response: Response, here: Here, who: Operator, claim: Claimed) -> PlanAccount:
+def create_plan(
+    new: NewPlan, response: Response, here: Here, access: Operator, claim: Claimed
+) -> PlanAccount:
     """Makes a plan on a registered resource; a worker takes it from the queue.
 
     The repository is not touched until the result is applied.
     """
-    plan = shared_plan(here.container, new.asked(), by=who.name, claim=claim)
+    plan = requested_by(access, new.asked(), claim=claim)
     response.headers["Location"] = f"/api/plans/{plan.id}"
     return account_as(PlanAccount, overview_of(here.parts, plan))
 
 
 @router.get("/plans/{plan_id}", operation_id="getPlan")
-def get_plan(plan_id: PlanId, here: Here, who: Viewer) -> PlanAccount:
+def get_plan(plan: ReadPlan, here: Here) -> PlanAccount:
     """Shows everything about one plan: where it stands, what it changed and did, what can be done with it."""
-    parts = here.parts
-    return account_as(PlanAccount, overview_of(parts, found_plan(parts, plan_id)))
+    return account_as(PlanAccount, overview_of(here.parts, plan))
 
 
 @router.delete("/plans/{plan_id}", status_code=204, operation_id="deletePlan")
 def delete_plan(
-    plan_id: PlanId,
+    plan: OperatedPlan,
     here: Here,
-    who: Operator,
     force: Annotated[bool, Query(description="whatever is lost with it")] = False,
 ) -> None:
     """Removes a plan, its sub-plans, their sandboxes and records. What the audit log says of them stays.
@@ -233,4 +231,4 @@ def delete_plan(
     Where something would be lost, such as changes that were never applied, it is refused unless `force` is
     said.
     """
-    delete(here.container, plan_id, force=force)
+    delete(here.container, plan.id, force=force)

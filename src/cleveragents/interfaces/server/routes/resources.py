@@ -9,6 +9,7 @@ from fastapi import APIRouter, Query
 from pydantic import BaseModel, Field
 
 from cleveragents.domain.project import ResourceKind
+from cleveragents.domain.user import Role
 from cleveragents.errors import InvalidResource
 from cleveragents.interfaces.desk.project_account import (
     DEFAULT_BRANCH,
@@ -17,8 +18,8 @@ from cleveragents.interfaces.desk.project_account import (
     add_remote,
     resource_account,
 )
-from cleveragents.interfaces.server.access import Admin, Viewer
-from cleveragents.interfaces.server.accounts import NAME, NamePath, account_as
+from cleveragents.interfaces.server.access import AdministeredResource, AnyUser, ServerAdmin
+from cleveragents.interfaces.server.accounts import NAME, account_as
 from cleveragents.interfaces.server.listing import After, Limit, Listing, piece_of
 from cleveragents.interfaces.server.service import Here
 
@@ -71,18 +72,17 @@ class AddedResource(ResourceAccount):
 
 @router.get("/resources", operation_id="listResources")
 def list_resources(
-    here: Here, who: Viewer, project: InProject = None, limit: Limit = 100, after: After = None
+    access: AnyUser, project: InProject = None, limit: Limit = 100, after: After = None
 ) -> Listing[ResourceAccount]:
-    """Lists resources by name, of a project or of all."""
-    store = here.container.projects
+    """Lists the resources of your projects by name, or those of one project."""
     if project is not None:
-        store.get(project)
-    known = [account_as(ResourceAccount, resource_account(one)) for one in store.resources(project)]
+        access.project(project, Role.VIEWER)
+    known = [account_as(ResourceAccount, resource_account(one)) for one in access.resources(project)]
     return piece_of(known, lambda resource: resource.name, limit, after)
 
 
 @router.post("/resources", status_code=201, operation_id="addResource")
-def add_resource(resource: NewResource, here: Here, who: Admin) -> AddedResource:
+def add_resource(resource: NewResource, here: Here, access: ServerAdmin) -> AddedResource:
     """Lets plans run on a repository: a directory of the server's machine, or a git remote that workers on
     any machine can reach.
 
@@ -105,9 +105,9 @@ def add_resource(resource: NewResource, here: Here, who: Admin) -> AddedResource
 
 
 @router.delete("/resources/{name}", status_code=204, operation_id="removeResource")
-def remove_resource(name: NamePath, here: Here, who: Admin) -> None:
+def remove_resource(resource: AdministeredResource, here: Here) -> None:
     """Lets no new plan run on a repository. Its files stay, and plans that run on it go on."""
-    here.container.projects.remove_resource(name, now=here.container.clock.now())
+    here.container.projects.remove_resource(resource.name, now=here.container.clock.now())
 
 
 def _directory(resource: NewResource) -> Path:

@@ -12,7 +12,7 @@ from starlette.concurrency import run_in_threadpool
 from cleveragents import __version__
 from cleveragents.domain.redaction import redact_text
 from cleveragents.domain.user import Role, Token, TokenKind, User
-from cleveragents.interfaces.server.access import Viewer
+from cleveragents.interfaces.server.access import AnyUser
 from cleveragents.interfaces.server.gates.idempotency import told_once
 from cleveragents.interfaces.server.gates.identity import COOKIE, refuse_stranger
 from cleveragents.interfaces.server.gates.origin import csrf_word
@@ -33,10 +33,15 @@ class Login(BaseModel):
 
 
 class Who(BaseModel):
-    """Somebody whom the server knows."""
+    """The user, and what they may do where."""
 
     name: str = Field(examples=["ada"])
-    role: Role
+    role: Role = Field(
+        description="admin: a server admin; else the highest role in a project, at most operator"
+    )
+    projects: dict[str, Role] = Field(
+        description="the role in each project they are a member of", examples=[{"shop": "operator"}]
+    )
 
 
 class SessionAccount(BaseModel):
@@ -88,14 +93,14 @@ async def log_in(login: Login, request: Request, response: Response, here: Here)
 
 
 @router.get("/session", operation_id="getSession")
-def get_session(request: Request, who: Viewer) -> SessionAccount:
+def get_session(request: Request, access: AnyUser) -> SessionAccount:
     """Who asks."""
     token: Token = request.state.token
-    return _account(who, request.state.secret if token.kind is TokenKind.BROWSER else None)
+    return _account(access.user, request.state.secret if token.kind is TokenKind.BROWSER else None)
 
 
 @router.delete("/session", status_code=204, operation_id="logOut")
-def log_out(request: Request, response: Response, here: Here, who: Viewer) -> None:
+def log_out(request: Request, response: Response, here: Here, access: AnyUser) -> None:
     """Logs the browser out: its cookie is worthless at once. A program's token stays."""
     token: Token = request.state.token
     if token.kind is TokenKind.BROWSER:
@@ -105,7 +110,7 @@ def log_out(request: Request, response: Response, here: Here, who: Viewer) -> No
 
 def _account(user: User, cookie: str | None) -> SessionAccount:
     return SessionAccount(
-        user=Who(name=user.name, role=user.role),
+        user=Who(name=user.name, role=user.role, projects=dict(user.projects)),
         csrf=None if cookie is None else csrf_word(cookie),
         version=__version__,
     )

@@ -14,8 +14,8 @@ from pydantic import BaseModel, Field
 from cleveragents.domain.json_value import JsonValue
 from cleveragents.interfaces.desk.project_account import place_of, trusted_place_of
 from cleveragents.interfaces.desk.wording import shown_name, timestamp
-from cleveragents.interfaces.server.access import Admin
-from cleveragents.interfaces.server.accounts import NamePath, account_as
+from cleveragents.interfaces.server.access import AdministeredResource, ServerAdmin
+from cleveragents.interfaces.server.accounts import account_as
 from cleveragents.interfaces.server.listing import After, Limit, Listing, piece_of
 from cleveragents.interfaces.server.plan_models import Strict
 from cleveragents.interfaces.server.problems import Refused
@@ -23,6 +23,7 @@ from cleveragents.interfaces.server.service import Here, Service
 
 if TYPE_CHECKING:
     from cleveragents.application.ports.trust import BroughtFile, Survey
+    from cleveragents.domain.project import Resource
 
 __all__ = ["router"]
 
@@ -40,7 +41,7 @@ class Brought(BaseModel):
     digest: str = Field(description="SHA-256 of its content", examples=[_DIGEST])
     size: int = Field(description="bytes", examples=[412])
     trusted: bool = Field(description="with this very content", examples=[False])
-    preview: list[str] = Field(description="what it would run, or its first lines; masked")
+    preview: list[str] = Field(description="what it would run and receive, or its first lines; masked")
 
 
 class NotTrustable(BaseModel):
@@ -86,7 +87,7 @@ class Trust(BaseModel):
 
 
 @router.get("/trust", operation_id="listTrust")
-def list_trust(here: Here, who: Admin, limit: Limit = 100, after: After = None) -> Listing[Trust]:
+def list_trust(here: Here, access: ServerAdmin, limit: Limit = 100, after: After = None) -> Listing[Trust]:
     """Lists all contents that are trusted, anywhere."""
     given = here.parts.trust.list()
     rows = [
@@ -97,17 +98,19 @@ def list_trust(here: Here, who: Admin, limit: Limit = 100, after: After = None) 
 
 
 @router.get("/resources/{name}/trust", operation_id="showBroughtAlong")
-def show_brought_along(name: NamePath, here: Here, who: Admin) -> BroughtAlong:
+def show_brought_along(resource: AdministeredResource, here: Here) -> BroughtAlong:
     """Shows what a repository brings along that counts only once it is trusted: its settings, actions,
     actors, skills and MCP servers. A git remote is asked for its branch."""
-    return _account(name, _survey(here, name))
+    return _account(resource.name, _survey(here, resource))
 
 
 @router.post("/resources/{name}/trust", operation_id="trustBroughtAlong")
-def trust_brought_along(name: NamePath, body: Trusting, here: Here, who: Admin) -> BroughtAlong:
+def trust_brought_along(
+    resource: AdministeredResource, body: Trusting, here: Here, access: ServerAdmin
+) -> BroughtAlong:
     """Trusts files of a repository, with the contents that were shown. If one of them has another by now,
     or is gone, nothing is trusted (409)."""
-    survey = _survey(here, name)
+    survey = _survey(here, resource)
     there = [((shown_name(file.path), file.digest), file) for file in survey.files]
     seen = {(one.path, one.digest) for one in body.files}
     changed = sorted(path for path, _ in seen - {shown for shown, _ in there})
@@ -115,20 +118,18 @@ def trust_brought_along(name: NamePath, body: Trusting, here: Here, who: Admin) 
         named = ", ".join(changed[:5]) + (" …" if len(changed) > 5 else "")
         raise Refused(409, "changed-meanwhile", f"not as it was shown: {named}; look at it again")
     here.parts.trust.give(survey.root, [file for shown, file in there if shown in seen])
-    return _account(name, here.parts.trust.survey(survey.root))
+    return _account(resource.name, here.parts.trust.survey(survey.root))
 
 
 @router.post("/resources/{name}/trust/revoke", operation_id="revokeTrust")
-def revoke_trust(name: NamePath, here: Here, who: Admin) -> NoLongerTrusted:
+def revoke_trust(resource: AdministeredResource, here: Here) -> NoLongerTrusted:
     """Trusts nothing of a repository any more. Neither its files nor its remote are looked at."""
-    container = here.container
-    place = trusted_place_of(container, container.projects.resource(name))
+    place = trusted_place_of(here.container, resource)
     return NoLongerTrusted(paths=[shown_name(path) for path in here.parts.trust.revoke(place)])
 
 
-def _survey(here: Service, name: str) -> Survey:
-    container = here.container
-    return here.parts.trust.survey(place_of(container, container.projects.resource(name)))
+def _survey(here: Service, resource: Resource) -> Survey:
+    return here.parts.trust.survey(place_of(here.container, resource))
 
 
 def _account(name: str, survey: Survey) -> BroughtAlong:

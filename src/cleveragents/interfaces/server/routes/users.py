@@ -9,9 +9,11 @@ from fastapi import APIRouter, Path, Query, Request
 from pydantic import BaseModel, Field
 
 from cleveragents.domain.user import Role, Token, TokenKind, User
-from cleveragents.errors import NotAllowed, RequestRefused, UnknownUser
+from cleveragents.errors import RequestRefused, UnknownUser
+from cleveragents.interfaces.desk.access import Access
 from cleveragents.interfaces.desk.wording import timestamp
-from cleveragents.interfaces.server.access import Admin, Viewer
+from cleveragents.interfaces.server.access import AnyUser, ServerAdmin
+from cleveragents.interfaces.server.accounts import NAME, Body
 from cleveragents.interfaces.server.gates.idempotency import told_once
 from cleveragents.interfaces.server.listing import After, Limit, Listing, piece_of
 from cleveragents.interfaces.server.problems import Problem
@@ -32,11 +34,16 @@ _LAST: dict[int | str, dict[str, object]] = {
 
 
 class UserRow(BaseModel):
-    """Somebody whom the server knows."""
+    """A user of the server."""
 
     id: str = Field(examples=["01KA2W4XJ7GJ5V8TQ3N6Y0ZB1C"])
     name: str = Field(examples=["ada"])
-    role: Role
+    role: Role = Field(
+        description="admin: a server admin; else the highest role in a project, at most operator"
+    )
+    projects: dict[str, Role] = Field(
+        description="the role in each project they are a member of", examples=[{"shop": "operator"}]
+    )
     created: str = Field(examples=["2026-11-15T03:34:49Z"])
 
 
@@ -44,13 +51,18 @@ class NewUser(BaseModel):
     """Whom to add."""
 
     name: str = Field(max_length=64, examples=["ada"])
-    role: Role = Role.VIEWER
+    role: Role = Field(default=Role.VIEWER, description="in the project; admin without one: a server admin")
+    project: str | None = Field(
+        default=None, max_length=64, pattern=NAME, description="null: `default`", examples=[None]
+    )
 
 
 class NewRole(BaseModel):
-    """What somebody may do from now on."""
+    """A user's role from now on."""
 
-    role: Role
+    role: Role = Field(
+        description="admin: a server admin; else the role in each of their projects, and no server admin"
+    )
 
 
 class TokenRow(BaseModel):
@@ -67,7 +79,7 @@ class TokenRow(BaseModel):
     )
 
 
-class NewToken(BaseModel):
+class NewToken(Body):
     """A token to make."""
 
     label: str = Field(default="", max_length=200, examples=["laptop"])
@@ -86,55 +98,57 @@ class IssuedToken(TokenRow):
 
 
 @router.get("/users", operation_id="listUsers")
-def list_users(here: Here, who: Admin, limit: Limit = 100, after: After = None) -> Listing[UserRow]:
+def list_users(here: Here, access: ServerAdmin, limit: Limit = 100, after: After = None) -> Listing[UserRow]:
     """All users, by name."""
     rows = [_row(user) for user in here.container.users.list()]
     return piece_of(rows, lambda row: row.name, limit, after)
 
 
 @router.post("/users", status_code=201, operation_id="addUser")
-def add_user(new: NewUser, here: Here, who: Admin) -> UserRow:
+def add_user(new: NewUser, here: Here, access: ServerAdmin) -> UserRow:
     """Adds a user, who can do nothing before there is a token."""
-    return _row(here.container.users.add(new.name, new.role, now=here.container.clock.now()))
+    now = here.container.clock.now()
+    return _row(here.container.users.add(new.name, new.role, now=now, project=new.project))
 
 
 @router.get("/users/{name}", operation_id="getUser")
-def get_user(name: Name, here: Here, who: Viewer) -> UserRow:
+def get_user(name: Name, here: Here, access: AnyUser) -> UserRow:
     """A user; those who are not admin see themselves only."""
-    _ensure_own(who, name)
+    _ensure_own(access, name)
     return _row(_named(here, name))
 
 
 @router.patch("/users/{name}", operation_id="changeUser", responses=_LAST)
-def change_user(name: Name, new: NewRole, here: Here, who: Admin) -> UserRow:
-    """Gives a user another role, which holds from the next request on."""
+def change_user(name: Name, new: NewRole, here: Here, access: ServerAdmin) -> UserRow:
+    """Makes a user a server admin, or gives them another role in all of their projects, from the next request
+    on. `PUT /projects/{name}/members/{user}` changes the role in one project."""
     return _row(here.container.users.set_role(name, new.role, now=here.container.clock.now()))
 
 
 @router.delete("/users/{name}", status_code=204, operation_id="removeUser", responses=_LAST)
-def remove_user(name: Name, here: Here, who: Admin) -> None:
+def remove_user(name: Name, here: Here, access: ServerAdmin) -> None:
     """Removes a user with all tokens, and those that were made with them, for whomever."""
     here.container.users.remove(name, now=here.container.clock.now())
 
 
 @router.get("/users/{name}/tokens", operation_id="listTokens")
 def list_tokens(
-    name: Name, here: Here, who: Viewer, limit: Limit = 100, after: After = None
+    name: Name, here: Here, access: AnyUser, limit: Limit = 100, after: After = None
 ) -> Listing[TokenRow]:
     """A user's tokens and logins; those who are not admin see their own only."""
-    _ensure_own(who, name)
+    _ensure_own(access, name)
     rows = [_token_row(token) for token in here.container.users.tokens_of(name)]
     return piece_of(rows, lambda row: row.id, limit, after)
 
 
 @router.post("/users/{name}/tokens", status_code=201, operation_id="issueToken")
-def issue_token(name: Name, new: NewToken, request: Request, here: Here, who: Viewer) -> IssuedToken:
+def issue_token(name: Name, new: NewToken, request: Request, here: Here, access: AnyUser) -> IssuedToken:
     """Makes a token for a program. Nobody can learn it again: of what is kept, it cannot be told.
 
     It holds no longer than the token that it is made with, or that a browser was logged in with, and is
     revoked with that.
     """
-    _ensure_own(who, name)
+    _ensure_own(access, name)
     claim = told_once(request)  # guard: the token is told once
     now = here.container.clock.now()
     expires = _end_of(new, request.state.token, now)
@@ -155,7 +169,7 @@ def revoke_token(
     token_id: TokenId,
     request: Request,
     here: Here,
-    who: Viewer,
+    access: AnyUser,
     alone: Annotated[
         bool,
         Query(description="those that were made with it stay; not for who asks with it, or with one of them"),
@@ -164,8 +178,8 @@ def revoke_token(
     """Makes a token worthless from the next request on, with all tokens and logins that were made with it;
     those who are not admin, their own only."""
     users = here.container.users
-    own = any(token.id == token_id for token in users.tokens_of(who.name))
-    if not own and who.role is not Role.ADMIN:  # guard: others' tokens are not theirs
+    own = any(token.id == token_id for token in users.tokens_of(access.user.name))
+    if not own and not access.user.is_server_admin:  # guard: others' tokens are not theirs
         raise UnknownUser(token_id)
     now = here.container.clock.now()
     users.revoke(token_id, now=now, alone=alone, asked_with=request.state.token.id)
@@ -186,9 +200,9 @@ def _end_of(new: NewToken, made_with: Token, now: datetime) -> datetime | None:
     return expires
 
 
-def _ensure_own(who: User, name: str) -> None:
-    if who.name != name and who.role is not Role.ADMIN:  # guard: others are an admin's business
-        raise NotAllowed(who.name, who.role.value, Role.ADMIN.value)
+def _ensure_own(access: Access, name: str) -> None:
+    if access.user.name != name:
+        access.ensure_server_admin()  # guard: other users are a server admin's business
 
 
 def _named(here: Service, name: str) -> User:
@@ -199,7 +213,13 @@ def _named(here: Service, name: str) -> User:
 
 
 def _row(user: User) -> UserRow:
-    return UserRow(id=user.id, name=user.name, role=user.role, created=timestamp(user.created_at))
+    return UserRow(
+        id=user.id,
+        name=user.name,
+        role=user.role,
+        projects=dict(user.projects),
+        created=timestamp(user.created_at),
+    )
 
 
 def _token_row(token: Token) -> TokenRow:

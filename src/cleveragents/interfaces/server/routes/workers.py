@@ -8,7 +8,7 @@ from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
 from cleveragents.interfaces.desk.job_account import worker_account
-from cleveragents.interfaces.server.access import Viewer
+from cleveragents.interfaces.server.access import AnyUser
 from cleveragents.interfaces.server.accounts import account_as
 from cleveragents.interfaces.server.listing import After, Limit, Listing, piece_of
 from cleveragents.interfaces.server.service import Here
@@ -36,10 +36,15 @@ class WorkerAccount(BaseModel):
     )
     started: str = Field(examples=["2026-11-15T12:00:00Z"])
     seen: str = Field(description="when it last said so", examples=["2026-11-15T12:03:00Z"])
+    isolation: Literal["bubblewrap", "none"] | None = Field(
+        description="what isolates the commands it runs; null if unknown", examples=["bubblewrap"]
+    )
 
 
 @router.get("/workers", operation_id="listWorkers")
-def list_workers(here: Here, who: Viewer, limit: Limit = 100, after: After = None) -> Listing[WorkerAccount]:
+def list_workers(
+    here: Here, access: AnyUser, limit: Limit = 100, after: After = None
+) -> Listing[WorkerAccount]:
     """Lists the workers of the last day, those that left among them."""
     container = here.container
     now = container.clock.now()

@@ -72,6 +72,10 @@ export function patch(path, body) {
   return change("PATCH", path, body, {});
 }
 
+export function put(path, body) {
+  return change("PUT", path, body, {});
+}
+
 export function del(path) {
   return change("DELETE", path, undefined, {});
 }
@@ -88,7 +92,7 @@ export async function all(path, query = {}, { most = 2000, signal } = {}) {
   return items;
 }
 
-/** Who is logged in: {user: {name, role}, csrf, version}. Throws a Problem with status 401 if nobody is. */
+/** Who is logged in: {user: {name, role, projects}, csrf, version}. Throws a Problem with status 401 if nobody is. */
 export async function session() {
   const found = await get("/session");
   csrf = found.csrf ?? null;

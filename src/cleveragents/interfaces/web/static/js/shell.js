@@ -1,12 +1,13 @@
 // The frame around every view: navigation, whether we are connected, who is here, theme and shortcuts.
 
 import { html, useEffect, useState } from "./ui.js";
-import { logOut } from "./api.js";
+import { get, logOut } from "./api.js";
 import { Button, Icon, Link } from "./components.js";
 import { Shortcuts, useKeys } from "./keys.js";
 import { navigate } from "./router.js";
+import { useLoad } from "./load.js";
 import { useSession } from "./session.js";
-import { useConnection } from "./stream.js";
+import { useConnection, useEvents } from "./stream.js";
 import { useTheme } from "./theme.js";
 
 const ICON = new URL("../icon.svg", import.meta.url).href;
@@ -68,7 +69,7 @@ export function Shell({ path, onLeft, children }) {
         <${Foot} theme=${theme} nextTheme=${nextTheme} onHelp=${() => setHelping(true)} onLeft=${onLeft} />
       </div>
     </header>
-    <${Banner} />
+    <${Banners} />
     <main id="main" tabindex="-1">${children}</main>
     ${helping && html`<${Shortcuts} onClose=${() => setHelping(false)} />`}
   </div>`;
@@ -107,11 +108,21 @@ function Foot({ theme, nextTheme, onHelp, onLeft }) {
   </div>`;
 }
 
-/** Said at the top, too, once it matters: what is shown may be old. */
-function Banner() {
-  const connection = useConnection();
-  if (connection !== "offline") return null;
-  return html`<p class="banner" role="alert">
-    <${Icon} name="tone-bad" /> The server cannot be reached. What you see may be old; connecting again by itself.
-  </p>`;
+/** At the top of every view: that what is shown may be old, and that commands of plans are not isolated. */
+function Banners() {
+  const offline = useConnection() === "offline";
+  const { data, reload } = useLoad((signal) => get("/about", {}, { signal }));
+  useEvents((event) => event.type === "reset" || event.type.startsWith("worker."), reload);
+  const unisolated = data?.unisolated_workers ?? [];
+  if (!offline && !unisolated.length) return null;
+  return html`<div class="banners">
+    ${offline &&
+    html`<p class="banner" role="alert">
+      <${Icon} name="tone-bad" /> The server cannot be reached. What you see may be old; connecting again by itself.
+    </p>`}
+    ${unisolated.length > 0 &&
+    html`<p class="banner" role="note" id="unisolated">
+      <${Icon} name="tone-bad" /> Commands of plans are not isolated on ${unisolated.join(", ")}: they can read and change whatever the worker's user can.
+    </p>`}
+  </div>`;
 }

@@ -3,7 +3,7 @@
 import { html } from "../ui.js";
 import { Badge, Button } from "../components.js";
 import { Bars } from "./budget.js";
-import { hasPassed, shortModel, verdictOf } from "./words.js";
+import { hasPassed, isolationOf, shortModel, verdictOf } from "./words.js";
 
 export function About({ plan, go }) {
   const request = plan.request || {};
@@ -15,6 +15,7 @@ export function About({ plan, go }) {
     ["Actor", request.actor],
     ["Model", shortModel(request.model), request.model],
     ["Profile", request.profile],
+    ["Isolation", isolationOf(plan)],
     ["Checks", (request.checks || []).join(", ")],
     ["Invariants", (request.invariants || []).join("; ")],
     ["Applied", request.apply],

@@ -43,7 +43,7 @@ function Files({ plan, diff, asking }) {
   const far = useMemo(() => beyond(files), [files]);
   const place = Math.min(at, files.length - 1);
   const may = (plan.can || []).includes("review");
-  const operator = useSession().may("operator");
+  const operator = useSession().mayIn(plan.project, "operator");
   const choose = (two) => {
     localStorage.setItem(KEY, two ? "sides" : "one");
     setSides(two);

@@ -44,8 +44,8 @@ export function PlanPage({ id }) {
 }
 
 function Known({ given, problem, events, rev, reload }) {
-  const { may } = useSession();
-  const plan = may("operator") ? given : { ...given, can: [] };
+  const { mayIn } = useSession();
+  const plan = mayIn(given.project, "operator") ? given : { ...given, can: [] };
   const asking = useAsking(plan.id, reload);
   const connection = useConnection();
   const lines = useLines(plan.id);

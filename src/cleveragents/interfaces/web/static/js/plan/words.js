@@ -86,6 +86,12 @@ export function took(from, to) {
 
 export const percent = (share) => (share === null || share === undefined ? "" : `${Math.round(share * 100)} %`);
 
+// What isolates the plan's commands, and what its lack means.
+export function isolationOf(plan) {
+  if (plan.isolation !== "none") return plan.isolation || "";
+  return "none: its commands can read and change whatever the worker's user can";
+}
+
 // A model may be named by a file: who provides it and the file's name say enough.
 export function shortModel(name) {
   const steps = (name || "").split("/").filter(Boolean);

@@ -14,13 +14,14 @@ export function ContextExplorer() {
   return html`
     <${PageHead} title="Context" />
     <${Empty} title="For operators" icon="search">
-      <p>Asking a repository needs the role operator; you may look at everything else. An admin can give it to you.</p>
+      <p>Asking a repository needs the role operator in its project. An admin of the project can give it to you.</p>
     <//>
   `;
 }
 
 function ForOperators() {
-  const load = useLoad((signal) => all("/resources", {}, { signal }));
+  const { mayIn } = useSession();
+  const load = useLoad(async (signal) => (await all("/resources", {}, { signal })).filter((one) => mayIn(one.project, "operator")));
   return html`
     <${PageHead} title="Context" lead="Ask a question as a plan would; see which pieces of the repository answer it, and who found them." />
     <${Loaded} load=${load} what="Reading repositories">

@@ -6,6 +6,7 @@ import { Button, Empty, ErrorBox, Icon, Id, Link, Loaded, PageHead, Table, When 
 import { counted } from "../format.js";
 import { useLoad } from "../load.js";
 import { setQuery, useLocation } from "../router.js";
+import { useSession } from "../session.js";
 import { useEvents } from "../stream.js";
 
 const PAGE = 100;
@@ -13,11 +14,12 @@ const KEPT = 500;
 
 export function AuditLog() {
   const { query } = useLocation();
+  const { may } = useSession();
   const [verdict, setVerdict] = useState({ busy: false });
   const filter = { type: query.get("type") ?? "", subject: query.get("subject") ?? "" };
   return html`
     <${PageHead} title="Audit log" lead="Every event of every process, in one order, each chained to the one before.">
-      <${Button} icon="shield" busy=${verdict.busy} onClick=${() => verify(setVerdict)}>Verify the log<//>
+      ${may("admin") && html`<${Button} icon="shield" busy=${verdict.busy} onClick=${() => verify(setVerdict)}>Verify the log<//>`}
     <//>
     <${Verdict} ...${verdict} />
     <${LogFilters} filter=${filter} />

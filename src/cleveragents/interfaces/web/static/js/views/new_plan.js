@@ -24,12 +24,13 @@ export function NewPlan() {
   return html`
     <${PageHead} title="New plan" />
     <${Empty} title="For operators" icon="play">
-      <p>Starting plans needs the role operator; you may look at everything. An admin can give it to you.</p>
+      <p>Starting plans needs the role operator in a project. An admin of the project can give it to you.</p>
     <//>
   `;
 }
 
 function NewPlanForOperators() {
+  const { mayIn } = useSession();
   const { query } = useLocation();
   const from = query.get("from");
   const load = useLoad(async (signal) => {
@@ -37,7 +38,7 @@ function NewPlanForOperators() {
     const reads = lists.map((path) => all(path, {}, { signal }));
     const [resources, actions, models, profiles] = await Promise.all(reads);
     const before = from ? draftOf(await get(`/plans/${encodeURIComponent(from)}`, {}, { signal })) : null;
-    return { resources, actions, models, profiles, before };
+    return { resources: resources.filter((one) => mayIn(one.project, "operator")), actions, models, profiles, before };
   }, [from]);
   return html`
     <${PageHead}

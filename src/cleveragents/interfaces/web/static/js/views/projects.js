@@ -7,21 +7,23 @@ import { useLoad } from "../load.js";
 import { useSession } from "../session.js";
 import { useEvents } from "../stream.js";
 import { byField } from "../validation.js";
+import { Members } from "./members.js";
+import { Trust } from "./trust.js";
 
 export function Projects() {
   const load = useLoad(async (signal) => {
     const [projects, resources] = await Promise.all([all("/projects", {}, { signal }), all("/resources", {}, { signal })]);
     return { projects, resources };
   });
-  useEvents((event) => event.type === "reset" || /^(project|resource)\./.test(event.type), load.reload);
-  const { may } = useSession();
+  useEvents((event) => event.type === "reset" || /^(project|resource|member)\./.test(event.type), load.reload);
+  const { may, mayIn } = useSession();
   const [adding, setAdding] = useState(null);
   const done = () => {
     setAdding(null);
     load.reload();
   };
   return html`
-    <${PageHead} title="Projects" lead="Plans run only on repositories that are named here.">
+    <${PageHead} title="Projects" lead="Plans run only on repositories that are named here. You see the projects you are a member of.">
       ${may("admin") && html`<${Button} icon="plus" onClick=${() => setAdding("project")}>Add a project<//>
         <${Button} icon="plus" onClick=${() => setAdding("resource")} disabled=${!load.data?.projects.length}>Add a repository<//>`}
     <//>
@@ -31,7 +33,7 @@ export function Projects() {
           <p>A project gathers repositories that belong together, and bounds how many of its plans run at once. An admin can add one, here or with <code>agents project add</code>.</p>
         <//>`}
         <div class="stack">
-          ${projects.map((one) => html`<${ProjectPart} key=${one.name} project=${one} resources=${resources.filter((other) => other.project === one.name)} admin=${may("admin")} reload=${load.reload} />`)}
+          ${projects.map((one) => html`<${ProjectPart} key=${one.name} project=${one} resources=${resources.filter((other) => other.project === one.name)} server=${may("admin")} admin=${mayIn(one.name, "admin")} reload=${load.reload} />`)}
         </div>
         ${adding === "project" && html`<${AddProject} onClose=${() => setAdding(null)} onDone=${done} />`}
         ${adding === "resource" && html`<${AddResource} projects=${projects} onClose=${() => setAdding(null)} onDone=${done} />`}
@@ -40,8 +42,11 @@ export function Projects() {
   `;
 }
 
-function ProjectPart({ project, resources, admin, reload }) {
-  const columns = admin ? [...COLUMNS, removeColumn("repository", (row) => `/resources/${row.name}`, reload)] : COLUMNS;
+function ProjectPart({ project, resources, server, admin, reload }) {
+  const [members, setMembers] = useState(false);
+  const [trusting, setTrusting] = useState(null);
+  const trust = { name: "trust", label: "Config", cell: (row) => html`<${Button} small label=${`Review trusted config of ${row.name}`} onClick=${() => setTrusting(row.name)}>Review<//>` };
+  const columns = admin ? [...COLUMNS, trust, removeColumn("repository", (row) => `/resources/${row.name}`, reload)] : COLUMNS;
   const remove = () => removed("project", project.name, `/projects/${project.name}`, reload);
   const bound = project.max_parallel ? `at most ${project.max_parallel} at once` : "no bound of its own";
   return html`<section aria-label=${`Project ${project.name}`}>
@@ -50,11 +55,16 @@ function ProjectPart({ project, resources, admin, reload }) {
         <h2>${project.name}</h2>
         <p class="small faint">${[project.description, bound].filter(Boolean).join(" · ")}</p>
       </div>
-      ${admin && html`<${Button} small kind="danger" onClick=${remove}>Remove<//>`}
+      <div>
+        <${Button} small label=${`Members of ${project.name}`} onClick=${() => setMembers(true)}>Members<//>
+        ${server && html` <${Button} small kind="danger" onClick=${remove}>Remove<//>`}
+      </div>
     </div>
     ${resources.length
       ? html`<${Table} caption=${`Repositories of ${project.name}`} columns=${columns} rows=${resources} keyOf=${(row) => row.name} />`
       : html`<p class="card card-body soft">No repository yet. Plans of this project have nowhere to run.</p>`}
+    ${trusting && html`<${Trust} resource=${trusting} onClose=${() => setTrusting(null)} />`}
+    ${members && html`<${Members} project=${project.name} onClose=${() => setMembers(false)} />`}
   </section>`;
 }
 

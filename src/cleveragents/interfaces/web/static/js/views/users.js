@@ -9,15 +9,15 @@ import { useEvents } from "../stream.js";
 import { byField } from "../validation.js";
 
 const ROLES = [
-  { value: "viewer", label: "viewer: sees everything" },
-  { value: "operator", label: "operator: starts plans, answers, applies" },
-  { value: "admin", label: "admin: users, projects, too" },
+  { value: "viewer", label: "viewer: reads what their projects have" },
+  { value: "operator", label: "operator: starts plans, answers, applies there" },
+  { value: "admin", label: "admin: the whole server, with all projects" },
 ];
 
 export function Users() {
   const { may, user } = useSession();
   const load = useLoad((signal) => all("/users", {}, { signal }));
-  useEvents((event) => event.type === "reset" || event.type.startsWith("user."), load.reload);
+  useEvents((event) => event.type === "reset" || /^(user|member)\./.test(event.type), load.reload);
   const [open, setOpen] = useState(null);
   if (!may("admin")) {
     return html`<${PageHead} title="Users" /><${Empty} title="For admins" icon="users"><p>Ask one of them for what you need.</p><//>`;
@@ -25,6 +25,7 @@ export function Users() {
   const columns = [
     { name: "name", label: "Name", wide: true, cell: (row) => html`<strong>${row.name}</strong>${row.name === user.name ? html` <span class="faint">you</span>` : ""}` },
     { name: "role", label: "Role", cell: (row) => html`<${Role} row=${row} own=${row.name === user.name} reload=${load.reload} />` },
+    { name: "projects", label: "Projects", cell: (row) => Object.entries(row.projects).map(([name, role]) => `${name} (${role})`).join(", ") },
     { name: "created", label: "Added", cell: (row) => html`<${When} time=${row.created} />` },
     { name: "tokens", label: "", cell: (row) => html`<${Button} small onClick=${() => setOpen({ tokens: row })} label=${`Tokens of ${row.name}`}>Tokens<//>` },
     { name: "remove", label: "", cell: (row) => row.name !== user.name && html`<${Button} small kind="quiet" icon="trash" label=${`Remove ${row.name}`} onClick=${() => remove(row, load.reload)} />` },

@@ -1,0 +1,125 @@
+"""Every program that is talked to, and every connection to a server, goes through the policy's gate.
+
+Each name below starts something or leads to it. A module that uses one is listed here, so a new way to start
+a server or an agent fails this test until it goes through the gate.
+"""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[2] / "src" / "cleveragents"
+MCP = "infrastructure/tools/mcp"
+USERS = {
+    # Permits are made by gates alone, and everything after the gate takes a permit, or what became of one.
+    f"{MCP}/gate.py Permit": {f"{MCP}/gate.py"},
+    f"{MCP}/filling.py filled": {f"{MCP}/connection.py"},
+    f"{MCP}/place.py program_for": {f"{MCP}/connection.py"},
+    f"{MCP}/transport.py http_streams": {f"{MCP}/connection.py"},
+    f"{MCP}/transport.py stdio_streams": {f"{MCP}/connection.py"},
+    f"{MCP}/connection.py ServerConnection": {f"{MCP}/servers.py"},
+    f"{MCP}/servers.py McpServers": {f"{MCP}/opening.py"},
+    # Whoever opens servers says by which gate: a plan by its policy, a typed command by the name it has.
+    f"{MCP}/opening.py open_mcp": {"application/actor_parts.py", "interfaces/cli/tool_ground.py"},
+    f"{MCP}/gate.py PlanGate": {"application/actor_parts.py"},
+    f"{MCP}/gate.py NamedByUser": {"interfaces/cli/tool_ground.py"},
+    # Programs that are talked to: MCP servers, and agents, for which a session asks the policy.
+    "infrastructure/commands/talking_program.py talking_program": {
+        f"{MCP}/place.py",
+        "infrastructure/acp/program.py",
+    },
+    "infrastructure/commands/talking_process.py TalkingProcess": {
+        f"{MCP}/connection.py",
+        "infrastructure/acp/session.py",
+    },
+    "infrastructure/acp/program.py agent_program": {"infrastructure/acp/session.py"},
+    "infrastructure/acp/session.py AcpSession": {"infrastructure/acp/agents.py"},
+    "infrastructure/acp/agents.py AcpAgents": {"application/actor_parts.py"},
+    "application/services/agent_sessions.py AgentSessions": {"application/services/actor_host.py"},
+}
+CLIENTS = {
+    # Libraries that open connections to servers or agents, and the modules that may import them to do so.
+    "mcp.client": {f"{MCP}/transport.py", f"{MCP}/connection.py"},
+    "httpx2": {f"{MCP}/transport.py"},
+    "a2a.client": set[str](),
+}
+
+
+@pytest.fixture(scope="module")
+def trees() -> dict[str, ast.Module]:
+    return {
+        str(path.relative_to(SOURCE)): ast.parse(path.read_text(encoding="utf-8"))
+        for path in sorted(SOURCE.rglob("*.py"))
+    }
+
+
+@pytest.mark.parametrize("what", USERS)
+def test_what_starts_a_server_or_an_agent_is_called_in_one_place(
+    trees: dict[str, ast.Module], what: str
+) -> None:
+    home, name = what.split()
+    assert name in {getattr(node, "name", "") for node in trees[home].body}
+    users = {path for path, tree in trees.items() if name in _called(tree) and _reaches(path, tree, home)}
+    assert users == USERS[what]
+
+
+@pytest.mark.parametrize("library", CLIENTS)
+def test_a_client_library_is_imported_behind_the_gate_alone(
+    trees: dict[str, ast.Module], library: str
+) -> None:
+    users = {
+        path
+        for path, tree in trees.items()
+        if any(one == library or one.startswith(f"{library}.") for one in _imported(tree))
+    }
+    assert users == CLIENTS[library]
+
+
+def test_a_permit_is_all_that_servers_are_started_by() -> None:
+    from typing import get_type_hints
+
+    from cleveragents.infrastructure.tools.mcp.connection import ServerConnection
+    from cleveragents.infrastructure.tools.mcp.filling import filled
+    from cleveragents.infrastructure.tools.mcp.gate import Permit
+    from cleveragents.infrastructure.tools.mcp.servers import McpServers
+
+    for starting in (McpServers.tools, McpServers.call, ServerConnection.__init__, filled):
+        assert get_type_hints(starting)["permit"] is Permit
+
+
+def test_agents_are_given_no_servers(trees: dict[str, ast.Module]) -> None:
+    """An agent would start them itself, where no gate is. What is passed on has to have a permit."""
+    given = [
+        ast.unparse(keyword.value)
+        for tree in trees.values()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+        for keyword in node.keywords
+        if keyword.arg == "mcp_servers"
+    ]
+    assert set(given) == {"[]"}
+
+
+def _called(tree: ast.Module) -> set[str]:
+    calls = [node.func for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    names = {func.id for func in calls if isinstance(func, ast.Name)}
+    return names | {func.attr for func in calls if isinstance(func, ast.Attribute)}
+
+
+def _reaches(path: str, tree: ast.Module, home: str) -> bool:
+    """Whether the module is the home of the name, or imports from it, or imports it."""
+    return path == home or f"cleveragents.{home.removesuffix('.py').replace('/', '.')}" in _imported(tree)
+
+
+def _imported(tree: ast.Module) -> set[str]:
+    """The modules that are imported or imported from, and what is imported from them."""
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return found
