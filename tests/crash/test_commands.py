@@ -232,3 +232,20 @@ def test_a_later_process_ends_what_a_killed_caller_and_a_killed_guard_left(start
     end_stale_cgroups()
     assert wait_none_alive(token, timeout=PATIENCE_SECONDS) == []
     assert cgroups(caller) == []
+
+
+@needs_cgroup
+def test_ending_stale_cgroups_spares_the_guard_that_cleans_up(
+    start: Start, token: int, temporary: Path
+) -> None:
+    caller = start("off", tree_script(token, then=FOREVER.format(token=token)))
+    guard = guard_of(caller)
+    guard.suspend()
+    caller.kill()
+    caller.wait(PATIENCE_SECONDS)
+    end_stale_cgroups()
+    guard.resume()
+    psutil.wait_procs([guard], timeout=PATIENCE_SECONDS)
+    assert not guard.is_running()
+    assert wait_none_alive(token, timeout=PATIENCE_SECONDS) == []
+    assert list(temporary.iterdir()) == [], "its private home is left"

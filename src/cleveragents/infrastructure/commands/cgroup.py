@@ -5,7 +5,8 @@ in its cgroup, and the kernel kills all of a cgroup at once. Where no cgroup can
 delegated to this user, not Linux) commands do without: the guard and the markers find what they can.
 
 A cgroup's name says which process made it and for which attempt, so any later process can end those whose
-maker is dead. The guard imports this module, so it imports little.
+maker is dead. The guard imports this module, so it imports little; it stays
+outside itself, so that it outlives the cgroup and removes the rest.
 """
 
 from __future__ import annotations
@@ -24,7 +25,6 @@ __all__ = [
     "end_cgroup",
     "end_cgroups_of",
     "end_stale_cgroups",
-    "leave_cgroup",
     "make_cgroup",
     "own_cgroup",
 ]
@@ -48,13 +48,6 @@ def make_cgroup(attempt: str) -> Path | None:
     except OSError:
         return None
     return made
-
-
-def leave_cgroup(cgroup: str) -> None:
-    """Move this process back to where the cgroup was made, and end the cgroup."""
-    with suppress(OSError):
-        _write(Path(cgroup).parent / "cgroup.procs", "0")
-        end_cgroup(Path(cgroup))
 
 
 def end_cgroup(cgroup: Path, *, seconds: float = _END_SECONDS) -> bool:

@@ -97,7 +97,6 @@ class _Guard:
         _prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
         if os.getppid() != self.program["parent"]:  # guard: it died before we could be told
             return {"code": None, "cause": "parent", "refused": None}
-        self._join_cgroup()
         deadline = time.monotonic() + self.program["timeout_seconds"]
         refused, status = self._start()
         if refused is None:
@@ -109,7 +108,12 @@ class _Guard:
             refused = self._never_executed(status)
         return {"code": self._status, "cause": self.cause, "refused": refused}
 
-    def _join_cgroup(self) -> None:
+    def _prepare_command(self) -> None:
+        """Runs in the command's process, before it executes the program."""
+        # guard: if we are killed by force, at least the command itself goes with us
+        _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        # guard: the command joins, not we: a process that ends the cgroups of dead callers must not end us
+        # before we have removed what the caller left
         if self.program.get("cgroup") is not None:
             try:
                 procs = os.open(f"{self.program['cgroup']}/cgroup.procs", os.O_WRONLY)
@@ -123,9 +127,11 @@ class _Guard:
         sys.path[:0] = [path for path in self.program["path"] if path not in sys.path]
         cgroup, private = self.program.get("cgroup"), self.program["private"]
         if cgroup is not None:
-            from cleveragents.infrastructure.commands.cgroup import leave_cgroup
+            from pathlib import Path
 
-            leave_cgroup(cgroup)
+            from cleveragents.infrastructure.commands.cgroup import end_cgroup
+
+            end_cgroup(Path(cgroup))
         if private is not None:
             from cleveragents.infrastructure.commands.private_directory import remove_directory
 
@@ -179,8 +185,7 @@ class _Guard:
                 cwd=program["directory"],
                 pass_fds=passed,
                 start_new_session=True,
-                # guard: if we are killed by force, at least the command itself goes with us
-                preexec_fn=lambda: _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL),
+                preexec_fn=self._prepare_command,
             )
 
         try:

@@ -11,11 +11,11 @@ class GuardProgram(TypedDict):
     """The first line of the control pipe.
 
     `executable` is run with `argv`. `arguments`, if not None, are handed to it (to bubblewrap) in a file,
-    since a command line can be read by everybody. `markers` are in the guard's own environment. `private` is
-    removed if the caller cannot do it. What it complains of goes to `errors`, if that is said, and else to
-    `output`. With more than `processes` at once, if it is said, the command is
-    ended. The guard joins `cgroup`, if there is one, and removes it if the caller cannot do it. `seccomp` is
-    the filter that bubblewrap installs, in hexadecimal.
+    since a command line can be read by everybody. `markers` are in the guard's own environment. `private`
+    is removed if the caller cannot do it. What it complains of goes to `errors`, if that is said, and else
+    to `output`. With more than `processes` at once, if it is said, the command is ended. The command joins
+    `cgroup`, if there is one, and the guard removes it if the caller cannot. `seccomp` is the filter that
+    bubblewrap installs, in hexadecimal.
     """
 
     executable: str
