@@ -18,7 +18,8 @@ from datetime import UTC, datetime
 from random import random
 from typing import Any
 
-from cleveragents.domain.job import JobState, NewJob, Outcome, WorkerIdentity
+from cleveragents.domain.job import JobState, NewJob, Outcome
+from cleveragents.domain.worker_identity import WorkerIdentity
 from cleveragents.infrastructure.identifiers import UlidSource
 from cleveragents.infrastructure.persistence.database import open_database
 from cleveragents.infrastructure.persistence.sql_job_store import SqlJobStore

@@ -21,10 +21,11 @@ from cleveragents.application.services.plan_checks import FindsOwnCheckout, Plan
 from cleveragents.application.services.plan_run import PlanRun, kind_of_plan
 from cleveragents.application.services.worker_options import WorkerOptions
 from cleveragents.domain.check import Check
-from cleveragents.domain.job import JobState, NewJob, Outcome, WorkerIdentity
+from cleveragents.domain.job import JobState, NewJob, Outcome
 from cleveragents.domain.plan import Plan
 from cleveragents.domain.strategy import Strategy, StrategyStep
 from cleveragents.domain.tool import ToolCall
+from cleveragents.domain.worker_identity import WorkerIdentity
 from cleveragents.infrastructure.configuration.settings import Settings
 from cleveragents.interfaces.demo.story import demo_settings
 from tests.applying import git

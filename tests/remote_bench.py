@@ -11,15 +11,16 @@ from typing import Any
 import msgspec
 
 from cleveragents.application.container import Container
-from cleveragents.application.ports.checkpoints import Fence
 from cleveragents.application.ports.faults import FaultPoints
 from cleveragents.application.ports.plans import NewPlan
 from cleveragents.application.services.async_worker import AsyncJob, CancellationToken
 from cleveragents.application.services.plan_run import PlanRun, kind_of_plan
-from cleveragents.domain.job import JobState, NewJob, Outcome, WorkerIdentity
+from cleveragents.domain.fence import Fence
+from cleveragents.domain.job import JobState, NewJob, Outcome
 from cleveragents.domain.json_value import FrozenObject
 from cleveragents.domain.plan import Plan
 from cleveragents.domain.strategy import Strategy, StrategyStep
+from cleveragents.domain.worker_identity import WorkerIdentity
 from cleveragents.infrastructure.configuration.settings import Settings
 from cleveragents.interfaces.demo.story import demo_settings
 from tests.plan_bench import BenchParts

@@ -11,7 +11,8 @@ from cleveragents.application.ports.processes import JobProcess, JobProgram
 from cleveragents.application.services.async_worker import AsyncWorker
 from cleveragents.application.services.job_handlers import HandlerFunction, JobHandler
 from cleveragents.application.services.worker_options import WorkerOptions
-from cleveragents.domain.job import Job, NewJob, WorkerIdentity
+from cleveragents.domain.job import Job, NewJob
+from cleveragents.domain.worker_identity import WorkerIdentity
 from cleveragents.testing.clock import FakeClock
 from cleveragents.testing.identifiers import CountingIdentifiers
 from cleveragents.testing.job_store import InMemoryJobStore

@@ -12,7 +12,8 @@ from behave import given, then, when
 from cleveragents.application.services.async_worker import AsyncJob, AsyncWorker
 from cleveragents.application.services.job_handlers import JobHandler
 from cleveragents.application.services.worker_options import WorkerOptions
-from cleveragents.domain.job import JobState, NewJob, Outcome, WorkerIdentity
+from cleveragents.domain.job import JobState, NewJob, Outcome
+from cleveragents.domain.worker_identity import WorkerIdentity
 from cleveragents.errors import JobAlreadyEnded, StaleFence
 from cleveragents.infrastructure.clock import SystemClock
 from cleveragents.infrastructure.identifiers import UlidSource

@@ -13,7 +13,8 @@ from typing import Any
 
 from behave import given, then, when
 
-from cleveragents.domain.job import JobState, NewJob, Outcome, WorkerIdentity
+from cleveragents.domain.job import JobState, NewJob, Outcome
+from cleveragents.domain.worker_identity import WorkerIdentity
 from cleveragents.errors import DatabaseUnusable, StaleFence
 from cleveragents.infrastructure.identifiers import UlidSource
 from cleveragents.infrastructure.persistence.database import Database, open_database

@@ -15,7 +15,7 @@ SOURCE = Path(__file__).parents[2] / "src" / "cleveragents"
 MCP = "infrastructure/tools/mcp"
 USERS = {
     # Permits are made by gates alone, and everything after the gate takes a permit, or what became of one.
-    f"{MCP}/gate.py Permit": {f"{MCP}/gate.py"},
+    f"{MCP}/gate.py Permit": {f"{MCP}/gate.py", f"{MCP}/plan_gate.py"},
     f"{MCP}/filling.py filled": {f"{MCP}/connection.py"},
     f"{MCP}/place.py program_for": {f"{MCP}/connection.py"},
     f"{MCP}/transport.py http_streams": {f"{MCP}/connection.py"},
@@ -24,7 +24,7 @@ USERS = {
     f"{MCP}/servers.py McpServers": {f"{MCP}/opening.py"},
     # Whoever opens servers says by which gate: a plan by its policy, a typed command by the name it has.
     f"{MCP}/opening.py open_mcp": {"application/actor_parts.py", "interfaces/cli/tool_ground.py"},
-    f"{MCP}/gate.py PlanGate": {"application/actor_parts.py"},
+    f"{MCP}/plan_gate.py PlanGate": {"application/actor_parts.py"},
     f"{MCP}/gate.py NamedByUser": {"interfaces/cli/tool_ground.py"},
     # Programs that are talked to: MCP servers, and agents, for which a session asks the policy.
     "infrastructure/commands/talking_program.py talking_program": {

@@ -14,8 +14,10 @@ import psycopg
 import pytest
 from sqlalchemy import delete, func, select
 
-from cleveragents.application.ports.checkpoints import Blob, Fence, StoredCheckpoint, StoredWrite
-from cleveragents.domain.job import Job, JobState, NewJob, Outcome, WorkerIdentity
+from cleveragents.application.ports.checkpoints import Blob, StoredCheckpoint, StoredWrite
+from cleveragents.domain.fence import Fence
+from cleveragents.domain.job import Job, JobState, NewJob, Outcome
+from cleveragents.domain.worker_identity import WorkerIdentity
 from cleveragents.errors import DatabaseFailed, InvalidPayload, StaleFence, UnknownPlan
 from cleveragents.infrastructure.persistence.actor_tables import (
     graph_checkpoints,

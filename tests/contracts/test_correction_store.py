@@ -6,10 +6,10 @@ import threading
 
 import pytest
 
-from cleveragents.application.ports.checkpoints import Fence
 from cleveragents.application.ports.plans import PlanFacts
 from cleveragents.domain.correction import NewCorrection, descendants
 from cleveragents.domain.decision import DecisionState, NewDecision
+from cleveragents.domain.fence import Fence
 from cleveragents.domain.plan import Phase, Plan, PlanState
 from cleveragents.errors import IllegalPlanMove, StaleFence, StalePlan, UnknownPlan
 from cleveragents.infrastructure.persistence.database import Database

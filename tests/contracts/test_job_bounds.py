@@ -12,7 +12,8 @@ import pytest
 from sqlalchemy import text
 
 from cleveragents.application.ports.jobs import JobStore
-from cleveragents.domain.job import JobState, NewJob, Outcome, WorkerIdentity
+from cleveragents.domain.job import JobState, NewJob, Outcome
+from cleveragents.domain.worker_identity import WorkerIdentity
 from cleveragents.errors import DuplicateKey
 from cleveragents.infrastructure.persistence.database import Database, open_database
 from cleveragents.infrastructure.persistence.sql_job_store import SqlJobStore

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from cleveragents.application.ports.jobs import JobStore
-from cleveragents.domain.job import JobState, Lane, NewJob, Outcome, WorkerIdentity
+from cleveragents.domain.job import JobState, Lane, NewJob, Outcome
+from cleveragents.domain.worker_identity import WorkerIdentity
 from cleveragents.errors import DuplicateKey, InvalidPayload, QueueFull
 from cleveragents.infrastructure.persistence.database import open_database
 from cleveragents.infrastructure.persistence.sql_job_store import SqlJobStore

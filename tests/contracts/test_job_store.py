@@ -14,8 +14,9 @@ from sqlalchemy import select
 
 from cleveragents.application.ports.jobs import Heartbeat, JobStore
 from cleveragents.domain.event import EventType
-from cleveragents.domain.job import Job, JobState, NewJob, Outcome, WorkerIdentity
+from cleveragents.domain.job import Job, JobState, NewJob, Outcome
 from cleveragents.domain.json_value import freeze
+from cleveragents.domain.worker_identity import WorkerIdentity
 from cleveragents.errors import (
     DuplicateKey,
     IllegalJobMove,

@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Connection, select
 
-from cleveragents.application.ports.checkpoints import Fence
 from cleveragents.application.ports.jobs import Claim, Heartbeat, JobStore, Turn
-from cleveragents.domain.job import Job, JobState, Lane, NewJob, Outcome, WorkerIdentity
+from cleveragents.domain.fence import Fence
+from cleveragents.domain.job import Job, JobState, Lane, NewJob, Outcome
 from cleveragents.domain.job_moves import Move
+from cleveragents.domain.worker_identity import WorkerIdentity
 from cleveragents.errors import CleverAgentsError, Conflict, StaleFence, StoreBusy, UnknownJob
 from cleveragents.infrastructure.persistence.database import Database, open_database
 from cleveragents.infrastructure.persistence.job_fence import ensure_owned

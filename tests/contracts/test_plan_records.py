@@ -8,14 +8,15 @@ from dataclasses import replace
 
 import pytest
 
-from cleveragents.application.ports.checkpoints import Fence
 from cleveragents.application.ports.identifiers import IdentifierSource
 from cleveragents.domain.check import CheckVerdict
-from cleveragents.domain.job import NewJob, WorkerIdentity
+from cleveragents.domain.fence import Fence
+from cleveragents.domain.job import NewJob
 from cleveragents.domain.json_value import FrozenObject
 from cleveragents.domain.plan import Phase, PlanState
 from cleveragents.domain.review import Review, ReviewKind
 from cleveragents.domain.tool import CallState, ToolCall
+from cleveragents.domain.worker_identity import WorkerIdentity
 from cleveragents.errors import InvalidPayload, PlanError, StaleFence, StalePlan, UnknownPlan
 from cleveragents.infrastructure.persistence.database import Database
 from cleveragents.infrastructure.persistence.sql_job_store import SqlJobStore

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from cleveragents.application.ports.checkpoints import Fence
 from cleveragents.application.ports.plans import NewPlan, TreeLimits
-from cleveragents.domain.job import JobState, NewJob, Outcome, WorkerIdentity
+from cleveragents.domain.fence import Fence
+from cleveragents.domain.job import JobState, NewJob, Outcome
 from cleveragents.domain.json_value import FrozenObject
 from cleveragents.domain.plan import Phase, Plan, PlanState
+from cleveragents.domain.worker_identity import WorkerIdentity
 from cleveragents.errors import PlanError, StaleFence, StalePlan, TreeTooLarge, UnknownPlan
 from cleveragents.infrastructure.persistence.database import Database
 from cleveragents.infrastructure.persistence.sql_job_store import SqlJobStore

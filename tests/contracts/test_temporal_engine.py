@@ -25,8 +25,9 @@ from cleveragents.application.services.async_worker import AsyncJob
 from cleveragents.application.services.job_engine import WorkerRequest
 from cleveragents.application.services.job_handlers import JobHandler
 from cleveragents.application.worker_parts import WorkerParts
-from cleveragents.domain.job import HANDED_ON, Job, JobState, Lane, NewJob, Outcome, WorkerIdentity
+from cleveragents.domain.job import HANDED_ON, Job, JobState, Lane, NewJob, Outcome
 from cleveragents.domain.job_moves import submitted
+from cleveragents.domain.worker_identity import WorkerIdentity
 from cleveragents.errors import ConfigurationError, EngineUnavailable, UnknownJob
 from cleveragents.infrastructure.configuration.settings import Settings
 from cleveragents.infrastructure.jobs.temporal.connection import TemporalConnection

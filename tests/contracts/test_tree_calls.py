@@ -6,13 +6,14 @@ from datetime import datetime
 
 import pytest
 
-from cleveragents.application.ports.checkpoints import Fence
 from cleveragents.application.ports.plans import NewPlan, PlanFacts, TreeLimits
 from cleveragents.application.services.tree_time import seconds_of_tree
 from cleveragents.domain.budget import Spend
-from cleveragents.domain.job import Job, NewJob, WorkerIdentity
+from cleveragents.domain.fence import Fence
+from cleveragents.domain.job import Job, NewJob
 from cleveragents.domain.plan import Phase, Plan, PlanState
 from cleveragents.domain.tool import CallState, ToolCall
+from cleveragents.domain.worker_identity import WorkerIdentity
 from cleveragents.infrastructure.persistence.database import Database
 from cleveragents.infrastructure.persistence.sql_budget_store import SqlBudgetStore
 from cleveragents.infrastructure.persistence.sql_job_store import SqlJobStore

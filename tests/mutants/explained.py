@@ -7,7 +7,7 @@ __all__ = ["EXPLAINED"]
 _ONE_STEP = "copying a set is one step under the GIL; the lock is for interpreters without one"
 
 EXPLAINED: dict[str, str] = {
-    "acms_pipeline.py::CircuitBreaker.is_open::with self._lock": (
+    "circuit_breaker.py::CircuitBreaker.is_open::with self._lock": (
         "its two reads give an answer that was right at some moment in between, lock or no lock; the lock "
         "keeps the rule that all state is read under it, and is needed without a GIL"
     ),

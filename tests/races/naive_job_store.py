@@ -12,7 +12,7 @@ from typing import Any
 from sqlalchemy import insert, select, update
 
 from cleveragents.application.ports.jobs import Heartbeat
-from cleveragents.domain.job import Job, JobState, NewJob, Outcome, WorkerIdentity
+from cleveragents.domain.job import Job, JobState, NewJob, Outcome
 from cleveragents.domain.job_moves import (
     Move,
     claimed,
@@ -23,6 +23,7 @@ from cleveragents.domain.job_moves import (
     requested_cancel,
     submitted,
 )
+from cleveragents.domain.worker_identity import WorkerIdentity
 from cleveragents.infrastructure.persistence.database import Database
 from cleveragents.infrastructure.persistence.job_rows import job_of, row_of
 from cleveragents.infrastructure.persistence.sql_job_store import SqlJobStore

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from cleveragents.application.ports.checkpoints import Fence
 from cleveragents.application.ports.plans import NewPlan, TreeLimits
+from cleveragents.domain.fence import Fence
 from cleveragents.domain.plan import Plan
 from cleveragents.errors import TreeTooLarge
 from cleveragents.infrastructure.persistence.sql_plan_store import SqlPlanStore

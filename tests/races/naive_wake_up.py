@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from cleveragents.application.ports.checkpoints import Fence
 from cleveragents.application.ports.plans import PlanFacts
 from cleveragents.application.services.plan_queue import PlanQueue
+from cleveragents.domain.fence import Fence
 from cleveragents.domain.json_value import JsonValue
 from cleveragents.domain.plan import Plan, PlanState
 from cleveragents.domain.sub_plan import is_at_rest

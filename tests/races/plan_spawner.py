@@ -12,10 +12,11 @@ import threading
 from collections import Counter
 from datetime import UTC, datetime
 
-from cleveragents.application.ports.checkpoints import Fence
 from cleveragents.application.ports.plans import NewPlan, PlanFacts, PlanStore, TreeLimits
-from cleveragents.domain.job import NewJob, WorkerIdentity
+from cleveragents.domain.fence import Fence
+from cleveragents.domain.job import NewJob
 from cleveragents.domain.plan import Phase, Plan, PlanState
+from cleveragents.domain.worker_identity import WorkerIdentity
 from cleveragents.errors import StalePlan, TreeTooLarge
 from cleveragents.infrastructure.identifiers import UlidSource
 from cleveragents.infrastructure.persistence.database import Database, open_database

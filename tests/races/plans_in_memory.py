@@ -11,10 +11,11 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from cleveragents.application.ports.checkpoints import Fence
 from cleveragents.application.ports.plans import PlanFacts
-from cleveragents.domain.job import Job, JobState, NewJob, WorkerIdentity
+from cleveragents.domain.fence import Fence
+from cleveragents.domain.job import Job, JobState, NewJob
 from cleveragents.domain.plan import Plan, Standing
+from cleveragents.domain.worker_identity import WorkerIdentity
 from cleveragents.errors import StalePlan, UnknownJob
 
 __all__ = ["JobsInMemory", "PlansInMemory"]

@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cleveragents.application.ports.jobs import Claim, JobStore
-from cleveragents.domain.job import JobState, Lane, NewJob, Outcome, WorkerIdentity
+from cleveragents.domain.job import JobState, Lane, NewJob, Outcome
+from cleveragents.domain.worker_identity import WorkerIdentity
 from cleveragents.errors import QueueFull
 from cleveragents.infrastructure.persistence.sql_job_store import SqlJobStore
 from cleveragents.testing.identifiers import CountingIdentifiers

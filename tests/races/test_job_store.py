@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from cleveragents.domain.job import JobState, NewJob, Outcome, WorkerIdentity
+from cleveragents.domain.job import JobState, NewJob, Outcome
+from cleveragents.domain.worker_identity import WorkerIdentity
 from cleveragents.errors import Conflict
 from cleveragents.infrastructure.persistence.database import open_database
 from cleveragents.testing.identifiers import CountingIdentifiers

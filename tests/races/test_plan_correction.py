@@ -13,8 +13,9 @@ import pytest
 from cleveragents.application.services.plan_jobs import kind_of_plan
 from cleveragents.application.services.plan_lifecycle import PlanLifecycle
 from cleveragents.application.services.plan_pausing import PlanPausing
-from cleveragents.domain.job import JobState, NewJob, Outcome, WorkerIdentity
+from cleveragents.domain.job import JobState, NewJob, Outcome
 from cleveragents.domain.plan import Phase, Plan, PlanState
+from cleveragents.domain.worker_identity import WorkerIdentity
 from cleveragents.errors import StaleFence, StalePlan
 from cleveragents.testing.clock import FakeClock
 from cleveragents.testing.identifiers import CountingIdentifiers

@@ -11,9 +11,9 @@ import pytest
 
 from cleveragents.application.services.plan_jobs import kind_of_plan
 from cleveragents.application.services.plan_queue import PlanQueue
-from cleveragents.domain.job import WorkerIdentity
 from cleveragents.domain.plan import Phase, Plan, PlanState
 from cleveragents.domain.sub_plan import SUB_PLANS, has_news, seen, waits_for_sub_plans
+from cleveragents.domain.worker_identity import WorkerIdentity
 from cleveragents.errors import CleverAgentsError
 from cleveragents.testing.clock import FakeClock
 from tests.races.explorers import Scenario, assert_caught, assert_holds

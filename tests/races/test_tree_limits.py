@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
-from cleveragents.application.ports.checkpoints import Fence
 from cleveragents.application.ports.plans import NewPlan, TreeLimits
+from cleveragents.domain.fence import Fence
 from cleveragents.domain.plan import Plan
 from cleveragents.errors import TreeTooLarge
 from cleveragents.infrastructure.persistence.database import open_database

@@ -21,7 +21,8 @@ from cleveragents.application.services.job_lease import LeaseKeeper
 from cleveragents.application.services.job_outcome import StopCause, outcome_of
 from cleveragents.application.services.job_recovery import JobRecovery
 from cleveragents.application.services.worker_options import WorkerOptions
-from cleveragents.domain.job import Job, JobState, NewJob, Outcome, WorkerIdentity
+from cleveragents.domain.job import Job, JobState, NewJob, Outcome
+from cleveragents.domain.worker_identity import WorkerIdentity
 from cleveragents.errors import StaleFence
 from cleveragents.infrastructure.jobs.control_pipe import ControlPipe
 from cleveragents.testing.clock import FakeClock

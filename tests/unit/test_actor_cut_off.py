@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 
 from cleveragents.application.ports.actors import ActorOutcome, Answer, ToolAnswer
-from cleveragents.application.ports.checkpoints import Fence, StoredCheckpoint, StoredWrite
+from cleveragents.application.ports.checkpoints import StoredCheckpoint, StoredWrite
 from cleveragents.domain.actor import Actor, HumanNode, StateKey, SubgraphNode, ToolNode
+from cleveragents.domain.fence import Fence
 from cleveragents.errors import GraphFailed
 from cleveragents.infrastructure.persistence.sql_checkpoint_store import SqlCheckpointStore
 from cleveragents.langgraph.actor_runner import BridgeActorRunner

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from cleveragents.application.ports.actors import ActorOutcome, ActorRequest, Answer, ToolAnswer
-from cleveragents.application.ports.checkpoints import Fence
 from cleveragents.application.ports.models import ModelFacts, ModelRequest
 from cleveragents.application.services.async_worker import CancellationToken
 from cleveragents.domain.actor import ActorLimits, StateKey, SubgraphNode, ToolNode
 from cleveragents.domain.conversation import Message, Role
+from cleveragents.domain.fence import Fence
 from cleveragents.domain.progress import Progress, ProgressKind
 from cleveragents.errors import (
     BudgetExhausted,

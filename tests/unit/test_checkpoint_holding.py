@@ -15,8 +15,9 @@ from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.graph import START, StateGraph
 from langgraph.graph.state import CompiledStateGraph
 
-from cleveragents.application.ports.checkpoints import Fence
-from cleveragents.domain.job import NewJob, WorkerIdentity
+from cleveragents.domain.fence import Fence
+from cleveragents.domain.job import NewJob
+from cleveragents.domain.worker_identity import WorkerIdentity
 from cleveragents.errors import StaleFence
 from cleveragents.infrastructure.identifiers import UlidSource
 from cleveragents.infrastructure.persistence.database import Database, open_database

@@ -22,8 +22,9 @@ from langgraph.graph.state import CompiledStateGraph
 from langgraph.types import Command, Interrupt, Overwrite, Send, interrupt
 from sqlalchemy import Engine, event
 
-from cleveragents.application.ports.checkpoints import Fence
-from cleveragents.domain.job import NewJob, WorkerIdentity
+from cleveragents.domain.fence import Fence
+from cleveragents.domain.job import NewJob
+from cleveragents.domain.worker_identity import WorkerIdentity
 from cleveragents.errors import InvalidPayload, StaleFence, UnknownPlan
 from cleveragents.infrastructure.identifiers import UlidSource
 from cleveragents.infrastructure.persistence.database import Database, open_database

@@ -16,8 +16,9 @@ from cleveragents.application.container import Container
 from cleveragents.application.ports.plans import NewPlan
 from cleveragents.application.ports.sandboxes import SandboxRequest
 from cleveragents.application.ports.workers import WorkerRecord
-from cleveragents.domain.job import NewJob, WorkerIdentity
+from cleveragents.domain.job import NewJob
 from cleveragents.domain.project import ResourceKind
+from cleveragents.domain.worker_identity import WorkerIdentity
 from cleveragents.errors import CleverAgentsError
 from cleveragents.infrastructure.configuration.settings import Settings
 from cleveragents.interfaces.cli.checks import Check, disk_space

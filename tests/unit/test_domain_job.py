@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from cleveragents.domain.event import DomainEvent, EventType
-from cleveragents.domain.job import JobState, NewJob, Outcome, WorkerIdentity, ensure_job_move
+from cleveragents.domain.job import JobState, NewJob, Outcome, ensure_job_move
 from cleveragents.domain.job_moves import claimed, finished, reclaimed, requested_cancel, submitted
+from cleveragents.domain.worker_identity import WorkerIdentity
 from cleveragents.errors import IllegalJobMove, InvalidPayload
 from cleveragents.testing.identifiers import CountingIdentifiers
 from cleveragents.testing.job_store import InMemoryJobStore

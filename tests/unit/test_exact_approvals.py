@@ -26,7 +26,8 @@ from cleveragents.errors import NeedsHuman
 from cleveragents.infrastructure.commands.secret_mask import SecretMask
 from cleveragents.infrastructure.persistence.tables import tool_calls
 from cleveragents.infrastructure.tools.mcp.filling import filled
-from cleveragents.infrastructure.tools.mcp.gate import NamedByUser, PlanGate
+from cleveragents.infrastructure.tools.mcp.gate import NamedByUser
+from cleveragents.infrastructure.tools.mcp.plan_gate import PlanGate
 from cleveragents.infrastructure.tools.mcp.server_entry import McpServer
 from cleveragents.infrastructure.trust.preview import preview
 from cleveragents.interfaces.cli import plan_work

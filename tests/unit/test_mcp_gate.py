@@ -15,7 +15,8 @@ from cleveragents.domain.strategy import Strategy
 from cleveragents.domain.tool import CallState, ToolCall
 from cleveragents.errors import CallDenied, NeedsHuman, PolicyDenied, ToolRefused
 from cleveragents.infrastructure.commands.bubblewrap import BubblewrapProbe, ProbeResult
-from cleveragents.infrastructure.tools.mcp.gate import NamedByUser, PlanGate
+from cleveragents.infrastructure.tools.mcp.gate import NamedByUser
+from cleveragents.infrastructure.tools.mcp.plan_gate import PlanGate
 from cleveragents.infrastructure.tools.mcp.server_entry import McpServer
 from tests.mcp_bench import place
 from tests.plan_bench import PlanBench, command, plan_bench

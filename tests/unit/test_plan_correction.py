@@ -9,7 +9,6 @@ from typing import Any, cast
 
 import pytest
 
-from cleveragents.application.ports.checkpoints import Fence
 from cleveragents.application.ports.plans import PlanFacts
 from cleveragents.application.services.actor_turn import ActorTurn
 from cleveragents.application.services.plan_correction import PlanCorrection
@@ -17,6 +16,7 @@ from cleveragents.application.services.strategizing import Strategizing
 from cleveragents.application.services.tool_execution import ToolExecution
 from cleveragents.domain.correction import MOST_RETURNS, NewCorrection
 from cleveragents.domain.decision import DecisionState
+from cleveragents.domain.fence import Fence
 from cleveragents.domain.plan import Phase, Plan, PlanState
 from cleveragents.domain.strategy import Strategy
 from cleveragents.domain.tool import CallState

@@ -18,11 +18,12 @@ from cleveragents.application.services.plan_history import bring_to
 from cleveragents.application.services.plan_run import kind_of_plan
 from cleveragents.application.services.plan_watch import PlanWatch
 from cleveragents.domain.check import CheckRun
-from cleveragents.domain.job import JobState, WorkerIdentity
+from cleveragents.domain.job import JobState
 from cleveragents.domain.plan import Phase, Plan, PlanState
 from cleveragents.domain.review import ReviewKind
 from cleveragents.domain.strategy import Strategy
 from cleveragents.domain.tool import CallState
+from cleveragents.domain.worker_identity import WorkerIdentity
 from cleveragents.errors import (
     IllegalPlanMove,
     NeedsHuman,

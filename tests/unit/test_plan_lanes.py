@@ -11,9 +11,10 @@ import pytest
 from cleveragents.application.ports.plans import NewPlan
 from cleveragents.application.services.plan_jobs import ATTEMPTS, SHARED_ATTEMPTS, kind_of_plan
 from cleveragents.application.services.plan_lanes import PlanLanes, queue_of
-from cleveragents.domain.job import Job, JobState, Lane, Outcome, WorkerIdentity
+from cleveragents.domain.job import Job, JobState, Lane, Outcome
 from cleveragents.domain.json_value import FrozenObject, freeze
 from cleveragents.domain.plan import Phase, Plan, PlanState
+from cleveragents.domain.worker_identity import WorkerIdentity
 from cleveragents.errors import PlanError, QueueFull
 from cleveragents.infrastructure.configuration.settings import Settings
 from tests.tree_bench import TreeBench, part, tree_bench

@@ -12,13 +12,14 @@ from typing import Any
 import psutil
 import pytest
 
-from cleveragents.application.ports.checkpoints import Fence
 from cleveragents.application.ports.plans import NewPlan, PlanFacts, TreeLimits
 from cleveragents.application.services.job_handlers import JobHandler
 from cleveragents.application.services.plan_jobs import kind_of_plan
 from cleveragents.application.services.plan_pausing import PlanPausing
-from cleveragents.domain.job import Job, JobState, Outcome, WorkerIdentity
+from cleveragents.domain.fence import Fence
+from cleveragents.domain.job import Job, JobState, Outcome
 from cleveragents.domain.plan import Phase, Plan, PlanState, Standing
+from cleveragents.domain.worker_identity import WorkerIdentity
 from cleveragents.errors import DeadlineExceeded, PlanError, StalePlan
 from cleveragents.infrastructure.clock import SystemClock
 from cleveragents.infrastructure.persistence.sql_plan_store import SqlPlanStore

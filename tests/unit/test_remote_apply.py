@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from cleveragents.application.ports.applies import CommitRequest, Terms
-from cleveragents.application.ports.checkpoints import Fence
 from cleveragents.application.ports.commands import CommandResult
 from cleveragents.application.ports.plans import NewPlan
 from cleveragents.application.services.async_worker import AsyncJob, CancellationToken
 from cleveragents.domain.action import Setup
+from cleveragents.domain.fence import Fence
 from cleveragents.domain.job import JobState, Outcome
 from cleveragents.domain.plan import Phase, Plan, PlanState
 from cleveragents.domain.remote import RemoteAddress

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Table, delete, update
 
-from cleveragents.application.ports.checkpoints import Fence
 from cleveragents.application.ports.plans import NewPlan
 from cleveragents.application.ports.sandboxes import SandboxRequest, StartTree
 from cleveragents.application.ports.workers import WorkerRecord
@@ -19,6 +18,7 @@ from cleveragents.application.services.plan_history import PlanHistory
 from cleveragents.application.services.plan_watch import PlanWatch
 from cleveragents.domain.action import Setup
 from cleveragents.domain.change import RecordedChange
+from cleveragents.domain.fence import Fence
 from cleveragents.domain.goals import GOALS_ACTION
 from cleveragents.domain.json_value import FrozenObject
 from cleveragents.domain.plan import Phase, Plan, PlanState
@@ -35,7 +35,7 @@ from cleveragents.errors import (
     UnknownAction,
     UnknownPlan,
 )
-from cleveragents.infrastructure.persistence.job_rows import microseconds
+from cleveragents.infrastructure.persistence.columns import microseconds
 from cleveragents.infrastructure.persistence.service_tables import contents, workers
 from cleveragents.infrastructure.persistence.tables import plans, sandboxes
 from cleveragents.infrastructure.remote.mirror import Mirrors

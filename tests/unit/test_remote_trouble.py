@@ -10,11 +10,11 @@ from types import SimpleNamespace
 import pytest
 from sqlalchemy import update
 
-from cleveragents.application.ports.checkpoints import Fence
 from cleveragents.application.ports.sandboxes import Unapplied
 from cleveragents.application.services.async_worker import AsyncJob
 from cleveragents.application.services.plan_deciding import concluded
 from cleveragents.application.services.shared_jobs import PlanJob, Watched
+from cleveragents.domain.fence import Fence
 from cleveragents.domain.plan import Phase, Plan, PlanState
 from cleveragents.domain.remote import RemoteAddress
 from cleveragents.errors import ApplyRefused, PlanError, RemoteUnreachable, StalePlan

@@ -11,7 +11,6 @@ from types import SimpleNamespace
 import pytest
 
 from cleveragents.application.ports.applies import Applier, Terms
-from cleveragents.application.ports.checkpoints import Fence
 from cleveragents.application.ports.sandboxes import Sandbox
 from cleveragents.application.services.apply_obstacles import is_for_another_try
 from cleveragents.application.services.async_worker import AsyncJob, CancellationToken
@@ -20,9 +19,11 @@ from cleveragents.application.services.plan_deciding import is_to_be_applied
 from cleveragents.application.services.plan_jobs import phase_of
 from cleveragents.application.services.shared_jobs import ApplyJob, PlanJob, UndoJob, Watched
 from cleveragents.domain.cancel_reason import mere_stop
-from cleveragents.domain.job import HANDED_ON, Job, JobState, NewJob, Outcome, WorkerIdentity
+from cleveragents.domain.fence import Fence
+from cleveragents.domain.job import HANDED_ON, Job, JobState, NewJob, Outcome
 from cleveragents.domain.plan import Phase, Plan, PlanState
 from cleveragents.domain.strategy import Strategy
+from cleveragents.domain.worker_identity import WorkerIdentity
 from cleveragents.errors import ApplyRefused, Cancelled, PlanError, RemoteMoved, StalePlan
 from cleveragents.infrastructure.apply.lock import resource_lock
 from tests.applying import git

@@ -16,9 +16,10 @@ from cleveragents.application.services import async_worker
 from cleveragents.application.services.async_worker import AsyncJob, CancellationToken
 from cleveragents.application.services.worker_reports import BusyCount, WorkerReports
 from cleveragents.application.worker_parts import WorkerParts
-from cleveragents.domain.job import JobState, NewJob, WorkerIdentity
+from cleveragents.domain.job import JobState, NewJob
 from cleveragents.domain.json_value import FrozenObject, freeze
 from cleveragents.domain.plan import Phase, Plan, PlanState
+from cleveragents.domain.worker_identity import WorkerIdentity
 from cleveragents.errors import DeadlineExceeded, StoreBusy
 from cleveragents.infrastructure.configuration.service_settings import AuditSettings
 from cleveragents.infrastructure.configuration.settings import Settings

@@ -279,14 +279,19 @@ class ActorParts:
             )
 
     def _context(self, ground: ActorGround, history: PlanHistory, say: Callable[[str], None]) -> PlanContext:
+        from cleveragents.application.ports.code_index import CodePlace
         from cleveragents.application.services.plan_context import ContextTerms, PlanContext
-        from cleveragents.infrastructure.sandbox.carrying import code_place
+        from cleveragents.infrastructure.sandbox.carrying import place_of
 
         plan, parts, settings = ground.plan, self._container.context_parts, self._container.settings.context
         return PlanContext(
             pipeline=parts.pipeline,
             history=parts.history,
-            place=code_place(ground.sandbox, home=self._plans.directory_of(plan)),
+            place=CodePlace(
+                ground.sandbox.root,
+                home=self._plans.directory_of(plan),
+                git_dir=place_of(ground.sandbox).engine,
+            ),
             terms=ContextTerms(
                 starting_tokens=settings.starting_tokens,
                 plan_tokens=settings.plan_tokens,
@@ -313,8 +318,8 @@ class ActorParts:
         from cleveragents.infrastructure.context.actor_tools import ContextTools
         from cleveragents.infrastructure.tools.agent import AgentTools
         from cleveragents.infrastructure.tools.joined import JoinedTools
-        from cleveragents.infrastructure.tools.mcp.gate import PlanGate
         from cleveragents.infrastructure.tools.mcp.opening import open_mcp
+        from cleveragents.infrastructure.tools.mcp.plan_gate import PlanGate
 
         place, execution = self._place(ground), self._plans.execution(ground, ground.strategy.policy)
         gate = PlanGate(ground.plan, execution, place)

@@ -374,9 +374,9 @@ class PlanParts:
         job: AsyncJob,
         on_output: Callable[[bytes], None] | None,
     ) -> ToolExecution:
-        from cleveragents.application.ports.checkpoints import Fence
         from cleveragents.application.services.plan_execution_context import PlanExecutionContext
         from cleveragents.application.services.tool_execution import ToolExecution
+        from cleveragents.domain.fence import Fence
         from cleveragents.infrastructure.persistence.sql_plan_records import SqlCallStore
         from cleveragents.infrastructure.tools.confined_files import ConfinedFiles
 

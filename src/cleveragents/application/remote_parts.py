@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     from cleveragents.application.plan_foundations import Foundations
     from cleveragents.application.plan_parts import PlanParts
-    from cleveragents.application.ports.checkpoints import Fence
     from cleveragents.application.ports.sandboxes import Sandbox
+    from cleveragents.domain.fence import Fence
     from cleveragents.domain.plan import Plan
     from cleveragents.infrastructure.apply.applier import TreeApplier
     from cleveragents.infrastructure.apply.journal import ApplyJournal, Entry
@@ -114,7 +114,8 @@ class RemoteParts:
         """Where the result of a plan on a remote was pushed to, or would be now; None for a directory, and
         for a part of another plan, which is pushed with that."""
         from cleveragents.domain.plan import PlanState
-        from cleveragents.domain.remote import branch_of, destination_of, remote_of
+        from cleveragents.domain.remote import branch_of, remote_of
+        from cleveragents.infrastructure.remote.applier import destination_of
 
         address = remote_of(plan.resource)
         if address is None or plan.parent_id is not None:

@@ -17,6 +17,7 @@ from datetime import datetime
 from enum import Enum
 
 from cleveragents.domain.json_value import FrozenObject, JsonValue, freeze_object
+from cleveragents.domain.worker_identity import WorkerIdentity
 from cleveragents.errors import IllegalJobMove
 
 __all__ = [
@@ -27,7 +28,6 @@ __all__ = [
     "Lane",
     "NewJob",
     "Outcome",
-    "WorkerIdentity",
     "ensure_job_move",
 ]
 
@@ -59,19 +59,6 @@ def ensure_job_move(job_id: str, state: JobState, wanted: JobState) -> None:
     """Raises `IllegalJobMove` unless a job may go from `state` to `wanted`."""
     if wanted not in _MOVES[state]:
         raise IllegalJobMove(job_id, state.value, wanted.value)
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerIdentity:
-    """Who runs a job: enough to tell, on the same machine, whether that process is still alive.
-
-    `host` names a machine and its boot; `started_ticks` tells a process from a later one of the same pid.
-    """
-
-    id: str
-    host: str
-    pid: int
-    started_ticks: int
 
 
 @dataclass(frozen=True, slots=True, order=True)

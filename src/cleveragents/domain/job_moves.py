@@ -14,9 +14,10 @@ from datetime import datetime
 
 from cleveragents.domain.cancel_reason import is_mere_stop
 from cleveragents.domain.event import EventType
-from cleveragents.domain.job import Job, JobState, NewJob, Outcome, WorkerIdentity, ensure_job_move
+from cleveragents.domain.job import Job, JobState, NewJob, Outcome, ensure_job_move
 from cleveragents.domain.json_value import JsonValue, freeze
 from cleveragents.domain.redaction import redact_text
+from cleveragents.domain.worker_identity import WorkerIdentity
 from cleveragents.errors import DuplicateKey, InvalidPayload, JobAlreadyEnded, StaleFence
 
 __all__ = [

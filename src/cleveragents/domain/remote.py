@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cleveragents.domain.plan import Plan
 from cleveragents.domain.project import (
     Resource,
     ResourceKind,
@@ -23,7 +22,6 @@ __all__ = [
     "TO_BRANCH",
     "RemoteAddress",
     "branch_of",
-    "destination_of",
     "new_branch",
     "remote_of",
     "resource_of",
@@ -83,13 +81,6 @@ def new_branch(asked: str, plan_id: str) -> str:
     branch = asked.replace(_PLAN, plan_id)
     ensure_branch(branch)
     return branch
-
-
-def destination_of(plan: Plan, asked: str | None = None) -> str | None:
-    """The new branch that the result of a plan on a remote is pushed to; `asked` comes before what was asked
-    for with the plan. None is the branch that it began with. `InvalidName`."""
-    said = asked or plan.request.get(TO_BRANCH)
-    return new_branch(said, plan.id) if isinstance(said, str) and said else None
 
 
 def resource_of(resource: Resource) -> str:

@@ -32,13 +32,8 @@ from langgraph.checkpoint.base import (
 from langgraph.constants import START
 from typing_extensions import override
 
-from cleveragents.application.ports.checkpoints import (
-    Blob,
-    CheckpointStore,
-    Fence,
-    StoredCheckpoint,
-    StoredWrite,
-)
+from cleveragents.application.ports.checkpoints import Blob, CheckpointStore, StoredCheckpoint, StoredWrite
+from cleveragents.domain.fence import Fence
 from cleveragents.langgraph.checkpoint_values import PlainSerializer
 
 __all__ = ["DatabaseCheckpointSaver"]

@@ -11,7 +11,7 @@ from datetime import datetime
 from cleveragents.application.ports.identifiers import IdentifierSource
 from cleveragents.application.ports.jobs import Claim, Heartbeat, Turn
 from cleveragents.domain.event import DomainEvent
-from cleveragents.domain.job import Job, JobState, NewJob, Outcome, WorkerIdentity
+from cleveragents.domain.job import Job, JobState, NewJob, Outcome
 from cleveragents.domain.job_moves import (
     Move,
     claimed,
@@ -22,6 +22,7 @@ from cleveragents.domain.job_moves import (
     requested_cancel,
     submitted,
 )
+from cleveragents.domain.worker_identity import WorkerIdentity
 from cleveragents.errors import QueueFull, UnknownJob
 
 __all__ = ["InMemoryJobStore"]

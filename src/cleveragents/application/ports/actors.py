@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from cleveragents.application.ports.agents import AgentRequest, AgentUpdate
-from cleveragents.application.ports.checkpoints import Fence
 from cleveragents.application.ports.commands import StopSignal
 from cleveragents.application.ports.models import ModelFacts, ModelReply, ModelRequest
 from cleveragents.domain.actor import Actor
+from cleveragents.domain.fence import Fence
 from cleveragents.domain.json_value import JsonValue
 from cleveragents.domain.progress import Progress
 from cleveragents.domain.tool import ToolSpec

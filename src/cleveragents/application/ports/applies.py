@@ -7,9 +7,9 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
-from cleveragents.application.ports.checkpoints import Fence
 from cleveragents.application.ports.commands import StopSignal
 from cleveragents.application.ports.sandboxes import Sandbox
+from cleveragents.domain.fence import Fence
 from cleveragents.domain.file_state import Difference
 
 __all__ = [

@@ -6,18 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-__all__ = ["Blob", "CheckpointStore", "Fence", "StoredCheckpoint", "StoredWrite"]
+from cleveragents.domain.fence import Fence
+
+__all__ = ["Blob", "CheckpointStore", "StoredCheckpoint", "StoredWrite"]
 
 Blob = tuple[str, bytes]
 """A value as a serialiser left it: how, and what."""
-
-
-@dataclass(frozen=True, slots=True)
-class Fence:
-    """Who may write: the worker that holds this job under this fencing token."""
-
-    job_id: str
-    token: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,9 @@ from datetime import datetime
 from typing import Protocol
 
 from cleveragents.application.ports.answers import Claim
-from cleveragents.application.ports.checkpoints import Fence
 from cleveragents.application.ports.plans import PlanFacts
 from cleveragents.domain.correction import Correction, NewCorrection
+from cleveragents.domain.fence import Fence
 from cleveragents.domain.plan import Plan, Standing
 
 __all__ = ["CorrectionStore"]

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
-from cleveragents.domain.job import Job, JobState, NewJob, Outcome, WorkerIdentity
+from cleveragents.domain.job import Job, JobState, NewJob, Outcome
+from cleveragents.domain.worker_identity import WorkerIdentity
 
 __all__ = ["Claim", "Heartbeat", "JobStore", "Outcome", "Turn"]
 

@@ -8,8 +8,8 @@ from datetime import datetime
 from typing import Protocol
 
 from cleveragents.application.ports.answers import Claim
-from cleveragents.application.ports.checkpoints import Fence
 from cleveragents.domain.check import CheckRun
+from cleveragents.domain.fence import Fence
 from cleveragents.domain.isolation import Isolation
 from cleveragents.domain.json_value import FrozenObject, JsonValue
 from cleveragents.domain.plan import Plan, PlanState, Standing

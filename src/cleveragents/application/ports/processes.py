@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from cleveragents.domain.job import Job, WorkerIdentity
+from cleveragents.domain.job import Job
+from cleveragents.domain.worker_identity import WorkerIdentity
 
 __all__ = ["JobProcess", "JobProgram", "ProcessSupervisor", "Raised", "Returned"]
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
-from cleveragents.application.ports.checkpoints import Fence
+from cleveragents.domain.fence import Fence
 from cleveragents.domain.file_state import Difference, FileState
 from cleveragents.domain.merge_conflict import TreeMerge
 

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from cleveragents.application.ports.actors import ActorRequest, ActorRunner, Answer
-from cleveragents.application.ports.checkpoints import Fence
 from cleveragents.application.services.actor_stage import ActorGround, Stage
 from cleveragents.application.services.model_calls import out_of_time
 from cleveragents.application.services.starting_context import context_for
+from cleveragents.domain.fence import Fence
 from cleveragents.domain.json_value import JsonValue
 from cleveragents.domain.progress import Progress
 from cleveragents.domain.redaction import redact_content_text

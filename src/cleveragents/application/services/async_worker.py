@@ -24,8 +24,9 @@ from cleveragents.application.services.worker_log import worker_log
 from cleveragents.application.services.worker_options import WorkerOptions, WorkerStatistics
 from cleveragents.application.services.worker_trouble import NO_STORE
 from cleveragents.domain.cancel_reason import said_by_somebody
-from cleveragents.domain.job import Job, JobState, NewJob, WorkerIdentity
+from cleveragents.domain.job import Job, JobState, NewJob
 from cleveragents.domain.json_value import JsonValue
+from cleveragents.domain.worker_identity import WorkerIdentity
 from cleveragents.errors import DeadlineExceeded
 
 __all__ = ["AsyncJob", "AsyncWorker", "CancellationToken"]

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cleveragents.application.ports.applies import Applied, Applier, CommitRequest, Preparation, Terms
-from cleveragents.application.ports.checkpoints import Fence
 from cleveragents.application.ports.clock import Clock
 from cleveragents.application.ports.commands import StopSignal
 from cleveragents.application.ports.plans import PlanFacts, PlanStore
@@ -29,6 +28,7 @@ from cleveragents.application.services.plan_checks import CheckGround, ChecksFor
 from cleveragents.application.services.plan_result import PlanResult
 from cleveragents.domain.action import Setup
 from cleveragents.domain.check import CheckVerdict, in_a_line
+from cleveragents.domain.fence import Fence
 from cleveragents.domain.file_state import Difference, FileState
 from cleveragents.domain.isolation import Isolation
 from cleveragents.domain.json_value import JsonValue, freeze

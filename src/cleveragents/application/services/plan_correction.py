@@ -13,7 +13,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from cleveragents.application.ports.answers import Claim
-from cleveragents.application.ports.checkpoints import Fence
 from cleveragents.application.ports.clock import Clock
 from cleveragents.application.ports.corrections import CorrectionStore
 from cleveragents.application.ports.decisions import DecisionStore
@@ -27,6 +26,7 @@ from cleveragents.application.services.tool_execution import ToolExecution
 from cleveragents.application.services.undone_work import UndoneWork, undone_work
 from cleveragents.domain.correction import MOST_RETURNS, Correction, NewCorrection
 from cleveragents.domain.decision import Decision, DecisionState
+from cleveragents.domain.fence import Fence
 from cleveragents.domain.plan import Phase, Plan, PlanState
 from cleveragents.domain.redaction import redact_content_text, redact_text
 from cleveragents.domain.strategy import Strategy, Task

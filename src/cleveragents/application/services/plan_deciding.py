@@ -29,12 +29,12 @@ from cleveragents.errors import (
 )
 
 if TYPE_CHECKING:
-    from cleveragents.application.ports.checkpoints import Fence
     from cleveragents.application.ports.commands import StopSignal
     from cleveragents.application.ports.plans import CheckStore
     from cleveragents.application.ports.sandboxes import Sandboxes
     from cleveragents.application.services.plan_apply import PlanApply
     from cleveragents.application.services.plan_result import PlanResult
+    from cleveragents.domain.fence import Fence
 
 __all__ = [
     "DecidingParts",

@@ -12,12 +12,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from cleveragents.application.ports.answers import Claim
-from cleveragents.application.ports.checkpoints import Fence
 from cleveragents.application.ports.clock import Clock
 from cleveragents.application.ports.jobs import JobStore
 from cleveragents.application.ports.plans import PlanFacts, PlanStore
 from cleveragents.application.services.plan_jobs import ATTEMPTS, SHARED_ATTEMPTS, key_of_job, kind_of_plan
 from cleveragents.application.services.plan_lanes import PlanLanes, queue_of
+from cleveragents.domain.fence import Fence
 from cleveragents.domain.job import Job, JobState, NewJob
 from cleveragents.domain.json_value import JsonValue
 from cleveragents.domain.plan import Phase, Plan, PlanState, Standing, ensure_plan_move, spelt

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
-from cleveragents.application.ports.checkpoints import Fence
 from cleveragents.application.ports.clock import Clock
 from cleveragents.application.ports.jobs import JobStore
 from cleveragents.application.ports.plans import PlanFacts, PlanStore
@@ -32,6 +31,7 @@ from cleveragents.application.services.strategizing import Strategizing
 from cleveragents.application.services.sub_plans import SubPlans
 from cleveragents.application.services.tool_execution import DONE, CallRequest, ToolExecution
 from cleveragents.domain.check import CheckRun
+from cleveragents.domain.fence import Fence
 from cleveragents.domain.invariant import Invariant, broken_by
 from cleveragents.domain.isolation import Isolation
 from cleveragents.domain.json_value import JsonValue, freeze

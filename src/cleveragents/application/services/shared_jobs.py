@@ -12,12 +12,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from cleveragents.application.ports.applies import CommitRequest
-from cleveragents.application.ports.checkpoints import Fence
 from cleveragents.application.services.apply_obstacles import is_for_another_try
 from cleveragents.application.services.async_worker import AsyncJob
 from cleveragents.application.services.plan_deciding import DecidingParts, concluded, is_to_be_applied
 from cleveragents.application.services.plan_jobs import is_to_be_run
 from cleveragents.domain.acting import acting_as
+from cleveragents.domain.fence import Fence
 from cleveragents.domain.job import HANDED_ON, HandedOn
 from cleveragents.domain.json_value import JsonValue, freeze
 from cleveragents.domain.plan import Phase, Plan, PlanState, Standing

@@ -7,8 +7,6 @@ whether an answer came in time: so a late answer can change nothing.
 
 from __future__ import annotations
 
-import asyncio
-import concurrent.futures
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -27,14 +25,15 @@ from cleveragents.domain.context import (
     StrategyStatus,
     keep_within,
 )
-from cleveragents.errors import BreakerOpen, Cancelled, DeadlineExceeded
+from cleveragents.errors import BreakerOpen, DeadlineExceeded
 
 if TYPE_CHECKING:
     from cleveragents.application.services.acms_pipeline import CircuitBreaker, Permit
 
-__all__ = ["CANCELLATIONS", "StrategyCrew", "StrategyExecution", "Terms"]
+from cleveragents.application.services.circuit_breaker import CANCELLATIONS
 
-CANCELLATIONS: Final = (Cancelled, asyncio.CancelledError, concurrent.futures.CancelledError)
+__all__ = ["StrategyCrew", "StrategyExecution", "Terms"]
+
 
 _LOOK_SECONDS: Final = 0.02  # nothing wakes us when a cancel signal is set, so it is looked at this often
 _MAX_ERROR_CHARACTERS: Final = 500

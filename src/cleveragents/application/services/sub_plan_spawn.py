@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from cleveragents.application.ports.checkpoints import Fence
 from cleveragents.application.ports.clock import Clock
 from cleveragents.application.ports.faults import FaultPoints
 from cleveragents.application.ports.plans import NewPlan, PlanStore, TreeLimits
@@ -13,6 +12,7 @@ from cleveragents.application.ports.tools import SandboxFiles, Tool, Workplace
 from cleveragents.application.services.actor_stage import ActorGround
 from cleveragents.application.services.plan_lifecycle import PlanLifecycle
 from cleveragents.application.services.tool_execution import CallRequest, ToolExecution
+from cleveragents.domain.fence import Fence
 from cleveragents.domain.goals import GOALS_ACTION
 from cleveragents.domain.json_value import FrozenObject, JsonValue, freeze
 from cleveragents.domain.plan import Plan

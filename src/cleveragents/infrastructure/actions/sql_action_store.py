@@ -12,8 +12,8 @@ from cleveragents.application.ports.clock import Clock
 from cleveragents.errors import ActionExists
 from cleveragents.infrastructure.clock import SystemClock
 from cleveragents.infrastructure.persistence.change_rows import ensure_storable, is_storable
+from cleveragents.infrastructure.persistence.columns import microseconds, moment
 from cleveragents.infrastructure.persistence.database import Database
-from cleveragents.infrastructure.persistence.job_rows import microseconds, moment
 from cleveragents.infrastructure.persistence.tables import actions
 
 __all__ = ["SqlActionStore"]

@@ -20,17 +20,17 @@ from typing import Any
 from sqlalchemy import Connection, RowMapping, bindparam, select, update
 
 from cleveragents.application.ports.applies import Rename
-from cleveragents.application.ports.checkpoints import Fence
 from cleveragents.application.ports.clock import Clock
 from cleveragents.application.ports.identifiers import IdentifierSource
 from cleveragents.domain.event import DomainEvent, EventType
+from cleveragents.domain.fence import Fence
 from cleveragents.domain.file_state import FileState
 from cleveragents.domain.json_value import JsonValue
 from cleveragents.domain.remote import branch_of, remote_of
 from cleveragents.infrastructure.apply.metadata import Metadata
+from cleveragents.infrastructure.persistence.columns import microseconds
 from cleveragents.infrastructure.persistence.database import Database
 from cleveragents.infrastructure.persistence.job_fence import ensure_owned
-from cleveragents.infrastructure.persistence.job_rows import microseconds
 from cleveragents.infrastructure.persistence.outbox import append_many_to_outbox, append_to_outbox
 from cleveragents.infrastructure.persistence.tables import applies
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from cleveragents.infrastructure.sandbox.paths import remove_all
 
 if TYPE_CHECKING:
-    from cleveragents.domain.job import WorkerIdentity
+    from cleveragents.domain.worker_identity import WorkerIdentity
 
 __all__ = ["PREFIX", "make_directory", "owner_lives", "owner_prefix", "remove_directory"]
 
@@ -43,14 +43,14 @@ def owner_prefix() -> str:
 def owner_lives(directory: Path) -> bool | None:
     """Whether the process that made it runs; None where its name does not say who that is, or where that is
     another machine's, or this one's from before it was started, to say, or hidden from us."""
-    from cleveragents.infrastructure.jobs.process_supervisor import PsutilProcessSupervisor
+    from cleveragents.infrastructure.jobs.process_identity import is_alive
 
     named, me = _OWNED.match(directory.name), _me()
     if named is None or named["host"] != _short(me.host):
         return None
     owner = replace(me, pid=int(named["pid"]), started_ticks=int(named["ticks"]))
     try:
-        return PsutilProcessSupervisor().is_alive(owner)
+        return is_alive(owner)
     except PermissionError:  # another user's, where /proc is mounted with hidepid
         return None
 
@@ -63,9 +63,9 @@ def remove_directory(directory: str) -> None:
 
 def _me() -> WorkerIdentity:
     # Imported here, because the guard removes directories and makes none.
-    from cleveragents.infrastructure.jobs.process_supervisor import PsutilProcessSupervisor
+    from cleveragents.infrastructure.jobs.process_identity import own_identity
 
-    return PsutilProcessSupervisor().identity("")
+    return own_identity("")
 
 
 def _short(host: str) -> str:

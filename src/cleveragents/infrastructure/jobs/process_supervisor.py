@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import socket
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 from cleveragents.application.ports.processes import JobProcess, JobProgram
-from cleveragents.domain.job import WorkerIdentity
+from cleveragents.domain.worker_identity import WorkerIdentity
 from cleveragents.infrastructure.jobs.job_process import RunnerProcess
 from cleveragents.infrastructure.jobs.markers import MARKER_VARIABLE
+from cleveragents.infrastructure.jobs.process_identity import is_alive, own_identity
 
 __all__ = ["PsutilProcessSupervisor"]
 
@@ -22,14 +21,10 @@ class PsutilProcessSupervisor:
     """
 
     def identity(self, worker_id: str) -> WorkerIdentity:
-        pid = os.getpid()
-        return WorkerIdentity(worker_id, _host(), pid, _started_ticks(pid) or 0)
+        return own_identity(worker_id)
 
     def is_alive(self, worker: WorkerIdentity) -> bool | None:
-        # Without /proc nothing tells a process from a later one of the same pid: leases must do.
-        if worker.host != _host() or worker.started_ticks == 0:
-            return None
-        return _started_ticks(worker.pid) == worker.started_ticks
+        return is_alive(worker)
 
     def environment(self, marker: str) -> Mapping[str, str]:
         return {MARKER_VARIABLE: marker}
@@ -55,21 +50,3 @@ class PsutilProcessSupervisor:
 
     def launch(self, marker: str, program: JobProgram) -> JobProcess:
         return RunnerProcess(program, {**os.environ, **self.environment(marker)})
-
-
-def _host() -> str:
-    """This machine since its last boot, and the namespace in which its pids mean something."""
-    boot = Path("/proc/sys/kernel/random/boot_id")
-    if not boot.exists():
-        return socket.gethostname()
-    return f"{boot.read_text().strip()}/{Path('/proc/self/ns/pid').readlink()}"
-
-
-def _started_ticks(pid: int) -> int | None:
-    """When the process started, in the kernel's own count; None if it is gone or only a zombie."""
-    try:
-        # The name, in parentheses, may itself hold anything; the fields after it are plain.
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except (FileNotFoundError, ProcessLookupError):
-        return None
-    return None if fields[0] in ("Z", "X") else int(fields[19])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import Connection, bindparam, literal_column, select
 
-from cleveragents.application.ports.checkpoints import Fence
+from cleveragents.domain.fence import Fence
 from cleveragents.domain.job import JobState
 from cleveragents.errors import StaleFence
 from cleveragents.infrastructure.persistence.prepared_statement import prepared

@@ -6,14 +6,15 @@ Payloads and results are kept as ASCII JSON: it carries any text JSON can, on ev
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime, timedelta
 
 from sqlalchemy import RowMapping
 
-from cleveragents.domain.job import Job, JobState, Lane, WorkerIdentity
+from cleveragents.domain.job import Job, JobState, Lane
 from cleveragents.domain.json_value import FrozenObject, JsonValue, freeze, thaw
+from cleveragents.domain.worker_identity import WorkerIdentity
+from cleveragents.infrastructure.persistence.columns import microseconds, moment
 
-__all__ = ["MUTABLE", "changed_of", "job_of", "lane_rows_of", "lanes_in", "microseconds", "moment", "row_of"]
+__all__ = ["MUTABLE", "changed_of", "job_of", "lane_rows_of", "lanes_in", "row_of"]
 
 MUTABLE = (
     "state",
@@ -31,9 +32,6 @@ MUTABLE = (
     "not_before",
 )
 """The columns that a move may change."""
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
 
 
 def row_of(job: Job) -> dict[str, object]:
@@ -110,16 +108,6 @@ def job_of(row: RowMapping) -> Job:
         queue=row["queue"],
         lanes=lanes_in(row),
     )
-
-
-def microseconds(moment: datetime) -> int:
-    """Since 1970, exactly."""
-    return (moment - _EPOCH) // _MICROSECOND
-
-
-def moment(number: int) -> datetime:
-    """The moment of that many microseconds since 1970."""
-    return _EPOCH + number * _MICROSECOND
 
 
 def _owner(row: RowMapping) -> WorkerIdentity | None:

@@ -28,9 +28,10 @@ from cleveragents.infrastructure.persistence.claimable_jobs import (
     most_urgent,
     most_urgent_few,
 )
+from cleveragents.infrastructure.persistence.columns import microseconds
 from cleveragents.infrastructure.persistence.database import Database
 from cleveragents.infrastructure.persistence.group_commit import GroupCommit
-from cleveragents.infrastructure.persistence.job_rows import job_of, microseconds
+from cleveragents.infrastructure.persistence.job_rows import job_of
 from cleveragents.infrastructure.persistence.kept_moves import keep_moves
 from cleveragents.infrastructure.persistence.tables import jobs
 

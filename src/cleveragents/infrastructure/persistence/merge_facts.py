@@ -12,7 +12,7 @@ from cleveragents.domain.json_value import JsonValue
 from cleveragents.domain.merge_conflict import MergeOutcome, conflicts_ended, part_of_merge
 from cleveragents.domain.redaction import redact_text
 from cleveragents.domain.tool import CallState, ToolCall
-from cleveragents.infrastructure.persistence.plan_rows import kept_text
+from cleveragents.infrastructure.persistence.columns import kept_text
 
 __all__ = ["merge_facts"]
 

@@ -19,7 +19,7 @@ from cleveragents.domain.redaction import redact_text
 from cleveragents.domain.review import Review, ReviewKind
 from cleveragents.domain.tool import CallState, ToolCall
 from cleveragents.infrastructure.persistence.change_rows import ensure_storable
-from cleveragents.infrastructure.persistence.job_rows import microseconds, moment
+from cleveragents.infrastructure.persistence.columns import kept_text, microseconds, moment
 
 __all__ = [
     "call_of",
@@ -27,7 +27,6 @@ __all__ = [
     "check_of",
     "check_row",
     "encoded",
-    "kept_text",
     "plan_of",
     "plan_row",
     "review_of",
@@ -187,11 +186,6 @@ def review_of(row: Mapping[Any, Any]) -> Review:
 def encoded(value: JsonValue, where: str = "text") -> str:
     """The value as ASCII JSON. `InvalidPayload` for what is no JSON value."""
     return json.dumps(thaw(freeze(value, where=where)), separators=(",", ":"))
-
-
-def kept_text(text: str) -> str:
-    """The text, with what is not Unicode or NUL spelt out."""
-    return text.encode("utf-8", "backslashreplace").decode("utf-8").replace("\0", "\\x00")
 
 
 def _kept_error(error: str | None) -> str | None:

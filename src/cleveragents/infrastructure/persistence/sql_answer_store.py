@@ -14,8 +14,8 @@ from sqlalchemy.sql.dml import ReturningInsert
 from cleveragents.application.ports.answers import Claim, KeptAnswer
 from cleveragents.errors import KeyReused, RequestUnderWay
 from cleveragents.infrastructure.persistence.claim_fence import claimed, kept_key
+from cleveragents.infrastructure.persistence.columns import microseconds
 from cleveragents.infrastructure.persistence.database import Database
-from cleveragents.infrastructure.persistence.job_rows import microseconds
 from cleveragents.infrastructure.persistence.service_tables import idempotency_keys
 
 __all__ = ["SqlAnswerStore"]

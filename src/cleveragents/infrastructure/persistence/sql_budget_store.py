@@ -21,8 +21,8 @@ from cleveragents.domain.json_value import JsonValue
 from cleveragents.errors import BudgetExhausted, PriceUnknown
 from cleveragents.infrastructure.persistence.actor_tables import budgets, model_calls
 from cleveragents.infrastructure.persistence.budget_statements import AMOUNTS, budget_statements
+from cleveragents.infrastructure.persistence.columns import microseconds, moment
 from cleveragents.infrastructure.persistence.database import Database
-from cleveragents.infrastructure.persistence.job_rows import microseconds, moment
 from cleveragents.infrastructure.persistence.outbox import append_to_outbox
 
 __all__ = ["SqlBudgetStore"]

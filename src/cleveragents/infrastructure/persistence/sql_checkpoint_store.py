@@ -23,7 +23,8 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects import postgresql, sqlite
 
-from cleveragents.application.ports.checkpoints import Fence, StoredCheckpoint, StoredWrite
+from cleveragents.application.ports.checkpoints import StoredCheckpoint, StoredWrite
+from cleveragents.domain.fence import Fence
 from cleveragents.errors import StaleFence, UnknownPlan
 from cleveragents.infrastructure.persistence.actor_tables import (
     graph_checkpoints,

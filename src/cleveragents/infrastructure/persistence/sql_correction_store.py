@@ -10,21 +10,21 @@ from typing import Any
 from sqlalchemy import Connection, func, select, update
 
 from cleveragents.application.ports.answers import Claim
-from cleveragents.application.ports.checkpoints import Fence
 from cleveragents.application.ports.identifiers import IdentifierSource
 from cleveragents.application.ports.plans import PlanFacts
 from cleveragents.domain.correction import Correction, NewCorrection
 from cleveragents.domain.decision import DecisionState
 from cleveragents.domain.event import DomainEvent, EventType
+from cleveragents.domain.fence import Fence
 from cleveragents.domain.json_value import JsonValue
 from cleveragents.domain.plan import Plan, Standing
 from cleveragents.infrastructure.persistence.actor_tables import corrections, decisions
 from cleveragents.infrastructure.persistence.claim_fence import keep_made
+from cleveragents.infrastructure.persistence.columns import kept_text, microseconds, moment
 from cleveragents.infrastructure.persistence.database import Database
 from cleveragents.infrastructure.persistence.job_fence import ensure_owned
-from cleveragents.infrastructure.persistence.job_rows import microseconds, moment
 from cleveragents.infrastructure.persistence.outbox import append_to_outbox
-from cleveragents.infrastructure.persistence.plan_rows import encoded, kept_text
+from cleveragents.infrastructure.persistence.plan_rows import encoded
 from cleveragents.infrastructure.persistence.sql_plan_store import SqlPlanStore
 
 __all__ = ["SqlCorrectionStore"]

@@ -17,10 +17,10 @@ from cleveragents.domain.event import DomainEvent, EventType
 from cleveragents.domain.json_value import JsonValue, freeze
 from cleveragents.errors import UnknownPlan
 from cleveragents.infrastructure.persistence.actor_tables import decisions
+from cleveragents.infrastructure.persistence.columns import kept_text, microseconds, moment
 from cleveragents.infrastructure.persistence.database import Database
-from cleveragents.infrastructure.persistence.job_rows import microseconds, moment
 from cleveragents.infrastructure.persistence.outbox import append_to_outbox
-from cleveragents.infrastructure.persistence.plan_rows import encoded, kept_text
+from cleveragents.infrastructure.persistence.plan_rows import encoded
 from cleveragents.infrastructure.persistence.sql_plan_records import SqlCallStore
 from cleveragents.infrastructure.persistence.tables import plans
 

@@ -29,7 +29,7 @@ from sqlalchemy.sql.dml import ReturningUpdate
 
 from cleveragents.application.ports.identifiers import IdentifierSource
 from cleveragents.application.ports.jobs import Claim, Heartbeat, Turn
-from cleveragents.domain.job import Job, JobState, NewJob, Outcome, WorkerIdentity
+from cleveragents.domain.job import Job, JobState, NewJob, Outcome
 from cleveragents.domain.job_moves import (
     Move,
     claimed,
@@ -40,6 +40,7 @@ from cleveragents.domain.job_moves import (
     requested_cancel,
     submitted,
 )
+from cleveragents.domain.worker_identity import WorkerIdentity
 from cleveragents.errors import QueueFull, StoreBusy, UnknownJob
 from cleveragents.infrastructure.persistence.claimable_jobs import (
     Overtaken,
@@ -49,14 +50,10 @@ from cleveragents.infrastructure.persistence.claimable_jobs import (
     has_places,
     most_urgent,
 )
+from cleveragents.infrastructure.persistence.columns import microseconds
 from cleveragents.infrastructure.persistence.database import Database
 from cleveragents.infrastructure.persistence.job_locks import hold_in_order
-from cleveragents.infrastructure.persistence.job_rows import (
-    job_of,
-    lane_rows_of,
-    microseconds,
-    row_of,
-)
+from cleveragents.infrastructure.persistence.job_rows import job_of, lane_rows_of, row_of
 from cleveragents.infrastructure.persistence.job_turns import JobTurns, Wish
 from cleveragents.infrastructure.persistence.kept_moves import event_of, keep_moves
 from cleveragents.infrastructure.persistence.outbox import append_to_outbox

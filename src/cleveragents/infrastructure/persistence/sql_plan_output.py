@@ -15,8 +15,8 @@ from sqlalchemy import Connection, bindparam, delete, select
 from cleveragents.application.ports.plan_output import OutputPiece
 from cleveragents.domain.redaction import redact_text
 from cleveragents.infrastructure.persistence.change_rows import is_storable
+from cleveragents.infrastructure.persistence.columns import microseconds, moment
 from cleveragents.infrastructure.persistence.database import Database
-from cleveragents.infrastructure.persistence.job_rows import microseconds, moment
 from cleveragents.infrastructure.persistence.service_tables import plan_output
 from cleveragents.infrastructure.persistence.tables import plans
 

@@ -18,10 +18,10 @@ from sqlalchemy import (
     update,
 )
 
-from cleveragents.application.ports.checkpoints import Fence
 from cleveragents.application.ports.identifiers import IdentifierSource
 from cleveragents.domain.check import CheckRun
 from cleveragents.domain.event import DomainEvent, EventType
+from cleveragents.domain.fence import Fence
 from cleveragents.domain.json_value import JsonValue
 from cleveragents.domain.redaction import redact_text
 from cleveragents.domain.review import Review

@@ -13,10 +13,10 @@ from datetime import datetime
 from sqlalchemy import Connection, bindparam, delete, or_, select, update
 
 from cleveragents.application.ports.answers import Claim
-from cleveragents.application.ports.checkpoints import Fence
 from cleveragents.application.ports.identifiers import IdentifierSource
 from cleveragents.application.ports.plans import NewPlan, PlanFacts, TreeLimits
 from cleveragents.domain.event import DomainEvent, EventType
+from cleveragents.domain.fence import Fence
 from cleveragents.domain.isolation import weaker
 from cleveragents.domain.json_value import JsonValue
 from cleveragents.domain.plan import Phase, Plan, PlanState, Standing, ensure_plan_move, spelt

@@ -26,8 +26,8 @@ from cleveragents.domain.redaction import redact_text
 from cleveragents.domain.user import Role, User
 from cleveragents.errors import AlreadyThere, InvalidResource, StillUsed, UnknownProject, UnknownResource
 from cleveragents.infrastructure.persistence.change_rows import ensure_storable, is_storable
+from cleveragents.infrastructure.persistence.columns import microseconds, moment
 from cleveragents.infrastructure.persistence.database import Database
-from cleveragents.infrastructure.persistence.job_rows import microseconds, moment
 from cleveragents.infrastructure.persistence.member_rows import hold_project, put_member
 from cleveragents.infrastructure.persistence.outbox import append_to_outbox
 from cleveragents.infrastructure.persistence.service_tables import deleted_plans, members, projects, resources

@@ -10,8 +10,8 @@ from sqlalchemy import RowMapping, Select, bindparam, case, select
 
 from cleveragents.application.ports.tree_calls import CallTimes, Run
 from cleveragents.infrastructure.persistence.actor_tables import model_calls
+from cleveragents.infrastructure.persistence.columns import moment
 from cleveragents.infrastructure.persistence.database import Database
-from cleveragents.infrastructure.persistence.job_rows import moment
 from cleveragents.infrastructure.persistence.tables import jobs, plans, tool_calls
 
 __all__ = ["SqlTreeCalls"]

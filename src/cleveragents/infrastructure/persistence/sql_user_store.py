@@ -34,11 +34,10 @@ from cleveragents.errors import (
 )
 from cleveragents.infrastructure.persistence.change_rows import is_storable
 from cleveragents.infrastructure.persistence.claim_fence import keep_made
+from cleveragents.infrastructure.persistence.columns import kept_text, microseconds, moment
 from cleveragents.infrastructure.persistence.database import Database
-from cleveragents.infrastructure.persistence.job_rows import microseconds, moment
 from cleveragents.infrastructure.persistence.member_rows import hold_project, put_member, roles_of
 from cleveragents.infrastructure.persistence.outbox import append_to_outbox
-from cleveragents.infrastructure.persistence.plan_rows import kept_text
 from cleveragents.infrastructure.persistence.service_tables import members, tokens, users
 
 __all__ = ["SqlUserStore", "new_secret"]

@@ -14,10 +14,9 @@ from cleveragents.application.ports.identifiers import IdentifierSource
 from cleveragents.application.ports.workers import WorkerRecord
 from cleveragents.domain.event import DomainEvent, EventType
 from cleveragents.domain.json_value import JsonValue
+from cleveragents.infrastructure.persistence.columns import kept_text, microseconds, moment
 from cleveragents.infrastructure.persistence.database import Database
-from cleveragents.infrastructure.persistence.job_rows import microseconds, moment
 from cleveragents.infrastructure.persistence.outbox import append_to_outbox
-from cleveragents.infrastructure.persistence.plan_rows import kept_text
 from cleveragents.infrastructure.persistence.service_tables import workers
 
 __all__ = ["GONE", "SqlWorkerRegistry"]

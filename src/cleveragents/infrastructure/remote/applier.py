@@ -19,11 +19,11 @@ from cleveragents.application.ports.applies import (
     Rename,
     Terms,
 )
-from cleveragents.application.ports.checkpoints import Fence
 from cleveragents.application.ports.sandboxes import Sandbox
+from cleveragents.domain.fence import Fence
 from cleveragents.domain.plan import Plan
 from cleveragents.domain.redaction import redact_text
-from cleveragents.domain.remote import RemoteAddress, branch_of, destination_of, remote_of
+from cleveragents.domain.remote import TO_BRANCH, RemoteAddress, branch_of, new_branch, remote_of
 from cleveragents.errors import ApplyRefused, CleverAgentsError
 from cleveragents.infrastructure.apply.applier import EngineSandbox
 from cleveragents.infrastructure.apply.journal import PREPARED, STAGING, Entry
@@ -34,7 +34,7 @@ from cleveragents.infrastructure.apply.renames import merge_following_renames
 from cleveragents.infrastructure.apply.submodules import submodule_conflicts
 from cleveragents.infrastructure.remote.push import Landed, PushPreparation, RemoteEngine, Target
 
-__all__ = ["AnyApplier", "RemoteApplier"]
+__all__ = ["AnyApplier", "RemoteApplier", "destination_of"]
 
 _SUBJECT = 72
 
@@ -274,3 +274,10 @@ def _subject(plan: Plan) -> str:
 def _caused(conflict: FileConflict, target: Target) -> FileConflict:
     branch = branch_of(target.ref) if target.expected else target.address.branch
     return replace(conflict, cause=conflict.cause or f"another commit of {branch}")
+
+
+def destination_of(plan: Plan, asked: str | None = None) -> str | None:
+    """The new branch that the result of a plan on a remote is pushed to; `asked` comes before what was asked
+    for with the plan. None is the branch that it began with. `InvalidName`."""
+    said = asked or plan.request.get(TO_BRANCH)
+    return new_branch(said, plan.id) if isinstance(said, str) and said else None

@@ -23,8 +23,8 @@ from cleveragents.domain.change import ChangeEntry, Changeset, RecordedChange
 from cleveragents.domain.file_state import GITLINK
 from cleveragents.domain.plan import PlanState
 from cleveragents.errors import UnknownPlan
+from cleveragents.infrastructure.persistence.columns import microseconds
 from cleveragents.infrastructure.persistence.database import Database
-from cleveragents.infrastructure.persistence.job_rows import microseconds
 from cleveragents.infrastructure.persistence.service_tables import contents
 from cleveragents.infrastructure.persistence.tables import plans, sandboxes
 from cleveragents.infrastructure.sandbox.sandbox_rows import READY

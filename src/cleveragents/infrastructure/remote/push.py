@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from cleveragents.application.ports.applies import Applied, CommitRequest
-from cleveragents.application.ports.checkpoints import Fence
 from cleveragents.application.ports.faults import FaultPoints
 from cleveragents.application.ports.identifiers import IdentifierSource
+from cleveragents.domain.fence import Fence
 from cleveragents.domain.file_state import Difference
 from cleveragents.domain.remote import RemoteAddress, branch_of
 from cleveragents.errors import ApplyRefused, RemoteHeld, RemoteMoved

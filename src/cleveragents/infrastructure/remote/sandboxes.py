@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
 from cleveragents.application.ports.changesets import ChangesetStore
-from cleveragents.application.ports.checkpoints import Fence
 from cleveragents.application.ports.plans import CallStore
 from cleveragents.application.ports.sandboxes import Sandbox, SandboxRequest, SandboxStrategy, StartTree
 from cleveragents.application.ports.trust import TrustStore
 from cleveragents.application.services.plan_history import RETRY, PlanHistory, bring_to, named
+from cleveragents.domain.fence import Fence
 from cleveragents.domain.file_state import GITLINK, differences_of
 from cleveragents.domain.json_value import FrozenObject
 from cleveragents.domain.plan import Plan

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from pathlib import Path
 
-from cleveragents.application.ports.code_index import CodePlace
 from cleveragents.application.ports.sandboxes import Sandbox, StartTree
 from cleveragents.errors import GitFailed, SandboxRefused
 from cleveragents.infrastructure.git.durability import flush
@@ -13,7 +11,7 @@ from cleveragents.infrastructure.git.plumbing import PrivateRepository
 from cleveragents.infrastructure.git.stored_forms import StoredForms
 from cleveragents.infrastructure.sandbox.facts import SandboxPlace
 
-__all__ = ["code_place", "copy_objects", "is_exact", "place_of", "start_from", "stored_forms"]
+__all__ = ["copy_objects", "is_exact", "place_of", "start_from", "stored_forms"]
 
 
 def place_of(sandbox: Sandbox) -> SandboxPlace:
@@ -30,11 +28,6 @@ def stored_forms(place: SandboxPlace, traits: Mapping[str, str], filters: Collec
     """The two git directories of a sandbox whose trees are exact."""
     converting = PrivateRepository(place.converting, objects=place.engine / "objects")
     return StoredForms(PrivateRepository(place.engine), converting, traits, frozenset(filters))
-
-
-def code_place(sandbox: Sandbox, *, home: Path) -> CodePlace:
-    """Where the files of a sandbox are looked for; `home` is what it was made of."""
-    return CodePlace(sandbox.root, home=home, git_dir=place_of(sandbox).engine)
 
 
 def copy_objects(

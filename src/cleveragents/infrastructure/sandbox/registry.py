@@ -17,12 +17,12 @@ from typing import Literal
 
 from sqlalchemy import Connection
 
-from cleveragents.application.ports.checkpoints import Fence
 from cleveragents.application.ports.clock import Clock
 from cleveragents.application.ports.faults import FaultPoints, NoFaults
 from cleveragents.application.ports.identifiers import IdentifierSource
 from cleveragents.application.ports.sandboxes import Sandbox, SandboxRequest, SandboxStrategy, StartTree
 from cleveragents.domain.event import DomainEvent, EventType
+from cleveragents.domain.fence import Fence
 from cleveragents.domain.json_value import JsonValue
 from cleveragents.domain.remote import remote_of
 from cleveragents.errors import QuotaExceeded, SandboxBusy, SandboxMissing, SandboxRefused

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from sqlalchemy import ColumnElement, Connection, delete, insert, select, update
 
-from cleveragents.infrastructure.persistence.job_rows import microseconds, moment
+from cleveragents.infrastructure.persistence.columns import microseconds, moment
 from cleveragents.infrastructure.persistence.tables import sandboxes
 
 __all__ = ["MAKING", "READY", "REMOVING", "SandboxRow", "all_rows", "drop", "find", "put", "set_state"]

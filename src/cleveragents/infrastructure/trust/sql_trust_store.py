@@ -19,8 +19,8 @@ from cleveragents.domain.json_value import JsonValue
 from cleveragents.errors import ConfigurationError
 from cleveragents.infrastructure.clock import SystemClock
 from cleveragents.infrastructure.persistence.change_rows import is_storable
+from cleveragents.infrastructure.persistence.columns import microseconds, moment
 from cleveragents.infrastructure.persistence.database import Database
-from cleveragents.infrastructure.persistence.job_rows import microseconds, moment
 from cleveragents.infrastructure.persistence.outbox import append_to_outbox
 from cleveragents.infrastructure.persistence.tables import trusts
 from cleveragents.infrastructure.trust.repository_files import brought_paths, read_inside

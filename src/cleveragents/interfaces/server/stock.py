@@ -43,7 +43,7 @@ def stock_of(container: Container, scope: ProjectScope = None) -> Stock:
 
     from cleveragents.domain.budget import PICODOLLARS
     from cleveragents.infrastructure.persistence.actor_tables import model_calls
-    from cleveragents.infrastructure.persistence.job_rows import microseconds
+    from cleveragents.infrastructure.persistence.columns import microseconds
     from cleveragents.infrastructure.persistence.project_scope import project_of_job
     from cleveragents.infrastructure.persistence.tables import jobs, outbox, plans
 

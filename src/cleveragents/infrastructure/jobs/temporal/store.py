@@ -14,7 +14,8 @@ from datetime import datetime
 
 from cleveragents.application.ports.jobs import Claim, Heartbeat, Turn
 from cleveragents.application.services.worker_log import worker_log
-from cleveragents.domain.job import Job, JobState, NewJob, Outcome, WorkerIdentity
+from cleveragents.domain.job import Job, JobState, NewJob, Outcome
+from cleveragents.domain.worker_identity import WorkerIdentity
 from cleveragents.errors import EngineUnavailable
 from cleveragents.infrastructure.jobs.temporal.connection import TemporalConnection
 from cleveragents.infrastructure.persistence.sql_job_store import SqlJobStore

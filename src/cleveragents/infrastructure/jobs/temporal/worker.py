@@ -19,7 +19,8 @@ from cleveragents.application.ports.clock import Clock
 from cleveragents.application.services.async_worker import AsyncWorker
 from cleveragents.application.services.service_thread import ServiceThread
 from cleveragents.application.services.worker_log import worker_log
-from cleveragents.domain.job import Job, JobState, WorkerIdentity
+from cleveragents.domain.job import Job, JobState
+from cleveragents.domain.worker_identity import WorkerIdentity
 from cleveragents.errors import EngineUnavailable, JobAlreadyEnded, UnknownJob
 from cleveragents.infrastructure.jobs.temporal.connection import MOVED, TemporalConnection
 from cleveragents.infrastructure.jobs.temporal.names import (
