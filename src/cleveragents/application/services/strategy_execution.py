@@ -28,7 +28,7 @@ from cleveragents.domain.context import (
 from cleveragents.errors import BreakerOpen, DeadlineExceeded
 
 if TYPE_CHECKING:
-    from cleveragents.application.services.acms_pipeline import CircuitBreaker, Permit
+    from cleveragents.application.services.circuit_breaker import CircuitBreaker, Permit
 
 from cleveragents.application.services.circuit_breaker import CANCELLATIONS
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from cleveragents.application.ports.models import Model, ModelFacts, ModelReply, ModelRequest
-from cleveragents.application.services.acms_pipeline import CircuitBreaker
+from cleveragents.application.services.circuit_breaker import CircuitBreaker
 from cleveragents.errors import BreakerOpen, ModelUnavailable
 
 __all__ = ["BreakingModel"]

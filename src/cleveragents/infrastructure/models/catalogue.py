@@ -30,7 +30,7 @@ from cleveragents.infrastructure.models.prices import PriceList
 from cleveragents.infrastructure.models.provider import Opening, Provider
 
 if TYPE_CHECKING:
-    from cleveragents.application.services.acms_pipeline import CircuitBreaker
+    from cleveragents.application.services.circuit_breaker import CircuitBreaker
     from cleveragents.infrastructure.configuration.settings import ModelSettings
     from cleveragents.infrastructure.models.limiting import Places
 
@@ -168,7 +168,7 @@ class ModelCatalogue:
         return self._places.setdefault(provider, Places(self._settings.concurrency))
 
     def _breaker_of(self, provider: str) -> CircuitBreaker:
-        from cleveragents.application.services.acms_pipeline import CircuitBreaker
+        from cleveragents.application.services.circuit_breaker import CircuitBreaker
 
         breaker = CircuitBreaker(
             failure_threshold=_FAILURES_IN_A_ROW,
