@@ -174,10 +174,6 @@ BY_HAND: dict[tuple[str, str], tuple[str, str]] = {
         _SPAWNED,
         "self._child = self._spawn(argv, passed).pid",
     ),
-    (_GUARD, "if we are killed by force"): (
-        "preexec_fn=lambda: _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL),",
-        "",
-    ),
     ("infrastructure/commands/guarded_runner.py", "bubblewrap runs outside"): (
         'program["environment"] = markers',
         "...",
