@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from cleveragents.domain.correction import descendants
 from cleveragents.domain.decision import Decision, DecisionState
@@ -11,15 +11,21 @@ from cleveragents.domain.tool import CallState, ToolCall
 
 __all__ = [
     "MERGE",
+    "RETRY",
+    "ROLLBACK",
     "begun_parts",
     "carrying_out",
     "checkpoint_for",
+    "checkpoint_of",
     "kept_tasks",
     "part_of",
+    "taken_back_of",
     "tasks_since",
     "undone_with",
 ]
 
+ROLLBACK = "rollback"
+RETRY = "retry"
 MERGE = "merge-"
 """What the step is called by which a sub-plan's result comes in: this, and the name of its part."""
 
@@ -113,3 +119,31 @@ def _carried_out_by(strategy: Strategy, numbers: Collection[int]) -> frozenset[s
     naming = {task.part(n) for n, task in numbered if set(numbers) & set(task.decisions)}
     silent = {task.part(n) for n, task in numbered if not task.decisions}
     return frozenset(naming | silent) if naming else frozenset(task.part(n) for n, task in numbered)
+
+
+def checkpoint_of(call: ToolCall) -> int:
+    """Where a rollback leads back to, or which call is to be made again."""
+    return int(str(call.arguments["checkpoint"]))
+
+
+def taken_back_of(numbers: Iterable[int], rewrites: Sequence[ToolCall]) -> frozenset[int]:
+    """Which of these calls are reverted, from what rewrote their plan: its calls that belong to no step."""
+    ranges = _taken_back(reversed(rewrites))
+    return frozenset(number for number in numbers if _is_in(ranges, number))
+
+
+def _taken_back(latest_first: Iterable[ToolCall]) -> list[range]:
+    """The numbers of the calls that rollbacks and retries took back, among them rollbacks and retries."""
+    ranges: list[range] = []
+    for call in latest_first:
+        if call.state is not CallState.ENDED or _is_in(ranges, call.number):
+            continue
+        if call.tool == ROLLBACK:
+            ranges.append(range(checkpoint_of(call), call.number))
+        elif call.tool == RETRY:
+            ranges.append(range(checkpoint_of(call), checkpoint_of(call) + 1))
+    return ranges
+
+
+def _is_in(ranges: Sequence[range], number: int) -> bool:
+    return any(number in one for one in ranges)

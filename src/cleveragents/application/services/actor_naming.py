@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import count
 
-from cleveragents.application.services.plan_history import ROLLBACK, checkpoint_of
 from cleveragents.domain.tool import CallState, ToolCall
+from cleveragents.domain.undoing import ROLLBACK, checkpoint_of
 
 __all__ = ["current_name", "times_back"]
 

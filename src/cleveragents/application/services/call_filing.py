@@ -18,12 +18,13 @@ from cleveragents.application.ports.plans import CallStore
 from cleveragents.application.ports.sandboxes import Sandbox
 from cleveragents.application.services.change_fold import ChangeFold
 from cleveragents.application.services.plan_execution_context import PlanExecutionContext
-from cleveragents.application.services.plan_history import REREAD, ROLLBACK, PlanHistory
+from cleveragents.application.services.plan_history import REREAD, PlanHistory
 from cleveragents.domain.change import ChangeEntry, Changeset
 from cleveragents.domain.file_state import Difference, entries_between
 from cleveragents.domain.json_value import FrozenObject
 from cleveragents.domain.merge_conflict import tree_left_by
 from cleveragents.domain.tool import ACP, CallState, ToolCall
+from cleveragents.domain.undoing import ROLLBACK
 from cleveragents.errors import GitFailed, SandboxMissing, SandboxRefused
 
 __all__ = ["UNREADABLE", "CallFiling"]

@@ -16,21 +16,16 @@ from cleveragents.application.services.change_fold import ChangeFold
 from cleveragents.domain.change import Changeset, RecordedChange
 from cleveragents.domain.file_state import Difference, FileState, differences_of
 from cleveragents.domain.tool import CallState, ToolCall
+from cleveragents.domain.undoing import taken_back_of
 from cleveragents.errors import NeedsHuman, SandboxRefused, UnknownCheckpoint
 
 __all__ = [
     "REREAD",
-    "RETRY",
-    "ROLLBACK",
     "PlanHistory",
     "bring_to",
-    "checkpoint_of",
     "named",
-    "taken_back_of",
 ]
 
-ROLLBACK = "rollback"
-RETRY = "retry"
 REREAD = "reread"
 """The tool of the calls that took in what a person had edited by hand."""
 _NAMED = 5
@@ -103,11 +98,9 @@ class PlanHistory:
         one that was itself taken back has none.
         """
         calls = self._calls.of_plan(plan_id)
-        taken_back = _taken_back(call for call in reversed(calls) if call.step is None)
-        return [
-            replace(call, state=CallState.REVERTED) if _is_in(taken_back, call.number) else call
-            for call in calls
-        ]
+        rewrites = [call for call in calls if call.step is None]
+        gone = taken_back_of((call.number for call in calls), rewrites)
+        return [replace(call, state=CallState.REVERTED) if call.number in gone else call for call in calls]
 
     def open_calls(self, plan_id: str) -> Sequence[ToolCall]:
         """Those that are under way, or were when their run was interrupted."""
@@ -123,42 +116,14 @@ class PlanHistory:
         if not made:
             return None
         # What rewrites a plan belongs to no step.
-        taken_back = _taken_back(reversed(self._calls.of_step(plan_id, None)))
-        return next((call for call in reversed(made) if not _is_in(taken_back, call.number)), None)
+        gone = taken_back_of((call.number for call in made), self._calls.of_step(plan_id, None))
+        return next((call for call in reversed(made) if call.number not in gone), None)
 
     def _calls_from(self, plan_id: str, checkpoint: int) -> Sequence[ToolCall]:
         calls = self._calls.of_plan(plan_id)
         if not any(call.number == checkpoint for call in calls):
             raise UnknownCheckpoint(plan_id, str(checkpoint))
         return [call for call in calls if call.number >= checkpoint]
-
-
-def checkpoint_of(call: ToolCall) -> int:
-    """Where a rollback leads back to, or which call is to be made again."""
-    return int(str(call.arguments["checkpoint"]))
-
-
-def taken_back_of(numbers: Iterable[int], rewrites: Sequence[ToolCall]) -> frozenset[int]:
-    """Which of these calls are reverted, from what rewrote their plan: its calls that belong to no step."""
-    ranges = _taken_back(reversed(rewrites))
-    return frozenset(number for number in numbers if _is_in(ranges, number))
-
-
-def _taken_back(latest_first: Iterable[ToolCall]) -> list[range]:
-    """The numbers of the calls that rollbacks and retries took back, among them rollbacks and retries."""
-    ranges: list[range] = []
-    for call in latest_first:
-        if call.state is not CallState.ENDED or _is_in(ranges, call.number):
-            continue
-        if call.tool == ROLLBACK:
-            ranges.append(range(checkpoint_of(call), call.number))
-        elif call.tool == RETRY:
-            ranges.append(range(checkpoint_of(call), checkpoint_of(call) + 1))
-    return ranges
-
-
-def _is_in(ranges: Sequence[range], number: int) -> bool:
-    return any(number in one for one in ranges)
 
 
 def named(paths: Iterable[str]) -> str:

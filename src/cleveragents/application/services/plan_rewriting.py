@@ -17,14 +17,7 @@ from cleveragents.application.ports.plans import CallStore, PlanStore
 from cleveragents.application.ports.sandboxes import Sandbox, Sandboxes
 from cleveragents.application.services.call_filing import UNREADABLE, CallFiling
 from cleveragents.application.services.plan_execution_context import PlanExecutionContext
-from cleveragents.application.services.plan_history import (
-    REREAD,
-    RETRY,
-    ROLLBACK,
-    PlanHistory,
-    bring_to,
-    checkpoint_of,
-)
+from cleveragents.application.services.plan_history import REREAD, PlanHistory, bring_to
 from cleveragents.application.services.sub_plan_words import merged_already
 from cleveragents.domain.file_state import FileState
 from cleveragents.domain.json_value import FrozenObject, JsonValue
@@ -33,6 +26,7 @@ from cleveragents.domain.remote import remote_of
 from cleveragents.domain.strategy import Strategy
 from cleveragents.domain.sub_plan import is_merged
 from cleveragents.domain.tool import CallState, ToolCall
+from cleveragents.domain.undoing import RETRY, ROLLBACK, checkpoint_of
 from cleveragents.errors import (
     PlanError,
     SandboxBusy,

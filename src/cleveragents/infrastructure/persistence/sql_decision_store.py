@@ -11,10 +11,10 @@ from typing import Any
 from sqlalchemy import Connection, func, select
 
 from cleveragents.application.ports.identifiers import IdentifierSource
-from cleveragents.application.services.plan_history import taken_back_of
 from cleveragents.domain.decision import Alternative, Decision, DecisionState, NewDecision
 from cleveragents.domain.event import DomainEvent, EventType
 from cleveragents.domain.json_value import JsonValue, freeze
+from cleveragents.domain.undoing import taken_back_of
 from cleveragents.errors import UnknownPlan
 from cleveragents.infrastructure.persistence.actor_tables import decisions
 from cleveragents.infrastructure.persistence.columns import kept_text, microseconds, moment

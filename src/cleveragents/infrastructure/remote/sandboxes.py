@@ -18,7 +18,7 @@ from cleveragents.application.ports.changesets import ChangesetStore
 from cleveragents.application.ports.plans import CallStore
 from cleveragents.application.ports.sandboxes import Sandbox, SandboxRequest, SandboxStrategy, StartTree
 from cleveragents.application.ports.trust import TrustStore
-from cleveragents.application.services.plan_history import RETRY, PlanHistory, bring_to, named
+from cleveragents.application.services.plan_history import PlanHistory, bring_to, named
 from cleveragents.domain.fence import Fence
 from cleveragents.domain.file_state import GITLINK, differences_of
 from cleveragents.domain.json_value import FrozenObject
@@ -26,6 +26,7 @@ from cleveragents.domain.plan import Plan
 from cleveragents.domain.remote import remote_of
 from cleveragents.domain.strategy import SETUP
 from cleveragents.domain.tool import CallState, ToolCall
+from cleveragents.domain.undoing import RETRY
 from cleveragents.errors import ConfigurationError, SandboxBusy, SandboxMissing, SandboxRefused
 from cleveragents.infrastructure.git.loose_objects import LooseObjects
 from cleveragents.infrastructure.persistence.database import Database
