@@ -28,6 +28,7 @@ from tests.odd_repositories import (
     MIXED,
     REPOSITORIES,
     Change,
+    Kind,
     Metadata,
     OddRepository,
     build,
@@ -105,6 +106,33 @@ def test_a_commit_holds_what_git_would_commit(repository: OddRepository, worlds:
     world.undo("p", CommitRequest("change them back"))
     assert metadata(world.resource) == before
     assert world.git("diff", "--stat", "--ignore-cr-at-eol", "HEAD~2", "HEAD") == ""
+
+
+@pytest.mark.parametrize(
+    ("rules", "settings"),
+    [(b"* text=auto\n", {}), (b"", {"core.autocrlf": "true"})],
+    ids=["text=auto", "autocrlf=true"],
+)
+def test_a_commit_holds_new_and_moved_files_as_git_would_add_them(
+    rules: bytes, settings: dict[str, str], worlds: Worlds
+) -> None:
+    committed: dict[str, Edit] = {".gitattributes": rules, "f": LF, "g": LF}
+    world = worlds(OddRepository("lines", (Kind("", committed, {"f": CRLF}),), later=settings))
+    world.git("-c", "core.autocrlf=false", "update-index", "--add", "--cacheinfo", _crlf_entry(world, "kept"))
+    world.git("commit", "-q", "-m", "second")
+    world.write({"kept": CRLF})
+    before = metadata(world.resource)
+    moved: dict[str, Edit] = {"f": None, "d/f": CRLF}
+    world.plan("p", {**moved, "new": CRLF, "g": edited(CRLF), "kept": edited(CRLF)})
+    world.apply("p", CommitRequest("move and add"))
+    assert (world.resource / "d/f").read_bytes() == (world.resource / "new").read_bytes() == CRLF
+    for path, content in {"d/f": LF, "new": LF, "g": edited(LF), "kept": edited(CRLF)}.items():
+        assert world.git("show", f"HEAD:{path}").encode() + b"\n" == content, path
+    assert world.git("diff", "--name-status", "-M", "HEAD~1", "HEAD", "--", "f", "d") == "R100\tf\td/f"
+    assert not _uncommitted(world.resource)
+    world.undo("p", CommitRequest("move back"))
+    assert metadata(world.resource) == before
+    assert world.git("diff", "--stat", "HEAD~2", "HEAD") == ""
 
 
 @pytest.mark.parametrize("repository", CONVERTING, ids=str)
@@ -223,6 +251,13 @@ def test_a_sandbox_and_a_journal_of_an_earlier_version_can_be_used(worlds: World
     world.database.write(forget)
     world.undo("p")
     assert metadata(world.resource) == before
+
+
+def _crlf_entry(world: World, path: str) -> str:
+    """What puts that path into an index with CRLF, whatever the rules."""
+    world.write({path: CRLF})
+    name = git(world.resource, "hash-object", "-w", "--no-filters", path)
+    return f"100644,{name},{path}"
 
 
 def _uncommitted(root: Path) -> set[str]:

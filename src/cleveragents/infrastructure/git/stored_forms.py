@@ -122,8 +122,8 @@ class StoredForms:
         options = ("checkout-index", "-z", "--stdin", f"--prefix={shadow}/")
         exact, converting = (replace(one, settings=self.traits) for one in (self.exact, self.converting))
         exact.git(*options, work_tree=shadow, index=index, feed=_listed(files))
-        # `text=auto` leaves line endings alone where the index has a file with CRLF.
-        self._put(_lines({path: committed[path] for path in files if path in committed}), index)
+        # `text=auto` leaves line endings alone where the index has a file with CRLF. So a new path leaves it.
+        self._put(_lines({path: committed.get(path) for path in files}, no_object), index)
         adding = ("update-index", "--add", "--replace", "-z", "--stdin")
         converted = [path for path in files if path not in kept]
         converting.git(*adding, work_tree=shadow, index=index, feed=_listed(converted))
