@@ -23,6 +23,7 @@ from cleveragents.infrastructure.events.sequencer import rows_after
 from cleveragents.infrastructure.events.verification import AuditReport, Coverage
 from cleveragents.infrastructure.identifiers import UlidSource
 from cleveragents.infrastructure.persistence.database import Database, open_database
+from cleveragents.infrastructure.persistence.outbox import leave_in_outbox
 from cleveragents.infrastructure.persistence.sql_job_store import SqlJobStore
 from cleveragents.infrastructure.persistence.tables import events
 from cleveragents.testing.clock import FakeClock
@@ -245,7 +246,20 @@ def without_some(database: Database, log: DurableAuditLog) -> None:
     replace_log(database, [prepared(n) for n in range(3)])
 
 
-@pytest.mark.parametrize("erase", [without_events, without_some])
+def leave_some(database: Database, log: DurableAuditLog) -> None:
+    """Erase events by putting all others back into the outbox: there they look as if they were new."""
+    kept = [text for text in texts_of(database) if not text.event_type.startswith("apply.")]
+    replace_log(database, [])
+    database.write(lambda connection: leave_in_outbox(connection, kept))
+
+
+def leave_some_beside_a_job(database: Database, log: DurableAuditLog) -> None:
+    SqlJobStore(database, UlidSource()).submit(NewJob("kind", {}), now=datetime(2026, 1, 1, tzinfo=UTC))
+    log.sequence_pending()
+    leave_some(database, log)
+
+
+@pytest.mark.parametrize("erase", [without_events, without_some, leave_some, leave_some_beside_a_job])
 def test_a_missing_head_beside_a_database_in_use_is_broken(
     erase: Callable[[Database, DurableAuditLog], None], database: Database, tmp_path: Path
 ) -> None:

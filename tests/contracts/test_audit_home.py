@@ -16,6 +16,7 @@ from cleveragents.infrastructure.events.sink import DurableAuditSink
 from cleveragents.infrastructure.persistence.database import Database
 from cleveragents.infrastructure.persistence.outbox import append_to_outbox
 from cleveragents.infrastructure.persistence.tables import outbox
+from cleveragents.testing.faults import RaiseAt
 from tests.races.hammer import hammer
 
 WHEN = datetime(2026, 1, 1, 12, 30, tzinfo=UTC)
@@ -123,6 +124,7 @@ def test_of_many_who_come_at_once_one_orders_the_log(database: Database, tmp_pat
     logs = [log_of(database, tmp_path, f"home-{number}") for number in range(4)]
 
     def append(number: int) -> int:
+        logs[number].begin()
         with DurableAuditSink(logs[number]) as sink:
             return sink.append(event(f"e{number}")).wait(30)
 
@@ -131,3 +133,48 @@ def test_of_many_who_come_at_once_one_orders_the_log(database: Database, tmp_pat
     attesting.sequence_pending()
     assert sorted(placed(attesting)) == ["e0", "e1", "e2", "e3"]
     assert attesting.verify().ok
+
+
+def test_who_begins_the_log_of_a_new_database_attests_it_whatever_others_leave_meanwhile(
+    database: Database, tmp_path: Path
+) -> None:
+    there = log_of(database, tmp_path, "there")
+
+    class Meanwhile:
+        """The other home comes after the first took the log, and before its head is stored."""
+
+        def reach(self, name: str) -> None:
+            if name == "audit.head.before_rename" and not waiting(database):
+                there.begin()
+                database.write(lambda connection: append_to_outbox(connection, event("e1")))
+
+    here = DurableAuditLog(database, tmp_path / "here", home="here", faults=Meanwhile())
+    here.begin()
+    assert not (tmp_path / "there").exists()
+    assert waiting(database) == ["e1"]
+    assert here.verify().ok
+    assert placed(here) == ["e1"]
+
+
+def test_a_home_that_crashed_before_it_stored_its_head_begins_the_log_of_a_database_without_rows(
+    database: Database, tmp_path: Path
+) -> None:
+    crash = RaiseAt("audit.head.before_rename", lambda: RuntimeError("crash"))
+    with pytest.raises(RuntimeError):
+        DurableAuditLog(database, tmp_path / "here", home="here", faults=crash).begin()
+    here = log_of(database, tmp_path, "here")
+    here.begin()
+    database.write(lambda connection: append_to_outbox(connection, event("e1")))
+    assert here.verify().ok
+
+
+def test_a_database_in_use_that_names_no_home_is_taken_by_nobody(database: Database, tmp_path: Path) -> None:
+    database.write(lambda connection: append_to_outbox(connection, event("e1")))
+    here = log_of(database, tmp_path, "here")
+    here.begin()
+    here.sequence_pending()
+    assert waiting(database) == ["e1"]
+    assert [finding.problem.rpartition(" ")[2] for finding in here.verify().findings] == ["missing"]
+    here.adopt()
+    assert here.verify().ok
+    assert placed(here) == ["e1"]

@@ -49,7 +49,9 @@ def event(event_id: str, *, subject: str = "subject", **payload: object) -> Doma
 
 @pytest.fixture
 def log(database: Database, tmp_path: Path) -> DurableAuditLog:
-    return DurableAuditLog(database, tmp_path / "data")
+    log = DurableAuditLog(database, tmp_path / "data")
+    log.begin()
+    return log
 
 
 @pytest.fixture
@@ -122,6 +124,7 @@ def test_the_outbox_is_sequenced_once_it_is_committed_by_whoever_looks(
 def test_what_is_placed_is_shown_while_somebody_else_places_more(database: Database, tmp_path: Path) -> None:
     """With many plans the log is nearly always being extended; a stream waited for seconds for its turn."""
     log = DurableAuditLog(database, tmp_path / "data", timeout=86_400.0)
+    log.begin()
     source = LogSource(log, SqlPlanOutput(database))
     database.write(lambda c: append_to_outbox(c, event("first")))
     source.bring_up()

@@ -18,6 +18,7 @@ from types import SimpleNamespace
 
 import click
 import pytest
+from sqlalchemy import Connection
 
 from cleveragents import __version__
 from cleveragents.application.container import Container
@@ -36,6 +37,8 @@ from cleveragents.interfaces.cli.failure import report_usage
 from cleveragents.interfaces.cli.output import ago, counted
 from cleveragents.interfaces.cli.session import _forget, _is_news
 from tests.contracts.databases import start_child
+from tests.races.hammer import hammer
+from tests.ready_database import ready_database
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -813,6 +816,39 @@ def test_a_log_whose_head_was_lost_is_adopted_only_when_somebody_says_so(
     assert agents("events", "verify").code == 1
     assert agents("events", "adopt", "--yes").out == "1 event, attested as the log stands\n"
     assert agents("events", "verify") == Ended(0, "1 event, verified\n", "")
+
+
+def test_events_cannot_be_erased_by_way_of_the_outbox(agents: Agents, container: Container) -> None:
+    submitted(container)
+    assert agents("events", "verify").code == 0
+
+    def erase(connection: Connection) -> None:
+        columns = "event_id, event_type, subject, occurred_at, payload"
+        query = f"INSERT INTO outbox ({columns}) SELECT {columns} FROM events"
+        connection.exec_driver_sql(query).close()
+        connection.exec_driver_sql("DELETE FROM events").close()
+
+    container.database.write(erase)
+    for name in ("audit.head", "audit.key"):
+        (container.state_directory / name).unlink()
+    for _ in range(2):
+        assert agents("events", "verify").code == 1
+    assert not (container.state_directory / "audit.head").exists()
+    assert agents("events", "adopt", "--yes").code == 0
+    assert agents("events", "verify").out == "1 event, verified\n"
+
+
+def test_a_new_database_is_attested_before_anything_is_committed(container: Container) -> None:
+    ready_database(container.state_directory / "state.db")
+
+    def submit(_: int) -> None:
+        with Container(container.settings) as fresh:
+            submitted(fresh)
+
+    hammer(submit)
+    assert (container.state_directory / "audit.head").exists()
+    assert container.audit.verify().rows == 8
+    assert container.audit.verify().ok
 
 
 def erase_and_reseal(container: Container, kept: int) -> None:

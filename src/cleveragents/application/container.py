@@ -79,7 +79,7 @@ class Container:
         self._database = Part(self._scope, self._open_database, lambda database: database.close())
         # Built after the database and closed before it, because it asks the database where things belong.
         self._traced = Part(self._scope, self._trace_database, lambda traced: traced.close())
-        self._audit = Part(self._scope, self._build_audit)
+        self._audit = Part(self._scope, lambda: self._audit_log(self.database))
         self._sink = Part(self._scope, self._build_sink, lambda sink: sink.close())
         self._bus = Part(self._scope, self._build_bus, lambda bus: bus.close())
         # A part of its own, built after the bus and so taken off before the bus is closed.
@@ -121,7 +121,8 @@ class Container:
         from cleveragents.infrastructure.sandbox.leftovers import MIRRORS
 
         mirrors = self.state_directory / MIRRORS
-        return AuditAnchors(self.audit, self.settings.audit, self._audit_directory(), mirrors, self.clock)
+        directory = self._audit_directory(self.database)
+        return AuditAnchors(self.audit, self.settings.audit, directory, mirrors, self.clock)
 
     @property
     def bus(self) -> ReactiveEventBus:
@@ -279,15 +280,23 @@ class Container:
         self.close()
 
     def _open_database(self) -> Database:
+        from cleveragents.infrastructure.events.head import HEAD_NAME
         from cleveragents.infrastructure.persistence.database import open_database
 
         settings = self.settings.database
-        return open_database(
+        database = open_database(
             settings.url,
             durability=settings.durability,
             patience_seconds=settings.busy_timeout_seconds,
             faults=self.faults,
         )
+        if not (self._audit_directory(database) / HEAD_NAME).exists():
+            try:
+                self._audit_log(database).begin()
+            except BaseException:
+                database.close()
+                raise
+        return database
 
     def _trace_database(self) -> TracedDatabase:
         from cleveragents.application.telemetry_parts import TracedDatabase
@@ -295,28 +304,26 @@ class Container:
         telemetry = self.settings.telemetry
         return TracedDatabase(telemetry, self._database.get(), self.identifiers, self.clock)
 
-    def _build_audit(self) -> DurableAuditLog:
+    def _audit_log(self, database: Database) -> DurableAuditLog:
         from cleveragents.infrastructure.events.audit import DurableAuditLog
 
-        durability = self.settings.database.durability
-        directory = self._audit_directory()
         # Only a server's database can be shared by several state directories.
-        home = None if self.database.dialect == "sqlite" else self.home
+        home = None if database.dialect == "sqlite" else self.home
         key_file = self.settings.audit.key_file
         return DurableAuditLog(
-            self.database,
-            directory,
-            durability=durability,
+            database,
+            self._audit_directory(database),
+            durability=self.settings.database.durability,
             faults=self.faults,
             home=home,
             key_file=Path(key_file) if key_file else None,
         )
 
-    def _audit_directory(self) -> Path:
+    def _audit_directory(self, database: Database) -> Path:
         """Where head and key are: one place for each database, or one log would pass for another."""
         if self.settings.database.url == f"sqlite:///{self.state_directory / 'state.db'}":
             return self.state_directory
-        digest = sha256(self.database.location.encode()).hexdigest()[:16]
+        digest = sha256(database.location.encode()).hexdigest()[:16]
         return self.state_directory / "audit" / digest
 
     def _build_sink(self) -> DurableAuditSink:

@@ -22,6 +22,7 @@ def main(url: str, directory: str, name: str, count: str, *fault: str) -> None:
     faults: FaultPoints = CrashAt(fault[0], int(fault[1])) if fault else NoFaults()
     with open_database(url) as database:
         log = DurableAuditLog(database, Path(directory), faults=faults)
+        log.begin()
         with DurableAuditSink(log) as sink:
             bus = ReactiveEventBus(sink=sink)
             for number in range(0, int(count), 2):

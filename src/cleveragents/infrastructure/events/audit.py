@@ -76,6 +76,14 @@ class DurableAuditLog:
         """Where the log is."""
         return self._database
 
+    def begin(self) -> None:
+        """Attests the log of an unused database as empty: call this before the first commit to a database.
+
+        A database in use that has no head counts as broken from then on, whatever it holds.
+        """
+        if not self.is_attested_elsewhere():
+            self._sequencer.begin()
+
     def sequence(self, batch: Sequence[PreparedEvent]) -> list[Placed]:
         """Places the outbox, then the batch. See `Sequencer.sequence`.
 

@@ -2,7 +2,7 @@
 
 Head and key attest the log, and they are in one state directory. So one of them, its *home*, gives events
 their places; processes of all others leave theirs in the outbox, durably, and never need the key. The first
-who comes is it, unless the log was begun before: then whoever has a head of it.
+that opens the unused database is it. Where none is named in a database in use, it is the one that has a head.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from sqlalchemy import Connection, delete, insert, select, text
 from cleveragents.errors import AuditElsewhere
 from cleveragents.infrastructure.persistence.database import Database
 from cleveragents.infrastructure.persistence.service_tables import audit_home
-from cleveragents.infrastructure.persistence.tables import events
+from cleveragents.infrastructure.persistence.tables import events, jobs, outbox, plans
 
-__all__ = ["AuditHome", "lock_audit_log"]
+__all__ = ["AuditHome", "is_unused", "lock_audit_log"]
 
 _NOBODY = "that began it"
 _ADVISORY_LOCK = 0x41756469  # "Audi": one number for every process of ours
@@ -31,8 +31,8 @@ class AuditHome:
     home: str
 
     def is_elsewhere(self, *, has_head: bool) -> bool:
-        """Whether another home sequences. Where nobody does yet, it is this one from now on, if the log is
-        empty or attested here."""
+        """Whether another home sequences. Where nobody does yet, it is this one from now on, if the database
+        is unused or the log is attested here."""
         with self.database.read() as connection:
             holder = _holder(connection)
         if holder is None:
@@ -52,6 +52,20 @@ class AuditHome:
         if holder not in (None, self.home):
             raise AuditElsewhere(str(holder))
 
+    def take_unused(self) -> bool:
+        """Whether the database is unused, and the log has its home here from now on."""
+
+        def unit(connection: Connection) -> bool:
+            lock_audit_log(connection)
+            holder = _holder(connection)
+            if holder not in (None, self.home) or not is_unused(connection):
+                return False
+            if holder is None:
+                connection.execute(insert(audit_home), {**_ONE, "home": self.home})
+            return True
+
+        return self.database.write(unit)
+
     def move_here(self) -> None:
         """From now on it is this one; whoever was it, finds out in its next transaction."""
 
@@ -67,8 +81,7 @@ class AuditHome:
         holder = _holder(connection)
         if holder is not None:  # guard: the first who came stays it
             return holder
-        begun = connection.execute(select(events.c.position).limit(1)).first() is not None
-        if begun and not has_head:
+        if not has_head and not is_unused(connection):
             return None
         connection.execute(insert(audit_home), {**_ONE, "home": self.home})
         return self.home
@@ -78,6 +91,12 @@ def lock_audit_log(connection: Connection) -> None:
     """Nobody else sequences, on any machine, until the transaction is over."""
     if connection.dialect.name != "sqlite":  # there the transaction is the only one that writes
         connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _ADVISORY_LOCK})
+
+
+def is_unused(connection: Connection) -> bool:
+    """Whether nothing was ever committed that has events: no plan, no job, no event in outbox or log."""
+    columns = (plans.c.id, jobs.c.id, outbox.c.number, events.c.position)
+    return not any(connection.execute(select(column).limit(1)).first() for column in columns)
 
 
 def _holder(connection: Connection) -> str | None:

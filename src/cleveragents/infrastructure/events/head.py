@@ -25,8 +25,9 @@ from cleveragents.errors import AuditLogBroken, ConfigurationError, StoreBusy, S
 from cleveragents.infrastructure.events.chain import Tip
 from cleveragents.infrastructure.events.key_file import read_key_file
 
-__all__ = ["HeadFile", "lock_within"]
+__all__ = ["HEAD_NAME", "HeadFile", "lock_within"]
 
+HEAD_NAME = "audit.head"
 _KEY_BYTES = 32
 _KEY_SETTING = "audit.key_file"
 _FORM = "write one with `openssl rand -hex 32`"
@@ -51,7 +52,7 @@ class HeadFile:
         self._directory = directory
         self._fsync = fsync
         self._faults = faults
-        self.path = directory / "audit.head"
+        self.path = directory / HEAD_NAME
         self._key_is_elsewhere = key_file is not None
         self.key_path = key_file or directory / "audit.key"
         self._new_key_path = directory / "audit.key.new"

@@ -21,13 +21,13 @@ from sqlalchemy.exc import IntegrityError, OperationalError
 from cleveragents.application.ports.events import PreparedEvent
 from cleveragents.application.ports.faults import FaultPoints
 from cleveragents.errors import AuditLogBroken, CleverAgentsError, DuplicateKey
-from cleveragents.infrastructure.events.audit_home import AuditHome, lock_audit_log
+from cleveragents.infrastructure.events.audit_home import AuditHome, is_unused, lock_audit_log
 from cleveragents.infrastructure.events.chain import EMPTY, LogRow, Tip, extend, follow_chain
 from cleveragents.infrastructure.events.head import HeadFile
 from cleveragents.infrastructure.events.log_rows import log_rows
 from cleveragents.infrastructure.persistence.database import Database
 from cleveragents.infrastructure.persistence.prepared_statement import prepared
-from cleveragents.infrastructure.persistence.tables import events, jobs, outbox, plans
+from cleveragents.infrastructure.persistence.tables import events, outbox
 
 __all__ = ["Placed", "Sequencer", "last_of", "rows_after"]
 
@@ -101,12 +101,19 @@ class Sequencer:
 
     def is_idle(self) -> bool:
         """Whether there is nothing to place and nothing to attest, at this moment."""
-        head = self._head.load() if self._head.exists() else None
+        if not self._head.exists():
+            return False
+        head = self._head.load()
         with self._database.read() as connection:
             waiting = connection.execute(select(outbox.c.number).limit(1)).first()
-            if head is None and not _is_unused(connection):
-                return False
-            return waiting is None and last_of(connection) == (head or EMPTY)
+            return waiting is None and last_of(connection) == head
+
+    def begin(self) -> None:
+        """Attests the log of an unused database as empty. Nothing is done where there is a head, where
+        another home has the log, and where the database is in use."""
+        with self._head.exclusively(self._timeout):
+            if not self._head.exists():
+                self._begin_if_unused()
 
     def attested(self) -> Tip:
         """The head, once it attests what a crash left unattested. `AuditLogBroken`."""
@@ -136,17 +143,26 @@ class Sequencer:
         return done
 
     def _begun(self) -> Tip:
-        """The head; where there was never one, it attests the empty log first, before there are rows.
+        """The head, which attests the empty log of an unused database.
 
         A database that is in use and has no head has lost it: `AuditLogBroken`, until it is adopted.
         """
         if self._head.exists():
             return self._head.load()
-        with self._database.read() as connection:
-            if not _is_unused(connection):  # guard: a removed head is no way to have any log attested
+        if not self._begin_if_unused():  # guard: a removed head is no way to have any log attested
+            with self._database.read() as connection:
                 raise AuditLogBroken(last_of(connection).rows, f"the head file {self._head.path} is missing")
-        self._head.store(EMPTY)
         return EMPTY
+
+    def _begin_if_unused(self) -> bool:
+        if self._home is not None:
+            begins = self._home.take_unused()
+        else:
+            with self._database.read() as connection:
+                begins = is_unused(connection)
+        if begins:
+            self._head.store(EMPTY)
+        return begins
 
     def _write(self, head: Tip, batch: Sequence[PreparedEvent]) -> _Sequenced:
         try:
@@ -224,20 +240,6 @@ def last_of(connection: Connection) -> Tip:
         rows = log_rows(connection, _LAST_ROW)
         found = [(row.position, row.hash) for row in rows]
     return Tip(*found[0]) if found else EMPTY
-
-
-def _is_unused(connection: Connection) -> bool:
-    """Whether there is nothing that a head should attest: no event in the log, and none that was erased.
-
-    Each plan and each job is committed with its event, which the outbox has until it is in the log. So plans
-    or jobs beside an empty log and an empty outbox mean that events are gone.
-    """
-    # Facts first: one that is committed meanwhile is seen with its event, or not at all.
-    facts = any(connection.execute(select(table.c.id).limit(1)).first() for table in (plans, jobs))
-    if connection.execute(select(events.c.position).limit(1)).first() is not None:
-        return False
-    waiting = connection.execute(select(outbox.c.number).limit(1)).first() is not None
-    return waiting or not facts
 
 
 def _tip(connection: Connection, head: Tip) -> Tip:
