@@ -149,6 +149,9 @@ def _furnish(directory: Path) -> None:
     (directory / "b.txt").chmod(0o4640)
     (directory / "gone.txt").chmod(0o2604)
     (directory / "run.txt").chmod(0o744)
+    for number, folder in enumerate((directory / "closed", directory / "closed/x")):
+        os.setxattr(folder, "user.origin", b"folder %d" % number)
+        os.chown(folder, 1240 + number if os.geteuid() == 0 else -1, GROUP)
     (directory / "closed/x").chmod(0o2750)
     (directory / "shared").mkdir()
     os.chown(directory / "shared", -1, GROUP)

@@ -253,6 +253,42 @@ def test_a_sandbox_and_a_journal_of_an_earlier_version_can_be_used(worlds: World
     assert metadata(world.resource) == before
 
 
+def test_directories_in_a_journal_of_an_earlier_version_get_their_permissions_back(worlds: Worlds) -> None:
+    world = worlds(REPOSITORIES[-1])
+    modes = {path: file.mode for path, file in metadata(world.resource).items()}
+    world.plan("p", {"closed/x/y": None})
+    world.apply("p")
+
+    def reduce(connection: Connection) -> None:
+        journal = json.loads(connection.execute(text("select journal from applies")).scalar_one())
+        journal["emptied"] = {path: stat.S_IMODE(had[0]) for path, had in journal["emptied"].items()}
+        assert journal["emptied"]["closed/x"] == 0o2750
+        values = {"journal": json.dumps(journal)}
+        connection.execute(text("update applies set journal = :journal"), values)
+
+    world.database.write(reduce)
+    world.undo("p")
+    assert {path: file.mode for path, file in metadata(world.resource).items()} == modes
+
+
+def test_a_directory_whose_group_cannot_be_restored_comes_back_without_setgid(
+    worlds: Worlds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = worlds(REPOSITORIES[-1])
+    world.plan("p", {"closed/x/y": None})
+    world.apply("p")
+
+    def refuse(*_: object) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "fchown", refuse)
+    world.undo("p")
+    found = (world.resource / "closed/x").stat()
+    kept = found.st_gid == GROUP
+    assert stat.S_IMODE(found.st_mode) == (0o2750 if kept else 0o750)
+    assert os.getxattr(world.resource / "closed/x", "user.origin") == b"folder 1"
+
+
 def _crlf_entry(world: World, path: str) -> str:
     """What puts that path into an index with CRLF, whatever the rules."""
     world.write({path: CRLF})

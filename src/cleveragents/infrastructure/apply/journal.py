@@ -110,10 +110,11 @@ class Journal:
 
     `staging` is where new contents wait and old ones are kept; `scratch`, in the git directory, where a new
     index waits. `made` are directories that did not exist; `emptied` those that deletions may empty, with
-    their permissions. `home` names the state directory of who applies. `metadata` is what each file had that
-    was changed or deleted; journals of earlier versions have none. `permissions` are for directories that an
-    undo makes again. `renames` are those that the merge followed; `submodules` are those whose directory
-    comes or goes, and whether it is there afterwards.
+    what they have; in journals of earlier versions that is their permissions. `home` names the state
+    directory of who applies. `metadata` is what each file had that was changed or deleted; journals of
+    earlier versions have none. `permissions` are what directories get that an undo makes again. `renames`
+    are those that the merge followed; `submodules` are those whose directory comes or goes, and whether it
+    is there afterwards.
     """
 
     staging: str
@@ -123,11 +124,11 @@ class Journal:
     merged: str = ""
     files: tuple[MovedFile, ...] = ()
     made: tuple[str, ...] = ()
-    emptied: Mapping[str, int] = field(default_factory=dict)
+    emptied: Mapping[str, Metadata | int] = field(default_factory=dict)
     commit: CommitFacts | None = None
     home: str = ""
     metadata: Mapping[str, Metadata] = field(default_factory=dict)
-    permissions: Mapping[str, int] = field(default_factory=dict)
+    permissions: Mapping[str, Metadata | int] = field(default_factory=dict)
     renames: tuple[Rename, ...] = ()
     submodules: Mapping[str, bool] = field(default_factory=dict)
 
@@ -308,11 +309,11 @@ def _encoded(journal: Journal) -> str:
             for file in journal.files
         ],
         "made": journal.made,
-        "emptied": dict(journal.emptied),
+        "emptied": _folder_fields(journal.emptied),
         "commit": asdict(journal.commit) if journal.commit else None,
     }
     if journal.permissions:
-        facts["permissions"] = dict(journal.permissions)
+        facts["permissions"] = _folder_fields(journal.permissions)
     if journal.metadata:
         facts["metadata"] = {path: _metadata_fields(one) for path, one in journal.metadata.items()}
     if journal.home:
@@ -346,6 +347,8 @@ def _journal_of(text: str) -> Journal:
         | {
             "files": files,
             "made": tuple(facts["made"]),
+            "emptied": _folders(facts["emptied"]),
+            "permissions": _folders(facts.get("permissions", {})),
             "commit": CommitFacts(**commit) if commit else None,
             "metadata": {path: _metadata(fields) for path, fields in facts.get("metadata", {}).items()},
             "renames": tuple(Rename(old, new) for old, new in facts.get("renames", ())),
@@ -361,6 +364,14 @@ def _metadata_fields(metadata: Metadata) -> list[object]:
 def _metadata(fields: tuple[int, int, int, Mapping[str, str]]) -> Metadata:
     mode, uid, gid, attributes = fields
     return Metadata(mode, uid, gid, tuple((name, b64decode(value)) for name, value in attributes.items()))
+
+
+def _folder_fields(folders: Mapping[str, Metadata | int]) -> dict[str, object]:
+    return {path: one if isinstance(one, int) else _metadata_fields(one) for path, one in folders.items()}
+
+
+def _folders(fields: Mapping[str, Any]) -> dict[str, Metadata | int]:
+    return {path: one if isinstance(one, int) else _metadata(one) for path, one in fields.items()}
 
 
 def _state(pair: tuple[int, str] | None) -> FileState | None:

@@ -1,4 +1,4 @@
-"""Permissions, owner and extended attributes of the user's files, kept when their content is replaced."""
+"""Permissions, owner and extended attributes of the user's files and directories, kept by apply and undo."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SYSTEM = "system."
 
 @dataclass(frozen=True, slots=True)
 class Metadata:
-    """Of a file or a symbolic link; `mode` holds its kind and its permissions."""
+    """Of a file, a directory or a symbolic link; `mode` holds its kind and its permissions."""
 
     mode: int
     uid: int
@@ -52,13 +52,13 @@ def for_new_content(metadata: Metadata, change: Difference) -> Metadata:
 
 
 def read_metadata(place: Place) -> Metadata | None:
-    """What the file or link has; None if there is neither."""
+    """What the file, directory or link has; None if there is none of them."""
     directory, name = place
     try:
         status = os.lstat(name, dir_fd=directory)
         if stat.S_ISLNK(status.st_mode):
             return Metadata(status.st_mode, status.st_uid, status.st_gid)
-        if not stat.S_ISREG(status.st_mode):
+        if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
             return None
         with _opened(place) as descriptor:
             status = os.fstat(descriptor)
@@ -70,7 +70,7 @@ def read_metadata(place: Place) -> Metadata | None:
 
 
 def write_metadata(place: Place, metadata: Metadata) -> None:
-    """Give it to the file or link, as far as its user may: like `cp -p`, without the owner if need be."""
+    """Give it to the file, directory or link, as far as its user may; without the owner if need be."""
     directory, name = place
     if stat.S_ISLNK(os.lstat(name, dir_fd=directory).st_mode) or metadata.is_link:
         with suppress(PermissionError):

@@ -27,6 +27,7 @@ from cleveragents.infrastructure.apply.exchange import (
     move,
 )
 from cleveragents.infrastructure.apply.journal import Journal, MovedFile
+from cleveragents.infrastructure.apply.metadata import Metadata, write_metadata
 
 __all__ = ["FileChanged", "Mover", "parents_of", "remove_staging"]
 
@@ -225,13 +226,16 @@ class Mover:
         self._reach("after")
         return True
 
-    def _make_parents(self, path: str, permissions: Mapping[str, int]) -> None:
+    def _make_parents(self, path: str, known: Mapping[str, Metadata | int]) -> None:
         missing = [parent for parent in parents_of(path) if not self._is_directory(parent)]
         self._folder.make_parents(path)
         for parent in missing:
-            if parent in permissions:
-                directory, name = self._folder.place(parent)
-                os.chmod(name, permissions[parent], dir_fd=directory)
+            had = known.get(parent)
+            directory, name = self._folder.place(parent)
+            if isinstance(had, Metadata):
+                write_metadata((directory, name), had)
+            elif had is not None:
+                os.chmod(name, had, dir_fd=directory)
 
     def _remade_directory(self, path: str) -> bool:
         try:

@@ -23,6 +23,7 @@ from cleveragents.infrastructure.apply.journal import (
     Journal,
 )
 from cleveragents.infrastructure.apply.merge import Merge
+from cleveragents.infrastructure.apply.metadata import Metadata
 from cleveragents.infrastructure.apply.moves import FileChanged, Mover
 from cleveragents.infrastructure.apply.prepared_merge import PreparedMerge, Wish
 from cleveragents.infrastructure.apply.presence import Presence
@@ -158,12 +159,12 @@ class TreePreparation(PreparedMerge):
             presence.keep(self._merge)  # guard: an undo needs what the user may throw away
             files, metadata = arriving.finish(self._looked_again())
         made, emptied = made_by(presence.resource, changes), emptied_by(presence.resource, changes)
-        permissions: dict[str, int] = {}
+        permissions: dict[str, Metadata | int] = {}
         if self._wish.undoes is not None:
             before = self._wish.undoes
             # A directory that was there before the apply stays, and one that it removed comes back as it was.
             gone = {*before.made, *before.submodules}
-            emptied = {path: mode for path, mode in emptied.items() if path in gone}
+            emptied = {path: had for path, had in emptied.items() if path in gone}
             permissions = {path: before.emptied[path] for path in made if path in before.emptied}
         journal = replace(
             entry.journal,

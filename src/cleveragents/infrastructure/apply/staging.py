@@ -174,8 +174,8 @@ def made_by(resource: Path, changes: Mapping[str, Difference]) -> tuple[str, ...
     return tuple(sorted(path for path in needed if not (resource / path).is_dir()))
 
 
-def emptied_by(resource: Path, changes: Mapping[str, Difference]) -> dict[str, int]:
-    """The directories that the changes may leave empty, and their permissions."""
+def emptied_by(resource: Path, changes: Mapping[str, Difference]) -> dict[str, Metadata]:
+    """The directories that the changes may leave empty, and what they have."""
     above = {
         parent for path, change in changes.items() if change.after is None for parent in parents_of(path)
     }
@@ -183,7 +183,9 @@ def emptied_by(resource: Path, changes: Mapping[str, Difference]) -> dict[str, i
     above -= {
         parent for path, change in changes.items() if change.after is not None for parent in parents_of(path)
     }
-    return {path: stat.S_IMODE((resource / path).lstat().st_mode) for path in sorted(above)}
+    with Folder(resource) as folder:
+        found = {path: read_metadata(folder.place(path)) for path in sorted(above)}
+    return {path: metadata for path, metadata in found.items() if metadata is not None}
 
 
 def index_line_of(path: str, change: Difference) -> bytes:
