@@ -161,6 +161,12 @@ SUBMODULES = {
         command="rm .gitmodules",
         refused="sub: it is a submodule\n.gitmodules does not name it any more",
     ),
+    "a submodule whose directory the plan removes": Structure(
+        build=_submodule,
+        command="rm -r sub; sed -i 's/^line 1$/by the plan/' a",
+        applied={"a": changed(1, by="plan")},
+        said=("sub: its directory was removed, but .gitmodules still names it; not applied",),
+    ),
     "a submodule that the plan adds to .gitmodules": Structure(
         build=_submodule,
         command="git config -f .gitmodules submodule.new.path new && mkdir new",

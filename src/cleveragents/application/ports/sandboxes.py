@@ -51,10 +51,12 @@ class SandboxRequest:
 @dataclass(frozen=True, slots=True)
 class Unapplied:
     """What is in a sandbox and is never applied. `ignored` are `ignored_entries`; `repositories` are the
-    directories in which a plan made a `.git`: of each, its files are applied, and its `.git` is not."""
+    directories in which a plan made a `.git`: of each, its files are applied, and its `.git` is not;
+    `submodules` are those whose directory a plan removed, and which .gitmodules still names."""
 
     ignored: tuple[str, ...] = ()
     repositories: tuple[str, ...] = ()
+    submodules: tuple[str, ...] = ()
 
 
 class Sandbox(Protocol):

@@ -148,7 +148,8 @@ class GitSandbox:
         # What is at the root of a repository's sandbox came with it.
         own = {""} if self._facts.common_dir is not None else set()
         made = [path or "." for path in found.repositories if path not in own]
-        return Unapplied(tuple(sorted({*found.ignored, *self._aside.entries()})), tuple(sorted(made)))
+        ignored = tuple(sorted({*found.ignored, *self._aside.entries()}))
+        return Unapplied(ignored, tuple(sorted(made)), found.submodules)
 
     def count_as_set_up(self) -> None:
         self._ensure_there()

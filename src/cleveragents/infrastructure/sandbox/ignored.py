@@ -44,13 +44,15 @@ class IgnoredFiles:
         return self.unapplied(recorded).ignored
 
     def unapplied(self, recorded: Iterable[str] = ()) -> Unapplied:
-        """The same, with the directories in which there is a `.git`, or was one that was removed."""
+        """The same, with the directories in which there is a `.git`, or was one that was removed, and the
+        submodules that are removed by half."""
         found = self.tree.survey(self.place.index)[0]
         brought, _ = self._brought()
         made = sorted(_without(self.place.tree, found.ignored, {*brought, *recorded}))
         with DirectoryCursor(self.place.tree) as cursor:
             noted = [path for path in self._noted_repositories() if cursor.open(path) is not None]
-        return Unapplied(tuple(made), tuple(dict.fromkeys([*found.repositories, *noted])))
+        repositories = tuple(dict.fromkeys([*found.repositories, *noted]))
+        return Unapplied(tuple(made), repositories, tuple(sorted(self.tree.half_removed_submodules())))
 
     def note_repositories(self, paths: Iterable[str]) -> None:
         """Remembers that these directories held a `.git`, which was removed."""

@@ -111,9 +111,13 @@ class SandboxTree:
     def kept_submodules(self) -> frozenset[str]:
         """The submodules that were not removed. One is removed when its directory is gone and .gitmodules
         does not name it: a directory that was only empty is easily lost."""
-        with DirectoryCursor(self.root) as cursor:
-            gone = {path for path in self.gitlinks if cursor.open(path) is None}
+        gone = self._gone_submodules()
         return frozenset(self.gitlinks) - (gone - self._named_submodules() if gone else gone)
+
+    def half_removed_submodules(self) -> frozenset[str]:
+        """The submodules whose directory was removed, and which .gitmodules still names."""
+        gone = self._gone_submodules()
+        return gone & self._named_submodules() if gone else gone
 
     def state_by_git(self, path: str, index: Path) -> FileState | None:
         """What git makes of one file; the index, a copy of the caller's own, is used up."""
@@ -152,6 +156,10 @@ class SandboxTree:
                 return FileState(EXECUTABLE if status.st_mode & stat.S_IXUSR else REGULAR, name), status
             os.lseek(descriptor, 0, os.SEEK_SET)
         raise SandboxRefused(str(self.root), "a file is being written without end, and cannot be recorded")
+
+    def _gone_submodules(self) -> frozenset[str]:
+        with DirectoryCursor(self.root) as cursor:
+            return frozenset(path for path in self.gitlinks if cursor.open(path) is None)
 
     def _named_submodules(self) -> frozenset[str]:
         """Those that .gitmodules names; all of them, if it cannot be read."""

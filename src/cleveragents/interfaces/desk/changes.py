@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -164,7 +164,7 @@ def unapplied_of(parts: PlanParts, plan: Plan) -> Unapplied:
     except (SandboxMissing, RemoteUnreachable, SandboxRefused):
         return Unapplied()
     ignored = sorted(found.ignored, key=lambda entry: (entry.endswith("/"), entry.count("/"), entry))
-    return Unapplied(tuple(ignored), found.repositories)
+    return replace(found, ignored=tuple(ignored))
 
 
 def unapplied_in_words(found: Unapplied, *, checked: bool) -> list[str]:
@@ -178,6 +178,10 @@ def unapplied_in_words(found: Unapplied, *, checked: bool) -> list[str]:
     if found.repositories:
         places = named([".git" if path == "." else f"{path}/.git" for path in found.repositories])
         said.append(f"not applied, because a plan's result holds no repositories: {places}")
+    said += [
+        f"{path}: its directory was removed, but .gitmodules still names it; not applied"
+        for path in found.submodules
+    ]
     return said
 
 
