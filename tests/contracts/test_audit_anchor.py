@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from cleveragents.application.ports.faults import NoFaults
 from cleveragents.domain.job import NewJob
 from cleveragents.errors import AuditElsewhere, AuditLogBroken, ConfigurationError
 from cleveragents.infrastructure.anchors.audit_anchors import Anchored, AuditAnchors
+from cleveragents.infrastructure.anchors.signing import create_signing_key
 from cleveragents.infrastructure.configuration.service_settings import AuditSettings
 from cleveragents.infrastructure.events.audit import DurableAuditLog
 from cleveragents.infrastructure.events.chain import EMPTY, LogRow, Tip, extend
@@ -223,6 +224,34 @@ def test_a_log_that_contradicts_its_anchors_is_not_anchored(desk: Desk) -> None:
             desk.anchor()
         assert desk.target.read_bytes() == before
         desk.restore(kept)
+
+
+def test_nothing_is_anchored_after_lines_that_no_known_key_verifies(desk: Desk) -> None:
+    kept = desk.snapshot()
+    for attack in (alter_a_line, sign_with_another_key):
+        attack(desk)
+        before = desk.target.read_bytes()
+        with pytest.raises(ConfigurationError, match=r"outside.jsonl: line 1: .*; set audit.anchor"):
+            desk.anchor()
+        assert desk.target.read_bytes() == before
+        desk.restore(kept)
+
+
+def test_a_key_that_was_replaced_stays_known_by_its_public_key(desk: Desk, tmp_path: Path) -> None:
+    public = tmp_path / "earlier.pem"
+    public.write_text(desk.anchors.public_key())
+    (desk.data / "anchor.key").unlink()
+    desk.append(8)
+    with pytest.raises(ConfigurationError, match=r"anchor.key is missing, and .* is not empty; restore"):
+        desk.anchor()
+    assert not (desk.data / "anchor.key").exists()
+    create_signing_key(desk.data / "anchor.key")
+    with pytest.raises(ConfigurationError, match="signed with another key"):
+        desk.anchor()
+    known = replace(desk.anchors, settings=AuditSettings(anchor_public_key_file=str(public)))
+    written = known.write(str(desk.target))
+    assert written is not None
+    assert written.new
 
 
 def test_the_anchors_of_another_log_are_refused(desk: Desk, tmp_path: Path) -> None:

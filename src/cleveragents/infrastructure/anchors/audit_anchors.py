@@ -55,14 +55,19 @@ class AuditAnchors:
         """Sign the end of the log and append it to the target; None for an empty log.
 
         Nothing is appended if the newest anchor there says the same. `AuditLogBroken` if the log contradicts
-        an anchor that is there: a rewritten log is not anchored over the one before. `AnchorFailed`,
-        `ConfigurationError`.
+        an anchor that is there: a rewritten log is not anchored over the one before. `ConfigurationError` if
+        a line there cannot be verified: it may be such an anchor. `AnchorFailed`.
         """
         place = self._target(target)
         self._ensure_outside(place)
+        content = place.read()
+        if content.strip() and key_file is None:
+            self._ensure_key(place)
         key = load_signing_key(key_file or self._signing_key_file())
-        keys = [key.public_key(), *self._configured_keys()]
-        known = read_anchors(place.name, place.read(), keys)
+        known = read_anchors(place.name, content, [key.public_key(), *self._configured_keys()])
+        if known.problems:
+            remedy = "set audit.anchor_public_key_file to the keys that signed it, or name a new target"
+            raise ConfigurationError("audit.anchor", f"{place.name}: {known.problems[0]}; {remedy}")
         found = self.log.end_to_anchor(known)
         if found is None:
             return None
@@ -102,6 +107,13 @@ class AuditAnchors:
         if isinstance(place, FileTarget) and place.path.resolve().is_relative_to(self.directory.resolve()):
             problem = f"{place.name} is beside the log; an attacker would remove both, so name another place"
             raise ConfigurationError("audit.anchor", problem)
+
+    def _ensure_key(self, place: AnchorTarget) -> None:
+        """A key is made for a new target only: it verifies no anchor that was written before."""
+        path = Path(self.settings.anchor_key_file or self.directory / "anchor.key")
+        if not path.exists():
+            problem = f"{path} is missing, and {place.name} is not empty; restore it, or name a new target"
+            raise ConfigurationError("audit.anchor_key_file", problem)
 
     def _signing_key_file(self) -> Path:
         if self.settings.anchor_key_file:
