@@ -201,6 +201,21 @@ def test_a_file_of_a_filter_program_stays_as_git_stores_it(worlds: Worlds) -> No
     assert (world.resource / "large/a.txt").read_bytes() == CRLF
 
 
+def test_a_change_to_a_file_of_a_filter_program_is_refused_with_the_reason(worlds: Worlds) -> None:
+    world = worlds(ATTRIBUTES)
+    world.git("config", "filter.large.clean", "echo pointer; cat >/dev/null")
+    world.write({"large/.gitattributes": b"*.txt filter=large\n", "large/a.txt": b"content\n"})
+    os.utime(world.resource / "large/a.txt", (1_000_000_000, 1_000_000_000))  # git believes its index
+    world.git("add", "large")
+    world.git("commit", "-q", "-m", "large")
+    world.plan("p", {"large/a.txt": b"changed\n"})
+    before = world.files()
+    with pytest.raises(ApplyRefused) as refused:
+        world.apply("p")
+    assert "large/a.txt goes through a filter that only your own git runs; leave it out" in str(refused.value)
+    assert world.files() == before
+
+
 def test_a_file_that_does_not_fit_its_encoding_is_named_when_it_cannot_be_recorded(
     worlds: Worlds, tmp_path: Path
 ) -> None:

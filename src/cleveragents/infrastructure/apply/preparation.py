@@ -92,13 +92,19 @@ class TreePreparation(PreparedMerge):
         return self._applied(entry, commit)
 
     def _looked_again(self) -> dict[str, Sight]:
-        """The files that are to change, as they are: byte for byte what was merged, or `ApplyConflict`.
+        """The files that are to change, as they are: byte for byte what was merged, or `ApplyConflict`;
+        `ApplyRefused` for a file of a filter program, of which the merge saw the stored form only.
 
         What the user did to other files since the merge is no part of it, and is not touched.
         """
         files = files_in(self._merge.changes)
         seen = see(self._presence.resource, files)
         strange = strange_content(self._presence, files, seen)
+        filtered = self._presence.filtered(strange)
+        if filtered:
+            reason = f"{', '.join(filtered)} goes through a filter that only your own git runs"
+            remedy = f"leave it out (`agents plan review {self._wish.plan_id} PATH`) and change it yourself"
+            raise ApplyRefused(self._wish.plan_id, f"{reason}; {remedy}")
         if strange:  # guard: whoever edits later than this is found out when the bytes are swapped out
             raise self._changed_since(strange)
         return seen

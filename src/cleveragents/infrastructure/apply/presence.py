@@ -109,6 +109,12 @@ class Presence:
             self.forms.read_exactly(self.resource, self.index)
         return self.repository.text("write-tree", index=self.index)
 
+    def filtered(self, paths: Collection[str]) -> list[str]:
+        """Those whose files go through a filter program of the user's."""
+        if self.forms is None or not paths:
+            return []
+        return sorted(self.forms.filtered(self.resource, self.index, paths))
+
     @property
     def has_other_forms(self) -> bool:
         """Whether git may commit other bytes of a file than those on disk."""

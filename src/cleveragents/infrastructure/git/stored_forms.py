@@ -59,6 +59,10 @@ class StoredForms:
         options = ("update-index", "--remove", "-z", "--stdin")
         self.exact.git(*options, work_tree=work_tree, index=index, feed=_listed(suspects))
 
+    def filtered(self, work_tree: Path, index: Path, paths: Collection[str]) -> set[str]:
+        """The paths whose files go through a filter program of the user's."""
+        return self._attributes(work_tree, index, paths)[1]
+
     def check_out(self, work_tree: Path, index: Path) -> None:
         """Replace the stored form of files that `work_tree` does not have, or has changed, by the bytes that
         a checkout gives; of all others by their bytes in `work_tree`."""
