@@ -431,6 +431,16 @@ def test_an_edit_elsewhere_between_preparation_and_apply_does_not_matter(build: 
     assert (world.resource / "b").read_bytes() == b"mine\n"
 
 
+@pytest.mark.parametrize("mine", [b"one\r\ntwo\r\n", b"one\r\nTWO\r\n"], ids=["a word, too", "nothing else"])
+def test_a_conflict_says_that_line_endings_differ(build: Build, mine: bytes) -> None:
+    world = build({"a": b"one\ntwo\n"})
+    world.plan("p", {"a": b"one\nTWO\n"})
+    world.write({"a": mine})
+    with pytest.raises(ApplyConflict) as caught:
+        world.apply("p")
+    assert "lines 1-2 (line endings differ), present:" in caught.value.details
+
+
 def test_long_conflicts_are_cut_and_say_so(build: Build) -> None:
     world = build({"a": b"x\n"})
     world.plan("p", {"a": b"".join(b"plan %d\n" % n for n in range(100))})

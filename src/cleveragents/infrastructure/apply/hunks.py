@@ -37,7 +37,16 @@ def conflict_hunks(content: bytes, ours: str, theirs: str) -> tuple[str, ...]:
 def _hunk(first: int, present: list[str], planned: list[str]) -> str:
     last = first + max(len(present), 1) - 1
     where = f"line {first}" if last == first else f"lines {first}-{last}"
+    if _differ_in_endings(present, planned):
+        where += " (line endings differ)"
     return "\n".join([f"{where}, present:", *_shown(present), "wanted:", *_shown(planned)])
+
+
+def _differ_in_endings(present: list[str], planned: list[str]) -> bool:
+    """Whether no ending is on both sides, or nothing but endings differs: neither can be seen."""
+    endings = [{line.endswith("\r") for line in side} for side in (present, planned)]
+    alike = [line.rstrip("\r") for line in present] == [line.rstrip("\r") for line in planned]
+    return all(endings) and (alike or endings[0].isdisjoint(endings[1]))
 
 
 def _shown(lines: list[str]) -> list[str]:
