@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
 
 SOURCES = Path(__file__).parents[2] / "src/cleveragents"
 STARTS_GIT = {"infrastructure/git/plumbing.py", "infrastructure/git/blob_reader.py"}
@@ -24,9 +25,12 @@ STARTS_PROGRAMS = STARTS_GIT | {
 }
 
 
-def modules() -> Iterator[tuple[str, ast.Module]]:
-    for path in SOURCES.rglob("*.py"):
-        yield str(path.relative_to(SOURCES)), ast.parse(path.read_text(encoding="utf-8"))
+@pytest.fixture(scope="module")
+def trees() -> dict[str, ast.Module]:
+    return {
+        str(path.relative_to(SOURCES)): ast.parse(path.read_text(encoding="utf-8"))
+        for path in SOURCES.rglob("*.py")
+    }
 
 
 def names_in(tree: ast.AST) -> set[str]:
@@ -38,17 +42,17 @@ def imported(tree: ast.AST) -> set[str]:
     return plain | {str(node.module) for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
 
 
-def test_only_the_plumbing_starts_git() -> None:
-    users = {name for name, tree in modules() if "git_program" in names_in(tree)}
+def test_only_the_plumbing_starts_git(trees: dict[str, ast.Module]) -> None:
+    users = {name for name, tree in trees.items() if "git_program" in names_in(tree)}
     assert users - {"infrastructure/git/program.py"} == STARTS_GIT
 
 
-def test_whatever_starts_git_looks_where_it_starts_it() -> None:
-    trees = dict(modules())
+def test_whatever_starts_git_looks_where_it_starts_it(trees: dict[str, ast.Module]) -> None:
     for name in STARTS_GIT:
         assert "ensure_no_sandbox" in names_in(trees[name]), name
 
 
-def test_no_other_module_starts_programs_unnoticed() -> None:
-    found = {name for name, tree in modules() if imported(tree) & {"subprocess", "asyncio.subprocess", "pty"}}
+def test_no_other_module_starts_programs_unnoticed(trees: dict[str, ast.Module]) -> None:
+    starting = {"subprocess", "asyncio.subprocess", "pty"}
+    found = {name for name, tree in trees.items() if imported(tree) & starting}
     assert found == STARTS_PROGRAMS

@@ -56,24 +56,36 @@ def trees() -> dict[str, ast.Module]:
     }
 
 
+@pytest.fixture(scope="module")
+def called(trees: dict[str, ast.Module]) -> dict[str, set[str]]:
+    """What each module calls. To walk all trees again for each name took longest here."""
+    return {path: _called(tree) for path, tree in trees.items()}
+
+
+@pytest.fixture(scope="module")
+def imported(trees: dict[str, ast.Module]) -> dict[str, set[str]]:
+    """What each module imports."""
+    return {path: _imported(tree) for path, tree in trees.items()}
+
+
 @pytest.mark.parametrize("what", USERS)
 def test_what_starts_a_server_or_an_agent_is_called_in_one_place(
-    trees: dict[str, ast.Module], what: str
+    trees: dict[str, ast.Module], called: dict[str, set[str]], imported: dict[str, set[str]], what: str
 ) -> None:
     home, name = what.split()
     assert name in {getattr(node, "name", "") for node in trees[home].body}
-    users = {path for path, tree in trees.items() if name in _called(tree) and _reaches(path, tree, home)}
+    users = {path for path, names in called.items() if name in names and _reaches(path, imported[path], home)}
     assert users == USERS[what]
 
 
 @pytest.mark.parametrize("library", CLIENTS)
 def test_a_client_library_is_imported_behind_the_gate_alone(
-    trees: dict[str, ast.Module], library: str
+    imported: dict[str, set[str]], library: str
 ) -> None:
     users = {
         path
-        for path, tree in trees.items()
-        if any(one == library or one.startswith(f"{library}.") for one in _imported(tree))
+        for path, modules in imported.items()
+        if any(one == library or one.startswith(f"{library}.") for one in modules)
     }
     assert users == CLIENTS[library]
 
@@ -109,9 +121,9 @@ def _called(tree: ast.Module) -> set[str]:
     return names | {func.attr for func in calls if isinstance(func, ast.Attribute)}
 
 
-def _reaches(path: str, tree: ast.Module, home: str) -> bool:
+def _reaches(path: str, imported: set[str], home: str) -> bool:
     """Whether the module is the home of the name, or imports from it, or imports it."""
-    return path == home or f"cleveragents.{home.removesuffix('.py').replace('/', '.')}" in _imported(tree)
+    return path == home or f"cleveragents.{home.removesuffix('.py').replace('/', '.')}" in imported
 
 
 def _imported(tree: ast.Module) -> set[str]:
