@@ -27,9 +27,9 @@ pytestmark = pytest.mark.usefixtures("commands_are_forked")
 Start = Callable[..., Any]
 
 
-@pytest.fixture(scope="module")
-def state(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("state")
+@pytest.fixture
+def state(tmp_path: Path) -> Path:
+    return tmp_path / "state"
 
 
 @pytest.fixture

@@ -110,7 +110,9 @@ def test_events_that_are_followed_across_a_restart_come_once_in_order(
         process.wait(60)
         heard.end()
     positions = [json.loads(line)["position"] for line in heard.lines if line.startswith("{")]
-    assert positions == list(range(int(after) + 1, int(after) + 1 + len(positions)))
+    # Positions between them may belong to events that this user does not see.
+    known = [event["position"] for event in client.get("/events", after=after, limit=1000)["items"]]
+    assert positions == known[: len(positions)]
     assert process.returncode == 130
 
 

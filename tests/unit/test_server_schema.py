@@ -102,6 +102,17 @@ def ids(server: PlanServer) -> dict[str, str]:
     return {"plans": plan["id"], "jobs": job.id}
 
 
+@pytest.fixture(autouse=True)
+def no_part_leaves_resources(server: PlanServer, ids: dict[str, str]) -> Iterator[None]:
+    """A remote that one part adds cannot be reached when another part asks about it."""
+    projects = server.bench.container.projects
+    before = {resource.name for resource in projects.resources()}
+    yield
+    for resource in projects.resources():
+        if resource.name not in before:
+            projects.remove_resource(resource.name, now=server.bench.container.clock.now())
+
+
 @pytest.fixture(scope="module")
 def schema() -> BaseSchema:
     schema = schemathesis.openapi.from_dict(_asked()).exclude(path=ENDLESS)

@@ -209,6 +209,7 @@ REFUSED: dict[str, tuple[str, ...]] = {
     "plan correct": (EVIL_LINE, "1"),
     "plan deny": (EVIL_LINE,),
     "plan resume": (EVIL_LINE,),
+    "plan undo": ("{asking}",),
 }
 """Commands that wait for a worker, which this server has not, and what it refuses at once."""
 
