@@ -21,6 +21,7 @@ _SHORTEST = 8
 
 _lock = threading.RLock()  # reentrant: a finalizer that runs while it is held may create or drop an owner
 _owners: tuple[weakref.ref[KnownSecrets], ...] = ()
+"""Those that know a secret. Most never do, and every redaction asks all of these."""
 
 
 class KnownSecrets:
@@ -32,9 +33,6 @@ class KnownSecrets:
 
     def __init__(self) -> None:
         self._values: frozenset[str] = frozenset()
-        global _owners
-        with _lock:  # two owners that are created at once are both found
-            _owners = (*(owner for owner in _owners if owner() is not None), weakref.ref(self))
 
     @property
     def values(self) -> frozenset[str]:
@@ -46,13 +44,18 @@ class KnownSecrets:
         if len(secret) < _SHORTEST:
             return
         spelled = (json.dumps(secret, ensure_ascii=ascii_only)[1:-1] for ascii_only in (True, False))
-        with _lock:  # two secrets that are added at once are both kept
+        global _owners
+        with _lock:  # two secrets that are added at once are both kept, and so are two owners
+            if not self._values:
+                _owners = (*_owners_except(self), weakref.ref(self))
             self._values = self._values.union((secret, *spelled))
 
     def forget(self) -> None:
         """Drop all values. A secret that is added afterwards is masked again."""
+        global _owners
         with _lock:
             self._values = frozenset()
+            _owners = _owners_except(self)
 
 
 def known_values() -> frozenset[str]:
@@ -83,6 +86,10 @@ def value_begins(text: str, values: Iterable[str], first: int = 0) -> int:
             place = text.find(value[0], place + 1, begins)
         begins = begins if place < 0 else place
     return begins
+
+
+def _owners_except(left_out: KnownSecrets) -> tuple[weakref.ref[KnownSecrets], ...]:
+    return tuple(owner for owner in _owners if owner() not in (None, left_out))
 
 
 def _alive(owner: weakref.ref[KnownSecrets]) -> KnownSecrets | None:
