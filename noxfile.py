@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import random
 import shutil
 import signal
 import subprocess
@@ -127,6 +128,15 @@ def types(session: nox.Session) -> None:
 def unit(session: nox.Session, version: str) -> None:
     """Units, contracts of the ports over every adapter, and the rules of the house."""
     _pytest(session, version, _units(version), coverage=True)
+
+
+@nox.session
+def random_order(session: nox.Session) -> None:
+    """`unit` in a random order. `nox -s random_order -- SEED -n 3` repeats one, with so many processes."""
+    seed, *more = session.posargs or [str(random.randrange(1 << 32))]
+    order = ["-p", "randomly", "--randomly-seed", seed, "--randomly-dont-reset-seed"]
+    command = _suite(PYTHON, PRIMARY, _units(PRIMARY), workers=4)
+    session.run(*command, *order, *more, env=_environment())
 
 
 @nox.session

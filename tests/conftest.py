@@ -199,12 +199,14 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return True if unwanted and _is_among(ENGINE, collection_path) else None
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks the engine's, so that `-m "not engine"` leaves them out; puts the longest modules first."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Marks the engine's, so that `-m "not engine"` leaves them out; puts the longest modules first, unless a
+    random order is asked for."""
     for item in items:
         if _is_among(ENGINE, item.path):
             item.add_marker(pytest.mark.engine)
-    items.sort(key=lambda item: _first_of(LONGEST, item.path))
+    if not config.pluginmanager.hasplugin("randomly"):
+        items.sort(key=lambda item: _first_of(LONGEST, item.path))
 
 
 def _is_among(names: tuple[str, ...], module: Path) -> bool:
