@@ -456,6 +456,7 @@ TESTS: dict[str, list[str]] = {
     ],
     "infrastructure/sandbox/copying.py": [f"{UNIT}hostile_trees.py", f"{UNIT}sandbox_files.py"],
     "infrastructure/sandbox/sandbox_tree.py": [f"{UNIT}sandbox_unrecordable.py", *SANDBOXES],
+    "infrastructure/git/index_file.py": [f"{UNIT}hostile_trees.py"],
     "infrastructure/sandbox/visible_git.py": [f"{UNIT}hostile_trees.py"],
     "infrastructure/sandbox/ignored.py": [f"{UNIT}sandbox_ignored.py"],
     "infrastructure/sandbox/leftovers.py": SANDBOXES,

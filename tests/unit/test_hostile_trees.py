@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import hashlib
 import os
+import random
 import shutil
+import struct
 import subprocess
 import sys
 import tempfile
@@ -26,6 +28,7 @@ from cleveragents.infrastructure.backup import back_up
 from cleveragents.infrastructure.context.git_history import GitCommitHistory
 from cleveragents.infrastructure.context.index.sqlite_code_index import SqliteCodeIndex
 from cleveragents.infrastructure.git.blob_reader import BlobReader
+from cleveragents.infrastructure.git.index_file import plain_index
 from cleveragents.infrastructure.git.loose_objects import LooseObjects
 from cleveragents.infrastructure.git.plumbing import PrivateRepository, run_git, user_environment
 from cleveragents.infrastructure.sandbox.copying import copy_file
@@ -339,6 +342,120 @@ def test_a_repository_inside_keeps_its_remotes_and_loses_the_rest(world: World) 
         world.sandbox.scan()
     assert git(inner, "config", "remote.origin.url") == b"https://example.org/x.git\n"
     assert b"alias" not in (inner / ".git/config").read_bytes()
+
+
+def index_entry(mode: int, name: bytes, *, claimed: int | None = None, stage: int = 0) -> bytes:
+    flags = struct.pack(">H", (len(name) if claimed is None else claimed) | stage << 12)
+    entry = struct.pack(">10I", *(0,) * 6, mode, *(0,) * 3) + b"\1" * 20 + flags + name
+    return entry + bytes(8 - len(entry) % 8)
+
+
+def index_of(count: int, body: bytes) -> bytes:
+    data = struct.pack(">4sII", b"DIRC", 2, count) + body
+    return data + hashlib.sha1(data).digest()
+
+
+def hidden_by_a_length() -> bytes:
+    """To git, the name of the first entry goes on over the second one, and a submodule follows."""
+    link, second = index_entry(0o160000, b"build/n"), index_entry(0o100644, b"b")
+    first = index_entry(0o100644, b"a")
+    hidden = second + b"ZZZZ" + struct.pack(">I", len(link))
+    claimed = len(first) + len(hidden) - 62 - 8
+    return index_of(2, index_entry(0o100644, b"a", claimed=claimed) + hidden + link)
+
+
+CRAFTED = {
+    "length": hidden_by_a_length,
+    "one of its stages": lambda: index_of(
+        2, index_entry(0o160000, b"build/n", stage=1) + index_entry(0o100644, b"build/n", stage=2)
+    ),
+    "permissions": lambda: index_of(1, index_entry(0o160755, b"build/n")),
+}
+
+
+@pytest.mark.parametrize("how", CRAFTED)
+@pytest.mark.parametrize("inside", ["", "inner"])
+def test_no_crafted_index_hides_a_submodule_from_us(world: World, how: str, inside: str) -> None:
+    """In an ignored directory, where nothing else would find it."""
+    root = world.root / inside
+    script = INSIDE % {"trace": world.place / "ran"} + "mkdir build; mkrepo build/n; evil build/n/.git/config"
+    environment = {"PATH": os.environ["PATH"], "HOME": str(world.place)}
+    with world.sandbox.writing():
+        if inside:
+            make_repository(root, {".gitignore": "build/\n"})
+        subprocess.run(["sh", "-ec", script], cwd=root, env=environment, check=True, timeout=60)
+        (root / ".git/index").write_bytes(CRAFTED[how]())
+        (world.place / "ran").unlink(missing_ok=True)
+        world.sandbox.scan()
+    subprocess.run(["git", "status"], cwd=root, env=environment, check=False, timeout=60)
+    assert not (world.place / "ran").exists()
+
+
+def test_an_index_that_names_a_file_of_git_itself_is_not_kept(world: World) -> None:
+    """`git restore .` would write a hook, and run it the next time."""
+    hook = world.root / ".git/hooks/post-checkout"
+    with world.sandbox.writing():
+        content = git(world.root, "hash-object", "-w", "--stdin", feed=b"#!/bin/sh\n").strip()
+        entry = index_entry(0o100755, b".git/hooks/post-checkout")
+        named = entry.replace(b"\1" * 20, bytes.fromhex(content.decode()))
+        (world.root / ".git/index").write_bytes(index_of(1, named))
+    assert b".git/hooks" not in git(world.root, "ls-files")
+    assert not hook.exists()
+
+
+def test_what_is_kept_of_an_index_is_what_git_reads_in_it(tmp_path: Path) -> None:
+    """Also of damaged and crafted ones."""
+    place = make_repository(tmp_path / "r", {"a": "1\n", "d/b": "2\n", "d/" + "long" * 40: "3\n"})
+    make_repository(place / "n", {"c": "1\n"})
+    git(place, "add", "n")
+    git(place, "commit", "-qm", "x")
+    stages = b"".join(b"100644 %s %d\tz\n" % (b"1" * 40, stage) for stage in (1, 2, 3))
+    git(place, "update-index", "--index-info", feed=stages)
+    write(place, {"later": "1\n"})
+    git(place, "add", "--intent-to-add", "later")
+    honest, choice = (place / ".git/index").read_bytes(), random.Random(18)
+    lengths = [at for at in range(len(honest)) if honest[at : at + 2] in (b"\0\1", b"\0\3", b"\0\xa2")]
+    kept = 0
+    for number in range(400):
+        data = bytearray(honest[:-20])
+        for _ in range(choice.randrange(3) if number else 0):
+            at = choice.choice([choice.choice(lengths) + choice.randrange(2), choice.randrange(len(data))])
+            data[at] = choice.choice([0, 1, 2, 3, 0x40, 0xE0, 0xFF, data[at] ^ 1 << choice.randrange(8)])
+        data += hashlib.sha1(data).digest()
+        plain = plain_index(bytes(data), name_bytes=20)
+        if plain is None:
+            assert number, "an honest one is kept"
+            continue
+        kept += 1
+        assert b"TREE" not in plain.data, "where an entry is, no extension says"
+        (place / ".git/index").write_bytes(plain.data)
+        listed = git(place, "ls-files", "-s", "-z")
+        rows = [row.partition(b"\t") for row in listed.split(b"\0")[:-1]]
+        assert tuple((os.fsdecode(name), int(facts[:6], 8)) for facts, _, name in rows) == plain.entries
+        (place / ".git/index").write_bytes(data)
+        original = subprocess.run(
+            ["git", "ls-files", "-s", "-z"], cwd=place, capture_output=True, check=False
+        )
+        assert original.returncode or original.stdout == listed
+    assert 40 < kept < 360
+    (place / ".git/index").write_bytes(honest)
+    git(place, "update-index", "--split-index")
+    assert plain_index((place / ".git/index").read_bytes(), name_bytes=20) is None, "entries are elsewhere"
+
+
+def test_an_index_is_as_old_as_before_without_its_extensions(tmp_path: Path) -> None:
+    """git compares the time of a file with that of the index, to find a change right after `git add`."""
+    resource = make_repository(tmp_path / "r", {"a": "1\n"})
+    sandbox = PrivateClone().create(SandboxRequest("plan-1", resource), tmp_path / "sandbox")
+    index = sandbox.root / ".git/index"
+    with sandbox.writing():
+        write(sandbox.root, {"a": "2\n"})
+        git(sandbox.root, "add", "a")
+        git(sandbox.root, "commit", "-qm", "x")
+        assert b"TREE" in index.read_bytes()
+        os.utime(index, (1, 1))
+    assert b"TREE" not in index.read_bytes()
+    assert index.stat().st_mtime == 1
 
 
 def test_staged_changes_stay_though_a_name_looks_like_an_extension(tmp_path: Path) -> None:

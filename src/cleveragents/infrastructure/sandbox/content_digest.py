@@ -5,7 +5,8 @@ Times and owners are not part of it: they differ between two copies of the same 
 
 The visible `.git` of a sandbox is covered, too. Two things in it differ between sandboxes of the same base:
 the path of the sandbox, which is left out, and the stat data in the index. An index counts as the original
-while it has the bytes that the sandbox began with; any other index counts by its bytes.
+while it has the bytes that the sandbox began with, or those without extensions; any other index counts by its
+bytes.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from cleveragents.infrastructure.git.index_file import plain_index
 from cleveragents.infrastructure.sandbox.facts import SandboxPlace
 from cleveragents.infrastructure.sandbox.tree_walk import DirectoryCursor, read_bytes
 
@@ -107,12 +109,19 @@ def _of_git(directory: int, name: str, path: str, place: SandboxPlace) -> bytes:
     if content is None:
         raise TooMuchToDigest(f"{place.tree / path} cannot be read, or is too large")
     if path == _INDEX:
-        if place.base_index.is_file() and content == place.base_index.read_bytes():
+        if place.base_index.is_file() and content in _originals(place):
             return b"original"
     else:
         for own in dict.fromkeys([place.directory, Path(os.path.realpath(place.directory))]):
             content = content.replace(os.fsencode(own) + b"/", b"\0/")
     return hashlib.sha256(content).digest()
+
+
+def _originals(place: SandboxPlace) -> tuple[bytes, ...]:
+    base = place.base_index.read_bytes()
+    object_format = place.read_facts(place.directory.name).object_format
+    plain = plain_index(base, name_bytes=20 if object_format == "sha1" else 32)
+    return (base,) if plain is None else (base, plain.data)
 
 
 def _record(*parts: bytes) -> bytes:

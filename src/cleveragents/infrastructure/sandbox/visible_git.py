@@ -5,7 +5,8 @@ monitor, an alias, a filter, a hook, a submodule with such configuration. After 
 
 - `tree/.git` is a valid git directory again, so that git looks no further, with our configuration, no hooks
   and no links; branches, commits, the index and the stash stay;
-- the index is one that leads git into no other repository, or it is replaced by ours;
+- the index has entries and no extensions, in bytes that we wrote, and leads git into no other repository, or
+  it is replaced by ours;
 - repositories that commands made inside the tree keep what their configuration says of remotes, branches and
   the author, and nothing else; files and links that name a git directory elsewhere are removed.
 
@@ -18,18 +19,24 @@ import os
 import re
 import secrets
 import stat
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from cleveragents.domain.file_state import GITLINK
 from cleveragents.errors import GitFailed
 from cleveragents.infrastructure.git.git_directory import GitDirectory
-from cleveragents.infrastructure.git.index_file import submodules_in
+from cleveragents.infrastructure.git.index_file import PlainIndex, plain_index
 from cleveragents.infrastructure.git.plumbing import PrivateRepository
 from cleveragents.infrastructure.sandbox.copying import copy_entry
 from cleveragents.infrastructure.sandbox.facts import SandboxFacts, SandboxPlace
-from cleveragents.infrastructure.sandbox.paths import directory_of, open_directory, remove_entry
+from cleveragents.infrastructure.sandbox.paths import (
+    directory_of,
+    is_repository_path,
+    open_directory,
+    remove_entry,
+)
 from cleveragents.infrastructure.sandbox.tree_walk import read_bytes
 
 __all__ = ["VisibleGit"]
@@ -128,11 +135,7 @@ class VisibleGit:
             os.close(git)
 
     def _reset_index(self, git: int) -> None:
-        """git looks into every submodule that the index names, with the configuration that it finds there."""
-        data = read_bytes(git, "index", at_most=_LARGEST_INDEX)
-        links = None if data is None else self._links_of(data)
-        if links is None or not links <= set(self.facts.gitlinks):
-            remove_entry(git, "index")
+        if not self._keep_index(git, self.facts.gitlinks):
             ours = self.place.index
             if self.facts.common_dir is not None and ours.is_file():
                 _write(git, "index", ours.read_bytes())
@@ -141,14 +144,19 @@ class VisibleGit:
                 if found is not None:
                     remove_entry(*found)
 
-    def _links_of(self, data: bytes) -> frozenset[str] | None:
-        """The submodules in an index; None if it is none that we read, or says that entries are elsewhere."""
-        copy = self.place.scratch("index")
-        copy.write_bytes(data)
-        try:
-            return submodules_in(copy, name_bytes=20 if self.facts.object_format == "sha1" else 32)
-        finally:
-            copy.unlink(missing_ok=True)
+    def _keep_index(self, git: int, submodules: Collection[str] = ()) -> bool:
+        """Leaves the index with its entries only, or removes it; whether it is there. git looks into every
+        submodule that it names, with the configuration that it finds there, and writes files by its names."""
+        data = read_bytes(git, "index", at_most=_LARGEST_INDEX)
+        name_bytes = 20 if self.facts.object_format == "sha1" else 32
+        plain = None if data is None else plain_index(data, name_bytes=name_bytes)
+        if plain is None or not _is_safe(plain, submodules):
+            remove_entry(git, "index")
+            return False
+        if plain.data != data:
+            # A change right after `git add` is found by comparing a file's time with that of the index.
+            _write(git, "index", plain.data, modified_ns=os.lstat("index", dir_fd=git).st_mtime_ns)
+        return True
 
     def _disarm(self, directory: int, *, filtered: bool = True) -> bool:
         """The `.git` in an open directory; whether it is left there."""
@@ -164,15 +172,13 @@ class VisibleGit:
             _remove_links(git, _MOST_DEPTH)
             for path in _FOREIGN:
                 _remove(git, path)
-            data = read_bytes(git, "index", at_most=_LARGEST_INDEX)
-            if data is None or self._links_of(data) != frozenset():
-                remove_entry(git, "index")
             config = read_bytes(git, "config", at_most=_LARGEST_CONFIG)
             kept = self._filtered(config) if config is not None and filtered else b""
             if kept != config:
                 remove_entry(git, "config")
                 if kept:
                     _write(git, "config", kept)
+            self._keep_index(git)
         finally:
             os.close(git)
         return True
@@ -191,6 +197,12 @@ class VisibleGit:
         if all(_is_harmless(key) for key, _, _ in rows):
             return config
         return b"".join(_setting(key, value) for key, _, value in rows if _is_harmless(key))
+
+
+def _is_safe(index: PlainIndex, submodules: Collection[str]) -> bool:
+    return all(
+        is_repository_path(path) and (mode != GITLINK or path in submodules) for path, mode in index.entries
+    )
 
 
 def _is_harmless(key: bytes) -> bool:
@@ -317,11 +329,13 @@ def _replace(git: int, path: str, template: Path) -> None:
         os.close(parent)
 
 
-def _write(directory: int, name: str, data: bytes) -> None:
+def _write(directory: int, name: str, data: bytes, *, modified_ns: int | None = None) -> None:
     draft = f"{name}.{secrets.token_hex(4)}"
     descriptor = os.open(draft, _WRITE, mode=0o644, dir_fd=directory)
     try:
         os.write(descriptor, data)
+        if modified_ns is not None:
+            os.utime(descriptor, ns=(modified_ns, modified_ns))
     finally:
         os.close(descriptor)
     try:
