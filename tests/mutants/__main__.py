@@ -460,9 +460,10 @@ TESTS: dict[str, list[str]] = {
     "infrastructure/sandbox/visible_git.py": [f"{UNIT}hostile_trees.py"],
     "infrastructure/sandbox/ignored.py": [f"{UNIT}sandbox_ignored.py"],
     "infrastructure/sandbox/leftovers.py": SANDBOXES,
-    "infrastructure/sandbox/locking.py": SANDBOXES,
+    "infrastructure/sandbox/locking.py": [f"{UNIT}hostile_operations.py", *SANDBOXES],
     "infrastructure/sandbox/private_clone.py": [*HOSTILE, *SANDBOXES],
     "infrastructure/sandbox/registry.py": [
+        f"{UNIT}hostile_operations.py",
         f"{UNIT}guards_sandbox.py",
         f"{UNIT}remote_plans.py",
         *SANDBOXES,

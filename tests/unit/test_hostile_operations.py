@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import os
+import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from cleveragents.domain.action import Setup
+from cleveragents.domain.actor import AcpNode, Actor, AgentNode, CommandNode, StateKey
+from cleveragents.domain.plan import Plan, PlanState
 from cleveragents.errors import CleverAgentsError
+from cleveragents.infrastructure.sandbox.locking import marked
 from cleveragents.infrastructure.sandbox.paths import remove_all
+from tests.acp_bench import PROGRAMS
+from tests.agent_bench import AgentBench, agent_bench
 from tests.cli_bench import COMMAND, Agents, command_line, use_home
 from tests.hostile_tree import CANARY, swapping, watching_opens
 from tests.merge_stand import MergeStand
+from tests.plan_bench import check, command
 from tests.sandbox_resources import fingerprint, make_repository, write
 
 FILES = {"a.txt": "a\n", ".gitignore": "*.log\nbuild*\n", "AGENTS.md": "Be brief.\n"}
@@ -140,3 +150,74 @@ def test_no_merge_of_a_sub_plan_follows_a_directory_that_is_swapped_meanwhile(
         assert CANARY not in said
         assert fingerprint(outside) == before
     assert CANARY.encode() not in kept_below(tmp_path / "state")
+
+
+PLANTING = """
+for made in .git inner/.git; do
+  mkdir -p $made/objects/info $made/refs $made/hooks
+  echo '[core] fsmonitor = false' > $made/config
+  echo x > $made/hooks/post-checkout
+done
+echo 'ref: refs/heads/main' > inner/.git/HEAD
+echo /etc > .git/objects/info/alternates
+echo planted > %(trace)s
+"""
+PLANTED = ("hooks", "config", "objects/info/alternates")
+
+
+def planted_in(git: Path) -> list[str]:
+    found = [git / name for name in PLANTED if (git / name).exists()]
+    return [path.name for path in found if path.is_dir() or re.search("fsmonitor|/etc", path.read_text())]
+
+
+def planting_plan(bench: AgentBench, kind: str, planting: str) -> Plan:
+    """One in which a program of that kind plants something when it is ended."""
+    waiting = "trap 'plant; exit' TERM; while :; do sleep 0.05; done"
+    late = f"( plant() {{ {planting} }}; {waiting} ) & sleep 0.3"
+    if kind == "command":
+        return bench.plan(command(late))
+    if kind == "setup":
+        return bench.plan(command("true"), setup=Setup(late))
+    if kind == "check":
+        return bench.plan(command("true"), checks=[check(late)])
+    if kind == "external agent":
+        node: AgentNode = CommandNode(
+            name="work", argv=("/bin/sh", "-c", late), prompt="go", output="report", prompt_by="argument"
+        )
+    else:
+        speaking = f"trap : TERM; {sys.executable} {PROGRAMS / 'plain.py'}; {planting}"
+        node = AcpNode(
+            name="work", argv=("/bin/sh", "-c", speaking), prompt='[["say", "done"]]', output="report"
+        )
+    return bench.task(Actor(name="tests/planting", entry="work", nodes=(node,), state=(StateKey("report"),)))
+
+
+@pytest.mark.parametrize("kind", ["command", "setup", "check", "external agent", "ACP agent"])
+def test_what_a_program_plants_when_it_is_ended_is_gone_afterwards(tmp_path: Path, kind: str) -> None:
+    with agent_bench(tmp_path / "home") as bench:
+        plan = bench.work(planting_plan(bench, kind, PLANTING % {"trace": tmp_path / "planted"}))
+        assert plan.state is PlanState.COMPLETE, plan.error
+        assert (tmp_path / "planted").exists()
+        tree = bench.parts.sandboxes.directory / plan.id / "tree"
+        assert [planted_in(tree / ".git"), planted_in(tree / "inner/.git")] == [[], []]
+
+
+def test_what_the_programs_of_a_killed_worker_planted_is_gone_when_anybody_looks(tmp_path: Path) -> None:
+    """They end after their worker, and nobody waits for them."""
+    with agent_bench(tmp_path / "home") as bench:
+        plan = bench.done(command("true"))
+        sandbox = bench.sandbox(plan)
+        script = f"cd {sandbox.root}; {PLANTING % {'trace': tmp_path / 'planted'}}"
+        mark = sandbox.root.parent / "engine/occupied"
+        with marked(mark), sandbox.occupied():
+            subprocess.run(["sh", "-c", script], check=True)
+            bench.sandbox(plan)
+            assert planted_in(sandbox.root / ".git") != [], "whoever works there is not disturbed"
+        for _ in range(2):
+            subprocess.run(["sh", "-c", script], check=True)
+            bench.sandbox(plan)
+            assert planted_in(sandbox.root / ".git") == []
+            assert planted_in(sandbox.root / "inner/.git") == []
+        with sandbox.occupied():
+            pass
+        assert mark.stat().st_size == 0

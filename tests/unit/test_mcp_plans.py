@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 
-from cleveragents.domain.plan import Phase, PlanState
+from cleveragents.application.services.async_worker import CancellationToken
+from cleveragents.domain.actor import Actor, HumanNode, StateKey, ToolNode
+from cleveragents.domain.plan import Phase, Plan, PlanState
+from cleveragents.errors import Cancelled
 from tests.actor_plan_bench import (
+    USUAL,
     ActorPlanBench,
     accept,
     actor_plan_bench,
@@ -81,3 +86,72 @@ def test_a_server_that_cannot_be_started_is_named_and_the_plan_goes_on(
     assert plan.standing == COMPLETE, plan.error
     told = [line for line in bench.said if line.startswith("MCP server near: it ended before it was ready")]
     assert len(told) == 2  # once in each phase
+
+
+def ways_to_end(bench: ActorPlanBench, how: str) -> Plan:
+    """A plan that uses a server, and will end so."""
+    bench.actors["tests/asking"] = Actor(
+        name="tests/asking",
+        entry="work",
+        nodes=(
+            ToolNode(name="work", tool="mcp__near__work", arguments={}, next=("ask",)),
+            HumanNode(name="ask", question="Which colour?", output="report"),
+        ),
+        state=(StateKey("report"),),
+    )
+    fails = {"fault": {"status": 400}}
+    rules = {
+        "failed": [PLANNED, executes(WORKED, fails)],
+        "failed in Strategize": [strategizes(WORKED, fails)],
+    }.get(how, [PLANNED, executes(WORKED, says("done")), reviews(accept())])
+    cast = (None, "tests/asking", None) if how == "waiting" else USUAL
+    return bench.goal(bench.script(*rules), cast=cast)
+
+
+ENDINGS = {
+    "done": COMPLETE,
+    "waiting": (Phase.EXECUTE, PlanState.WAITING),
+    "failed": (Phase.EXECUTE, PlanState.ERRORED),
+    "failed in Strategize": (Phase.STRATEGIZE, PlanState.ERRORED),
+    "cancelled": (Phase.EXECUTE, PlanState.CANCELLED),
+}
+
+
+@pytest.mark.parametrize("how", ENDINGS)
+def test_what_a_server_plants_when_it_ends_is_gone_however_the_plan_ends(
+    bench: ActorPlanBench, tmp_path: Path, pids: PidPipe, how: str
+) -> None:
+    way = "plants, and never_answers" if how == "cancelled" else "plants"
+    planted = tmp_path / "planted"
+    configure(tmp_path, way, MCP_PLANTED=str(planted), MCP_PIDS=str(pids.path))
+    plan = ways_to_end(bench, how)
+    if how == "cancelled":
+        token = CancellationToken()
+        job = bench.owned_job(plan, token)
+
+        def cancel() -> None:
+            pids.read(1)
+            bench.cancel(plan)
+            token.cancel("not wanted")
+
+        canceller = threading.Thread(target=cancel)
+        canceller.start()
+        with pytest.raises(Cancelled):
+            bench.handler()(job)
+        canceller.join()
+    else:
+        bench.work(plan)
+    plan = bench.now(plan)
+    assert plan.standing == ENDINGS[how], plan.error
+    assert planted.exists()
+    tree = bench.parts.sandboxes.directory / plan.id / "tree"
+    assert unsafe_in(tree / ".git") == []
+    assert unsafe_in(tree / "inner/.git") == []
+
+
+def unsafe_in(git: Path) -> list[str]:
+    """What of the planted is there."""
+    names = [name for name in ("hooks", "objects/info/alternates") if (git / name).exists()]
+    planted = [name for name in names if name == "hooks" or "/etc" in (git / name).read_text()]
+    config = git / "config"
+    return planted + (["config"] if config.exists() and "fsmonitor" in config.read_text() else [])

@@ -95,6 +95,18 @@ class Sandbox(Protocol):
         """
         ...
 
+    def occupied(self) -> AbstractContextManager[None]:
+        """Held while programs may use the files, also between calls. None of them runs when it is left: what
+        they planted in git directories is removed then, and only then does a person hear that all is done.
+        `SandboxRefused` if that fails and nothing else did.
+        """
+        ...
+
+    def vacate(self) -> None:
+        """Removes what was planted where a process was killed that had it `occupied`; does nothing where one
+        lives."""
+        ...
+
     def scan(self) -> Mapping[str, Difference]:
         """Every path whose file differs from the base, with both states; their content is kept.
 

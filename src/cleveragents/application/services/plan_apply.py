@@ -378,9 +378,11 @@ class PlanApply:
             network=network is Verdict.ALLOW,
             network_denied=network is Verdict.DENY,
         )
-        if strategy.setup is not None and strategy.checks:
-            self.furnish(strategy.setup, ground, plan.project)
-        for run in self.checks(ground.resource).run(strategy.checks, ground, progress=request.told):
+        with sandbox.occupied():
+            if strategy.setup is not None and strategy.checks:
+                self.furnish(strategy.setup, ground, plan.project)
+            runs = self.checks(ground.resource).run(strategy.checks, ground, progress=request.told)
+        for run in runs:
             if run.required and run.verdict is not CheckVerdict.PASSED:  # guard: only a pass is a pass
                 raise CheckFailed(plan.id, run.name, f"{_TOLD[run.verdict]}: {in_a_line(run.details)}")
 

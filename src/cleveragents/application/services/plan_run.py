@@ -217,9 +217,10 @@ class PlanRun:
                 self._say(plan, f"invariant, {Invariant.parse(text).standing} ({text})")
             if strategy.casting is not None:
                 sandbox = self._sandbox(plan, strategy, held.fence)
-                strategy = self.strategizing(self.watch(plan))(
-                    self._ground(_Work(plan, strategy, sandbox, job))
-                )
+                with sandbox.occupied():
+                    strategy = self.strategizing(self.watch(plan))(
+                        self._ground(_Work(plan, strategy, sandbox, job))
+                    )
             held.move(Phase.STRATEGIZE, PlanState.COMPLETE, PlanFacts(strategy=strategy.to_json()))
         held.move(Phase.EXECUTE, PlanState.QUEUED)
         return thinks
@@ -253,15 +254,16 @@ class PlanRun:
         if len(strategy.steps) > strategy.limit_steps:
             raise PlanFailed(plan.id, f"it has more than {strategy.limit_steps} steps, its budget")
         work = _Work(plan, strategy, self._sandbox(plan, strategy, held.fence), job)
-        execution = self._prepared(work)
-        try:
-            waiting = self._done(held, work, execution)
-        except RethinkNeeded as needed:
-            moved = self.think_again(plan, needed.findings, execution, held.fence)
-            if moved is not None:
-                held.plan = moved
-                return True
-            waiting = self._done(held, work, execution, rethinks=False)  # as far as it can be mended
+        with work.sandbox.occupied():
+            execution = self._prepared(work)
+            try:
+                waiting = self._done(held, work, execution)
+            except RethinkNeeded as needed:
+                moved = self.think_again(plan, needed.findings, execution, held.fence)
+                if moved is not None:
+                    held.plan = moved
+                    return True
+                waiting = self._done(held, work, execution, rethinks=False)  # as far as it can be mended
         # Both sides of a conflict are in its files until somebody settles it, whatever its tasks are by now.
         waiting = waiting or self.sub_plans.has_open_conflict(plan)
         if waiting is not None:

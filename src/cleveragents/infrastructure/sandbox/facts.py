@@ -103,6 +103,11 @@ class SandboxPlace:
         return path
 
     @property
+    def occupied(self) -> Path:
+        """Marked while programs may be running in the tree, and where their process was killed."""
+        return self.engine / "occupied"
+
+    @property
     def lock(self) -> Path:
         return self.directory / "lock"
 

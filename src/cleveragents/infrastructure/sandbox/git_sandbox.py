@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Literal
 
@@ -17,7 +17,7 @@ from cleveragents.application.ports.faults import FaultPoints, NoFaults
 from cleveragents.application.ports.sandboxes import Sandbox, Unapplied
 from cleveragents.domain.file_state import SYMLINK, Difference, FileState
 from cleveragents.domain.merge_conflict import TreeMerge
-from cleveragents.errors import SandboxMissing, SandboxRefused
+from cleveragents.errors import CleverAgentsError, SandboxMissing, SandboxRefused
 from cleveragents.infrastructure.git.content_merge import merged_content
 from cleveragents.infrastructure.git.git_directory import copy_index
 from cleveragents.infrastructure.git.index_file import holds_attributes
@@ -28,7 +28,7 @@ from cleveragents.infrastructure.sandbox.conversions import untouched
 from cleveragents.infrastructure.sandbox.facts import SandboxFacts, SandboxPlace
 from cleveragents.infrastructure.sandbox.ignore_rules import ignored_by, rules_for
 from cleveragents.infrastructure.sandbox.ignored import IgnoredFiles
-from cleveragents.infrastructure.sandbox.locking import locked
+from cleveragents.infrastructure.sandbox.locking import is_abandoned, locked, marked
 from cleveragents.infrastructure.sandbox.paths import (
     directory_of,
     is_repository_path,
@@ -46,6 +46,7 @@ __all__ = ["GitSandbox"]
 
 # Below what every kernel takes as one argument list.
 _ARGUMENT_BYTES = 100_000
+_BUSY_SECONDS = 30.0
 
 
 class GitSandbox:
@@ -101,6 +102,30 @@ class GitSandbox:
             finally:
                 with self._refusing("its git directory cannot be reset"):
                     self._visible.reset()  # guard: a person may type `git status` there next
+
+    @contextmanager
+    def occupied(self) -> Iterator[None]:
+        self._ensure_there()
+        with marked(self._place.occupied) as unmark:
+            try:
+                yield
+            except BaseException:
+                with suppress(CleverAgentsError, OSError):  # what went wrong counts more; the mark stays
+                    self._clear(_BUSY_SECONDS)
+                    unmark()
+                raise
+            self._clear(_BUSY_SECONDS)
+            unmark()
+
+    def vacate(self) -> None:
+        if is_abandoned(self._place.occupied):
+            with suppress(CleverAgentsError, OSError):  # the mark stays in any case
+                self._clear(0.0)
+
+    def _clear(self, timeout_seconds: float) -> None:
+        refused = suppress(SandboxRefused)  # repositories inside are disarmed, though a file is refused
+        with suppress(SandboxMissing), self.writing(timeout_seconds=timeout_seconds), refused:
+            self.scan()
 
     def scan(self) -> Mapping[str, Difference]:
         self._ensure_there()

@@ -5,13 +5,13 @@ from __future__ import annotations
 import fcntl
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from cleveragents.errors import SandboxBusy, SandboxMissing
 
-__all__ = ["is_locked", "locked"]
+__all__ = ["is_abandoned", "is_locked", "locked", "marked"]
 
 _POLL_SECONDS = 0.01
 
@@ -34,6 +34,31 @@ def locked(path: Path, plan_id: str, *, timeout_seconds: float = 0.0) -> Iterato
         yield
     finally:
         _let_go(descriptor)
+
+
+@contextmanager
+def marked(path: Path) -> Iterator[Callable[[], None]]:
+    """Marks a file, and yields what takes the mark off again; that does nothing while others are in such a
+    block. A process that is killed leaves its mark."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+
+    def unmark() -> None:
+        if _try(descriptor):  # guard: it is the mark of others, too
+            os.ftruncate(descriptor, 0)
+
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH)  # nobody holds it longer than it takes to look
+        os.ftruncate(descriptor, 1)
+        yield unmark
+    finally:
+        _let_go(descriptor)
+
+
+def is_abandoned(path: Path) -> bool:
+    """Whether a file is `marked`, and nobody is in such a block."""
+    with suppress(FileNotFoundError):
+        return path.stat().st_size > 0 and not is_locked(path)
+    return False
 
 
 def is_locked(path: Path) -> bool:

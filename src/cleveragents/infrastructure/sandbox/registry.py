@@ -281,7 +281,9 @@ class SandboxRegistry:
         return row
 
     def _opened(self, row: SandboxRow) -> Sandbox:
-        return self._strategies[row.strategy].open(row.plan_id, row.resource, row.directory)
+        sandbox = self._strategies[row.strategy].open(row.plan_id, row.resource, row.directory)
+        sandbox.vacate()  # guard: a killed worker reset nothing, and a person may go there next
+        return sandbox
 
     def _event(self, kind: EventType, row: SandboxRow, more: Mapping[str, JsonValue]) -> DomainEvent:
         payload: dict[str, JsonValue] = {"strategy": row.strategy, "resource": _shown(row.resource), **more}

@@ -187,7 +187,7 @@ def _called(ground: Ground, found: Tool, arguments: Mapping[str, JsonValue]) -> 
         limit_seconds=float("inf"),
         stop=token,
     )
-    with sandbox.writing():
+    with sandbox.occupied(), sandbox.writing():
         return found.call(arguments, Workplace(ConfinedFiles(sandbox.root), run, token))
 
 
