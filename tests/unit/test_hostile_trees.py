@@ -3,6 +3,7 @@ writes anything outside."""
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import random
@@ -16,6 +17,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -31,6 +33,7 @@ from cleveragents.infrastructure.git.blob_reader import BlobReader
 from cleveragents.infrastructure.git.index_file import plain_index
 from cleveragents.infrastructure.git.loose_objects import LooseObjects
 from cleveragents.infrastructure.git.plumbing import PrivateRepository, run_git, user_environment
+from cleveragents.infrastructure.sandbox import ignore_rules
 from cleveragents.infrastructure.sandbox.copying import copy_file
 from cleveragents.infrastructure.sandbox.directory_copy import DirectoryCopy
 from cleveragents.infrastructure.sandbox.git_sandbox import GitSandbox
@@ -456,6 +459,85 @@ def test_an_index_is_as_old_as_before_without_its_extensions(tmp_path: Path) -> 
         os.utime(index, (1, 1))
     assert b"TREE" not in index.read_bytes()
     assert index.stat().st_mtime == 1
+
+
+@pytest.mark.parametrize("fails", ["write", "open", "mkdir"])
+def test_a_full_file_system_keeps_nothing_that_was_planted(
+    world: World, fails: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    evil = '[core]\n\tfsmonitor = false\n[remote "o"]\n\turl = https://example.org\n'
+    inner = make_repository(world.root / "inner", {"b": "1\n"})
+    really, place = {"write": os.write, "open": os.open, "mkdir": os.mkdir}[fails], str(world.root.parent)
+
+    def fail(*words: Any, **facts: Any) -> Any:
+        making = fails != "open" or (len(words) > 1 and words[1] & os.O_CREAT)
+        descriptor = facts.get("dir_fd", words[0] if fails == "write" else None)
+        if making and descriptor is not None and place in str(Path(f"/proc/self/fd/{descriptor}").readlink()):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return really(*words, **facts)
+
+    with pytest.raises(SandboxRefused, match="No space left"), world.sandbox.writing():
+        for planted in (world.root, inner):
+            write(planted, {".git/config": evil, ".git/hooks/post-checkout": "", ".git/commondir": "/"})
+            write(planted, {".git/objects/info/alternates": "/etc\n"})
+            (planted / ".git/index").write_bytes(index_of(1, index_entry(0o160000, b"build/n")))
+            (planted / ".git/HEAD").unlink()
+        shutil.rmtree(world.root / ".git/refs")
+        monkeypatch.setattr(os, fails, fail)
+        world.sandbox.scan()
+    monkeypatch.undo()
+    for planted in (world.root, inner):
+        config = planted / ".git/config"
+        assert not config.exists() or "fsmonitor" not in config.read_text()
+        assert not [name for name in ("hooks", "commondir", "index") if (planted / ".git" / name).exists()]
+    with world.sandbox.writing():
+        world.sandbox.scan()
+    git(world.root, "status")
+
+
+def test_a_write_that_takes_a_part_is_continued(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    really = os.write
+    config = (world.root / ".git/config").read_bytes()
+    with world.sandbox.writing():
+        (world.root / ".git/config").write_bytes(config + b"[core]\n\tfsmonitor = false\n")
+        monkeypatch.setattr(os, "write", lambda descriptor, data: really(descriptor, data[:7]))
+    monkeypatch.undo()
+    assert git(world.root, "config", "core.bare") == b"false\n"
+    assert b"fsmonitor" not in (world.root / ".git/config").read_bytes()
+
+
+@pytest.mark.parametrize(
+    "refused", ["a deep path", "large rules", "a name that git refuses", "rules that git fails on"]
+)
+def test_a_tree_that_is_refused_keeps_no_repository_armed(
+    world: World, refused: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inner = make_repository(world.root / "z/inner", {"b": "1\n"})
+    git(inner, "config", "core.fsmonitor", "false")
+    if refused == "a deep path":
+        write(world.root, {"d/" * 203 + "f": ""})
+    elif refused == "large rules":
+        write(world.root, {f"r{number}/.gitignore": b"#" * 1_000_000 for number in range(35)})
+    elif refused == "a name that git refuses":
+        write(world.root, {"GIT~1": ""})
+    else:
+        monkeypatch.setattr(ignore_rules, "_SECONDS", 0.0)
+    with pytest.raises(SandboxRefused), world.sandbox.writing():
+        world.sandbox.scan()
+    assert b"fsmonitor" not in (inner / ".git/config").read_bytes()
+
+
+def test_files_in_the_place_of_a_submodule_keep_no_repository_armed(tmp_path: Path) -> None:
+    resource = make_repository(tmp_path / "r", {"a": "1\n"})
+    make_repository(resource / "sub", {"b": "1\n"})
+    commit_all(resource)
+    sandbox = PrivateClone().create(SandboxRequest("plan-1", resource), tmp_path / "sandbox")
+    inner = make_repository(sandbox.root / "inner", {"b": "1\n"})
+    git(inner, "config", "core.fsmonitor", "false")
+    write(sandbox.root, {"sub/file": "1\n"})
+    with pytest.raises(SandboxRefused, match="is a submodule"), sandbox.writing():
+        sandbox.scan()
+    assert b"fsmonitor" not in (inner / ".git/config").read_bytes()
 
 
 def test_staged_changes_stay_though_a_name_looks_like_an_extension(tmp_path: Path) -> None:

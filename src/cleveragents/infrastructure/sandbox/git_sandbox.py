@@ -35,7 +35,7 @@ from cleveragents.infrastructure.sandbox.paths import (
     remove_all,
     remove_empty,
 )
-from cleveragents.infrastructure.sandbox.sandbox_tree import ATTRIBUTES, SandboxTree, Unrecordable
+from cleveragents.infrastructure.sandbox.sandbox_tree import ATTRIBUTES, Look, SandboxTree, Unrecordable
 from cleveragents.infrastructure.sandbox.setting_aside import SettingAside
 from cleveragents.infrastructure.sandbox.tree_merge import MergePlace, files_of, merge_of
 from cleveragents.infrastructure.sandbox.tree_restore import restore_files
@@ -123,19 +123,25 @@ class GitSandbox:
                 self._clear(0.0)
 
     def _clear(self, timeout_seconds: float) -> None:
-        refused = suppress(SandboxRefused)  # repositories inside are disarmed, though a file is refused
-        with suppress(SandboxMissing), self.writing(timeout_seconds=timeout_seconds), refused:
-            self.scan()
+        with suppress(SandboxMissing), self.writing(timeout_seconds=timeout_seconds):
+            self._look()
+
+    def _look(self) -> Look:
+        """What is there; repositories in it are disarmed, whatever else is wrong with it."""
+        self._ensure_there()
+        with self._refusing("it cannot be looked through"):
+            look = self._tree.look(self._place.index)
+            self._ignored.note_repositories(self._visible.disarm(look.found.repositories))
+            return look
 
     def scan(self) -> Mapping[str, Difference]:
-        self._ensure_there()
+        look = self._look()
         strange = strange_submodules(self.root, self._facts.gitlinks)
         if strange:
             problem = f"{strange[0]} is a submodule, and files were put in its place"
             raise self._unrecordable(Unrecordable(problem, strange))
-        with self._index(self._place.index) as index, self._refusing("it cannot be looked through"):
-            found, left = self._tree.stage(index)
-            self._ignored.note_repositories(self._visible.disarm(found.repositories))
+        with self._refusing("it cannot be recorded"), self._index(self._place.index) as index:
+            left = self._tree.stage(index, look)
             if left is not None:
                 raise self._unrecordable(left)
             options = ("--cached", "--raw", "-z", "--no-abbrev", "--no-renames")
@@ -223,9 +229,9 @@ class GitSandbox:
                     remove_empty(self.root, path)
 
     def put_aside(self) -> tuple[str, ...]:
-        self._ensure_there()
+        look = self._look()
         with self._index(self._place.index) as index:
-            _, left = self._tree.stage(index)
+            left = self._tree.stage(index, look)
         refused = () if left is None else left.paths
         found = (*strange_submodules(self.root, self._facts.gitlinks), *refused)
         if found:

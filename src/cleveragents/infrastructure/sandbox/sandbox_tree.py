@@ -30,7 +30,7 @@ from cleveragents.infrastructure.sandbox.ignore_rules import ignored_by
 from cleveragents.infrastructure.sandbox.paths import directory_of, remove_all
 from cleveragents.infrastructure.sandbox.tree_walk import DirectoryCursor, Known, Survey, read_bytes, survey
 
-__all__ = ["ATTRIBUTES", "SandboxTree", "Unrecordable", "is_unchanged", "open_tree"]
+__all__ = ["ATTRIBUTES", "Look", "SandboxTree", "Unrecordable", "is_unchanged", "open_tree"]
 
 ATTRIBUTES = ".gitattributes"
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
@@ -46,6 +46,17 @@ class Unrecordable:
 
     problem: str
     paths: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What the tree held, and the entries of the index that it was compared with. The look began, and the
+    index was written, at these times."""
+
+    found: Survey
+    entries: dict[str, IndexEntry]
+    began_ns: int
+    written_ns: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,39 +85,50 @@ class SandboxTree:
     def survey(
         self, index: Path, *, never_entered: Collection[str] = ()
     ) -> tuple[Survey, dict[str, IndexEntry]]:
-        """What is there now, and the entries of the index. `SandboxRefused`.
+        """What is there now, and the entries of the index. `SandboxRefused` if it has a problem.
 
         Directories called as in `never_entered` are passed over unless something in them is tracked.
         """
+        look = self.look(index, never_entered=never_entered)
+        self._ensure_reliable(look)
+        return look.found, look.entries
+
+    def look(self, index: Path, *, never_entered: Collection[str] = ()) -> Look:
+        """As `survey`; also what has a problem."""
+        written_ns = _written_ns(index)
+        began_ns = time.time_ns()
         entries = self.entries(index)
         links = [path for path, entry in entries.items() if entry.mode == GITLINK]
         ignores = partial(ignored_by, self.engine, self.place)
         known = Known(entries.keys(), frozenset((*links, *self.gitlinks)), frozenset(never_entered))
-        return survey(self.root, known, ignores), entries
+        return Look(survey(self.root, known, ignores), entries, began_ns, written_ns)
 
-    def stage(self, index: Path) -> tuple[Survey, Unrecordable | None]:
-        """Brings the index, a copy of the caller's own, up to date; returns what it found, and what it could
-        not record.
+    def stage(self, index: Path, look: Look) -> Unrecordable | None:
+        """Brings the index, a copy of the caller's own, up to date with a look at the tree; returns what it
+        could not record.
 
         Of submodules, only their removal is recorded (`kept_submodules`). `SandboxRefused` if a path is too
         long, or a file is written without end.
         """
-        written_ns = _written_ns(index)
-        began_ns = time.time_ns()
-        found, entries = self.survey(index)
+        self._ensure_reliable(look)
+        found, entries = look.found, look.entries
         changed = [
             path
             for path, status in found.files.items()
-            if path not in entries or not is_unchanged(entries[path], status, written_ns)
+            if path not in entries or not is_unchanged(entries[path], status, look.written_ns)
         ]
         gone = [path for path, entry in entries.items() if path not in found.files and entry.mode != GITLINK]
         left = None
         if changed or gone:
             plain = self.plain and (self.exact or not _hold_attributes(found.files))
             record = self._record_plainly if plain else self._record_by_git
-            left = record(index, changed, gone, began_ns)
+            left = record(index, changed, gone, look.began_ns)
         self._record_submodules(index, entries)
-        return found, left
+        return left
+
+    def _ensure_reliable(self, look: Look) -> None:
+        if look.found.problem:
+            raise SandboxRefused(str(self.root), look.found.problem)
 
     def kept_submodules(self) -> frozenset[str]:
         """The submodules that were not removed. One is removed when its directory is gone and .gitmodules

@@ -112,11 +112,13 @@ def read_bytes(directory: int, name: str, *, at_most: int) -> bytes | None:
 class Survey:
     """What a tree holds. `files` are the files and links that are tracked or not ignored, with stat data.
     `ignored` names the rest: a directory ends in a slash, and nothing but ignored files is in it.
-    `repositories` are the directories that hold a `.git`."""
+    `repositories` are the directories that hold a `.git`. `problem` says why the rest is not to be relied on:
+    repositories were looked for all the same."""
 
     files: dict[str, os.stat_result] = field(default_factory=dict)
     ignored: list[str] = field(default_factory=list)
     repositories: list[str] = field(default_factory=list)
+    problem: str = ""
 
 
 Ignores = Callable[[Collection[str], dict[str, bytes]], frozenset[str]]
@@ -137,17 +139,16 @@ class Known:
 def survey(root: Path, known: Known, ignores: Ignores) -> Survey:
     """Looks at every file below `root` that is tracked or not ignored.
 
-    `SandboxRefused` if a path is too long for any system call, or the rules are too large.
+    It has a `problem` if a path is too long for any system call, or the rules are too large, or of no use.
     """
     with DirectoryCursor(root) as cursor:
-        return _Walk(root, cursor, known, ignores).run()
+        return _Walk(cursor, known, ignores).run()
 
 
 class _Walk:
     """One survey. Not thread-safe."""
 
-    def __init__(self, root: Path, cursor: DirectoryCursor, known: Known, ignores: Ignores) -> None:
-        self._root = root
+    def __init__(self, cursor: DirectoryCursor, known: Known, ignores: Ignores) -> None:
         self._cursor = cursor
         self._known = known
         self._tracked_directories = _directories_of(known.tracked)
@@ -168,13 +169,22 @@ class _Walk:
             files, directories = self._unknown, self._untracked_directories
             self._unknown, self._untracked_directories = {}, []
             asked = [*files, *(f"{path}/" for path in directories)]
-            hidden = self._ignores(asked, self._rules) if asked else frozenset()
+            hidden = self._hidden(asked)
             self._found.files |= {path: status for path, status in files.items() if path not in hidden}
             self._found.ignored += [path for path in asked if path in hidden]
             waiting = [path for path in directories if f"{path}/" not in hidden]
             entered += waiting
         self._found.ignored = _collapsed(self._found, entered)
         return self._found
+
+    def _hidden(self, asked: list[str]) -> frozenset[str]:
+        if not asked or self._found.problem:
+            return frozenset()
+        try:
+            return self._ignores(asked, self._rules)
+        except SandboxRefused as refusal:  # rules that are of no use hide no repository
+            self._found.problem = refusal.reason
+            return frozenset()
 
     def _visit(self, top: str) -> None:
         """One directory, and all tracked ones below it."""
@@ -199,8 +209,8 @@ class _Walk:
                 continue
             if len(os.fsencode(path)) > _LONGEST_PATH or path.count("/") > _DEEPEST_PATH:
                 bounds = f"{_LONGEST_PATH} bytes or {_DEEPEST_PATH} directories"
-                reason = f"{path[:60]!r}… cannot be recorded: its path is longer than {bounds}"
-                raise SandboxRefused(str(self._root), reason)
+                self._found.problem = f"{path[:60]!r}… cannot be recorded: its path is longer than {bounds}"
+                continue
             if entry.is_dir(follow_symlinks=False):
                 if path in self._tracked_directories:
                     tracked.append(path)
@@ -229,8 +239,8 @@ class _Walk:
             return
         self._rule_bytes += len(rules)
         if self._rule_bytes > _ALL_RULES:
-            reason = f"its .gitignore files have more than {_ALL_RULES >> 20} MiB together"
-            raise SandboxRefused(str(self._root), reason)
+            self._found.problem = f"its .gitignore files have more than {_ALL_RULES >> 20} MiB together"
+            return
         self._rules[path] = rules
 
 

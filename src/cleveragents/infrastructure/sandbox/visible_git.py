@@ -101,11 +101,17 @@ class VisibleGit:
         """Removes what runs a program from the configuration of the repositories in these directories.
         Returns those whose `.git` it removed, because it is a file or a link that leads elsewhere."""
         removed = []
+        problem: OSError | None = None
         for number, path in enumerate(repositories):
             if path:
                 with directory_of(self.place.tree, f"{path}/.git") as found:
-                    if found is not None and not self._disarm(found[0], filtered=number < _MOST_FILTERED):
-                        removed.append(path)
+                    try:
+                        if found is not None and not self._disarm(found[0], filtered=number < _MOST_FILTERED):
+                            removed.append(path)
+                    except OSError as error:  # the others are disarmed all the same
+                        problem = error
+        if problem is not None:
+            raise problem
         return removed
 
     @property
@@ -124,39 +130,44 @@ class VisibleGit:
     def _reset_own(self, root: int, template: Path) -> None:
         git = _made_directory(root, ".git")
         try:
-            _remove_links(git, _MOST_DEPTH)
-            _complete(git, template)
-            for path in _FOREIGN:
-                _remove(git, path)
+            self._clean(git)
             for path in _OURS:
-                _replace(git, path, template / path)
-            self._reset_index(git)
+                _remove_unlike(git, path, template / path)
+            index = self._kept_index(git, self.facts.gitlinks)
+            for path in self.facts.gitlinks:
+                with directory_of(self.place.tree, f"{path}/.git") as found:
+                    if found is not None:
+                        remove_entry(*found)
+            # Only now, when all that was planted is gone, is something written.
+            _complete(git, template)
+            for path in _OURS:
+                _put(git, path, template / path)
+            if index is not None:
+                _write(git, "index", *index)
+            elif not _has(git, "index") and self.facts.common_dir is not None and self.place.index.is_file():
+                _write(git, "index", self.place.index.read_bytes())
         finally:
             os.close(git)
 
-    def _reset_index(self, git: int) -> None:
-        if not self._keep_index(git, self.facts.gitlinks):
-            ours = self.place.index
-            if self.facts.common_dir is not None and ours.is_file():
-                _write(git, "index", ours.read_bytes())
-        for path in self.facts.gitlinks:
-            with directory_of(self.place.tree, f"{path}/.git") as found:
-                if found is not None:
-                    remove_entry(*found)
+    def _clean(self, git: int) -> None:
+        _remove_links(git, _MOST_DEPTH)
+        for path in _FOREIGN:
+            _remove(git, path)
 
-    def _keep_index(self, git: int, submodules: Collection[str] = ()) -> bool:
-        """Leaves the index with its entries only, or removes it; whether it is there. git looks into every
-        submodule that it names, with the configuration that it finds there, and writes files by its names."""
+    def _kept_index(self, git: int, submodules: Collection[str] = ()) -> tuple[bytes, int] | None:
+        """Removes the index unless it is safe and has entries only; returns what of it may be written again,
+        and its time. git looks into every submodule that an index names, with the configuration that it finds
+        there, and writes files by the names in it."""
         data = read_bytes(git, "index", at_most=_LARGEST_INDEX)
         name_bytes = 20 if self.facts.object_format == "sha1" else 32
         plain = None if data is None else plain_index(data, name_bytes=name_bytes)
-        if plain is None or not _is_safe(plain, submodules):
-            remove_entry(git, "index")
-            return False
-        if plain.data != data:
-            # A change right after `git add` is found by comparing a file's time with that of the index.
-            _write(git, "index", plain.data, modified_ns=os.lstat("index", dir_fd=git).st_mtime_ns)
-        return True
+        safe = plain if plain is not None and _is_safe(plain, submodules) else None
+        if safe is not None and safe.data == data:
+            return None
+        # A change right after `git add` is found by comparing a file's time with that of the index.
+        modified_ns = os.lstat("index", dir_fd=git).st_mtime_ns if safe is not None else 0
+        remove_entry(git, "index")
+        return None if safe is None else (safe.data, modified_ns)
 
     def _disarm(self, directory: int, *, filtered: bool = True) -> bool:
         """The `.git` in an open directory; whether it is left there."""
@@ -169,30 +180,26 @@ class VisibleGit:
             return False
         git = open_directory(directory, ".git")
         try:
-            _remove_links(git, _MOST_DEPTH)
-            for path in _FOREIGN:
-                _remove(git, path)
+            self._clean(git)
+            index = self._kept_index(git)
             config = read_bytes(git, "config", at_most=_LARGEST_CONFIG)
             kept = self._filtered(config) if config is not None and filtered else b""
             if kept != config:
                 remove_entry(git, "config")
                 if kept:
                     _write(git, "config", kept)
-            self._keep_index(git)
+            if index is not None:
+                _write(git, "index", *index)
         finally:
             os.close(git)
         return True
 
     def _filtered(self, config: bytes) -> bytes:
         """The settings that run nothing, each spelled out; the same bytes if there are no others."""
-        copy = self.place.scratch("config")
-        copy.write_bytes(config)
         try:
-            listed = self.engine.git("config", "--no-includes", "--file", str(copy), "--list", "-z")
-        except GitFailed:
+            listed = self.engine.git("config", "--no-includes", "--file", "-", "--list", "-z", feed=config)
+        except (GitFailed, OSError):
             return b""
-        finally:
-            copy.unlink(missing_ok=True)
         rows = [row.partition(b"\n") for row in listed.split(b"\0")[:-1]]
         if all(_is_harmless(key) for key, _, _ in rows):
             return config
@@ -312,37 +319,49 @@ def _remove(git: int, path: str) -> None:
             os.close(parent)
 
 
-def _replace(git: int, path: str, template: Path) -> None:
-    """Puts a file of the template in place, or none if there is none."""
-    if not template.is_file():
-        _remove(git, path)
-        return
-    wanted = template.read_bytes()
+def _remove_unlike(git: int, path: str, template: Path) -> None:
+    """Removes a file that is not as in the template."""
     directory, _, name = path.rpartition("/")
     parent = _open_below(git, directory) if directory else os.dup(git)
     if parent is None:
         return
     try:
-        if read_bytes(parent, name, at_most=len(wanted)) != wanted:
-            _write(parent, name, wanted)
+        wanted = template.read_bytes() if template.is_file() else None
+        if wanted is None or read_bytes(parent, name, at_most=len(wanted)) != wanted:
+            remove_entry(parent, name)
     finally:
         os.close(parent)
 
 
-def _write(directory: int, name: str, data: bytes, *, modified_ns: int | None = None) -> None:
+def _put(git: int, path: str, template: Path) -> None:
+    """Writes a file of the template that is missing."""
+    directory, _, name = path.rpartition("/")
+    parent = _open_below(git, directory) if directory else os.dup(git)
+    if parent is None:
+        return
+    try:
+        if template.is_file() and not _has(parent, name):
+            _write(parent, name, template.read_bytes())
+    finally:
+        os.close(parent)
+
+
+def _write(directory: int, name: str, data: bytes, modified_ns: int | None = None) -> None:
+    """Writes a file that is missing, whole or not at all."""
     draft = f"{name}.{secrets.token_hex(4)}"
     descriptor = os.open(draft, _WRITE, mode=0o644, dir_fd=directory)
     try:
-        os.write(descriptor, data)
+        left = memoryview(data)
+        while left:
+            left = left[os.write(descriptor, left) :]
         if modified_ns is not None:
             os.utime(descriptor, ns=(modified_ns, modified_ns))
-    finally:
-        os.close(descriptor)
-    try:
         os.rename(draft, name, src_dir_fd=directory, dst_dir_fd=directory)
     except OSError:
-        remove_entry(directory, name)
-        os.rename(draft, name, src_dir_fd=directory, dst_dir_fd=directory)
+        remove_entry(directory, draft)
+        raise
+    finally:
+        os.close(descriptor)
 
 
 def _remove_links(directory: int, depth: int) -> None:
