@@ -389,3 +389,26 @@ class TestWithoutBubblewrap:
             answers = list(threads.map(lambda _: probe.result(), range(4)))
         assert {answer.program for answer in answers} == {str(tried)}
         assert (tmp_path / "tries").read_text() == "x\n"
+
+
+@needs_bubblewrap
+@pytest.mark.parametrize("way", ["path", "link", "relative", "PATH"])
+def test_whether_a_file_outside_is_there_is_not_told(machine: Machine, way: str) -> None:
+    place = machine.home / "tools"
+    place.mkdir()
+    (place / "zq-plain").touch()
+    (place / "zq-program").touch(mode=0o755)
+    (place / "zq-folder").mkdir()
+    (machine.root / "out").symlink_to(place)
+    told = set()
+    for name in ("zq-plain", "zq-program", "zq-folder", "zq-programm", "zq-missing"):
+        shown = {
+            "path": str(place / name),
+            "link": f"./out/{name}",
+            "relative": os.path.relpath(place / name, machine.root),
+            "PATH": name,
+        }[way]
+        with pytest.raises(ToolRefused) as refused:
+            machine.run("", argv=(shown,), environment={"PATH": str(place)} if way == "PATH" else {})
+        told.add(str(refused.value).replace(name, "NAME"))
+    assert len(told) == 1, told

@@ -188,7 +188,9 @@ class GuardedCommandRunner:
             hidden=self._hidden,
             allowed_names=self._allowed_names,
         )
-        found = find_program(command, environment["PATH"], os.environ.get("PATH", ""))
+        found = find_program(
+            command, environment["PATH"], os.environ.get("PATH", ""), isolated=bubblewrap is not None
+        )
         program: GuardProgram = {
             "executable": str(found),
             "argv": [*command.argv],

@@ -19,6 +19,9 @@ __all__ = ["TOOL", "check_command", "ensure_network_denied", "find_program", "lo
 
 TOOL = "command"
 _MOST_SUGGESTIONS = 3
+_SYSTEM = frozenset(
+    map(Path, ("/bin", "/sbin", "/usr/bin", "/usr/sbin", "/usr/local/bin", "/usr/local/sbin"))
+)
 
 
 def check_command(command: Command) -> None:
@@ -47,17 +50,27 @@ def ensure_network_denied(command: Command, *, isolated: bool) -> None:
         raise ToolRefused(TOOL, NETWORK_NOT_DENIED)
 
 
-def find_program(command: Command, path: str, user_path: str) -> Path:
+def find_program(command: Command, path: str, user_path: str, *, isolated: bool = False) -> Path:
     """The file that will be run. `ToolRefused`: missing, a directory or a device, not executable.
 
-    `path` is the command's PATH; the user's own may have more, and a program that is only there is named.
+    `path` is the command's PATH; the user's own may have more, and a program that is only there is named. Of
+    what an `isolated` command names elsewhere nothing is looked at: it is run, or not, by what it sees.
     """
     name = command.argv[0]
     if "/" in name:
-        return _checked(command.directory / name, name)
+        program = command.directory / name
+        if isolated and not _is_in(program, command.root):  # guard: a refusal would say whether it is there
+            return program
+        return _checked(program, name)
+    named = absolute_entries(path)
+    ours = {*absolute_entries(user_path), *_SYSTEM}
+    known = [entry for entry in named if not isolated or entry in ours or _is_in(entry, command.root)]
+    path = os.pathsep.join(map(str, known))
     found = look_up(name, path)
     if found is not None:
         return found
+    if len(known) < len(named):  # guard: a refusal would say what is there
+        return Path(name)
     elsewhere = look_up(name, user_path)
     if elsewhere is not None:
         raise ToolRefused(TOOL, f"{name!r} is only at {elsewhere}, which commands in a sandbox do not see")
@@ -73,6 +86,10 @@ def look_up(name: str, path: str) -> Path | None:
         if os.access(program, os.X_OK) and program.is_file():
             return program
     return None
+
+
+def _is_in(path: Path, root: Path) -> bool:
+    return real_path(path).is_relative_to(real_path(root))
 
 
 def _checked(program: Path, name: str) -> Path:
