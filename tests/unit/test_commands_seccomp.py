@@ -86,6 +86,24 @@ def test_the_rest_is_let_through_and_new_namespaces_and_typing_into_terminals_ar
         assert verdict(machine, arch, way.ioctl, second=request) == errno.EPERM
 
 
+@pytest.mark.parametrize(
+    ("machine", "arch", "way"), [(machine, *way) for machine, ways in MACHINES.items() for way in ways]
+)
+def test_only_sockets_of_the_network_namespace_are_let_through(
+    machine: str, arch: int, way: seccomp._Machine
+) -> None:
+    """AF_VSOCK and others belong to no network namespace."""
+    families = {family: verdict(machine, arch, way.socket, first=family) for family in range(64)}
+    assert {family for family, error in families.items() if error == ALLOWED} == {1, 2, 10, 16}
+    assert {error for error in families.values() if error} == {errno.EAFNOSUPPORT}
+    assert verdict(machine, arch, way.socket, first=40 | 1 << 32) == errno.EAFNOSUPPORT
+    if way.socketcall is not None:
+        assert verdict(machine, arch, way.socketcall, first=1) == errno.EAFNOSUPPORT, (
+            "its family is in memory"
+        )
+        assert verdict(machine, arch, way.socketcall, first=3) == ALLOWED, "connect"
+
+
 def test_other_ways_to_make_a_call_are_no_way_around_it() -> None:
     mount = seccomp._X86_64.denied["mount"]
     assert verdict("x86_64", X86_64, 0x40000000 | mount) == errno.ENOSYS, "x32"
@@ -125,3 +143,25 @@ def test_threads_and_processes_work_under_the_filter(tmp_path: Path) -> None:
     result = run(tmp_path, script)
     assert result.exit_code == 0, result.output
     assert result.output.split() == ["child", "git"]
+
+
+@needs_bubblewrap
+@pytest.mark.parametrize("network", [False, True])
+def test_an_isolated_command_has_no_sockets_but_those_of_its_network(tmp_path: Path, network: bool) -> None:
+    program = shared_probe.result().program
+    if program is None or seccomp_for(program) is None:
+        pytest.skip("no filter here")
+    script = """
+import errno, socket
+for family in (1, 2, 10, 16, 17, 31, 38, 40):
+    try:
+        socket.socket(family, socket.SOCK_DGRAM).close()
+    except OSError as error:
+        print(family, errno.errorcode[error.errno])
+"""
+    (tmp_path / "script.py").write_text(script)
+    runner = GuardedCommandRunner(isolation="require")
+    command = Command(("python3", "script.py"), tmp_path, tmp_path, timeout_seconds=60, network=network)
+    told = runner.run(command, CancellationToken()).output
+    refused = [line for line in told.splitlines() if line != "10 EAFNOSUPPORT"]  # a machine without IPv6
+    assert refused == [f"{family} EAFNOSUPPORT" for family in (17, 31, 38, 40)]

@@ -3,7 +3,7 @@
 Assembled here, as classic BPF, for x86-64 (32-bit programs included) and 64-bit ARM; other machines get none.
 A command needs none of these calls to build and test software, and flaws of the kernel are found in many of
 them. A denied call fails with EPERM; `clone3`, whose flags a filter cannot see, fails with ENOSYS, upon which
-the C library calls `clone`.
+the C library calls `clone`. A socket of a family that no network namespace holds fails with EAFNOSUPPORT.
 """
 
 from __future__ import annotations
@@ -27,6 +27,9 @@ _NUMBER, _ARCHITECTURE, _FIRST_ARGUMENT, _SECOND_ARGUMENT = 0, 4, 16, 24
 _NEW_NAMESPACES = 0x7E020000  # CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET
 _TERMINAL_INPUT = (0x5412, 0x541C)  # TIOCSTI, TIOCLINUX: typing into the terminal of somebody else
 _X32 = 0x40000000
+# AF_UNIX, AF_INET, AF_INET6, AF_NETLINK: a network namespace holds these, and AF_VSOCK is outside of any.
+_FAMILIES = (1, 2, 10, 16)
+_SYS_SOCKET = 1
 
 # Of kernels since 5.1, the same on every machine.
 _NEWER = {
@@ -63,14 +66,17 @@ class _Machine:
     audit: int
     clone: int
     ioctl: int
+    socket: int
     denied: Mapping[str, int]
     has_x32: bool = False
+    socketcall: int | None = None
 
 
 _X86_64 = _Machine(
     audit=0xC000003E,
     clone=56,
     ioctl=16,
+    socket=41,
     denied=_numbers(
         *(165, 166, 155, 272, 308, 250, 248, 249, 321),
         *(298, 323, 246, 320, 175, 313),
@@ -83,6 +89,7 @@ _I386 = _Machine(
     audit=0x40000003,
     clone=120,
     ioctl=54,
+    socket=359,
     denied={
         **_numbers(
             *(21, 52, 217, 310, 346, 288, 286, 287, 357),
@@ -96,11 +103,13 @@ _I386 = _Machine(
         "vm86": 166,
         "clock_settime64": 404,
     },
+    socketcall=102,
 )
 _AARCH64 = _Machine(
     audit=0xC00000B7,
     clone=220,
     ioctl=29,
+    socket=198,
     denied=_numbers(
         *(40, 39, 41, 97, 268, 219, 217, 218, 280),
         *(241, 282, 104, 294, 105, 273),
@@ -142,6 +151,17 @@ def _section(machine: _Machine) -> Iterator[bytes]:
     yield _instruction(_JUMP_IF_ANY_BIT, _NEW_NAMESPACES, 0, 1)
     yield _denial(errno.EPERM)
     yield _instruction(_RETURN, _ALLOW)
+    yield _instruction(_JUMP_IF_EQUAL, machine.socket, 0, 2 + 2 * len(_FAMILIES))
+    yield _instruction(_LOAD, _FIRST_ARGUMENT)
+    for family in _FAMILIES:
+        yield _instruction(_JUMP_IF_EQUAL, family, 0, 1)
+        yield _instruction(_RETURN, _ALLOW)
+    yield _denial(errno.EAFNOSUPPORT)
+    if machine.socketcall is not None:  # guard: the same call, with its family where no filter sees it
+        yield _instruction(_JUMP_IF_EQUAL, machine.socketcall, 0, 4)
+        yield _instruction(_LOAD, _FIRST_ARGUMENT)
+        yield from _deny_if(_SYS_SOCKET, errno.EAFNOSUPPORT)
+        yield _instruction(_RETURN, _ALLOW)
     yield _instruction(_JUMP_IF_EQUAL, machine.ioctl, 0, 1 + 2 * len(_TERMINAL_INPUT))
     yield _instruction(_LOAD, _SECOND_ARGUMENT)
     for request in _TERMINAL_INPUT:
