@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import pkgutil
 import sys
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import cache, lru_cache
 from importlib.metadata import EntryPoint, entry_points
@@ -40,4 +41,10 @@ def _search_path() -> _SearchPath:
 
 @lru_cache(maxsize=_MOST_GROUPS)
 def _read(group: str, path: _SearchPath) -> tuple[EntryPoint, ...]:
-    return tuple(entry_points(group=group))
+    return tuple(_select(path)(group=group))
+
+
+@lru_cache(maxsize=1)
+def _select(path: _SearchPath) -> Callable[..., Iterable[EntryPoint]]:
+    """All groups are read at once: every one of them stands in the same files."""
+    return entry_points().select

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint
 from typing import Any
 
 from cleveragents.application.services.context_components import PARTS, LoadPart
 from cleveragents.errors import ConfigurationError
 from cleveragents.infrastructure.configuration.settings import ContextSettings
+from cleveragents.infrastructure.entry_points import installed
 
 __all__ = ["ENTRY_POINTS", "replaced_parts"]
 
@@ -45,8 +46,8 @@ class _Loading:
 def _entry(part: str, name: str, entries: Iterable[EntryPoint] | None) -> EntryPoint:
     if ":" in name:
         return EntryPoint(part, name, ENTRY_POINTS)
-    installed = entry_points(group=ENTRY_POINTS) if entries is None else entries
-    found = {entry.name: entry for entry in sorted(installed, key=lambda one: one.value, reverse=True)}
+    known = installed(ENTRY_POINTS) if entries is None else entries
+    found = {entry.name: entry for entry in sorted(known, key=lambda one: one.value, reverse=True)}
     if name not in found:
         there = f"there are {', '.join(sorted(found))}" if found else "none is installed"
         problem = f"no part called {name!r} is installed ({there}); or say module:attribute"

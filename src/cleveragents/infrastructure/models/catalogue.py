@@ -9,14 +9,13 @@ place among the calls under way, a breaker, a deadline, retries, in that order f
 from __future__ import annotations
 
 import os
-import pkgutil
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from functools import cached_property
 from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, cast
 
@@ -24,6 +23,7 @@ from cleveragents.application.ports.models import Model, ModelFacts
 from cleveragents.domain.known_secrets import KnownSecrets
 from cleveragents.errors import ConfigurationError, UnknownModel
 from cleveragents.infrastructure.configuration.settings import is_web_address
+from cleveragents.infrastructure.entry_points import built_in, installed
 from cleveragents.infrastructure.models import providers
 from cleveragents.infrastructure.models.keys import Keys, ask_keyring
 from cleveragents.infrastructure.models.prices import PriceList
@@ -236,11 +236,11 @@ class ModelCatalogue:
 
     @cached_property
     def _builtin(self) -> frozenset[str]:
-        return frozenset(module.name for module in pkgutil.iter_modules(providers.__path__))
+        return built_in(providers)
 
     @cached_property
     def _offered(self) -> Mapping[str, EntryPoint]:
-        found = entry_points(group=ENTRY_POINTS) if self._entries is None else self._entries
+        found = installed(ENTRY_POINTS) if self._entries is None else self._entries
         ordered = sorted(found, key=lambda entry: (entry.name, entry.value))
         # What `openai` means does not depend on what else is installed.
         return {entry.name: entry for entry in reversed(ordered) if entry.name not in self._builtin}
