@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio.constants
-import linecache
 import os
 from typing import Any
 
 from tests.leaks import take_baseline
+from tests.short_stacks import keep_short_stacks
 
 os.environ["PYTHONASYNCIODEBUG"] = "1"
-# Of the stack that it keeps with every callback, one call tells whose it is.
-asyncio.constants.DEBUG_STACK_DEPTH = 1
-linecache.checkcache = lambda filename=None: None
+keep_short_stacks()
 
 
 def before_feature(context: Any, feature: Any) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio.constants
 import gc
-import linecache
 import os
 import signal
 import sys
@@ -22,6 +20,7 @@ from sqlalchemy.util import LRUCache
 from cleveragents.infrastructure.object_collector import COLLECTOR
 from cleveragents.infrastructure.persistence import sqlite_backend
 from tests.leaks import take_baseline
+from tests.short_stacks import keep_short_stacks
 from tests.unisolated import ALLOW_UNISOLATED
 
 # How long generating takes says how busy the machine is, not whether a test is right.
@@ -33,10 +32,7 @@ hypothesis.settings.load_profile("busy")
 os.environ.update(ALLOW_UNISOLATED)
 # Catches a foreign thread's ensure_future, and tasks destroyed while pending. Read when a loop is made.
 os.environ["PYTHONASYNCIODEBUG"] = "1"
-# Of the stack that it keeps with every callback, one call tells whose it is; ten took a tenth of all time.
-asyncio.constants.DEBUG_STACK_DEPTH = 1
-# For each of them it would look whether the source has changed since.
-linecache.checkcache = lambda filename=None: None
+keep_short_stacks()
 # A shell starts what runs in the background with SIGINT ignored, and every child would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -12,7 +12,6 @@ Without a nursery (nobody entered `nursery`, or the system has no `clone3`) each
 from __future__ import annotations
 
 import array
-import asyncio.constants
 import atexit
 import ctypes
 import errno
@@ -20,7 +19,6 @@ import gc
 import importlib
 import inspect
 import json
-import linecache
 import os
 import runpy
 import socket
@@ -31,6 +29,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
+
+from tests.short_stacks import keep_short_stacks
 
 __all__ = ["COMMANDS", "Forked", "is_nursery", "keep_nursery", "nursery", "ran"]
 
@@ -207,10 +207,7 @@ def _run(words: list[str]) -> None:
 
 
 def main(descriptor: str, *modules: str) -> None:
-    # As in tests/conftest.py: in debug mode asyncio kept ten calls of the stack with every callback, and
-    # looked for each of them whether the source has changed since.
-    asyncio.constants.DEBUG_STACK_DEPTH = 1
-    linecache.checkcache = lambda filename=None: None
+    keep_short_stacks()
     for module in modules:
         importlib.import_module(module)
     gc.collect()
