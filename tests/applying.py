@@ -69,11 +69,12 @@ class Submodule:
 Edit = bytes | Link | Program | Submodule | None
 
 
-def git(directory: Path, *arguments: str, check: bool = True) -> str:
+def git(directory: Path, *arguments: str, check: bool = True, **variables: str) -> str:
     """git as a user runs it, without anything of this machine's user."""
     home = {"HOME": str(directory.parent), "GIT_CONFIG_NOSYSTEM": "1", "PATH": os.environ["PATH"]}
+    environment = {**home, **IDENTITY, **variables}
     done = subprocess.run(
-        ["git", *arguments], cwd=directory, env={**home, **IDENTITY}, capture_output=True, check=False
+        ["git", *arguments], cwd=directory, env=environment, capture_output=True, check=False
     )
     assert done.returncode == 0 or not check, done.stderr.decode()
     return done.stdout.decode("utf-8", "surrogateescape").rstrip("\n")

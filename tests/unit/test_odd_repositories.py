@@ -314,7 +314,12 @@ def _crlf_entry(world: World, path: str) -> str:
 def _uncommitted(root: Path) -> set[str]:
     """What its user has changed, as git compares contents."""
     changed = git(root, "diff", "--name-only", "HEAD")
-    return {*changed.splitlines(), *git(root, "ls-files", "--others").splitlines()}
+    # The user's index may say that a file is unchanged, if it is old enough. A new one knows no times.
+    new = {"GIT_INDEX_FILE": str(root / ".git/compared")}
+    git(root, "read-tree", "HEAD", **new)
+    differing = git(root, "diff", "--name-only", "--diff-filter=M", "HEAD", **new)
+    others = git(root, "ls-files", "--others")
+    return {*changed.splitlines(), *differing.splitlines(), *others.splitlines()}
 
 
 def _texts(files: dict[str, Metadata]) -> dict[str, bytes]:

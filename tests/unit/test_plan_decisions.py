@@ -496,6 +496,7 @@ def test_settling_waits_for_who_is_at_the_sandbox_and_takes_back_what_a_check_ha
 def test_who_dies_while_it_says_that_an_apply_was_interrupted_has_taken_the_merged_files_back(
     plans: PlanBench, fenced: bool
 ) -> None:
+    plans.parts.apply.settle()  # or the next move may belong to a plan of another test
     plan = plans.done(write("x.txt", "1\n"))
     (plans.repository / "b.txt").write_text("the user's\n")
     with pytest.raises(StoreBusy):
