@@ -26,6 +26,7 @@ from cleveragents.interfaces.cli.live_output import LiveOutput
 from cleveragents.interfaces.cli.output import progress
 from cleveragents.interfaces.cli.plan_work import asked_for
 from tests.cli_bench import COMMAND, REPLACE, Agents, command_line, git, paint_shop, use_home
+from tests.forked import Forked
 
 
 @pytest.fixture(scope="module")
@@ -377,10 +378,11 @@ def test_live_output_breaks_lines_that_never_end(capsys: pytest.CaptureFixture[s
     assert capsys.readouterr().err == f"  {'x' * 5000}\n  \\xff\n"
 
 
+@pytest.mark.usefixtures("commands_are_forked")
 def test_a_plan_at_work_is_cancelled_from_elsewhere(agents: Agents, repository: Path) -> None:
     script = "touch half.txt; echo up; sleep 1000"
     arguments = [sys.executable, "-m", "cleveragents", *COMMAND, "sh", "-c", script]
-    with subprocess.Popen(arguments, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as process:
+    with Forked(arguments, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as process:
         assert process.stderr is not None
         plan_id = process.stderr.readline().split()[1].rstrip(":")
         while process.stderr.readline() != "  up\n":
@@ -399,6 +401,7 @@ def test_a_plan_at_work_is_cancelled_from_elsewhere(agents: Agents, repository: 
     assert git(repository, "status", "--short") == ""
 
 
+@pytest.mark.usefixtures("commands_are_forked")
 def test_a_long_difference_goes_through_the_pager_of_a_terminal(
     agents: Agents, repository: Path, tmp_path: Path
 ) -> None:
@@ -407,9 +410,7 @@ def test_a_long_difference_goes_through_the_pager_of_a_terminal(
     environment = {**os.environ, "PAGER": f"sh -c 'cat > {tmp_path}/paged'", "TERM": "xterm", "LINES": "24"}
     leader, follower = pty.openpty()
     command = [sys.executable, "-m", "cleveragents", "plan", "diff", ran.id]
-    with subprocess.Popen(
-        command, env=environment, stdin=follower, stdout=follower, stderr=follower
-    ) as shown:
+    with Forked(command, env=environment, stdin=follower, stdout=follower, stderr=follower) as shown:
         os.close(follower)
         assert shown.wait(60) == 0
     os.close(leader)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +15,7 @@ from cleveragents.domain.plan import Phase, PlanState
 from cleveragents.interfaces.cli.plan_outcome import exit_code_of, joint_exit_code
 from cleveragents.interfaces.desk.meanings import state_in_short
 from cleveragents.interfaces.desk.next_steps import steps_from
+from tests import forked
 from tests.cli_bench import Agents, Ended, command_line, paint_shop, use_home
 from tests.tree_bench import tree_bench
 
@@ -182,13 +182,14 @@ goals:
     assert agents("run", "--action", "builtin/goals").code == 2
 
 
+@pytest.mark.usefixtures("commands_are_forked")
 def test_yaml_on_stdin_is_one_plan_and_a_limit_that_it_cannot_reach_does_no_harm(
     repository: Path,
 ) -> None:
     command = [sys.executable, "-m", "cleveragents", "run", "-f", "-", "--max-usd", "5", "--format", "json"]
-    ran = subprocess.run(command, input=ASKING, capture_output=True, text=True, timeout=120)
-    told = json.loads(ran.stdout)
-    assert (told["goal"], told["state"]) == ("2 goals: readme, code", "complete"), ran.stderr
+    _, out, err = forked.ran(command, ASKING, timeout=120)
+    told = json.loads(out)
+    assert (told["goal"], told["state"]) == ("2 goals: readme, code", "complete"), err
 
 
 # ── Somebody is needed ────────────────────────────────────────────────────────────────────────────

@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from tests.cli_bench import COMMAND, command_line, paint_shop, use_home
+from tests.forked import Forked
 
 
+@pytest.mark.usefixtures("commands_are_forked")
 def test_a_cancel_returns_when_the_plan_is_cancelled_and_not_when_it_was_told_to(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -19,7 +21,7 @@ def test_a_cancel_returns_when_the_plan_is_cancelled_and_not_when_it_was_told_to
     at_work = [sys.executable, "-m", "cleveragents", *COMMAND, "sh", "-c", "echo up; sleep 1000"]
     with (
         command_line(monkeypatch, capfd) as agents,
-        subprocess.Popen(at_work, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as process,
+        Forked(at_work, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as process,
     ):
         assert process.stderr is not None
         plan_id = process.stderr.readline().split()[1].rstrip(":")
