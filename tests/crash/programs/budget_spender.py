@@ -57,6 +57,11 @@ class Spender:
         self._look()
         meet()
 
+    def give_back(self, meet: Callable[[], None]) -> None:
+        """Reserves what is there for all, and releases it."""
+        self._store.release(self._reserved(1, "spare"), now=NOW)
+        meet()
+
     def go_on(self, calls: int) -> None:
         for number in range(calls):
             held = self._reserved(self._chance.randrange(1, 400), f"call-{number % 3}")
@@ -95,6 +100,7 @@ def spend(order: dict[str, Any], number: int, meet: Callable[[], None], told: in
         spender = Spender(store, number, random.Random(order["seed"] * 100 + number))
         spender.first(meet)
         if order["calls"]:
+            spender.give_back(meet)
             spender.go_on(order["calls"])
         os.write(told, (json.dumps(spender.seen) + "\n").encode())
 
