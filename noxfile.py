@@ -301,7 +301,7 @@ def _differing(version: str) -> list[str]:
     between them do with SQLite, one of those two does as well."""
     units: list[str] = []
     for name in DIFFERING:
-        named = f"tests/unit/test_{name}.py"
+        named = f"tests/unit/*/test_{name}.py"
         # One that is not there any more is handed on as it is: pytest says so.
         units += sorted(str(path.relative_to(ROOT)) for path in ROOT.glob(named)) or [named]
     return [*units, *(["tests/contracts"] if version in EXPLORED else []), *_engine_where(version)]

@@ -42,10 +42,10 @@ class ActorNodes:
     unit = "ratio"
 
     def setup(self) -> None:
-        from cleveragents.infrastructure.actors.loading import load_actor
-        from cleveragents.infrastructure.persistence.database import open_database
-        from cleveragents.infrastructure.persistence.sql_checkpoint_store import SqlCheckpointStore
-        from cleveragents.langgraph.actor_runner import BridgeActorRunner
+        from cleveragents.actors.loading import load_actor
+        from cleveragents.actors.runner import BridgeActorRunner
+        from cleveragents.actors.store.sql_checkpoint_store import SqlCheckpointStore
+        from cleveragents.storage.database import open_database
         from cleveragents.testing.actor_host import ScriptedHost, says
 
         self._folder = TemporaryDirectory()
@@ -67,9 +67,9 @@ class ActorNodes:
 
     def track_unkept_ratio(self) -> float:
         """Without; ours on the bridge's loop, theirs on its own."""
-        from cleveragents.langgraph.bridge import RxPyLangGraphBridge
-        from cleveragents.langgraph.compiler import compile_actor
-        from cleveragents.reactive.message import StreamMessage
+        from cleveragents.actors.bridge.bridge import RxPyLangGraphBridge
+        from cleveragents.actors.graph.compiler import compile_actor
+        from cleveragents.actors.streams.message import StreamMessage
 
         graph = _Bare(compile_actor(self._actor, _NoActors()), self._actor, self._host)
         with RxPyLangGraphBridge({"actor": graph}) as bridge, asyncio.Runner() as runner:
@@ -106,8 +106,8 @@ class ActorNodes:
             return await asyncio.to_thread(ratio, self._run_actor, floor)
 
     def _run_actor(self) -> None:
-        from cleveragents.application.ports.actors import ActorRequest
-        from cleveragents.application.services.async_worker import CancellationToken
+        from cleveragents.actors.ports import ActorRequest
+        from cleveragents.jobs.worker.async_worker import CancellationToken
 
         self._runner.run(
             ActorRequest(
@@ -135,8 +135,8 @@ class _Bare:
         self._numbers = count()
 
     async def ainvoke(self, input_: Any, config: Any = None, /) -> Any:
-        from cleveragents.langgraph.run_context import RunContext
-        from cleveragents.langgraph.state import first_state
+        from cleveragents.actors.graph.run_context import RunContext
+        from cleveragents.actors.graph.state import first_state
 
         thread_id = f"plan/execute/{next(self._numbers)}"
         context = RunContext(self._host, thread_id, lambda progress: None)
@@ -156,9 +156,9 @@ def _graph(host: Any, saver: Any) -> Any:
 
 
 def _thinking(host: Any, name: str) -> Callable[[_State], Any]:
-    from cleveragents.application.ports.models import ModelRequest
-    from cleveragents.domain.conversation import Message, Role
-    from cleveragents.domain.json_value import thaw
+    from cleveragents.core.json_value import thaw
+    from cleveragents.models.model.conversation import Message, Role
+    from cleveragents.models.ports import ModelRequest
 
     numbers = count()
 

@@ -13,11 +13,11 @@ from statistics import median
 from tempfile import TemporaryDirectory
 
 from benchmarks.ratio import seconds_of
-from cleveragents.application.ports.sandboxes import SandboxRequest
-from cleveragents.infrastructure.apply.applier import TreeApplier
-from cleveragents.infrastructure.identifiers import UlidSource
-from cleveragents.infrastructure.persistence.database import open_database
-from cleveragents.infrastructure.sandbox.private_clone import PrivateClone
+from cleveragents.apply.applier import TreeApplier
+from cleveragents.core.ulids import UlidSource
+from cleveragents.sandboxes.ports import SandboxRequest
+from cleveragents.sandboxes.private_clone import PrivateClone
+from cleveragents.storage.database import open_database
 
 __all__ = ["ApplyManyFiles"]
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pybreaker
 
 from benchmarks.ratio import ratio
-from cleveragents.application.services.acms_pipeline import CircuitBreaker
+from cleveragents.context.executor import CircuitBreaker
 
 CALLS = 20_000
 THREADS = 8

@@ -12,8 +12,8 @@ from statistics import median
 from typing import Any, TypedDict
 
 from benchmarks.ratio import ratio, seconds_of
-from cleveragents.langgraph.bridge import RxPyLangGraphBridge
-from cleveragents.reactive.message import StreamMessage
+from cleveragents.actors.bridge.bridge import RxPyLangGraphBridge
+from cleveragents.actors.streams.message import StreamMessage
 
 __all__ = ["CleanUp", "InFlight", "Runs"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 from benchmarks.ratio import ratio
-from cleveragents.application.services.async_worker import CancellationToken
+from cleveragents.jobs.worker.async_worker import CancellationToken
 
 __all__ = ["Cancellation"]
 

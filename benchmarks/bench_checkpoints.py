@@ -41,9 +41,9 @@ class Checkpoints:
     unit = "ratio"
 
     def setup(self, history: str, durability: str) -> None:
-        from cleveragents.infrastructure.persistence.database import open_database
-        from cleveragents.infrastructure.persistence.sql_checkpoint_store import SqlCheckpointStore
-        from cleveragents.langgraph.checkpoint_saver import DatabaseCheckpointSaver
+        from cleveragents.actors.graph.checkpoint_saver import DatabaseCheckpointSaver
+        from cleveragents.actors.store.sql_checkpoint_store import SqlCheckpointStore
+        from cleveragents.storage.database import open_database
 
         self._folder = TemporaryDirectory()
         self._home = Path(self._folder.name)

@@ -56,7 +56,7 @@ class CommandLine:
         return ratio(self._agents("plan", "list"), self._python("import sqlalchemy"), rounds=_ROUNDS)
 
     def _agents(self, *arguments: str) -> Callable[[], object]:
-        return self._python("from cleveragents.interfaces.cli.main import run; run()", *arguments)
+        return self._python("from cleveragents.cli.main import run; run()", *arguments)
 
     def _nothing(self) -> Callable[[], object]:
         return self._python("pass")

@@ -18,11 +18,11 @@ from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
 from benchmarks.ratio import ratio, seconds_of
-from cleveragents.domain.event import DomainEvent, EventType
-from cleveragents.infrastructure.events.audit import DurableAuditLog
-from cleveragents.infrastructure.events.reactive import ReactiveEventBus
-from cleveragents.infrastructure.events.sink import DurableAuditSink
-from cleveragents.infrastructure.persistence.database import open_database
+from cleveragents.core.event import DomainEvent, EventType
+from cleveragents.events.audit import DurableAuditLog
+from cleveragents.events.reactive import ReactiveEventBus
+from cleveragents.events.sink import DurableAuditSink
+from cleveragents.storage.database import open_database
 
 MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
 EVENT = DomainEvent(EventType.JOB_CLAIMED, "subject", "id", MOMENT, {"job": "01J", "attempt": 1})

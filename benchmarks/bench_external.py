@@ -23,9 +23,9 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from cleveragents.application.plan_parts import PlanParts
-    from cleveragents.application.services.async_worker import AsyncWorker
-    from cleveragents.domain.plan import Plan
+    from cleveragents.app.plan_parts import PlanParts
+    from cleveragents.jobs.worker.async_worker import AsyncWorker
+    from cleveragents.plans.model.plan import Plan
 
 __all__ = ["ExternalAgentsAtOnce"]
 
@@ -112,7 +112,7 @@ class ExternalAgentsAtOnce:
 
     @cached_property
     def _worked(self) -> tuple[float, float, float]:
-        from cleveragents.domain.plan import PlanState
+        from cleveragents.plans.model.plan import PlanState
 
         with self._plans("works", 1) as (worker, _, _, _):
             worker.run_until_idle(self.timeout)  # what is imported and made once
@@ -161,12 +161,12 @@ class ExternalAgentsAtOnce:
         """That many, at work: each agent has said that it is ready."""
         import msgspec
 
-        from cleveragents.application.container import Container
-        from cleveragents.application.ports.plans import NewPlan
-        from cleveragents.application.services.job_handlers import JobHandler
-        from cleveragents.application.services.plan_run import kind_of_plan
-        from cleveragents.application.services.plan_watch import PlanWatch
-        from cleveragents.infrastructure.configuration.settings import Settings
+        from cleveragents.app.container import Container
+        from cleveragents.config.settings import Settings
+        from cleveragents.jobs.handlers import JobHandler
+        from cleveragents.plans.ports.plans import NewPlan
+        from cleveragents.plans.run import kind_of_plan
+        from cleveragents.plans.watch import PlanWatch
 
         state = self._home / f"state-{next(self._numbers)}"
         state.mkdir()

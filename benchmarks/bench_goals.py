@@ -117,13 +117,13 @@ class GoalsAtOnce:
         """Seconds at work, and in all."""
         import msgspec
 
-        from cleveragents.application.container import Container
-        from cleveragents.application.ports.plans import NewPlan
-        from cleveragents.application.ports.sandboxes import SandboxRequest
-        from cleveragents.application.services.job_handlers import JobHandler
-        from cleveragents.application.services.plan_run import kind_of_plan
-        from cleveragents.domain.plan import PlanState
-        from cleveragents.infrastructure.configuration.settings import Settings
+        from cleveragents.app.container import Container
+        from cleveragents.config.settings import Settings
+        from cleveragents.jobs.handlers import JobHandler
+        from cleveragents.plans.model.plan import PlanState
+        from cleveragents.plans.ports.plans import NewPlan
+        from cleveragents.plans.run import kind_of_plan
+        from cleveragents.sandboxes.ports import SandboxRequest
 
         state = self._home / f"state-{next(self._numbers)}"
         state.mkdir()
@@ -194,8 +194,8 @@ def _bare(url: str, files: Path, saver: Any) -> Any:
     from langchain_openai import ChatOpenAI
     from langgraph.graph import END, START, StateGraph
 
-    from cleveragents.domain.json_value import thaw
-    from cleveragents.infrastructure.tools.registry import ToolRegistry
+    from cleveragents.core.json_value import thaw
+    from cleveragents.tools.registry import ToolRegistry
 
     spec = ToolRegistry().get("read").spec
     schema = {"name": "read", "description": spec.description, "parameters": thaw(spec.input_schema)}

@@ -18,11 +18,11 @@ from datetime import UTC, datetime
 from random import random
 from typing import Any
 
-from cleveragents.domain.job import JobState, NewJob, Outcome
-from cleveragents.domain.worker_identity import WorkerIdentity
-from cleveragents.infrastructure.identifiers import UlidSource
-from cleveragents.infrastructure.persistence.database import open_database
-from cleveragents.infrastructure.persistence.sql_job_store import SqlJobStore
+from cleveragents.core.ulids import UlidSource
+from cleveragents.core.worker_identity import WorkerIdentity
+from cleveragents.jobs.model.job import JobState, NewJob, Outcome
+from cleveragents.jobs.store.sql_job_store import SqlJobStore
+from cleveragents.storage.database import open_database
 
 _JOBS = 1200
 _SECONDS_LIMIT = 120.0

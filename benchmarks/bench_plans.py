@@ -20,16 +20,16 @@ import msgspec
 import structlog
 
 from benchmarks.ratio import ratio
-from cleveragents.application.container import Container
-from cleveragents.application.ports.plans import NewPlan
-from cleveragents.application.ports.sandboxes import SandboxRequest
-from cleveragents.application.services.job_handlers import JobHandler
-from cleveragents.application.services.plan_execution_context import PlanExecutionContext
-from cleveragents.application.services.plan_run import kind_of_plan
-from cleveragents.domain.file_state import Difference, entries_between
-from cleveragents.domain.json_value import FrozenObject
-from cleveragents.domain.plan import PlanState
-from cleveragents.infrastructure.configuration.settings import Settings
+from cleveragents.app.container import Container
+from cleveragents.changes.execution_context import PlanExecutionContext
+from cleveragents.config.settings import Settings
+from cleveragents.core.file_state import Difference, entries_between
+from cleveragents.core.json_value import FrozenObject
+from cleveragents.jobs.handlers import JobHandler
+from cleveragents.plans.model.plan import PlanState
+from cleveragents.plans.ports.plans import NewPlan
+from cleveragents.plans.run import kind_of_plan
+from cleveragents.sandboxes.ports import SandboxRequest
 
 __all__ = ["DiffOfManyFiles", "ManyPlans", "RecordingAChange"]
 

@@ -14,9 +14,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from benchmarks.ratio import ratio
-from cleveragents.application.ports.sandboxes import SandboxRequest
-from cleveragents.infrastructure.persistence.database import open_database
-from cleveragents.infrastructure.sandbox.registry import SandboxRegistry
+from cleveragents.sandboxes.ports import SandboxRequest
+from cleveragents.sandboxes.registry import SandboxRegistry
+from cleveragents.storage.database import open_database
 
 __all__ = ["MakeSandboxes", "UseSandbox"]
 

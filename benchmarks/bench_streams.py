@@ -26,8 +26,8 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 if TYPE_CHECKING:
-    from cleveragents.domain.event import DomainEvent
-    from cleveragents.infrastructure.persistence.database import Database
+    from cleveragents.core.event import DomainEvent
+    from cleveragents.storage.database import Database
 
 SECONDS = 5.0
 RUNG_SECONDS = 3.0
@@ -144,11 +144,11 @@ def _serve_ours(listens: socket.socket, directory: str, control: Connection) -> 
     import structlog
     import uvicorn
 
-    from cleveragents.application.container import Container
-    from cleveragents.domain.user import Role, TokenKind
-    from cleveragents.infrastructure.configuration.loading import load_configuration
-    from cleveragents.interfaces.server.app import create_app
-    from cleveragents.interfaces.server.service import Service
+    from cleveragents.access.model.user import Role, TokenKind
+    from cleveragents.app.container import Container
+    from cleveragents.config.loading import load_configuration
+    from cleveragents.server.app import create_app
+    from cleveragents.server.service import Service
 
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     environment = {"HOME": directory, "CLEVERAGENTS_STATE_DIRECTORY": directory}
@@ -175,9 +175,9 @@ def _serve_ours(listens: socket.socket, directory: str, control: Connection) -> 
 
 
 def _write_events(directory: str, rate: int, total: int) -> None:
-    from cleveragents.application.container import Container
-    from cleveragents.domain.event import DomainEvent, EventType
-    from cleveragents.infrastructure.configuration.loading import load_configuration
+    from cleveragents.app.container import Container
+    from cleveragents.config.loading import load_configuration
+    from cleveragents.core.event import DomainEvent, EventType
 
     environment = {"HOME": directory, "CLEVERAGENTS_STATE_DIRECTORY": directory}
     with Container(load_configuration(environment, Path(directory), []).settings) as container:
@@ -200,7 +200,7 @@ def _write_events(directory: str, rate: int, total: int) -> None:
 
 
 def _keep(database: Database, events: list[DomainEvent]) -> None:
-    from cleveragents.infrastructure.persistence.outbox import append_many_to_outbox
+    from cleveragents.storage.outbox import append_many_to_outbox
 
     database.write(lambda connection: append_many_to_outbox(connection, events))
 

@@ -52,12 +52,12 @@ class _Trees:
         """How long the last of the trees took, from its first request until it was at rest."""
         import msgspec
 
-        from cleveragents.application.container import Container
-        from cleveragents.application.ports.plans import NewPlan
-        from cleveragents.application.services.job_handlers import JobHandler
-        from cleveragents.application.services.plan_jobs import kind_of_plan
-        from cleveragents.domain.plan import Phase, PlanState
-        from cleveragents.infrastructure.configuration.settings import Settings
+        from cleveragents.app.container import Container
+        from cleveragents.config.settings import Settings
+        from cleveragents.jobs.handlers import JobHandler
+        from cleveragents.plans.jobs.names import kind_of_plan
+        from cleveragents.plans.model.plan import Phase, PlanState
+        from cleveragents.plans.ports.plans import NewPlan
 
         state = self._home / f"state-{next(self._numbers)}"
         state.mkdir()

@@ -41,7 +41,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from cleveragents.application.container import Container
+    from cleveragents.app.container import Container
     from tests.postgres import PostgresServer
 
 __all__ = ["ENGINES", "PROCESSES", "Engine", "Measured", "Place", "Stand", "books", "main"]
@@ -263,8 +263,8 @@ def _container(place: Place) -> Container:
 
     import structlog
 
-    from cleveragents.application.container import Container
-    from cleveragents.infrastructure.configuration.loading import load_configuration
+    from cleveragents.app.container import Container
+    from cleveragents.config.loading import load_configuration
 
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
     environment = {
@@ -276,7 +276,7 @@ def _container(place: Place) -> Container:
 
 
 def _fill_ours(place: Place, jobs: int) -> None:
-    from cleveragents.domain.job import NewJob
+    from cleveragents.jobs.model.job import NewJob
 
     with _container(place) as container:
         for number in range(jobs):
@@ -285,8 +285,8 @@ def _fill_ours(place: Place, jobs: int) -> None:
 
 
 def _work_ours(place: Place, write: Write, started: Any, stop: Any) -> None:
-    from cleveragents.application.services.job_engine import WorkerRequest
-    from cleveragents.application.services.job_handlers import JobHandler
+    from cleveragents.jobs.engine import WorkerRequest
+    from cleveragents.jobs.handlers import JobHandler
 
     with _container(place) as container:
         container.jobs.list(limit=1)

@@ -21,12 +21,12 @@ from numpy.typing import NDArray
 
 from benchmarks.localize import Case, NotCancelled, clone_of, read_cases
 from benchmarks.localize_report import Outcome, is_candidate, measured, table
-from cleveragents.application.ports.code_index import CodePlace
-from cleveragents.application.ports.context_parts import StrategyGround
-from cleveragents.domain.context import ContextRequest
-from cleveragents.infrastructure.context.git_history import GitCommitHistory
-from cleveragents.infrastructure.context.index.sqlite_code_index import SqliteCodeIndex
-from cleveragents.infrastructure.context.strategy_registry import StrategyRegistry
+from cleveragents.context.code_index import CodePlace
+from cleveragents.context.context_parts import StrategyGround
+from cleveragents.context.index.sqlite_code_index import SqliteCodeIndex
+from cleveragents.context.model.context import ContextRequest
+from cleveragents.context.search.git_history import GitCommitHistory
+from cleveragents.context.strategy_registry import StrategyRegistry
 
 _PENALTY = 5.0
 _STEPS = 400

@@ -22,23 +22,23 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from benchmarks.localize_report import Outcome, is_candidate, measured, plot, table
-from cleveragents.application.ports.code_index import CodePlace, CodeSnapshot
-from cleveragents.application.ports.context_parts import StrategyGround
-from cleveragents.application.services.acms_pipeline import ParallelStrategyExecutor
-from cleveragents.application.services.context_assembly import OwnParts
-from cleveragents.application.services.context_components import ReplacedParts
-from cleveragents.application.services.context_deduplicator import MergedPlaces
-from cleveragents.application.services.context_pipeline import ContextPipeline, PipelineParts
-from cleveragents.application.services.context_query import ContextQuery
-from cleveragents.application.services.context_scorer import FusedScorer
-from cleveragents.domain.code import Field
-from cleveragents.domain.code_terms import terms_of
-from cleveragents.domain.context import ContextFragment, ContextRequest
-from cleveragents.infrastructure.context.bm25 import Bm25Table, Corpus, best
-from cleveragents.infrastructure.context.fusion_weights import fusion_weights
-from cleveragents.infrastructure.context.git_history import GitCommitHistory
-from cleveragents.infrastructure.context.index.sqlite_code_index import SqliteCodeIndex
-from cleveragents.infrastructure.context.strategy_registry import StrategyRegistry
+from cleveragents.context.code_index import CodePlace, CodeSnapshot
+from cleveragents.context.context_parts import StrategyGround
+from cleveragents.context.executor import ParallelStrategyExecutor
+from cleveragents.context.index.sqlite_code_index import SqliteCodeIndex
+from cleveragents.context.model.code import Field
+from cleveragents.context.model.code_terms import terms_of
+from cleveragents.context.model.context import ContextFragment, ContextRequest
+from cleveragents.context.pipeline.assembly import OwnParts
+from cleveragents.context.pipeline.components import ReplacedParts
+from cleveragents.context.pipeline.deduplicator import MergedPlaces
+from cleveragents.context.pipeline.pipeline import ContextPipeline, PipelineParts
+from cleveragents.context.pipeline.scorer import FusedScorer
+from cleveragents.context.query import ContextQuery
+from cleveragents.context.search.bm25 import Bm25Table, Corpus, best
+from cleveragents.context.search.fusion_weights import fusion_weights
+from cleveragents.context.search.git_history import GitCommitHistory
+from cleveragents.context.strategy_registry import StrategyRegistry
 
 FUSION = "all strategies"
 PLAIN = "plain BM25"

@@ -26,7 +26,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from cleveragents.domain.merge_conflict import KeptConflict
+from cleveragents.changes.model.merge_conflict import KeptConflict
 from tests.merge_comparison import difference, entries, git_merge
 from tests.merge_stand import MergeStand, Worker
 

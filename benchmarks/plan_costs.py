@@ -22,11 +22,11 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.bench_plans import quiet
-from cleveragents.application.container import Container
-from cleveragents.application.ports.plans import NewPlan
-from cleveragents.application.worker_parts import WorkerParts
-from cleveragents.domain.json_value import FrozenObject, freeze
-from cleveragents.infrastructure.persistence.database import Database
+from cleveragents.app.container import Container
+from cleveragents.app.worker_parts import WorkerParts
+from cleveragents.core.json_value import FrozenObject, freeze
+from cleveragents.plans.ports.plans import NewPlan
+from cleveragents.storage.database import Database
 from tests.crash.plan_soak import model_script, wanted
 from tests.crash.programs.machine_worker import settings_of
 from tests.plan_bench import new_repository

@@ -8,19 +8,19 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from cleveragents.application.ports.agents import AgentRequest, AgentUpdate
-from cleveragents.application.services.actor_tools import ActorTools
-from cleveragents.application.services.agent_sessions import AgentSessions
-from cleveragents.application.services.async_worker import CancellationToken
-from cleveragents.domain.plan import Plan
-from cleveragents.domain.policy import profile
-from cleveragents.domain.progress import ProgressKind
-from cleveragents.domain.strategy import Strategy
-from cleveragents.domain.tool import ToolCall
-from cleveragents.infrastructure.acp.agents import AcpAgents
-from cleveragents.infrastructure.acp.bounds import SessionBounds
-from cleveragents.infrastructure.commands.guarded_runner import Isolation
-from cleveragents.infrastructure.commands.talking_program import ProgramPlace
+from cleveragents.actors.agent_ports import AgentRequest, AgentUpdate
+from cleveragents.actors.external.acp.agents import AcpAgents
+from cleveragents.actors.external.acp.bounds import SessionBounds
+from cleveragents.actors.model.progress import ProgressKind
+from cleveragents.core.policy import profile
+from cleveragents.core.tool import ToolCall
+from cleveragents.jobs.worker.async_worker import CancellationToken
+from cleveragents.plans.actors.actor_tools import ActorTools
+from cleveragents.plans.agents.sessions import AgentSessions
+from cleveragents.plans.model.plan import Plan
+from cleveragents.plans.model.strategy import Strategy
+from cleveragents.processes.guarded_runner import Isolation
+from cleveragents.processes.talking_program import ProgramPlace
 from tests.plan_bench import PlanBench, command
 
 __all__ = ["PROGRAMS", "STEP", "SessionBench", "library_steps", "misbehaving", "steps"]

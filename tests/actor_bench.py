@@ -8,13 +8,13 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from cleveragents.application.ports.actors import ActorOutcome, ActorRequest
-from cleveragents.application.services.async_worker import CancellationToken
-from cleveragents.domain.actor import Actor, LlmNode, Node, StateKey
-from cleveragents.errors import UnknownActor
-from cleveragents.infrastructure.persistence.database import open_database
-from cleveragents.infrastructure.persistence.sql_checkpoint_store import SqlCheckpointStore
-from cleveragents.langgraph.actor_runner import BridgeActorRunner
+from cleveragents.actors.model.actor import Actor, LlmNode, Node, StateKey
+from cleveragents.actors.ports import ActorOutcome, ActorRequest
+from cleveragents.actors.runner import BridgeActorRunner
+from cleveragents.actors.store.sql_checkpoint_store import SqlCheckpointStore
+from cleveragents.core.errors import UnknownActor
+from cleveragents.jobs.worker.async_worker import CancellationToken
+from cleveragents.storage.database import open_database
 from cleveragents.testing.actor_host import ScriptedHost
 from tests.ready_database import ready_database
 

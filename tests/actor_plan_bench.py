@@ -10,18 +10,18 @@ from typing import Any
 
 import msgspec
 
-from cleveragents.application.container import Container
-from cleveragents.application.ports.actors import Actors
-from cleveragents.application.ports.budgets import BudgetView, ModelCall
-from cleveragents.application.ports.faults import FaultPoints
-from cleveragents.application.ports.plans import NewPlan
-from cleveragents.domain.actor import Actor
-from cleveragents.domain.budget import Limits
-from cleveragents.domain.check import Check
-from cleveragents.domain.json_value import JsonValue, freeze, thaw
-from cleveragents.domain.plan import Plan
-from cleveragents.domain.strategy import Casting, Strategy
-from cleveragents.infrastructure.configuration.settings import Settings
+from cleveragents.actors.model.actor import Actor
+from cleveragents.actors.ports import Actors
+from cleveragents.app.container import Container
+from cleveragents.config.settings import Settings
+from cleveragents.core.actions.check import Check
+from cleveragents.core.faults import FaultPoints
+from cleveragents.core.json_value import JsonValue, freeze, thaw
+from cleveragents.models.budget_ports import BudgetView, ModelCall
+from cleveragents.models.model.budget import Limits
+from cleveragents.plans.model.plan import Plan
+from cleveragents.plans.model.strategy import Casting, Strategy
+from cleveragents.plans.ports.plans import NewPlan
 from tests.plan_bench import BenchParts, PlanBench
 
 __all__ = [

@@ -12,14 +12,14 @@ from typing import Any
 
 import msgspec
 
-from cleveragents.application.services.async_worker import AsyncWorker
-from cleveragents.application.services.job_handlers import JobHandler
-from cleveragents.application.services.plan_run import kind_of_plan
-from cleveragents.application.services.plan_watch import PlanWatch
-from cleveragents.application.services.worker_options import WorkerOptions
-from cleveragents.domain.actor import Actor, CommandNode, StateKey
-from cleveragents.domain.plan import Plan
-from cleveragents.infrastructure.configuration.settings import Settings
+from cleveragents.actors.model.actor import Actor, CommandNode, StateKey
+from cleveragents.config.settings import Settings
+from cleveragents.jobs.handlers import JobHandler
+from cleveragents.jobs.worker.async_worker import AsyncWorker
+from cleveragents.jobs.worker.options import WorkerOptions
+from cleveragents.plans.model.plan import Plan
+from cleveragents.plans.run import kind_of_plan
+from cleveragents.plans.watch import PlanWatch
 from tests.actor_plan_bench import ActorPlanBench
 
 __all__ = ["SCRIPTED", "AgentBench", "agent_bench", "agent_node", "external"]

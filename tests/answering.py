@@ -12,7 +12,7 @@ import re
 import sys
 from typing import Any, TextIO
 
-from cleveragents.interfaces.cli import main
+from cleveragents.cli import main
 
 __all__ = ["Answering"]
 

@@ -11,16 +11,16 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cleveragents.application.ports.applies import Applied, CommitRequest, Preparation
-from cleveragents.application.ports.faults import FaultPoints
-from cleveragents.application.ports.sandboxes import SandboxRequest
-from cleveragents.domain.file_state import FileState
-from cleveragents.infrastructure.apply.applier import TreeApplier
-from cleveragents.infrastructure.identifiers import UlidSource
-from cleveragents.infrastructure.persistence.database import Database, open_database
-from cleveragents.infrastructure.sandbox.directory_copy import DirectoryCopy
-from cleveragents.infrastructure.sandbox.git_sandbox import GitSandbox
-from cleveragents.infrastructure.sandbox.private_clone import PrivateClone
+from cleveragents.apply.applier import TreeApplier
+from cleveragents.apply.ports import Applied, CommitRequest, Preparation
+from cleveragents.core.faults import FaultPoints
+from cleveragents.core.file_state import FileState
+from cleveragents.core.ulids import UlidSource
+from cleveragents.sandboxes.directory_copy import DirectoryCopy
+from cleveragents.sandboxes.git_sandbox import GitSandbox
+from cleveragents.sandboxes.ports import SandboxRequest
+from cleveragents.sandboxes.private_clone import PrivateClone
+from cleveragents.storage.database import Database, open_database
 from tests.ready_database import ready_database
 from tests.ready_repository import made_once
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any, TypedDict
 
 from langgraph.graph import END, START, StateGraph
 
-from cleveragents.reactive.message import StreamMessage
+from cleveragents.actors.streams.message import StreamMessage
 
 __all__ = ["LIMIT", "Gate", "State", "async_increment", "branches", "chain", "request", "sync_increment"]
 

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from cleveragents.infrastructure.commands import own_checkout
-from cleveragents.interfaces.cli import main
+from cleveragents.cli import main
+from cleveragents.processes import own_checkout
 from tests.ready_database import ready_database
 from tests.ready_repository import made_once
 from tests.unisolated import ALLOW_UNISOLATED

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from cleveragents.domain.project import ResourceKind
+from cleveragents.access.model.project import ResourceKind
 from tests.cli_bench import paint_shop
 from tests.forked import Forked
 from tests.held_ports import held_ports

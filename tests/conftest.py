@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import signal
 import sys
 from collections.abc import Generator, Iterator
@@ -17,8 +18,8 @@ from sqlalchemy import Engine, create_engine
 from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
 from sqlalchemy.util import LRUCache
 
-from cleveragents.infrastructure.object_collector import COLLECTOR
-from cleveragents.infrastructure.persistence import sqlite_backend
+from cleveragents.jobs.object_collector import COLLECTOR
+from cleveragents.storage import sqlite_backend
 from tests.leaks import take_baseline
 from tests.short_stacks import keep_short_stacks
 from tests.unisolated import ALLOW_UNISOLATED
@@ -212,7 +213,7 @@ def _is_among(names: tuple[str, ...], module: Path) -> bool:
 @cache
 def _first_of(names: tuple[str, ...], module: Path) -> int:
     """Where the first name stands that the module begins with; past the end where there is none."""
-    path = module.as_posix()
+    path = re.sub("tests/unit/[a-z]+/", "tests/unit/", module.as_posix())
     return next((place for place, name in enumerate(names) if f"tests/{name}" in path), len(names))
 
 
@@ -238,7 +239,7 @@ def commands_are_forked() -> Iterator[None]:
     """What is `Forked` comes from a process that has imported what commands import, the server's included."""
     from tests.forked import COMMANDS, nursery
 
-    with nursery([COMMANDS, "cleveragents.interfaces.server.serve", "tests.contracts.store_child"]):
+    with nursery([COMMANDS, "cleveragents.server.serve", "tests.contracts.store_child"]):
         yield
 
 

@@ -14,16 +14,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from cleveragents.application.ports.code_index import CodePlace, IndexStatus
-from cleveragents.application.services.acms_pipeline import CircuitBreaker, ParallelStrategyExecutor
-from cleveragents.application.services.context_components import ReplacedParts
-from cleveragents.application.services.context_pipeline import ContextPipeline, PipelineParts
-from cleveragents.application.services.context_query import ContextQuery
-from cleveragents.domain.code import Span
-from cleveragents.domain.context import ContextFragment
-from cleveragents.domain.context_answer import ContextAnswer
-from cleveragents.errors import Cancelled
-from cleveragents.infrastructure.models.tokens import estimate_text
+from cleveragents.context.code_index import CodePlace, IndexStatus
+from cleveragents.context.executor import CircuitBreaker, ParallelStrategyExecutor
+from cleveragents.context.model.code import Span
+from cleveragents.context.model.context import ContextFragment
+from cleveragents.context.model.context_answer import ContextAnswer
+from cleveragents.context.pipeline.components import ReplacedParts
+from cleveragents.context.pipeline.pipeline import ContextPipeline, PipelineParts
+from cleveragents.context.query import ContextQuery
+from cleveragents.core.errors import Cancelled
+from cleveragents.models.tokens import estimate_text
 from cleveragents.testing.clock import FakeClock
 from cleveragents.testing.code_index import FakeCodeIndex, FakeCommitHistory, MemorySnapshot
 

@@ -5,18 +5,22 @@ from __future__ import annotations
 import importlib
 import pkgutil
 
-import cleveragents.application.services
-import cleveragents.infrastructure
+import cleveragents
 
 __all__: list[str] = []
 
 # By now these are needed by every command that works on plans.
-_ALREADY = ("cleveragents.interfaces.cli.commands", "cleveragents.interfaces.cli.run", "alembic.command")
+_ALREADY = ("cleveragents.cli.commands", "cleveragents.cli.run.command", "alembic.command")
+
+_FEATURES = (
+    *("access", "actors", "apply", "changes", "config", "context", "contrib", "core", "events", "git"),
+    *("jobs", "models", "plans", "processes", "sandboxes", "storage", "tools"),
+)
 
 for _name in _ALREADY:
     importlib.import_module(_name)
-for _package in (cleveragents.application.services, cleveragents.infrastructure):
-    for _module in pkgutil.walk_packages(_package.__path__, f"{_package.__name__}."):
-        # A guard is a program of its own, and takes this process for one if it is imported.
-        if ".migrations" not in _module.name and not _module.name.endswith(".guard"):
-            importlib.import_module(_module.name)
+for _module in pkgutil.walk_packages(cleveragents.__path__, "cleveragents."):
+    # A guard is a program of its own, and takes this process for one if it is imported.
+    apart = _module.name.endswith(".guard") or ".migrations" in _module.name
+    if _module.name.split(".")[1] in _FEATURES and not apart:
+        importlib.import_module(_module.name)

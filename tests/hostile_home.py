@@ -17,10 +17,10 @@ from typing import Any
 
 import pytest
 
-from cleveragents.application.container import Container
-from cleveragents.domain.job import NewJob
-from cleveragents.infrastructure.configuration.loading import load_configuration
-from cleveragents.interfaces.cli import main
+from cleveragents.app.container import Container
+from cleveragents.cli import main
+from cleveragents.config.loading import load_configuration
+from cleveragents.jobs.model.job import NewJob
 from tests.actor_plan_bench import accept, answer, call, executes, reviews, says, strategizes
 from tests.cli_bench import Terminal, git, paint_shop, use_home
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from cleveragents.application.ports.code_index import CodePlace, CodeSnapshot
-from cleveragents.domain.code import Chunk, Definition, Field, FileAnalysis, Import, Span
-from cleveragents.infrastructure.context.index.building import Builder
-from cleveragents.infrastructure.context.index.sqlite_code_index import SqliteCodeIndex
+from cleveragents.context.code_index import CodePlace, CodeSnapshot
+from cleveragents.context.index.build.building import Builder
+from cleveragents.context.index.sqlite_code_index import SqliteCodeIndex
+from cleveragents.context.model.code import Chunk, Definition, Field, FileAnalysis, Import, Span
 
 __all__ = ["COUNTED", "Bench", "Tree", "analyse", "found_in", "linger", "old"]
 

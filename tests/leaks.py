@@ -20,7 +20,7 @@ from pathlib import Path
 
 import psutil
 
-from cleveragents.domain.known_secrets import known_values
+from cleveragents.core.text.known_secrets import known_values
 
 __all__ = ["Baseline", "abandoned", "take_baseline"]
 

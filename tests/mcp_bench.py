@@ -9,18 +9,18 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from cleveragents.application.ports.commands import StopSignal
-from cleveragents.application.ports.tools import Workplace
-from cleveragents.application.services.async_worker import CancellationToken
-from cleveragents.domain.json_value import JsonValue
-from cleveragents.infrastructure.commands.guarded_runner import Isolation
-from cleveragents.infrastructure.tools.confined_files import ConfinedFiles
-from cleveragents.infrastructure.tools.mcp.configuration import McpConfiguration
-from cleveragents.infrastructure.tools.mcp.gate import NamedByUser
-from cleveragents.infrastructure.tools.mcp.opening import open_mcp
-from cleveragents.infrastructure.tools.mcp.place import ServerPlace
-from cleveragents.infrastructure.tools.mcp.server_entry import McpServer
-from cleveragents.infrastructure.tools.mcp.tools import McpTools
+from cleveragents.core.json_value import JsonValue
+from cleveragents.jobs.worker.async_worker import CancellationToken
+from cleveragents.processes.guarded_runner import Isolation
+from cleveragents.processes.ports import StopSignal
+from cleveragents.tools.files.confined_files import ConfinedFiles
+from cleveragents.tools.mcp.configuration import McpConfiguration
+from cleveragents.tools.mcp.gate import NamedByUser
+from cleveragents.tools.mcp.opening import open_mcp
+from cleveragents.tools.mcp.place import ServerPlace
+from cleveragents.tools.mcp.server_entry import McpServer
+from cleveragents.tools.mcp.tools import McpTools
+from cleveragents.tools.ports import Workplace
 
 __all__ = ["PROGRAMS", "called", "configured", "misbehaving", "open_permitted", "place", "well_behaved"]
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from cleveragents.domain.merge_conflict import KeptConflict
+from cleveragents.changes.model.merge_conflict import KeptConflict
 
 __all__ = ["GitMerge", "difference", "entries", "git_merge"]
 

@@ -9,24 +9,24 @@ from pathlib import Path
 
 from sqlalchemy import select
 
-from cleveragents.application.container import Container
-from cleveragents.application.ports.faults import FaultPoints
-from cleveragents.application.ports.plans import NewPlan
-from cleveragents.application.ports.sandboxes import Sandbox, SandboxRequest, StartTree
-from cleveragents.application.services.async_worker import CancellationToken
-from cleveragents.application.services.plan_execution_context import PlanExecutionContext
-from cleveragents.application.services.plan_history import bring_to
-from cleveragents.application.services.sub_plan_merge import SubPlanMerge
-from cleveragents.application.services.tool_execution import CallRequest, ToolExecution
-from cleveragents.domain.event import EventType
-from cleveragents.domain.merge_conflict import MergeOutcome
-from cleveragents.domain.plan import Plan
-from cleveragents.domain.policy import profile
-from cleveragents.domain.tool import ToolCall
-from cleveragents.infrastructure.persistence.tables import outbox
-from cleveragents.infrastructure.tools.confined_files import ConfinedFiles
-from cleveragents.infrastructure.tools.conflict_tools import ConflictGround, ConflictTools
-from cleveragents.interfaces.demo.story import demo_settings
+from cleveragents.app.container import Container
+from cleveragents.changes.execution_context import PlanExecutionContext
+from cleveragents.changes.model.merge_conflict import MergeOutcome
+from cleveragents.core.event import EventType
+from cleveragents.core.faults import FaultPoints
+from cleveragents.core.policy import profile
+from cleveragents.core.tool import ToolCall
+from cleveragents.demo.story import demo_settings
+from cleveragents.jobs.worker.async_worker import CancellationToken
+from cleveragents.plans.calls.tool_execution import CallRequest, ToolExecution
+from cleveragents.plans.history import bring_to
+from cleveragents.plans.model.plan import Plan
+from cleveragents.plans.ports.plans import NewPlan
+from cleveragents.plans.sub_plans.merge import SubPlanMerge
+from cleveragents.plans.tools.conflict_tools import ConflictGround, ConflictTools
+from cleveragents.sandboxes.ports import Sandbox, SandboxRequest, StartTree
+from cleveragents.storage.tables import outbox
+from cleveragents.tools.files.confined_files import ConfinedFiles
 from tests.ready_database import ready_database
 
 __all__ = ["MergeStand", "Worker"]

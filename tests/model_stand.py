@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from cleveragents.application.ports.models import ModelFacts, ModelReply, ModelRequest
-from cleveragents.domain.conversation import Message, Role
-from cleveragents.errors import ModelUnavailable
+from cleveragents.core.errors import ModelUnavailable
+from cleveragents.models.model.conversation import Message, Role
+from cleveragents.models.ports import ModelFacts, ModelReply, ModelRequest
 
 FACTS = ModelFacts("test/model", 1000, 100)
 REQUEST = ModelRequest(messages=[Message(Role.USER, "hello")], max_output_tokens=10)

@@ -29,8 +29,8 @@ from playwright.sync_api import (
     sync_playwright,
 )
 
-from cleveragents.interfaces.demo.goals import laid_script
-from cleveragents.interfaces.demo.sample import SampleRepository
+from cleveragents.demo.goals import laid_script
+from cleveragents.demo.sample import SampleRepository
 from tests.forked import Forked, ran
 
 __all__ = ["CHROMIUM", "PATIENCE_MS", "PageBench", "Visit", "page_bench", "until"]

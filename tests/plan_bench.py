@@ -10,24 +10,24 @@ from typing import Any
 
 import msgspec
 
-from cleveragents.application.container import Container
-from cleveragents.application.plan_parts import PlanParts
-from cleveragents.application.ports.faults import FaultPoints
-from cleveragents.application.ports.plans import NewPlan
-from cleveragents.application.ports.sandboxes import Sandbox
-from cleveragents.application.services.async_worker import AsyncJob, AsyncWorker, CancellationToken
-from cleveragents.application.services.job_handlers import JobHandler
-from cleveragents.application.services.plan_checks import FindsOwnCheckout, PlanChecks
-from cleveragents.application.services.plan_run import PlanRun, kind_of_plan
-from cleveragents.application.services.worker_options import WorkerOptions
-from cleveragents.domain.check import Check
-from cleveragents.domain.job import JobState, NewJob, Outcome
-from cleveragents.domain.plan import Plan
-from cleveragents.domain.strategy import Strategy, StrategyStep
-from cleveragents.domain.tool import ToolCall
-from cleveragents.domain.worker_identity import WorkerIdentity
-from cleveragents.infrastructure.configuration.settings import Settings
-from cleveragents.interfaces.demo.story import demo_settings
+from cleveragents.app.container import Container
+from cleveragents.app.plan_parts import PlanParts
+from cleveragents.config.settings import Settings
+from cleveragents.core.actions.check import Check
+from cleveragents.core.faults import FaultPoints
+from cleveragents.core.tool import ToolCall
+from cleveragents.core.worker_identity import WorkerIdentity
+from cleveragents.demo.story import demo_settings
+from cleveragents.jobs.handlers import JobHandler
+from cleveragents.jobs.model.job import JobState, NewJob, Outcome
+from cleveragents.jobs.worker.async_worker import AsyncJob, AsyncWorker, CancellationToken
+from cleveragents.jobs.worker.options import WorkerOptions
+from cleveragents.plans.checks import FindsOwnCheckout, PlanChecks
+from cleveragents.plans.model.plan import Plan
+from cleveragents.plans.model.strategy import Strategy, StrategyStep
+from cleveragents.plans.ports.plans import NewPlan
+from cleveragents.plans.run import PlanRun, kind_of_plan
+from cleveragents.sandboxes.ports import Sandbox
 from tests.applying import git
 from tests.ready_database import ready_database
 from tests.ready_repository import made_once

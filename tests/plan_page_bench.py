@@ -11,8 +11,8 @@ from typing import Any
 import httpx
 from playwright.sync_api import Page, expect
 
-from cleveragents.interfaces.demo.goals import CHECK, GOALS
-from cleveragents.interfaces.demo.sample import SampleRepository
+from cleveragents.demo.goals import CHECK, GOALS
+from cleveragents.demo.sample import SampleRepository
 from tests.page_bench import PageBench, page_bench, until
 
 __all__ = ["PlanPageBench", "plan_page_bench", "words_of"]

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import psycopg
 
-from cleveragents.infrastructure.persistence.database import open_database
+from cleveragents.storage.database import open_database
 
 __all__ = ["PostgresServer", "postgres_server"]
 

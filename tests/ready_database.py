@@ -11,7 +11,7 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
-from cleveragents.infrastructure.persistence.database import open_database
+from cleveragents.storage.database import open_database
 
 __all__ = ["ready_database"]
 

@@ -10,19 +10,19 @@ from typing import Any
 
 import msgspec
 
-from cleveragents.application.container import Container
-from cleveragents.application.ports.faults import FaultPoints
-from cleveragents.application.ports.plans import NewPlan
-from cleveragents.application.services.async_worker import AsyncJob, CancellationToken
-from cleveragents.application.services.plan_run import PlanRun, kind_of_plan
-from cleveragents.domain.fence import Fence
-from cleveragents.domain.job import JobState, NewJob, Outcome
-from cleveragents.domain.json_value import FrozenObject
-from cleveragents.domain.plan import Plan
-from cleveragents.domain.strategy import Strategy, StrategyStep
-from cleveragents.domain.worker_identity import WorkerIdentity
-from cleveragents.infrastructure.configuration.settings import Settings
-from cleveragents.interfaces.demo.story import demo_settings
+from cleveragents.app.container import Container
+from cleveragents.config.settings import Settings
+from cleveragents.core.faults import FaultPoints
+from cleveragents.core.fence import Fence
+from cleveragents.core.json_value import FrozenObject
+from cleveragents.core.worker_identity import WorkerIdentity
+from cleveragents.demo.story import demo_settings
+from cleveragents.jobs.model.job import JobState, NewJob, Outcome
+from cleveragents.jobs.worker.async_worker import AsyncJob, CancellationToken
+from cleveragents.plans.model.plan import Plan
+from cleveragents.plans.model.strategy import Strategy, StrategyStep
+from cleveragents.plans.ports.plans import NewPlan
+from cleveragents.plans.run import PlanRun, kind_of_plan
 from tests.plan_bench import BenchParts
 from tests.ready_database import ready_database
 from tests.remotes import Remote

@@ -12,8 +12,8 @@ from typing import Any
 import httpx
 import uvicorn
 
-from cleveragents.infrastructure.configuration.service_settings import ServerSettings
-from cleveragents.interfaces.server.connections import ServingConfig
+from cleveragents.config.service_settings import ServerSettings
+from cleveragents.server.connections import ServingConfig
 from tests.server_bench import ServerBench
 
 __all__ = ["events_in", "served", "stream"]

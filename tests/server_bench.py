@@ -14,12 +14,12 @@ from typing import Any
 from fastapi import FastAPI
 from starlette.testclient import TestClient
 
-from cleveragents.application.container import Container
-from cleveragents.domain.project import ResourceKind
-from cleveragents.domain.user import Role, TokenKind
-from cleveragents.infrastructure.configuration.loading import load_configuration
-from cleveragents.interfaces.server.app import create_app
-from cleveragents.interfaces.server.service import Service
+from cleveragents.access.model.project import ResourceKind
+from cleveragents.access.model.user import Role, TokenKind
+from cleveragents.app.container import Container
+from cleveragents.config.loading import load_configuration
+from cleveragents.server.app import create_app
+from cleveragents.server.service import Service
 from tests.cli_bench import paint_shop
 from tests.ready_database import ready_database
 

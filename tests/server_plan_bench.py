@@ -12,11 +12,11 @@ from typing import Any
 
 from starlette.testclient import TestClient
 
-from cleveragents.application.plan_parts import PlanParts
-from cleveragents.application.services.plan_jobs import is_to_be_run
-from cleveragents.application.worker_parts import WorkerParts
-from cleveragents.domain.project import ResourceKind
-from cleveragents.domain.sub_plan import asked_below, waits_for_sub_plans
+from cleveragents.access.model.project import ResourceKind
+from cleveragents.app.plan_parts import PlanParts
+from cleveragents.app.worker_parts import WorkerParts
+from cleveragents.plans.jobs.names import is_to_be_run
+from cleveragents.plans.model.sub_plan import asked_below, waits_for_sub_plans
 from tests.plan_bench import new_repository
 from tests.server_bench import ServerBench, server_bench
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from cleveragents.application.ports.code_index import CodePlace
-from cleveragents.application.ports.context import CancelSignal
-from cleveragents.application.ports.context_parts import CommitHistory, MakeStrategy, StrategyGround
-from cleveragents.domain.context import ContextFragment, ContextRequest
-from cleveragents.domain.decision import Decision
+from cleveragents.context.code_index import CodePlace
+from cleveragents.context.context_parts import CommitHistory, MakeStrategy, StrategyGround
+from cleveragents.context.model.context import ContextFragment, ContextRequest
+from cleveragents.context.strategy import CancelSignal
+from cleveragents.core.decision import Decision
 from cleveragents.testing.code_index import FakeCommitHistory, MemorySnapshot
 
 __all__ = ["FILES", "Always", "Never", "ask", "ground_of", "paths_by", "retrieved"]

@@ -9,7 +9,7 @@ from typing import Any
 
 from starlette.types import ASGIApp
 
-from cleveragents.errors import StoreBusy
+from cleveragents.core.errors import StoreBusy
 
 __all__ = ["Connection", "MemoryLog", "Reader", "parsed"]
 

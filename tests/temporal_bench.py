@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Self
 
-from cleveragents.errors import EngineUnavailable
+from cleveragents.core.errors import EngineUnavailable
 from tests.held_ports import held_ports
 
 __all__ = ["TemporalServer", "settle_sdk", "temporal_program", "temporal_server"]
@@ -88,8 +88,8 @@ def temporal_server() -> Iterator[str]:
 
 def _wait_until_it_answers(address: str, server: subprocess.Popen[bytes]) -> None:
     """An open socket is not enough: for a while it says there that it is not healthy yet."""
-    from cleveragents.infrastructure.jobs.temporal.connection import TemporalConnection
-    from cleveragents.infrastructure.jobs.temporal.worker import ensure_namespace
+    from cleveragents.contrib.temporal.connection import TemporalConnection
+    from cleveragents.contrib.temporal.worker import ensure_namespace
 
     deadline = time.monotonic() + _SECONDS
     connection = TemporalConnection(address, "default", lease_seconds=1)

@@ -10,12 +10,12 @@ from pathlib import Path
 from fastapi import FastAPI
 from starlette.testclient import TestClient
 
-from cleveragents.application.container import Container
-from cleveragents.application.ports.plans import NewPlan
-from cleveragents.domain.job import Job
-from cleveragents.domain.plan import Plan
-from cleveragents.domain.user import Role, TokenKind
-from cleveragents.infrastructure.persistence.sql_plan_output import SqlPlanOutput
+from cleveragents.access.model.user import Role, TokenKind
+from cleveragents.app.container import Container
+from cleveragents.jobs.model.job import Job
+from cleveragents.plans.model.plan import Plan
+from cleveragents.plans.ports.plans import NewPlan
+from cleveragents.plans.store.sql_plan_output import SqlPlanOutput
 from tests.server_bench import BASE, ServerBench, server_bench
 
 __all__ = ["MEMBERS", "OTHERS", "OURS", "SECRETS", "THEIRS", "Tenants", "tenants"]

@@ -10,13 +10,13 @@ from typing import Any
 
 import msgspec
 
-from cleveragents.application.ports.plans import NewPlan
-from cleveragents.application.services.plan_run import PlanRun
-from cleveragents.domain.goals import GOALS_ACTION
-from cleveragents.domain.json_value import FrozenObject, freeze
-from cleveragents.domain.plan import Plan
-from cleveragents.domain.strategy import Strategy, StrategyStep, Task
-from cleveragents.infrastructure.configuration.settings import Settings
+from cleveragents.config.settings import Settings
+from cleveragents.core.json_value import FrozenObject, freeze
+from cleveragents.plans.model.goals import GOALS_ACTION
+from cleveragents.plans.model.plan import Plan
+from cleveragents.plans.model.strategy import Strategy, StrategyStep, Task
+from cleveragents.plans.ports.plans import NewPlan
+from cleveragents.plans.run import PlanRun
 from tests.plan_bench import PlanBench
 
 __all__ = ["Part", "TreeBench", "name_of", "part", "tree_bench"]

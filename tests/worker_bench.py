@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from cleveragents.application.ports.faults import FaultPoints
-from cleveragents.application.ports.jobs import Turn
-from cleveragents.application.ports.processes import JobProcess, JobProgram
-from cleveragents.application.services.async_worker import AsyncWorker
-from cleveragents.application.services.job_handlers import HandlerFunction, JobHandler
-from cleveragents.application.services.worker_options import WorkerOptions
-from cleveragents.domain.job import Job, NewJob
-from cleveragents.domain.worker_identity import WorkerIdentity
+from cleveragents.core.faults import FaultPoints
+from cleveragents.core.worker_identity import WorkerIdentity
+from cleveragents.jobs.handlers import HandlerFunction, JobHandler
+from cleveragents.jobs.model.job import Job, NewJob
+from cleveragents.jobs.ports import Turn
+from cleveragents.jobs.process.ports import JobProcess, JobProgram
+from cleveragents.jobs.worker.async_worker import AsyncWorker
+from cleveragents.jobs.worker.options import WorkerOptions
 from cleveragents.testing.clock import FakeClock
 from cleveragents.testing.identifiers import CountingIdentifiers
 from cleveragents.testing.job_store import InMemoryJobStore

@@ -210,7 +210,9 @@ def _imported(imports: list[ast.Import | ast.ImportFrom], names: frozenset[str])
 def _layers() -> tuple[tuple[str, ...], ...]:
     settings = tomllib.loads((_ROOT / "pyproject.toml").read_text())
     first = settings["tool"]["importlinter"]["contracts"][0]
-    return tuple(tuple(part.strip() for part in layer.split("|")) for layer in first["layers"])
+    return tuple(
+        tuple(f"{_PACKAGE}.{part.strip()}" for part in layer.split("|")) for layer in first["layers"]
+    )
 
 
 def _touched() -> str:

@@ -8,9 +8,9 @@ from typing import Any
 
 from behave import given, then, when
 
-from cleveragents.application.services.acms_pipeline import CircuitBreaker, ParallelStrategyExecutor
-from cleveragents.domain.context import ContextFragment, ContextRequest
-from cleveragents.errors import BreakerOpen
+from cleveragents.context.executor import CircuitBreaker, ParallelStrategyExecutor
+from cleveragents.context.model.context import ContextFragment, ContextRequest
+from cleveragents.core.errors import BreakerOpen
 from cleveragents.testing.clock import FakeClock
 from tests.races.hammer import hammer
 

@@ -9,9 +9,9 @@ from typing import Any
 
 from behave import given, then, when
 
-from cleveragents.errors import Closed
-from cleveragents.langgraph.bridge import RxPyLangGraphBridge
-from cleveragents.reactive.message import MessageKind
+from cleveragents.actors.bridge.bridge import RxPyLangGraphBridge
+from cleveragents.actors.streams.message import MessageKind
+from cleveragents.core.errors import Closed
 from tests.bridge_graphs import LIMIT, Gate, State, async_increment, chain, request
 from tests.races.hammer import hammer
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from behave import given, then, when
 
-from cleveragents.application.services.async_worker import CancellationToken
+from cleveragents.jobs.worker.async_worker import CancellationToken
 from tests.races.hammer import hammer
 
 LONG = 30.0

@@ -7,9 +7,9 @@ from typing import Any
 
 from behave import given, then, when
 
-from cleveragents.application.services.plan_execution_context import PlanExecutionContext
-from cleveragents.domain.change import ChangeEntry, ChangeKind
-from cleveragents.errors import AmbiguousChangeset, ChangesetClosed, NoActiveChangeset, PlanError
+from cleveragents.changes.execution_context import PlanExecutionContext
+from cleveragents.core.change import ChangeEntry, ChangeKind
+from cleveragents.core.errors import AmbiguousChangeset, ChangesetClosed, NoActiveChangeset, PlanError
 from cleveragents.testing.changeset_store import InMemoryChangesetStore
 from tests.races.hammer import hammer
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from behave import given, then, when
 
-from cleveragents.domain.context import StrategyStatus
-from cleveragents.errors import QuestionRefused, SourceMissing
-from cleveragents.infrastructure.models.tokens import estimate_text
+from cleveragents.context.model.context import StrategyStatus
+from cleveragents.core.errors import QuestionRefused, SourceMissing
+from cleveragents.models.tokens import estimate_text
 from cleveragents.testing.code_index import FakeCodeIndex
 from tests.context_world import (
     ROOT,

@@ -12,12 +12,12 @@ from typing import Any
 
 from behave import given, then, when
 
-from cleveragents.domain.event import DomainEvent, EventType
-from cleveragents.errors import CleverAgentsError
-from cleveragents.infrastructure.events.audit import DurableAuditLog
-from cleveragents.infrastructure.events.reactive import ReactiveEventBus
-from cleveragents.infrastructure.events.sink import DurableAuditSink
-from cleveragents.infrastructure.persistence.database import open_database
+from cleveragents.core.errors import CleverAgentsError
+from cleveragents.core.event import DomainEvent, EventType
+from cleveragents.events.audit import DurableAuditLog
+from cleveragents.events.reactive import ReactiveEventBus
+from cleveragents.events.sink import DurableAuditSink
+from cleveragents.storage.database import open_database
 from tests.races.hammer import hammer
 
 IDS = count()

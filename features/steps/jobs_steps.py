@@ -9,15 +9,15 @@ from typing import Any
 
 from behave import given, then, when
 
-from cleveragents.application.services.async_worker import AsyncJob, AsyncWorker
-from cleveragents.application.services.job_handlers import JobHandler
-from cleveragents.application.services.worker_options import WorkerOptions
-from cleveragents.domain.job import JobState, NewJob, Outcome
-from cleveragents.domain.worker_identity import WorkerIdentity
-from cleveragents.errors import JobAlreadyEnded, StaleFence
-from cleveragents.infrastructure.clock import SystemClock
-from cleveragents.infrastructure.identifiers import UlidSource
-from cleveragents.infrastructure.jobs.process_supervisor import PsutilProcessSupervisor
+from cleveragents.core.errors import JobAlreadyEnded, StaleFence
+from cleveragents.core.system_clock import SystemClock
+from cleveragents.core.ulids import UlidSource
+from cleveragents.core.worker_identity import WorkerIdentity
+from cleveragents.jobs.handlers import JobHandler
+from cleveragents.jobs.model.job import JobState, NewJob, Outcome
+from cleveragents.jobs.process.supervisor import PsutilProcessSupervisor
+from cleveragents.jobs.worker.async_worker import AsyncJob, AsyncWorker
+from cleveragents.jobs.worker.options import WorkerOptions
 from cleveragents.testing.job_store import InMemoryJobStore
 from tests.crash.programs.job_handlers import WAYS_OUT
 from tests.processes import PidPipe, lives

@@ -17,8 +17,8 @@ from typing import Any
 import psutil
 from behave import given, then, when
 
-from cleveragents.interfaces.cli.failure import report
-from cleveragents.interfaces.cli.invocation import invoke
+from cleveragents.cli.failure import report
+from cleveragents.cli.invocation import invoke
 
 _SECONDS = 300
 _REPLACE = ("run", "--action", "builtin/replace", "--arg", "glob=paint.py")

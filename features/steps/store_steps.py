@@ -13,12 +13,12 @@ from typing import Any
 
 from behave import given, then, when
 
-from cleveragents.domain.job import JobState, NewJob, Outcome
-from cleveragents.domain.worker_identity import WorkerIdentity
-from cleveragents.errors import DatabaseUnusable, StaleFence
-from cleveragents.infrastructure.identifiers import UlidSource
-from cleveragents.infrastructure.persistence.database import Database, open_database
-from cleveragents.infrastructure.persistence.sql_job_store import SqlJobStore
+from cleveragents.core.errors import DatabaseUnusable, StaleFence
+from cleveragents.core.ulids import UlidSource
+from cleveragents.core.worker_identity import WorkerIdentity
+from cleveragents.jobs.model.job import JobState, NewJob, Outcome
+from cleveragents.jobs.store.sql_job_store import SqlJobStore
+from cleveragents.storage.database import Database, open_database
 from tests.contracts.databases import changeset_ids, start_child
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -6,8 +6,8 @@ import threading
 from collections import Counter
 from typing import Any
 
-from cleveragents.application.services.acms_pipeline import CircuitBreaker, ParallelStrategyExecutor
-from cleveragents.domain.context import ContextFragment, ContextRequest, ExecutionReport
+from cleveragents.context.executor import CircuitBreaker, ParallelStrategyExecutor
+from cleveragents.context.model.context import ContextFragment, ContextRequest, ExecutionReport
 from cleveragents.testing.clock import FakeClock
 from tests.leaks import take_baseline
 from tests.races.hammer import hammer

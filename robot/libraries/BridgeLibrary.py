@@ -7,8 +7,8 @@ import threading
 from collections import Counter
 from typing import Any
 
-from cleveragents.errors import Closed, QueueFull
-from cleveragents.langgraph.bridge import RxPyLangGraphBridge
+from cleveragents.actors.bridge.bridge import RxPyLangGraphBridge
+from cleveragents.core.errors import Closed, QueueFull
 from tests.bridge_graphs import LIMIT, Gate, State, async_increment, branches, chain, request, sync_increment
 from tests.leaks import take_baseline
 from tests.races.hammer import hammer

@@ -17,9 +17,9 @@ from typing import Any
 
 from robot.api.deco import keyword, library
 
-from cleveragents.application.container import Container
-from cleveragents.domain.job import NewJob
-from cleveragents.infrastructure.configuration.loading import load_configuration
+from cleveragents.app.container import Container
+from cleveragents.config.loading import load_configuration
+from cleveragents.jobs.model.job import NewJob
 from tests.forked import COMMANDS, keep_nursery, ran
 from tests.leaks import Baseline, take_baseline
 

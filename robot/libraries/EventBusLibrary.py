@@ -8,11 +8,11 @@ from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from cleveragents.domain.event import DomainEvent, EventType
-from cleveragents.infrastructure.events.audit import DurableAuditLog
-from cleveragents.infrastructure.events.reactive import ReactiveEventBus
-from cleveragents.infrastructure.events.sink import DurableAuditSink
-from cleveragents.infrastructure.persistence.database import open_database
+from cleveragents.core.event import DomainEvent, EventType
+from cleveragents.events.audit import DurableAuditLog
+from cleveragents.events.reactive import ReactiveEventBus
+from cleveragents.events.sink import DurableAuditSink
+from cleveragents.storage.database import open_database
 from tests.races.hammer import hammer
 
 

@@ -1,6 +1,6 @@
 """`python -m cleveragents` is the same program as `agents`."""
 
-from cleveragents.interfaces.cli.main import run
+from cleveragents.cli.main import run
 
 __all__: list[str] = []
 

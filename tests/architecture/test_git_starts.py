@@ -8,20 +8,20 @@ from pathlib import Path
 import pytest
 
 SOURCES = Path(__file__).parents[2] / "src/cleveragents"
-STARTS_GIT = {"infrastructure/git/plumbing.py", "infrastructure/git/blob_reader.py"}
+STARTS_GIT = {"git/plumbing.py", "git/blob_reader.py"}
 # Each starts programs, and none of them git on somebody's files; the reason is in the module.
 STARTS_PROGRAMS = STARTS_GIT | {
-    "infrastructure/commands/bubblewrap.py",
-    "infrastructure/commands/guard.py",
-    "infrastructure/commands/guard_process.py",
-    "infrastructure/commands/talking_process.py",
-    "infrastructure/context/index/crew.py",
-    "infrastructure/git/exchange.py",
-    "infrastructure/jobs/job_process.py",
-    "infrastructure/tools/matchers.py",
-    "interfaces/cli/background.py",
-    "interfaces/cli/checks.py",
-    "interfaces/demo/worker_process.py",
+    "processes/bubblewrap.py",
+    "processes/guard.py",
+    "processes/guard_process.py",
+    "processes/talking_process.py",
+    "context/index/build/crew.py",
+    "git/exchange.py",
+    "jobs/process/job_process.py",
+    "tools/files/matchers.py",
+    "cli/run/background.py",
+    "cli/doctor/checks.py",
+    "demo/worker_process.py",
 }
 
 
@@ -44,7 +44,7 @@ def imported(tree: ast.AST) -> set[str]:
 
 def test_only_the_plumbing_starts_git(trees: dict[str, ast.Module]) -> None:
     users = {name for name, tree in trees.items() if "git_program" in names_in(tree)}
-    assert users - {"infrastructure/git/program.py"} == STARTS_GIT
+    assert users - {"git/program.py"} == STARTS_GIT
 
 
 def test_whatever_starts_git_looks_where_it_starts_it(trees: dict[str, ast.Module]) -> None:

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).parents[2] / "src" / "cleveragents"
-MCP = "infrastructure/tools/mcp"
+MCP = "tools/mcp"
 USERS = {
     # Permits are made by gates alone, and everything after the gate takes a permit, or what became of one.
-    f"{MCP}/gate.py Permit": {f"{MCP}/gate.py", f"{MCP}/plan_gate.py"},
+    f"{MCP}/gate.py Permit": {f"{MCP}/gate.py", "plans/tools/mcp_gate.py"},
     f"{MCP}/filling.py filled": {f"{MCP}/connection.py"},
     f"{MCP}/place.py program_for": {f"{MCP}/connection.py"},
     f"{MCP}/transport.py http_streams": {f"{MCP}/connection.py"},
@@ -23,22 +23,22 @@ USERS = {
     f"{MCP}/connection.py ServerConnection": {f"{MCP}/servers.py"},
     f"{MCP}/servers.py McpServers": {f"{MCP}/opening.py"},
     # Whoever opens servers says by which gate: a plan by its policy, a typed command by the name it has.
-    f"{MCP}/opening.py open_mcp": {"application/actor_parts.py", "interfaces/cli/tool_ground.py"},
-    f"{MCP}/plan_gate.py PlanGate": {"application/actor_parts.py"},
-    f"{MCP}/gate.py NamedByUser": {"interfaces/cli/tool_ground.py"},
+    f"{MCP}/opening.py open_mcp": {"app/actor_parts.py", "cli/admin/tool_ground.py"},
+    "plans/tools/mcp_gate.py PlanGate": {"app/actor_parts.py"},
+    f"{MCP}/gate.py NamedByUser": {"cli/admin/tool_ground.py"},
     # Programs that are talked to: MCP servers, and agents, for which a session asks the policy.
-    "infrastructure/commands/talking_program.py talking_program": {
+    "processes/talking_program.py talking_program": {
         f"{MCP}/place.py",
-        "infrastructure/acp/program.py",
+        "actors/external/acp/program.py",
     },
-    "infrastructure/commands/talking_process.py TalkingProcess": {
+    "processes/talking_process.py TalkingProcess": {
         f"{MCP}/connection.py",
-        "infrastructure/acp/session.py",
+        "actors/external/acp/session.py",
     },
-    "infrastructure/acp/program.py agent_program": {"infrastructure/acp/session.py"},
-    "infrastructure/acp/session.py AcpSession": {"infrastructure/acp/agents.py"},
-    "infrastructure/acp/agents.py AcpAgents": {"application/actor_parts.py"},
-    "application/services/agent_sessions.py AgentSessions": {"application/services/actor_host.py"},
+    "actors/external/acp/program.py agent_program": {"actors/external/acp/session.py"},
+    "actors/external/acp/session.py AcpSession": {"actors/external/acp/agents.py"},
+    "actors/external/acp/agents.py AcpAgents": {"app/actor_parts.py"},
+    "plans/agents/sessions.py AgentSessions": {"plans/actors/actor_host.py"},
 }
 CLIENTS = {
     # Libraries that open connections to servers or agents, and the modules that may import them to do so.
@@ -93,10 +93,10 @@ def test_a_client_library_is_imported_behind_the_gate_alone(
 def test_a_permit_is_all_that_servers_are_started_by() -> None:
     from typing import get_type_hints
 
-    from cleveragents.infrastructure.tools.mcp.connection import ServerConnection
-    from cleveragents.infrastructure.tools.mcp.filling import filled
-    from cleveragents.infrastructure.tools.mcp.gate import Permit
-    from cleveragents.infrastructure.tools.mcp.servers import McpServers
+    from cleveragents.tools.mcp.connection import ServerConnection
+    from cleveragents.tools.mcp.filling import filled
+    from cleveragents.tools.mcp.gate import Permit
+    from cleveragents.tools.mcp.servers import McpServers
 
     for starting in (McpServers.tools, McpServers.call, ServerConnection.__init__, filled):
         assert get_type_hints(starting)["permit"] is Permit

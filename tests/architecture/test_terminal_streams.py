@@ -7,12 +7,12 @@ from functools import cache
 from pathlib import Path
 
 SOURCES = Path(__file__).parents[2] / "src/cleveragents"
-OUTPUT = "interfaces/cli/output.py"
+OUTPUT = "cli/output.py"
 
 # Who writes past the guard escapes the text first; the tests of terminals run all of them.
-UNGUARDED = {OUTPUT, "interfaces/cli/footer.py", "infrastructure/logging.py"}
-BYTES_TO_PIPES = {"interfaces/cli/plan_view.py", "infrastructure/tools/regex_program.py"}
-STARTS_PAGER = {"interfaces/cli/plan_view.py"}
+UNGUARDED = {OUTPUT, "cli/render/footer.py", "config/logging.py"}
+BYTES_TO_PIPES = {"cli/plan/view.py", "tools/files/regex_program.py"}
+STARTS_PAGER = {"cli/plan/view.py"}
 
 
 @cache

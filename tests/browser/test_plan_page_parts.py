@@ -181,7 +181,7 @@ def test_events_are_kept_once_and_in_their_order_however_they_come(page: Page) -
 
 
 def test_every_module_says_what_it_is_for_and_is_small() -> None:
-    root = Path(__file__).parents[2] / "src/cleveragents/interfaces/web/static/js/plan"
+    root = Path(__file__).parents[2] / "src/cleveragents/server/web/static/js/plan"
     for module in sorted(root.glob("*.js")):
         text = module.read_text()
         assert text.startswith("// "), module.name

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cleveragents.infrastructure.persistence.database import Database, open_database
+from cleveragents.storage.database import Database, open_database
 from tests.postgres import PostgresServer, postgres_server
 from tests.ready_database import ready_database
 

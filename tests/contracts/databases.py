@@ -11,8 +11,8 @@ from pathlib import Path
 
 from sqlalchemy import Connection, insert, select
 
-from cleveragents.infrastructure.persistence.database import Database
-from cleveragents.infrastructure.persistence.tables import changesets
+from cleveragents.storage.database import Database
+from cleveragents.storage.tables import changesets
 from tests.forked import Forked
 
 __all__ = ["Child", "changeset_ids", "keep", "locked", "start_child"]

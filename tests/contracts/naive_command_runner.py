@@ -8,7 +8,7 @@ import subprocess
 import time
 from collections.abc import Callable
 
-from cleveragents.application.ports.commands import Command, CommandResult, StopSignal
+from cleveragents.processes.ports import Command, CommandResult, StopSignal
 
 __all__ = ["KillsTheGroup", "WaitsWithATimeout"]
 

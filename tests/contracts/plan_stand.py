@@ -9,22 +9,22 @@ from typing import Any
 
 from sqlalchemy import select
 
-from cleveragents.application.ports.plans import NewPlan
-from cleveragents.domain.change import ChangeEntry, ChangeKind
-from cleveragents.domain.check import CheckRun, CheckVerdict
-from cleveragents.domain.plan import Phase, Plan, PlanState
-from cleveragents.domain.review import Review, ReviewKind
-from cleveragents.domain.tool import CallState, ToolCall
-from cleveragents.infrastructure.identifiers import UlidSource
-from cleveragents.infrastructure.persistence.database import Database
-from cleveragents.infrastructure.persistence.sql_changeset_store import SqlChangesetStore
-from cleveragents.infrastructure.persistence.sql_plan_records import (
+from cleveragents.changes.model.review import Review, ReviewKind
+from cleveragents.changes.store.sql_changeset_store import SqlChangesetStore
+from cleveragents.core.actions.check import CheckRun, CheckVerdict
+from cleveragents.core.change import ChangeEntry, ChangeKind
+from cleveragents.core.tool import CallState, ToolCall
+from cleveragents.core.ulids import UlidSource
+from cleveragents.plans.model.plan import Phase, Plan, PlanState
+from cleveragents.plans.ports.plans import NewPlan
+from cleveragents.plans.store.sql_plan_records import (
     SqlCallStore,
     SqlCheckStore,
     SqlReviewStore,
 )
-from cleveragents.infrastructure.persistence.sql_plan_store import SqlPlanStore
-from cleveragents.infrastructure.persistence.tables import METADATA, applies, outbox, sandboxes
+from cleveragents.plans.store.sql_plan_store import SqlPlanStore
+from cleveragents.storage.database import Database
+from cleveragents.storage.tables import METADATA, applies, outbox, sandboxes
 
 __all__ = ["LATER", "NOW", "Identifiers", "PlanStand", "check"]
 

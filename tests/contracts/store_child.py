@@ -12,9 +12,9 @@ import sys
 import alembic.command
 from sqlalchemy import Connection
 
-from cleveragents.errors import CleverAgentsError
-from cleveragents.infrastructure.persistence import postgres_backend, schema, sqlite_backend
-from cleveragents.infrastructure.persistence.database import open_database
+from cleveragents.core.errors import CleverAgentsError
+from cleveragents.storage import postgres_backend, schema, sqlite_backend
+from cleveragents.storage.database import open_database
 from cleveragents.testing.faults import CrashAt
 from tests.contracts.databases import keep
 

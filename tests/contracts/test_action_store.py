@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from cleveragents.application.ports.actions import ActionOrigin, ActionStore
-from cleveragents.errors import (
+from cleveragents.access.trust.sql_trust_store import SqlTrustStore
+from cleveragents.core.errors import (
     ActionExists,
     ConfigurationError,
     InvalidAction,
@@ -15,11 +15,11 @@ from cleveragents.errors import (
     NotTrusted,
     UnknownAction,
 )
-from cleveragents.infrastructure.actions.library import ActionLibrary
-from cleveragents.infrastructure.actions.sql_action_store import SqlActionStore
-from cleveragents.infrastructure.identifiers import UlidSource
-from cleveragents.infrastructure.persistence.database import Database
-from cleveragents.infrastructure.trust.sql_trust_store import SqlTrustStore
+from cleveragents.core.ulids import UlidSource
+from cleveragents.plans.actions.library import ActionLibrary
+from cleveragents.plans.actions.sql_action_store import SqlActionStore
+from cleveragents.plans.ports.actions import ActionOrigin, ActionStore
+from cleveragents.storage.database import Database
 from tests.races.hammer import hammer
 
 

@@ -10,20 +10,20 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from sqlalchemy import select
 
-from cleveragents.application.ports.answers import Claim, KeptAnswer
-from cleveragents.application.ports.plans import NewPlan
-from cleveragents.domain.correction import NewCorrection
-from cleveragents.domain.plan import Phase, PlanState
-from cleveragents.domain.user import Role, TokenKind
-from cleveragents.errors import KeyReused, RequestUnderWay
-from cleveragents.infrastructure.identifiers import UlidSource
-from cleveragents.infrastructure.persistence.database import Database
-from cleveragents.infrastructure.persistence.service_tables import idempotency_keys
-from cleveragents.infrastructure.persistence.sql_answer_store import KEPT, PATIENCE, SqlAnswerStore
-from cleveragents.infrastructure.persistence.sql_correction_store import SqlCorrectionStore
-from cleveragents.infrastructure.persistence.sql_plan_store import SqlPlanStore
-from cleveragents.infrastructure.persistence.sql_user_store import SqlUserStore
-from cleveragents.infrastructure.persistence.tables import outbox
+from cleveragents.access.model.user import Role, TokenKind
+from cleveragents.access.store.sql_user_store import SqlUserStore
+from cleveragents.core.errors import KeyReused, RequestUnderWay
+from cleveragents.core.ulids import UlidSource
+from cleveragents.plans.model.correction import NewCorrection
+from cleveragents.plans.model.plan import Phase, PlanState
+from cleveragents.plans.ports.plans import NewPlan
+from cleveragents.plans.store.sql_correction_store import SqlCorrectionStore
+from cleveragents.plans.store.sql_plan_store import SqlPlanStore
+from cleveragents.storage.answers import Claim, KeptAnswer
+from cleveragents.storage.database import Database
+from cleveragents.storage.service_tables import idempotency_keys
+from cleveragents.storage.sql_answer_store import KEPT, PATIENCE, SqlAnswerStore
+from cleveragents.storage.tables import outbox
 from tests.races.hammer import hammer
 
 NOW = datetime(2026, 11, 15, 12, tzinfo=UTC)

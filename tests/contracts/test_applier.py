@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, insert, select
 
-from cleveragents.application.ports.applies import CommitRequest, Terms
-from cleveragents.application.services.async_worker import CancellationToken
-from cleveragents.errors import ApplyBusy, ApplyConflict, ApplyRefused, Cancelled
-from cleveragents.infrastructure.apply.applier import TreeApplier
-from cleveragents.infrastructure.apply.journal import Entry
-from cleveragents.infrastructure.identifiers import UlidSource
-from cleveragents.infrastructure.persistence.database import Database
-from cleveragents.infrastructure.persistence.tables import applies, changesets, outbox
+from cleveragents.apply.applier import TreeApplier
+from cleveragents.apply.journal import Entry
+from cleveragents.apply.ports import CommitRequest, Terms
+from cleveragents.core.errors import ApplyBusy, ApplyConflict, ApplyRefused, Cancelled
+from cleveragents.core.ulids import UlidSource
+from cleveragents.jobs.worker.async_worker import CancellationToken
+from cleveragents.storage.database import Database
+from cleveragents.storage.tables import applies, changesets, outbox
 from cleveragents.testing.faults import RaiseAt
 from tests.applying import World, world_at
 

@@ -10,23 +10,23 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Connection
 
-from cleveragents.application.ports.events import PreparedEvent
-from cleveragents.application.ports.faults import NoFaults
-from cleveragents.domain.job import NewJob
-from cleveragents.errors import AuditElsewhere, AuditLogBroken, ConfigurationError
-from cleveragents.infrastructure.anchors.audit_anchors import Anchored, AuditAnchors
-from cleveragents.infrastructure.anchors.signing import create_signing_key
-from cleveragents.infrastructure.configuration.service_settings import AuditSettings
-from cleveragents.infrastructure.events.audit import DurableAuditLog
-from cleveragents.infrastructure.events.chain import EMPTY, LogRow, Tip, extend
-from cleveragents.infrastructure.events.head import HeadFile
-from cleveragents.infrastructure.events.sequencer import rows_after
-from cleveragents.infrastructure.events.verification import AuditReport, Coverage
-from cleveragents.infrastructure.identifiers import UlidSource
-from cleveragents.infrastructure.persistence.database import Database, open_database
-from cleveragents.infrastructure.persistence.outbox import leave_in_outbox
-from cleveragents.infrastructure.persistence.sql_job_store import SqlJobStore
-from cleveragents.infrastructure.persistence.tables import events
+from cleveragents.config.service_settings import AuditSettings
+from cleveragents.core.errors import AuditElsewhere, AuditLogBroken, ConfigurationError
+from cleveragents.core.event_ports import PreparedEvent
+from cleveragents.core.faults import NoFaults
+from cleveragents.core.ulids import UlidSource
+from cleveragents.events.anchors.audit_anchors import Anchored, AuditAnchors
+from cleveragents.events.anchors.signing import create_signing_key
+from cleveragents.events.audit import DurableAuditLog
+from cleveragents.events.chain import EMPTY, LogRow, Tip, extend
+from cleveragents.events.head import HeadFile
+from cleveragents.events.sequencer import rows_after
+from cleveragents.events.verification import AuditReport, Coverage
+from cleveragents.jobs.model.job import NewJob
+from cleveragents.jobs.store.sql_job_store import SqlJobStore
+from cleveragents.storage.database import Database, open_database
+from cleveragents.storage.outbox import leave_in_outbox
+from cleveragents.storage.tables import events
 from cleveragents.testing.clock import FakeClock
 from tests.ready_database import ready_database
 

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 from sqlalchemy import select
 
-from cleveragents.domain.event import DomainEvent, EventType
-from cleveragents.errors import AuditElsewhere
-from cleveragents.infrastructure.events.audit import DurableAuditLog
-from cleveragents.infrastructure.events.audit_home import AuditHome
-from cleveragents.infrastructure.events.sink import DurableAuditSink
-from cleveragents.infrastructure.persistence.database import Database
-from cleveragents.infrastructure.persistence.outbox import append_to_outbox
-from cleveragents.infrastructure.persistence.tables import outbox
+from cleveragents.core.errors import AuditElsewhere
+from cleveragents.core.event import DomainEvent, EventType
+from cleveragents.events.audit import DurableAuditLog
+from cleveragents.events.audit_home import AuditHome
+from cleveragents.events.sink import DurableAuditSink
+from cleveragents.storage.database import Database
+from cleveragents.storage.outbox import append_to_outbox
+from cleveragents.storage.tables import outbox
 from cleveragents.testing.faults import RaiseAt
 from tests.races.hammer import hammer
 

@@ -14,9 +14,7 @@ import structlog
 from sqlalchemy import Connection, Engine
 from sqlalchemy import event as sql_event
 
-from cleveragents.application.ports.events import PreparedEvent
-from cleveragents.domain.event import DomainEvent, EventType
-from cleveragents.errors import (
+from cleveragents.core.errors import (
     AuditLogBroken,
     Closed,
     DuplicateKey,
@@ -24,16 +22,18 @@ from cleveragents.errors import (
     StoreBusy,
     StoreFull,
 )
-from cleveragents.infrastructure.events.audit import DurableAuditLog
-from cleveragents.infrastructure.events.chain import EMPTY, GENESIS, extend
-from cleveragents.infrastructure.events.head import HeadFile
-from cleveragents.infrastructure.events.reactive import ReactiveEventBus
-from cleveragents.infrastructure.events.sink import DurableAuditSink
-from cleveragents.infrastructure.persistence.database import Database, open_database
-from cleveragents.infrastructure.persistence.outbox import append_many_to_outbox, append_to_outbox
-from cleveragents.infrastructure.persistence.sql_plan_output import SqlPlanOutput
-from cleveragents.infrastructure.persistence.tables import events
-from cleveragents.interfaces.server.log_follower import LogSource
+from cleveragents.core.event import DomainEvent, EventType
+from cleveragents.core.event_ports import PreparedEvent
+from cleveragents.events.audit import DurableAuditLog
+from cleveragents.events.chain import EMPTY, GENESIS, extend
+from cleveragents.events.head import HeadFile
+from cleveragents.events.reactive import ReactiveEventBus
+from cleveragents.events.sink import DurableAuditSink
+from cleveragents.plans.store.sql_plan_output import SqlPlanOutput
+from cleveragents.server.streams.log_follower import LogSource
+from cleveragents.storage.database import Database, open_database
+from cleveragents.storage.outbox import append_many_to_outbox, append_to_outbox
+from cleveragents.storage.tables import events
 from cleveragents.testing.faults import RaiseAt, RecordFaultPoints
 from tests.postgres import PostgresServer
 from tests.races.hammer import hammer

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cleveragents.application.ports.budgets import BudgetStore, Reservation
-from cleveragents.domain.budget import Limits, Price, Spend, dollars
-from cleveragents.domain.conversation import Usage
-from cleveragents.errors import BudgetExhausted, PriceUnknown
-from cleveragents.infrastructure.identifiers import UlidSource
-from cleveragents.infrastructure.persistence.database import Database
-from cleveragents.infrastructure.persistence.sql_budget_store import SqlBudgetStore
+from cleveragents.core.errors import BudgetExhausted, PriceUnknown
+from cleveragents.core.ulids import UlidSource
+from cleveragents.models.budget_ports import BudgetStore, Reservation
+from cleveragents.models.model.budget import Limits, Price, Spend, dollars
+from cleveragents.models.model.conversation import Usage
+from cleveragents.models.store.sql_budget_store import SqlBudgetStore
+from cleveragents.storage.database import Database
 from tests.contracts.plan_stand import LATER, NOW, PlanStand
 
 

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from cleveragents.application.ports.changesets import ChangesetStore
-from cleveragents.domain.change import ChangeEntry, ChangeKind, Changeset
-from cleveragents.errors import ChangesetClosed, DuplicateKey, InvalidPayload, UnknownChangeset
-from cleveragents.infrastructure.identifiers import UlidSource
-from cleveragents.infrastructure.persistence.database import Database, open_database
-from cleveragents.infrastructure.persistence.sql_changeset_store import SqlChangesetStore
-from cleveragents.infrastructure.persistence.tables import outbox
+from cleveragents.changes.ports import ChangesetStore
+from cleveragents.changes.store.sql_changeset_store import SqlChangesetStore
+from cleveragents.core.change import ChangeEntry, ChangeKind, Changeset
+from cleveragents.core.errors import ChangesetClosed, DuplicateKey, InvalidPayload, UnknownChangeset
+from cleveragents.core.ulids import UlidSource
+from cleveragents.storage.database import Database, open_database
+from cleveragents.storage.tables import outbox
 from cleveragents.testing.changeset_store import InMemoryChangesetStore
 from tests.contracts.conftest import DATABASES
 from tests.postgres import PostgresServer

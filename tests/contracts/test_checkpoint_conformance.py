@@ -10,9 +10,9 @@ from langgraph.checkpoint.conformance import validate
 from langgraph.checkpoint.conformance.capabilities import BASE_CAPABILITIES
 from langgraph.checkpoint.conformance.initializer import RegisteredCheckpointer
 
-from cleveragents.infrastructure.persistence.database import Database
-from cleveragents.infrastructure.persistence.sql_checkpoint_store import SqlCheckpointStore
-from cleveragents.langgraph.checkpoint_saver import DatabaseCheckpointSaver
+from cleveragents.actors.graph.checkpoint_saver import DatabaseCheckpointSaver
+from cleveragents.actors.store.sql_checkpoint_store import SqlCheckpointStore
+from cleveragents.storage.database import Database
 
 
 def test_the_suite_passes_for_every_capability_that_is_claimed(database: Database) -> None:

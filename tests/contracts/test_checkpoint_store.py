@@ -14,19 +14,19 @@ import psycopg
 import pytest
 from sqlalchemy import delete, func, select
 
-from cleveragents.application.ports.checkpoints import Blob, StoredCheckpoint, StoredWrite
-from cleveragents.domain.fence import Fence
-from cleveragents.domain.job import Job, JobState, NewJob, Outcome
-from cleveragents.domain.worker_identity import WorkerIdentity
-from cleveragents.errors import DatabaseFailed, InvalidPayload, StaleFence, UnknownPlan
-from cleveragents.infrastructure.persistence.actor_tables import (
+from cleveragents.actors.checkpoint_ports import Blob, StoredCheckpoint, StoredWrite
+from cleveragents.actors.store.sql_checkpoint_store import SqlCheckpointStore
+from cleveragents.core.errors import DatabaseFailed, InvalidPayload, StaleFence, UnknownPlan
+from cleveragents.core.fence import Fence
+from cleveragents.core.worker_identity import WorkerIdentity
+from cleveragents.jobs.model.job import Job, JobState, NewJob, Outcome
+from cleveragents.jobs.store.sql_job_store import SqlJobStore
+from cleveragents.storage.actor_tables import (
     graph_checkpoints,
     graph_values,
     graph_writes,
 )
-from cleveragents.infrastructure.persistence.database import Database, open_database
-from cleveragents.infrastructure.persistence.sql_checkpoint_store import SqlCheckpointStore
-from cleveragents.infrastructure.persistence.sql_job_store import SqlJobStore
+from cleveragents.storage.database import Database, open_database
 from cleveragents.testing.identifiers import CountingIdentifiers
 from tests.races.hammer import hammer
 

@@ -15,11 +15,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from cleveragents.application.ports.commands import Command, CommandResult, CommandRunner
-from cleveragents.application.services.async_worker import CancellationToken
-from cleveragents.errors import InvalidToolCall, OutsideSandbox, ToolRefused
-from cleveragents.infrastructure.commands.bubblewrap import shared_probe
-from cleveragents.infrastructure.commands.guarded_runner import GuardedCommandRunner
+from cleveragents.core.errors import InvalidToolCall, OutsideSandbox, ToolRefused
+from cleveragents.jobs.worker.async_worker import CancellationToken
+from cleveragents.processes.bubblewrap import shared_probe
+from cleveragents.processes.guarded_runner import GuardedCommandRunner
+from cleveragents.processes.ports import Command, CommandResult, CommandRunner
 from tests.command_trees import alive, end_by_hand, tree_script
 from tests.contracts.naive_command_runner import KillsTheGroup, WaitsWithATimeout
 

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from cleveragents.application.ports.commands import Command, CommandHome, CommandResult
-from cleveragents.application.services.async_worker import CancellationToken
-from cleveragents.domain.redaction import MASK, redact_text
-from cleveragents.errors import ToolRefused
-from cleveragents.infrastructure.commands import lent
-from cleveragents.infrastructure.commands.bubblewrap import shared_probe
-from cleveragents.infrastructure.commands.guarded_runner import GuardedCommandRunner
+from cleveragents.core.errors import ToolRefused
+from cleveragents.core.text.redaction import MASK, redact_text
+from cleveragents.jobs.worker.async_worker import CancellationToken
+from cleveragents.processes import lent
+from cleveragents.processes.bubblewrap import shared_probe
+from cleveragents.processes.guarded_runner import GuardedCommandRunner
+from cleveragents.processes.ports import Command, CommandHome, CommandResult
 from tests.command_trees import alive, end_by_hand
 
 needs_bubblewrap = pytest.mark.skipif(

@@ -6,15 +6,15 @@ import threading
 
 import pytest
 
-from cleveragents.application.ports.plans import PlanFacts
-from cleveragents.domain.correction import NewCorrection, descendants
-from cleveragents.domain.decision import DecisionState, NewDecision
-from cleveragents.domain.fence import Fence
-from cleveragents.domain.plan import Phase, Plan, PlanState
-from cleveragents.errors import IllegalPlanMove, StaleFence, StalePlan, UnknownPlan
-from cleveragents.infrastructure.persistence.database import Database
-from cleveragents.infrastructure.persistence.sql_correction_store import SqlCorrectionStore
-from cleveragents.infrastructure.persistence.sql_decision_store import SqlDecisionStore
+from cleveragents.core.decision import DecisionState, NewDecision
+from cleveragents.core.errors import IllegalPlanMove, StaleFence, StalePlan, UnknownPlan
+from cleveragents.core.fence import Fence
+from cleveragents.plans.model.correction import NewCorrection, descendants
+from cleveragents.plans.model.plan import Phase, Plan, PlanState
+from cleveragents.plans.ports.plans import PlanFacts
+from cleveragents.plans.store.sql_correction_store import SqlCorrectionStore
+from cleveragents.plans.store.sql_decision_store import SqlDecisionStore
+from cleveragents.storage.database import Database
 from tests.contracts.plan_stand import LATER, NOW, PlanStand
 
 BACK = ((Phase.STRATEGIZE, PlanState.QUEUED),)

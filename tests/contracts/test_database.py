@@ -27,9 +27,8 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, bindparam, delete, insert, select, text
 from sqlalchemy.exc import IntegrityError
 
-from cleveragents.domain.acting import acting_as
-from cleveragents.domain.event import DomainEvent, EventType
-from cleveragents.errors import (
+from cleveragents.core.acting_user import acting_as
+from cleveragents.core.errors import (
     Closed,
     DatabaseFailed,
     DatabaseUnreachable,
@@ -39,14 +38,15 @@ from cleveragents.errors import (
     StoreBusy,
     StoreFull,
 )
-from cleveragents.infrastructure.persistence import schema
-from cleveragents.infrastructure.persistence.actor_tables import decisions
-from cleveragents.infrastructure.persistence.database import Database, open_database
-from cleveragents.infrastructure.persistence.outbox import append_many_to_outbox, append_to_outbox
-from cleveragents.infrastructure.persistence.prepared_statement import prepared
-from cleveragents.infrastructure.persistence.service_tables import workers
-from cleveragents.infrastructure.persistence.sqlite_lock import write_lock_holder
-from cleveragents.infrastructure.persistence.tables import METADATA, changesets, outbox
+from cleveragents.core.event import DomainEvent, EventType
+from cleveragents.storage import schema
+from cleveragents.storage.actor_tables import decisions
+from cleveragents.storage.database import Database, open_database
+from cleveragents.storage.outbox import append_many_to_outbox, append_to_outbox
+from cleveragents.storage.prepared_statement import prepared
+from cleveragents.storage.service_tables import workers
+from cleveragents.storage.sqlite_lock import write_lock_holder
+from cleveragents.storage.tables import METADATA, changesets, outbox
 from cleveragents.testing.faults import RaiseAt, RecordFaultPoints
 from tests.contracts.databases import changeset_ids, keep, locked, start_child
 from tests.postgres import PostgresServer
@@ -94,7 +94,7 @@ def test_many_processes_may_open_a_fresh_database_at_once(database_url: str) -> 
 def test_a_migrated_database_is_opened_without_alembic(database_url: str) -> None:
     open_database(database_url).close()
     code = (
-        "import sys; from cleveragents.infrastructure.persistence.database import open_database; "
+        "import sys; from cleveragents.storage.database import open_database; "
         f"open_database({database_url!r}).close(); sys.exit('alembic' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from cleveragents.domain.decision import Alternative, NewDecision
-from cleveragents.errors import UnknownPlan
-from cleveragents.infrastructure.persistence.database import Database
-from cleveragents.infrastructure.persistence.sql_decision_store import SqlDecisionStore
+from cleveragents.core.decision import Alternative, NewDecision
+from cleveragents.core.errors import UnknownPlan
+from cleveragents.plans.store.sql_decision_store import SqlDecisionStore
+from cleveragents.storage.database import Database
 from tests.contracts.plan_stand import NOW, PlanStand
 
 ROOT = NewDecision(

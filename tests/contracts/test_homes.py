@@ -11,29 +11,29 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from cleveragents.application.container import Container
-from cleveragents.application.ports.plans import NewPlan
-from cleveragents.application.services.job_handlers import JobHandler
-from cleveragents.application.services.plan_jobs import kind_of_plan
-from cleveragents.application.services.plan_lanes import SHARED_QUEUE, home_queue
-from cleveragents.application.worker_parts import WorkerParts
-from cleveragents.domain.job import JobState
-from cleveragents.domain.json_value import FrozenObject, freeze
-from cleveragents.domain.plan import Phase, Plan, PlanState
-from cleveragents.domain.project import ResourceKind
-from cleveragents.errors import SandboxRefused
-from cleveragents.infrastructure.configuration.settings import Settings
-from cleveragents.interfaces.demo.story import demo_settings
-from cleveragents.interfaces.desk.applying import apply_later, undo_later
-from cleveragents.interfaces.desk.plan_overview import overview_of
-from cleveragents.interfaces.desk.project_account import add_directory, place_of
-from cleveragents.interfaces.desk.requests import Wanted
-from cleveragents.interfaces.desk.server_requests import Asked, shared_plan
-from cleveragents.interfaces.peers.handover import Goal, Handover
+from cleveragents.access.model.project import ResourceKind
+from cleveragents.api.handover import Goal, Handover
+from cleveragents.api.plans.applying import apply_later, undo_later
+from cleveragents.api.plans.overview import overview_of
+from cleveragents.api.plans.requests import Wanted
+from cleveragents.api.project_account import add_directory, place_of
+from cleveragents.api.server_requests import Asked, shared_plan
+from cleveragents.app.container import Container
+from cleveragents.app.worker_parts import WorkerParts
+from cleveragents.config.settings import Settings
+from cleveragents.core.errors import SandboxRefused
+from cleveragents.core.json_value import FrozenObject, freeze
+from cleveragents.demo.story import demo_settings
+from cleveragents.jobs.handlers import JobHandler
+from cleveragents.jobs.model.job import JobState
+from cleveragents.plans.jobs.lanes import SHARED_QUEUE, home_queue
+from cleveragents.plans.jobs.names import kind_of_plan
+from cleveragents.plans.model.plan import Phase, Plan, PlanState
+from cleveragents.plans.ports.plans import NewPlan
 from tests.plan_bench import new_repository
 from tests.postgres import PostgresServer
 from tests.remotes import Remote, new_remote
-from tests.unit.test_worker_parts import wait_until
+from tests.unit.jobs.test_worker_parts import wait_until
 
 pytestmark = pytest.mark.postgres
 
@@ -111,7 +111,7 @@ def test_a_plan_on_a_directory_is_run_where_that_is_and_one_on_a_remote_anywhere
     homes: Homes, naive: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if naive:
-        place = "cleveragents.interfaces.desk.server_requests.home_queue"
+        place = "cleveragents.api.server_requests.home_queue"
         monkeypatch.setattr(place, queue_of_everybody)
     near = homes.plan("shop", "echo near > near.txt")
     far = homes.plan("far", "echo far > far.txt")

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
-from cleveragents.application.ports.jobs import JobStore
-from cleveragents.domain.job import JobState, NewJob, Outcome
-from cleveragents.domain.worker_identity import WorkerIdentity
-from cleveragents.errors import DuplicateKey
-from cleveragents.infrastructure.persistence.database import Database, open_database
-from cleveragents.infrastructure.persistence.sql_job_store import SqlJobStore
+from cleveragents.core.errors import DuplicateKey
+from cleveragents.core.worker_identity import WorkerIdentity
+from cleveragents.jobs.model.job import JobState, NewJob, Outcome
+from cleveragents.jobs.ports import JobStore
+from cleveragents.jobs.store.sql_job_store import SqlJobStore
+from cleveragents.storage.database import Database, open_database
 from cleveragents.testing.identifiers import CountingIdentifiers
 from cleveragents.testing.job_store import InMemoryJobStore
 from tests.postgres import PostgresServer

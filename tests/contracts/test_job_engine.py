@@ -14,20 +14,20 @@ from typing import Protocol
 import msgspec
 import pytest
 
-from cleveragents.application.container import Container
-from cleveragents.application.ports.faults import FaultPoints
-from cleveragents.application.services.async_worker import AsyncJob
-from cleveragents.application.services.job_engine import EngineWorker, JobEngine, WorkerRequest
-from cleveragents.application.services.job_handlers import HandlerFunction, JobHandler
-from cleveragents.domain.job import Job, JobState, Lane, NewJob
-from cleveragents.errors import (
+from cleveragents.app.container import Container
+from cleveragents.config.settings import Settings
+from cleveragents.core.errors import (
     DuplicateKey,
     InvalidRequest,
     JobAlreadyEnded,
     QueueFull,
     UnknownJob,
 )
-from cleveragents.infrastructure.configuration.settings import Settings
+from cleveragents.core.faults import FaultPoints
+from cleveragents.jobs.engine import EngineWorker, JobEngine, WorkerRequest
+from cleveragents.jobs.handlers import HandlerFunction, JobHandler
+from cleveragents.jobs.model.job import Job, JobState, Lane, NewJob
+from cleveragents.jobs.worker.async_worker import AsyncJob
 from tests.postgres import PostgresServer
 from tests.ready_database import ready_database
 from tests.temporal_bench import settle_sdk, temporal_program, temporal_server

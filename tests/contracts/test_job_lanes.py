@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from cleveragents.application.ports.jobs import JobStore
-from cleveragents.domain.job import JobState, Lane, NewJob, Outcome
-from cleveragents.domain.worker_identity import WorkerIdentity
-from cleveragents.errors import DuplicateKey, InvalidPayload, QueueFull
-from cleveragents.infrastructure.persistence.database import open_database
-from cleveragents.infrastructure.persistence.sql_job_store import SqlJobStore
+from cleveragents.core.errors import DuplicateKey, InvalidPayload, QueueFull
+from cleveragents.core.worker_identity import WorkerIdentity
+from cleveragents.jobs.model.job import JobState, Lane, NewJob, Outcome
+from cleveragents.jobs.ports import JobStore
+from cleveragents.jobs.store.sql_job_store import SqlJobStore
+from cleveragents.storage.database import open_database
 from cleveragents.testing.identifiers import CountingIdentifiers
 from cleveragents.testing.job_store import InMemoryJobStore
 from tests.contracts.test_job_bounds import HeldBack, holds_a_kind, wait_until, waits_for_a_kind

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from cleveragents.domain.job import JobState, NewJob
-from cleveragents.infrastructure.persistence.database import Database
-from cleveragents.infrastructure.persistence.sql_job_store import SqlJobStore
-from cleveragents.interfaces.desk.job_listing import job_ids_of, listed_jobs
+from cleveragents.api.job_listing import job_ids_of, listed_jobs
+from cleveragents.jobs.model.job import JobState, NewJob
+from cleveragents.jobs.store.sql_job_store import SqlJobStore
+from cleveragents.storage.database import Database
 from cleveragents.testing.identifiers import CountingIdentifiers
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -12,12 +12,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import select
 
-from cleveragents.application.ports.jobs import Heartbeat, JobStore
-from cleveragents.domain.event import EventType
-from cleveragents.domain.job import Job, JobState, NewJob, Outcome
-from cleveragents.domain.json_value import freeze
-from cleveragents.domain.worker_identity import WorkerIdentity
-from cleveragents.errors import (
+from cleveragents.core.errors import (
     DuplicateKey,
     IllegalJobMove,
     InvalidPayload,
@@ -26,9 +21,14 @@ from cleveragents.errors import (
     StoreBusy,
     UnknownJob,
 )
-from cleveragents.infrastructure.persistence.database import open_database
-from cleveragents.infrastructure.persistence.sql_job_store import SqlJobStore
-from cleveragents.infrastructure.persistence.tables import outbox
+from cleveragents.core.event import EventType
+from cleveragents.core.json_value import freeze
+from cleveragents.core.worker_identity import WorkerIdentity
+from cleveragents.jobs.model.job import Job, JobState, NewJob, Outcome
+from cleveragents.jobs.ports import Heartbeat, JobStore
+from cleveragents.jobs.store.sql_job_store import SqlJobStore
+from cleveragents.storage.database import open_database
+from cleveragents.storage.tables import outbox
 from cleveragents.testing.identifiers import CountingIdentifiers
 from cleveragents.testing.job_store import InMemoryJobStore
 from tests.postgres import PostgresServer

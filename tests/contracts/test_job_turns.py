@@ -10,18 +10,18 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Connection, select
 
-from cleveragents.application.ports.jobs import Claim, Heartbeat, JobStore, Turn
-from cleveragents.domain.fence import Fence
-from cleveragents.domain.job import Job, JobState, Lane, NewJob, Outcome
-from cleveragents.domain.job_moves import Move
-from cleveragents.domain.worker_identity import WorkerIdentity
-from cleveragents.errors import CleverAgentsError, Conflict, StaleFence, StoreBusy, UnknownJob
-from cleveragents.infrastructure.persistence.database import Database, open_database
-from cleveragents.infrastructure.persistence.job_fence import ensure_owned
-from cleveragents.infrastructure.persistence.job_locks import hold_in_order
-from cleveragents.infrastructure.persistence.job_turns import JobTurns, Wish
-from cleveragents.infrastructure.persistence.sql_job_store import SqlJobStore
-from cleveragents.infrastructure.persistence.tables import jobs, outbox
+from cleveragents.core.errors import CleverAgentsError, Conflict, StaleFence, StoreBusy, UnknownJob
+from cleveragents.core.fence import Fence
+from cleveragents.core.worker_identity import WorkerIdentity
+from cleveragents.jobs.model.job import Job, JobState, Lane, NewJob, Outcome
+from cleveragents.jobs.model.job_moves import Move
+from cleveragents.jobs.ports import Claim, Heartbeat, JobStore, Turn
+from cleveragents.jobs.store.fence import ensure_owned
+from cleveragents.jobs.store.locks import hold_in_order
+from cleveragents.jobs.store.sql_job_store import SqlJobStore
+from cleveragents.jobs.store.turns import JobTurns, Wish
+from cleveragents.storage.database import Database, open_database
+from cleveragents.storage.tables import jobs, outbox
 from cleveragents.testing.identifiers import CountingIdentifiers
 from cleveragents.testing.job_store import InMemoryJobStore
 from tests.contracts.test_job_bounds import holds_a_kind, wait_until, waits_for_a_kind

@@ -13,9 +13,7 @@ from types import MappingProxyType
 import psutil
 import pytest
 
-from cleveragents.application.services.async_worker import CancellationToken
-from cleveragents.domain.policy import Capability
-from cleveragents.errors import (
+from cleveragents.core.errors import (
     Cancelled,
     Closed,
     InvalidToolCall,
@@ -23,15 +21,17 @@ from cleveragents.errors import (
     ToolRefused,
     UnknownTool,
 )
-from cleveragents.infrastructure.commands.bubblewrap import BubblewrapProbe, shared_probe
-from cleveragents.infrastructure.commands.guarded_runner import Isolation
-from cleveragents.infrastructure.commands.talking_process import MESSAGE_BYTES
-from cleveragents.infrastructure.jobs.process_supervisor import PsutilProcessSupervisor
-from cleveragents.infrastructure.tools.confined_files import ConfinedFiles
-from cleveragents.infrastructure.tools.mcp.configuration import McpConfiguration
-from cleveragents.infrastructure.tools.mcp.connection import Patience
-from cleveragents.infrastructure.tools.mcp.server_entry import McpServer
-from cleveragents.infrastructure.tools.mcp.tools import McpTools
+from cleveragents.core.policy import Capability
+from cleveragents.jobs.process.supervisor import PsutilProcessSupervisor
+from cleveragents.jobs.worker.async_worker import CancellationToken
+from cleveragents.processes.bubblewrap import BubblewrapProbe, shared_probe
+from cleveragents.processes.guarded_runner import Isolation
+from cleveragents.processes.talking_process import MESSAGE_BYTES
+from cleveragents.tools.files.confined_files import ConfinedFiles
+from cleveragents.tools.mcp.configuration import McpConfiguration
+from cleveragents.tools.mcp.connection import Patience
+from cleveragents.tools.mcp.server_entry import McpServer
+from cleveragents.tools.mcp.tools import McpTools
 from tests.mcp_bench import PROGRAMS, called, configured, misbehaving, open_permitted, place, well_behaved
 from tests.processes import PidPipe, wait_gone
 

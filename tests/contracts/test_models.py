@@ -9,15 +9,15 @@ from importlib.util import find_spec
 
 import pytest
 
-from cleveragents.application.ports.models import Model, ModelFacts, ModelReply, ModelRequest
-from cleveragents.domain.conversation import Message, Role, ToolRequest, Usage
-from cleveragents.domain.policy import Capability
-from cleveragents.domain.tool import ToolSpec
-from cleveragents.errors import ContextTooLong, ModelRefused, ModelUnavailable
-from cleveragents.infrastructure.models.provider import Opening
-from cleveragents.infrastructure.models.providers.openai import PROVIDER
-from cleveragents.infrastructure.models.script_document import read_script
-from cleveragents.infrastructure.models.scripted_model import ScriptedModel
+from cleveragents.core.errors import ContextTooLong, ModelRefused, ModelUnavailable
+from cleveragents.core.policy import Capability
+from cleveragents.core.tool import ToolSpec
+from cleveragents.models.model.conversation import Message, Role, ToolRequest, Usage
+from cleveragents.models.ports import Model, ModelFacts, ModelReply, ModelRequest
+from cleveragents.models.provider import Opening
+from cleveragents.models.providers.openai import PROVIDER
+from cleveragents.models.script_document import read_script
+from cleveragents.models.scripted_model import ScriptedModel
 from cleveragents.testing.scripted_server import ScriptedServer
 
 # Looked for, not imported: that takes seconds, and everybody who collects would take them.

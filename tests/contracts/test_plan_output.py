@@ -6,10 +6,10 @@ import threading
 
 import pytest
 
-from cleveragents.application.ports.plan_output import OutputPiece, PlanOutput
-from cleveragents.domain.plan import Phase, PlanState
-from cleveragents.infrastructure.persistence.database import Database
-from cleveragents.infrastructure.persistence.sql_plan_output import OUTPUT_BYTES, SqlPlanOutput
+from cleveragents.plans.model.plan import Phase, PlanState
+from cleveragents.plans.ports.output import OutputPiece, PlanOutput
+from cleveragents.plans.store.sql_plan_output import OUTPUT_BYTES, SqlPlanOutput
+from cleveragents.storage.database import Database
 from tests.contracts.plan_stand import LATER, NOW, PlanStand
 
 

@@ -8,19 +8,19 @@ from dataclasses import replace
 
 import pytest
 
-from cleveragents.application.ports.identifiers import IdentifierSource
-from cleveragents.domain.check import CheckVerdict
-from cleveragents.domain.fence import Fence
-from cleveragents.domain.job import NewJob
-from cleveragents.domain.json_value import FrozenObject
-from cleveragents.domain.plan import Phase, PlanState
-from cleveragents.domain.review import Review, ReviewKind
-from cleveragents.domain.tool import CallState, ToolCall
-from cleveragents.domain.worker_identity import WorkerIdentity
-from cleveragents.errors import InvalidPayload, PlanError, StaleFence, StalePlan, UnknownPlan
-from cleveragents.infrastructure.persistence.database import Database
-from cleveragents.infrastructure.persistence.sql_job_store import SqlJobStore
-from cleveragents.infrastructure.persistence.sql_plan_records import SqlCallStore
+from cleveragents.changes.model.review import Review, ReviewKind
+from cleveragents.core.actions.check import CheckVerdict
+from cleveragents.core.errors import InvalidPayload, PlanError, StaleFence, StalePlan, UnknownPlan
+from cleveragents.core.fence import Fence
+from cleveragents.core.identifiers import IdentifierSource
+from cleveragents.core.json_value import FrozenObject
+from cleveragents.core.tool import CallState, ToolCall
+from cleveragents.core.worker_identity import WorkerIdentity
+from cleveragents.jobs.model.job import NewJob
+from cleveragents.jobs.store.sql_job_store import SqlJobStore
+from cleveragents.plans.model.plan import Phase, PlanState
+from cleveragents.plans.store.sql_plan_records import SqlCallStore
+from cleveragents.storage.database import Database
 from tests.contracts.plan_stand import LATER, NOW, PlanStand, check
 from tests.races.hammer import hammer
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from cleveragents.application.ports.plans import NewPlan, TreeLimits
-from cleveragents.domain.fence import Fence
-from cleveragents.domain.job import JobState, NewJob, Outcome
-from cleveragents.domain.json_value import FrozenObject
-from cleveragents.domain.plan import Phase, Plan, PlanState
-from cleveragents.domain.worker_identity import WorkerIdentity
-from cleveragents.errors import PlanError, StaleFence, StalePlan, TreeTooLarge, UnknownPlan
-from cleveragents.infrastructure.persistence.database import Database
-from cleveragents.infrastructure.persistence.sql_job_store import SqlJobStore
+from cleveragents.core.errors import PlanError, StaleFence, StalePlan, TreeTooLarge, UnknownPlan
+from cleveragents.core.fence import Fence
+from cleveragents.core.json_value import FrozenObject
+from cleveragents.core.worker_identity import WorkerIdentity
+from cleveragents.jobs.model.job import JobState, NewJob, Outcome
+from cleveragents.jobs.store.sql_job_store import SqlJobStore
+from cleveragents.plans.model.plan import Phase, Plan, PlanState
+from cleveragents.plans.ports.plans import NewPlan, TreeLimits
+from cleveragents.storage.database import Database
 from cleveragents.testing.identifiers import CountingIdentifiers
 from tests.contracts.plan_stand import LATER, NOW, PlanStand
 

@@ -9,14 +9,9 @@ from itertools import count
 
 import pytest
 
-from cleveragents.application.ports.plans import NewPlan, PlanFacts
-from cleveragents.domain.change import ChangeEntry, ChangeKind
-from cleveragents.domain.event import DomainEvent
-from cleveragents.domain.json_value import FrozenObject
-from cleveragents.domain.plan import Phase, Plan, PlanState, Standing
-from cleveragents.domain.review import Review, ReviewKind
-from cleveragents.domain.tool import CallState
-from cleveragents.errors import (
+from cleveragents.changes.model.review import Review, ReviewKind
+from cleveragents.core.change import ChangeEntry, ChangeKind
+from cleveragents.core.errors import (
     AmbiguousPlan,
     CleverAgentsError,
     DatabaseFailed,
@@ -26,7 +21,12 @@ from cleveragents.errors import (
     UnknownChangeset,
     UnknownPlan,
 )
-from cleveragents.infrastructure.persistence.database import Database
+from cleveragents.core.event import DomainEvent
+from cleveragents.core.json_value import FrozenObject
+from cleveragents.core.tool import CallState
+from cleveragents.plans.model.plan import Phase, Plan, PlanState, Standing
+from cleveragents.plans.ports.plans import NewPlan, PlanFacts
+from cleveragents.storage.database import Database
 from tests.contracts.plan_stand import LATER, NOW, PlanStand, check
 from tests.races.hammer import SWITCH_INTERVALS, hammer, switch_interval
 

@@ -15,11 +15,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from cleveragents.application.ports.processes import JobProcess, JobProgram, Raised, Returned
-from cleveragents.domain.job import Job, JobState
-from cleveragents.infrastructure.clock import SystemClock
-from cleveragents.infrastructure.jobs.process_supervisor import PsutilProcessSupervisor
-from cleveragents.infrastructure.jobs.process_tree import descendants
+from cleveragents.core.system_clock import SystemClock
+from cleveragents.jobs.model.job import Job, JobState
+from cleveragents.jobs.process.ports import JobProcess, JobProgram, Raised, Returned
+from cleveragents.jobs.process.supervisor import PsutilProcessSupervisor
+from cleveragents.processes.process_tree import descendants
 from tests.crash.programs.job_handlers import WAYS_OUT, escape
 from tests.processes import PidPipe, lives, wait_gone
 
@@ -94,7 +94,7 @@ def test_a_process_knows_itself_and_sees_who_is_gone(supervisor: PsutilProcessSu
     assert supervisor.is_alive(replace(me, started_ticks=me.started_ticks + 1)) is False
     assert supervisor.is_alive(replace(me, host="elsewhere")) is None
     program = (
-        "from cleveragents.infrastructure.jobs.process_supervisor import PsutilProcessSupervisor as S;"
+        "from cleveragents.jobs.process.supervisor import PsutilProcessSupervisor as S;"
         "i = S().identity('child'); print(i.host, i.pid, i.started_ticks, flush=True); input()"
     )
     child = subprocess.Popen([sys.executable, "-c", program], stdin=-1, stdout=-1, text=True)

@@ -8,8 +8,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from sqlalchemy import select
 
-from cleveragents.domain.project import DEFAULT_PROJECT, Project, Resource, ResourceKind
-from cleveragents.errors import (
+from cleveragents.access.model.project import DEFAULT_PROJECT, Project, Resource, ResourceKind
+from cleveragents.access.store.sql_project_store import SqlProjectStore
+from cleveragents.core.errors import (
     AlreadyThere,
     InvalidName,
     InvalidPayload,
@@ -18,10 +19,9 @@ from cleveragents.errors import (
     UnknownProject,
     UnknownResource,
 )
-from cleveragents.infrastructure.identifiers import UlidSource
-from cleveragents.infrastructure.persistence.database import Database
-from cleveragents.infrastructure.persistence.sql_project_store import SqlProjectStore
-from cleveragents.infrastructure.persistence.tables import outbox
+from cleveragents.core.ulids import UlidSource
+from cleveragents.storage.database import Database
+from cleveragents.storage.tables import outbox
 from tests.races.hammer import hammer
 
 NOW = datetime(2026, 11, 15, 12, 0, 0, 123456, tzinfo=UTC)

@@ -8,18 +8,18 @@ from datetime import UTC, datetime
 import pytest
 from sqlalchemy import Connection, insert, select
 
-from cleveragents.application.ports.plans import NewPlan
-from cleveragents.domain.change import ChangeEntry, ChangeKind
-from cleveragents.domain.file_state import GITLINK, REGULAR
-from cleveragents.domain.plan import Phase, Plan, PlanState
-from cleveragents.errors import UnknownPlan
-from cleveragents.infrastructure.identifiers import UlidSource
-from cleveragents.infrastructure.persistence.database import Database
-from cleveragents.infrastructure.persistence.service_tables import contents as kept
-from cleveragents.infrastructure.persistence.service_tables import remote_bases
-from cleveragents.infrastructure.persistence.sql_changeset_store import SqlChangesetStore
-from cleveragents.infrastructure.persistence.sql_plan_store import SqlPlanStore
-from cleveragents.infrastructure.remote.contents import Keeper, KeepingChangesets, SqlContents
+from cleveragents.changes.store.sql_changeset_store import SqlChangesetStore
+from cleveragents.core.change import ChangeEntry, ChangeKind
+from cleveragents.core.errors import UnknownPlan
+from cleveragents.core.file_state import GITLINK, REGULAR
+from cleveragents.core.ulids import UlidSource
+from cleveragents.plans.model.plan import Phase, Plan, PlanState
+from cleveragents.plans.ports.plans import NewPlan
+from cleveragents.plans.remote.contents import Keeper, KeepingChangesets, SqlContents
+from cleveragents.plans.store.sql_plan_store import SqlPlanStore
+from cleveragents.storage.database import Database
+from cleveragents.storage.service_tables import contents as kept
+from cleveragents.storage.service_tables import remote_bases
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

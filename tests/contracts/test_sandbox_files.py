@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cleveragents.application.ports.tools import SandboxFiles
-from cleveragents.errors import OutsideSandbox, StoreFull, ToolRefused
-from cleveragents.infrastructure.tools import confined_files
-from cleveragents.infrastructure.tools.confined_files import ConfinedFiles
-from cleveragents.infrastructure.tools.sandbox_paths import is_git_name, parts_of
+from cleveragents.core.errors import OutsideSandbox, StoreFull, ToolRefused
+from cleveragents.tools.files import confined_files
+from cleveragents.tools.files.confined_files import ConfinedFiles
+from cleveragents.tools.files.sandbox_paths import is_git_name, parts_of
+from cleveragents.tools.ports import SandboxFiles
 
 
 @pytest.fixture

@@ -10,11 +10,11 @@ from typing import Literal
 
 import pytest
 
-from cleveragents.application.ports.sandboxes import Sandbox, SandboxRequest, StartTree
-from cleveragents.domain.file_state import FileState
-from cleveragents.errors import SandboxMissing, SandboxRefused
-from cleveragents.infrastructure.persistence.database import Database, open_database
-from cleveragents.infrastructure.sandbox.registry import SandboxRegistry
+from cleveragents.core.errors import SandboxMissing, SandboxRefused
+from cleveragents.core.file_state import FileState
+from cleveragents.sandboxes.ports import Sandbox, SandboxRequest, StartTree
+from cleveragents.sandboxes.registry import SandboxRegistry
+from cleveragents.storage.database import Database, open_database
 from tests.contracts.test_sandboxes import NOT_UNICODE, ODD
 from tests.ready_database import ready_database
 from tests.sandbox_resources import commit_all, fingerprint, git, make_repository, write

@@ -15,12 +15,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cleveragents.application.ports.sandboxes import Sandbox, SandboxRequest, SandboxStrategy
-from cleveragents.domain.file_state import EXECUTABLE, REGULAR, SYMLINK, Difference, FileState
-from cleveragents.errors import SandboxBusy, SandboxMissing, SandboxRefused
-from cleveragents.infrastructure.git.plumbing import PrivateRepository
-from cleveragents.infrastructure.sandbox.directory_copy import DirectoryCopy
-from cleveragents.infrastructure.sandbox.private_clone import PrivateClone
+from cleveragents.core.errors import SandboxBusy, SandboxMissing, SandboxRefused
+from cleveragents.core.file_state import EXECUTABLE, REGULAR, SYMLINK, Difference, FileState
+from cleveragents.git.plumbing import PrivateRepository
+from cleveragents.sandboxes.directory_copy import DirectoryCopy
+from cleveragents.sandboxes.ports import Sandbox, SandboxRequest, SandboxStrategy
+from cleveragents.sandboxes.private_clone import PrivateClone
 from tests.sandbox_resources import fingerprint, git, make_repository, write
 
 ODD = 'a dir/späce \n\t"q" \':(x)*.txt'
@@ -342,8 +342,8 @@ def test_one_writing_call_at_a_time(made: Made) -> None:
 def _other_process_can_write(made: Made) -> str:
     program = (
         "import sys; from pathlib import Path\n"
-        "from cleveragents.infrastructure.sandbox.private_clone import PrivateClone\n"
-        "from cleveragents.errors import SandboxBusy\n"
+        "from cleveragents.sandboxes.private_clone import PrivateClone\n"
+        "from cleveragents.core.errors import SandboxBusy\n"
         "sandbox = PrivateClone().open('plan-1', Path(sys.argv[1]), Path(sys.argv[2]))\n"
         "try:\n    with sandbox.writing(): print('wrote')\n"
         "except SandboxBusy: print('SandboxBusy')\n"

@@ -20,18 +20,11 @@ from temporalio.client import Client, WorkflowFailureError, WorkflowHistory
 from temporalio.exceptions import CancelledError
 from temporalio.worker import Replayer, UnsandboxedWorkflowRunner
 
-from cleveragents.application.container import Container
-from cleveragents.application.services.async_worker import AsyncJob
-from cleveragents.application.services.job_engine import WorkerRequest
-from cleveragents.application.services.job_handlers import JobHandler
-from cleveragents.application.worker_parts import WorkerParts
-from cleveragents.domain.job import HANDED_ON, Job, JobState, Lane, NewJob, Outcome
-from cleveragents.domain.job_moves import submitted
-from cleveragents.domain.worker_identity import WorkerIdentity
-from cleveragents.errors import ConfigurationError, EngineUnavailable, UnknownJob
-from cleveragents.infrastructure.configuration.settings import Settings
-from cleveragents.infrastructure.jobs.temporal.connection import TemporalConnection
-from cleveragents.infrastructure.jobs.temporal.names import (
+from cleveragents.app.container import Container
+from cleveragents.app.worker_parts import WorkerParts
+from cleveragents.config.settings import Settings
+from cleveragents.contrib.temporal.connection import TemporalConnection
+from cleveragents.contrib.temporal.names import (
     PROTOCOL,
     is_of_older_protocol,
     memo_of,
@@ -40,8 +33,15 @@ from cleveragents.infrastructure.jobs.temporal.names import (
     task_queue_of,
     workflow_id,
 )
-from cleveragents.infrastructure.jobs.temporal.store import TemporalJobStore
-from cleveragents.infrastructure.jobs.temporal.workflow import ACTIVITY, WORKFLOW, JobWorkflow, Order
+from cleveragents.contrib.temporal.store import TemporalJobStore
+from cleveragents.contrib.temporal.workflow import ACTIVITY, WORKFLOW, JobWorkflow, Order
+from cleveragents.core.errors import ConfigurationError, EngineUnavailable, UnknownJob
+from cleveragents.core.worker_identity import WorkerIdentity
+from cleveragents.jobs.engine import WorkerRequest
+from cleveragents.jobs.handlers import JobHandler
+from cleveragents.jobs.model.job import HANDED_ON, Job, JobState, Lane, NewJob, Outcome
+from cleveragents.jobs.model.job_moves import submitted
+from cleveragents.jobs.worker.async_worker import AsyncJob
 from tests.ready_database import ready_database
 from tests.temporal_bench import TemporalServer, settle_sdk, temporal_program, temporal_server
 

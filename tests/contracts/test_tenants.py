@@ -8,21 +8,21 @@ from datetime import UTC, datetime
 import pytest
 from sqlalchemy import Connection, func, insert, select, text
 
-from cleveragents.domain.event import EventType
-from cleveragents.domain.project import ResourceKind
-from cleveragents.domain.user import Role
-from cleveragents.errors import UnknownProject, UnknownUser
-from cleveragents.infrastructure.identifiers import UlidSource
-from cleveragents.infrastructure.persistence import schema
-from cleveragents.infrastructure.persistence.database import Database, open_database
-from cleveragents.infrastructure.persistence.project_scope import project_of_plan, projects_of_events
-from cleveragents.infrastructure.persistence.service_tables import deleted_plans, resources
-from cleveragents.infrastructure.persistence.sql_member_store import SqlMemberStore
-from cleveragents.infrastructure.persistence.sql_project_store import SqlProjectStore
-from cleveragents.infrastructure.persistence.sql_user_store import SqlUserStore
-from cleveragents.infrastructure.persistence.tables import changesets, events, jobs, plans
-from cleveragents.interfaces.desk.event_account import event_rows
-from cleveragents.interfaces.desk.job_listing import listed_jobs
+from cleveragents.access.model.project import ResourceKind
+from cleveragents.access.model.user import Role
+from cleveragents.access.store.project_scope import project_of_plan, projects_of_events
+from cleveragents.access.store.sql_member_store import SqlMemberStore
+from cleveragents.access.store.sql_project_store import SqlProjectStore
+from cleveragents.access.store.sql_user_store import SqlUserStore
+from cleveragents.api.event_account import event_rows
+from cleveragents.api.job_listing import listed_jobs
+from cleveragents.core.errors import UnknownProject, UnknownUser
+from cleveragents.core.event import EventType
+from cleveragents.core.ulids import UlidSource
+from cleveragents.storage import schema
+from cleveragents.storage.database import Database, open_database
+from cleveragents.storage.service_tables import deleted_plans, resources
+from cleveragents.storage.tables import changesets, events, jobs, plans
 
 NOW = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)
 BEFORE = "0008"

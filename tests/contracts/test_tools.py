@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from cleveragents.application.ports.commands import CommandResult
-from cleveragents.application.ports.tools import Tool, Workplace
-from cleveragents.application.services.async_worker import CancellationToken
-from cleveragents.domain.json_value import FrozenObject, freeze, thaw
-from cleveragents.domain.policy import Capability
-from cleveragents.errors import Cancelled, InvalidToolCall, OutsideSandbox
-from cleveragents.infrastructure.tools.confined_files import ConfinedFiles
-from cleveragents.infrastructure.tools.registry import ToolRegistry
+from cleveragents.core.errors import Cancelled, InvalidToolCall, OutsideSandbox
+from cleveragents.core.json_value import FrozenObject, freeze, thaw
+from cleveragents.core.policy import Capability
+from cleveragents.jobs.worker.async_worker import CancellationToken
+from cleveragents.processes.ports import CommandResult
+from cleveragents.tools.files.confined_files import ConfinedFiles
+from cleveragents.tools.ports import Tool, Workplace
+from cleveragents.tools.registry import ToolRegistry
 
 TOOLS = ToolRegistry(entries=())
 

@@ -6,20 +6,20 @@ from datetime import datetime
 
 import pytest
 
-from cleveragents.application.ports.plans import NewPlan, PlanFacts, TreeLimits
-from cleveragents.application.services.tree_time import seconds_of_tree
-from cleveragents.domain.budget import Spend
-from cleveragents.domain.fence import Fence
-from cleveragents.domain.job import Job, NewJob
-from cleveragents.domain.plan import Phase, Plan, PlanState
-from cleveragents.domain.tool import CallState, ToolCall
-from cleveragents.domain.worker_identity import WorkerIdentity
-from cleveragents.infrastructure.persistence.database import Database
-from cleveragents.infrastructure.persistence.sql_budget_store import SqlBudgetStore
-from cleveragents.infrastructure.persistence.sql_job_store import SqlJobStore
-from cleveragents.infrastructure.persistence.sql_plan_records import SqlCallStore
-from cleveragents.infrastructure.persistence.sql_plan_store import SqlPlanStore
-from cleveragents.infrastructure.persistence.sql_tree_calls import SqlTreeCalls
+from cleveragents.core.fence import Fence
+from cleveragents.core.tool import CallState, ToolCall
+from cleveragents.core.worker_identity import WorkerIdentity
+from cleveragents.jobs.model.job import Job, NewJob
+from cleveragents.jobs.store.sql_job_store import SqlJobStore
+from cleveragents.models.model.budget import Spend
+from cleveragents.models.store.sql_budget_store import SqlBudgetStore
+from cleveragents.plans.model.plan import Phase, Plan, PlanState
+from cleveragents.plans.ports.plans import NewPlan, PlanFacts, TreeLimits
+from cleveragents.plans.store.sql_plan_records import SqlCallStore
+from cleveragents.plans.store.sql_plan_store import SqlPlanStore
+from cleveragents.plans.store.sql_tree_calls import SqlTreeCalls
+from cleveragents.plans.tree_time import seconds_of_tree
+from cleveragents.storage.database import Database
 from cleveragents.testing.clock import FakeClock
 from cleveragents.testing.identifiers import CountingIdentifiers
 

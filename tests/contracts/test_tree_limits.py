@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cleveragents.infrastructure.persistence.database import Database
-from cleveragents.infrastructure.persistence.sql_plan_store import SqlPlanStore
+from cleveragents.plans.store.sql_plan_store import SqlPlanStore
+from cleveragents.storage.database import Database
 from cleveragents.testing.identifiers import CountingIdentifiers
 from tests.races.hammer import SWITCH_INTERVALS, hammer, switch_interval
 from tests.races.plan_spawner import FULL, grow, parent_in, sizes

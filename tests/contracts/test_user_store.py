@@ -11,9 +11,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from sqlalchemy import event, select, text
 
-from cleveragents.domain.redaction import redact_content_text, redact_text
-from cleveragents.domain.user import Role, TokenKind
-from cleveragents.errors import (
+from cleveragents.access.model.user import Role, TokenKind
+from cleveragents.access.store.sql_user_store import SqlUserStore
+from cleveragents.core.errors import (
     AlreadyThere,
     InvalidName,
     NotAuthenticated,
@@ -21,11 +21,11 @@ from cleveragents.errors import (
     StillUsed,
     UnknownUser,
 )
-from cleveragents.infrastructure.identifiers import UlidSource
-from cleveragents.infrastructure.persistence.database import Database, open_database
-from cleveragents.infrastructure.persistence.service_tables import tokens
-from cleveragents.infrastructure.persistence.sql_user_store import SqlUserStore
-from cleveragents.infrastructure.persistence.tables import METADATA, outbox
+from cleveragents.core.text.redaction import redact_content_text, redact_text
+from cleveragents.core.ulids import UlidSource
+from cleveragents.storage.database import Database, open_database
+from cleveragents.storage.service_tables import tokens
+from cleveragents.storage.tables import METADATA, outbox
 from tests.races.hammer import hammer
 
 NOW = datetime(2026, 11, 15, 12, 0, 0, 123456, tzinfo=UTC)

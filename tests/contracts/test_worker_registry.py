@@ -8,12 +8,12 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from sqlalchemy import select
 
-from cleveragents.application.ports.workers import WorkerRecord
-from cleveragents.infrastructure.identifiers import UlidSource
-from cleveragents.infrastructure.persistence.database import Database
-from cleveragents.infrastructure.persistence.service_tables import workers
-from cleveragents.infrastructure.persistence.sql_worker_registry import SqlWorkerRegistry
-from cleveragents.infrastructure.persistence.tables import outbox
+from cleveragents.core.ulids import UlidSource
+from cleveragents.jobs.store.sql_worker_registry import SqlWorkerRegistry
+from cleveragents.jobs.worker_ports import WorkerRecord
+from cleveragents.storage.database import Database
+from cleveragents.storage.service_tables import workers
+from cleveragents.storage.tables import outbox
 from cleveragents.testing.clock import FakeClock
 from tests.races.hammer import hammer
 

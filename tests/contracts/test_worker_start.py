@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from cleveragents.domain.plan import Phase, PlanState
-from cleveragents.errors import DatabaseUnreachable
+from cleveragents.core.errors import DatabaseUnreachable
+from cleveragents.plans.model.plan import Phase, PlanState
 from tests.postgres import PostgresServer
-from tests.unit.test_cli_worker import Home, ended
-from tests.unit.test_worker_parts import wait_until
+from tests.unit.cli.test_cli_worker import Home, ended
+from tests.unit.jobs.test_worker_parts import wait_until
 
 
 @pytest.mark.postgres

@@ -28,14 +28,14 @@ from typing import Any
 
 import psutil
 
-from cleveragents.application.container import Container
-from cleveragents.application.ports.plans import NewPlan
-from cleveragents.domain.goals import GOALS_ACTION
-from cleveragents.domain.json_value import FrozenObject, freeze
-from cleveragents.domain.plan import Phase, Plan, PlanState
-from cleveragents.errors import CleverAgentsError
-from cleveragents.interfaces.desk.applying import apply_later, undo_later
-from cleveragents.interfaces.desk.ending import cancel, delete
+from cleveragents.api.plans.applying import apply_later, undo_later
+from cleveragents.api.plans.ending import cancel, delete
+from cleveragents.app.container import Container
+from cleveragents.core.errors import CleverAgentsError
+from cleveragents.core.json_value import FrozenObject, freeze
+from cleveragents.plans.model.goals import GOALS_ACTION
+from cleveragents.plans.model.plan import Phase, Plan, PlanState
+from cleveragents.plans.ports.plans import NewPlan
 from tests.actor_plan_bench import accept, answer, call, executes, reviews, says, steps, strategizes
 from tests.crash.programs.machine_worker import settings_of
 from tests.plan_bench import new_repository

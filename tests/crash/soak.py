@@ -20,10 +20,10 @@ from threading import Event
 
 import msgspec
 
-from cleveragents.application.container import Container
-from cleveragents.domain.job import JobState, NewJob
-from cleveragents.infrastructure.configuration.settings import Settings
-from cleveragents.interfaces.demo.story import demo_settings
+from cleveragents.app.container import Container
+from cleveragents.config.settings import Settings
+from cleveragents.demo.story import demo_settings
+from cleveragents.jobs.model.job import JobState, NewJob
 from tests.crash.plan_soak import soak_plans
 from tests.crash.programs.migrating_worker import MIGRATE, MIGRATED
 

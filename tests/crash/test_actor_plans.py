@@ -24,14 +24,14 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from cleveragents.application.services.actor_turn import ActorTurn
-from cleveragents.application.services.job_handlers import JobHandler
-from cleveragents.application.services.plan_run import kind_of_plan
-from cleveragents.domain.plan import Phase, Plan, PlanState
-from cleveragents.infrastructure.models.script_document import read_script
-from cleveragents.infrastructure.persistence.actor_tables import model_calls
-from cleveragents.infrastructure.persistence.sql_checkpoint_store import SqlCheckpointStore
-from cleveragents.langgraph.actor_runner import BridgeActorRunner
+from cleveragents.actors.runner import BridgeActorRunner
+from cleveragents.actors.store.sql_checkpoint_store import SqlCheckpointStore
+from cleveragents.jobs.handlers import JobHandler
+from cleveragents.models.script_document import read_script
+from cleveragents.plans.actors.actor_turn import ActorTurn
+from cleveragents.plans.model.plan import Phase, Plan, PlanState
+from cleveragents.plans.run import kind_of_plan
+from cleveragents.storage.actor_tables import model_calls
 from cleveragents.testing.scripted_server import ScriptedServer
 from tests.actor_plan_bench import ActorPlanBench, actor_plan_bench, answer, call, executes, says
 from tests.applying import snapshot

@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 from sqlalchemy import select
 
-from cleveragents.application.ports.applies import Recovered
-from cleveragents.infrastructure.apply.applier import TreeApplier
-from cleveragents.infrastructure.identifiers import UlidSource
-from cleveragents.infrastructure.persistence.tables import applies, outbox
+from cleveragents.apply.applier import TreeApplier
+from cleveragents.apply.ports import Recovered
+from cleveragents.core.ulids import UlidSource
+from cleveragents.storage.tables import applies, outbox
 from tests.applying import Link, Program, Submodule, World, git, snapshot, world_at, write
 from tests.forked import Forked
 

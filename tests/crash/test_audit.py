@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from cleveragents.application.ports.events import AuditRecord
-from cleveragents.infrastructure.events.audit import DurableAuditLog
-from cleveragents.infrastructure.persistence.database import Database, open_database
+from cleveragents.core.event_ports import AuditRecord
+from cleveragents.events.audit import DurableAuditLog
+from cleveragents.storage.database import Database, open_database
 from tests.forked import Forked
 from tests.ready_database import ready_database
 

@@ -17,11 +17,11 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cleveragents.domain.budget import Limits, Spend, exceeded
-from cleveragents.errors import BudgetExhausted
-from cleveragents.infrastructure.identifiers import UlidSource
-from cleveragents.infrastructure.persistence.database import open_database
-from cleveragents.infrastructure.persistence.sql_budget_store import SqlBudgetStore
+from cleveragents.core.errors import BudgetExhausted
+from cleveragents.core.ulids import UlidSource
+from cleveragents.models.model.budget import Limits, Spend, exceeded
+from cleveragents.models.store.sql_budget_store import SqlBudgetStore
+from cleveragents.storage.database import open_database
 from cleveragents.testing.identifiers import CountingIdentifiers
 from tests.crash.programs.budget_spender import DEATHS, LIMIT, NOW, WANTED
 from tests.forked import Forked

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from cleveragents.application.services.plan_execution_context import PlanExecutionContext
-from cleveragents.domain.change import ChangeEntry, ChangeKind
-from cleveragents.infrastructure.identifiers import UlidSource
-from cleveragents.infrastructure.persistence.database import open_database
-from cleveragents.infrastructure.persistence.sql_changeset_store import SqlChangesetStore
+from cleveragents.changes.execution_context import PlanExecutionContext
+from cleveragents.changes.store.sql_changeset_store import SqlChangesetStore
+from cleveragents.core.change import ChangeEntry, ChangeKind
+from cleveragents.core.ulids import UlidSource
+from cleveragents.storage.database import open_database
 from tests.crash.programs.change_recorder import THREADS
 from tests.forked import Forked
 from tests.ready_database import ready_database

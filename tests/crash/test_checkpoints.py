@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from cleveragents.infrastructure.persistence.database import Database, open_database
-from cleveragents.infrastructure.persistence.sql_checkpoint_store import SqlCheckpointStore
-from cleveragents.langgraph.checkpoint_saver import DatabaseCheckpointSaver
+from cleveragents.actors.graph.checkpoint_saver import DatabaseCheckpointSaver
+from cleveragents.actors.store.sql_checkpoint_store import SqlCheckpointStore
+from cleveragents.storage.database import Database, open_database
 from tests.crash.programs.graph_walker import INPUT, NODES, graph_of
 from tests.forked import Forked
 from tests.ready_database import ready_database

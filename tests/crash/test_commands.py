@@ -14,8 +14,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from cleveragents.infrastructure.commands.bubblewrap import shared_probe
-from cleveragents.infrastructure.commands.cgroup import end_stale_cgroups, own_cgroup
+from cleveragents.processes.bubblewrap import shared_probe
+from cleveragents.processes.cgroup import end_stale_cgroups, own_cgroup
 from tests.command_trees import WAYS_OUT, end_by_hand, tree_script, wait_none_alive
 from tests.forked import Forked
 

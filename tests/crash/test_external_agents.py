@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from cleveragents.domain.plan import Phase, Plan, PlanState
-from cleveragents.domain.tool import CallState
-from cleveragents.infrastructure.commands.bubblewrap import shared_probe
+from cleveragents.core.tool import CallState
+from cleveragents.plans.model.plan import Phase, Plan, PlanState
+from cleveragents.processes.bubblewrap import shared_probe
 from tests.agent_bench import AgentBench, agent_bench, external
 from tests.command_trees import alive, end_by_hand, wait_none_alive
 from tests.forked import Forked

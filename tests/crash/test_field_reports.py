@@ -27,12 +27,12 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from cleveragents.application.container import Container
-from cleveragents.domain.plan import Phase, PlanState
-from cleveragents.infrastructure.configuration.loading import load_configuration
-from cleveragents.infrastructure.models.script_document import read_script
-from cleveragents.infrastructure.persistence.actor_tables import model_calls
-from cleveragents.interfaces.demo.story import demo_settings
+from cleveragents.app.container import Container
+from cleveragents.config.loading import load_configuration
+from cleveragents.demo.story import demo_settings
+from cleveragents.models.script_document import read_script
+from cleveragents.plans.model.plan import Phase, PlanState
+from cleveragents.storage.actor_tables import model_calls
 from cleveragents.testing.scripted_server import ScriptedServer
 from tests.actor_plan_bench import answer, call, rule, says
 from tests.command_trees import alive

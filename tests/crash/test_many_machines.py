@@ -18,10 +18,10 @@ from pathlib import Path
 
 import pytest
 
-from cleveragents.application.container import Container
-from cleveragents.application.ports.plans import NewPlan
-from cleveragents.domain.json_value import FrozenObject
-from cleveragents.domain.plan import Phase, Plan, PlanState
+from cleveragents.app.container import Container
+from cleveragents.core.json_value import FrozenObject
+from cleveragents.plans.model.plan import Phase, Plan, PlanState
+from cleveragents.plans.ports.plans import NewPlan
 from tests.crash.programs.machine_worker import settings_of
 from tests.forked import Forked
 from tests.postgres import PostgresServer, postgres_server

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from cleveragents.domain.job import JobState
-from cleveragents.domain.plan import Plan, PlanState
-from cleveragents.errors import SandboxMissing
+from cleveragents.core.errors import SandboxMissing
+from cleveragents.jobs.model.job import JobState
+from cleveragents.plans.model.plan import Plan, PlanState
 from tests.command_trees import alive, tree_script, wait_none_alive
 from tests.forked import Forked
 from tests.plan_bench import PlanBench, command, plan_bench

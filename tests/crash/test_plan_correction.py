@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from cleveragents.domain.plan import Phase, Plan, PlanState
-from cleveragents.domain.strategy import Strategy
+from cleveragents.plans.model.plan import Phase, Plan, PlanState
+from cleveragents.plans.model.strategy import Strategy
 from tests.actor_plan_bench import ActorPlanBench, actor_plan_bench
 from tests.crash.programs.corrector import GUIDANCE, RULES, at_work, known
 from tests.forked import Forked

@@ -19,8 +19,8 @@ from pathlib import Path
 
 import pytest
 
-from cleveragents.application.services.job_attempt import marker_of
-from cleveragents.domain.plan import Phase, Plan, PlanState
+from cleveragents.jobs.worker.attempt import marker_of
+from cleveragents.plans.model.plan import Phase, Plan, PlanState
 from tests.applying import git, snapshot
 from tests.crash.programs.plan_runner import STEPS, carried_through
 from tests.forked import Forked

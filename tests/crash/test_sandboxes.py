@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from cleveragents.application.ports.sandboxes import SandboxRequest
-from cleveragents.errors import SandboxMissing
-from cleveragents.infrastructure.persistence.database import open_database
-from cleveragents.infrastructure.sandbox.registry import SandboxRegistry
+from cleveragents.core.errors import SandboxMissing
+from cleveragents.sandboxes.ports import SandboxRequest
+from cleveragents.sandboxes.registry import SandboxRegistry
+from cleveragents.storage.database import open_database
 from tests.forked import Forked
 from tests.ready_database import ready_database
 from tests.sandbox_resources import fingerprint, git, make_repository, write

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from cleveragents.application.ports.faults import NoFaults
-from cleveragents.domain.job import JobState, Lane, NewJob
-from cleveragents.domain.plan import Phase, Plan, PlanState
-from cleveragents.infrastructure.clock import SystemClock
+from cleveragents.core.faults import NoFaults
+from cleveragents.core.system_clock import SystemClock
+from cleveragents.jobs.model.job import JobState, Lane, NewJob
+from cleveragents.plans.model.plan import Phase, Plan, PlanState
 from tests.crash.programs.run_worker import make_worker
 from tests.crash.programs.shared_worker import shared_plan, worked_off
 from tests.crash.test_plans import distinct

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from cleveragents.infrastructure.persistence.database import open_database
+from cleveragents.storage.database import open_database
 from tests.contracts.databases import Child, changeset_ids, start_child
 from tests.postgres import PostgresServer, postgres_server
 from tests.ready_database import ready_database

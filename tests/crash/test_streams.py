@@ -15,12 +15,12 @@ from pathlib import Path
 import httpx
 import pytest
 
-from cleveragents.application.container import Container
-from cleveragents.domain.event import DomainEvent, EventType
-from cleveragents.infrastructure.configuration.loading import load_configuration
-from cleveragents.infrastructure.persistence.outbox import append_to_outbox
-from cleveragents.interfaces.server.first_token import ensure_first_token
-from cleveragents.interfaces.server.server_file import running_server
+from cleveragents.app.container import Container
+from cleveragents.config.loading import load_configuration
+from cleveragents.core.event import DomainEvent, EventType
+from cleveragents.server.first_token import ensure_first_token
+from cleveragents.server.server_file import running_server
+from cleveragents.storage.outbox import append_to_outbox
 from tests.forked import Forked
 from tests.ready_database import ready_database
 from tests.served import events_in, stream

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from cleveragents.domain.event import EventType
-from cleveragents.domain.tool import CallState
+from cleveragents.core.event import EventType
+from cleveragents.core.tool import CallState
 from tests.crash.programs.merge_runner import TEXT, carried_through, prepared
 from tests.forked import Forked
 from tests.merge_stand import MergeStand

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from cleveragents.domain.plan import Phase, PlanState
+from cleveragents.plans.model.plan import Phase, PlanState
 from tests.crash.programs.tree_runner import PARTS, carried_through
 from tests.forked import Forked
 from tests.plan_bench import FILES

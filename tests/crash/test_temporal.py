@@ -18,22 +18,22 @@ import psutil
 import pytest
 from temporalio.client import Client
 
-from cleveragents.application.container import Container
-from cleveragents.application.services.async_worker import AsyncJob
-from cleveragents.application.services.job_engine import WorkerRequest
-from cleveragents.application.services.job_handlers import JobHandler
-from cleveragents.application.services.output_recorder import OutputRecorder
-from cleveragents.application.services.plan_lanes import SHARED_QUEUE
-from cleveragents.application.worker_parts import WorkerParts
-from cleveragents.domain.job import Job, JobState
-from cleveragents.domain.json_value import freeze
-from cleveragents.domain.plan import Phase, Plan, PlanState
-from cleveragents.infrastructure.configuration.loading import load_configuration
-from cleveragents.infrastructure.jobs.temporal.names import workflow_id
-from cleveragents.infrastructure.persistence.sql_plan_output import SqlPlanOutput
-from cleveragents.interfaces.desk.accounts import fields_of
-from cleveragents.interfaces.desk.changes import changes_of
-from cleveragents.interfaces.desk.requests import Wanted, requested_plan
+from cleveragents.api.plans.account import fields_of
+from cleveragents.api.plans.changes import changes_of
+from cleveragents.api.plans.requests import Wanted, requested_plan
+from cleveragents.app.container import Container
+from cleveragents.app.worker_parts import WorkerParts
+from cleveragents.config.loading import load_configuration
+from cleveragents.contrib.temporal.names import workflow_id
+from cleveragents.core.json_value import freeze
+from cleveragents.jobs.engine import WorkerRequest
+from cleveragents.jobs.handlers import JobHandler
+from cleveragents.jobs.model.job import Job, JobState
+from cleveragents.jobs.worker.async_worker import AsyncJob
+from cleveragents.plans.jobs.lanes import SHARED_QUEUE
+from cleveragents.plans.model.plan import Phase, Plan, PlanState
+from cleveragents.plans.output_recorder import OutputRecorder
+from cleveragents.plans.store.sql_plan_output import SqlPlanOutput
 from tests.cli_bench import paint_shop
 from tests.forked import Forked
 from tests.ready_database import ready_database

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from cleveragents.infrastructure.commands.bubblewrap import shared_probe
+from cleveragents.processes.bubblewrap import shared_probe
 
 ROOT = Path(__file__).parents[2]
 STATES = sorted((Path(__file__).parent / "states").glob("*.tar.xz"))

@@ -15,18 +15,18 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from cleveragents.application.ports.faults import NoFaults
-from cleveragents.application.services.async_worker import AsyncWorker
-from cleveragents.application.services.job_handlers import JobHandler
-from cleveragents.application.services.worker_options import WorkerOptions
-from cleveragents.domain.job import Job, JobState, NewJob
-from cleveragents.errors import JobAlreadyEnded
-from cleveragents.infrastructure.clock import SystemClock
-from cleveragents.infrastructure.identifiers import UlidSource
-from cleveragents.infrastructure.jobs.process_supervisor import PsutilProcessSupervisor
-from cleveragents.infrastructure.persistence.database import Database, open_database
-from cleveragents.infrastructure.persistence.sql_job_store import SqlJobStore
-from cleveragents.infrastructure.persistence.tables import outbox
+from cleveragents.core.errors import JobAlreadyEnded
+from cleveragents.core.faults import NoFaults
+from cleveragents.core.system_clock import SystemClock
+from cleveragents.core.ulids import UlidSource
+from cleveragents.jobs.handlers import JobHandler
+from cleveragents.jobs.model.job import Job, JobState, NewJob
+from cleveragents.jobs.process.supervisor import PsutilProcessSupervisor
+from cleveragents.jobs.store.sql_job_store import SqlJobStore
+from cleveragents.jobs.worker.async_worker import AsyncWorker
+from cleveragents.jobs.worker.options import WorkerOptions
+from cleveragents.storage.database import Database, open_database
+from cleveragents.storage.tables import outbox
 from tests.crash.programs.job_handlers import WAYS_OUT
 from tests.crash.programs.run_worker import make_worker
 from tests.forked import Forked

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from cleveragents.application.container import Container
-from cleveragents.infrastructure.configuration.settings import Settings
-from cleveragents.interfaces.server.app import create_app
-from cleveragents.interfaces.server.description import operations_of
-from cleveragents.interfaces.server.service import Service
+from cleveragents.app.container import Container
+from cleveragents.config.settings import Settings
+from cleveragents.server.app import create_app
+from cleveragents.server.description import operations_of
+from cleveragents.server.service import Service
 
 __all__ = ["PAGE", "described", "page"]
 

@@ -8,10 +8,10 @@ from textwrap import indent
 
 import pytest
 
-from cleveragents.errors import InvalidAction
-from cleveragents.infrastructure.actions.builtins import builtin_actions
-from cleveragents.infrastructure.actions.loading import load_action
-from cleveragents.infrastructure.actions.models import keys_at
+from cleveragents.core.errors import InvalidAction
+from cleveragents.plans.actions.builtins import builtin_actions
+from cleveragents.plans.actions.loading import load_action
+from cleveragents.plans.actions.models import keys_at
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "actions.md").read_text(encoding="utf-8")
 EXAMPLE, SCRIPT = re.findall(r"^```yaml\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)

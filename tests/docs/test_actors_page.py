@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from cleveragents.application.services.conditions import FUNCTIONS
-from cleveragents.infrastructure.actions.loading import load_action
-from cleveragents.infrastructure.actors.builtins import builtin_actors
-from cleveragents.infrastructure.actors.loading import load_actor
-from cleveragents.infrastructure.actors.models import ACTORS, NODES, keys_at
+from cleveragents.actors.builtins import builtin_actors
+from cleveragents.actors.conditions import FUNCTIONS
+from cleveragents.actors.loading import load_actor
+from cleveragents.actors.models import ACTORS, NODES, keys_at
+from cleveragents.plans.actions.loading import load_action
 from tests.cli_bench import command_line, use_home
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from cleveragents.interfaces.server.description import operations_of
-from cleveragents.interfaces.server.problems import MEDIA_TYPE
+from cleveragents.server.description import operations_of
+from cleveragents.server.problems import MEDIA_TYPE
 from tests.docs.api_page import PAGE, described, page
 
 DOCUMENT = described()

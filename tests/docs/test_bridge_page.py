@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from cleveragents.reactive.message import MessageKind
+from cleveragents.actors.streams.message import MessageKind
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "bridge.md").read_text(encoding="utf-8")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 import pytest
 
-from cleveragents.interfaces.cli.commands import cli
+from cleveragents.cli.commands import cli
 from tests.cli_bench import REPLACE, command_line, paint_shop, use_home
 
 DOCS = Path(__file__).parents[2] / "docs" / "reference"

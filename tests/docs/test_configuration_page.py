@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cleveragents.infrastructure.configuration.settings import Key, Repository, known_keys
+from cleveragents.config.settings import Key, Repository, known_keys
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "configuration.md").read_text(encoding="utf-8")
 TABLE = PAGE.partition("| key | default | | a repository |\n|---|---|---|---|\n")[2].partition("\n\n")[0]

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
 
-from cleveragents.domain.check import CheckVerdict
-from cleveragents.domain.event import EventType
-from cleveragents.domain.plan import Phase, PlanState, Standing, ensure_plan_move, spelt
-from cleveragents.domain.tool import CallState
-from cleveragents.errors import IllegalPlanMove
+from cleveragents.core.actions.check import CheckVerdict
+from cleveragents.core.errors import IllegalPlanMove
+from cleveragents.core.event import EventType
+from cleveragents.core.tool import CallState
+from cleveragents.plans.model.plan import Phase, PlanState, Standing, ensure_plan_move, spelt
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "plans.md"
 STANDINGS = list(product(Phase, PlanState))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cleveragents.domain.policy import DEFAULT_PROFILE, PROFILES, Capability
+from cleveragents.core.policy import DEFAULT_PROFILE, PROFILES, Capability
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "policies.md").read_text(encoding="utf-8")
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
-from cleveragents.infrastructure.models.script import Answer, Fault, Rule, When
-from cleveragents.infrastructure.models.script_document import read_script
+from cleveragents.models.script import Answer, Fault, Rule, When
+from cleveragents.models.script_document import read_script
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "scripted-models.md").read_text(encoding="utf-8")
 SCRIPTS = re.findall(r"^```yaml\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)

@@ -25,8 +25,8 @@ def test_each_threat_names_tests_that_exist() -> None:
 
 
 def test_the_figures_are_those_of_the_code() -> None:
-    from cleveragents.infrastructure.persistence import sql_answer_store
-    from cleveragents.interfaces.server import app
+    from cleveragents.server import app
+    from cleveragents.storage import sql_answer_store
 
     assert sql_answer_store.PATIENCE.total_seconds() == 5 * 60
     assert sql_answer_store.KEPT.total_seconds() == 24 * 3600

@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 
-from cleveragents.application.ports.commands import CommandResult
-from cleveragents.application.ports.tools import Workplace
-from cleveragents.application.services.async_worker import CancellationToken
-from cleveragents.domain.json_value import thaw
-from cleveragents.domain.tool import ToolSpec
-from cleveragents.errors import EditMismatch
-from cleveragents.infrastructure.tools.confined_files import ConfinedFiles
-from cleveragents.infrastructure.tools.registry import ToolRegistry
+from cleveragents.core.errors import EditMismatch
+from cleveragents.core.json_value import thaw
+from cleveragents.core.tool import ToolSpec
+from cleveragents.jobs.worker.async_worker import CancellationToken
+from cleveragents.processes.ports import CommandResult
+from cleveragents.tools.files.confined_files import ConfinedFiles
+from cleveragents.tools.ports import Workplace
+from cleveragents.tools.registry import ToolRegistry
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "tools.md"
 TOOLS = ToolRegistry(entries=())

@@ -8,158 +8,158 @@ from __future__ import annotations
 
 __all__ = ["BY_HAND"]
 
-_ENVIRONMENT = "infrastructure/commands/environment.py"
-_GUARD = "infrastructure/commands/guard.py"
-_MCP = "infrastructure/tools/mcp"
-_TOOL_DIRECTORIES = "infrastructure/commands/tool_directories.py"
-_USER_GIT = "infrastructure/apply/user_git.py"
+_ENVIRONMENT = "processes/environment.py"
+_GUARD = "processes/guard.py"
+_MCP = "tools/mcp"
+_TOOL_DIRECTORIES = "processes/tool_directories.py"
+_USER_GIT = "apply/user_git.py"
 _SPAWNED = "self._command = self._spawn(argv, passed)\n            self._child = self._command.pid"
 
 BY_HAND: dict[tuple[str, str], tuple[str, str]] = {
-    ("application/services/job_lease.py", "keeps no earlier one"): (
+    ("jobs/worker/lease.py", "keeps no earlier one"): (
         " if held[attempt.job.id] == attempt.job.fence else None",
         "",
     ),
-    ("interfaces/server/routes/session.py", "word is told once"): ("told_once(request)", "None"),
-    ("interfaces/server/routes/users.py", "the token is told once"): ("told_once(request)", "None"),
-    ("infrastructure/persistence/sql_answer_store.py", "whatever was answered"): (
+    ("server/routes/session.py", "word is told once"): ("told_once(request)", "None"),
+    ("server/routes/users.py", "the token is told once"): ("told_once(request)", "None"),
+    ("storage/sql_answer_store.py", "whatever was answered"): (
         ", _ROWS.made.is_(None))",
         ",)",
     ),
-    ("infrastructure/persistence/sql_answer_store.py", "whatever the clock says"): (
+    ("storage/sql_answer_store.py", "whatever the clock says"): (
         "max(claim.stamp, found.created_at + 1)",
         "claim.stamp",
     ),
-    ("application/remote_parts.py", "nobody's to forget but its own"): ("known - used", "known"),
-    ("interfaces/desk/accounts.py", "remote or not"): (
+    ("app/remote_parts.py", "nobody's to forget but its own"): ("known - used", "known"),
+    ("api/plans/account.py", "remote or not"): (
         "except (RemoteUnreachable, SandboxRefused) as away:",
         "except ZeroDivisionError as away:",
     ),
-    ("interfaces/cli/serve.py", "a log, which others read"): (" and sys.stderr.isatty()", ""),
-    ("infrastructure/logging.py", "was told to nobody"): (" and sys.stderr.isatty()", ""),
-    ("interfaces/cli/interruption.py", "hears no Ctrl-C"): ("_begun(view.say, f", "_begun(str); view.say(f"),
-    ("interfaces/peers/mcp_server.py", "misspelt is no limit"): ('"forbid"', '"ignore"'),
-    ("application/services/apply_obstacles.py", "it quotes files"): (
+    ("cli/admin/serve.py", "a log, which others read"): (" and sys.stderr.isatty()", ""),
+    ("config/logging.py", "was told to nobody"): (" and sys.stderr.isatty()", ""),
+    ("cli/run/interruption.py", "hears no Ctrl-C"): ("_begun(view.say, f", "_begun(str); view.say(f"),
+    ("protocols/mcp_server.py", "misspelt is no limit"): ('"forbid"', '"ignore"'),
+    ("plans/apply_obstacles.py", "it quotes files"): (
         "redact_text(error.details)",
         "error.details",
     ),
-    ("application/services/plan_apply.py", "only its journal knows what is left"): (
+    ("plans/apply.py", "only its journal knows what is left"): (
         "plan.id not in self.applier.undecided()",
         "True",
     ),
-    ("infrastructure/persistence/sql_job_store.py", "must not cost the others"): (
+    ("jobs/store/sql_job_store.py", "must not cost the others"): (
         "key_share=True, skip_locked=True",
         "key_share=True",
     ),
-    ("application/services/shared_jobs.py", "`settle` would leave it alone"): (
+    ("plans/jobs/shared_jobs.py", "`settle` would leave it alone"): (
         "return parts.apply.taken_up(plan, _fence(job), watched.of(plan), job.token)",
         "parts.apply.settle()\n        return parts.plans.get(plan_id)",
     ),
-    ("interfaces/server/routes/models.py", "pays again"): (
+    ("server/routes/models.py", "pays again"): (
         "except Unavailable as error:",
         "except ZeroDivisionError as error:",
     ),
-    ("domain/job_moves.py", "as many attempts left"): ("attempt=job.attempt - 1", "attempt=job.attempt"),
-    ("interfaces/peers/a2a_handler.py", "needs no secret of it"): (
+    ("jobs/model/job_moves.py", "as many attempts left"): ("attempt=job.attempt - 1", "attempt=job.attempt"),
+    ("protocols/a2a_handler.py", "needs no secret of it"): (
         "not user.may(Role.OPERATOR, plan.project)",
         "False",
     ),
-    ("interfaces/server/routes/plan_comparing.py", "needs no secret of them"): (
+    ("server/routes/plan_comparing.py", "needs no secret of them"): (
         "not all(access.user.may(Role.OPERATOR, one.project) for one in plans)",
         "False",
     ),
-    ("interfaces/server/routes/plan_reading.py", "needs no secret of it"): (
+    ("server/routes/plan_reading.py", "needs no secret of it"): (
         "not access.user.may(Role.OPERATOR, plan.project)",
         "False",
     ),
-    ("interfaces/server/routes/session.py", "is not prolonged"): (
+    ("server/routes/session.py", "is not prolonged"): (
         "min(lasting, token.expires_at - now)",
         "lasting",
     ),
-    ("application/services/attempt_run.py", "the next does not find"): (
+    ("jobs/worker/attempt_run.py", "the next does not find"): (
         "copy_context().run(self._run, under_way, goes_on)",
         "self._run(under_way, goes_on)",
     ),
-    ("infrastructure/persistence/job_turns.py", "comes too late"): ("held[job.id] = move.job", "pass"),
-    ("infrastructure/persistence/job_turns.py", "waits for no row"): ("skip_locked=True", ""),
-    ("infrastructure/persistence/sql_job_store.py", "waits for none that"): (", by_id=_UNHELD_BY_ID", ""),
-    ("infrastructure/jobs/temporal/worker.py", "one that was given up cancels"): (
+    ("jobs/store/turns.py", "comes too late"): ("held[job.id] = move.job", "pass"),
+    ("jobs/store/turns.py", "waits for no row"): ("skip_locked=True", ""),
+    ("jobs/store/sql_job_store.py", "waits for none that"): (", by_id=_UNHELD_BY_ID", ""),
+    ("contrib/temporal/worker.py", "one that was given up cancels"): (
         "details is not None and details.cancel_requested",
         "details is not None",
     ),
-    ("infrastructure/persistence/sql_user_store.py", "a label is for everybody"): (
+    ("access/store/sql_user_store.py", "a label is for everybody"): (
         "redact_text(kept_text(label))[:_LABEL_CHARACTERS]",
         "kept_text(label)[:_LABEL_CHARACTERS]",
     ),
-    ("infrastructure/models/script_document.py", "however large it is"): (
+    ("models/script_document.py", "however large it is"): (
         "opened.read(SIZE_LIMIT_BYTES + 1)",
         "opened.read()",
     ),
-    ("interfaces/peers/a2a_handler.py", "how we are made"): ("except Fault:", "except RecursionError:"),
-    ("interfaces/peers/a2a_log.py", "in no log as it was"): (
+    ("protocols/a2a_handler.py", "how we are made"): ("except Fault:", "except RecursionError:"),
+    ("protocols/a2a_log.py", "in no log as it was"): (
         "logger.propagate = False",
         "logger.propagate = True",
     ),
-    ("interfaces/cli/client/plan_following.py", "looked at twice"): (
+    ("cli/client/plan/following.py", "looked at twice"): (
         " and self._rests(self._looked(plan_id))",
         "",
     ),
-    ("interfaces/cli/client/server_client.py", "the same one each time"): (
+    ("cli/client/server_client.py", "the same one each time"): (
         'headers={"Idempotency-Key": key}',
         "headers={}",
     ),
-    ("application/services/plan_deciding.py", "may have taken us for dead"): ("return True", "return False"),
-    ("infrastructure/remote/mirror.py", "over what somebody else has pushed"): (
+    ("plans/deciding.py", "may have taken us for dead"): ("return True", "return False"),
+    ("sandboxes/mirror.py", "over what somebody else has pushed"): (
         'f"--force-with-lease={ref}:{expected}"',
         '"--force"',
     ),
-    ("infrastructure/sandbox/sandbox_rows.py", "another machine has registered since"): (
+    ("sandboxes/rows.py", "another machine has registered since"): (
         "sandboxes.c.home.is_not_distinct_from(row.home)",
         "sandboxes.c.plan_id == row.plan_id",
     ),
-    ("infrastructure/tools/agent.py", "an author says, not a model"): ("return ()", "return (AGENT_TOOL,)"),
-    ("application/services/model_calls.py", "given after the cancel"): (
+    ("actors/external/agent_tool.py", "an author says, not a model"): ("return ()", "return (AGENT_TOOL,)"),
+    ("models/calls.py", "given after the cancel"): (
         "reservation, _ = await reserving",
         "raise",
     ),
-    ("application/services/tool_execution.py", "what only reads leaves no trace"): (
+    ("plans/calls/tool_execution.py", "what only reads leaves no trace"): (
         "self.files_in(self.sandbox.root, refuse)",
         "self.files_in(self.sandbox.root, _nothing)",
     ),
-    ("application/services/tool_execution.py", "prints its secrets by name"): (
+    ("plans/calls/tool_execution.py", "prints its secrets by name"): (
         "redact_content(result) if of_files else redact(result)",
         "redact_content(result)",
     ),
-    ("langgraph/run_account.py", "what has ended is counted once"): (
+    ("actors/graph/run_account.py", "what has ended is counted once"): (
         "not any(task == task_id and channel == ACCOUNT for task, channel, _ in above.pending_writes or ())",
         "True",
     ),
-    ("langgraph/spending.py", "the dearest, for it may be"): (
+    ("actors/graph/spending.py", "the dearest, for it may be"): (
         "max(_price(facts, self.usage) for facts in self.models)",
         "_price(self.models[0], self.usage)",
     ),
-    ("infrastructure/context/index/directory_view.py", "what nobody wants shown"): (
+    ("context/index/directory_view.py", "what nobody wants shown"): (
         "sorted({*paths} - {*doubtful})",
         "paths",
     ),
-    ("infrastructure/context/index/opening.py", "somebody waits for the answer"): (
+    ("context/index/opening.py", "somebody waits for the answer"): (
         "replace(self.file, busy_seconds=_REMEMBER_SECONDS)",
         "self.file",
     ),
-    ("infrastructure/actors/library.py", "a prompt is as good as"): ("trusted=all(trusted)", "trusted=True"),
-    ("infrastructure/apply/exchange.py", "no link is followed"): (
+    ("actors/library.py", "a prompt is as good as"): ("trusted=all(trusted)", "trusted=True"),
+    ("apply/exchange.py", "no link is followed"): (
         "_DIRECTORY,",
         "_DIRECTORY & ~os.O_NOFOLLOW,",
     ),
-    ("infrastructure/apply/lock.py", "the lock is on the right one"): (
+    ("apply/lock.py", "the lock is on the right one"): (
         "os.path.samestat(os.fstat(descriptor), resource.stat())",
         "True",
     ),
-    ("infrastructure/sandbox/tree_merge.py", "git's own default"): (
+    ("sandboxes/tree/merge.py", "git's own default"): (
         'directory_renames="conflict"',
         'directory_renames="true"',
     ),
-    ("infrastructure/apply/merge.py", "a file lands where its own side says"): (
+    ("apply/merge.py", "a file lands where its own side says"): (
         'directory_renames="false"',
         'directory_renames="true"',
     ),
@@ -174,7 +174,7 @@ BY_HAND: dict[tuple[str, str], tuple[str, str]] = {
         _SPAWNED,
         "self._child = self._spawn(argv, passed).pid",
     ),
-    ("infrastructure/commands/guarded_runner.py", "bubblewrap runs outside"): (
+    ("processes/guarded_runner.py", "bubblewrap runs outside"): (
         'program["environment"] = markers',
         "...",
     ),
@@ -182,20 +182,20 @@ BY_HAND: dict[tuple[str, str], tuple[str, str]] = {
         "is_inside_spelled(program.parent, own) or ",
         "",
     ),
-    ("infrastructure/commands/bubblewrap.py", "only our own PATH decides"): (
+    ("processes/bubblewrap.py", "only our own PATH decides"): (
         'os.environ.get("PATH", os.defpath)',
         'environment["PATH"]',
     ),
-    ("application/services/agent_desk.py", "what is recorded may be cut"): (
+    ("plans/agents/desk.py", "what is recorded may be cut"): (
         "{**arguments, **whole}",
         "arguments",
     ),
     (_TOOL_DIRECTORIES, "it may be a pipe by now"): (" | os.O_NONBLOCK", ""),
-    ("infrastructure/guidance/instructions.py", "only we say where its words end"): (
+    ("actors/guidance/instructions.py", "only we say where its words end"): (
         '.replace(end, f"< /{AGENTS_FILE}>")',
         "",
     ),
-    ("infrastructure/guidance/skill_tool.py", "nothing of the user's but the skill's"): (
+    ("actors/guidance/skill_tool.py", "nothing of the user's but the skill's"): (
         "read_inside(Path(skill.folder), name)",
         "(Path(skill.folder) / name).read_bytes()",
     ),
@@ -208,59 +208,59 @@ BY_HAND: dict[tuple[str, str], tuple[str, str]] = {
         "None if name.startswith(OWN_PREFIX) else variables.get(name)",
         "variables.get(name)",
     ),
-    ("infrastructure/acp/updates.py", "it may talk for ever"): ("[-_MOST_TEXT:]", ""),
-    ("infrastructure/commands/talking_program.py", "bubblewrap runs outside"): (
+    ("actors/external/acp/updates.py", "it may talk for ever"): ("[-_MOST_TEXT:]", ""),
+    ("processes/talking_program.py", "bubblewrap runs outside"): (
         'program["environment"] = markers',
         "...",
     ),
     (f"{_MCP}/tools.py", "a repository's server says of itself"): (" and self.server.own", ""),
-    ("infrastructure/git/plumbing.py", "adding a submodule runs git inside it"): (
+    ("git/plumbing.py", "adding a submodule runs git inside it"): (
         "self._gitlinks(index)",
         "()",
     ),
-    ("infrastructure/git/loose_objects.py", "one more than it should have"): ("size + 1", "1 << 62"),
-    ("infrastructure/git/user_repository.py", "any directory may be named there"): (
+    ("git/loose_objects.py", "one more than it should have"): ("size + 1", "1 << 62"),
+    ("git/user_repository.py", "any directory may be named there"): (
         " and is_object_store(store) and not is_inside(store, secret)",
         "",
     ),
-    ("infrastructure/models/limiting.py", "decided here, whatever becomes"): ("waiter.granted = True", "..."),
-    ("infrastructure/models/tokens.py", "it only ever grows"): (
+    ("models/limiting.py", "decided here, whatever becomes"): ("waiter.granted = True", "..."),
+    ("models/tokens.py", "it only ever grows"): (
         "max(self._factor, counted / estimate_request(request))",
         "counted / estimate_request(request)",
     ),
-    ("infrastructure/sandbox/private_clone.py", "a link would lead to what is not"): (
+    ("sandboxes/private_clone.py", "a link would lead to what is not"): (
         'read_file(repository.common_dir, path) or b""',
         "file.read_bytes() if (file := repository.common_dir / path).exists() else b''",
     ),
-    ("langgraph/llm_node.py", "half a thought is no answer"): (
+    ("actors/graph/llm_node.py", "half a thought is no answer"): (
         '(None, "it was cut off at its longest; be brief") if reply.cut_off else (text, "")',
         '(text, "")',
     ),
-    ("infrastructure/acp/session.py", "what it was given is in nothing"): (
+    ("actors/external/acp/session.py", "what it was given is in nothing"): (
         "mask_for(request.environment, os.environ, place.secrets)",
         "mask_for((), os.environ, place.secrets)",
     ),
-    ("domain/redaction_in_pieces.py", "cut in two is a value"): (
+    ("core/text/redaction_in_pieces.py", "cut in two is a value"): (
         "value_begins(text, values, self._told)",
         "len(text)",
     ),
-    ("infrastructure/commands/guarded_runner.py", "what it was given stays ours"): (
+    ("processes/guarded_runner.py", "what it was given stays ours"): (
         "on_output, mask)",
         "on_output)",
     ),
-    ("application/services/plan_deciding.py", "less than was asked for"): (
+    ("plans/deciding.py", "less than was asked for"): (
         "wanted and not without",
         "wanted",
     ),
-    ("application/services/working_directory.py", "no link leads out"): (
+    ("sandboxes/working_directory.py", "no link leads out"): (
         "_DIRECTORY,",
         "_DIRECTORY & ~os.O_NOFOLLOW,",
     ),
-    ("domain/path_spelling.py", "no two names are spelt alike"): (
+    ("core/text/path_spelling.py", "no two names are spelt alike"): (
         """path if spelt == path else f'"{spelt}"'""",
         "spelt",
     ),
-    ("domain/cancel_reason.py", "nobody's words are taken"): (
+    ("core/cancel_reason.py", "nobody's words are taken"): (
         """f'"{reason}"' if is_mere_stop(reason) else reason""",
         "reason",
     ),

@@ -12,9 +12,9 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-from cleveragents.domain.event import DomainEvent, EventType
-from cleveragents.errors import Closed
-from cleveragents.infrastructure.events.reactive import ReactiveEventBus
+from cleveragents.core.errors import Closed
+from cleveragents.core.event import DomainEvent, EventType
+from cleveragents.events.reactive import ReactiveEventBus
 from tests.races.explorers import Scenario
 from tests.races.naive_event_bus import PredecessorBus
 

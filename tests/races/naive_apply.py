@@ -8,8 +8,8 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from cleveragents.application.ports.faults import FaultPoints, NoFaults
-from cleveragents.infrastructure.sandbox.git_sandbox import GitSandbox
+from cleveragents.core.faults import FaultPoints, NoFaults
+from cleveragents.sandboxes.git_sandbox import GitSandbox
 
 __all__ = ["AppliesPatch", "ChecksOut", "WritesFilesOneByOne"]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from cleveragents.errors import BreakerOpen
+from cleveragents.core.errors import BreakerOpen
 
 __all__ = ["LockedBreaker", "NaiveBreaker"]
 

@@ -14,8 +14,8 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
 
-from cleveragents.langgraph.node_threads import NodeThreads
-from cleveragents.reactive.message import StreamMessage
+from cleveragents.actors.bridge.node_threads import NodeThreads
+from cleveragents.actors.streams.message import StreamMessage
 
 __all__ = ["LockOnlyBridge", "LockOnlyLedger", "PredecessorBridge", "PredecessorLedger", "SemaphoreThreads"]
 

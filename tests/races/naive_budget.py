@@ -6,10 +6,10 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from cleveragents.application.ports.budgets import Reservation
-from cleveragents.domain.budget import Limits, Spend, exceeded
-from cleveragents.errors import BudgetExhausted
-from cleveragents.infrastructure.persistence.sql_budget_store import SqlBudgetStore
+from cleveragents.core.errors import BudgetExhausted
+from cleveragents.models.budget_ports import Reservation
+from cleveragents.models.model.budget import Limits, Spend, exceeded
+from cleveragents.models.store.sql_budget_store import SqlBudgetStore
 
 __all__ = ["LookThenReserveBudgetStore", "OwnBudgetStore", "SettledLaterBudgetStore"]
 

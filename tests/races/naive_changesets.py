@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import threading
 
-from cleveragents.application.ports.changesets import ChangesetStore
-from cleveragents.domain.change import ChangeEntry, Changeset, RecordedChange
-from cleveragents.errors import NoActiveChangeset
+from cleveragents.changes.ports import ChangesetStore
+from cleveragents.core.change import ChangeEntry, Changeset, RecordedChange
+from cleveragents.core.errors import NoActiveChangeset
 
 __all__ = ["LockOnlyContext", "NaiveChangesetStore", "NaiveContext", "OneBigLockContext"]
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from cleveragents.infrastructure.context.index.building import Building
-from cleveragents.infrastructure.context.index.index_file import OpenedIndex
-from cleveragents.infrastructure.context.index.opening import Opening
-from cleveragents.infrastructure.context.index.resolution import Distinct
-from cleveragents.infrastructure.context.index.sqlite_code_index import SqliteCodeIndex
-from cleveragents.infrastructure.context.index.view import View
+from cleveragents.context.index.build.building import Building
+from cleveragents.context.index.index_file import OpenedIndex
+from cleveragents.context.index.opening import Opening
+from cleveragents.context.index.resolution import Distinct
+from cleveragents.context.index.sqlite_code_index import SqliteCodeIndex
+from cleveragents.context.index.view import View
 
 __all__ = ["LookThenBuildIndex"]
 

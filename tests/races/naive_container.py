@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from cleveragents.errors import Closed
+from cleveragents.core.errors import Closed
 
 __all__ = ["NaivePart", "NaiveScope"]
 

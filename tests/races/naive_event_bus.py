@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from cleveragents.domain.event import DomainEvent, EventType
+from cleveragents.core.event import DomainEvent, EventType
 
 __all__ = ["LockAroundHandlersBus", "LockAroundSnapshotBus", "PredecessorBus"]
 

@@ -11,9 +11,9 @@ from typing import Any
 
 from sqlalchemy import insert, select, update
 
-from cleveragents.application.ports.jobs import Heartbeat
-from cleveragents.domain.job import Job, JobState, NewJob, Outcome
-from cleveragents.domain.job_moves import (
+from cleveragents.core.worker_identity import WorkerIdentity
+from cleveragents.jobs.model.job import Job, JobState, NewJob, Outcome
+from cleveragents.jobs.model.job_moves import (
     Move,
     claimed,
     ensure_owned,
@@ -23,11 +23,11 @@ from cleveragents.domain.job_moves import (
     requested_cancel,
     submitted,
 )
-from cleveragents.domain.worker_identity import WorkerIdentity
-from cleveragents.infrastructure.persistence.database import Database
-from cleveragents.infrastructure.persistence.job_rows import job_of, row_of
-from cleveragents.infrastructure.persistence.sql_job_store import SqlJobStore
-from cleveragents.infrastructure.persistence.tables import jobs
+from cleveragents.jobs.ports import Heartbeat
+from cleveragents.jobs.store.rows import job_of, row_of
+from cleveragents.jobs.store.sql_job_store import SqlJobStore
+from cleveragents.storage.database import Database
+from cleveragents.storage.tables import jobs
 from cleveragents.testing.identifiers import CountingIdentifiers
 
 __all__ = [

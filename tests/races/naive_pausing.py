@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from cleveragents.application.services.plan_pausing import PlanPausing
-from cleveragents.domain.plan import Plan
-from cleveragents.errors import JobAlreadyEnded
+from cleveragents.core.errors import JobAlreadyEnded
+from cleveragents.plans.model.plan import Plan
+from cleveragents.plans.pausing import PlanPausing
 
 __all__ = ["TellsFirst", "TellsInAnyCase"]
 

@@ -8,18 +8,18 @@ from datetime import datetime
 
 from sqlalchemy import Connection, Insert, Update, func, insert, select, update
 
-from cleveragents.application.ports.plans import PlanFacts
-from cleveragents.domain.check import CheckRun
-from cleveragents.domain.event import DomainEvent, EventType
-from cleveragents.domain.json_value import JsonValue
-from cleveragents.domain.plan import Plan, Standing, ensure_plan_move
-from cleveragents.domain.tool import CallState, ToolCall
-from cleveragents.errors import PlanError, StalePlan
-from cleveragents.infrastructure.persistence.outbox import append_to_outbox
-from cleveragents.infrastructure.persistence.plan_rows import call_row, check_row, plan_row
-from cleveragents.infrastructure.persistence.sql_plan_records import SqlCallStore, SqlCheckStore
-from cleveragents.infrastructure.persistence.sql_plan_store import SqlPlanStore
-from cleveragents.infrastructure.persistence.tables import check_runs, plans, tool_calls
+from cleveragents.core.actions.check import CheckRun
+from cleveragents.core.errors import PlanError, StalePlan
+from cleveragents.core.event import DomainEvent, EventType
+from cleveragents.core.json_value import JsonValue
+from cleveragents.core.tool import CallState, ToolCall
+from cleveragents.plans.model.plan import Plan, Standing, ensure_plan_move
+from cleveragents.plans.ports.plans import PlanFacts
+from cleveragents.plans.store.plan_rows import call_row, check_row, plan_row
+from cleveragents.plans.store.sql_plan_records import SqlCallStore, SqlCheckStore
+from cleveragents.plans.store.sql_plan_store import SqlPlanStore
+from cleveragents.storage.outbox import append_to_outbox
+from cleveragents.storage.tables import check_runs, plans, tool_calls
 
 __all__ = ["LookThenMovePlanStore", "LookThenWriteCallStore", "UnheldCheckStore", "UnversionedPlanStore"]
 

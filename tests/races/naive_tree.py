@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from cleveragents.application.ports.plans import NewPlan, TreeLimits
-from cleveragents.domain.fence import Fence
-from cleveragents.domain.plan import Plan
-from cleveragents.errors import TreeTooLarge
-from cleveragents.infrastructure.persistence.sql_plan_store import SqlPlanStore
+from cleveragents.core.errors import TreeTooLarge
+from cleveragents.core.fence import Fence
+from cleveragents.plans.model.plan import Plan
+from cleveragents.plans.ports.plans import NewPlan, TreeLimits
+from cleveragents.plans.store.sql_plan_store import SqlPlanStore
 
 __all__ = ["LookThenSpawnPlanStore"]
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from cleveragents.application.ports.plans import PlanFacts
-from cleveragents.application.services.plan_queue import PlanQueue
-from cleveragents.domain.fence import Fence
-from cleveragents.domain.json_value import JsonValue
-from cleveragents.domain.plan import Plan, PlanState
-from cleveragents.domain.sub_plan import is_at_rest
+from cleveragents.core.fence import Fence
+from cleveragents.core.json_value import JsonValue
+from cleveragents.plans.model.plan import Plan, PlanState
+from cleveragents.plans.model.sub_plan import is_at_rest
+from cleveragents.plans.ports.plans import PlanFacts
+from cleveragents.plans.queue import PlanQueue
 
 __all__ = ["LookThenWaitQueue", "MovedLaterQueue"]
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from cleveragents.application.services.attempt_table import AttemptTable
-from cleveragents.application.services.job_attempt import Attempt
-from cleveragents.application.services.job_outcome import Stop, StopCause
-from cleveragents.application.services.job_recovery import JobRecovery
-from cleveragents.domain.job import Job, JobState
-from cleveragents.domain.job_moves import finished, reclaimed
+from cleveragents.jobs.model.job import Job, JobState
+from cleveragents.jobs.model.job_moves import finished, reclaimed
+from cleveragents.jobs.worker.attempt import Attempt
+from cleveragents.jobs.worker.attempt_table import AttemptTable
+from cleveragents.jobs.worker.outcome import Stop, StopCause
+from cleveragents.jobs.worker.recovery import JobRecovery
 from cleveragents.testing.job_store import InMemoryJobStore
 
 __all__ = ["LockOnlyAttempt", "SlotGivenAwayTable", "UncountedTable", "UnfencedStore", "WallClockRecovery"]

@@ -17,10 +17,10 @@ from functools import cache
 from sqlalchemy import Connection, Engine, StaticPool, create_engine, make_url
 from sqlalchemy.exc import SQLAlchemyError
 
-from cleveragents.infrastructure.persistence.database import Database
-from cleveragents.infrastructure.persistence.database_errors import translated
-from cleveragents.infrastructure.persistence.tables import METADATA
-from cleveragents.infrastructure.persistence.unit_of_work import Answer, Write, run_alone
+from cleveragents.storage.database import Database
+from cleveragents.storage.database_errors import translated
+from cleveragents.storage.tables import METADATA
+from cleveragents.storage.unit_of_work import Answer, Write, run_alone
 
 __all__ = ["content_of", "in_memory_database"]
 

@@ -19,12 +19,12 @@ from typing import Any
 
 import structlog
 
-from cleveragents.application.ports.plans import NewPlan
-from cleveragents.application.services.async_worker import CancellationToken
-from cleveragents.application.services.job_handlers import JobHandler
-from cleveragents.application.services.plan_run import kind_of_plan
-from cleveragents.domain.plan import Plan
-from cleveragents.errors import CleverAgentsError
+from cleveragents.core.errors import CleverAgentsError
+from cleveragents.jobs.handlers import JobHandler
+from cleveragents.jobs.worker.async_worker import CancellationToken
+from cleveragents.plans.model.plan import Plan
+from cleveragents.plans.ports.plans import NewPlan
+from cleveragents.plans.run import kind_of_plan
 from tests.forked import COMMANDS
 from tests.plan_bench import PlanBench, plan_bench
 

@@ -9,14 +9,14 @@ import os
 import sys
 from datetime import UTC, datetime
 
-from cleveragents.application.ports.plans import PlanFacts
-from cleveragents.domain.plan import Phase, PlanState
-from cleveragents.domain.tool import CallState
-from cleveragents.errors import CleverAgentsError
-from cleveragents.infrastructure.identifiers import UlidSource
-from cleveragents.infrastructure.persistence.database import open_database
-from cleveragents.infrastructure.persistence.sql_plan_records import SqlCallStore
-from cleveragents.infrastructure.persistence.sql_plan_store import SqlPlanStore
+from cleveragents.core.errors import CleverAgentsError
+from cleveragents.core.tool import CallState
+from cleveragents.core.ulids import UlidSource
+from cleveragents.plans.model.plan import Phase, PlanState
+from cleveragents.plans.ports.plans import PlanFacts
+from cleveragents.plans.store.sql_plan_records import SqlCallStore
+from cleveragents.plans.store.sql_plan_store import SqlPlanStore
+from cleveragents.storage.database import open_database
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 CALLS = 5

@@ -12,16 +12,16 @@ import threading
 from collections import Counter
 from datetime import UTC, datetime
 
-from cleveragents.application.ports.plans import NewPlan, PlanFacts, PlanStore, TreeLimits
-from cleveragents.domain.fence import Fence
-from cleveragents.domain.job import NewJob
-from cleveragents.domain.plan import Phase, Plan, PlanState
-from cleveragents.domain.worker_identity import WorkerIdentity
-from cleveragents.errors import StalePlan, TreeTooLarge
-from cleveragents.infrastructure.identifiers import UlidSource
-from cleveragents.infrastructure.persistence.database import Database, open_database
-from cleveragents.infrastructure.persistence.sql_job_store import SqlJobStore
-from cleveragents.infrastructure.persistence.sql_plan_store import SqlPlanStore
+from cleveragents.core.errors import StalePlan, TreeTooLarge
+from cleveragents.core.fence import Fence
+from cleveragents.core.ulids import UlidSource
+from cleveragents.core.worker_identity import WorkerIdentity
+from cleveragents.jobs.model.job import NewJob
+from cleveragents.jobs.store.sql_job_store import SqlJobStore
+from cleveragents.plans.model.plan import Phase, Plan, PlanState
+from cleveragents.plans.ports.plans import NewPlan, PlanFacts, PlanStore, TreeLimits
+from cleveragents.plans.store.sql_plan_store import SqlPlanStore
+from cleveragents.storage.database import Database, open_database
 from cleveragents.testing.identifiers import CountingIdentifiers
 
 __all__ = ["FULL", "NOW", "grow", "parent_in", "sizes"]

@@ -11,12 +11,12 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from cleveragents.application.ports.plans import PlanFacts
-from cleveragents.domain.fence import Fence
-from cleveragents.domain.job import Job, JobState, NewJob
-from cleveragents.domain.plan import Plan, Standing
-from cleveragents.domain.worker_identity import WorkerIdentity
-from cleveragents.errors import StalePlan, UnknownJob
+from cleveragents.core.errors import StalePlan, UnknownJob
+from cleveragents.core.fence import Fence
+from cleveragents.core.worker_identity import WorkerIdentity
+from cleveragents.jobs.model.job import Job, JobState, NewJob
+from cleveragents.plans.model.plan import Plan, Standing
+from cleveragents.plans.ports.plans import PlanFacts
 
 __all__ = ["JobsInMemory", "PlansInMemory"]
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from cleveragents.application.ports.actors import ActorRequest
-from cleveragents.application.services.async_worker import CancellationToken
-from cleveragents.domain.actor import StateKey
-from cleveragents.errors import Cancelled, ThreadBusy
-from cleveragents.langgraph.actor_graph import ActorGraph, Standing
+from cleveragents.actors.graph.actor_graph import ActorGraph, Standing
+from cleveragents.actors.model.actor import StateKey
+from cleveragents.actors.ports import ActorRequest
+from cleveragents.core.errors import Cancelled, ThreadBusy
+from cleveragents.jobs.worker.async_worker import CancellationToken
 from cleveragents.testing.actor_host import ScriptedHost
 from tests.actor_bench import LIMIT, Bench, actor, open_bench, thinker
 from tests.races.explorers import Scenario, assert_caught, assert_holds

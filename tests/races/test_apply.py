@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from sqlalchemy import func, select
 
-from cleveragents.errors import ApplyBusy, ApplyConflict
-from cleveragents.infrastructure.apply.lock import resource_lock, try_resource_lock
-from cleveragents.infrastructure.persistence.tables import applies
+from cleveragents.apply.lock import resource_lock, try_resource_lock
+from cleveragents.core.errors import ApplyBusy, ApplyConflict
+from cleveragents.storage.tables import applies
 from tests.applying import World, world_at
 from tests.races.naive_apply import WritesFilesOneByOne
 
@@ -139,7 +139,7 @@ def test_a_user_who_saves_all_the_time_loses_no_save(world: World) -> None:
 PROGRAM = """
 import sys
 from pathlib import Path
-from cleveragents.infrastructure.apply.lock import resource_lock
+from cleveragents.apply.lock import resource_lock
 def told(words): print("waiting", flush=True)
 with resource_lock(Path(sys.argv[1]), waiting=told, timeout_seconds=60):
     print("held", flush=True)

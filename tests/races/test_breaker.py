@@ -9,9 +9,9 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from cleveragents.application.services.acms_pipeline import CircuitBreaker
-from cleveragents.domain.breaker import BreakerState, BreakerTransition
-from cleveragents.errors import BreakerOpen
+from cleveragents.context.executor import CircuitBreaker
+from cleveragents.core.breaker_state import BreakerState, BreakerTransition
+from cleveragents.core.errors import BreakerOpen
 from tests.races.explorers import Scenario, assert_caught, assert_holds
 from tests.races.hammer import SWITCH_INTERVALS, attempts, hammer, switch_interval
 from tests.races.linearizability import Call, History, is_linearizable, run_programs

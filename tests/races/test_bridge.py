@@ -18,12 +18,12 @@ from typing import Any
 
 import pytest
 
-from cleveragents.errors import Closed, QueueFull
-from cleveragents.langgraph.admission import AdmissionLedger
-from cleveragents.langgraph.answer_stream import _Delivery
-from cleveragents.langgraph.bridge import RxPyLangGraphBridge
-from cleveragents.langgraph.node_threads import NodeThreads
-from cleveragents.reactive.message import MessageKind, StreamMessage
+from cleveragents.actors.bridge.admission import AdmissionLedger
+from cleveragents.actors.bridge.answer_stream import _Delivery
+from cleveragents.actors.bridge.bridge import RxPyLangGraphBridge
+from cleveragents.actors.bridge.node_threads import NodeThreads
+from cleveragents.actors.streams.message import MessageKind, StreamMessage
+from cleveragents.core.errors import Closed, QueueFull
 from tests.bridge_graphs import LIMIT, Gate, State, async_increment, chain, request
 from tests.races.explorers import Scenario, assert_caught, assert_holds
 from tests.races.hammer import SWITCH_INTERVALS, hammer, switch_interval

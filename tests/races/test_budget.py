@@ -9,9 +9,9 @@ from functools import cache
 
 import pytest
 
-from cleveragents.domain.budget import Limits, Spend
-from cleveragents.errors import BudgetExhausted
-from cleveragents.infrastructure.persistence.sql_budget_store import SqlBudgetStore
+from cleveragents.core.errors import BudgetExhausted
+from cleveragents.models.model.budget import Limits, Spend
+from cleveragents.models.store.sql_budget_store import SqlBudgetStore
 from cleveragents.testing.identifiers import CountingIdentifiers
 from tests.races.explorers import Scenario, assert_caught, assert_holds
 from tests.races.naive_budget import LookThenReserveBudgetStore, SettledLaterBudgetStore

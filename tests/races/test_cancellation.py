@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from cleveragents.application.services.async_worker import CancellationToken
+from cleveragents.jobs.worker.async_worker import CancellationToken
 from tests.races.explorers import Scenario, assert_caught, assert_holds
 from tests.races.hammer import SWITCH_INTERVALS, hammer, switch_interval
 from tests.races.linearizability import Call, History, is_linearizable, run_programs

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from cleveragents.application.services.plan_execution_context import PlanExecutionContext
-from cleveragents.domain.change import ChangeEntry, ChangeKind
-from cleveragents.errors import AmbiguousChangeset, ChangesetClosed, NoActiveChangeset
+from cleveragents.changes.execution_context import PlanExecutionContext
+from cleveragents.core.change import ChangeEntry, ChangeKind
+from cleveragents.core.errors import AmbiguousChangeset, ChangesetClosed, NoActiveChangeset
 from cleveragents.testing.changeset_store import InMemoryChangesetStore
 from tests.races.explorers import Scenario, assert_caught, assert_holds
 from tests.races.hammer import SWITCH_INTERVALS, hammer, switch_interval

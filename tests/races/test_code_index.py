@@ -18,14 +18,14 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from cleveragents.domain.code import Field
-from cleveragents.errors import Closed
-from cleveragents.infrastructure.context.index.index_file import IndexFile, OpenedIndex
-from cleveragents.infrastructure.context.index.opening import Opening
-from cleveragents.infrastructure.context.index.pruning import drop_unused
-from cleveragents.infrastructure.context.index.resolution import Distinct
-from cleveragents.infrastructure.context.index.snapshot import SqliteCodeSnapshot
-from cleveragents.infrastructure.context.index.view import View
+from cleveragents.context.index.build.pruning import drop_unused
+from cleveragents.context.index.index_file import IndexFile, OpenedIndex
+from cleveragents.context.index.opening import Opening
+from cleveragents.context.index.resolution import Distinct
+from cleveragents.context.index.snapshot import SqliteCodeSnapshot
+from cleveragents.context.index.view import View
+from cleveragents.context.model.code import Field
+from cleveragents.core.errors import Closed
 from tests.index_bench import COUNTED, Bench, Tree, found_in
 
 ROOT = Path(__file__).parents[2]

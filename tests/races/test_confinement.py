@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from cleveragents.errors import OutsideSandbox, ToolRefused
-from cleveragents.infrastructure.tools.confined_files import ConfinedFiles
+from cleveragents.core.errors import OutsideSandbox, ToolRefused
+from cleveragents.tools.files.confined_files import ConfinedFiles
 
 SECRET = b"secret"
 ROUNDS = 4000

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from cleveragents.application.scope import Part, Scope
-from cleveragents.errors import Closed
+from cleveragents.app.scope import Part, Scope
+from cleveragents.core.errors import Closed
 from tests.races.explorers import Scenario, assert_caught, assert_holds
 from tests.races.hammer import SWITCH_INTERVALS, hammer, switch_interval
 from tests.races.naive_container import NaivePart, NaiveScope

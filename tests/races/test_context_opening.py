@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from cleveragents.application.ports.code_index import CodePlace
-from cleveragents.application.services.context_opening import HeldSnapshot, Opening
-from cleveragents.errors import Closed
+from cleveragents.context.code_index import CodePlace
+from cleveragents.context.pipeline.opening import HeldSnapshot, Opening
+from cleveragents.core.errors import Closed
 from cleveragents.testing.code_index import FakeCodeIndex
 from tests.races.explorers import Scenario, assert_caught, assert_holds
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from sqlalchemy import make_url
 
-from cleveragents.infrastructure.persistence.database import Database
+from cleveragents.storage.database import Database
 from tests.races.explorers import Scenario, assert_holds
 
 

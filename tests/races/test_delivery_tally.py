@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from cleveragents.infrastructure.events.subscription import DeliveryTally
+from cleveragents.events.subscription import DeliveryTally
 from tests.races.explorers import Scenario, assert_caught, assert_holds
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cleveragents.infrastructure.events.subscription import DeliveryTally
+from cleveragents.events.subscription import DeliveryTally
 from tests.races.event_bus_world import (
     EFFORT,
     OTHER,

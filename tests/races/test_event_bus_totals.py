@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cleveragents.domain.event import DomainEvent
-from cleveragents.infrastructure.events.dispatch import Overflow
-from cleveragents.infrastructure.events.reactive import ReactiveEventBus
+from cleveragents.core.event import DomainEvent
+from cleveragents.events.dispatch import Overflow
+from cleveragents.events.reactive import ReactiveEventBus
 from tests.races.event_bus_world import (
     TYPE,
     OnVirtualTime,

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from cleveragents.application.ports.context import CancelSignal
-from cleveragents.application.services.acms_pipeline import CircuitBreaker, ParallelStrategyExecutor
-from cleveragents.application.services.strategy_threads import Call, CallState, ThreadCrew
-from cleveragents.domain.context import ContextFragment, ContextRequest, StrategyStatus
-from cleveragents.errors import Closed
+from cleveragents.context.executor import CircuitBreaker, ParallelStrategyExecutor
+from cleveragents.context.model.context import ContextFragment, ContextRequest, StrategyStatus
+from cleveragents.context.strategy import CancelSignal
+from cleveragents.context.strategy_threads import Call, CallState, ThreadCrew
+from cleveragents.core.errors import Closed
 from tests.races.explorers import Scenario, assert_holds
 from tests.races.hammer import SWITCH_INTERVALS, hammer, switch_interval
 

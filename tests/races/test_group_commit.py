@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from cleveragents.errors import Closed, OutcomeUnknown, StoreBusy
-from cleveragents.infrastructure.persistence.group_commit import GroupCommit, _Ticket
+from cleveragents.core.errors import Closed, OutcomeUnknown, StoreBusy
+from cleveragents.storage.group_commit import GroupCommit, _Ticket
 from tests.races.explorers import Scenario, assert_caught, assert_holds
 from tests.races.hammer import SWITCH_INTERVALS, hammer, switch_interval
 

@@ -11,11 +11,11 @@ from functools import cache
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cleveragents.application.ports.jobs import Claim, JobStore
-from cleveragents.domain.job import JobState, Lane, NewJob, Outcome
-from cleveragents.domain.worker_identity import WorkerIdentity
-from cleveragents.errors import QueueFull
-from cleveragents.infrastructure.persistence.sql_job_store import SqlJobStore
+from cleveragents.core.errors import QueueFull
+from cleveragents.core.worker_identity import WorkerIdentity
+from cleveragents.jobs.model.job import JobState, Lane, NewJob, Outcome
+from cleveragents.jobs.ports import Claim, JobStore
+from cleveragents.jobs.store.sql_job_store import SqlJobStore
 from cleveragents.testing.identifiers import CountingIdentifiers
 from cleveragents.testing.job_store import InMemoryJobStore
 from tests.races.explorers import Scenario, assert_caught, assert_holds

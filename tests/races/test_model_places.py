@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from cleveragents.infrastructure.models.limiting import Places, _Waiter
-from cleveragents.infrastructure.models.script import Scripting
-from cleveragents.infrastructure.models.script_document import read_script
+from cleveragents.models.limiting import Places, _Waiter
+from cleveragents.models.script import Scripting
+from cleveragents.models.script_document import read_script
 from tests.races.explorers import Scenario, assert_holds
 
 EFFORT = 60

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from cleveragents.application.services.plan_jobs import kind_of_plan
-from cleveragents.application.services.plan_lifecycle import PlanLifecycle
-from cleveragents.application.services.plan_pausing import PlanPausing
-from cleveragents.domain.job import JobState, NewJob, Outcome
-from cleveragents.domain.plan import Phase, Plan, PlanState
-from cleveragents.domain.worker_identity import WorkerIdentity
-from cleveragents.errors import StaleFence, StalePlan
+from cleveragents.core.errors import StaleFence, StalePlan
+from cleveragents.core.worker_identity import WorkerIdentity
+from cleveragents.jobs.model.job import JobState, NewJob, Outcome
+from cleveragents.plans.jobs.names import kind_of_plan
+from cleveragents.plans.lifecycle import PlanLifecycle
+from cleveragents.plans.model.plan import Phase, Plan, PlanState
+from cleveragents.plans.pausing import PlanPausing
 from cleveragents.testing.clock import FakeClock
 from cleveragents.testing.identifiers import CountingIdentifiers
 from cleveragents.testing.job_store import InMemoryJobStore

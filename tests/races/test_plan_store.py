@@ -15,15 +15,15 @@ from typing import Any
 import pytest
 from sqlalchemy import func, select
 
-from cleveragents.application.ports.plans import NewPlan
-from cleveragents.domain.check import CheckRun, CheckVerdict
-from cleveragents.domain.plan import Phase, Plan, PlanState
-from cleveragents.domain.tool import CallState, ToolCall
-from cleveragents.errors import CleverAgentsError
-from cleveragents.infrastructure.persistence.database import open_database
-from cleveragents.infrastructure.persistence.sql_plan_records import SqlCallStore, SqlCheckStore
-from cleveragents.infrastructure.persistence.sql_plan_store import SqlPlanStore
-from cleveragents.infrastructure.persistence.tables import check_runs, outbox
+from cleveragents.core.actions.check import CheckRun, CheckVerdict
+from cleveragents.core.errors import CleverAgentsError
+from cleveragents.core.tool import CallState, ToolCall
+from cleveragents.plans.model.plan import Phase, Plan, PlanState
+from cleveragents.plans.ports.plans import NewPlan
+from cleveragents.plans.store.sql_plan_records import SqlCallStore, SqlCheckStore
+from cleveragents.plans.store.sql_plan_store import SqlPlanStore
+from cleveragents.storage.database import open_database
+from cleveragents.storage.tables import check_runs, outbox
 from cleveragents.testing.identifiers import CountingIdentifiers
 from tests.contracts.databases import Child
 from tests.races.explorers import Scenario, assert_caught, assert_holds

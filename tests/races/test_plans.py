@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from cleveragents.domain.plan import Plan, PlanState
-from cleveragents.errors import ApplyConflict, StalePlan
+from cleveragents.core.errors import ApplyConflict, StalePlan
+from cleveragents.plans.model.plan import Plan, PlanState
 from tests.plan_bench import PlanBench, command, edit, new_repository, plan_bench, write
 
 ROOT = Path(__file__).parents[2]

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from cleveragents.application.ports.faults import FaultPoints
-from cleveragents.application.ports.sandboxes import Sandbox, SandboxRequest
-from cleveragents.errors import CleverAgentsError, SandboxBusy, SandboxMissing
-from cleveragents.infrastructure.persistence.database import Database, open_database
-from cleveragents.infrastructure.sandbox.registry import SandboxRegistry
+from cleveragents.core.errors import CleverAgentsError, SandboxBusy, SandboxMissing
+from cleveragents.core.faults import FaultPoints
+from cleveragents.sandboxes.ports import Sandbox, SandboxRequest
+from cleveragents.sandboxes.registry import SandboxRegistry
+from cleveragents.storage.database import Database, open_database
 from tests.ready_database import ready_database
 from tests.sandbox_resources import git, make_repository
 

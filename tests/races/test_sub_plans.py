@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from cleveragents.application.services.plan_jobs import kind_of_plan
-from cleveragents.application.services.plan_queue import PlanQueue
-from cleveragents.domain.plan import Phase, Plan, PlanState
-from cleveragents.domain.sub_plan import SUB_PLANS, has_news, seen, waits_for_sub_plans
-from cleveragents.domain.worker_identity import WorkerIdentity
-from cleveragents.errors import CleverAgentsError
+from cleveragents.core.errors import CleverAgentsError
+from cleveragents.core.worker_identity import WorkerIdentity
+from cleveragents.plans.jobs.names import kind_of_plan
+from cleveragents.plans.model.plan import Phase, Plan, PlanState
+from cleveragents.plans.model.sub_plan import SUB_PLANS, has_news, seen, waits_for_sub_plans
+from cleveragents.plans.queue import PlanQueue
 from cleveragents.testing.clock import FakeClock
 from tests.races.explorers import Scenario, assert_caught, assert_holds
 from tests.races.naive_wake_up import LookThenWaitQueue, MovedLaterQueue

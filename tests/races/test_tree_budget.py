@@ -16,13 +16,13 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from cleveragents.application.ports.models import ModelFacts, ModelReply, ModelRequest
-from cleveragents.application.services.model_calls import CallName, ModelCalls
-from cleveragents.application.services.open_calls import OpenCalls
-from cleveragents.domain.budget import Limits, Price, Spend, exceeded
-from cleveragents.domain.conversation import Message, Role, Usage
-from cleveragents.errors import BudgetExhausted, ModelRefused, ModelUnavailable
-from cleveragents.infrastructure.persistence.sql_budget_store import SqlBudgetStore
+from cleveragents.core.errors import BudgetExhausted, ModelRefused, ModelUnavailable
+from cleveragents.models.calls import CallName, ModelCalls
+from cleveragents.models.model.budget import Limits, Price, Spend, exceeded
+from cleveragents.models.model.conversation import Message, Role, Usage
+from cleveragents.models.open_calls import OpenCalls
+from cleveragents.models.ports import ModelFacts, ModelReply, ModelRequest
+from cleveragents.models.store.sql_budget_store import SqlBudgetStore
 from cleveragents.testing.clock import FakeClock
 from cleveragents.testing.identifiers import CountingIdentifiers
 from tests.races.naive_budget import OwnBudgetStore, SettledLaterBudgetStore

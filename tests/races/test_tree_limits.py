@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
-from cleveragents.application.ports.plans import NewPlan, TreeLimits
-from cleveragents.domain.fence import Fence
-from cleveragents.domain.plan import Plan
-from cleveragents.errors import TreeTooLarge
-from cleveragents.infrastructure.persistence.database import open_database
-from cleveragents.infrastructure.persistence.sql_plan_store import SqlPlanStore
+from cleveragents.core.errors import TreeTooLarge
+from cleveragents.core.fence import Fence
+from cleveragents.plans.model.plan import Plan
+from cleveragents.plans.ports.plans import NewPlan, TreeLimits
+from cleveragents.plans.store.sql_plan_store import SqlPlanStore
+from cleveragents.storage.database import open_database
 from cleveragents.testing.identifiers import CountingIdentifiers
 from tests.races.explorers import Scenario, assert_caught, assert_holds
 from tests.races.naive_tree import LookThenSpawnPlanStore

@@ -11,20 +11,20 @@ from typing import Any
 import pytest
 import structlog
 
-from cleveragents.application.ports.faults import NoFaults
-from cleveragents.application.ports.processes import JobProcess, JobProgram, Returned
-from cleveragents.application.services.async_worker import AsyncJob, AsyncWorker, CancellationToken
-from cleveragents.application.services.attempt_table import AttemptTable
-from cleveragents.application.services.job_attempt import Attempt
-from cleveragents.application.services.job_handlers import JobHandler
-from cleveragents.application.services.job_lease import LeaseKeeper
-from cleveragents.application.services.job_outcome import StopCause, outcome_of
-from cleveragents.application.services.job_recovery import JobRecovery
-from cleveragents.application.services.worker_options import WorkerOptions
-from cleveragents.domain.job import Job, JobState, NewJob, Outcome
-from cleveragents.domain.worker_identity import WorkerIdentity
-from cleveragents.errors import StaleFence
-from cleveragents.infrastructure.jobs.control_pipe import ControlPipe
+from cleveragents.core.errors import StaleFence
+from cleveragents.core.faults import NoFaults
+from cleveragents.core.worker_identity import WorkerIdentity
+from cleveragents.jobs.handlers import JobHandler
+from cleveragents.jobs.model.job import Job, JobState, NewJob, Outcome
+from cleveragents.jobs.process.control_pipe import ControlPipe
+from cleveragents.jobs.process.ports import JobProcess, JobProgram, Returned
+from cleveragents.jobs.worker.async_worker import AsyncJob, AsyncWorker, CancellationToken
+from cleveragents.jobs.worker.attempt import Attempt
+from cleveragents.jobs.worker.attempt_table import AttemptTable
+from cleveragents.jobs.worker.lease import LeaseKeeper
+from cleveragents.jobs.worker.options import WorkerOptions
+from cleveragents.jobs.worker.outcome import StopCause, outcome_of
+from cleveragents.jobs.worker.recovery import JobRecovery
 from cleveragents.testing.clock import FakeClock
 from cleveragents.testing.identifiers import CountingIdentifiers
 from cleveragents.testing.job_store import InMemoryJobStore
@@ -687,7 +687,7 @@ def test_a_cancel_from_another_thread_against_the_whole_run() -> None:
         return Run(worker, store, spawned)
 
     def cancel(state: Run) -> None:
-        from cleveragents.errors import JobAlreadyEnded
+        from cleveragents.core.errors import JobAlreadyEnded
 
         try:
             state.worker.cancel("job-000001", "stop")
@@ -737,7 +737,7 @@ def test_every_job_is_run_once_by_whichever_worker(interval: float) -> None:
 
 def test_a_wake_is_not_lost_between_two_steps() -> None:
     """A service that is woken while it steps, steps again."""
-    from cleveragents.application.services.service_thread import ServiceThread
+    from cleveragents.jobs.service_thread import ServiceThread
 
     stepping = threading.Event()
     go_on = threading.Event()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from cleveragents.application.services.async_worker import AsyncJob, CancellationToken
-from cleveragents.application.services.worker_reports import BusyCount
+from cleveragents.jobs.worker.async_worker import AsyncJob, CancellationToken
+from cleveragents.jobs.worker.reports import BusyCount
 from tests.races.explorers import Scenario, assert_holds
 
 JOB = AsyncJob("id", "plan:1", {}, 1, 1, CancellationToken(), {})

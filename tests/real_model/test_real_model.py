@@ -11,13 +11,13 @@ import json
 
 import pytest
 
-from cleveragents.application.ports.models import Model, ModelReply, ModelRequest
-from cleveragents.domain.conversation import Message, Role
-from cleveragents.domain.policy import Capability
-from cleveragents.domain.tool import ToolSpec
-from cleveragents.errors import ContextTooLong
-from cleveragents.infrastructure.configuration.settings import ModelSettings
-from cleveragents.infrastructure.models.catalogue import ModelCatalogue
+from cleveragents.config.settings import ModelSettings
+from cleveragents.core.errors import ContextTooLong
+from cleveragents.core.policy import Capability
+from cleveragents.core.tool import ToolSpec
+from cleveragents.models.catalogue import ModelCatalogue
+from cleveragents.models.model.conversation import Message, Role
+from cleveragents.models.ports import Model, ModelReply, ModelRequest
 
 SCHEMA = {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}
 TOOL = ToolSpec("read", "Reads a file.", Capability.READ, SCHEMA, {})

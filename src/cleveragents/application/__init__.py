@@ -1,1 +1,1 @@
-"""Use cases, and the ports through which they reach the outside."""
+"""Published import paths; the code is elsewhere."""

@@ -1,1 +1,1 @@
-"""Adapters: the outside things that the application's ports stand for."""
+"""Published import paths; the code is elsewhere."""

@@ -1,1 +1,1 @@
-"""Actor graphs on LangGraph. (The library of the same name is imported absolutely.)"""
+"""Published import paths; the code is elsewhere."""

@@ -1,1 +1,1 @@
-"""Public test doubles: fakes that pass the contracts of the real things, a clock, fault points."""
+"""Public test doubles: a clock, fault points, fakes that pass the contracts, a scripted model server."""

@@ -7,14 +7,14 @@ import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from cleveragents.application.ports.actors import ToolAnswer
-from cleveragents.application.ports.agents import AgentRequest, AgentUpdate
-from cleveragents.application.ports.models import ModelFacts, ModelReply, ModelRequest
-from cleveragents.domain.conversation import Message, Role, ToolRequest, Usage
-from cleveragents.domain.json_value import JsonValue
-from cleveragents.domain.policy import Capability
-from cleveragents.domain.tool import ToolSpec
-from cleveragents.errors import UnknownTool
+from cleveragents.actors.agent_ports import AgentRequest, AgentUpdate
+from cleveragents.actors.ports import ToolAnswer
+from cleveragents.core.errors import UnknownTool
+from cleveragents.core.json_value import JsonValue
+from cleveragents.core.policy import Capability
+from cleveragents.core.tool import ToolSpec
+from cleveragents.models.model.conversation import Message, Role, ToolRequest, Usage
+from cleveragents.models.ports import ModelFacts, ModelReply, ModelRequest
 
 __all__ = ["ScriptedHost", "Thought", "asks_for", "says"]
 

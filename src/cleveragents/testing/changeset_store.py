@@ -6,9 +6,9 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cleveragents.application.ports.identifiers import IdentifierSource
-from cleveragents.domain.change import ChangeEntry, Changeset, RecordedChange, keys_of_batch
-from cleveragents.errors import UnknownChangeset
+from cleveragents.core.change import ChangeEntry, Changeset, RecordedChange, keys_of_batch
+from cleveragents.core.errors import UnknownChangeset
+from cleveragents.core.identifiers import IdentifierSource
 from cleveragents.testing.identifiers import CountingIdentifiers
 
 __all__ = ["InMemoryChangesetStore"]

@@ -9,17 +9,17 @@ from hashlib import sha1
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cleveragents.application.ports.code_index import (
+from cleveragents.context.code_index import (
     CodePlace,
     IndexProgress,
     IndexStatus,
     Postings,
     Sought,
 )
-from cleveragents.application.ports.context import CancelSignal
-from cleveragents.application.ports.context_parts import PastCommit
-from cleveragents.domain.code import CodeFile, Field, FileAnalysis
-from cleveragents.errors import SourceMissing
+from cleveragents.context.context_parts import PastCommit
+from cleveragents.context.model.code import CodeFile, Field, FileAnalysis
+from cleveragents.context.strategy import CancelSignal
+from cleveragents.core.errors import SourceMissing
 
 if TYPE_CHECKING:
     import numpy as np
@@ -144,7 +144,7 @@ class FakeCommitHistory:
 
 
 def _real_analysis() -> Analyse:
-    from cleveragents.infrastructure.context.analysis.content import analyse
+    from cleveragents.context.analysis.content import analyse
 
     return analyse
 

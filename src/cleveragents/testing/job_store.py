@@ -8,11 +8,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from cleveragents.application.ports.identifiers import IdentifierSource
-from cleveragents.application.ports.jobs import Claim, Heartbeat, Turn
-from cleveragents.domain.event import DomainEvent
-from cleveragents.domain.job import Job, JobState, NewJob, Outcome
-from cleveragents.domain.job_moves import (
+from cleveragents.core.errors import QueueFull, UnknownJob
+from cleveragents.core.event import DomainEvent
+from cleveragents.core.identifiers import IdentifierSource
+from cleveragents.core.worker_identity import WorkerIdentity
+from cleveragents.jobs.model.job import Job, JobState, NewJob, Outcome
+from cleveragents.jobs.model.job_moves import (
     Move,
     claimed,
     ensure_owned,
@@ -22,8 +23,7 @@ from cleveragents.domain.job_moves import (
     requested_cancel,
     submitted,
 )
-from cleveragents.domain.worker_identity import WorkerIdentity
-from cleveragents.errors import QueueFull, UnknownJob
+from cleveragents.jobs.ports import Claim, Heartbeat, Turn
 
 __all__ = ["InMemoryJobStore"]
 

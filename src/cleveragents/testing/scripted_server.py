@@ -22,13 +22,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from cleveragents.errors import CleverAgentsError
-from cleveragents.infrastructure.models.script import Scripting
-from cleveragents.infrastructure.models.script_document import load_script
+from cleveragents.core.errors import CleverAgentsError
+from cleveragents.models.script import Scripting
+from cleveragents.models.script_document import load_script
 from cleveragents.testing.scripted_wire import Exchange, HttpRequest, NotHttp, Responder, read_request
 
 if TYPE_CHECKING:
-    from cleveragents.infrastructure.models.script import Script
+    from cleveragents.models.script import Script
 
 __all__ = ["ScriptedServer", "ServerStatistics", "main"]
 

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
-from cleveragents.domain.conversation import Message, Role, ToolRequest, Usage
-from cleveragents.infrastructure.models.scripted_model import scripted_usage, written
+from cleveragents.models.model.conversation import Message, Role, ToolRequest, Usage
+from cleveragents.models.scripted_model import scripted_usage, written
 
 if TYPE_CHECKING:
-    from cleveragents.infrastructure.models.script import Answer, Fault, Scripting
+    from cleveragents.models.script import Answer, Fault, Scripting
 
 __all__ = ["Exchange", "HttpRequest", "NotHttp", "Responder", "read_request"]
 

@@ -6,9 +6,9 @@ import json
 import sys
 from pathlib import Path
 
-from cleveragents.domain.strategy import Casting, Strategy
+from cleveragents.plans.model.strategy import Casting, Strategy
 from tests.agent_bench import agent_bench
-from tests.unit.test_acp_plans import talker
+from tests.unit.actors.test_acp_plans import talker
 
 
 def main(order: dict[str, str]) -> None:

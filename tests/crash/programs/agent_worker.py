@@ -17,8 +17,8 @@ from typing import Any
 
 import structlog
 
-from cleveragents.application.services.plan_watch import PlanWatch
-from cleveragents.domain.strategy import Casting, Strategy
+from cleveragents.plans.model.strategy import Casting, Strategy
+from cleveragents.plans.watch import PlanWatch
 from tests.agent_bench import agent_bench, external
 
 

@@ -16,7 +16,7 @@ import tempfile
 from contextlib import ExitStack
 from typing import Any, BinaryIO
 
-from cleveragents.interfaces.cli import main as entry
+from cleveragents.cli import main as entry
 
 
 def _child(order: dict[str, Any], gate: int, out: BinaryIO, err: BinaryIO) -> None:

@@ -6,9 +6,9 @@ import os
 import sys
 from pathlib import Path
 
-from cleveragents.infrastructure.apply.applier import TreeApplier
-from cleveragents.infrastructure.identifiers import UlidSource
-from cleveragents.infrastructure.persistence.database import open_database
+from cleveragents.apply.applier import TreeApplier
+from cleveragents.core.ulids import UlidSource
+from cleveragents.storage.database import open_database
 
 
 def main(home: str) -> None:

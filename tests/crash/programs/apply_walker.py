@@ -14,11 +14,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from cleveragents.application.ports.applies import CommitRequest
-from cleveragents.application.ports.faults import FaultPoints, NoFaults
-from cleveragents.infrastructure.apply.applier import TreeApplier
-from cleveragents.infrastructure.identifiers import UlidSource
-from cleveragents.infrastructure.persistence.database import open_database
+from cleveragents.apply.applier import TreeApplier
+from cleveragents.apply.ports import CommitRequest
+from cleveragents.core.faults import FaultPoints, NoFaults
+from cleveragents.core.ulids import UlidSource
+from cleveragents.storage.database import open_database
 from cleveragents.testing.faults import CrashAt, RecordFaultPoints
 from tests.applying import open_sandbox
 from tests.races.naive_apply import WritesFilesOneByOne

@@ -7,14 +7,14 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
-from cleveragents.application.ports.events import Receipt
-from cleveragents.application.ports.faults import FaultPoints, NoFaults
-from cleveragents.domain.event import DomainEvent, EventType
-from cleveragents.infrastructure.events.audit import DurableAuditLog
-from cleveragents.infrastructure.events.reactive import ReactiveEventBus
-from cleveragents.infrastructure.events.sink import DurableAuditSink
-from cleveragents.infrastructure.persistence.database import open_database
-from cleveragents.infrastructure.persistence.outbox import append_to_outbox
+from cleveragents.core.event import DomainEvent, EventType
+from cleveragents.core.event_ports import Receipt
+from cleveragents.core.faults import FaultPoints, NoFaults
+from cleveragents.events.audit import DurableAuditLog
+from cleveragents.events.reactive import ReactiveEventBus
+from cleveragents.events.sink import DurableAuditSink
+from cleveragents.storage.database import open_database
+from cleveragents.storage.outbox import append_to_outbox
 from cleveragents.testing.faults import CrashAt
 
 

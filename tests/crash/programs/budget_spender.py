@@ -17,13 +17,13 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-from cleveragents.domain.budget import Spend
-from cleveragents.domain.conversation import Usage
-from cleveragents.errors import BudgetExhausted
-from cleveragents.infrastructure.identifiers import UlidSource
-from cleveragents.infrastructure.persistence import sqlite_backend
-from cleveragents.infrastructure.persistence.database import open_database
-from cleveragents.infrastructure.persistence.sql_budget_store import SqlBudgetStore
+from cleveragents.core.errors import BudgetExhausted
+from cleveragents.core.ulids import UlidSource
+from cleveragents.models.model.budget import Spend
+from cleveragents.models.model.conversation import Usage
+from cleveragents.models.store.sql_budget_store import SqlBudgetStore
+from cleveragents.storage import sqlite_backend
+from cleveragents.storage.database import open_database
 from tests.races.naive_budget import LookThenReserveBudgetStore, SettledLaterBudgetStore
 
 STORES = {

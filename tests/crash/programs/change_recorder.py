@@ -10,12 +10,12 @@ import os
 import sys
 import threading
 
-from cleveragents.application.ports.faults import FaultPoints, NoFaults
-from cleveragents.application.services.plan_execution_context import PlanExecutionContext
-from cleveragents.domain.change import ChangeEntry, ChangeKind
-from cleveragents.infrastructure.identifiers import UlidSource
-from cleveragents.infrastructure.persistence.database import open_database
-from cleveragents.infrastructure.persistence.sql_changeset_store import SqlChangesetStore
+from cleveragents.changes.execution_context import PlanExecutionContext
+from cleveragents.changes.store.sql_changeset_store import SqlChangesetStore
+from cleveragents.core.change import ChangeEntry, ChangeKind
+from cleveragents.core.faults import FaultPoints, NoFaults
+from cleveragents.core.ulids import UlidSource
+from cleveragents.storage.database import open_database
 from cleveragents.testing.faults import CrashAt
 
 THREADS = 4

@@ -9,9 +9,9 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
-from cleveragents.application.ports.commands import Command
-from cleveragents.application.services.async_worker import CancellationToken
-from cleveragents.infrastructure.commands.guarded_runner import GuardedCommandRunner
+from cleveragents.jobs.worker.async_worker import CancellationToken
+from cleveragents.processes.guarded_runner import GuardedCommandRunner
+from cleveragents.processes.ports import Command
 
 
 def main() -> None:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from cleveragents.domain.strategy import Casting, Strategy
+from cleveragents.plans.model.strategy import Casting, Strategy
 from cleveragents.testing.faults import CrashAt
 from tests.actor_plan_bench import (
     USUAL,

@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from cleveragents.application.ports.faults import FaultPoints
-from cleveragents.domain.plan import Phase, Plan, PlanState
-from cleveragents.domain.strategy import Casting, Strategy
+from cleveragents.core.faults import FaultPoints
+from cleveragents.plans.model.plan import Phase, Plan, PlanState
+from cleveragents.plans.model.strategy import Casting, Strategy
 from cleveragents.testing.faults import CrashAt, RecordFaultPoints
 from tests.actor_plan_bench import (
     USUAL,
@@ -34,10 +34,10 @@ from tests.plan_bench import check
 
 # Imported where they are used; here, so that each child finds them.
 HEAVY = (
-    "cleveragents.langgraph.actor_runner",
-    "cleveragents.infrastructure.models.scripted_model",
-    "cleveragents.infrastructure.actors.library",
-    "cleveragents.infrastructure.persistence.sql_checkpoint_store",
+    "cleveragents.actors.runner",
+    "cleveragents.models.scripted_model",
+    "cleveragents.actors.library",
+    "cleveragents.actors.store.sql_checkpoint_store",
     "jsonschema",
 )
 RULES = (

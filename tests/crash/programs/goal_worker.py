@@ -13,9 +13,9 @@ from pathlib import Path
 
 import structlog
 
-from cleveragents.application.services.job_handlers import JobHandler
-from cleveragents.application.services.plan_run import kind_of_plan
-from cleveragents.domain.strategy import Casting, Strategy
+from cleveragents.jobs.handlers import JobHandler
+from cleveragents.plans.model.strategy import Casting, Strategy
+from cleveragents.plans.run import kind_of_plan
 from tests.actor_plan_bench import actor_plan_bench
 
 

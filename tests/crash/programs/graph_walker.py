@@ -20,10 +20,10 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.graph import START, StateGraph
 from langgraph.graph.state import CompiledStateGraph
 
-from cleveragents.application.ports.faults import FaultPoints, NoFaults
-from cleveragents.infrastructure.persistence.database import open_database
-from cleveragents.infrastructure.persistence.sql_checkpoint_store import SqlCheckpointStore
-from cleveragents.langgraph.checkpoint_saver import DatabaseCheckpointSaver
+from cleveragents.actors.graph.checkpoint_saver import DatabaseCheckpointSaver
+from cleveragents.actors.store.sql_checkpoint_store import SqlCheckpointStore
+from cleveragents.core.faults import FaultPoints, NoFaults
+from cleveragents.storage.database import open_database
 from cleveragents.testing.faults import CrashAt
 from tests.crash.programs.forking import serve
 

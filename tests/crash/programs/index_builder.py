@@ -10,9 +10,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from cleveragents.application.ports.code_index import CodePlace
-from cleveragents.infrastructure.context.index.building import Builder
-from cleveragents.infrastructure.context.index.sqlite_code_index import SqliteCodeIndex
+from cleveragents.context.code_index import CodePlace
+from cleveragents.context.index.build.building import Builder
+from cleveragents.context.index.sqlite_code_index import SqliteCodeIndex
 from cleveragents.testing.faults import CrashAt
 from tests.index_bench import found_in
 from tests.races.naive_code_index import LookThenBuildIndex

@@ -12,8 +12,8 @@ import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from cleveragents.application.services.async_worker import AsyncJob
-from cleveragents.errors import Cancelled, InvalidPayload
+from cleveragents.core.errors import Cancelled, InvalidPayload
+from cleveragents.jobs.worker.async_worker import AsyncJob
 
 STUBBORN = "trap '' TERM; echo $$ >'{fifo}'; exec sleep 1000"
 """A process that ignores SIGTERM; it tells its pid."""

@@ -16,10 +16,10 @@ from typing import Any
 import msgspec
 import structlog
 
-from cleveragents.application.container import Container
-from cleveragents.application.ports.faults import FaultPoints
-from cleveragents.application.worker_parts import WorkerParts
-from cleveragents.infrastructure.configuration.settings import Settings
+from cleveragents.app.container import Container
+from cleveragents.app.worker_parts import WorkerParts
+from cleveragents.config.settings import Settings
+from cleveragents.core.faults import FaultPoints
 from cleveragents.testing.faults import CrashAt
 from tests.crash.programs.run_worker import StopAt
 from tests.remote_bench import machine_settings

@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from cleveragents.application.merge_parts import conflicts_by_hand
-from cleveragents.application.ports.faults import FaultPoints
-from cleveragents.domain.merge_conflict import Take
-from cleveragents.domain.plan import Phase, PlanState
+from cleveragents.app.merge_parts import conflicts_by_hand
+from cleveragents.changes.model.merge_conflict import Take
+from cleveragents.core.faults import FaultPoints
+from cleveragents.plans.model.plan import Phase, PlanState
 from cleveragents.testing.faults import CrashAt, RecordFaultPoints
 from tests.crash.programs.forking import serve
 from tests.merge_stand import MergeStand

@@ -15,16 +15,16 @@ from typing import Any, TypedDict
 
 import msgspec
 
-from cleveragents.application.container import Container
-from cleveragents.application.ports.changesets import ChangesetStore
-from cleveragents.application.services.async_worker import AsyncJob, CancellationToken
-from cleveragents.application.services.job_handlers import JobHandler
-from cleveragents.application.services.plan_execution_context import PlanExecutionContext
-from cleveragents.domain.change import ChangeEntry, ChangeKind
-from cleveragents.infrastructure.configuration.settings import Settings
-from cleveragents.infrastructure.logging import configure_logging
-from cleveragents.langgraph.bridge import Graph
-from cleveragents.reactive.message import StreamMessage
+from cleveragents.actors.bridge.bridge import Graph
+from cleveragents.actors.streams.message import StreamMessage
+from cleveragents.app.container import Container
+from cleveragents.changes.execution_context import PlanExecutionContext
+from cleveragents.changes.ports import ChangesetStore
+from cleveragents.config.logging import configure_logging
+from cleveragents.config.settings import Settings
+from cleveragents.core.change import ChangeEntry, ChangeKind
+from cleveragents.jobs.handlers import JobHandler
+from cleveragents.jobs.worker.async_worker import AsyncJob, CancellationToken
 
 MIGRATE = "migrate"
 MIGRATED = tuple(f"src/module_{number:02d}.py" for number in range(16))

@@ -17,10 +17,10 @@ from pathlib import Path
 import msgspec
 import structlog
 
-from cleveragents.application.services.job_handlers import JobHandler
-from cleveragents.application.services.plan_run import kind_of_plan
-from cleveragents.domain.strategy import Strategy
-from cleveragents.errors import DeadlineExceeded
+from cleveragents.core.errors import DeadlineExceeded
+from cleveragents.jobs.handlers import JobHandler
+from cleveragents.plans.model.strategy import Strategy
+from cleveragents.plans.run import kind_of_plan
 from tests.plan_bench import command, plan_bench
 
 _LOOK_SECONDS = 0.1

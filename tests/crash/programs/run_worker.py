@@ -17,15 +17,15 @@ from typing import Any
 
 import structlog
 
-from cleveragents.application.ports.faults import FaultPoints, NoFaults
-from cleveragents.application.services.async_worker import AsyncJob, AsyncWorker
-from cleveragents.application.services.job_handlers import JobHandler
-from cleveragents.application.services.worker_options import WorkerOptions
-from cleveragents.infrastructure.clock import SystemClock
-from cleveragents.infrastructure.identifiers import UlidSource
-from cleveragents.infrastructure.jobs.process_supervisor import PsutilProcessSupervisor
-from cleveragents.infrastructure.persistence.database import Database, open_database
-from cleveragents.infrastructure.persistence.sql_job_store import SqlJobStore
+from cleveragents.core.faults import FaultPoints, NoFaults
+from cleveragents.core.system_clock import SystemClock
+from cleveragents.core.ulids import UlidSource
+from cleveragents.jobs.handlers import JobHandler
+from cleveragents.jobs.process.supervisor import PsutilProcessSupervisor
+from cleveragents.jobs.store.sql_job_store import SqlJobStore
+from cleveragents.jobs.worker.async_worker import AsyncJob, AsyncWorker
+from cleveragents.jobs.worker.options import WorkerOptions
+from cleveragents.storage.database import Database, open_database
 from cleveragents.testing.faults import CrashAt
 from tests.crash.programs.job_handlers import append, escape
 

@@ -10,10 +10,10 @@ import os
 import sys
 from pathlib import Path
 
-from cleveragents.application.ports.faults import FaultPoints, NoFaults
-from cleveragents.application.ports.sandboxes import SandboxRequest
-from cleveragents.infrastructure.persistence.database import open_database
-from cleveragents.infrastructure.sandbox.registry import SandboxRegistry
+from cleveragents.core.faults import FaultPoints, NoFaults
+from cleveragents.sandboxes.ports import SandboxRequest
+from cleveragents.sandboxes.registry import SandboxRegistry
+from cleveragents.storage.database import open_database
 from cleveragents.testing.faults import CrashAt
 
 

@@ -12,16 +12,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from cleveragents.application.ports.faults import FaultPoints
-from cleveragents.application.ports.plans import NewPlan
-from cleveragents.application.services.async_worker import AsyncWorker
-from cleveragents.application.services.job_handlers import JobHandler
-from cleveragents.application.services.shared_jobs import ApplyJob, PlanJob, UndoJob, Watched
-from cleveragents.application.services.worker_options import WorkerOptions
-from cleveragents.domain.job import JobState
-from cleveragents.domain.json_value import FrozenObject, freeze
-from cleveragents.domain.plan import Plan
-from cleveragents.domain.strategy import Strategy
+from cleveragents.core.faults import FaultPoints
+from cleveragents.core.json_value import FrozenObject, freeze
+from cleveragents.jobs.handlers import JobHandler
+from cleveragents.jobs.model.job import JobState
+from cleveragents.jobs.worker.async_worker import AsyncWorker
+from cleveragents.jobs.worker.options import WorkerOptions
+from cleveragents.plans.jobs.shared_jobs import ApplyJob, PlanJob, UndoJob, Watched
+from cleveragents.plans.model.plan import Plan
+from cleveragents.plans.model.strategy import Strategy
+from cleveragents.plans.ports.plans import NewPlan
 from cleveragents.testing.faults import CrashAt, RecordFaultPoints
 from tests.crash.programs.forking import serve
 from tests.plan_bench import PlanBench, plan_bench, write

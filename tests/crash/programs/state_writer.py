@@ -16,13 +16,13 @@ from pathlib import Path
 
 import structlog
 
-from cleveragents.application.container import Container
-from cleveragents.application.ports.faults import FaultPoints, NoFaults
-from cleveragents.application.ports.sandboxes import SandboxRequest
-from cleveragents.infrastructure.configuration.editing import set_value
-from cleveragents.infrastructure.configuration.settings import known_keys
-from cleveragents.infrastructure.events.audit import DurableAuditLog
-from cleveragents.interfaces.demo.story import demo_settings
+from cleveragents.app.container import Container
+from cleveragents.config.editing import set_value
+from cleveragents.config.settings import known_keys
+from cleveragents.core.faults import FaultPoints, NoFaults
+from cleveragents.demo.story import demo_settings
+from cleveragents.events.audit import DurableAuditLog
+from cleveragents.sandboxes.ports import SandboxRequest
 
 _FEW_BYTES = 10
 

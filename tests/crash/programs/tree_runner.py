@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from cleveragents.application.ports.faults import FaultPoints
-from cleveragents.domain.plan import Phase, Plan, PlanState
+from cleveragents.core.faults import FaultPoints
+from cleveragents.plans.model.plan import Phase, Plan, PlanState
 from cleveragents.testing.faults import CrashAt, RecordFaultPoints
 from tests.crash.programs.forking import serve
 from tests.plan_bench import command, edit, write

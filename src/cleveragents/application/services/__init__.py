@@ -1,1 +1,1 @@
-"""The use cases, one per file."""
+"""Published import paths; the code is elsewhere."""

@@ -1,1 +1,1 @@
-"""Events: live delivery in this process, and the durable log that all processes share."""
+"""Published import paths; the code is elsewhere."""

@@ -1,0 +1,1 @@
+"""Users, projects, resources and remotes: data and rules, no I/O."""

@@ -1,0 +1,1 @@
+"""Users, members and projects in the database."""

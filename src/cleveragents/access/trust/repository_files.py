@@ -1,0 +1,228 @@
+"""What a repository brings along: found within bounds, and read once, from inside the repository only.
+
+A repository is somebody else's: its names may be links to anywhere, its files pipes or gigabytes. So a path
+is resolved first, refused if that leads out, and then opened step by step without following any link: one
+that is swapped in meanwhile is an error, not another file.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import TypeAlias
+
+from cleveragents.core.errors import ConfigurationError
+
+__all__ = [
+    "ACTIONS_DIRECTORY",
+    "ACTORS_DIRECTORY",
+    "PROMPT_ENDINGS",
+    "action_paths",
+    "actor_paths",
+    "brought_paths",
+    "configured_paths",
+    "names_inside",
+    "read_inside",
+    "repository_root",
+    "walk_inside",
+]
+
+ACTIONS_DIRECTORY = ".cleveragents/actions"
+ACTORS_DIRECTORY = ".cleveragents/actors"
+
+PROMPT_ENDINGS = (".md", ".txt")
+"""How the files of prompts end."""
+
+_OURS = ".cleveragents"
+_SINGLE_FILES = (".cleveragents.toml", ".mcp.json", ".worktreeinclude")
+_SKILL = "SKILL.md"
+# Where skills are used from; what else is in such a folder is read with the skill.
+_IN_A_SKILL = re.compile(r"(?:\.cleveragents/)?skills/[^/]+/")
+
+_FILE_LIMIT_BYTES = 1 << 20
+_FILES_LIMIT = 200
+_DEPTH_LIMIT = 8
+_DIRECTORIES_LIMIT = 20_000
+# Large, made by tools, and not the repository's own.
+_SKIPPED = frozenset({".git", "node_modules", ".venv", "venv", "__pycache__", ".tox", ".nox"})
+
+_DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE_FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
+
+_Folder: TypeAlias = tuple[str, list[str]]
+
+
+def repository_root(directory: Path) -> Path:
+    """The root of the repository that the directory is in; outside of any, the directory itself."""
+    real = Path(os.path.realpath(directory))
+    return next((folder for folder in (real, *real.parents) if (folder / ".git").exists()), real)
+
+
+def action_paths(root: Path) -> list[str]:
+    """The files of the repository's actions, relative to its root, by name."""
+    return [path for path in _listed(root, ACTIONS_DIRECTORY) if path.endswith(".yaml")]
+
+
+def actor_paths(root: Path) -> list[str]:
+    """The files of the repository's actors, relative to its root, by name."""
+    return [path for path in _listed(root, ACTORS_DIRECTORY) if path.endswith(".yaml")]
+
+
+def configured_paths(root: Path) -> list[str]:
+    """Those of the files that need trust that are found without a walk through the repository."""
+    single = [path for path in _SINGLE_FILES if os.path.lexists(root / path)]
+    return [*single, *action_paths(root), *actor_paths(root)]
+
+
+def brought_paths(
+    root: Path, *, directories_limit: int = _DIRECTORIES_LIMIT
+) -> tuple[list[str], list[tuple[str, str]]]:
+    """Every file that would need trust, and what was not looked at, with the reason."""
+    paths = configured_paths(root)
+    paths += _prompts(root)
+    paths += _checks(root)
+    skills, given_up = _skills(root, directories_limit)
+    paths += skills
+    if len(paths) > _FILES_LIMIT:
+        given_up.append((".", f"brings {len(paths)} files; only the first {_FILES_LIMIT} are looked at"))
+    return paths[:_FILES_LIMIT], given_up
+
+
+def read_inside(root: Path, relative: str) -> bytes | None:
+    """The file's bytes; None if there is none. `ConfigurationError` for what cannot be trusted."""
+    real_root = Path(os.path.realpath(root))
+    resolved = Path(os.path.realpath(real_root / relative))
+    if not resolved.is_relative_to(real_root):  # guard: nothing outside is shown, or counts
+        raise _refusal(root, relative, "leads out of the repository; put the file itself there")
+    try:
+        descriptor = _open_inside(real_root, resolved.relative_to(real_root).parts)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        swapped = error.errno == errno.ELOOP
+        words = "is a link that goes in circles, or changed while it was read" if swapped else None
+        raise _refusal(root, relative, words or f"cannot be read: {error.strerror}") from None
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise _refusal(root, relative, "is not a regular file")
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            content = file.read(_FILE_LIMIT_BYTES + 1)
+    finally:
+        os.close(descriptor)
+    if len(content) > _FILE_LIMIT_BYTES:
+        raise _refusal(root, relative, f"is larger than {_FILE_LIMIT_BYTES >> 20} MiB")
+    return content
+
+
+def names_inside(root: Path, folder: str) -> list[str]:
+    """The names in a folder of the repository, in order; none if it is no folder or leads out."""
+    real_root = Path(os.path.realpath(root))
+    real = Path(os.path.realpath(real_root / folder))
+    if not real.is_relative_to(real_root):  # guard: a link out is no folder of the repository
+        return []
+    try:
+        descriptor = _open_inside(real_root, real.relative_to(real_root).parts)
+    except OSError:
+        return []
+    try:
+        with os.scandir(descriptor) as entries:
+            return sorted(entry.name for entry in entries)
+    except OSError:
+        return []
+    finally:
+        os.close(descriptor)
+
+
+def walk_inside(root: Path, is_skipped: Callable[[str], bool]) -> Iterator[_Folder]:
+    """Each folder, relative to the root, with the names of the files in it, in order of path.
+
+    Every folder is opened from the one above it and never through a link, whatever another process puts in
+    its place meanwhile. Folders of a name that `is_skipped` are left out, and so is what is very deep.
+    """
+    with suppress(OSError):
+        yield from _below(os.open(os.path.realpath(root), _DIRECTORY_FLAGS), "", is_skipped)
+
+
+def _open_inside(root: Path, parts: tuple[str, ...]) -> int:
+    folder = os.open(root, _DIRECTORY_FLAGS)
+    try:
+        for part in parts[:-1]:
+            inner = os.open(part, _DIRECTORY_FLAGS, dir_fd=folder)
+            os.close(folder)
+            folder = inner
+        return os.open(parts[-1] if parts else ".", _FILE_FLAGS, dir_fd=folder)
+    finally:
+        os.close(folder)
+
+
+def _prompts(root: Path) -> list[str]:
+    """What actors may name as prompts: texts beside them, or one folder down."""
+    beside = _listed(root, ACTORS_DIRECTORY)
+    below = [path for folder in beside for path in _listed(root, folder)]
+    return [path for path in (*beside, *below) if path.endswith(PROMPT_ENDINGS)]
+
+
+def _checks(root: Path) -> list[str]:
+    """`.cleveragents/checks.yaml`, `.cleveragents/checks/…`: whatever begins so."""
+    found: list[str] = []
+    for path in _listed(root, _OURS):
+        if not path.rpartition("/")[2].startswith("checks"):
+            continue
+        inside = _listed(root, path)
+        found += inside or [path]
+    return found
+
+
+def _listed(root: Path, folder: str) -> list[str]:
+    """The names in a folder of the repository, as paths."""
+    return [f"{folder}/{name}" for name in names_inside(root, folder)]
+
+
+def _skills(root: Path, limit: int) -> tuple[list[str], list[tuple[str, str]]]:
+    found: list[str] = []
+    others: list[str] = []
+    for number, (folder, names) in enumerate(walk_inside(root, _SKIPPED.__contains__)):
+        if number >= limit:
+            return found + others, [
+                (".", f"has more than {limit} directories; skills in the rest do not count")
+            ]
+        if _SKILL in names:
+            found.append(f"{folder}/{_SKILL}".lstrip("/"))
+        if _IN_A_SKILL.match(f"{folder}/"):
+            others += [f"{folder}/{name}" for name in names if name != _SKILL]
+    return sorted(found) + sorted(others), []
+
+
+def _below(descriptor: int, folder: str, is_skipped: Callable[[str], bool]) -> Iterator[_Folder]:
+    """An open directory, which is closed afterwards, and those below it."""
+    try:
+        with os.scandir(descriptor) as entries:
+            found = {entry.name: _is_directory(entry) for entry in entries}
+        yield folder, [name for name, is_directory in found.items() if not is_directory]
+        if folder.count("/") + 1 >= _DEPTH_LIMIT:
+            return
+        for name in sorted(name for name, is_directory in found.items() if is_directory):
+            if is_skipped(name):
+                continue
+            with suppress(OSError):  # a link, or replaced by something else
+                below = os.open(name, _DIRECTORY_FLAGS, dir_fd=descriptor)
+                yield from _below(below, f"{folder}/{name}".lstrip("/"), is_skipped)
+    finally:
+        os.close(descriptor)
+
+
+def _is_directory(entry: os.DirEntry[str]) -> bool:
+    """Whether it is a directory, or a link to one; a link is never entered."""
+    try:
+        return entry.is_dir()
+    except OSError:
+        return False
+
+
+def _refusal(root: Path, relative: str, problem: str) -> ConfigurationError:
+    return ConfigurationError(str(root / relative), problem)

@@ -1,0 +1,1 @@
+"""The bridge between streams and graphs: one loop thread, admission, back-pressure, a bounded close."""

@@ -1,0 +1,196 @@
+"""One run of one graph: a future for everybody, a tree of tasks and threads on the loop.
+
+A run is over when all of it is: the graph's own task, every task that its nodes made, and every thread
+that a synchronous node still occupies. Only then does its future resolve. A second cancellation makes
+LangGraph stop waiting for its nodes, and a cancelled call to a thread leaves the thread running; whoever
+trusted the first sign of an end would hand the sandbox on while a node still writes to it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from collections.abc import Callable, Coroutine, Generator, Mapping
+from concurrent.futures import Future
+from typing import Any
+
+from cleveragents.actors.bridge.loop_thread import LoopThread
+from cleveragents.actors.streams.message import MessageKind, StreamMessage
+from cleveragents.core.errors import (
+    BlockingOnLoop,
+    Cancelled,
+    CleverAgentsError,
+    DeadlineExceeded,
+    GraphFailed,
+    LoopStopped,
+)
+
+__all__ = ["GraphRun", "adopt_call", "adopting_task_factory"]
+
+_current: contextvars.ContextVar[GraphRun | None] = contextvars.ContextVar("graph_run", default=None)
+
+_PRUNE_AT = 16
+
+
+class GraphRun(Future[StreamMessage]):
+    """Resolves with the message that says how the run really ended; it never raises what the graph raised.
+
+    Thread safety:
+        Owner: the bridge. Any thread may use what it has of a future; `begin`, `stop` and whatever has a
+            leading underscore belong to the loop's thread.
+        Lock: the future's own; the rest is touched on the loop only.
+        Guarantee: it is pending until everything that the run started has ended, also after `cancel`.
+    Cancel safety: `cancel` only asks; the run ends when its nodes have cleaned up.
+    """
+
+    def __init__(self, run_id: str, message: StreamMessage, loop: LoopThread) -> None:
+        super().__init__()
+        self.id = run_id
+        self.message = message
+        self._loop = loop
+        self._context: contextvars.Context | None = contextvars.copy_context()
+        self._context.run(_current.set, self)
+        self._why: CleverAgentsError | None = None
+        self._root: asyncio.Task[Any] | None = None
+        self._tasks: list[asyncio.Task[Any]] = []
+        self._prune_at = _PRUNE_AT
+        self._calls: list[Future[Any]] = []
+        self._on_end: Callable[[GraphRun], None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    # ── for everybody ──
+
+    def cancel(self) -> bool:
+        """Asks the run to end; False when it has ended. A second request changes nothing."""
+        if self.done():
+            return False
+        return self._loop.post(self.stop, Cancelled("the future of the run was cancelled"))
+
+    def result(self, timeout: float | None = None) -> StreamMessage:
+        """The answer. `TimeoutError` when it is not there in time, `BlockingOnLoop` on the loop itself."""
+        self._refuse_to_wait_for_myself("result()")
+        return super().result(timeout)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """None, always: errors are answers. Waits as `result` does."""
+        self._refuse_to_wait_for_myself("exception()")
+        return super().exception(timeout)
+
+    def _refuse_to_wait_for_myself(self, what: str) -> None:
+        if self._loop.is_current() and not self.done():  # guard: this wait could never end
+            raise BlockingOnLoop(what)
+
+    # ── on the loop ──
+
+    def begin(self, work: Callable[[], Coroutine[Any, Any, Any]], on_end: Callable[[GraphRun], None]) -> bool:
+        """Starts the work, unless the run was stopped before; `on_end` hears of the end in either case."""
+        self._on_end = on_end
+        if self._why is not None:  # guard: a run that was cancelled in the queue never starts
+            self._settle()
+            return False
+        context, self._context = self._context, None  # it refers to the run: a cycle, if it were kept
+        self._root = self._loop.loop.create_task(work(), context=context)
+        self._root.add_done_callback(self._root_ended)
+        return True
+
+    def limit(self, seconds: float) -> None:
+        """Stops the run when the time is over."""
+        why = DeadlineExceeded(f"graph {self.message.graph!r}", seconds)
+        self._timer = self._loop.loop.call_later(seconds, self.stop, why)
+
+    def stop(self, why: CleverAgentsError, insist: bool = False) -> None:
+        """Cancels the run, once: a second cancellation would break into the nodes' clean-up.
+
+        `insist` does just that, to all of the run's tasks, for nodes that swallowed the first.
+        """
+        first = self._why is None
+        if first:
+            self._why = why
+        if self._root is None or self.done():
+            return
+        if (first or insist) and not self._root.done():
+            self._root.cancel()
+        if insist:
+            for task in self._tasks:
+                task.cancel()
+
+    def answer(self) -> StreamMessage:
+        """How the run ended."""
+        root = self._root
+        if root is None or root.cancelled():
+            why = self._why or Cancelled("the graph cancelled itself")
+            return self.message.failure(why, _kind_of(why))
+        error = root.exception()
+        if error is not None:
+            failed = GraphFailed(self.message.graph, f"{type(error).__name__}: {error}")
+            failed.__cause__ = error
+            return self.message.failure(failed)
+        output = root.result()
+        return self.message.result(output if isinstance(output, Mapping) else {"output": output})
+
+    def _root_ended(self, root: asyncio.Task[Any]) -> None:
+        # Until here nobody listened for the ends of the parts: most runs have none left by now.
+        for task in self._tasks:
+            self._outlived_by(task)
+        for call in self._calls:
+            if not call.done():
+                call.add_done_callback(lambda _: self._loop.post(self._settle))
+        self._settle()
+
+    def _adopt(self, task: asyncio.Task[Any]) -> None:
+        if self._on_end is None:
+            return  # made by a callback that outlived the run; the loop's last round will find it
+        if len(self._tasks) >= self._prune_at:
+            self._tasks = [earlier for earlier in self._tasks if not earlier.done()]
+            self._prune_at = max(_PRUNE_AT, 2 * len(self._tasks))
+        self._tasks.append(task)
+        if self._root is not None and self._root.done():
+            self._outlived_by(task)
+
+    def _outlived_by(self, task: asyncio.Task[Any]) -> None:
+        if not task.done():
+            task.cancel()  # what the graph did not wait for, nobody will
+            task.add_done_callback(lambda _: self._settle())
+
+    def _settle(self) -> None:
+        on_end = self._on_end
+        if on_end is None:
+            return
+        if not all(task.done() for task in self._tasks) or not all(call.done() for call in self._calls):
+            return
+        self._on_end = None
+        if self._timer is not None:
+            self._timer.cancel()
+        on_end(self)
+        self._root = None  # its traceback and context would otherwise live as long as the future
+        self._tasks.clear()
+        self._calls.clear()
+
+
+def adopting_task_factory(
+    loop: asyncio.AbstractEventLoop,
+    coro: Coroutine[Any, Any, Any] | Generator[Any, None, Any],
+    **options: Any,
+) -> asyncio.Task[Any]:
+    """A task like any other, which the run in whose context it is made answers for."""
+    task: asyncio.Task[Any] = asyncio.Task(coro, loop=loop, **options)
+    run = _current.get()
+    if run is not None:
+        run._adopt(task)
+    return task
+
+
+def adopt_call(call: Future[Any]) -> None:
+    """The run in whose context a thread is asked for answers for it, too."""
+    run = _current.get()
+    if run is not None:
+        run._calls = [earlier for earlier in run._calls if not earlier.done()]
+        run._calls.append(call)
+
+
+def _kind_of(why: CleverAgentsError) -> MessageKind:
+    if isinstance(why, DeadlineExceeded):
+        return MessageKind.TIMEOUT
+    if isinstance(why, LoopStopped):
+        return MessageKind.ERROR
+    return MessageKind.CANCELLED

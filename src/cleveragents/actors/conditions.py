@@ -1,0 +1,138 @@
+"""Conditions of routes: a small language over an actor's state, evaluated by simpleeval, never by `eval`.
+
+What there is: names of the state, their parts (`review.verdict`, `files[0]`), texts, numbers, lists, `and`,
+`or`, `not`, comparisons, `in`, `+`, `-`, and the functions below. Whatever else somebody writes is refused
+when the actor is read, not when a run gets there. A part by a dot is looked up in the object like one in
+brackets: no attribute of a Python object is ever reached.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Callable, Collection, Mapping
+from difflib import get_close_matches
+from typing import Any
+
+from cleveragents.core.errors import InvalidCondition
+from cleveragents.core.json_value import JsonValue
+
+__all__ = ["FUNCTIONS", "Condition"]
+
+_LONGEST = 1000
+_MOST_PARTS = 200
+
+FUNCTIONS: Mapping[str, Callable[..., Any]] = {
+    "all": all,
+    "any": any,
+    "len": len,
+    "lower": lambda text: str(text).lower(),
+    "max": max,
+    "min": min,
+}
+
+_OPERATORS: Mapping[type[ast.AST], Callable[..., Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.In: lambda part, whole: part in whole,
+    ast.NotIn: lambda part, whole: part not in whole,
+    ast.Not: operator.not_,
+    ast.USub: operator.neg,
+}
+
+_SHAPES = (
+    *(ast.Expression, ast.BoolOp, ast.UnaryOp, ast.BinOp, ast.Compare, ast.Call, ast.Constant, ast.Name),
+    *(ast.Subscript, ast.List, ast.Tuple, ast.Load, ast.And, ast.Or, *_OPERATORS),
+)
+_CONSTANTS = (str, int, float, bool, type(None))
+
+
+class Condition:
+    """One condition, checked against the names that there are. Immutable; any thread may use it."""
+
+    __slots__ = ("_tree", "text")
+
+    def __init__(self, text: str, names: Collection[str]) -> None:
+        """`InvalidCondition`, with what is wrong and what to write instead."""
+        self.text = text
+        self._tree = self._parsed()
+        self._check(names)
+
+    def holds(self, values: Mapping[str, JsonValue]) -> bool:
+        """Whether it does, for these values. `InvalidCondition` where that cannot be said: a part that an
+        object does not have, a text compared with a number."""
+        from simpleeval import EvalWithCompoundTypes, InvalidExpression
+
+        # One for each evaluation, because it keeps what it is at.
+        evaluator = EvalWithCompoundTypes(
+            operators=dict(_OPERATORS), functions=dict(FUNCTIONS), names=dict(values)
+        )
+        try:
+            return bool(evaluator.eval(self.text, self._tree.body))
+        except KeyError as missing:
+            raise self._wrong(f"there is no {missing.args[0]!r} in it now") from missing
+        except (InvalidExpression, TypeError, ValueError, IndexError, ArithmeticError) as error:
+            raise self._wrong(f"it cannot be decided now: {error}") from error
+
+    def _parsed(self) -> ast.Expression:
+        if len(self.text) > _LONGEST:  # guard: a parser's stack is not without end
+            raise self._wrong(f"it is longer than {_LONGEST} characters")
+        try:
+            tree = ast.parse(self.text.strip(), mode="eval")
+        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+            problem = error.msg if isinstance(error, SyntaxError) else str(error)
+            raise self._wrong(
+                f"this is no condition ({problem}); for example: verdict == 'approved'"
+            ) from error
+        if sum(1 for _ in ast.walk(tree)) > _MOST_PARTS:  # guard: what is evaluated is bounded
+            raise self._wrong(f"it has more than {_MOST_PARTS} parts")
+        _PartsByName().visit(tree)
+        return ast.fix_missing_locations(tree)
+
+    def _check(self, names: Collection[str]) -> None:
+        called = {id(node.func) for node in ast.walk(self._tree) if isinstance(node, ast.Call)}
+        for node in ast.walk(self._tree):
+            problem = _problem(node, names, is_called=id(node) in called)
+            if problem is not None:
+                raise self._wrong(problem)
+
+    def _wrong(self, problem: str) -> InvalidCondition:
+        return InvalidCondition(self.text, problem)
+
+
+class _PartsByName(ast.NodeTransformer):
+    """Makes `a.b` the same as `a["b"]`."""
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
+        self.generic_visit(node)
+        return ast.Subscript(node.value, ast.Constant(node.attr), ast.Load())
+
+
+def _problem(node: ast.AST, names: Collection[str], *, is_called: bool) -> str | None:
+    if not isinstance(node, _SHAPES):  # guard: what is not known to be harmless is refused
+        known = "comparisons, and, or, not, in, +, -, names of the state and texts, numbers, lists"
+        return f"{type(node).__name__} is not part of a condition; there are {known}"
+    if isinstance(node, ast.Constant) and not isinstance(node.value, _CONSTANTS):
+        return f"{node.value!r} is not part of a condition"
+    if isinstance(node, ast.Call):
+        return _problem_of_call(node)
+    if isinstance(node, ast.Name) and not is_called and node.id not in names:
+        near = get_close_matches(node.id, list(names), n=1)
+        hint = f"did you mean {near[0]}?" if near else f"there are: {', '.join(names) or 'none'}"
+        return f"there is no {node.id!r} in the state; {hint}"
+    return None
+
+
+def _problem_of_call(node: ast.Call) -> str | None:
+    known = ", ".join(FUNCTIONS)
+    if not isinstance(node.func, ast.Name) or node.func.id not in FUNCTIONS:  # guard: no other function
+        return f"there is no such function; there are: {known}"
+    if node.keywords:
+        return f"{node.func.id} takes no named arguments"
+    return None

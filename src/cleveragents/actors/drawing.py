@@ -1,0 +1,132 @@
+"""An actor's graph for eyes: as Mermaid text, and as a tree for the terminal.
+
+Labels are somebody else's words: nothing in them can end a label, or move the cursor of a terminal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from cleveragents.actors.model.actor import (
+    END,
+    Actor,
+    AgentNode,
+    HumanNode,
+    LlmNode,
+    Node,
+    RouterNode,
+    SubgraphNode,
+)
+
+if TYPE_CHECKING:
+    from rich.tree import Tree
+
+__all__ = ["edges", "mermaid", "node_type", "tree"]
+
+_LABEL_LIMIT = 60
+_ESCAPED = str.maketrans({"#": "#35;", '"': "#quot;", "<": "#lt;", ">": "#gt;", "\\": "#92;"})
+_BRACKETS = {
+    "llm": ("([", "])"),
+    "router": ("{", "}"),
+    "subgraph": ("[[", "]]"),
+    "human": ("[/", "/]"),
+    "command": ("[/", "\\]"),
+    "acp": ("[/", "\\]"),
+}
+_PLAIN_BRACKETS = ("[", "]")
+
+
+def node_type(node: Node) -> str:
+    """As the YAML says it."""
+    return type(node).__name__.removesuffix("Node").lower()
+
+
+def edges(actor: Actor) -> Iterator[tuple[str, str, str]]:
+    """From which node to which, and on which condition; empty for none."""
+    for node in actor.nodes:
+        if isinstance(node, RouterNode):
+            last = len(node.routes) - 1
+            for number, route in enumerate(node.routes):
+                yield node.name, route.to, route.when or ("otherwise" if number == last and last else "")
+        else:
+            for name in node.next:
+                yield node.name, name, ""
+
+
+def mermaid(actor: Actor) -> str:
+    """A flowchart that Mermaid draws: https://mermaid.live, or a fenced block in Markdown."""
+    # Numbers, because names like `end` or `graph` mean something to Mermaid.
+    ids = {node.name: f"n{number}" for number, node in enumerate(actor.nodes, start=1)}
+    ids[END] = "stop"
+    lines = ["flowchart TD", "    begin((start))"]
+    for node in actor.nodes:
+        left, right = _BRACKETS.get(node_type(node), _PLAIN_BRACKETS)
+        what = _doing(node)
+        label = _quoted(node.name) + (f"<br/>{_quoted(what)}" if what else "")
+        lines.append(f'    {ids[node.name]}{left}"{label}"{right}')
+    lines += ["    stop((end))", f"    begin --> {ids[actor.entry]}"]
+    for source, target, when in edges(actor):
+        arrow = f'-- "{_quoted(when)}" -->' if when else "-->"
+        lines.append(f"    {ids[source]} {arrow} {ids[target]}")
+    return "\n".join(lines) + "\n"
+
+
+def tree(actor: Actor) -> Tree:
+    """What follows what, from the entry on; a node that was shown before is only named again."""
+    from rich.text import Text
+    from rich.tree import Tree
+
+    onward: dict[str, list[tuple[str, str]]] = {}
+    for source, target, when in edges(actor):
+        onward.setdefault(source, []).append((target, when))
+    shown: set[str] = set()
+
+    def label(name: str, when: str) -> Text:
+        text = Text()
+        if when:
+            text.append(f"{_shown(when)}: ", style="dim")
+        text.append(_shown(name), style="bold")
+        if name == END:
+            return text
+        if name in shown:
+            return text.append(" (see above)", style="dim")
+        what = _doing(actor.node(name))
+        return text.append(f"  {_shown(what)}" if what else "")
+
+    def grow(above: Tree, name: str, when: str) -> None:
+        branch = above.add(label(name, when))
+        if name == END or name in shown:
+            return
+        shown.add(name)
+        for target, condition in onward.get(name, ()):
+            grow(branch, target, condition)
+
+    root = Tree(Text(actor.name, style="bold"))
+    grow(root, actor.entry, "")
+    return root
+
+
+def _doing(node: Node) -> str:
+    kind = node_type(node)
+    if isinstance(node, LlmNode):
+        more = ", ".join(filter(None, [node.model or "", f"{len(node.tools)} tools" if node.tools else ""]))
+        return f"{kind} ({more})" if more else kind
+    if isinstance(node, RouterNode):
+        return kind
+    if isinstance(node, SubgraphNode):
+        return f"{kind} {node.actor}"
+    if isinstance(node, HumanNode):
+        return f"{kind}: {node.question}"
+    if isinstance(node, AgentNode):
+        return f"{kind} {node.argv[0]}"
+    return f"{kind} {node.tool}"
+
+
+def _shown(text: str) -> str:
+    line = "".join(c if c.isprintable() else " " for c in text)
+    return line if len(line) <= _LABEL_LIMIT else f"{line[: _LABEL_LIMIT - 1]}…"
+
+
+def _quoted(text: str) -> str:
+    return _shown(text).translate(_ESCAPED)

@@ -1,0 +1,51 @@
+"""`Agents` that speak the Agent Client Protocol over their standard streams, in a plan's sandbox."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from importlib import import_module
+
+from cleveragents.actors.agent_ports import AgentClient, AgentOutcome, AgentRequest
+from cleveragents.actors.external.acp.bounds import SessionBounds
+from cleveragents.core.errors import ToolRefused
+from cleveragents.processes.agent_presence import absence_of, absence_of_acp
+from cleveragents.processes.own_loop import OwnLoop
+from cleveragents.processes.ports import StopSignal
+from cleveragents.processes.talking_program import ProgramPlace
+
+__all__ = ["AcpAgents"]
+
+_GRACE_SECONDS = 1.0
+
+
+class AcpAgents:
+    """Runs agents at one place. Stateless but for that: any thread may share it, and each session has a loop
+    of its own, on a thread that ends with it."""
+
+    def __init__(self, place: ProgramPlace, bounds: SessionBounds | None = None) -> None:
+        # A cancel leaves them five seconds in all, and some go by before force is used.
+        self._place = replace(place, grace_seconds=min(place.grace_seconds, _GRACE_SECONDS))
+        self._bounds = bounds or SessionBounds()
+
+    def ensure_there(self, request: AgentRequest) -> None:
+        """As the port says."""
+        absence = absence_of_acp() or absence_of(request.argv[0], request.install)
+        if absence is not None:
+            raise ToolRefused(request.name, absence)
+
+    def run(self, request: AgentRequest, client: AgentClient, stop: StopSignal) -> AgentOutcome:
+        """As the port says."""
+        self.ensure_there(request)
+        import_module("acp")  # here, because it takes its time, and the loop has none
+        from cleveragents.actors.external.acp.session import AcpSession
+
+        session = AcpSession(request, client, self._place, self._bounds)
+        loop = OwnLoop("acp")
+        try:
+            return loop.run(lambda: session.run(stop))
+        finally:
+            loop.close(_nothing)
+
+
+async def _nothing() -> None:
+    """All has ended by now; what still occupies a thread is waited for."""

@@ -1,0 +1,213 @@
+"""One session with one agent, on the loop that owns it: started, told its task, ended whatever happens."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from cleveragents import __version__
+from cleveragents.actors.agent_ports import AgentClient, AgentOutcome, AgentRequest
+from cleveragents.actors.external.acp.answering import Answering
+from cleveragents.actors.external.acp.bounds import SessionBounds
+from cleveragents.actors.external.acp.program import agent_program
+from cleveragents.actors.external.acp.transport import LineTransport
+from cleveragents.core.errors import Cancelled, ToolRefused
+from cleveragents.core.text.redaction import redact_text
+from cleveragents.processes.guard import NOT_EXECUTED
+from cleveragents.processes.lent import mask_for
+from cleveragents.processes.ports import StopSignal
+from cleveragents.processes.talking_lines import Faults
+from cleveragents.processes.talking_process import TalkingProcess
+from cleveragents.processes.talking_program import ProgramPlace
+
+if TYPE_CHECKING:
+    from acp.connection import Connection
+    from pydantic import BaseModel
+
+    M = TypeVar("M", bound=BaseModel)
+
+__all__ = ["AcpSession"]
+
+T = TypeVar("T")
+
+_VERSION = 1
+_LOOK_SECONDS = 0.05
+_SAID = 500
+_PRINTED = 300
+
+
+@dataclass(eq=False)
+class _Broken(Exception):
+    """It cannot go on; said of the agent once it has ended, when all that it complained of is there."""
+
+    what: str
+
+
+class AcpSession:
+    """Not thread-safe: the loop on which it runs uses it."""
+
+    def __init__(
+        self, request: AgentRequest, client: AgentClient, place: ProgramPlace, bounds: SessionBounds
+    ) -> None:
+        self._request = request
+        self._client = client
+        self._place = place
+        self._bounds = bounds
+        self._faults = Faults()
+        # guard: what it was given is in nothing that it says
+        self._mask = mask_for(request.environment, os.environ, place.secrets)
+        self._process: TalkingProcess | None = None
+
+    async def run(self, stop: StopSignal) -> AgentOutcome:
+        """As `Agents.run` says; when this returns, the agent has ended."""
+        workers = self._bounds.requests + self._bounds.terminals
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(workers, thread_name_prefix="acp"))
+        self._process = TalkingProcess(agent_program(self._request, self._place), self._mask)
+        try:
+            return await self._talked(self._process, stop)
+        except _Broken as broken:
+            await self._process.end()
+            raise self._refusal(broken.what) from None
+        finally:
+            await self._process.end()  # guard: whatever happens, nothing of it is left
+
+    async def _talked(self, process: TalkingProcess, stop: StopSignal) -> AgentOutcome:
+        from acp.connection import Connection
+
+        over: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
+
+        def end(error: BaseException) -> None:
+            if not over.done():
+                over.set_result(error)
+
+        answering = Answering(self._client, self._bounds, self._faults, end, self._mask)
+        transport = LineTransport(*await process.streams(), self._faults, self._bounds)
+        connection = Connection(answering, transport)
+        try:
+            return await self._led(connection, answering, over, stop)
+        finally:
+            answering.terminals.close()
+            answering.updates.finish()
+            await connection.close()
+
+    async def _led(
+        self,
+        connection: Connection,
+        answering: Answering,
+        over: asyncio.Future[BaseException],
+        stop: StopSignal,
+    ) -> AgentOutcome:
+        """Its turn, until it is over, or somebody ends it."""
+        talk = asyncio.create_task(self._turn(connection, answering))
+        told = asyncio.create_task(_told_to_stop(stop))
+        try:
+            waiting: set[asyncio.Future[Any]] = {talk, told, over}
+            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            if talk.done() and not over.done():
+                return talk.result()
+            await self._cancel(connection, answering, talk)
+            raise over.result() if over.done() else Cancelled(stop.reason)
+        finally:
+            for task in (talk, told):
+                task.cancel()
+            await asyncio.wait({talk, told})
+            if not talk.cancelled():
+                talk.exception()  # it has been raised, or came of being ended
+
+    async def _turn(self, connection: Connection, answering: Answering) -> AgentOutcome:
+        from acp import schema
+
+        capabilities = schema.ClientCapabilities(
+            fs=schema.FileSystemCapabilities(read_text_file=True, write_text_file=True), terminal=True
+        )
+        hello = schema.InitializeRequest(
+            protocol_version=_VERSION,
+            client_capabilities=capabilities,
+            client_info=schema.Implementation(name="cleveragents", version=__version__),
+        )
+        begin = schema.NewSessionRequest(cwd=str(self._client.directory), mcp_servers=[])
+        try:
+            async with asyncio.timeout(self._bounds.start_seconds):
+                about = await self._asked(connection, "initialize", hello, schema.InitializeResponse)
+                if about.protocol_version != _VERSION:
+                    version = about.protocol_version
+                    raise _Broken(f"it speaks version {version} of the protocol, and we speak {_VERSION}")
+                session = await self._asked(connection, "session/new", begin, schema.NewSessionResponse)
+        except TimeoutError:
+            raise _Broken(f"it did not get ready within {self._bounds.start_seconds:g} s") from None
+        answering.session_id = session.session_id
+        prompt = schema.PromptRequest(
+            session_id=session.session_id,
+            prompt=[schema.TextContentBlock(type="text", text=self._request.prompt)],
+        )
+        ended = await self._asked(connection, "session/prompt", prompt, schema.PromptResponse)
+        return AgentOutcome(ended.stop_reason, answering.updates.text)
+
+    async def _asked(self, connection: Connection, method: str, params: BaseModel, answer: type[M]) -> M:
+        from acp import RequestError
+        from acp.utils import request_model
+        from pydantic import ValidationError
+
+        try:
+            return await request_model(connection, method, params, answer)
+        except RequestError as error:
+            said = f"{self._mask.text(str(error))[:_SAID]}{_details(self._mask.value(error.data))}"
+            raise _Broken(f"{method} failed: {said}") from None
+        except ValidationError:
+            raise _Broken(f"what it answered to {method} is no answer") from None
+        except ConnectionError:
+            raise _Broken(f"it ended before it answered {method}") from None
+
+    async def _cancel(
+        self, connection: Connection, answering: Answering, talk: asyncio.Task[AgentOutcome]
+    ) -> None:
+        """It may end its turn itself, for a moment."""
+        from acp.schema import CancelNotification
+        from acp.utils import notify_model
+
+        answering.terminals.close()
+        if answering.session_id is None:
+            return
+        say = notify_model(connection, "session/cancel", CancelNotification(session_id=answering.session_id))
+        telling = asyncio.create_task(_quiet(say))
+        await asyncio.wait({telling}, timeout=self._bounds.cancel_seconds)
+        await asyncio.wait({talk}, timeout=self._bounds.cancel_seconds)
+        telling.cancel()
+        await asyncio.wait({telling})
+
+    def _refusal(self, what: str) -> ToolRefused:
+        process, name = self._process, self._request.name
+        assert process is not None
+        report = process.report
+        if report is not None and report["refused"] not in (None, NOT_EXECUTED):
+            what = f"it cannot be run: {report['refused']}"
+        elif report is not None and report["cause"] == "processes":
+            what = f"it had more than {self._request.processes} processes at once, and was ended"
+        elif self._faults.found:
+            what = f"{self._faults.found}, so it was ended"
+        complaint = process.complaint or redact_text(self._mask.text(self._faults.printed))[-_PRINTED:]
+        said = f"; it said: {complaint}" if complaint else ""
+        return ToolRefused(name, redact_text(f"{what[: 2 * _SAID]}{said}"))
+
+
+async def _told_to_stop(stop: StopSignal) -> None:
+    while not stop.is_cancelled:
+        await asyncio.sleep(_LOOK_SECONDS)
+
+
+async def _quiet(work: Coroutine[Any, Any, None]) -> None:
+    try:
+        await work
+    except ConnectionError:
+        return  # it is gone, which is all that was wanted
+
+
+def _details(data: Any) -> str:
+    """What many agents say about an error beside its message."""
+    if isinstance(data, dict) and isinstance(data.get("details"), str):
+        return f" ({data['details'][:_SAID]})"
+    return ""

@@ -1,0 +1,169 @@
+"""What an agent lets be seen while it works: gathered, bounded, and told as progress."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from cleveragents.actors.agent_ports import AgentUpdate, Wanted
+from cleveragents.actors.model.progress import ProgressKind
+from cleveragents.core.errors import InvalidPayload
+from cleveragents.core.json_value import freeze
+from cleveragents.processes.secret_mask import NO_SECRETS, SecretMask
+
+if TYPE_CHECKING:
+    from acp.schema import AgentPlanUpdate, ToolCallProgress, ToolCallStart, ToolCallUpdate
+
+__all__ = ["Updates"]
+
+_FLUSH_SECONDS = 0.1
+_MOST_TEXT = 200_000
+_MOST_PIECE = 4_000
+_SHOWN = 300
+_MOST_CALLS = 10_000
+_READS = ("read", "search", "think", "fetch")
+_MARKS = {"completed": "x", "in_progress": "~", "pending": " "}
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """A tool call of the agent's own, as far as it has told."""
+
+    kind: str = "other"
+    title: str = ""
+    paths: tuple[str, ...] = ()
+    details: Any = None
+
+
+class Updates:
+    """The updates of one session. `tell` and `did` must not block. Not thread-safe: the session's loop uses
+    it."""
+
+    def __init__(
+        self,
+        tell: Callable[[AgentUpdate], None],
+        did: Callable[[str], None],
+        shown: int,
+        mask: SecretMask = NO_SECRETS,
+    ) -> None:
+        self._tell = tell
+        self._did = did
+        self._left_to_show = shown
+        self._calls: dict[str, _Call] = {}
+        self._said = ""
+        self._is_over = False
+        self._pieces = {ProgressKind.PIECE: "", ProgressKind.THINKING: ""}
+        self._mask = mask
+        self._masked = {ProgressKind.PIECE: mask.stream(), ProgressKind.THINKING: mask.stream()}
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def text(self) -> str:
+        """The last message, or the end of it."""
+        return self._said + self._masked[ProgressKind.PIECE].rest
+
+    def take(self, update: object) -> None:
+        """One update, of whichever kind."""
+        from acp import schema
+
+        match update:
+            case schema.AgentMessageChunk(content=schema.TextContentBlock(text=text)):
+                self._say(text)
+            case schema.AgentThoughtChunk(content=schema.TextContentBlock(text=text)):
+                self._gather(ProgressKind.THINKING, self._masked[ProgressKind.THINKING].feed(text))
+            case schema.ToolCallStart() | schema.ToolCallProgress():
+                self._take_call(update)
+            case schema.AgentPlanUpdate():
+                self._take_plan(update)
+
+    def wanted(self, call: ToolCallUpdate) -> Wanted:
+        """What a request for leave is about, with what was told of the same call before."""
+        known = self._noted(call)
+        try:
+            details = freeze(known.details)
+        except InvalidPayload:
+            details = None
+        return Wanted(known.kind, known.title, known.paths, details)
+
+    def finish(self) -> None:
+        """Tells what is left to tell."""
+        self._end_message()
+        self._end_of(ProgressKind.THINKING)
+        self.flush()
+
+    def flush(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        for kind, text in self._pieces.items():
+            if text:
+                self._pieces[kind] = ""
+                shown = text if kind is ProgressKind.PIECE else " ".join(text.split())[-_SHOWN:]
+                self._tell(AgentUpdate(kind, shown))
+
+    def _say(self, text: str) -> None:
+        if self._is_over:  # after something else, another message begins
+            self._said, self._is_over = "", False
+        self._add(self._masked[ProgressKind.PIECE].feed(text))
+
+    def _add(self, text: str) -> None:
+        self._said = (self._said + text)[-_MOST_TEXT:]  # guard: it may talk for ever
+        self._gather(ProgressKind.PIECE, text)
+
+    def _end_of(self, kind: ProgressKind) -> None:
+        self._gather(kind, self._masked[kind].finish())
+
+    def _gather(self, kind: ProgressKind, text: str) -> None:
+        """Together: one piece for each token would be more than anybody can look at."""
+        if not text:
+            return
+        self._pieces[kind] = (self._pieces[kind] + text)[-_MOST_PIECE:]
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(_FLUSH_SECONDS, self.flush)
+
+    def _end_message(self) -> None:
+        if not self._is_over:
+            self._add(self._masked[ProgressKind.PIECE].finish())
+        if self._said and not self._is_over:
+            self.flush()
+            self._show(ProgressKind.THOUGHT, self._said)
+            self._is_over = True
+
+    def _take_call(self, update: ToolCallStart | ToolCallProgress) -> None:
+        begins = update.tool_call_id not in self._calls
+        call = self._noted(update)
+        self._end_message()
+        if begins:
+            self._show(ProgressKind.TOOL, call.title[:_SHOWN])
+        if update.status in ("completed", "failed"):
+            self._calls.pop(update.tool_call_id, None)
+            self._show(ProgressKind.TOOL_DONE, call.title[:_SHOWN], failed=update.status == "failed")
+            if call.kind not in _READS:
+                self._did(call.title)
+
+    def _take_plan(self, update: AgentPlanUpdate) -> None:
+        self._end_message()
+        entries = [(entry.status, self._mask.text(entry.content)) for entry in update.entries[:_SHOWN]]
+        lines = [f"[{_MARKS[status]}] {content[:_SHOWN]}" for status, content in entries]
+        self._show(ProgressKind.THOUGHT, "; ".join(lines)[:_MOST_PIECE])
+
+    def _noted(self, update: ToolCallStart | ToolCallProgress | ToolCallUpdate) -> _Call:
+        call = self._calls.get(update.tool_call_id, _Call())
+        if update.kind is not None:
+            call = replace(call, kind=update.kind)
+        if update.title is not None:
+            call = replace(call, title=str(self._mask.exact(update.title)))
+        if update.locations is not None:
+            call = replace(call, paths=tuple(str(self._mask.exact(place.path)) for place in update.locations))
+        if update.raw_input is not None:
+            call = replace(call, details=self._mask.exact(update.raw_input))
+        if len(self._calls) < _MOST_CALLS:  # guard: memory stays bounded
+            self._calls[update.tool_call_id] = call
+        return call
+
+    def _show(self, kind: ProgressKind, text: str, *, failed: bool = False) -> None:
+        if self._left_to_show > 0:  # guard: whoever looks on is not flooded
+            self._left_to_show -= 1
+            self._tell(AgentUpdate(kind, text, failed))

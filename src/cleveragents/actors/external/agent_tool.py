@@ -1,0 +1,173 @@
+"""Runs somebody else's agent in the sandbox. For nodes of actors: no model can call it.
+
+That it failed is an error of the call, unlike with `command`: there is nobody who would read its exit code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from cleveragents.actors.model.actor import AGENT_PROCESSES, AGENT_SECONDS
+from cleveragents.actors.model.agent_rules import PROMPT, PROMPT_FILE
+from cleveragents.core.errors import Cancelled, ToolRefused, UnknownTool
+from cleveragents.core.json_value import JsonValue
+from cleveragents.core.policy import Capability
+from cleveragents.core.text.redaction import redact_text
+from cleveragents.core.tool import AGENT_TOOL, ToolSpec
+from cleveragents.processes.agent_presence import absence_of
+from cleveragents.processes.lent import shown_by
+from cleveragents.processes.ports import HOME_IN_ARGV, CommandHome, CommandResult, CommandTerms
+from cleveragents.tools.ports import SandboxFiles, Tool, Workplace
+from cleveragents.tools.typed_tool import Arguments, Result, TypedTool
+
+__all__ = ["AgentArguments", "AgentOutcome", "AgentTool", "AgentTools"]
+
+_OUTPUT_BYTES = 64 << 10
+_SHOWN_CHARACTERS = 2_000
+_LAST_CHARACTERS = 300
+# What Linux takes in one word of a command line, its end included.
+_LONGEST_WORD_BYTES = (128 << 10) - 1
+_PROMPT_NAME = ".cleveragents-prompt.md"
+
+
+class AgentArguments(Arguments):
+    argv: list[str] = Field(min_length=1, description="the program and its arguments; no shell is involved")
+    prompt: str = Field(description="what it is told")
+    prompt_by: Literal["stdin", "argument", "file"] = "stdin"
+    variables: dict[str, str] = Field(default={}, description="variables that are set for it")
+    environment: list[str] = Field(default=[], description="names of the user's variables that it gets")
+    home: list[str] = Field(default=[], description="paths below the user's home that it gets a copy of")
+    network: bool = False
+    timeout_seconds: float = Field(default=AGENT_SECONDS, gt=0)
+    processes: int = Field(default=AGENT_PROCESSES, ge=1)
+    expect_exit: list[int] = Field(default=[0], min_length=1)
+    install: str = Field(default="", description="how to get the program")
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        for word in self.words:
+            if "\0" in word:
+                raise ValueError("there is a NUL character in it")
+            if len(word.encode("utf-8", "surrogateescape")) > _LONGEST_WORD_BYTES:
+                limit = f"an argument holds less than {(_LONGEST_WORD_BYTES + 1) >> 10} KiB"
+                raise ValueError(f"{limit}, and this one is longer; say `prompt_by: stdin`, or `file`")
+        return self
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """What is run."""
+        if self.prompt_by == "file":
+            path = f"{HOME_IN_ARGV}/{_PROMPT_NAME}"
+            return tuple(word.replace(PROMPT_FILE, path) for word in self.argv)
+        if self.prompt_by == "stdin":
+            return tuple(self.argv)
+        if not any(PROMPT in word for word in self.argv):
+            return (*self.argv, self.prompt)
+        return tuple(word.replace(PROMPT, self.prompt) for word in self.argv)
+
+    @property
+    def terms(self) -> CommandTerms:
+        told = self.prompt.encode("utf-8", "surrogateescape")
+        files = {_PROMPT_NAME: told} if self.prompt_by == "file" else {}
+        return CommandTerms(
+            input=told if self.prompt_by == "stdin" else b"",
+            environment=self.variables,
+            passed=tuple(self.environment),
+            home=CommandHome(tuple(self.home), files),
+            readable=tuple(shown_by(self.argv)),
+            network=self.network,
+            processes=self.processes,
+            output_limit_bytes=_OUTPUT_BYTES,
+        )
+
+
+class AgentOutcome(Result):
+    exit_code: int
+    output: str = Field(description="the end of what it said")
+    truncated: bool
+    seconds: float
+
+
+class AgentTool(TypedTool[AgentArguments, AgentOutcome]):
+    name = AGENT_TOOL
+    description = "Runs another agent in the sandbox, as an actor's node says."
+    capability = Capability.COMMAND
+    writes = True
+    runs_commands = True
+    arguments = AgentArguments
+    result = AgentOutcome
+
+    def needs(self, arguments: AgentArguments, files: SandboxFiles) -> Capability:
+        absence = absence_of(arguments.argv[0], arguments.install)
+        if absence is not None:
+            raise ToolRefused(self.name, absence)
+        return Capability.NETWORK if arguments.network else Capability.COMMAND
+
+    def run(self, arguments: AgentArguments, workplace: Workplace) -> AgentOutcome:
+        seconds = arguments.timeout_seconds
+        done = workplace.run(arguments.words, directory="", timeout_seconds=seconds, terms=arguments.terms)
+        if done.cancelled:
+            raise Cancelled(workplace.stop.reason)
+        problem = _problem(arguments, done)
+        if problem is not None:
+            raise ToolRefused(self.name, f"{problem}{_said(done)}")
+        assert done.exit_code is not None  # what we ended is a problem
+        return AgentOutcome(
+            exit_code=done.exit_code,
+            output=done.output,
+            truncated=done.truncated_bytes > 0,
+            seconds=done.seconds,
+        )
+
+
+class AgentTools:
+    """`ToolSource` of the one that runs other agents. It names none, so no list of tools has it."""
+
+    def __init__(self) -> None:
+        self._tool = AgentTool()
+
+    def get(self, name: str) -> Tool:
+        if name != self._tool.name:
+            raise UnknownTool(name)
+        return self._tool
+
+    def capability_of(
+        self, tool: Tool, arguments: Mapping[str, JsonValue], files: SandboxFiles
+    ) -> Capability:
+        return tool.capability_of(arguments, files)
+
+    def names(self) -> tuple[str, ...]:
+        return ()  # guard: what it gives out of the user's, an author says, not a model
+
+    def specs(self) -> tuple[ToolSpec, ...]:
+        return ()
+
+    def problems(self) -> tuple[ToolRefused, ...]:
+        return ()
+
+
+def _problem(arguments: AgentArguments, done: CommandResult) -> str | None:
+    """Why it did not do what it was told, if so."""
+    if done.timed_out:
+        return f"it was ended after {done.seconds:.0f} seconds, because its time was over"
+    if done.crowded:
+        return f"it was ended, because it had more than {arguments.processes} processes at once"
+    if done.exit_code not in arguments.expect_exit:
+        return f"it ended with exit code {done.exit_code}"
+    return None
+
+
+def _said(done: CommandResult) -> str:
+    end = redact_text(done.output).strip()
+    if not end:
+        return "; it said nothing"
+    # The first line is what is shown where there is room for one, and why it failed is mostly said last.
+    last = end.rpartition("\n")[2].strip()
+    said = f"; it said last: {last[-_LAST_CHARACTERS:]}"
+    if last == end and len(end) <= _LAST_CHARACTERS:
+        return said
+    cut = f"…{end[-_SHOWN_CHARACTERS:]}" if len(end) > _SHOWN_CHARACTERS else end
+    return f"{said}\nthe end of what it said:\n{cut}"

@@ -1,0 +1,1 @@
+"""The LangGraph side of actors: compiler, nodes, state and checkpoints."""

@@ -1,0 +1,356 @@
+"""LangGraph's checkpointer on our database.
+
+A long value is kept once for each of its versions, apart from the checkpoints that are made of it; a short
+one is cheaper inside the checkpoint. Versions end in chance: two branches that go on from one checkpoint
+count alike, and each must find its own values again.
+
+What a task wrote is kept when it has ended, and tells all there is to tell of the step. The checkpoint that
+LangGraph makes of it says the same again, so where one task follows it is put together with what that one
+writes: one transaction a step instead of two. Whoever is killed between goes on from the writes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from secrets import token_hex
+from typing import Any, TypeVar
+
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import (
+    WRITES_IDX_MAP,
+    BaseCheckpointSaver,
+    ChannelVersions,
+    Checkpoint,
+    CheckpointMetadata,
+    CheckpointTuple,
+    get_serializable_checkpoint_metadata,
+)
+from langgraph.constants import START
+from typing_extensions import override
+
+from cleveragents.actors.checkpoint_ports import Blob, CheckpointStore, StoredCheckpoint, StoredWrite
+from cleveragents.actors.graph.checkpoint_values import PlainSerializer
+from cleveragents.core.fence import Fence
+
+__all__ = ["DatabaseCheckpointSaver"]
+
+R = TypeVar("R")
+
+_SHORT_CHARACTERS = 64
+_BRANCH = "branch:to:"
+_WAYS = (_BRANCH, "join:", "__")
+"""How the channels are called that lead to a task."""
+_KEPT: Blob = ("", b"")
+"""What the store has already, with an earlier checkpoint."""
+
+
+@dataclass(slots=True)
+class _Step:
+    """A step of a single task. `held` is its checkpoint, while that is held back; `written` resolves when
+    what the task wrote is kept (True), or is not."""
+
+    checkpoint_id: str
+    held: StoredCheckpoint | None = None
+    written: asyncio.Future[bool] | None = None
+
+
+class DatabaseCheckpointSaver(BaseCheckpointSaver[str]):
+    """Checkpoints of the graphs of one run, in a `CheckpointStore`, under the run's fence.
+
+    Without a fence anybody may write; with one, a worker that lost its job gets `StaleFence`. Values are
+    plain (`PlainSerializer`); anything else is `InvalidPayload`. Deleting a thread deletes those below it,
+    too (`id/…`).
+
+    With `history` it keeps no state, so any thread and any loop may share it. Without, it belongs to one run
+    and its loop: each checkpoint takes the place of those before its parent, so that a thread can go on where
+    it stands, and nowhere else; and one that a single task follows is held back until that has written
+    something, which is then kept with it. Nothing else is written, or read, in its namespace or below before
+    it is kept.
+
+    The asynchronous methods put values into bytes at once, so that nobody changes them meanwhile, and go to
+    the database on the loop's default executor: a loop that waits for a busy database would wait with all
+    its runs. A cancelled call may still be carried out.
+    """
+
+    def __init__(self, store: CheckpointStore, *, fence: Fence | None = None, history: bool = True) -> None:
+        super().__init__(serde=PlainSerializer())
+        self._store = store
+        self._fence = fence
+        self._history = history
+        self._steps: dict[str, _Step] = {}
+
+    # ── reading ──
+
+    def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
+        place = config["configurable"]
+        found = self._store.get(
+            str(place["thread_id"]), place.get("checkpoint_ns", ""), place.get("checkpoint_id") or None
+        )
+        return None if found is None else self._tuple(found)
+
+    @override
+    def list(
+        self,
+        config: RunnableConfig | None,
+        *,
+        filter: dict[str, Any] | None = None,
+        before: RunnableConfig | None = None,
+        limit: int | None = None,
+    ) -> Iterator[CheckpointTuple]:
+        return islice(self._matching(config, filter or {}, before), limit)
+
+    async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
+        await self._keep_held(config["configurable"].get("checkpoint_ns", ""))
+        return await _aside(self.get_tuple, config)
+
+    @override
+    async def alist(
+        self,
+        config: RunnableConfig | None,
+        *,
+        filter: dict[str, Any] | None = None,
+        before: RunnableConfig | None = None,
+        limit: int | None = None,
+    ) -> AsyncIterator[CheckpointTuple]:
+        for namespace in tuple(self._steps):
+            await self._keep_held(namespace)
+        found = self.list(config, filter=filter, before=before, limit=limit)
+        while (following := await _aside(next, found, None)) is not None:
+            yield following
+
+    # ── writing ──
+
+    def put(
+        self,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        new_versions: ChannelVersions,
+    ) -> RunnableConfig:
+        stored = self._stored(config, checkpoint, metadata, new_versions)
+        self._put(stored)
+        return _config(stored.thread_id, stored.namespace, stored.checkpoint_id)
+
+    def put_writes(
+        self,
+        config: RunnableConfig,
+        writes: Sequence[tuple[str, Any]],
+        task_id: str,
+        task_path: str = "",
+    ) -> None:
+        self._keep_writes(config, self._stored_writes(writes, task_id, task_path))
+
+    async def aput(
+        self,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        new_versions: ChannelVersions,
+    ) -> RunnableConfig:
+        stored = self._stored(config, checkpoint, metadata, new_versions)
+        before = self._steps.get(stored.namespace)
+        if before is not None and before.written is not None:  # guard: its parent comes with those writes
+            await asyncio.shield(before.written)
+        await self._keep_held(stored.namespace)
+        if not await self._is_held(stored, checkpoint):
+            await _aside(self._put, stored)
+        return _config(stored.thread_id, stored.namespace, stored.checkpoint_id)
+
+    async def aput_writes(
+        self,
+        config: RunnableConfig,
+        writes: Sequence[tuple[str, Any]],
+        task_id: str,
+        task_path: str = "",
+    ) -> None:
+        stored = self._stored_writes(writes, task_id, task_path)
+        place = config["configurable"]
+        namespace = place.get("checkpoint_ns", "")
+        step = self._steps.get(namespace)
+        if step is None or step.checkpoint_id != place["checkpoint_id"]:
+            await self._keep_held(namespace)
+            await _aside(self._keep_writes, config, stored)
+            return
+        held, step.held = step.held, None
+        step.written = asyncio.get_running_loop().create_future()
+        kept = False
+        try:
+            await self._keep_held(namespace)
+            await _aside(self._keep_writes, config, stored, held)
+            kept = True
+        finally:
+            step.written.set_result(kept)
+
+    def delete_thread(self, thread_id: str) -> None:
+        self._store.delete_threads(str(thread_id))
+
+    async def adelete_thread(self, thread_id: str) -> None:
+        self._steps.clear()
+        await _aside(self.delete_thread, thread_id)
+
+    # ── what LangGraph asks besides ──
+
+    def get_next_version(self, current: str | None, channel: None) -> str:
+        number = 0 if current is None else int(str(current).partition(".")[0])
+        return f"{number + 1:010}.{token_hex(6)}"
+
+    def with_allowlist(self, extra_allowlist: Collection[tuple[str, ...]]) -> DatabaseCheckpointSaver:
+        """Itself: a graph's classes are not plain, whatever its state declares."""
+        return self
+
+    # ── to and from the store ──
+
+    def _stored(
+        self,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        new_versions: ChannelVersions,
+    ) -> StoredCheckpoint:
+        place = config["configurable"]
+        versions = checkpoint["channel_versions"]
+        short: dict[str, object] = {}
+        long: dict[str, tuple[str, Blob]] = {}
+        for channel, value in checkpoint["channel_values"].items():
+            if _is_short(value) or channel not in versions:
+                short[channel] = value
+            else:
+                blob = self.serde.dumps_typed(value) if channel in new_versions else _KEPT
+                long[channel] = (str(versions[channel]), blob)
+        about = get_serializable_checkpoint_metadata(config, metadata)
+        return StoredCheckpoint(
+            str(place["thread_id"]),
+            place.get("checkpoint_ns", ""),
+            checkpoint["id"],
+            place.get("checkpoint_id") or None,
+            self.serde.dumps_typed({**checkpoint, "channel_values": short}),
+            json.dumps(about).encode(),
+            long,
+            supersedes=not self._history,
+        )
+
+    def _stored_writes(
+        self, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str
+    ) -> Sequence[StoredWrite]:
+        return [
+            StoredWrite(
+                task_id,
+                WRITES_IDX_MAP.get(channel, number),
+                channel,
+                self.serde.dumps_typed(value),
+                task_path,
+            )
+            for number, (channel, value) in enumerate(writes)
+        ]
+
+    async def _keep_held(self, namespace: str) -> None:
+        """Puts what is held back of the namespace and of those above it, the outermost first."""
+        waiting: list[StoredCheckpoint] = []
+        for name in sorted(self._steps, key=len):
+            step = self._steps[name]
+            if step.held is not None and _is_within(namespace, name):
+                waiting.append(step.held)
+                step.held = None
+        for held in waiting:
+            await _aside(self._put, held)
+
+    async def _is_held(self, stored: StoredCheckpoint, checkpoint: Checkpoint) -> bool:
+        """Holds it back, if it is one that may be: what it is made of is kept, and one task follows."""
+        before = self._steps.pop(stored.namespace, None)
+        if self._history or not _is_followed_by_one(checkpoint):
+            return False
+        step = self._steps[stored.namespace] = _Step(stored.checkpoint_id)
+        if stored.parent_id is not None:
+            if before is None or before.checkpoint_id != stored.parent_id or before.written is None:
+                return False
+            # LangGraph waits for checkpoints, not for writes.
+            if not await asyncio.shield(before.written):  # guard: the next call begins when this one is kept
+                return False
+        step.held = stored
+        return True
+
+    def _put(self, stored: StoredCheckpoint) -> None:
+        self._store.put(stored, fence=self._fence)
+
+    def _keep_writes(
+        self, config: RunnableConfig, writes: Sequence[StoredWrite], held: StoredCheckpoint | None = None
+    ) -> None:
+        place = config["configurable"]
+        self._store.put_writes(
+            str(place["thread_id"]),
+            place.get("checkpoint_ns", ""),
+            place["checkpoint_id"],
+            writes,
+            # An error or an interrupt may be followed by another one; what a task answered stays.
+            replace=all(write.channel in WRITES_IDX_MAP for write in writes),
+            fence=self._fence,
+            checkpoint=held,
+        )
+
+    def _tuple(self, found: StoredCheckpoint) -> CheckpointTuple:
+        checkpoint: Checkpoint = self.serde.loads_typed(found.checkpoint)
+        for channel, (_, blob) in found.values.items():
+            checkpoint["channel_values"][channel] = self.serde.loads_typed(blob)
+        parent = None
+        if found.parent_id is not None:
+            parent = _config(found.thread_id, found.namespace, found.parent_id)
+        return CheckpointTuple(
+            _config(found.thread_id, found.namespace, found.checkpoint_id),
+            checkpoint,
+            json.loads(found.metadata),
+            parent,
+            [(write.task_id, write.channel, self.serde.loads_typed(write.value)) for write in found.writes],
+        )
+
+    def _matching(
+        self, config: RunnableConfig | None, wanted: Mapping[str, Any], before: RunnableConfig | None
+    ) -> Iterator[CheckpointTuple]:
+        place = {} if config is None else config["configurable"]
+        thread_id = place.get("thread_id")
+        checkpoint_id = place.get("checkpoint_id")
+        for found in self._store.list(
+            None if thread_id is None else str(thread_id),
+            namespace=place.get("checkpoint_ns"),
+            before=None if before is None else before["configurable"]["checkpoint_id"],
+        ):
+            if checkpoint_id and found.checkpoint_id != checkpoint_id:
+                continue
+            about = json.loads(found.metadata)
+            if all(name in about and about[name] == value for name, value in wanted.items()):
+                yield self._tuple(found)
+
+
+async def _aside(call: Callable[..., R], *arguments: Any) -> R:
+    """The call, on a thread that may wait."""
+    return await asyncio.get_running_loop().run_in_executor(None, call, *arguments)
+
+
+def _is_followed_by_one(checkpoint: Checkpoint) -> bool:
+    """Whether exactly one task follows. Where several do, what one of them writes could be kept before the
+    checkpoint that another one brings along; where none does, nothing would ever be written."""
+    ways = [name for name in checkpoint.get("updated_channels") or () if name.startswith(_WAYS)]
+    return len(ways) == 1 and (ways[0] == START or ways[0].startswith(_BRANCH))
+
+
+def _is_within(namespace: str, other: str) -> bool:
+    return not other or namespace == other or namespace.startswith(f"{other}|")
+
+
+def _is_short(value: object) -> bool:
+    if isinstance(value, str):
+        return len(value) <= _SHORT_CHARACTERS
+    return value is None or isinstance(value, bool | int | float)
+
+
+def _config(thread_id: str, namespace: str, checkpoint_id: str) -> RunnableConfig:
+    return {
+        "configurable": {
+            "thread_id": thread_id,
+            "checkpoint_ns": namespace,
+            "checkpoint_id": checkpoint_id,
+        }
+    }

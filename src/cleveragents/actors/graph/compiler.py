@@ -1,0 +1,213 @@
+"""From an actor to a LangGraph graph: nodes to nodes, routes to conditional edges, actors to subgraphs.
+
+An llm node with tools becomes two, one that asks the model and one that makes its calls, so that LangGraph
+keeps a checkpoint after each; without tools it stays one, because LangGraph looks at all of them at every
+step. Where branches meet, LangGraph's edges from several nodes at once do the waiting; a branch with several
+ways to arrive gets a node of its own there, which they all lead to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import TYPE_CHECKING, Any
+
+from langgraph.constants import END as GRAPH_END
+from langgraph.constants import START
+from langgraph.graph import StateGraph
+from langgraph.runtime import Runtime
+from langgraph.types import Command
+
+from cleveragents.actors.graph.acp_node import AcpStep
+from cleveragents.actors.graph.command_node import CommandStep
+from cleveragents.actors.graph.human_node import HumanStep
+from cleveragents.actors.graph.joins import Edge, Meeting, meetings
+from cleveragents.actors.graph.llm_node import MODEL, ONWARD, TOOLS, LlmStep
+from cleveragents.actors.graph.plain_barrier import with_plain_barriers
+from cleveragents.actors.graph.plain_steps import with_plain_steps
+from cleveragents.actors.graph.router_node import RouterStep
+from cleveragents.actors.graph.run_context import RunContext
+from cleveragents.actors.graph.state import State, state_schema
+from cleveragents.actors.graph.subgraph_node import SubgraphStep
+from cleveragents.actors.graph.tool_loop import ToolLoop
+from cleveragents.actors.graph.tool_node import ToolStep
+from cleveragents.actors.model.actor import (
+    END,
+    AcpNode,
+    Actor,
+    CommandNode,
+    HumanNode,
+    LlmNode,
+    Node,
+    RouterNode,
+    SubgraphNode,
+    ToolNode,
+)
+from cleveragents.actors.ports import Actors
+from cleveragents.core.errors import InvalidActor
+
+if TYPE_CHECKING:
+    from langgraph.graph.state import CompiledStateGraph
+
+__all__ = ["compile_actor"]
+
+
+def compile_actor(
+    actor: Actor, actors: Actors, *, above: tuple[str, ...] = ()
+) -> CompiledStateGraph[Any, Any, Any, Any]:
+    """The graph of an actor and, in it, those of the actors it names; without a checkpointer of its own.
+
+    `UnknownActor` and the like from `actors`; `InvalidActor` when an actor leads back to itself, or when its
+    `entry` or a `next` names nothing; `InvalidCondition`.
+    """
+    if actor.name in above:  # guard: this would go on for ever
+        way = " → ".join((*above, actor.name))
+        raise InvalidActor(actor.name, (f"it runs itself: {way}; take one of the subgraphs out",))
+    return _Compilation(actor, actors, above).compiled()
+
+
+class _Compilation:
+    """One actor on its way. Not thread-safe: one call's own."""
+
+    def __init__(self, actor: Actor, actors: Actors, above: tuple[str, ...]) -> None:
+        self._actor = actor
+        self._actors = actors
+        self._above = above
+        self._nodes = {node.name: node for node in actor.nodes}
+        self._check_names()
+        self._keys = set(state_schema(actor).__annotations__)
+        self._builder: StateGraph[Any, RunContext, Any, Any] = StateGraph(
+            state_schema(actor), context_schema=RunContext
+        )
+        edges = [(node.name, to) for node in actor.nodes for to in node.next if to != END]
+        forks = {node.name: _ways(node) for node in actor.nodes if len(_ways(node)) > 1}
+        self._meetings = meetings(actor.entry, edges, forks)
+        self._groups = {
+            edge: (meeting, number)
+            for meeting in self._meetings
+            for number, group in enumerate(meeting.groups)
+            for edge in group
+        }
+
+    def compiled(self) -> CompiledStateGraph[Any, Any, Any, Any]:
+        for node in self._actor.nodes:
+            self._add(node)
+        for meeting in self._meetings:
+            self._add_meeting(meeting)
+        self._builder.add_edge(START, self._named(self._actor.entry))
+        graph = with_plain_barriers(self._builder.compile(name=self._actor.name))
+        return with_plain_steps(graph)
+
+    def _check_names(self) -> None:
+        wanted = {self._actor.entry, *(to for node in self._actor.nodes for to in node.next)} - {END}
+        missing = sorted(wanted - set(self._nodes))
+        if missing:  # guard: an edge to nowhere
+            problems = tuple(f"there is no node {name!r}" for name in missing)
+            raise InvalidActor(self._actor.name, problems)
+
+    # ── nodes ──
+
+    def _add(self, node: Node) -> None:
+        name = self._named(node.name)
+        actor = self._actor
+        if isinstance(node, LlmNode):
+            self._add_llm(node)
+        elif isinstance(node, RouterNode):
+            router = RouterStep(actor, node)
+            enter: Callable[..., Any] = router.enter
+            self._builder.add_node(name, enter)
+            ways: dict[Hashable, str] = {to: self._target((node.name, to)) for to in node.next}
+            self._builder.add_conditional_edges(name, router.chosen, ways)
+        else:
+            self._builder.add_node(name, self._action(node))
+            for to in node.next:
+                if not self._arrives_itself((node.name, to)):
+                    self._builder.add_edge(name, self._target((node.name, to)))
+
+    def _action(
+        self, node: ToolNode | SubgraphNode | HumanNode | CommandNode | AcpNode
+    ) -> Callable[..., Any]:
+        if isinstance(node, ToolNode):
+            return ToolStep(self._actor, node).call
+        if isinstance(node, HumanNode):
+            return HumanStep(self._actor, node).ask
+        if isinstance(node, CommandNode):
+            return CommandStep(self._actor, node).run
+        if isinstance(node, AcpNode):
+            return AcpStep(self._actor, node).run
+        inner = self._actors.get(node.actor)
+        graph = compile_actor(inner, self._actors, above=(*self._above, self._actor.name))
+        return SubgraphStep(self._actor, node, inner, graph).run
+
+    def _add_llm(self, node: LlmNode) -> None:
+        name = self._named(node.name)
+        step, loop = LlmStep(self._actor, node), ToolLoop(self._actor, node)
+        onward = [self._target((node.name, to)) for to in node.next]
+        ways = {MODEL: [name], TOOLS: [f"{name}.tools"], ONWARD: onward}
+
+        # They say themselves where to go: an edge that looked would have every channel copied for it.
+        async def think(state: State, runtime: Runtime[RunContext]) -> Command[Any]:
+            update, way = await step.think(state, runtime)
+            return Command(update=update, goto=ways[way])
+
+        async def call(state: State, runtime: Runtime[RunContext]) -> Command[Any]:
+            update, more = await loop.call(state, runtime)
+            return Command(update=update, goto=ways[TOOLS if more else MODEL])
+
+        tools = (f"{name}.tools",) if node.tools else ()
+        targets = tuple(dict.fromkeys((name, *tools, *onward)))
+        self._builder.add_node(name, think, destinations=targets)
+        if tools:
+            self._builder.add_node(*tools, call, destinations=(name, *tools))
+
+    # ── edges ──
+
+    def _named(self, node: str) -> str:
+        """LangGraph wants nodes and keys to have different names."""
+        return f"{node}.node" if node in self._keys else node
+
+    def _target(self, edge: Edge) -> str:
+        """What a node leads to by this edge: another, or the place where its branch arrives."""
+        if edge in self._groups:
+            meeting, number = self._groups[edge]
+            return f"{meeting.name}.{number + 1}"
+        return GRAPH_END if edge[1] == END else self._named(edge[1])
+
+    def _arrives_itself(self, edge: Edge) -> bool:
+        """Whether a node that always takes this edge is the only one of its branch to arrive there."""
+        if edge not in self._groups:
+            return False
+        meeting, number = self._groups[edge]
+        if len(meeting.groups[number]) > 1:
+            return False
+        source = edge[0]
+        return source not in self._nodes or not isinstance(self._nodes[source], (LlmNode, RouterNode))
+
+    def _add_meeting(self, meeting: Meeting) -> None:
+        arrivals = [self._arrival(meeting, number, group) for number, group in enumerate(meeting.groups)]
+        onward = (meeting.name, meeting.target)
+        if onward not in self._groups:
+            self._builder.add_edge(arrivals, self._named(meeting.target))
+            return
+        self._builder.add_node(meeting.name, _pass)
+        self._builder.add_edge(arrivals, meeting.name)
+        if not self._arrives_itself(onward):
+            self._builder.add_edge(meeting.name, self._target(onward))
+
+    def _arrival(self, meeting: Meeting, number: int, group: frozenset[Edge]) -> str:
+        first = min(group)
+        if self._arrives_itself(first):
+            return self._named(first[0]) if first[0] in self._nodes else first[0]
+        name = f"{meeting.name}.{number + 1}"
+        self._builder.add_node(name, _pass)
+        return name
+
+
+async def _pass(state: State) -> None:
+    """A place to wait at."""
+
+
+def _ways(node: Node) -> tuple[str, ...]:
+    """The branches that run at once; a router takes one of its ways."""
+    if isinstance(node, RouterNode):
+        return ()
+    return tuple(dict.fromkeys(to for to in node.next if to != END))

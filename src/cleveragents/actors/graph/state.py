@@ -1,0 +1,156 @@
+"""The state of an actor's graph: a channel for every key, and a few of our own that no key can be called.
+
+Channels hold plain JSON only, because checkpoints keep them and another process goes on from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Annotated, Any
+
+from cleveragents.actors.model.actor import (
+    GIVEN,
+    Actor,
+    Reducer,
+    StateKey,
+    StateType,
+)
+from cleveragents.core.errors import ActorStopped, InvalidPayload
+from cleveragents.core.json_value import JsonValue, freeze, thaw
+
+__all__ = [
+    "ACCOUNT",
+    "TALKS",
+    "State",
+    "counters_in",
+    "first_state",
+    "messages_in",
+    "plain",
+    "public_values",
+    "said",
+    "state_schema",
+]
+
+State = Mapping[str, Any]
+
+# A colon keeps them apart from keys, and from nodes: LangGraph allows none in a node's name.
+ACCOUNT = ":account"
+"""What the run has spent, its subgraphs included: `steps` (model and tool calls), `tokens`, `money` (in
+picodollars); how often each node was left, in `visits`, because its calls are named by that; and the `path`
+of subgraphs that leads here. A write adds to it."""
+
+TALKS = ":talks"
+"""The conversations of the llm nodes, by node: `messages`, and `counters`, which outlast a conversation. They
+share a channel, because LangGraph looks at every one at every step; a conversation that has ended is emptied,
+so that a checkpoint keeps only what goes on. A write is what `said` gives."""
+
+_SILENCE: Mapping[str, Any] = {"messages": [], "counters": {}}
+
+_EMPTY: Mapping[StateType, JsonValue] = {
+    "string": "",
+    "integer": 0,
+    "number": 0,
+    "boolean": False,
+    "list": (),
+    "object": {},
+}
+
+
+def messages_in(state: State, node: str) -> list[Any]:
+    """What the model of an llm node and its tools said, in the conversation that goes on there."""
+    messages: list[Any] = state[TALKS][node]["messages"]
+    return messages
+
+
+def counters_in(state: State, node: str) -> dict[str, Any]:
+    """An llm node's counters, to be changed and written back."""
+    return dict(state.get(TALKS, {}).get(node, _SILENCE)["counters"])
+
+
+def said(
+    node: str, messages: Iterable[JsonValue], counters: Mapping[str, Any], *, replacing: bool = False
+) -> dict[str, Any]:
+    """A write that adds messages to a node's conversation, or replaces them all."""
+    told = [plain(message) for message in messages]
+    return {TALKS: {node: {"replacing": replacing, "messages": told, "counters": counters}}}
+
+
+def state_schema(actor: Actor) -> type[Any]:
+    """As LangGraph wants it: annotations by name, with a reducer for each key that has one."""
+    fields: dict[str, Any] = dict.fromkeys(GIVEN, str)
+    fields |= {key.name: _channel(key) for key in actor.state}
+    fields[ACCOUNT] = Annotated[dict, _counted]
+    fields[TALKS] = Annotated[dict, _talked]
+    return type("ActorState", (dict,), {"__annotations__": fields})
+
+
+def first_state(actor: Actor, inputs: Mapping[str, JsonValue], *, path: str) -> dict[str, Any]:
+    """What a run begins with. `InvalidPayload` for an input that the actor has no key for, `ActorStopped` for
+    one that is of another type."""
+    values: dict[str, Any] = dict.fromkeys(GIVEN, "")
+    for key in actor.state:
+        values[key.name] = plain(_EMPTY[key.type] if key.default is None else key.default)
+    for name, value in inputs.items():
+        if name not in values:  # guard: an input that nobody reads is a mistake of the caller
+            raise InvalidPayload(f"the inputs of actor {actor.name}", f"it has no key {name!r}")
+        values[name] = plain(value)
+    for key in actor.state:
+        if not key.takes(values[key.name]):  # guard: whoever adds to it could not say what is wrong
+            raise ActorStopped(actor.name, f"its input {key.name!r} has to be of type {key.type}")
+    counted = {"steps": 0, "tokens": 0, "money": 0, "visits": {}}
+    return {**values, ACCOUNT: {"path": path, **counted}}
+
+
+def public_values(actor: Actor, state: State) -> dict[str, Any]:
+    """The keys, without channels of our own."""
+    names = (*GIVEN, *(key.name for key in actor.state))
+    return {name: state[name] for name in names if name in state}
+
+
+def plain(value: object) -> Any:
+    """Dicts and lists all the way down."""
+    return thaw(freeze(value))
+
+
+def _channel(key: StateKey) -> Any:
+    reducer = _REDUCERS.get(key.reducer)
+    if reducer is None:
+        return Any
+    kind, reduce = reducer
+    return Annotated[kind, reduce]
+
+
+def _append(left: list[Any], right: Any) -> list[Any]:
+    return [*left, *right] if isinstance(right, list) else [*left, right]
+
+
+def _sum(left: Any, right: Any) -> Any:
+    return left + right
+
+
+def _merge(left: dict[str, Any], right: dict[str, Any]) -> dict[str, Any]:
+    return {**left, **right}
+
+
+def _counted(left: dict[str, Any], right: dict[str, Any]) -> dict[str, Any]:
+    if not left:
+        return right
+    sums = {name: left[name] + right.get(name, 0) for name in ("steps", "tokens", "money")}
+    return {**left, **sums, "visits": {**left["visits"], **right.get("visits", {})}}
+
+
+def _talked(left: dict[str, Any], right: dict[str, Any]) -> dict[str, Any]:
+    talks = dict(left)
+    for node, told in right.items():
+        messages: list[Any] = told["messages"]
+        if not told["replacing"]:
+            messages = [*talks.get(node, _SILENCE)["messages"], *messages]
+        talks[node] = {"messages": messages, "counters": told["counters"]}
+    return talks
+
+
+_REDUCERS: Mapping[Reducer, tuple[type[Any], Callable[[Any, Any], Any]]] = {
+    "append": (list, _append),
+    "sum": (int, _sum),
+    "merge": (dict, _merge),
+}

@@ -1,0 +1,101 @@
+"""The tool with which an actor reads a skill; there is one only where there are skills that may be used."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from posixpath import normpath
+
+from pydantic import Field
+
+from cleveragents.access.trust.repository_files import read_inside
+from cleveragents.actors.guidance.skills import Skill, Skills
+from cleveragents.core.errors import ConfigurationError, ToolRefused, UnknownTool
+from cleveragents.core.json_value import JsonValue
+from cleveragents.core.policy import Capability
+from cleveragents.core.tool import ToolSpec
+from cleveragents.tools.ports import SandboxFiles, Tool, Workplace
+from cleveragents.tools.typed_tool import Arguments, Result, TypedTool
+
+__all__ = ["SkillArguments", "SkillResult", "SkillTool", "SkillTools"]
+
+_LARGEST_BYTES = 200_000
+
+
+class SkillArguments(Arguments):
+    name: str = Field(description="the skill, as it is listed")
+    file: str = Field(default="", description="another file of the skill, relative to its folder")
+
+
+class SkillResult(Result):
+    name: str
+    folder: str = Field(description="where its other files are, if they are in the sandbox; else empty")
+    text: str
+
+
+class SkillTool(TypedTool[SkillArguments, SkillResult]):
+    name = "skill"
+    description = "Reads a skill: how something is done here. Or, with `file`, another file of its folder."
+    capability = Capability.READ
+    arguments = SkillArguments
+    result = SkillResult
+
+    def __init__(self, skills: tuple[Skill, ...]) -> None:
+        self._skills = {skill.name: skill for skill in skills}
+
+    def run(self, arguments: SkillArguments, workplace: Workplace) -> SkillResult:
+        skill = self._skills.get(arguments.name)
+        if skill is None:
+            near = get_close_matches(arguments.name, [*self._skills], n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(self._skills)}"
+            raise ToolRefused(self.name, f"there is no skill {arguments.name!r}; {hint}")
+        text = self._file(skill, arguments.file) if arguments.file else skill.text
+        return SkillResult(name=skill.name, folder="" if skill.own else skill.folder, text=text)
+
+    def _file(self, skill: Skill, name: str) -> str:
+        try:
+            # guard: nothing of the user's but the skill's
+            content = read_inside(Path(skill.folder), name) if skill.own else self._brought(skill, name)
+        except ConfigurationError as error:
+            raise ToolRefused(self.name, f"{name!r} {error.problem}") from None
+        if content is None:
+            raise ToolRefused(self.name, f"the skill {skill.name!r} has no file {name!r}")
+        return content[:_LARGEST_BYTES].decode("utf-8", "replace")
+
+    def _brought(self, skill: Skill, name: str) -> bytes | None:
+        """The repository's file, as it was trusted."""
+        path = normpath(f"{skill.folder}/{name}")
+        if skill.look is None or not path.startswith(f"{skill.folder}/"):  # guard: the skill's files alone
+            return None
+        file = skill.look(path)
+        if file is not None and not file.trusted:  # guard: a skill is followed, all of it
+            hint = f"the user may read it, then say `agents trust {skill.root}/{path}`"
+            raise ToolRefused(self.name, f"{name!r} of the skill {skill.name!r} is not trusted; {hint}")
+        return None if file is None else file.content
+
+
+class SkillTools:
+    """`ToolSource` of that one tool, or of none. Any thread may ask."""
+
+    def __init__(self, skills: Skills) -> None:
+        self._tool = SkillTool(skills.found) if skills.found else None
+
+    def get(self, name: str) -> Tool:
+        if self._tool is None or name != self._tool.name:
+            raise UnknownTool(name, self.names())
+        return self._tool
+
+    def capability_of(
+        self, tool: Tool, arguments: Mapping[str, JsonValue], files: SandboxFiles
+    ) -> Capability:
+        return tool.capability_of(arguments, files)
+
+    def names(self) -> tuple[str, ...]:
+        return () if self._tool is None else (self._tool.name,)
+
+    def specs(self) -> tuple[ToolSpec, ...]:
+        return () if self._tool is None else (self._tool.spec,)
+
+    def problems(self) -> tuple[ToolRefused, ...]:
+        return ()

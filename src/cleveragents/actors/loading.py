@@ -1,0 +1,174 @@
+"""From the text of an actor to the actor, or to a list of everything that is wrong with it.
+
+The shape is checked by pydantic, the meaning by `actors/model/rules.py`; both look at the whole file. Prompts
+may stand in files beside it: whoever loads an actor says how those are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from cleveragents.actors.building import ONLY_NODE, understood
+from cleveragents.actors.conditions import Condition
+from cleveragents.actors.model.actor import Actor, is_actor_file
+from cleveragents.actors.model.rules import Surroundings, actor_problems
+from cleveragents.actors.ports import Actors
+from cleveragents.actors.prompt_files import PromptReader, prompt_text
+from cleveragents.actors.schema_rules import schema_problems
+from cleveragents.config.yaml.document import DocumentKind, read_yaml
+from cleveragents.config.yaml.shape import (
+    Problem,
+    Shape,
+    did_you_mean,
+    mapping_of,
+    name_problem,
+    refuse_problems,
+    shape_problems,
+)
+from cleveragents.core.actions.model import is_action_name
+from cleveragents.core.errors import InvalidActor
+from cleveragents.core.json_value import JsonValue
+from cleveragents.core.text.template import Place
+
+__all__ = ["load_actor"]
+
+_KIND = DocumentKind("actor", "name: namespace/name", InvalidActor)
+_PROMPTS = ("system", "prompt")
+
+_EXAMPLES = {
+    "name": "name: team/helper",
+    "type": "type: llm",
+    "prompt": 'prompt: "${task}"',
+    "tool": "tool: command",
+    "entry": "entry: plan",
+    "nodes": 'nodes: {plan: {type: llm, prompt: "${goal}"}}',
+    "routes": "routes: [{to: end}]",
+    "to": "to: end",
+    "actor": "actor: builtin/executor",
+    "question": "question: Go on?",
+    "output": "output: answer",
+    "argv": "argv: [claude, --print]",
+}
+
+
+def load_actor(
+    content: str | bytes,
+    source: str,
+    *,
+    tools: Collection[str] | None = None,
+    actors: Actors | None = None,
+    prompts: PromptReader | None = None,
+) -> Actor:
+    """The actor of a YAML text. `source` names it in errors; `tools` and `actors` are those that exist, if
+    known; `prompts` reads a file beside it.
+
+    `InvalidActor` holds every mistake, in the order of the lines.
+    """
+    raw = content.encode("utf-8", "surrogateescape") if isinstance(content, str) else content
+    document = read_yaml(raw, source, _KIND)
+    if not isinstance(document.data, Mapping):
+        raise InvalidActor(source, (f"it is not a mapping; it begins with `{_KIND.begins}`",))
+    preparation = _Preparation(prompts)
+    data = preparation.prepared(document.data)
+    actor = understood(data, raw.decode("utf-8-sig"))
+    around = Surroundings(tools, actors.get if actors else None, Condition)
+    problems = [
+        *preparation.problems,
+        *_shape_problems(data),
+        *_name_problems(data),
+        *(
+            preparation.told(_in_file(data, place), problem)
+            for place, problem in actor_problems(actor, around)
+        ),
+        *((_in_file(data, place), problem) for place, problem in schema_problems(actor)),
+    ]
+    refuse_problems(problems, document, source, _KIND)
+    return actor
+
+
+@dataclass(slots=True)
+class _Preparation:
+    """Makes one way of writing out of two, and notes what it cannot make."""
+
+    read: PromptReader | None
+    problems: list[Problem] = field(default_factory=list)
+    files: dict[Place, str] = field(default_factory=dict)
+
+    def told(self, place: Place, problem: str) -> Problem:
+        """The problem, with the file that the text came from."""
+        file = self.files.get(place)
+        return place, problem if file is None else f"{problem} (in {file})"
+
+    def prepared(self, data: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:
+        """The file with the texts of its prompts, and lists for what may be a single name."""
+        nodes = data.get("nodes")
+        made = dict(self._node(data, ()))
+        if isinstance(nodes, Mapping):
+            made["nodes"] = {
+                name: self._node(item, ("nodes", name)) if isinstance(item, Mapping) else item
+                for name, item in nodes.items()
+            }
+        return made
+
+    def _node(self, fields: Mapping[str, JsonValue], place: Place) -> Mapping[str, JsonValue]:
+        made = dict(fields)
+        if isinstance(made.get("next"), str):
+            made["next"] = (made["next"],)
+        for key in _PROMPTS:
+            if isinstance(made.get(key), Mapping):
+                made[key] = self._prompt(mapping_of(made[key]), (*place, key))
+        return made
+
+    def _prompt(self, said: Mapping[str, JsonValue], place: Place) -> str:
+        relative = said.get("file")
+        if set(said) != {"file"} or not isinstance(relative, str):
+            self.problems.append((place, f"{place[-1]!r} should be text, or {{file: prompts/name.md}}"))
+            return "?"
+        try:
+            text = prompt_text(relative, self.read)
+        except ValueError as error:
+            self.problems.append(((*place, "file"), str(error)))
+            return "?"
+        self.files[place] = relative
+        if not text:
+            self.problems.append(((*place, "file"), f"{relative} is empty; write the prompt into it"))
+        return text or "?"
+
+
+def _shape_problems(data: Mapping[str, JsonValue]) -> list[Problem]:
+    from cleveragents.actors.models import ACTORS, keys_at, place_in_file
+
+    kind = data.get("type")
+    if kind is None:
+        return [(("type",), f"'type' is missing; for example: {_EXAMPLES['type']}")]
+    actor = ACTORS.get(kind) if isinstance(kind, str) else None
+    if actor is None:
+        said = str(kind)[:60]
+        return [(("type",), f"there is no type {said!r}; {did_you_mean(said, ACTORS)}")]
+    nodes = mapping_of(data.get("nodes"))
+
+    def known(place: Place) -> list[str]:
+        node = mapping_of(nodes.get(str(place[1]))) if len(place) > 1 else {}
+        return keys_at(actor, str(node.get("type")), place)
+
+    shape = Shape(known, lambda place: _EXAMPLES[str(place[-1])], place_in_file)
+    return shape_problems(actor, data, shape)[1]
+
+
+def _name_problems(data: Mapping[str, JsonValue]) -> Iterator[Problem]:
+    name = data.get("name")
+    if isinstance(name, str) and not is_action_name(name):
+        yield ("name",), name_problem(name)
+    for node, fields in mapping_of(data.get("nodes")).items():
+        named = mapping_of(fields).get("actor")
+        if isinstance(named, str) and is_actor_file(named):  # guard: a file is run if its user names it
+            yield (
+                ("nodes", node, "actor"),
+                f"{named[:60]!r} is a file; write the name of the actor in it",
+            )
+
+
+def _in_file(data: Mapping[str, JsonValue], place: Place) -> Place:
+    """Where it stands: the only node of an actor that is no graph has its fields at the top."""
+    return place[2:] if data.get("type") in ONLY_NODE and place[:1] == ("nodes",) else place

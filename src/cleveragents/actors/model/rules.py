@@ -1,0 +1,349 @@
+"""What makes an actor wrong: each mistake with its place and what to do about it. Pure.
+
+The shape of the file is checked elsewhere, so here it may still be wrong: nothing is taken for granted, and
+an empty name stands for one that is missing, which is told there. Places are those of a graph's file: a
+`type: llm` actor is a graph of one node here, too.
+"""
+
+from __future__ import annotations
+
+import keyword
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+from cleveragents.actors.model.actor import (
+    END,
+    GIVEN,
+    Actor,
+    AgentNode,
+    HumanNode,
+    LlmNode,
+    Node,
+    RouterNode,
+    StateKey,
+    StateType,
+    SubgraphNode,
+    ToolNode,
+    is_of_type,
+)
+from cleveragents.actors.model.agent_rules import agent_problems
+from cleveragents.actors.model.paths import at_once, never_ending, router_circle, unreachable, written_by
+from cleveragents.core.errors import CleverAgentsError, InvalidCondition
+from cleveragents.core.json_value import FrozenObject, JsonValue
+from cleveragents.core.text.template import Place, template_problems
+from cleveragents.core.tool import AGENT_TOOL
+
+__all__ = ["EVERY_TOOL", "NODES_LIMIT", "Surroundings", "actor_problems", "is_key_name", "is_node_name"]
+
+NODES_LIMIT = 100
+EVERY_TOOL = "*"
+
+_Problem = tuple[Place, str]
+
+_NODE_NAME = re.compile(r"[a-z][a-z0-9_-]{0,62}")
+_RESERVED = (END, "start")
+# A name with one of these belongs to a server or is a pattern; what it means is known when it runs.
+_FOREIGN = ("__", ".", ":", "/", "*")
+_REDUCED = {"append": ("list",), "sum": ("integer", "number"), "merge": ("object",)}
+_OF_KIND: Mapping[StateType, JsonValue] = {
+    "string": "",
+    "integer": 0,
+    "number": 0.5,
+    "boolean": False,
+    "list": (),
+    "object": FrozenObject({}),
+}
+_JSON_TYPES = {"array": ("list",), "integer": ("integer", "number")}
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What an actor is judged against, as far as it is known: the names of tools, the other actors (`find`
+    raises what is wrong with one), and how a condition is checked (`InvalidCondition`)."""
+
+    tools: Collection[str] | None = None
+    find: Callable[[str], Actor] | None = None
+    condition: Callable[[str, Collection[str]], object] | None = None
+
+
+def is_node_name(name: str) -> bool:
+    return _NODE_NAME.fullmatch(name) is not None
+
+
+def is_key_name(name: str) -> bool:
+    """Whether templates and conditions can name it."""
+    return name.isascii() and name.isidentifier() and name.islower() and not keyword.iskeyword(name)
+
+
+def actor_problems(actor: Actor, around: Surroundings) -> list[_Problem]:
+    """Everything that is wrong with it, and where."""
+    if len(actor.nodes) > NODES_LIMIT:  # guard: whoever wrote the file decides how long it is looked at
+        return [(("nodes",), f"it has more than {NODES_LIMIT} nodes; move some into an actor of their own")]
+    problems = [problem for key in actor.state for problem in _key_problems(key)]
+    for node in actor.nodes:
+        problems += [(("nodes", node.name, *place), text) for place, text in _of_node(actor, node, around)]
+    return [*problems, *_entry_problems(actor), *_path_problems(actor), *_writer_problems(actor)]
+
+
+# ── the state ──
+
+
+def _key_problems(key: StateKey) -> Iterator[_Problem]:
+    place: Place = ("state", key.name)
+    if key.name in GIVEN:
+        yield place, f"every run has {key.name!r} already; leave it out, or choose another name"
+    elif not is_key_name(key.name):
+        yield place, f"{key.name[:60]!r} is no key's name; use small letters, digits and underscores"
+    wanted = _REDUCED.get(key.reducer)
+    if wanted is not None and key.type not in wanted:
+        remedy = f"make it `type: {wanted[0]}`, or leave the reducer out"
+        yield (*place, "reducer"), f"{key.reducer!r} is not for values of type {key.type}; {remedy}"
+    if key.default is not None and not is_of_type(key.default, key.type):
+        yield (*place, "default"), f"the default should be of type {key.type}, as `type` says"
+
+
+# ── one node ──
+
+
+def _of_node(actor: Actor, node: Node, around: Surroundings) -> Iterator[_Problem]:
+    if node.name in _RESERVED:
+        yield (), f"{node.name!r} means a place of every graph; give the node another name"
+    elif not is_node_name(node.name):
+        yield (), f"{node.name[:60]!r} is no node's name; use small letters, digits, hyphens and underscores"
+    if isinstance(node, RouterNode):
+        yield from _router_problems(actor, node, around)
+        return
+    yield from _next_problems(actor, node.next)
+    yield from _text_problems(actor, node)
+    if isinstance(node, LlmNode):
+        yield from _llm_problems(actor, node, around)
+    if isinstance(node, ToolNode):
+        yield from _tool_problem(("tool",), node.tool, around)
+    if isinstance(node, AgentNode):
+        yield from agent_problems(actor, node)
+    if isinstance(node, SubgraphNode):
+        yield from _subgraph_problems(actor, node, around)
+    elif node.output:
+        yield from _output_problem(actor, ("output",), node.output)
+        yield from _written_problem(actor, node)
+
+
+def _next_problems(actor: Actor, names: tuple[str, ...]) -> Iterator[_Problem]:
+    for number, name in enumerate(names):
+        place: Place = ("next", number)
+        yield from _target_problem(actor, place, name)
+        if name in names[:number]:
+            yield place, f"{name!r} is said twice; keep one"
+    if END in names and len(names) > 1:
+        yield ("next", names.index(END)), f"{END!r} stands beside other names; take it out"
+
+
+def _target_problem(actor: Actor, place: Place, name: str) -> Iterator[_Problem]:
+    known = [node.name for node in actor.nodes]
+    if name and name not in (*known, END):
+        yield place, f"there is no node {name[:60]!r}; {_hint(name, [*known, END])}"
+
+
+def _router_problems(actor: Actor, node: RouterNode, around: Surroundings) -> Iterator[_Problem]:
+    last = len(node.routes) - 1
+    for number, route in enumerate(node.routes):
+        yield from _target_problem(actor, ("routes", number, "to"), route.to)
+        if route.when is None and number != last:
+            yield ("routes", number), "it has no `when`, so those after it are never taken; put it last"
+        if route.when is not None and around.condition is not None:
+            try:
+                around.condition(route.when, _names(actor))
+            except InvalidCondition as error:
+                yield ("routes", number, "when"), str(error)
+    if node.routes and node.routes[last].when is not None:
+        remedy = f"add one without `when`, such as `- to: {END}`"
+        yield ("routes",), f"no way is left when none of the conditions holds; {remedy}"
+
+
+def _text_problems(actor: Actor, node: Node) -> Iterator[_Problem]:
+    lists = [key.name for key in actor.state if key.type == "list"]
+    # What people and models read may hold anything; arguments keep their types.
+    for place, template, typed in _templates(node):
+        found = template_problems(template, _names(actor), lists if typed else (), noun="key of the state")
+        for within, problem in found:
+            yield (*place, *within), problem
+
+
+def _templates(node: Node) -> Iterator[tuple[Place, JsonValue, bool]]:
+    if isinstance(node, LlmNode):
+        yield ("system",), node.system, False
+    if isinstance(node, (LlmNode, AgentNode)):
+        yield ("prompt",), node.prompt, False
+    if isinstance(node, HumanNode):
+        yield ("question",), node.question, False
+    if isinstance(node, ToolNode):
+        yield ("with",), node.arguments, True
+    if isinstance(node, SubgraphNode):
+        yield ("inputs",), node.inputs, True
+
+
+def _llm_problems(actor: Actor, node: LlmNode, around: Surroundings) -> Iterator[_Problem]:
+    for number, tool in enumerate(node.tools):
+        if tool != EVERY_TOOL:
+            yield from _tool_problem(("tools", number), tool, around)
+        if tool in node.tools[:number]:
+            yield ("tools", number), f"{tool!r} is said twice; keep one"
+    if node.schema is None:
+        return
+    if node.schema.get("type") != "object":
+        yield ("schema",), "an answer's schema is that of an object; begin it with `type: object`"
+    properties = node.schema.get("properties")
+    types = {key.name: key.type for key in actor.state}
+    for name, part in properties.items() if isinstance(properties, Mapping) else ():
+        said = part.get("type") if isinstance(part, Mapping) else None
+        if name in types and isinstance(said, str) and types[name] not in _JSON_TYPES.get(said, (said,)):
+            problem = f"the answer's {name!r} is of type {said}, and the state's of type {types[name]}"
+            yield ("schema", "properties", name), f"{problem}; they go together, so make them the same"
+
+
+def _tool_problem(place: Place, tool: str, around: Surroundings) -> Iterator[_Problem]:
+    known = around.tools
+    if tool == AGENT_TOOL:  # guard: a model that could call it could ask for any variable of the user's
+        yield place, f"{tool!r} is no tool to be named; write a node of type command or acp"
+        return
+    if known is None or not tool or tool in known or any(mark in tool for mark in _FOREIGN):
+        return
+    yield place, f"there is no tool {tool[:60]!r}; {_hint(tool, sorted(known))}"
+
+
+def _subgraph_problems(actor: Actor, node: SubgraphNode, around: Surroundings) -> Iterator[_Problem]:
+    for ours in node.outputs:
+        yield from _output_problem(actor, ("outputs", ours), ours)
+    way = _way_back(actor.name, node.actor, around)
+    if way:
+        problem = f"it would run itself, without end: {' → '.join((actor.name, *way))}"
+        yield ("actor",), f"{problem}; name another actor"
+        return
+    if around.find is None or not node.actor:
+        return
+    try:
+        other = around.find(node.actor)
+    except CleverAgentsError as error:
+        yield ("actor",), str(error)
+        return
+    for theirs in node.inputs:
+        if theirs not in _names(other):
+            problem = f"{other.name} has no key {theirs[:60]!r} in its state"
+            yield ("inputs", theirs), f"{problem}; {_hint(theirs, _names(other))}"
+    yield from _taken_over(actor, node, other)
+
+
+def _taken_over(actor: Actor, node: SubgraphNode, other: Actor) -> Iterator[_Problem]:
+    keys = {key.name: key for key in actor.state}
+    kinds: dict[str, StateType] = dict.fromkeys(GIVEN, "string")
+    kinds |= {key.name: key.type for key in other.state}
+    for ours, theirs in node.outputs.items():
+        if theirs not in kinds:
+            problem = f"{other.name} has no key {theirs[:60]!r} in its state"
+            yield ("outputs", ours), f"{problem}; {_hint(theirs, _names(other))}"
+        elif ours in keys and not keys[ours].takes(_OF_KIND[kinds[theirs]]):
+            problem = f"{theirs!r} of {other.name} is of type {kinds[theirs]}"
+            problem += f", and {ours!r} of type {keys[ours].type}"
+            yield ("outputs", ours), f"{problem}; make it `type: {kinds[theirs]}`"
+
+
+def _way_back(name: str, first: str, around: Surroundings) -> tuple[str, ...]:
+    """Which actors lead from the first to the one of that name, by their subgraphs; empty if none do."""
+    ways: list[tuple[str, ...]] = [(first,)]
+    seen = {first}
+    while ways:
+        way = ways.pop(0)
+        if way[-1] == name:
+            return way
+        for following in _carried_out_by(way[-1], around):
+            if following not in seen:
+                seen.add(following)
+                ways.append((*way, following))
+    return ()
+
+
+def _carried_out_by(name: str, around: Surroundings) -> list[str]:
+    if around.find is None:
+        return []
+    try:
+        found = around.find(name)
+    except CleverAgentsError:
+        return []  # told where it is named
+    return [node.actor for node in found.nodes if isinstance(node, SubgraphNode)]
+
+
+def _output_problem(actor: Actor, place: Place, key: str) -> Iterator[_Problem]:
+    known = [item.name for item in actor.state]
+    if key in GIVEN:
+        yield place, f"{key!r} is what the run was given, and stays; write to a key of your own"
+    elif key not in known:
+        remedy = f"declare it: `state: {{{key[:60]}: {{type: string}}}}`"
+        near = get_close_matches(key, known, n=1)
+        hint = f"did you mean {near[0]!r}? If not, {remedy}" if near else remedy
+        yield place, f"there is no key {key[:60]!r} in the state; {hint}"
+
+
+def _written_problem(actor: Actor, node: LlmNode | ToolNode | HumanNode | AgentNode) -> Iterator[_Problem]:
+    """What a tool gives is known when it is called; all else is known now."""
+    kind: StateType = "object" if isinstance(node, LlmNode) and node.schema is not None else "string"
+    found = next((key for key in actor.state if key.name == node.output), None)
+    if isinstance(node, ToolNode) or found is None or found.takes(_OF_KIND[kind]):
+        return
+    what, remedy = "text", "make it `type: string`"
+    if kind == "object":
+        what, remedy = (
+            "an object",
+            "make it `type: object`, or name no output: parts go to keys of their names",
+        )
+    elif found.type == "list":
+        remedy += ", or give it `reducer: append`"
+    elif isinstance(node, LlmNode):
+        remedy += ", or give the node a `schema` that has it"
+    yield ("output",), f"{what} is written to {found.name!r}, which is of type {found.type}; {remedy}"
+
+
+# ── the graph ──
+
+
+def _entry_problems(actor: Actor) -> Iterator[_Problem]:
+    known = [node.name for node in actor.nodes]
+    if known and actor.entry not in known:
+        yield ("entry",), f"there is no node {actor.entry[:60]!r}; {_hint(actor.entry, known)}"
+
+
+def _path_problems(actor: Actor) -> Iterator[_Problem]:
+    circle = router_circle(actor)
+    if circle:
+        way = ", ".join(repr(name) for name in circle)
+        problem = f"{way}: routers that lead to each other for ever"
+        yield ("nodes", circle[0]), f"{problem}; put a node that does something in between"
+    known = {END, *(node.name for node in actor.nodes)}
+    # With one name mistaken, everything behind it would look lost, and everything before it endless.
+    if not all(name in known for name in (actor.entry, *(to for node in actor.nodes for to in node.next))):
+        return
+    for name in unreachable(actor):
+        yield ("nodes", name), f"nothing leads to {name!r}; name it in a `next`, or take it out"
+    for name in never_ending(actor):
+        problem = f"no way leads from {name!r} to {END!r}"
+        yield ("nodes", name), f"{problem}; let it, or a router after it, go to {END!r}"
+
+
+def _writer_problems(actor: Actor) -> Iterator[_Problem]:
+    single = [key.name for key in actor.state if key.reducer == "replace"]
+    writes = {node.name: written_by(node, single) for node in actor.nodes}
+    for first, second in at_once(actor):
+        for key in sorted(writes[first] & writes[second]):
+            problem = f"{first!r} and {second!r} run at once, and both write {key!r}"
+            remedy = "give it a reducer (append, sum, merge), or let each write a key of its own"
+            yield ("nodes", second), f"{problem}; {remedy}"
+
+
+def _names(actor: Actor) -> tuple[str, ...]:
+    return (*GIVEN, *(key.name for key in actor.state))
+
+
+def _hint(word: str, known: Collection[str]) -> str:
+    near = get_close_matches(word, list(known), n=1)
+    return f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(known) or 'none'}"

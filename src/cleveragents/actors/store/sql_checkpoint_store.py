@@ -1,0 +1,251 @@
+"""Checkpoints of graphs on a database: each write one transaction, with the look at who may write in it.
+
+A thread that was deleted stays deleted. A late checkpoint is refused because the one it follows is gone; a
+thread's first one follows none, and whoever writes it begins the thread anew. What a task wrote may come
+before its checkpoint, so it is always kept; without its checkpoint nobody ever sees it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Row,
+    Select,
+    Table,
+    bindparam,
+    delete,
+    or_,
+    select,
+)
+from sqlalchemy.dialects import postgresql, sqlite
+
+from cleveragents.actors.checkpoint_ports import StoredCheckpoint, StoredWrite
+from cleveragents.actors.store.checkpoint_rows import (
+    checkpoint_row,
+    filled,
+    value_rows,
+    versions_of,
+    write_rows,
+)
+from cleveragents.actors.store.checkpoint_thinning import CheckpointThinning
+from cleveragents.changes.store.rows import is_storable
+from cleveragents.core.errors import StaleFence, UnknownPlan
+from cleveragents.core.fence import Fence
+from cleveragents.jobs.store.fence import RUNS
+from cleveragents.storage.actor_tables import (
+    graph_checkpoints,
+    graph_values,
+    graph_writes,
+)
+from cleveragents.storage.database import Database
+from cleveragents.storage.prepared_statement import PreparedStatement
+
+__all__ = ["SqlCheckpointStore"]
+
+_PAGE = 16
+
+_IN_NAMESPACE = (
+    graph_checkpoints.c.thread_id == bindparam("thread_id"),
+    graph_checkpoints.c.namespace == bindparam("namespace"),
+)
+# Held until the transaction is over: nobody deletes the parent meanwhile.
+_STANDS = (
+    select(graph_checkpoints.c.versions)
+    .where(*_IN_NAMESPACE, graph_checkpoints.c.checkpoint_id == bindparam("checkpoint_id"))
+    .with_for_update(read=True, key_share=True)
+)
+_THIS = select(graph_checkpoints).where(
+    *_IN_NAMESPACE, graph_checkpoints.c.checkpoint_id == bindparam("checkpoint_id")
+)
+_LATEST = (
+    select(graph_checkpoints)
+    .where(*_IN_NAMESPACE)
+    .order_by(graph_checkpoints.c.checkpoint_id.desc())
+    .limit(1)
+)
+
+
+class SqlCheckpointStore:
+    """`CheckpointStore` on a `Database`. Stateless but for the database, so any thread may share it.
+
+    To `put`, a value whose serialiser has no name (`("", b"")`) is one that was kept with an earlier
+    checkpoint of the thread: its version is noted, and nothing is written again.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._runs = PreparedStatement(RUNS, database.dialect)
+        self._stands = PreparedStatement(_STANDS, database.dialect)
+        self._put = _inserting(graph_checkpoints, database.dialect, replace=True)
+        self._put_values = _inserting(graph_values, database.dialect, replace=False)
+        self._thinning = CheckpointThinning(database.dialect)
+        self._put_writes = {
+            replace: _inserting(graph_writes, database.dialect, replace=replace) for replace in (True, False)
+        }
+
+    def get(
+        self, thread_id: str, namespace: str = "", checkpoint_id: str | None = None
+    ) -> StoredCheckpoint | None:
+        if not all(is_storable(text) for text in (thread_id, namespace, checkpoint_id or "")):
+            return None
+        wanted = {"thread_id": thread_id, "namespace": namespace, "checkpoint_id": checkpoint_id}
+        if checkpoint_id is None:
+            del wanted["checkpoint_id"]
+        with self._database.read() as connection:
+            row = connection.execute(_LATEST if checkpoint_id is None else _THIS, wanted).first()
+            return None if row is None else filled(connection, [row], self._database.location)[0]
+
+    def list(
+        self, thread_id: str | None, *, namespace: str | None = None, before: str | None = None
+    ) -> Iterator[StoredCheckpoint]:
+        """Read in pages, so that a reader who stops early, or takes long, holds nothing. Checkpoints that are
+        written meanwhile are newer than what is still to come, so they are not in it."""
+        if not all(is_storable(text or "") for text in (thread_id, namespace, before)):
+            return
+        query = _newest_first(thread_id, namespace)
+        last: Row[Any] | None = None
+        while True:
+            page = query if last is None else query.where(_after(last))
+            if before is not None:
+                page = page.where(graph_checkpoints.c.checkpoint_id < before)
+            with self._database.read() as connection:
+                rows = connection.execute(page.limit(_PAGE)).all()
+                found = filled(connection, rows, self._database.location)
+            yield from found
+            if len(rows) < _PAGE:
+                return
+            last = rows[-1]
+
+    def put(self, checkpoint: StoredCheckpoint, *, fence: Fence | None = None) -> None:
+        putting = self._putting(checkpoint)
+
+        def unit(connection: Connection) -> None:
+            self._ensure_owned(connection, fence)
+            putting(connection)
+
+        self._database.write(unit)
+
+    def put_writes(
+        self,
+        thread_id: str,
+        namespace: str,
+        checkpoint_id: str,
+        writes: Sequence[StoredWrite],
+        *,
+        replace: bool,
+        fence: Fence | None = None,
+        checkpoint: StoredCheckpoint | None = None,
+    ) -> None:
+        key = {"thread_id": thread_id, "namespace": namespace, "checkpoint_id": checkpoint_id}
+        rows = write_rows(key, writes)
+        statement = self._put_writes[replace]
+        putting = None if checkpoint is None else self._putting(checkpoint)
+
+        def unit(connection: Connection) -> None:
+            self._ensure_owned(connection, fence)
+            if putting is not None:
+                putting(connection)
+            if rows:
+                statement.run_each(connection, rows)
+
+        self._database.write(unit)
+
+    def threads(self) -> Sequence[str]:
+        with self._database.read() as connection:
+            return connection.scalars(select(graph_checkpoints.c.thread_id).distinct()).all()
+
+    def delete_threads(self, beginning: str) -> None:
+        if not is_storable(beginning):
+            return
+
+        def unit(connection: Connection) -> None:
+            doomed = delete(graph_checkpoints).where(_of_threads(graph_checkpoints, beginning))
+            # A checkpoint may be added while the one it follows is waited for; the next look finds it.
+            while connection.execute(doomed).rowcount:
+                pass
+            for table in (graph_values, graph_writes):
+                connection.execute(delete(table).where(_of_threads(table, beginning)))
+
+        self._database.write(unit)
+
+    def _putting(self, checkpoint: StoredCheckpoint) -> Callable[[Connection], None]:
+        """What puts it, in whatever transaction. `InvalidPayload` at once."""
+        row = checkpoint_row(checkpoint)
+        values = value_rows(checkpoint)
+
+        def put(connection: Connection) -> None:
+            before = self._parent(connection, checkpoint)
+            self._put.run(connection, row)
+            if values:
+                self._put_values.run_each(connection, values)
+            if checkpoint.supersedes and before is not None:
+                self._thinning.run(connection, checkpoint, versions_of(before["versions"]))
+
+        return put
+
+    def _ensure_owned(self, connection: Connection, fence: Fence | None) -> None:
+        if fence is None:
+            return
+        running = self._runs.run(connection, {"job_id": fence.job_id, "token": fence.token}).first()
+        if running is None:  # guard: whoever lost the job writes nothing more
+            raise StaleFence(fence.job_id, fence.token)
+
+    def _parent(self, connection: Connection, checkpoint: StoredCheckpoint) -> Mapping[str, Any] | None:
+        if checkpoint.parent_id is None:
+            return None
+        place = {
+            "thread_id": checkpoint.thread_id,
+            "namespace": checkpoint.namespace,
+            "checkpoint_id": checkpoint.parent_id,
+        }
+        parent = self._stands.run(connection, place).first()
+        if parent is None:  # guard: a late write brings nothing back
+            raise UnknownPlan(checkpoint.thread_id.partition("/")[0])
+        return parent
+
+
+def _inserting(table: Table, dialect: str, *, replace: bool) -> PreparedStatement:
+    """The insert that replaces, or leaves, a row of the same key."""
+    insert = sqlite.insert(table) if dialect == "sqlite" else postgresql.insert(table)
+    if not replace:
+        return PreparedStatement(insert.on_conflict_do_nothing(), dialect)
+    rest = [column.name for column in table.columns if not column.primary_key]
+    replacing = insert.on_conflict_do_update(
+        index_elements=list(table.primary_key.columns),
+        set_={name: insert.excluded[name] for name in rest},
+    )
+    return PreparedStatement(replacing, dialect)
+
+
+def _newest_first(thread_id: str | None, namespace: str | None) -> Select[Any]:
+    table = graph_checkpoints.c
+    query = select(graph_checkpoints).order_by(
+        table.checkpoint_id.desc(), table.thread_id.desc(), table.namespace.desc()
+    )
+    if thread_id is not None:
+        query = query.where(table.thread_id == thread_id)
+    if namespace is not None:
+        query = query.where(table.namespace == namespace)
+    return query
+
+
+def _after(last: Row[Any]) -> ColumnElement[bool]:
+    """What comes behind that row, in the order of `_newest_first`."""
+    table = graph_checkpoints.c
+    same = table.checkpoint_id == last.checkpoint_id
+    return or_(
+        table.checkpoint_id < last.checkpoint_id,
+        same & (table.thread_id < last.thread_id),
+        same & (table.thread_id == last.thread_id) & (table.namespace < last.namespace),
+    )
+
+
+def _of_threads(table: Table, beginning: str) -> ColumnElement[bool]:
+    # "0" is the character after "/": ids compare by code point, and an index finds a range.
+    thread_id = table.c.thread_id
+    below = (thread_id >= f"{beginning}/") & (thread_id < f"{beginning}0")
+    return or_(thread_id == beginning, below)

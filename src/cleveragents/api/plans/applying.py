@@ -1,0 +1,126 @@
+"""Apply and undo as jobs: decided by a person, done by a worker.
+
+Whatever stands in the way, the plan says it afterwards: in its state and its error.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from cleveragents.access.model.remote import TO_BRANCH, remote_of
+from cleveragents.api.commit_ground import ensure_can_be_asked
+from cleveragents.api.plans.account import found_plan
+from cleveragents.api.plans.deciding import ensure_decidable
+from cleveragents.api.plans.remains import ensure_undoable
+from cleveragents.api.reach import ensure_reachable
+from cleveragents.core.errors import DuplicateKey, PlanError
+from cleveragents.jobs.model.job import Job, JobState, NewJob
+from cleveragents.plans.jobs.lanes import SHARED_QUEUE, home_queue, queue_of
+from cleveragents.plans.model.plan import Phase, PlanState
+
+if TYPE_CHECKING:
+    from cleveragents.app.container import Container
+    from cleveragents.core.json_value import JsonValue
+    from cleveragents.plans.model.plan import Plan
+
+__all__ = ["apply_later", "undo_later"]
+
+_ATTEMPTS = 3
+_MOST_TRIES = 100
+_PAGE = 1000
+_UNFINISHED = (JobState.QUEUED, JobState.RUNNING)
+
+
+def apply_later(
+    container: Container, plan_id: str, *, message: str | None, by: str, to_branch: str | None = None
+) -> Job:
+    """The job that applies the plan; to a new branch of its remote, if that is said. `PlanError` when there
+    is nothing to apply, or it is under way; `ConfigurationError` for a commit that cannot be made;
+    `RequestRefused` and `InvalidName` for the branch; `NeedsHuman`, `QueueFull`."""
+    parts = container.plan_parts
+    parts.apply.settle()
+    plan = found_plan(parts, plan_id)
+    if not plan.state.ended:
+        ensure_reachable(parts, plan)
+    ensure_decidable(plan)
+    if not parts.result.states(plan, parts.sandboxes.open(plan.id)):
+        raise PlanError(plan.id, "nothing was changed, or all of it is left out: there is nothing to apply")
+    return _submitted(container, plan, "apply", _Deed(message, by, to_branch))
+
+
+def undo_later(container: Container, plan_id: str, *, message: str | None, by: str) -> Job:
+    """The job that takes it out again. `PlanError` unless it is applied and can be undone; errors as
+    `apply_later`."""
+    parts = container.plan_parts
+    parts.apply.settle()
+    plan = found_plan(parts, plan_id)
+    if plan.parent_id is not None:
+        raise PlanError(plan.id, f"it is a part of plan {plan.root}, and undone with it")
+    if plan.standing != (Phase.APPLY, PlanState.APPLIED):
+        raise PlanError(plan.id, f"it is {plan.state.value}; only an applied plan can be undone")
+    ensure_undoable(container, plan)
+    ensure_reachable(parts, plan)
+    return _submitted(container, plan, "undo", _Deed(message, by))
+
+
+@dataclass(frozen=True, slots=True)
+class _Deed:
+    """How it is to be done, and who says so."""
+
+    message: str | None
+    by: str
+    to_branch: str | None = None
+
+
+def _submitted(container: Container, plan: Plan, what: str, deed: _Deed) -> Job:
+    """One job for each version of the plan, and for each time that it came to nothing."""
+    ensure_can_be_asked(plan, deed.message, deed.to_branch)
+    lanes = container.plan_parts.lifecycle.queueing.lanes.of_project(plan.request)
+    # What makes two requests for the same thing two: of both, one is told that it was slower.
+    asked = container.identifiers.new()
+    payload: dict[str, JsonValue] = {
+        "plan_id": plan.id,
+        "commit": deed.message,
+        "by": deed.by,
+        "asked": asked,
+        **({} if deed.to_branch is None else {TO_BRANCH: deed.to_branch}),
+    }
+    for attempt in range(_MOST_TRIES):
+        new = NewJob(
+            f"{what}:{plan.id}",
+            payload,
+            # Somebody waits for it, and it takes less long than a plan.
+            priority=1,
+            max_attempts=_ATTEMPTS,
+            key=f"{what}:{plan.id}@{plan.version}#{attempt}",
+            at_most=1,
+            queue=_queue_for(container, plan),
+            lanes=lanes,
+        )
+        try:
+            return container.engine.submit(new)
+        except DuplicateKey:
+            if _is_under_way(container, new.kind):  # guard: it is decided once
+                break
+    done = {"apply": "applied", "undo": "undone"}[what]
+    raise PlanError(plan.id, f"it is being {done} already; its page shows what comes of that")
+
+
+def _queue_for(container: Container, plan: Plan) -> str:
+    """Where it was queued itself; what a command ran, without any queue, goes to the machine that has its
+    sandbox."""
+    asked = queue_of(plan.request)
+    if asked or remote_of(plan.resource) is not None:
+        return asked or SHARED_QUEUE
+    row = container.plan_parts.sandboxes.row(plan.id)
+    return home_queue(container.home if row is None or row.home is None else row.home)
+
+
+def _is_under_way(container: Container, kind: str) -> bool:
+    after: str | None = None
+    while page := container.engine.list(states=_UNFINISHED, limit=_PAGE, after=after):
+        if any(job.kind == kind for job in page):
+            return True
+        after = page[-1].id
+    return False

@@ -1,0 +1,152 @@
+"""What a person decides about a plan: whether it can be decided now, and the answer to what it asks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from cleveragents.api.model_choice import ensure_model_fits
+from cleveragents.api.plans.account import found_plan
+from cleveragents.api.plans.meanings import waited, what_it_waits_for
+from cleveragents.api.plans.spending import allow, raise_limits
+from cleveragents.api.plans.standing import is_resumable
+from cleveragents.api.reach import ensure_reachable
+from cleveragents.api.wording import on_one_line
+from cleveragents.core.errors import PlanError, RequestRefused
+from cleveragents.models.model.budget import Limits
+from cleveragents.plans.apply_obstacles import is_unknown
+from cleveragents.plans.jobs.lanes import queue_of
+from cleveragents.plans.model.plan import Phase, PlanState
+
+if TYPE_CHECKING:
+    from cleveragents.app.plan_parts import PlanParts
+    from cleveragents.core.tool import ToolCall
+    from cleveragents.plans.model.plan import Plan
+
+__all__ = [
+    "allowed_more",
+    "answered_call",
+    "ensure_decidable",
+    "ensure_shared",
+    "rejected",
+    "replied",
+    "resumed",
+]
+
+
+def answered_call(
+    parts: PlanParts,
+    plan_id: str,
+    number: int | None,
+    *,
+    granted: bool,
+    shared: bool = False,
+    by: str | None = None,
+) -> tuple[Plan, ToolCall]:
+    """The plan, queued with the answer to the call that asks and to no other; and that call. With `number`,
+    only if that is the call; if `shared`, only if workers go on with it, and without a number only if it is
+    the first that asks. `PlanError`, `NeedsHuman`, `StalePlan`."""
+    plan = found_plan(parts, plan_id)
+    if shared:
+        ensure_shared(parts, plan)
+    if plan.state is PlanState.WAITING:
+        ensure_reachable(parts, plan)
+    call = parts.lifecycle.asking(plan)
+    if call is None:  # guard: what asks only now was seen by nobody
+        raise PlanError(plan.id, "nothing in it waits for an answer")
+    if number is None and shared:
+        _ensure_first(parts, plan, call)
+    number = call.number if number is None else number
+    return parts.lifecycle.answer(plan, granted, number, by=by), call
+
+
+def _ensure_first(parts: PlanParts, plan: Plan, call: ToolCall) -> None:
+    """`PlanError` where an answer that names no call may be to one that was answered before: of two people
+    who say yes to what they see, the second would say it to what comes next, which nobody has seen."""
+    before = [one.number for one in parts.history.calls(plan.id) if one.approval is not None]
+    if before:  # guard: an answer is to what was seen
+        asks = f"call {before[-1]} was answered before, and call {call.number} asks now"
+        raise PlanError(plan.id, f"{asks}: look at it, and answer it by its number (`call`)")
+
+
+def replied(parts: PlanParts, plan_id: str, text: str, question: str | None = None) -> Plan:
+    """The plan, queued with the answer to what an actor asks; with the name of a question, to no other.
+    `PlanError`, `NeedsHuman`, `StalePlan`."""
+    plan = found_plan(parts, plan_id)
+    ensure_shared(parts, plan)
+    return parts.lifecycle.reply(plan, text, question)
+
+
+def resumed(parts: PlanParts, plan_id: str, *, model: str | None, limits: Limits) -> Plan:
+    """The plan, queued to go on where it stands, with that model and those limits, if any are named. What is
+    wrong with them is found before anything is moved: `RequestRefused`, `PriceUnknown`. `PlanError`,
+    `NeedsHuman`, `StalePlan`."""
+    parts.apply.settle()
+    plan = found_plan(parts, plan_id)
+    ensure_shared(parts, plan)
+    if not plan.state.ended:
+        ensure_reachable(parts, plan)
+    if model is not None:
+        ensure_model_fits(parts, plan, model, limits)
+    if limits != Limits():
+        raise_limits(parts, plan, limits, model)
+    return parts.lifecycle.resume(plan, model=model)
+
+
+def allowed_more(parts: PlanParts, plan_id: str, limits: Limits) -> Plan:
+    """The plan, which may spend so much in all from now on. One that had stopped goes on; one that runs, or
+    that waits for something else, finds it with its next call of a model. `RequestRefused`, `PriceUnknown`,
+    `PlanError`, `StalePlan`."""
+    if limits == Limits():
+        raise RequestRefused("say how much it may spend in all: usd, tokens, steps or seconds")
+    parts.apply.settle()
+    plan = parts.lifecycle.reconciled(found_plan(parts, plan_id))
+    if plan.state.ended:
+        raise PlanError(plan.id, f"it is {plan.state.value}, and spends nothing more")
+    if is_resumable(parts, plan):
+        return resumed(parts, plan.id, model=None, limits=limits)
+    allow(parts, plan, limits)
+    plan = parts.plans.get(plan.id)
+    # It may have come to its old limits while the new ones were looked at.
+    stopped = plan.state is PlanState.WAITING and waited(plan) == "budget"
+    return parts.lifecycle.resume(plan) if stopped else plan
+
+
+def rejected(parts: PlanParts, plan_id: str) -> Plan:
+    """The plan, whose result is not wanted. `PlanError`, `StalePlan`."""
+    plan = found_plan(parts, plan_id)
+    ensure_decidable(plan, failed_too=True)
+    return parts.lifecycle.reject(plan)
+
+
+def ensure_shared(parts: PlanParts, plan: Plan) -> None:
+    """`PlanError` for a plan that no worker takes from a queue: whoever asked for it runs it."""
+    root = plan if plan.parent_id is None else parts.plans.get(plan.root)
+    if not queue_of(root.request):  # guard: what nobody runs is not promised to go on
+        raise PlanError(
+            plan.id, f"the command line made it and runs it; `agents plan show {plan.id}` says how it stands"
+        )
+
+
+def ensure_decidable(plan: Plan, *, failed_too: bool = False) -> None:
+    """`PlanError`, with what can be done instead, unless there is a result to take or leave."""
+    if plan.parent_id is not None and not failed_too:
+        whole = f"`agents plan apply {plan.root}` applies that, with all of its parts"
+        raise PlanError(plan.id, f"it is a part of plan {plan.root}; {whole}")
+    if plan.state is PlanState.APPLIED:
+        raise PlanError(plan.id, f"it is applied already; `agents plan undo {plan.id}` takes it back")
+    if plan.state.ended:
+        raise PlanError(plan.id, f"it is {plan.state.value}, which is final; run it anew if you want it")
+    if plan.state is PlanState.WAITING:
+        waiting = plan.waiting_for if isinstance(plan.waiting_for, Mapping) else {}
+        what = on_one_line(what_it_waits_for(plan))
+        raise PlanError(plan.id, f"it waits: {what}; {waiting.get('remedy')}")
+    if is_unknown(plan):
+        raise PlanError(plan.id, str(plan.error))
+    if plan.state.running:
+        again = (
+            f"wait for it, or stop it: `agents plan cancel {plan.id}`; `agents plan show {plan.id}` says more"
+        )
+        raise PlanError(plan.id, f"it is not done yet ({plan.phase.value}/{plan.state.value}); {again}")
+    if plan.state is PlanState.ERRORED and plan.phase is not Phase.APPLY and not failed_too:
+        raise PlanError(plan.id, f"it failed and has no result; `agents plan resume {plan.id}` tries again")

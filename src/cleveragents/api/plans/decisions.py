@@ -1,0 +1,120 @@
+"""What was decided in a plan and why, as rows and JSON show it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from cleveragents.api.plans.account import correction_rows, part_rows
+from cleveragents.api.wording import timestamp
+from cleveragents.core.decision import Decision, DecisionState
+from cleveragents.core.errors import PlanError
+from cleveragents.core.json_value import JsonValue
+from cleveragents.core.text.redaction import redact_text
+
+if TYPE_CHECKING:
+    from cleveragents.app.plan_parts import PlanParts
+    from cleveragents.plans.model.correction import Correction
+    from cleveragents.plans.model.plan import Plan
+
+__all__ = [
+    "additions_to",
+    "decision_named",
+    "decision_rows",
+    "ended_by",
+    "explained",
+    "shown_decisions",
+    "steps_of",
+]
+
+Row = dict[str, JsonValue]
+
+
+def shown_decisions(parts: PlanParts, plan: Plan, *, superseded_too: bool) -> list[Decision]:
+    """Those that hold, or all that there ever were."""
+    every = parts.thinking.decisions.of_plan(plan.id)
+    return [one for one in every if superseded_too or one.state is DecisionState.ACTIVE]
+
+
+def decision_rows(parts: PlanParts, plan: Plan, *, superseded_too: bool) -> list[Row]:
+    """Decisions, corrections that ended none of them, and sub-plans; each says by its `kind` what it is."""
+    ended = ended_by(parts.thinking.corrections.of_plan(plan.id))
+    shown = shown_decisions(parts, plan, superseded_too=superseded_too)
+    added = additions_to(parts, plan) if superseded_too else []
+    rows: list[Row] = [{"kind": "decision", **_fields(decision, ended)} for decision in shown]
+    rows += [{"kind": "correction", **row} for row in added]
+    return [*rows, *_sub_plan_fields(parts, plan)]
+
+
+def decision_named(parts: PlanParts, plan: Plan, number: int) -> Decision:
+    """`PlanError`."""
+    every = parts.thinking.decisions.of_plan(plan.id)
+    decision = next((one for one in every if one.number == number), None)
+    if decision is None:
+        known = f"there are {len(every)}: `agents plan tree {plan.id}`" if every else "there is none"
+        raise PlanError(plan.id, f"it has no decision {number}; {known}")
+    return decision
+
+
+def explained(parts: PlanParts, plan: Plan, number: int) -> Row:
+    """One decision, and the steps that carry it out. `PlanError`."""
+    decision = decision_named(parts, plan, number)
+    ended = ended_by(parts.thinking.corrections.of_plan(plan.id))
+    return {**_fields(decision, ended), "steps": steps_of(plan, decision)}
+
+
+def ended_by(corrections: Sequence[Correction]) -> Mapping[int, Correction]:
+    """The correction that ended each decision which no longer holds."""
+    return {number: one for one in corrections for number in one.made.superseded}
+
+
+def additions_to(parts: PlanParts, plan: Plan) -> list[dict[str, JsonValue]]:
+    """The corrections that ended nothing."""
+    return [row for row in correction_rows(parts, plan) if row["decision"] is None and not row["superseded"]]
+
+
+def steps_of(plan: Plan, decision: Decision) -> tuple[str, ...]:
+    """The steps that carry it out, as far as they say so."""
+    from cleveragents.plans.model.strategy import Strategy
+
+    tasks = () if plan.strategy is None else Strategy.from_json(plan.strategy).tasks
+    return tuple(task.name for task in tasks if decision.number in task.decisions)
+
+
+def _sub_plan_fields(parts: PlanParts, plan: Plan) -> list[dict[str, JsonValue]]:
+    """Those of all its sub-plans and theirs, each after its parent."""
+    children = {child.id: child for child in parts.plans.children(plan.id)}
+    found: list[dict[str, JsonValue]] = []
+    for row in part_rows(parts, plan):
+        child = children.get(str(row["id"]))
+        goal = None if child is None else redact_text(child.goal)
+        found.append({"kind": "sub-plan", "parent_plan": plan.id, "key": row["part"], "goal": goal, **row})
+        if child is not None:
+            found += _sub_plan_fields(parts, child)
+    return found
+
+
+def _fields(decision: Decision, ended: Mapping[int, Correction]) -> dict[str, JsonValue]:
+    made = decision.made
+    correction = ended.get(decision.number)
+    return {
+        "number": decision.number,
+        "parent": made.parent,
+        "question": made.question,
+        "choice": made.choice,
+        "rationale": made.rationale,
+        "alternatives": tuple({"choice": a.choice, "reason": a.reason} for a in made.alternatives),
+        "confidence": made.confidence,
+        "made_by": made.made_by,
+        "checkpoint": made.checkpoint,
+        "state": decision.state.value,
+        "superseded_by": None
+        if correction is None
+        else {
+            "correction": correction.number,
+            "decision": correction.made.decision,
+            "guidance": redact_text(correction.made.guidance),
+            "by_itself": correction.made.by_itself,
+        },
+        "created_at": timestamp(decision.created_at),
+    }

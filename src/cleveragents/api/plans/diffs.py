@@ -1,0 +1,170 @@
+"""What a plan changed, line by line: as programs read it, within bounds.
+
+Files that were left out are shown, too, since somebody may take them in again. A person reviews what is
+shown, so only known secrets are masked: a name or a shape would hide code. The patch of those who may apply
+it is exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from cleveragents.api.plans.changes import changed_files, changes_of
+from cleveragents.api.plans.hunks import Hunk, hunks_by_path
+from cleveragents.core.json_value import JsonValue, freeze
+from cleveragents.core.text.redaction import redact_known_text
+
+if TYPE_CHECKING:
+    from cleveragents.app.plan_parts import PlanParts
+    from cleveragents.plans.model.plan import Plan
+    from cleveragents.sandboxes.ports import Sandbox
+
+__all__ = ["DiffBounds", "PatchBounds", "diff_of", "masked_patch", "patch_of"]
+
+_FILE = b"\ndiff --git "
+_OPTIONS = ("--no-color", "--no-renames", "--src-prefix=a/", "--dst-prefix=b/")
+
+_KINDS = {"+": "add", "-": "remove", "\\": "note"}
+
+_HEADER_BYTES = 16 * 1024
+
+Row = dict[str, JsonValue]
+
+
+@dataclass(frozen=True, slots=True)
+class DiffBounds:
+    """How much is shown: files, changed lines of one file, changed lines in all, characters of a line."""
+
+    files: int = 1000
+    lines_of_file: int = 5000
+    lines: int = 50_000
+    line: int = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class PatchBounds:
+    """How much of a patch is masked and shown: of one file, and in all."""
+
+    bytes_of_file: int = 256 * 1024
+    bytes: int = 8 * 1024 * 1024
+
+
+def diff_of(parts: PlanParts, plan: Plan, bounds: DiffBounds | None = None) -> Row:
+    """Its files, each with its hunks and whether it is accepted. `PlanError`, as `changes_of`."""
+    bounds = bounds or DiffBounds()
+    rows = [dict(row) | {"accepted": True} for row in changes_of(parts, plan)]
+    taken = {str(row["path"]) for row in rows}
+    out = [row | {"accepted": False} for row in changed_files(parts, plan) if row["path"] not in taken]
+    if not rows and not out:
+        return {"files": (), "truncated": False}
+    sandbox = parts.sandboxes.look(plan.id)
+    shown = sorted([*rows, *out], key=lambda row: str(row["path"]))[: bounds.files]
+    small = set(_within(shown, bounds))
+    whole = sandbox.tree(parts.history.states(plan.id))
+    found = dict(_hunks(sandbox, parts.result.tree(plan, sandbox), [p for p in small if p in taken]))
+    found |= dict(_hunks(sandbox, whole, [p for p in small if p not in taken]))
+    files = [_file(row, found.get(str(row["path"]), ()), str(row["path"]) in small, bounds) for row in shown]
+    cut = len(shown) < len(rows) + len(out) or any(file["truncated"] for file in files)
+    return {"files": freeze(files), "truncated": cut}
+
+
+def patch_of(parts: PlanParts, plan: Plan, *, masked: bool = False) -> bytes:
+    """What `git apply` takes: the accepted changes, to the byte. `masked`, it is to be read: with known
+    secrets masked, and without contents that are not text, in which none could be found."""
+    if not parts.history.changes(plan.id):
+        return b""
+    options = _OPTIONS if masked else ("--binary", *_OPTIONS)
+    patch = parts.result.diff(plan, parts.sandboxes.look(plan.id), options=options)
+    return masked_patch(patch) if masked else patch
+
+
+def masked_patch(patch: bytes, bounds: PatchBounds | None = None) -> bytes:
+    """The patch with known secrets masked, as wherever text of files is shown. It may not apply any more.
+
+    A file that is larger than the bounds has a
+    sentence instead of its lines: while a text is looked through, no other request is answered.
+    """
+    bounds = bounds or PatchBounds()
+    room = bounds.bytes
+    shown: list[bytes] = []
+    for number, piece in enumerate(patch.split(_FILE)):
+        file = piece if number == 0 else _FILE[1:] + piece
+        if len(file) > min(bounds.bytes_of_file, room):  # guard: no file holds up all other requests
+            file = _left_out(file)
+        room -= len(file)
+        lines = file.decode("utf-8", "surrogateescape").split("\n")
+        text = "\n".join(_masked([(_KINDS.get(line[:1], "context"), line) for line in lines]))
+        shown.append(text.encode("utf-8", "surrogateescape"))
+    return b"\n".join(shown)
+
+
+def _left_out(file: bytes) -> bytes:
+    """Its header, and why there is no more of it."""
+    header = file[:_HEADER_BYTES].split(b"\n@@", 1)[0].rstrip(b"\n")
+    return header + b"\n(%d bytes are not shown: too many to be masked. Operators get them.)" % len(file)
+
+
+def _within(rows: Sequence[Mapping[str, JsonValue]], bounds: DiffBounds) -> Iterator[str]:
+    """The files whose lines are shown: while there is room for them."""
+    room = bounds.lines
+    for row in rows:
+        size = sum(value for name in ("added", "removed") if isinstance(value := row[name], int))
+        if row["added"] is not None and size <= min(bounds.lines_of_file, room):
+            room -= size
+            yield str(row["path"])
+
+
+def _hunks(sandbox: Sandbox, tree: str, paths: Sequence[str]) -> Mapping[str, Sequence[Hunk]]:
+    # Without paths git would show all.
+    return hunks_by_path(sandbox.diff(tree, options=_OPTIONS, paths=paths)) if paths else {}
+
+
+def _file(row: Mapping[str, JsonValue], hunks: Sequence[Hunk], within: bool, bounds: DiffBounds) -> Row:
+    binary = row["added"] is None
+    return {
+        "path": row["path"],
+        "change": row["change"],
+        "accepted": row["accepted"],
+        "binary": binary,
+        "added": row["added"],
+        "removed": row["removed"],
+        "before": row["before"],
+        "after": row["after"],
+        "hunks": freeze(_shown(hunks, bounds)),
+        "truncated": not binary and not within,
+    }
+
+
+def _shown(hunks: Sequence[Hunk], bounds: DiffBounds) -> list[Row]:
+    lines = [(kind, text) for hunk in hunks for kind, _, _, text in hunk.lines]
+    texts = (_cut(text, bounds.line) for text in _masked(lines))  # half a secret would not be found
+    shown: list[Row] = []
+    for hunk in hunks:
+        rows = [
+            {"kind": kind, "old": old, "new": new, "text": next(texts)} for kind, old, new, _ in hunk.lines
+        ]
+        header = _cut(redact_known_text(hunk.header), bounds.line)
+        starts = {"old_start": hunk.old_start, "new_start": hunk.new_start}
+        shown.append({"header": header, **starts, "lines": freeze(rows)})
+    return shown
+
+
+def _masked(lines: Sequence[tuple[str, str]]) -> list[str]:
+    """The texts of lines, each with its kind, with known secrets masked, also those of several lines. The old
+    and the new text are looked through one by one: their lines may alternate within such a secret."""
+    shown = [text for _, text in lines]
+    for side in ("remove", "add"):
+        places = [place for place, (kind, _) in enumerate(lines) if kind in ("context", side)]
+        masked = (
+            redact_known_text("\n".join(lines[place][1] for place in places)).split("\n") if places else ()
+        )
+        for place, text in zip(places, masked, strict=True):
+            if text != lines[place][1]:
+                shown[place] = text
+    return shown
+
+
+def _cut(text: str, bound: int) -> str:
+    return text if len(text) <= bound else f"{text[:bound]}…"

@@ -1,0 +1,167 @@
+"""Goals that belong together, from their YAML: one plan whose parts they are.
+
+What a goal asks for is judged as if it were asked for alone, and told with its line: before the first one is
+worked on it is known that each of them can be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cleveragents.actors.model.actor import is_actor_file
+from cleveragents.api.commit_ground import ensure_can_commit
+from cleveragents.api.plans.requests import (
+    Wanted,
+    ensure_said,
+    named_action,
+    requested_plan,
+    thinking_of,
+)
+from cleveragents.core.errors import CleverAgentsError, RequestRefused
+from cleveragents.core.json_value import freeze, thaw
+from cleveragents.core.text.redaction import redact_text
+from cleveragents.models.model.budget import Limits
+from cleveragents.plans.model.goals import GOALS_ACTION, Goals, SubGoal
+
+if TYPE_CHECKING:
+    from cleveragents.app.container import Container
+    from cleveragents.app.plan_parts import PlanParts
+    from cleveragents.plans.ports.plans import NewPlan
+
+__all__ = ["GoalsText", "requested_goals"]
+
+
+@dataclass(frozen=True, slots=True)
+class GoalsText:
+    """YAML of goals, and what errors call it. `sent`: by somebody else, who may name no file of ours."""
+
+    content: bytes
+    source: str
+    sent: bool = False
+
+
+def requested_goals(
+    container: Container, wanted: Wanted, text: GoalsText, directory: Path, *, remote: bool = False
+) -> NewPlan:
+    """The plan of all of them, on what that directory belongs to; see `requested_plan`. `InvalidGoals` names
+    every mistake; `RequestRefused` and whatever else is a wrong request."""
+    from cleveragents.plans.goals.loading import load_goals
+
+    bounds = container.settings.plan
+    if not bounds.max_depth:
+        raise RequestRefused("the setting plan.max_depth is 0, so no plan may have parts; raise it")
+    judged: dict[str, NewPlan] = {}
+    ground = _Ground.of(container.plan_parts, directory, remote=remote)
+
+    def judge(one: SubGoal) -> str | None:
+        try:
+            if text.sent and one.actor is not None and is_actor_file(one.actor):  # guard: no file is read
+                raise RequestRefused("`actor` names a file; name it NAMESPACE/NAME", "actor")
+            asked = _asked(ground, wanted, one)
+            judged[one.name] = requested_plan(ground.parts, asked, directory, remote=remote)
+        except RequestRefused as refused:
+            return f"{one.name}: {refused.problem}"
+        except CleverAgentsError as error:
+            return f"{one.name}: {error}"
+        return None
+
+    goals = load_goals(text.content, text.source, most=bounds.max_fan_out, judge=judge)
+    return _whole(ground, wanted, goals, judged)
+
+
+@dataclass(frozen=True, slots=True)
+class _Ground:
+    """Where the plan works."""
+
+    parts: PlanParts
+    root: Path
+    prefix: str
+
+    @classmethod
+    def of(cls, parts: PlanParts, directory: Path, *, remote: bool) -> _Ground:
+        from cleveragents.sandboxes.resources import find_resource
+
+        root, prefix = (directory, "") if remote else find_resource(directory)
+        return cls(parts, root, prefix)
+
+
+def _asked(ground: _Ground, wanted: Wanted, one: SubGoal) -> Wanted:
+    """One goal as it would be said alone."""
+    in_words = one.action is None
+    thinks = in_words or one.actor is not None or _has_actors(ground, str(one.action))
+    if one.model is not None and not thinks:
+        raise RequestRefused(f"`model` is for goals with actors, and {one.action} has none; leave it out")
+    return replace(
+        wanted,
+        action=one.action,
+        words=(one.goal,) if in_words else (),
+        arguments=None if in_words else one.arguments,
+        checks=one.checks,
+        invariants=(*wanted.invariants, *one.invariants),
+        goal=one.goal or one.name,
+        commit=False,
+        actor=one.actor or (wanted.actor if in_words else None),
+        model=one.model or (wanted.model if thinks else None),
+        # The budget is that of the whole.
+        limits=wanted.limits if thinks else Limits(),
+        parallel=None,
+    )
+
+
+def _has_actors(ground: _Ground, name: str) -> bool:
+    return named_action(ground.parts, name, ground.root).execute_actor is not None
+
+
+def _whole(ground: _Ground, wanted: Wanted, goals: Goals, judged: Mapping[str, NewPlan]) -> NewPlan:
+    from cleveragents.core.policy import profile
+    from cleveragents.plans.ports.plans import NewPlan
+
+    parts = ground.parts
+    ensure_said(wanted)
+    if wanted.commit:
+        ensure_can_commit(ground.root)
+    thinking: dict[str, Any] = {}
+    if wanted.model or parts.default_model:
+        action = named_action(parts, GOALS_ACTION, ground.root)
+        thinking = thinking_of(parts, action, wanted, ground.root)
+    elif wanted.limits != Limits() or any(new.request.get("model") for new in judged.values()):
+        # A limit that goals without actors cannot reach does no harm.
+        thinking = {"limits": thaw(wanted.limits.to_json())}
+    if wanted.sent_actor is not None:  # its parts find it there
+        thinking["sent_actor"] = wanted.sent_actor
+    request = freeze(
+        {
+            "arguments": {},
+            "checks": [*goals.checks, *wanted.checks],
+            "profile": profile(wanted.profile or parts.default_profile).name,
+            "from_head": wanted.from_head,
+            "include": list(wanted.include),
+            "directory": ground.prefix,
+            "invariants": [redact_text(text) for text in (*goals.invariants, *wanted.invariants)],
+            "max_parallel": wanted.parallel or goals.max_parallel,
+            "fail_fast": goals.fail_fast,
+            "sub_goals": [_kept(one, judged[one.name]) for one in goals.goals],
+            **thinking,
+        }
+    )
+    assert isinstance(request, Mapping)
+    return NewPlan(goals.title, GOALS_ACTION, str(ground.root), request)
+
+
+def _kept(one: SubGoal, new: NewPlan) -> dict[str, Any]:
+    """What its plan will ask for, where that differs from the whole. Words for models have no secrets."""
+    asked = new.request
+    return {
+        "name": one.name,
+        "goal": redact_text(one.goal),
+        "needs": list(one.needs),
+        "action": new.action,
+        "arguments": thaw(asked["arguments"]),
+        "actor": asked.get("actor"),
+        "model": asked.get("model"),
+        "checks": list(one.checks),
+        "invariants": [redact_text(text) for text in one.invariants],
+    }

@@ -1,0 +1,52 @@
+"""Who works at a plan: the graphs of its actors, and which node is at work, as far as that is known."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cleveragents.api.actor_account import actor_graph
+from cleveragents.api.plans.spending import casting_of
+from cleveragents.core.errors import CleverAgentsError
+from cleveragents.core.json_value import JsonValue, freeze
+from cleveragents.plans.model.plan import PlanState
+
+if TYPE_CHECKING:
+    from cleveragents.app.plan_parts import PlanParts
+    from cleveragents.plans.model.plan import Plan
+
+__all__ = ["graphs_of"]
+
+Row = dict[str, JsonValue]
+
+
+def graphs_of(parts: PlanParts, plan: Plan) -> list[Row]:
+    """One for each role that an actor has in the plan; none for plain steps. `running` names the nodes that
+    ask a model now; None where nobody can tell, because the plan is at work and asks none."""
+    try:
+        casting = casting_of(parts, plan)
+    except CleverAgentsError:  # its action is gone, or is not trusted any more
+        casting = None
+    if casting is None:
+        return []
+    roles = (("strategize", casting.strategize), ("execute", casting.execute), ("review", casting.review))
+    asking = _asking(parts, plan)
+    return [_graph(parts, plan, role, name, asking) for role, name in roles if name]
+
+
+def _graph(parts: PlanParts, plan: Plan, role: str, name: str, asking: set[tuple[str, str]] | None) -> Row:
+    mine = None if asking is None else sorted(node for actor, node in asking if actor == name)
+    known: Row = {"actor": name, "role": role, "running": freeze(mine), "problem": None}
+    try:
+        drawn = actor_graph(parts.actors_of(plan).get(name))
+    except CleverAgentsError as error:
+        return known | {"entry": None, "nodes": (), "edges": (), "problem": str(error)}
+    return known | {"entry": drawn["entry"], "nodes": drawn["nodes"], "edges": drawn["edges"]}
+
+
+def _asking(parts: PlanParts, plan: Plan) -> set[tuple[str, str]] | None:
+    """The actors and their nodes that wait for a model; None where that says nothing."""
+    if plan.state is not PlanState.PROCESSING:
+        return set()
+    calls = parts.thinking.budgets.calls_of(plan.id)
+    under_way = {(call.actor, call.node.partition(".")[0]) for call in calls if call.ended_at is None}
+    return under_way or None

@@ -1,0 +1,105 @@
+"""Plans as a board and a page show them: what the command line tells of them, and what is to be done."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from cleveragents.api.missing_worker import missing_worker
+from cleveragents.api.plans.account import account_of, fields_of
+from cleveragents.api.plans.listing import row_of
+from cleveragents.api.plans.meanings import meaning_of
+from cleveragents.api.plans.next_steps import steps_from
+from cleveragents.api.plans.standing import can_of, needs_of
+from cleveragents.api.reach import is_out_of_reach
+from cleveragents.plans.apply_obstacles import IN_THE_WAY
+from cleveragents.plans.jobs.lanes import queue_of
+from cleveragents.plans.model.plan import PlanState
+
+if TYPE_CHECKING:
+    from cleveragents.app.plan_parts import PlanParts
+    from cleveragents.core.json_value import JsonValue
+    from cleveragents.plans.model.plan import Plan
+
+__all__ = ["board_row", "overview_of", "resource_name_of"]
+
+Row = dict[str, "JsonValue"]
+
+_GOES_ON = frozenset({"answer", "approve", "budget", "correct", "deny", "resume"})
+
+_EMPTY: Row = {
+    "branch": None,
+    "sandbox": None,
+    "notes": (),
+    "files_changed": 0,
+    "changes": (),
+    "ignored": (),
+    "nested_repositories": (),
+    "renames": (),
+    "review_problem": None,
+    "left_out": (),
+    "checks": (),
+    "spending": {},
+    "sub_plans": (),
+    "sub_plans_done": 0,
+    "parts_left_out": (),
+    "conflicts": (),
+    "corrections": (),
+    "calls": (),
+}
+
+
+def board_row(parts: PlanParts, plan: Plan, children: Sequence[Plan]) -> Row:
+    """One of a list."""
+    return row_of(parts, plan, children) | _standing(parts, plan)
+
+
+def overview_of(parts: PlanParts, plan: Plan) -> Row:
+    """All of it. Of a plan whose repository is out of reach, what is known without that."""
+    if is_out_of_reach(parts, plan):
+        known = fields_of(plan) | _EMPTY | _standing(parts, plan)
+        # On another machine it may be there, and wait for somebody who runs it.
+        steps = [list(step) for step in missing_worker(parts, plan)]
+        return known | {"can": (), "next_steps": steps, "out_of_reach": plan.resource, "in_the_way": None}
+    return (
+        account_of(parts, plan)
+        | _standing(parts, plan)
+        | {
+            "can": _possible(parts, plan),
+            "next_steps": [list(step) for step in steps_from(parts, plan)],
+            "out_of_reach": None,
+            "in_the_way": _in_the_way(plan),
+        }
+    )
+
+
+def _in_the_way(plan: Plan) -> JsonValue:
+    """Which files kept it from being applied, and how."""
+    kept = plan.waiting_for if isinstance(plan.waiting_for, Mapping) else {}
+    return kept.get(IN_THE_WAY) if plan.state is PlanState.CONSTRAINED else None
+
+
+def _possible(parts: PlanParts, plan: Plan) -> list[str]:
+    """Of a plan that no worker takes from a queue, nothing that has it go on."""
+    root = plan if plan.parent_id is None else parts.plans.get(plan.root)
+    shared = bool(queue_of(root.request))
+    return [what for what in can_of(parts, plan) if shared or what not in _GOES_ON]
+
+
+def resource_name_of(plan: Plan) -> str | None:
+    """What it works on, by the name that was asked for."""
+    return _asked(plan, "resource_name")
+
+
+def _standing(parts: PlanParts, plan: Plan) -> Row:
+    return {
+        "project": plan.project,
+        "resource_name": resource_name_of(plan),
+        "needs": needs_of(parts, plan),
+        "meaning": meaning_of(parts, plan),
+    }
+
+
+def _asked(plan: Plan, name: str) -> str | None:
+    value = plan.request.get(name)
+    return value if isinstance(value, str) else None

@@ -1,0 +1,60 @@
+"""What is left of a plan: the sandbox that a diff and an undo need, and the commit that no undo removes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cleveragents.plans.model.plan import PlanState
+
+if TYPE_CHECKING:
+    from cleveragents.app.container import Container
+    from cleveragents.app.plan_parts import PlanParts
+    from cleveragents.plans.model.plan import Plan
+
+__all__ = ["applied_commit", "ensure_diffable", "ensure_undoable", "is_kept", "was_removed"]
+
+_REMOVED = "its sandbox was removed (`agents gc` does that)"
+
+
+def is_kept(parts: PlanParts, plan: Plan) -> bool:
+    """Whether its sandbox is there."""
+    from cleveragents.sandboxes.rows import READY
+
+    row = parts.sandboxes.row(plan.id)
+    return row is not None and row.state == READY
+
+
+def was_removed(parts: PlanParts, plan: Plan) -> bool:
+    """Whether it had a sandbox and has none any more, and nobody is about to make another."""
+    return not plan.state.running and bool(parts.history.calls(plan.id)) and not is_kept(parts, plan)
+
+
+def applied_commit(container: Container, plan: Plan) -> str | None:
+    """The commit with which it was applied; None if there was none."""
+    from cleveragents.apply.journal import ApplyJournal
+
+    journal = ApplyJournal(container.database, container.identifiers, container.clock)
+    entry = journal.last_of_plan(plan.id)
+    made = None if entry is None or entry.kind != "apply" else entry.journal.commit
+    return None if made is None else made.new
+
+
+def ensure_diffable(parts: PlanParts, plan: Plan) -> None:
+    """`PlanError` when what it changed cannot be shown any more."""
+    from cleveragents.core.errors import PlanError
+
+    if parts.history.changes(plan.id) and was_removed(parts, plan):
+        log = f"`agents plan log {plan.id}` still says what it did"
+        raise PlanError(plan.id, f"what it changed cannot be shown any more: {_REMOVED}; {log}")
+
+
+def ensure_undoable(container: Container, plan: Plan) -> None:
+    """`PlanError` when it is applied and cannot be undone any more."""
+    from cleveragents.core.errors import PlanError
+
+    parts = container.plan_parts
+    if plan.state is not PlanState.APPLIED or is_kept(parts, plan):
+        return
+    commit = applied_commit(container, plan)
+    instead = "" if commit is None else f"; `git revert {commit}` takes back the commit that it made"
+    raise PlanError(plan.id, f"it cannot be undone any more: {_REMOVED}{instead}")

@@ -1,0 +1,131 @@
+"""Plans that users of a server ask for: on registered resources only, in a queue that workers share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cleveragents.access.model.project import ResourceKind
+from cleveragents.access.model.remote import TO_BRANCH, resource_of
+from cleveragents.access.model.user import Role
+from cleveragents.api.commit_ground import ensure_new_branch
+from cleveragents.api.plans.goal_requests import GoalsText, requested_goals
+from cleveragents.api.plans.requests import Wanted, requested_plan
+from cleveragents.api.project_account import directory_of, known_place_of
+from cleveragents.api.sent_actor import checked_actor
+from cleveragents.core.errors import NotTrusted, RequestRefused
+from cleveragents.core.json_value import freeze, thaw
+from cleveragents.plans.jobs.lanes import home_queue
+
+if TYPE_CHECKING:
+    from cleveragents.api.access import Access
+    from cleveragents.app.container import Container
+    from cleveragents.plans.model.plan import Plan
+    from cleveragents.plans.ports.plans import NewPlan
+    from cleveragents.storage.answers import Claim
+
+__all__ = ["Asked", "made_before", "requested_by", "requested_for_all", "shared_plan", "trusted_by_name"]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What is wanted, on the resource of that name. `apply`: `auto` applies it without asking, `review`
+    never; None leaves it to the profile. `to_branch`: the new branch of a remote that its result is pushed
+    to. `goals`: YAML of goals that belong together, which say what is wanted."""
+
+    resource: str
+    wanted: Wanted
+    apply: str | None = None
+    to_branch: str | None = None
+    goals: str | None = None
+
+
+def requested_by(access: Access, asked: Asked, *, claim: Claim | None = None) -> Plan:
+    """As `shared_plan`, for a user of the server who has to be an operator of the resource's project. Of a
+    plan that was made before, of that plan's. `NotAllowed`."""
+    again = made_before(access.container, claim)
+    if again is not None:  # guard: what was made is not made again, nor shown to others
+        return access.made(again, Role.OPERATOR)
+    access.resource(asked.resource, Role.OPERATOR)
+    return shared_plan(access.container, asked, by=access.user.name, claim=claim)
+
+
+def shared_plan(container: Container, asked: Asked, *, by: str, claim: Claim | None = None) -> Plan:
+    """The plan, made and queued for whichever worker takes it; the one that was `made_before`, if there is
+    one. `UnknownResource`, `RequestRefused`, `QueueFull`, and whatever else is a wrong request;
+    `RequestUnderWay` if somebody took the claim over."""
+    again = made_before(container, claim)
+    if again is not None:  # guard: what was made is not made again
+        return again
+    return container.plan_parts.lifecycle.create(requested_for_all(container, asked, by=by), claim)
+
+
+def made_before(container: Container, claim: Claim | None) -> Plan | None:
+    """The plan that was made for the request before, queued if it was not yet. It is found whatever has
+    become of what the request names. `UnknownPlan` if it was deleted; `QueueFull` and `RequestUnderWay` as
+    `shared_plan`."""
+    if claim is None or claim.made is None:
+        return None
+    parts = container.plan_parts
+    return parts.lifecycle.queueing.started(parts.plans.get(claim.made), claim)
+
+
+def requested_for_all(container: Container, asked: Asked, *, by: str) -> NewPlan:
+    """The plan to be made, as all workers are to understand it."""
+    from cleveragents.sandboxes.resources import is_repository
+
+    # By its name: nobody names a path of their own.
+    resource = container.projects.resource(asked.resource)
+    if asked.to_branch is not None:
+        ensure_new_branch(asked.to_branch, remote=resource.kind is ResourceKind.REMOTE)
+    if resource.kind is ResourceKind.REMOTE:
+        # What the repository brings along is known as it was last fetched here, if ever.
+        known = known_place_of(container, resource) or Path(container.state_directory, "nowhere")
+        with trusted_by_name(resource.name):
+            new = _requested(container, asked, known, remote=True)
+        new = replace(new, resource=resource_of(resource))
+    else:
+        directory = directory_of(container, resource)
+        if asked.wanted.from_head and not is_repository(directory):
+            raise RequestRefused(
+                f"{resource.name} is no repository, so there is no HEAD to start from", "start"
+            )
+        with trusted_by_name(resource.name):
+            new = _requested(container, asked, directory)
+    request = thaw(new.request)
+    assert isinstance(request, dict)
+    more = {
+        "queue": home_queue(resource.home),
+        "project": resource.project,
+        "resource_name": resource.name,
+        "by": by,
+        **({} if asked.apply is None else {"apply": asked.apply}),
+        **({} if asked.to_branch is None else {TO_BRANCH: asked.to_branch}),
+    }
+    whole = freeze({**request, **more})
+    assert isinstance(whole, Mapping)
+    return replace(new, request=whole, project=resource.project)
+
+
+@contextmanager
+def trusted_by_name(resource: str | None) -> Iterator[None]:
+    """Whoever is told that something of the resource is not trusted is told its name, which counts wherever
+    they are, and not where the server keeps it."""
+    try:
+        yield
+    except NotTrusted as refused:
+        raise (refused if resource is None else replace(refused, path=f"--resource {resource}")) from None
+
+
+def _requested(container: Container, asked: Asked, directory: Path, *, remote: bool = False) -> NewPlan:
+    wanted, parts = asked.wanted, container.plan_parts
+    if wanted.sent_actor is not None:
+        name, kept = checked_actor(parts, wanted.sent_actor, directory)
+        wanted = replace(wanted, actor=name, sent_actor=kept)
+    if asked.goals is None:
+        return requested_plan(parts, wanted, directory, remote=remote)
+    text = GoalsText(asked.goals.encode(), "what was sent", sent=True)
+    return requested_goals(container, wanted, text, directory, remote=remote)

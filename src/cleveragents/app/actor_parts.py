@@ -1,0 +1,410 @@
+"""Joins what actors need: models, budgets, decisions, checkpoints, their tools, and who runs them.
+
+Models and the runner are the process's, because limits, breakers and the loop are shared by all of its plans;
+the rest holds nothing but stores and is made anew when it is asked for.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from cleveragents.core.policy import Capability, Verdict
+from cleveragents.plans.model.plan import Phase
+
+if TYPE_CHECKING:
+    from cleveragents.access.trust_ports import TrustStore
+    from cleveragents.actors.model.progress import Progress
+    from cleveragents.actors.ports import ActorHost, ActorRunner, Actors
+    from cleveragents.app.context_parts import ContextParts
+    from cleveragents.config.settings import Settings
+    from cleveragents.context.plan_context import PlanContext
+    from cleveragents.core.policy import Policy
+    from cleveragents.core.system_clock import SystemClock
+    from cleveragents.core.text.known_secrets import KnownSecrets
+    from cleveragents.core.ulids import UlidSource
+    from cleveragents.models.model.budget import Limits
+    from cleveragents.models.ports import Models
+    from cleveragents.models.store.sql_budget_store import SqlBudgetStore
+    from cleveragents.plans.actors.actor_stage import ActorGround, OpenHost, Stage
+    from cleveragents.plans.calls.tool_execution import ToolExecution
+    from cleveragents.plans.execute import Executing
+    from cleveragents.plans.history import PlanHistory
+    from cleveragents.plans.model.plan import Plan
+    from cleveragents.plans.model.strategy import Strategy
+    from cleveragents.plans.store.sql_correction_store import SqlCorrectionStore
+    from cleveragents.plans.store.sql_decision_store import SqlDecisionStore
+    from cleveragents.plans.strategize import Strategizing
+    from cleveragents.plans.sub_plans.loop import SubPlans
+    from cleveragents.processes.talking_program import ProgramPlace
+    from cleveragents.storage.database import Database
+    from cleveragents.tools.mcp.configuration import McpConfiguration
+    from cleveragents.tools.ports import ToolSource
+
+    ToolsFor = Callable[[bool], ToolSource]
+
+__all__ = ["ActorFoundations", "ActorParts", "PlanSide"]
+
+
+class ActorFoundations(Protocol):
+    """What actors stand on; the container is one."""
+
+    settings: Settings
+
+    clock: SystemClock
+    identifiers: UlidSource
+    secrets: KnownSecrets
+
+    @property
+    def database(self) -> Database: ...
+
+    @property
+    def models(self) -> Models: ...
+
+    @property
+    def actor_runner(self) -> ActorRunner: ...
+
+    @property
+    def context_parts(self) -> ContextParts: ...
+
+    @property
+    def state_directory(self) -> Path: ...
+
+
+class PlanSide(Protocol):
+    """What the plan engine lends to actors."""
+
+    @property
+    def tools(self) -> ToolSource: ...
+
+    @property
+    def trust(self) -> TrustStore: ...
+
+    @property
+    def sub_plans(self) -> SubPlans: ...
+
+    def actors_of(self, plan: Plan) -> Actors: ...
+
+    def directory_of(self, plan: Plan) -> Path: ...
+
+    def execution(
+        self,
+        ground: ActorGround,
+        policy: Policy,
+        tools: ToolSource | None = None,
+        on_output: Callable[[bytes], None] | None = None,
+    ) -> ToolExecution:
+        """The tool calls of the ground's plan in its sandbox, under that policy."""
+        ...
+
+    def outcome(self, ground: ActorGround) -> tuple[str, str]:
+        """The tree that the plan came to so far, and what it changed, as a model reads it."""
+        ...
+
+
+class ActorParts:
+    """The actors' side of the plan engine of one process. Any thread may ask for any part."""
+
+    def __init__(self, container: ActorFoundations, plans: PlanSide) -> None:
+        from cleveragents.models.open_calls import OpenCallsOfTrees
+
+        self._container = container
+        self._plans = plans
+        self._open_calls = OpenCallsOfTrees()
+
+    @property
+    def models(self) -> Models:
+        return self._container.models
+
+    @property
+    def budgets(self) -> SqlBudgetStore:
+        from cleveragents.models.store.sql_budget_store import SqlBudgetStore
+
+        return SqlBudgetStore(self._container.database, self._container.identifiers)
+
+    @property
+    def decisions(self) -> SqlDecisionStore:
+        from cleveragents.plans.store.sql_decision_store import SqlDecisionStore
+
+        return SqlDecisionStore(self._container.database, self._container.identifiers)
+
+    @property
+    def corrections(self) -> SqlCorrectionStore:
+        from cleveragents.plans.store.sql_correction_store import SqlCorrectionStore
+
+        return SqlCorrectionStore(self._container.database, self._container.identifiers)
+
+    def strategizing(
+        self,
+        say: Callable[[str], None] | None,
+        told: Callable[[Progress], None] | None,
+        on_output: Callable[[bytes], None] | None,
+    ) -> Strategizing:
+        """Strategize by an actor."""
+        from cleveragents.core.policy import READ_ONLY
+        from cleveragents.plans.actors.actor_turn import ActorTurn
+        from cleveragents.plans.ports.plans import TreeLimits
+        from cleveragents.plans.store.sql_plan_store import SqlPlanStore
+        from cleveragents.plans.strategize import Strategizing
+
+        container = self._container
+        return Strategizing(
+            open_stage=lambda ground: self._stage(ground, on_output, say or _nothing),
+            turn=ActorTurn(lambda: container.actor_runner, told),
+            decisions=self.decisions,
+            corrections=self.corrections,
+            plans=SqlPlanStore(container.database, container.identifiers),
+            calls_of=lambda ground: self._plans.execution(ground, READ_ONLY).history.calls(ground.plan.id),
+            limits=TreeLimits(container.settings.plan.max_depth, container.settings.plan.max_fan_out),
+            clock=container.clock,
+            say=say or _nothing,
+        )
+
+    def executing(
+        self,
+        say: Callable[[str], None] | None,
+        told: Callable[[Progress], None] | None,
+        on_output: Callable[[bytes], None] | None,
+    ) -> Executing:
+        """Execute by actors."""
+        from cleveragents.plans.actors.actor_turn import ActorTurn
+        from cleveragents.plans.execute import Executing
+        from cleveragents.plans.store.sql_plan_records import SqlCheckStore
+
+        container = self._container
+        return Executing(
+            open_stage=lambda ground: self._stage(ground, on_output, say or _nothing),
+            turn=ActorTurn(lambda: container.actor_runner, told),
+            checks=SqlCheckStore(container.database, container.identifiers),
+            sub_plans=self._plans.sub_plans,
+            clock=container.clock,
+            say=say or _nothing,
+        )
+
+    def time_left(self, plan: Plan, strategy: Strategy) -> float:
+        """Of what its whole tree may take: what its budget says by now, or what the root began with."""
+        from cleveragents.plans.store.sql_tree_calls import SqlTreeCalls
+        from cleveragents.plans.tree_time import seconds_of_tree
+
+        container = self._container
+        budgets = self.budgets if strategy.casting is None else self._opened(plan)
+        limit = budgets.view(plan.root).limits.seconds or self._limit_of_root(plan, strategy)
+        calls = SqlTreeCalls(container.database).of_tree(plan.root)
+        return limit - seconds_of_tree(calls, container.clock.now())
+
+    def _limit_of_root(self, plan: Plan, strategy: Strategy) -> float:
+        from cleveragents.plans.model.strategy import Strategy
+        from cleveragents.plans.store.sql_plan_store import SqlPlanStore
+
+        if plan.parent_id is None:
+            return strategy.limit_seconds
+        root = SqlPlanStore(self._container.database, self._container.identifiers).get(plan.root)
+        return (strategy if root.strategy is None else Strategy.from_json(root.strategy)).limit_seconds
+
+    def ensure_priced(self, actors: Actors, cast: Iterable[str], model: str) -> None:
+        """`PriceUnknown` unless money can be counted whichever model is asked, the fallback among them."""
+        from cleveragents.core.errors import PriceUnknown
+        from cleveragents.plans.actors.cast_models import models_of_cast
+
+        settings = self._container.settings.models
+        asked = models_of_cast(actors, cast, model or settings.default)
+        for name in filter(None, (*asked, settings.fallback)):
+            if self.models.facts(name).price is None:  # guard: refused before the start
+                raise PriceUnknown(name)
+
+    def ensure_own_limits(self, actors: Actors, cast: Iterable[str], model: str) -> None:
+        """`PriceUnknown` where an actor has a limit of money of its own, and may ask a model without one."""
+        from cleveragents.core.errors import PriceUnknown
+        from cleveragents.plans.actors.cast_models import limited_in_money, models_of_cast
+
+        settings = self._container.settings.models
+        for actor in limited_in_money(actors, cast):
+            asked = models_of_cast(actors, (actor,), model or settings.default)
+            for name in filter(None, (*asked, settings.fallback)):
+                if self.models.facts(name).price is None:
+                    raise PriceUnknown(name, actor)
+
+    def raise_limits(self, plan: Plan, limits: Limits) -> None:
+        """More for the plan, and all that share its budget; what is None there stays as it is."""
+        self._opened(plan).raise_limits(plan.root, limits, now=self._container.clock.now())
+
+    def _opened(self, plan: Plan) -> SqlBudgetStore:
+        """The budgets, the plan's among them: whoever is first opens it, or a limit would be forgotten."""
+        from cleveragents.models.model.budget import Limits
+
+        kept, budgets = plan.request.get("limits"), self.budgets
+        limits = Limits.from_json(kept) if isinstance(kept, Mapping) else Limits()
+        budgets.open(plan.root, limits, now=self._container.clock.now())
+        return budgets
+
+    @contextmanager
+    def _stage(
+        self, ground: ActorGround, on_output: Callable[[bytes], None] | None, say: Callable[[str], None]
+    ) -> Iterator[Stage]:
+        from cleveragents.actors.guidance.instructions import instructions_for, user_instructions
+        from cleveragents.actors.guidance.skill_tool import SkillTools
+        from cleveragents.actors.guidance.skills import load_skills, user_skills_directory
+        from cleveragents.core.policy import READ_ONLY
+        from cleveragents.plans.actors.actor_naming import current_name
+        from cleveragents.plans.actors.actor_stage import Stage
+        from cleveragents.tools.mcp.configuration import load_mcp, user_mcp_file
+
+        plan, resource = ground.plan, self._plans.directory_of(ground.plan)
+        # What a run that died had reserved.
+        self._opened(plan).forfeit(plan.id, now=self._container.clock.now())
+        history = self._plans.execution(ground, READ_ONLY).history
+        skills = load_skills(resource, self._plans.trust, user_skills_directory(os.environ))
+        instructions = instructions_for(
+            ground.sandbox.root,
+            directory=ground.strategy.directory,
+            own=user_instructions(os.environ),
+            skills=skills.found,
+        )
+        configuration = load_mcp(user_mcp_file(os.environ), resource, self._plans.trust)
+        if plan.phase is Phase.STRATEGIZE:  # once is enough
+            for note in (*skills.notes, *configuration.notes):
+                say(note)
+        context = self._context(ground, history, say)
+        with self._tools(ground, SkillTools(skills), context, configuration, say) as tools:
+            yield Stage(
+                actors=self._plans.actors_of(plan),
+                host=self._hosts(ground, tools, on_output),
+                instructions=instructions,
+                context=context.at_the_start,
+                outcome=lambda: self._plans.outcome(ground),
+                named=lambda part: current_name(part, history.calls(plan.id)),
+            )
+
+    def _context(self, ground: ActorGround, history: PlanHistory, say: Callable[[str], None]) -> PlanContext:
+        from cleveragents.context.code_index import CodePlace
+        from cleveragents.context.plan_context import ContextTerms, PlanContext
+        from cleveragents.sandboxes.tree.carrying import place_of
+
+        plan, parts, settings = ground.plan, self._container.context_parts, self._container.settings.context
+        return PlanContext(
+            pipeline=parts.pipeline,
+            history=parts.history,
+            place=CodePlace(
+                ground.sandbox.root,
+                home=self._plans.directory_of(plan),
+                git_dir=place_of(ground.sandbox).engine,
+            ),
+            terms=ContextTerms(
+                starting_tokens=settings.starting_tokens,
+                plan_tokens=settings.plan_tokens,
+                deadline_seconds=settings.deadline_seconds,
+                index_seconds=settings.index_seconds,
+            ),
+            decisions=lambda: self.decisions.of_plan(plan.id),
+            calls=lambda: history.calls(plan.id),
+            stop=ground.job.token,
+            say=say,
+        )
+
+    @contextmanager
+    def _tools(
+        self,
+        ground: ActorGround,
+        skills: ToolSource,
+        context: PlanContext,
+        configuration: McpConfiguration,
+        say: Callable[[str], None],
+    ) -> Iterator[ToolsFor]:
+        """The plan's tools, for a run that only reads or one that does not: our own, those for context, the
+        one that reads skills, and those of MCP servers, which the policy permits and which end with it."""
+        from cleveragents.actors.external.agent_tool import AgentTools
+        from cleveragents.plans.tools.context_tools import ContextTools
+        from cleveragents.plans.tools.joined import JoinedTools
+        from cleveragents.plans.tools.mcp_gate import PlanGate
+        from cleveragents.tools.mcp.opening import open_mcp
+
+        place, execution = self._place(ground), self._plans.execution(ground, ground.strategy.policy)
+        gate = PlanGate(ground.plan, execution, place)
+        with open_mcp(configuration, place, gate, ground.job.token, say=say) as mcp:
+            # First, so that no tool of the same name is taken for it.
+            own = (
+                AgentTools(),
+                self._plans.tools,
+                skills,
+                ContextTools(context),
+                self._deciding(ground, context),
+                *self._resolving(ground),
+            )
+            yield lambda reads: JoinedTools(*own, mcp.under(gate.read_only()) if reads else mcp)
+
+    def _place(self, ground: ActorGround) -> ProgramPlace:
+        """What programs see that are talked to: servers, and other agents."""
+        from cleveragents.processes.talking_program import ProgramPlace
+        from cleveragents.sandboxes.working_directory import working_directory
+
+        resource, settings = self._plans.directory_of(ground.plan), self._container.settings
+        names = settings.plan.pass_environment.split(",")
+        network = ground.strategy.policy.verdict(Capability.NETWORK)
+        return ProgramPlace(
+            root=ground.sandbox.root,
+            directory=working_directory(ground.sandbox.root, ground.strategy.directory),
+            writable=ground.plan.phase is Phase.EXECUTE,
+            network=network is Verdict.ALLOW,
+            network_denied=network is Verdict.DENY,
+            readable=ground.sandbox.readable,
+            markers=ground.job.environment,
+            isolation=settings.sandbox.isolation,
+            hidden=(resource, self._container.state_directory),
+            allowed_names=tuple(name.strip() for name in names if name.strip()),
+            secrets=self._container.secrets,
+        )
+
+    def _resolving(self, ground: ActorGround) -> tuple[ToolSource, ...]:
+        """For a plan that merges others; there is nothing to resolve in any other."""
+        from cleveragents.plans.tools.conflict_tools import ConflictGround, ConflictTools
+
+        if not any(task.sub_plan for task in ground.strategy.tasks) or ground.execution is None:
+            return ()
+        return (ConflictTools(ConflictGround(ground.execution.history, ground.sandbox)),)
+
+    def _deciding(self, ground: ActorGround, context: PlanContext) -> ToolSource:
+        from cleveragents.plans.tools.decide import DecideTools, DecisionPlace
+
+        plan, actor, now = ground.plan, ground.casting.execute, self._container.clock.now
+        return DecideTools(DecisionPlace(plan.id, actor, self.decisions, context.calls, now))
+
+    def _hosts(
+        self, ground: ActorGround, tools: ToolsFor, on_output: Callable[[bytes], None] | None
+    ) -> OpenHost:
+        from cleveragents.actors.external.acp.agents import AcpAgents
+        from cleveragents.core.policy import READ_ONLY
+        from cleveragents.models.calls import ModelCalls
+        from cleveragents.plans.actors.actor_host import PlanActorHost
+        from cleveragents.plans.actors.actor_tools import ActorTools
+
+        plan, settings = ground.plan, self._container.settings.models
+        calls = ModelCalls(
+            models=self.models,
+            budgets=self.budgets,
+            clock=self._container.clock,
+            plan_id=plan.id,
+            root_id=plan.root_id or plan.id,
+            fallback=settings.fallback or None,
+            retries=settings.retries,
+            patience_seconds=settings.timeout_seconds,
+            open_calls=self._open_calls.of(plan.root),
+            seconds_left=ground.seconds_left,
+        )
+        model = str(ground.job.payload.get("model") or ground.casting.model or settings.default)
+
+        def host(part: str, *, reads: bool) -> ActorHost:
+            if model:  # other agents bring their own
+                self.models.get(model)  # here, where it may take its time, and not on the loop
+            policy = READ_ONLY if reads else ground.strategy.policy
+            execution = self._plans.execution(ground, policy, tools(reads), on_output)
+            mine = ActorTools(execution, ground.seconds_left)
+            return PlanActorHost(part, model, calls, mine, AcpAgents(self._place(ground)))
+
+        return host
+
+
+def _nothing(what: str) -> None:
+    """Nobody listens."""

@@ -1,0 +1,433 @@
+"""The one place that joins adapters to ports.
+
+A plain composition root: each part is built when it is first asked for, once, and all are closed in the
+reverse order. No part knows another's class; what it needs comes in through its constructor, from here.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from hashlib import sha256
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from cleveragents.app.scope import Part, Scope
+from cleveragents.config.settings import Settings
+from cleveragents.core.faults import FaultPoints, NoFaults
+from cleveragents.core.system_clock import SystemClock
+from cleveragents.core.text.known_secrets import KnownSecrets
+from cleveragents.core.ulids import UlidSource
+
+if TYPE_CHECKING:
+    from cleveragents.access.store.sql_member_store import SqlMemberStore
+    from cleveragents.access.store.sql_project_store import SqlProjectStore
+    from cleveragents.access.store.sql_user_store import SqlUserStore
+    from cleveragents.actors.bridge.bridge import Graph, RxPyLangGraphBridge
+    from cleveragents.actors.runner import BridgeActorRunner
+    from cleveragents.app.context_parts import ContextParts
+    from cleveragents.app.plan_parts import PlanParts
+    from cleveragents.app.telemetry_parts import TracedDatabase
+    from cleveragents.changes.store.sql_changeset_store import SqlChangesetStore
+    from cleveragents.context.executor import ParallelStrategyExecutor
+    from cleveragents.contrib.temporal.connection import TemporalConnection
+    from cleveragents.events.anchors.audit_anchors import AuditAnchors
+    from cleveragents.events.audit import DurableAuditLog
+    from cleveragents.events.reactive import ReactiveEventBus
+    from cleveragents.events.request_telemetry import Telemetry
+    from cleveragents.events.sink import DurableAuditSink
+    from cleveragents.jobs.engine import JobEngine
+    from cleveragents.jobs.handlers import JobHandler
+    from cleveragents.jobs.object_collector import CalmCollector
+    from cleveragents.jobs.ports import JobStore
+    from cleveragents.jobs.process.supervisor import PsutilProcessSupervisor
+    from cleveragents.jobs.store.sql_job_store import SqlJobStore
+    from cleveragents.jobs.store.sql_worker_registry import SqlWorkerRegistry
+    from cleveragents.jobs.worker.async_worker import AsyncWorker
+    from cleveragents.models.catalogue import ModelCatalogue
+    from cleveragents.storage.database import Database
+    from cleveragents.storage.sql_answer_store import SqlAnswerStore
+
+__all__ = ["Container"]
+
+
+class Container:
+    """The parts of one process, joined as the settings say. Use it as a context manager.
+
+    Any thread may ask for any part; `Scope` says what that guarantees. `faults` hears of every durable step
+    of the database, of workers, of plans and of the audit log. What its parts learn of secrets is added to
+    `secrets`; those of the container's own are forgotten when it is closed.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        faults: FaultPoints | None = None,
+        secrets: KnownSecrets | None = None,
+    ) -> None:
+        self.settings = settings
+        self.faults: FaultPoints = faults or NoFaults()
+        self.clock = SystemClock()
+        self.identifiers = UlidSource()
+        self._scope = Scope("the container")
+        self.secrets = secrets or KnownSecrets()
+        if secrets is None:  # forgotten last: what the other parts say while they are closed is masked
+            Part(self._scope, lambda: self.secrets, lambda own: own.forget()).get()
+        self._database = Part(self._scope, self._open_database, lambda database: database.close())
+        # Built after the database and closed before it, because it asks the database where things belong.
+        self._traced = Part(self._scope, self._trace_database, lambda traced: traced.close())
+        self._audit = Part(self._scope, lambda: self._audit_log(self.database))
+        self._sink = Part(self._scope, self._build_sink, lambda sink: sink.close())
+        self._bus = Part(self._scope, self._build_bus, lambda bus: bus.close())
+        # A part of its own, built after the bus and so taken off before the bus is closed.
+        self._relay = Part(self._scope, self._start_relay, lambda stop: stop())
+        self._job_table = Part(self._scope, self._build_job_table)
+        self._temporal = Part(self._scope, self._build_temporal, _close_if_any)
+        self._changesets = Part(self._scope, self._build_changesets)
+        self._calm = Part(self._scope, _calm_collector, lambda calm: calm.let_go())
+        self._processes = Part(self._scope, _build_processes)
+        self._strategies = Part(self._scope, self._build_strategies, lambda executor: executor.close())
+        # What still runs in these two is nobody's any more: it is not waited for.
+        self._quiet_strategies = Part(self._scope, self._build_quiet_strategies, lambda one: one.close(0.0))
+        self._context_steps = Part(self._scope, self._build_context_steps, lambda one: one.close(0.0))
+        self._models = Part(self._scope, self._build_models)
+        self._workers: list[AsyncWorker] = []
+        self._engine = Part(self._scope, self._build_engine, lambda engine: engine.close())
+        self._actor_runner = Part(self._scope, self._build_actor_runner, self._close_actor_runner)
+
+    @property
+    def database(self) -> Database:
+        if self.settings.telemetry.endpoint:
+            self._traced.get()
+        return self._database.get()
+
+    @property
+    def telemetry(self) -> Telemetry | None:
+        """Who makes traces, if the settings say so. `ConfigurationError` where its package is missing."""
+        return self._traced.get().telemetry if self.settings.telemetry.endpoint else None
+
+    @property
+    def audit(self) -> DurableAuditLog:
+        """The audit log of all processes."""
+        return self._audit.get()
+
+    @property
+    def anchors(self) -> AuditAnchors:
+        """The anchors of the audit log outside the machine."""
+        from cleveragents.events.anchors.audit_anchors import AuditAnchors
+        from cleveragents.sandboxes.orphans import MIRRORS
+
+        mirrors = self.state_directory / MIRRORS
+        directory = self._audit_directory(self.database)
+        return AuditAnchors(self.audit, self.settings.audit, directory, mirrors, self.clock)
+
+    @property
+    def bus(self) -> ReactiveEventBus:
+        """Live events of this process: what is emitted on it is kept, what stores commit appears on it."""
+        self._relay.get()
+        return self._bus.get()
+
+    @property
+    def jobs(self) -> JobStore:
+        """Where jobs are submitted and asked for, whoever hands them out."""
+        from cleveragents.app.engine_parts import jobs_for
+
+        return jobs_for(self)
+
+    @property
+    def job_table(self) -> SqlJobStore:
+        return self._job_table.get()
+
+    @property
+    def temporal(self) -> TemporalConnection | None:
+        """Who hands out jobs of shared queues, if the settings say so."""
+        return self._temporal.get()
+
+    @property
+    def processes(self) -> PsutilProcessSupervisor:
+        return self._processes.get()
+
+    @property
+    def changesets(self) -> SqlChangesetStore:
+        return self._changesets.get()
+
+    @property
+    def projects(self) -> SqlProjectStore:
+        """Projects and resources of the server's users."""
+        from cleveragents.access.store.sql_project_store import SqlProjectStore
+
+        return SqlProjectStore(self.database, self.identifiers, self.home)
+
+    @property
+    def members(self) -> SqlMemberStore:
+        """Members of projects, with their roles."""
+        from cleveragents.access.store.sql_member_store import SqlMemberStore
+
+        return SqlMemberStore(self.database, self.identifiers)
+
+    @property
+    def worker_registry(self) -> SqlWorkerRegistry:
+        """Who works, on all machines."""
+        from cleveragents.jobs.store.sql_worker_registry import SqlWorkerRegistry
+
+        return SqlWorkerRegistry(self.database, self.identifiers, self.clock)
+
+    @property
+    def users(self) -> SqlUserStore:
+        """Who may ask the server, and for what."""
+        from cleveragents.access.store.sql_user_store import SqlUserStore
+
+        return SqlUserStore(self.database, self.identifiers)
+
+    @property
+    def answers(self) -> SqlAnswerStore:
+        """What requests with a key were answered."""
+        from cleveragents.storage.sql_answer_store import SqlAnswerStore
+
+        return SqlAnswerStore(self.database)
+
+    @property
+    def strategies(self) -> ParallelStrategyExecutor:
+        """The executor of context strategies, with the breaker that all of this process share."""
+        return self._strategies.get()
+
+    @property
+    def quiet_strategies(self) -> ParallelStrategyExecutor:
+        """Such an executor of its own whose breaker is no event, for which neither bus nor database is
+        built."""
+        return self._quiet_strategies.get()
+
+    @property
+    def context_steps(self) -> ParallelStrategyExecutor:
+        """Runs the context pipeline's own steps. Its breaker never opens: the same step serves every
+        repository, and one repository that fails says nothing of the others."""
+        return self._context_steps.get()
+
+    @property
+    def models(self) -> ModelCatalogue:
+        """The language models, behind the limits and breakers that all plans of this process share."""
+        return self._models.get()
+
+    @property
+    def actor_runner(self) -> BridgeActorRunner:
+        """Runs actors' graphs, on one loop for all plans of this process."""
+        return self._actor_runner.get()
+
+    @property
+    def engine(self) -> JobEngine:
+        """Who hands out jobs of shared queues. `ConfigurationError`."""
+        return self._engine.get()
+
+    def worker(
+        self,
+        handlers: Mapping[str, JobHandler],
+        *,
+        name: str,
+        concurrency: int | None = None,
+        queues: tuple[str, ...] = (),
+    ) -> AsyncWorker:
+        """A worker for these kinds of jobs, and for those of these shared queues; to be started by the caller
+        and closed with the container. It runs as many at once as the settings say, unless the caller does."""
+        at_once = concurrency or self.settings.worker.concurrency
+        self._calm.get()
+        return Part(
+            self._scope, lambda: self._build_worker(handlers, name, at_once, queues), lambda w: w.close()
+        ).get()
+
+    def bridge(self, graphs: Mapping[str, Graph]) -> RxPyLangGraphBridge:
+        """A bridge to these graphs, whose runs are events, closed with the container."""
+        return Part(self._scope, lambda: self._build_bridge(graphs), lambda b: b.close()).get()
+
+    @property
+    def plan_parts(self) -> PlanParts:
+        """The parts of the plan engine."""
+        from cleveragents.app.plan_parts import PlanParts
+
+        return PlanParts(self)
+
+    @property
+    def context_parts(self) -> ContextParts:
+        """The parts of the context pipeline."""
+        from cleveragents.app.context_parts import ContextParts
+
+        return ContextParts(self)
+
+    @property
+    def state_directory(self) -> Path:
+        return Path(self.settings.state.directory)
+
+    @cached_property
+    def home(self) -> str:
+        """The name of the state directory, by which others who share the database know it. Read once:
+        whatever becomes of its files, who began under a name goes on under it."""
+        from cleveragents.storage.home import home_id
+
+        return home_id(self.state_directory)
+
+    def close(self) -> None:
+        """Closes every part that was built, in reverse order."""
+        self._scope.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _open_database(self) -> Database:
+        from cleveragents.events.head import HEAD_NAME
+        from cleveragents.storage.database import open_database
+
+        settings = self.settings.database
+        database = open_database(
+            settings.url,
+            durability=settings.durability,
+            patience_seconds=settings.busy_timeout_seconds,
+            faults=self.faults,
+        )
+        if not (self._audit_directory(database) / HEAD_NAME).exists():
+            try:
+                self._audit_log(database).begin()
+            except BaseException:
+                database.close()
+                raise
+        return database
+
+    def _trace_database(self) -> TracedDatabase:
+        from cleveragents.app.telemetry_parts import TracedDatabase
+
+        telemetry = self.settings.telemetry
+        return TracedDatabase(telemetry, self._database.get(), self.identifiers, self.clock)
+
+    def _audit_log(self, database: Database) -> DurableAuditLog:
+        from cleveragents.events.audit import DurableAuditLog
+
+        # Only a server's database can be shared by several state directories.
+        home = None if database.dialect == "sqlite" else self.home
+        key_file = self.settings.audit.key_file
+        return DurableAuditLog(
+            database,
+            self._audit_directory(database),
+            durability=self.settings.database.durability,
+            faults=self.faults,
+            home=home,
+            key_file=Path(key_file) if key_file else None,
+        )
+
+    def _audit_directory(self, database: Database) -> Path:
+        """Where head and key are: one place for each database, or one log would pass for another."""
+        if self.settings.database.url == f"sqlite:///{self.state_directory / 'state.db'}":
+            return self.state_directory
+        digest = sha256(database.location.encode()).hexdigest()[:16]
+        return self.state_directory / "audit" / digest
+
+    def _build_sink(self) -> DurableAuditSink:
+        from cleveragents.events.sink import DurableAuditSink
+
+        return DurableAuditSink(self.audit, bound=self.settings.events.queue_bound)
+
+    def _build_bus(self) -> ReactiveEventBus:
+        from cleveragents.events.reactive import ReactiveEventBus
+
+        return ReactiveEventBus(sink=self._sink.get())
+
+    def _start_relay(self) -> Callable[[], None]:
+        return self.database.add_commit_listener(self._bus.get().relay)
+
+    def _build_job_table(self) -> SqlJobStore:
+        from cleveragents.jobs.store.sql_job_store import SqlJobStore
+
+        return SqlJobStore(self.database, self.identifiers)
+
+    def _build_temporal(self) -> TemporalConnection | None:
+        from cleveragents.app.engine_parts import temporal_for
+
+        return temporal_for(self.settings)
+
+    def _build_changesets(self) -> SqlChangesetStore:
+        from cleveragents.changes.store.sql_changeset_store import SqlChangesetStore
+
+        return SqlChangesetStore(self.database, self.identifiers)
+
+    def _build_strategies(self) -> ParallelStrategyExecutor:
+        from cleveragents.context.executor import CircuitBreaker, ParallelStrategyExecutor
+        from cleveragents.core.breaker_events import BreakerEvents
+
+        # The bus is built here and now, because a transition is announced within somebody's deadline.
+        announce = BreakerEvents(self.bus, self.clock, self.identifiers)
+        breaker = CircuitBreaker(clock=self.clock.monotonic, on_transition=announce)
+        return ParallelStrategyExecutor(breaker)
+
+    def _build_quiet_strategies(self) -> ParallelStrategyExecutor:
+        from cleveragents.context.executor import ParallelStrategyExecutor
+
+        return ParallelStrategyExecutor(clock=self.clock.monotonic)
+
+    def _build_context_steps(self) -> ParallelStrategyExecutor:
+        from cleveragents.context.executor import CircuitBreaker, ParallelStrategyExecutor
+
+        breaker = CircuitBreaker(failure_threshold=sys.maxsize, clock=self.clock.monotonic)
+        return ParallelStrategyExecutor(breaker, clock=self.clock.monotonic)
+
+    def _build_worker(
+        self, handlers: Mapping[str, JobHandler], name: str, concurrency: int, queues: tuple[str, ...]
+    ) -> AsyncWorker:
+        from cleveragents.app.engine_parts import worker_for
+
+        self._relay.get()
+        worker = worker_for(self, handlers, name, concurrency, queues)
+        self._workers.append(worker)
+        return worker
+
+    def _build_engine(self) -> JobEngine:
+        from cleveragents.app.engine_parts import engine_for
+
+        return engine_for(self)
+
+    def _build_bridge(self, graphs: Mapping[str, Graph]) -> RxPyLangGraphBridge:
+        from cleveragents.actors.bridge.bridge import RxPyLangGraphBridge
+        from cleveragents.actors.bridge.run_events import RunEvents
+
+        return RxPyLangGraphBridge(graphs, events=RunEvents(self.bus, self.identifiers, self.clock))
+
+    def _build_models(self) -> ModelCatalogue:
+        from cleveragents.models.catalogue import ModelCatalogue
+
+        return ModelCatalogue(self.settings.models, secrets=self.secrets)
+
+    def _close_actor_runner(self, runner: BridgeActorRunner) -> None:
+        # It was built by a job, after the worker; a run that loses it would be taken for one that failed.
+        for worker in self._workers:
+            worker.close()
+        runner.close()
+
+    def _build_actor_runner(self) -> BridgeActorRunner:
+        from cleveragents.actors.bridge.run_events import RunEvents
+        from cleveragents.actors.runner import BridgeActorRunner
+        from cleveragents.actors.store.sql_checkpoint_store import SqlCheckpointStore
+
+        events = RunEvents(self.bus, self.identifiers, self.clock)
+        return BridgeActorRunner(SqlCheckpointStore(self.database), events=events)
+
+
+def _build_processes() -> PsutilProcessSupervisor:
+    from cleveragents.jobs.process.supervisor import PsutilProcessSupervisor
+
+    return PsutilProcessSupervisor()
+
+
+def _close_if_any(connection: TemporalConnection | None) -> None:
+    if connection is not None:
+        connection.close()
+
+
+def _calm_collector() -> CalmCollector:
+    from cleveragents.jobs.object_collector import COLLECTOR
+
+    COLLECTOR.hold()
+    return COLLECTOR

@@ -1,0 +1,138 @@
+"""Joins what the context pipeline needs: index, history, strategies, parts, tokenizer, who runs them.
+
+The executors are the process's, because breakers and threads are shared by all who ask; the rest holds
+nothing and is made anew when it is asked for.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from cleveragents.config.settings import Settings
+    from cleveragents.context.executor import ParallelStrategyExecutor
+    from cleveragents.context.index.sqlite_code_index import SqliteCodeIndex
+    from cleveragents.context.pipeline.assembly import OwnParts
+    from cleveragents.context.pipeline.pipeline import ContextPipeline
+    from cleveragents.context.search.git_history import GitCommitHistory
+    from cleveragents.core.system_clock import SystemClock
+    from cleveragents.models.ports import Model, Models
+
+__all__ = ["ContextFoundations", "ContextParts"]
+
+
+class ContextFoundations(Protocol):
+    """What the pipeline stands on; the container is one."""
+
+    settings: Settings
+
+    clock: SystemClock
+
+    @property
+    def strategies(self) -> ParallelStrategyExecutor: ...
+
+    @property
+    def quiet_strategies(self) -> ParallelStrategyExecutor: ...
+
+    @property
+    def context_steps(self) -> ParallelStrategyExecutor: ...
+
+    @property
+    def models(self) -> Models: ...
+
+    @property
+    def state_directory(self) -> Path: ...
+
+
+class ContextParts:
+    """The context pipeline of one process. Any thread may ask for any part."""
+
+    def __init__(self, container: ContextFoundations) -> None:
+        self._container = container
+
+    @property
+    def index(self) -> SqliteCodeIndex:
+        """The code index of all repositories, below the state directory."""
+        from cleveragents.context.index.opening import Bounds
+        from cleveragents.context.index.sqlite_code_index import SqliteCodeIndex
+
+        most = self._container.settings.context.index_megabytes << 20
+        return SqliteCodeIndex(self._index_directory, bounds=Bounds(bytes=most))
+
+    @property
+    def history(self) -> GitCommitHistory:
+        from cleveragents.context.search.git_history import GitCommitHistory
+
+        return GitCommitHistory(self._index_directory)
+
+    @property
+    def pipeline(self) -> ContextPipeline:
+        """For a process that asks often, plans among them: without a model, whose cost no plan has
+        reserved."""
+        return self._pipeline(self._container.strategies, None)
+
+    @property
+    def lone_pipeline(self) -> ContextPipeline:
+        """For a process that asks one question: with the model that the settings name, and without events,
+        for a breaker takes several failures of a strategy, and each is asked once; so no database is
+        opened."""
+        name = self._container.settings.context.rerank_model
+        rerank: Callable[[], Model] | None = None
+        if name:
+            models = self._container.models
+            models.facts(name)  # one that does not exist is said before anything is done
+            rerank = partial(models.get, name)
+        return self._pipeline(self._container.quiet_strategies, rerank)
+
+    @property
+    def _index_directory(self) -> Path:
+        return self._container.state_directory / "index"
+
+    def _pipeline(
+        self, executor: ParallelStrategyExecutor, rerank: Callable[[], Model] | None
+    ) -> ContextPipeline:
+        from cleveragents.context.part_registry import replaced_parts
+        from cleveragents.context.pipeline.components import ReplacedParts
+        from cleveragents.context.pipeline.pipeline import ContextPipeline, PipelineParts
+        from cleveragents.context.search.tokenizers import tokenizer
+        from cleveragents.context.strategy_registry import StrategyRegistry
+
+        settings = self._container.settings.context
+        registry = StrategyRegistry()
+        offers = registry.offers()
+        count, estimated = tokenizer(settings.tokenizer, os.environ)
+        off = self._switched_off()
+        unknown = [
+            f"context.strategies_off names {name}, which is no strategy"
+            for name in off
+            if name not in registry.names()
+        ]
+        parts = PipelineParts(
+            index=self.index,
+            history=self.history,
+            strategies=offers,
+            executor=executor,
+            steps=self._container.context_steps,
+            replaced=ReplacedParts(executor, replaced_parts(settings)),
+            count=count,
+            own=self._own_parts(off),
+            rerank=rerank,
+            notes=(*registry.notes(), *unknown, *([estimated] if estimated else [])),
+        )
+        return ContextPipeline(parts, self._container.clock.monotonic)
+
+    def _own_parts(self, off: tuple[str, ...]) -> OwnParts:
+        from cleveragents.context.pipeline.assembly import OwnParts
+        from cleveragents.context.pipeline.scorer import FusedScorer
+        from cleveragents.context.pipeline.selector import EveryStrategy
+        from cleveragents.context.search.fusion_weights import fusion_weights
+
+        return OwnParts(selector=EveryStrategy(off), scorer=FusedScorer(fusion_weights()))
+
+    def _switched_off(self) -> tuple[str, ...]:
+        names = self._container.settings.context.strategies_off.split(",")
+        return tuple(name.strip() for name in names if name.strip())

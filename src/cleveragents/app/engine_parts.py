@@ -1,0 +1,101 @@
+"""Joins who hands out jobs and who runs them, as the settings say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from cleveragents.app.container import Container
+    from cleveragents.config.settings import Settings
+    from cleveragents.contrib.temporal.connection import TemporalConnection
+    from cleveragents.contrib.temporal.store import TemporalJobStore
+    from cleveragents.jobs.engine import JobEngine, WorkerRequest
+    from cleveragents.jobs.handlers import JobHandler
+    from cleveragents.jobs.ports import JobStore
+    from cleveragents.jobs.worker.async_worker import AsyncWorker
+
+__all__ = ["engine_for", "jobs_for", "temporal_for", "temporal_store", "worker_for"]
+
+
+def engine_for(container: Container) -> JobEngine:
+    """The engine that the settings name. `ConfigurationError` for one whose package is not installed."""
+    from cleveragents.jobs.embedded_engine import EmbeddedJobEngine
+
+    def make_worker(request: WorkerRequest) -> AsyncWorker:
+        return container.worker(
+            request.handlers, name=request.name, concurrency=request.concurrency, queues=request.queues
+        )
+
+    bound = container.settings.jobs.queue_bound
+    if container.temporal is None:
+        return EmbeddedJobEngine(container.jobs, container.clock, make_worker, queue_bound=bound)
+    from cleveragents.contrib.temporal.engine import TemporalJobEngine
+    from cleveragents.plans.jobs.cancelled_jobs import cancel_plan_of
+
+    store = temporal_store(container, container.temporal)
+    return TemporalJobEngine(
+        store,
+        container.temporal,
+        container.clock,
+        make_worker,
+        queue_bound=bound,
+        on_cancelled=lambda job: cancel_plan_of(job, container.plan_parts.lifecycle),
+    )
+
+
+def jobs_for(container: Container) -> JobStore:
+    """The job table; where Temporal hands out jobs, one that tells it of them."""
+    if container.temporal is not None:
+        return temporal_store(container, container.temporal)
+    return container.job_table
+
+
+def temporal_store(container: Container, temporal: TemporalConnection) -> TemporalJobStore:
+    """The job table, and Temporal beside it."""
+    from cleveragents.contrib.temporal.store import TemporalJobStore
+    from cleveragents.plans.jobs.names import goal_of, phase_of
+
+    return TemporalJobStore(
+        container.job_table,
+        temporal,
+        lambda job: phase_of(job, container.plan_parts.plans),
+        lambda job: goal_of(job, container.plan_parts.plans),
+    )
+
+
+def temporal_for(settings: Settings) -> TemporalConnection | None:
+    """The connection to Temporal, if that hands out jobs."""
+    if settings.jobs.engine != "temporal":
+        return None
+    from cleveragents.contrib.temporal.connection import TemporalConnection
+
+    jobs = settings.jobs
+    lease = settings.worker.lease_seconds
+    return TemporalConnection(jobs.temporal_address, jobs.temporal_namespace, lease_seconds=lease)
+
+
+def worker_for(
+    container: Container,
+    handlers: Mapping[str, JobHandler],
+    name: str,
+    concurrency: int,
+    queues: tuple[str, ...],
+) -> AsyncWorker:
+    """A worker on the job table, as patient as the settings say."""
+    from cleveragents.jobs.worker.async_worker import AsyncWorker
+    from cleveragents.jobs.worker.options import WorkerOptions
+
+    settings = container.settings.worker
+    options = WorkerOptions(
+        name=name,
+        concurrency=concurrency,
+        lease_seconds=settings.lease_seconds,
+        heartbeat_seconds=settings.heartbeat_seconds,
+        poll_seconds=settings.poll_seconds,
+        cancel_grace_seconds=settings.cancel_grace_seconds,
+        queues=queues,
+    )
+    return AsyncWorker(
+        container.jobs, handlers, container.clock, container.processes, options, faults=container.faults
+    )

@@ -1,0 +1,401 @@
+"""Joins the parts of the plan engine; the container's second half.
+
+What is here holds no state of its own but stores and directories, so each part is made anew when asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cleveragents.core.tool import TOOLS_OF_PLANS
+
+if TYPE_CHECKING:
+    from cleveragents.access.trust.sql_trust_store import SqlTrustStore
+    from cleveragents.actors.library import ActorLibrary
+    from cleveragents.actors.model.progress import Progress
+    from cleveragents.app.actor_parts import ActorParts
+    from cleveragents.app.plan_foundations import Foundations
+    from cleveragents.app.remote_parts import RemoteParts
+    from cleveragents.changes.ports import ChangesetStore
+    from cleveragents.changes.store.sql_changeset_store import SqlChangesetStore
+    from cleveragents.core.actions.model import Action
+    from cleveragents.core.isolation import Isolation
+    from cleveragents.core.policy import Policy
+    from cleveragents.jobs.worker.async_worker import AsyncJob
+    from cleveragents.jobs.worker_ports import WorkerRegistry
+    from cleveragents.plans.actions.library import ActionLibrary
+    from cleveragents.plans.actors.actor_stage import ActorGround
+    from cleveragents.plans.apply import PlanApply
+    from cleveragents.plans.calls.tool_execution import ToolExecution
+    from cleveragents.plans.checks import PlanChecks
+    from cleveragents.plans.cleanup import PlanCleanup
+    from cleveragents.plans.corrections.correct import PlanCorrection
+    from cleveragents.plans.history import PlanHistory
+    from cleveragents.plans.lifecycle import PlanLifecycle
+    from cleveragents.plans.model.plan import Plan
+    from cleveragents.plans.model.strategy import Strategy
+    from cleveragents.plans.remote.applier import AnyApplier
+    from cleveragents.plans.remote.sandboxes import RemoteSandboxes
+    from cleveragents.plans.result import PlanResult
+    from cleveragents.plans.rewriting import PlanRewriting
+    from cleveragents.plans.run import PlanRun
+    from cleveragents.plans.store.sql_plan_records import (
+        SqlCallStore,
+        SqlCheckStore,
+        SqlReviewStore,
+    )
+    from cleveragents.plans.store.sql_plan_store import SqlPlanStore
+    from cleveragents.plans.sub_plans.loop import SubPlans
+    from cleveragents.plans.sub_plans.merge import SubPlanMerge
+    from cleveragents.plans.watch import WatchOf
+    from cleveragents.processes.guarded_runner import GuardedCommandRunner
+    from cleveragents.sandboxes.ports import Sandbox
+    from cleveragents.tools.ports import ToolSource
+    from cleveragents.tools.registry import ToolRegistry
+
+__all__ = ["PlanParts"]
+
+
+class PlanParts:
+    """The plan engine of one process. Any thread may ask for any part."""
+
+    def __init__(self, container: Foundations) -> None:
+        self._container = container
+
+    @property
+    def default_profile(self) -> str:
+        return self._container.settings.plan.profile
+
+    @property
+    def default_model(self) -> str:
+        return self._container.settings.models.default
+
+    @property
+    def plans(self) -> SqlPlanStore:
+        from cleveragents.plans.store.sql_plan_store import SqlPlanStore
+
+        return SqlPlanStore(self._container.database, self._container.identifiers)
+
+    @property
+    def workers(self) -> WorkerRegistry:
+        return self._container.worker_registry
+
+    @property
+    def calls(self) -> SqlCallStore:
+        from cleveragents.plans.store.sql_plan_records import SqlCallStore
+
+        return SqlCallStore(self._container.database, self._container.identifiers)
+
+    @property
+    def check_runs(self) -> SqlCheckStore:
+        from cleveragents.plans.store.sql_plan_records import SqlCheckStore
+
+        return SqlCheckStore(self._container.database, self._container.identifiers)
+
+    @property
+    def reviews(self) -> SqlReviewStore:
+        from cleveragents.plans.store.sql_plan_records import SqlReviewStore
+
+        return SqlReviewStore(self._container.database, self._container.identifiers)
+
+    @property
+    def changesets(self) -> SqlChangesetStore:
+        return self._container.changesets
+
+    def kept_changesets(self, plan: Plan, sandbox: Sandbox) -> ChangesetStore:
+        """Those that a run in that sandbox records into."""
+        from cleveragents.access.model.remote import remote_of
+
+        return self.changesets if remote_of(plan.resource) is None else self.remotes.changesets(sandbox)
+
+    @property
+    def history(self) -> PlanHistory:
+        from cleveragents.plans.history import PlanHistory
+
+        return PlanHistory(self.changesets, self.calls)
+
+    @property
+    def remotes(self) -> RemoteParts:
+        """What plans on git remotes need besides."""
+        from cleveragents.app.remote_parts import RemoteParts
+
+        return RemoteParts(self._container, self)
+
+    @property
+    def sandboxes(self) -> RemoteSandboxes:
+        return self.remotes.sandboxes
+
+    def directory_of(self, plan: Plan) -> Path:
+        """Where its resource is on this machine; of a remote, a checkout of what it began with."""
+        return self.remotes.directories.of_plan(plan)
+
+    @property
+    def tools(self) -> ToolRegistry:
+        from cleveragents.tools.registry import ToolRegistry
+
+        return ToolRegistry()
+
+    def commands(self, resource: Path) -> GuardedCommandRunner:
+        """Runs commands that do not see that directory, nor our own state."""
+        from cleveragents.processes.guarded_runner import GuardedCommandRunner
+
+        names = self._container.settings.plan.pass_environment.split(",")
+        return GuardedCommandRunner(
+            isolation=self._container.settings.sandbox.isolation,
+            hidden=(resource, self._container.state_directory),
+            allowed_names=tuple(name.strip() for name in names if name.strip()),
+            secrets=self._container.secrets,
+        )
+
+    @property
+    def isolation(self) -> Isolation:
+        """The isolation of commands that this process runs."""
+        from cleveragents.core.isolation import Isolation
+
+        return Isolation.of(self.commands(Path()).isolates)
+
+    @property
+    def trust(self) -> SqlTrustStore:
+        from cleveragents.access.trust.sql_trust_store import SqlTrustStore
+
+        container = self._container
+        named = self.remotes.mirrors.name_of
+        return SqlTrustStore(container.database, container.identifiers, container.clock, named)
+
+    def actions(self, resource: Path | None) -> ActionLibrary:
+        """The actions that are known there, or in no repository."""
+        from cleveragents.plans.actions.library import ActionLibrary
+
+        return ActionLibrary(self._container.database, resource, self.trust, tools=self.tools.names())
+
+    def action_named(self, name: str, resource: str) -> Action:
+        """`UnknownAction`, `NotTrusted`."""
+        return self.actions(Path(resource)).get(name)
+
+    def brought_along(self, resource: str) -> tuple[str, ...]:
+        """Patterns of ignored files that the resource names and the user trusts it in."""
+        from cleveragents.sandboxes.tree.included import WORKTREE_INCLUDE, patterns_in
+
+        file = self.trust.look(Path(resource), WORKTREE_INCLUDE)
+        return patterns_in(file.content) if file is not None and file.trusted else ()
+
+    @property
+    def lifecycle(self) -> PlanLifecycle:
+        from cleveragents.app.tree_parts import lifecycle_for
+
+        return lifecycle_for(self._container, self)
+
+    @property
+    def merging(self) -> SubPlanMerge:
+        """What takes results of sub-plans into their parents."""
+        from cleveragents.plans.sub_plans.merge import SubPlanMerge
+
+        return SubPlanMerge(self.sandboxes, self.history, self.result, self._container.faults)
+
+    @property
+    def sub_plans(self) -> SubPlans:
+        """A parent's way through its tasks."""
+        from cleveragents.app.tree_parts import sub_plans_for
+
+        return sub_plans_for(self._container, self)
+
+    @property
+    def correction(self) -> PlanCorrection:
+        """Takes back what was decided wrongly."""
+        from cleveragents.app.tree_parts import correction_for
+
+        return correction_for(self._container, self)
+
+    @property
+    def result(self) -> PlanResult:
+        from cleveragents.plans.result import PlanResult
+
+        return PlanResult(self.history, self.reviews, self._container.clock)
+
+    def checks(self, resource: Path) -> PlanChecks:
+        from cleveragents.plans.checks import PlanChecks
+        from cleveragents.processes.own_checkout import imports_from
+
+        return PlanChecks(self.check_runs, self.commands(resource), imports_from, self._container.clock)
+
+    @property
+    def applier(self) -> AnyApplier:
+        return self.remotes.applier
+
+    @property
+    def apply(self) -> PlanApply:
+        from cleveragents.plans.apply import PlanApply
+
+        return PlanApply(
+            self.plans,
+            self.sandboxes,
+            self.applier,
+            self.result,
+            self.checks,
+            self._container.clock,
+            self.merging.open_conflicts,
+            self.directory_of,
+            self._container.home,
+            self.remotes.furnishing,
+            self.remotes.is_somebodys,
+            self.sandboxes.is_copy,
+        )
+
+    @property
+    def rewriting(self) -> PlanRewriting:
+        from cleveragents.plans.rewriting import PlanRewriting
+
+        changesets = self.remotes.changesets()
+        return PlanRewriting(
+            self.plans,
+            self.calls,
+            changesets,
+            self.sandboxes,
+            self.history,
+            self._container.clock,
+            self.sandboxes.is_copy,
+        )
+
+    @property
+    def cleanup(self) -> PlanCleanup:
+        from cleveragents.actors.store.sql_checkpoint_store import SqlCheckpointStore
+        from cleveragents.plans.cleanup import PlanCleanup
+
+        checkpoints = SqlCheckpointStore(self._container.database)
+        return PlanCleanup(
+            self.plans,
+            self.sandboxes,
+            self.history,
+            self._container.clock,
+            checkpoints,
+            self.merging.merged_parts,
+        )
+
+    @property
+    def thinking(self) -> ActorParts:
+        """What actors need, for plans that have some."""
+        from cleveragents.app.actor_parts import ActorParts
+
+        return ActorParts(self._container, self)
+
+    @property
+    def tools_of_actors(self) -> tuple[str, ...]:
+        """What an actor may name; what skills and servers offer depends on the plan."""
+        return (*self.tools.names(), *TOOLS_OF_PLANS)
+
+    def actors(self, resource: Path | None, sent: str | None = None) -> ActorLibrary:
+        """The actors that are known there, or in no repository, and the one whose YAML was `sent`."""
+        from cleveragents.actors.library import ActorLibrary
+
+        return ActorLibrary(resource, self.trust, tools=self.tools_of_actors, sent=sent)
+
+    def actors_of(self, plan: Plan) -> ActorLibrary:
+        """The actors that the plan knows."""
+        from cleveragents.actors.model.actor import sent_actor_of
+
+        return self.actors(self.directory_of(plan), sent_actor_of(plan.request))
+
+    def execution(
+        self,
+        ground: ActorGround,
+        policy: Policy,
+        tools: ToolSource | None = None,
+        on_output: Callable[[bytes], None] | None = None,
+    ) -> ToolExecution:
+        """The tool calls of actors of that plan, under that policy."""
+        made = self._execution(ground.plan, ground.strategy, ground.sandbox, ground.job, on_output)
+        return replace(made, policy=policy, tools=tools or made.tools, by_agent=True)
+
+    def outcome(self, ground: ActorGround) -> tuple[str, str]:
+        """The tree that the plan came to so far, and what it changed."""
+        tree = self.result.tree(ground.plan, ground.sandbox)
+        return tree, ground.sandbox.diff(tree).decode("utf-8", "backslashreplace")
+
+    def run(
+        self,
+        *,
+        progress: Callable[[str], None] | None = None,
+        on_output: Callable[[bytes], None] | None = None,
+        told: Callable[[Progress], None] | None = None,
+        watch: WatchOf | None = None,
+        one_phase: bool = False,
+    ) -> PlanRun:
+        """The handler of plans' jobs. `watch` says who hears of which plan; without it, one hears of all.
+        With `one_phase` it comes back at the end of each phase."""
+        from cleveragents.plans.action_strategy import ActionStrategist
+        from cleveragents.plans.run import PlanRun
+        from cleveragents.plans.sandbox_setup import SandboxSetup
+        from cleveragents.plans.watch import PlanWatch
+        from cleveragents.sandboxes.setup_cache import SetupCache
+
+        one = PlanWatch(progress, on_output, told)
+        watching = watch or (lambda plan: one)
+        thinking = self.thinking
+
+        def open_execution(plan: Plan, strategy: Strategy, sandbox: Sandbox, job: AsyncJob) -> ToolExecution:
+            return self._execution(plan, strategy, sandbox, job, watching(plan).on_output)
+
+        def make_strategy(plan: Plan) -> Strategy:
+            where = str(self.directory_of(plan))
+            return ActionStrategist(
+                lambda name, resource: self.action_named(name, where),
+                lambda resource: self.brought_along(where),
+            )(plan)
+
+        return PlanRun(
+            plans=self.plans,
+            jobs=self._container.jobs,
+            sandboxes=self.sandboxes,
+            make_strategy=make_strategy,
+            open_execution=open_execution,
+            setup=SandboxSetup(SetupCache(self._container.state_directory / "setups")),
+            rewriting=self.rewriting,
+            checks=self.checks,
+            strategizing=lambda by: thinking.strategizing(by.progress, by.told, by.on_output),
+            executing=lambda by: thinking.executing(by.progress, by.told, by.on_output),
+            sub_plans=self.sub_plans,
+            think_again=self.correction.think_again,
+            lifecycle=self.lifecycle,
+            time_left=thinking.time_left,
+            clock=self._container.clock,
+            watch=watching,
+            directory_of=self.directory_of,
+            one_phase=one_phase,
+        )
+
+    def _execution(
+        self,
+        plan: Plan,
+        strategy: Strategy,
+        sandbox: Sandbox,
+        job: AsyncJob,
+        on_output: Callable[[bytes], None] | None,
+    ) -> ToolExecution:
+        from cleveragents.changes.execution_context import PlanExecutionContext
+        from cleveragents.core.fence import Fence
+        from cleveragents.plans.calls.tool_execution import ToolExecution
+        from cleveragents.plans.store.sql_plan_records import SqlCallStore
+        from cleveragents.tools.files.confined_files import ConfinedFiles
+
+        return ToolExecution(
+            sandbox=sandbox,
+            policy=strategy.policy,
+            stop=job.token,
+            calls=SqlCallStore(
+                self._container.database, self._container.identifiers, fence=Fence(job.id, job.fence)
+            ),
+            context=PlanExecutionContext(plan.id, self.kept_changesets(plan, sandbox)),
+            history=self.history,
+            tools=self.tools,
+            commands=self.commands(self.directory_of(plan)),
+            files_in=lambda root, before: ConfinedFiles(root, before_change=before),
+            clock=self._container.clock,
+            directory=strategy.directory,
+            markers=job.environment,
+            on_output=on_output,
+            faults=self._container.faults,
+            invariants=strategy.invariants,
+        )

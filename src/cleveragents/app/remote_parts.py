@@ -1,0 +1,220 @@
+"""Joins what plans on git remotes need: mirrors, sandboxes any machine can make again, applies by a push.
+
+Plans on directories go through the same parts, which leave them to those that they always had.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from sqlalchemy import Connection
+
+    from cleveragents.app.plan_foundations import Foundations
+    from cleveragents.app.plan_parts import PlanParts
+    from cleveragents.apply.applier import TreeApplier
+    from cleveragents.apply.journal import ApplyJournal, Entry
+    from cleveragents.core.fence import Fence
+    from cleveragents.plans.model.plan import Plan
+    from cleveragents.plans.remote.applier import AnyApplier
+    from cleveragents.plans.remote.bases import ResourceDirectories
+    from cleveragents.plans.remote.contents import KeepingChangesets, SqlContents
+    from cleveragents.plans.remote.furnishing import Furnishing
+    from cleveragents.plans.remote.sandboxes import RemoteSandboxes
+    from cleveragents.plans.store.sql_plan_records import SqlCallStore
+    from cleveragents.sandboxes.mirror import Mirrors
+    from cleveragents.sandboxes.ports import Sandbox
+
+__all__ = ["RemoteParts"]
+
+_PAGE = 500
+_LOST = timedelta(days=30)
+_SANDBOXES = "sandboxes"
+
+
+class RemoteParts:
+    """The parts of one process. Any thread may ask for any part; each is made anew, as the plan engine's."""
+
+    def __init__(self, container: Foundations, parts: PlanParts) -> None:
+        self._container = container
+        self._parts = parts
+
+    @property
+    def mirrors(self) -> Mirrors:
+        from cleveragents.sandboxes.mirror import Mirrors
+        from cleveragents.sandboxes.orphans import MIRRORS
+
+        state = self._container.state_directory
+        return Mirrors(state / MIRRORS, sandboxes=state / _SANDBOXES)
+
+    @property
+    def directories(self) -> ResourceDirectories:
+        """Where resources of plans are on this machine."""
+        from cleveragents.plans.remote.bases import ResourceDirectories
+
+        return ResourceDirectories(self._container.database, self.mirrors)
+
+    @property
+    def contents(self) -> SqlContents:
+        from cleveragents.plans.remote.contents import SqlContents
+
+        return SqlContents(self._container.database)
+
+    @property
+    def sandboxes(self) -> RemoteSandboxes:
+        from cleveragents.plans.remote.sandboxes import RemoteSandboxes, TakeOver
+
+        container = self._container
+        take_over = TakeOver(
+            self._parts.plans.get,
+            self.directories,
+            self.contents,
+            container.changesets,
+            self._calls,
+            self._parts.trust,
+        )
+        return RemoteSandboxes(
+            container.database,
+            container.state_directory / _SANDBOXES,
+            take_over,
+            quota_bytes=container.settings.sandbox.quota_bytes,
+            clock=container.clock,
+            identifiers=container.identifiers,
+            faults=container.faults,
+            durability=container.settings.database.durability,
+            home=container.home,
+        )
+
+    @property
+    def furnishing(self) -> Furnishing:
+        from cleveragents.plans.remote.furnishing import Furnishing
+        from cleveragents.sandboxes.setup_cache import SetupCache
+
+        cache = SetupCache(self._container.state_directory / "setups")
+        return Furnishing(self.sandboxes, cache, self._parts.commands)
+
+    def is_somebodys(self, plan: Plan) -> bool:
+        """Whether there is a job for the plan: its worker, wherever that is, finds out what is to be done."""
+        from cleveragents.jobs.model.job import JobState
+
+        after: str | None = None
+        while page := self._container.jobs.list(
+            states=(JobState.QUEUED, JobState.RUNNING), limit=_PAGE, after=after
+        ):
+            if any(job.payload.get("plan_id") == plan.id for job in page):
+                return True
+            after = page[-1].id
+        return False
+
+    def branch_of(self, plan: Plan) -> str | None:
+        """Where the result of a plan on a remote was pushed to, or would be now; None for a directory, and
+        for a part of another plan, which is pushed with that."""
+        from cleveragents.access.model.remote import branch_of, remote_of
+        from cleveragents.plans.model.plan import PlanState
+        from cleveragents.plans.remote.applier import destination_of
+
+        address = remote_of(plan.resource)
+        if address is None or plan.parent_id is not None:
+            return None
+        if plan.state in (PlanState.APPLIED, PlanState.UNDONE):
+            last = self._journal.last_of_plan(plan.id)
+            if last is not None and last.journal.commit is not None:
+                return branch_of(last.journal.commit.ref)
+        return destination_of(plan) or address.branch
+
+    def changesets(self, sandbox: Sandbox | None = None) -> KeepingChangesets:
+        """Changesets that keep contents of plans on remotes, which are in that sandbox, or in the plan's."""
+        from cleveragents.access.model.remote import remote_of
+        from cleveragents.plans.remote.contents import Keeper, KeepingChangesets
+
+        plans = self._parts.plans
+        known = None if sandbox is None else Keeper(sandbox, plans.get(sandbox.plan_id).root)
+
+        def keeper_of(changeset_id: str) -> Keeper | None:
+            if known is not None:
+                return known
+            plan = plans.get(self._container.changesets.get(changeset_id).plan_id)
+            return (
+                None if remote_of(plan.resource) is None else Keeper(self.sandboxes.open(plan.id), plan.root)
+            )
+
+        return KeepingChangesets(self._container.changesets, self.contents, keeper_of)
+
+    def forget_contents(self, older_than: timedelta, *, dry_run: bool = False) -> int:
+        """Of plans on remotes that ended so long ago, and whose sandboxes are gone; says how many. With a
+        state directory that nobody has heard of for a month, its sandboxes are."""
+        is_past, now = self._parts.cleanup.is_past, self._container.clock.now()
+        long_ago = now - max(older_than, _LOST)
+        lost = self._lost(long_ago)
+        past = [root for root in self.contents.trees() if is_past(root, now - older_than)]
+        return sum(
+            self.contents.forget(root, lost=lost if is_past(root, long_ago) else (), dry_run=dry_run)
+            for root in past
+        )
+
+    def _lost(self, long_ago: datetime) -> set[str]:
+        """State directories with sandboxes that have made none since, and have no worker of late."""
+        known, active = self.contents.homes_since(long_ago)
+        working = {worker.home for worker in self._container.worker_registry.list()}
+        used = active | working | {self._container.home}
+        return known - used  # guard: what may still be used is nobody's to forget but its own
+
+    def needed(self) -> set[str]:
+        """The addresses of remotes that a plan or a resource names."""
+        from cleveragents.plans.remote.bases import needed_remotes
+
+        return needed_remotes(self._container.database)
+
+    @property
+    def applier(self) -> AnyApplier:
+        from cleveragents.apply.push import RemoteEngine
+        from cleveragents.plans.remote.applier import AnyApplier, RemoteApplier
+
+        container, plans = self._container, self._parts.plans
+        engine = RemoteEngine(
+            self._journal, self.mirrors, container.identifiers, container.faults, container.home
+        )
+        remotes = RemoteApplier(engine, plans.get, self.directories.base)
+        return AnyApplier(self._tree_applier(), remotes, lambda plan_id: plans.get(plan_id).resource)
+
+    @property
+    def _journal(self) -> ApplyJournal:
+        from cleveragents.apply.journal import ApplyJournal
+
+        container = self._container
+        return ApplyJournal(container.database, container.identifiers, container.clock, self._conclude)
+
+    def _tree_applier(self) -> TreeApplier:
+        from cleveragents.apply.applier import TreeApplier
+
+        return TreeApplier(
+            self._container.database,
+            self._container.identifiers,
+            self._container.clock,
+            faults=self._container.faults,
+            durability=self._container.settings.database.durability,
+            conclusion=self._conclude,
+            home=self._container.home,
+        )
+
+    def _calls(self, fence: Fence | None) -> SqlCallStore:
+        from cleveragents.plans.store.sql_plan_records import SqlCallStore
+
+        return SqlCallStore(self._container.database, self._container.identifiers, fence=fence)
+
+    def _conclude(self, connection: Connection, entry: Entry, done: bool) -> None:
+        """Moves the plan in the transaction in which its apply or undo ends."""
+        from cleveragents.core.errors import UnknownPlan
+        from cleveragents.plans.model.plan import Phase, PlanState
+
+        if not done:
+            return  # who applied it says why it was not; after a crash, `PlanApply.settle` does
+        state = PlanState.APPLIED if entry.kind == "apply" else PlanState.UNDONE
+        plans = self._parts.plans
+        with suppress(UnknownPlan):  # it was deleted while it was undone
+            plan = plans.get_in(connection, entry.plan_id)
+            plans.move_in(connection, plan, (Phase.APPLY, state), now=self._container.clock.now())

@@ -1,0 +1,73 @@
+"""How long parts of a process live: built at their first use, closed together."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Generic, TypeVar
+
+from cleveragents.core.errors import Closed
+
+__all__ = ["Part", "Scope"]
+
+T = TypeVar("T")
+
+
+class Scope:
+    """How long parts live: built once, closed together, the last one built first.
+
+    Thread safety:
+        Owner: who made it closes it; any thread may ask for parts.
+        Lock: `_lock` guards the closed flag and the stack of what to close. Unlike other locks of ours it is
+            held while a part is built: whoever asks for the same part has to wait for it anyway, and two
+            half-built ones would be worse. It is reentrant, because building a part asks for those below it.
+        Guarantee: a part is built at most once; a part that was built is closed exactly once; after `close`
+            began, nobody gets a part.
+    Cancel safety: a build that is interrupted or fails leaves nothing behind, and the next caller tries
+        again. `close` goes on to the other parts when one fails, and raises afterwards.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._lock = threading.RLock()
+        self._closers = ExitStack()
+        self._closed = False
+
+    def close(self) -> None:
+        """Closes what was built, the last one first; what goes wrong is raised when all had their turn."""
+        with self._lock:
+            if self._closed:  # guard: each part is closed once
+                return
+            self._closed = True
+        # Outside the lock, because closing waits; nobody adds to it any more.
+        self._closers.close()
+
+
+class Part(Generic[T]):
+    """Something that a scope builds on first use. Thread and cancel safety are the scope's."""
+
+    def __init__(
+        self, scope: Scope, build: Callable[[], T], close: Callable[[T], object] | None = None
+    ) -> None:
+        self._scope = scope
+        self._scope_lock = scope._lock
+        self._build = build
+        self._close = close
+        self._built: list[T] = []
+
+    def get(self) -> T:
+        """The part. `Closed` once the scope was closed."""
+        with self._scope_lock:
+            if self._scope._closed:  # guard: what is built now would never be closed
+                raise Closed(self._scope._name)
+            if not self._built:  # guard: built once
+                self._built.append(self._construct())
+            return self._built[0]
+
+    def _construct(self) -> T:
+        part = self._build()
+        close = self._close
+        if close is not None:
+            self._scope._closers.callback(close, part)
+        return part

@@ -1,0 +1,171 @@
+"""`Applier` on git's merges, a journal in the database, and swaps of files."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal, Protocol, runtime_checkable
+
+from cleveragents.apply.blame import blamed
+from cleveragents.apply.journal import PREPARED, STAGING, ApplyJournal, Conclusion
+from cleveragents.apply.lock import resource_lock, try_resource_lock
+from cleveragents.apply.ports import USUAL, Preparation, Recovered, Rename, Terms
+from cleveragents.apply.preparation import Engine, TreePreparation
+from cleveragents.apply.prepared_merge import Wish
+from cleveragents.apply.presence import Presence, git_directory_of
+from cleveragents.apply.recovery import Recovery
+from cleveragents.core.clock import Clock
+from cleveragents.core.errors import ApplyRefused
+from cleveragents.core.faults import FaultPoints, NoFaults
+from cleveragents.core.identifiers import IdentifierSource
+from cleveragents.core.system_clock import SystemClock
+from cleveragents.git.plumbing import PrivateRepository
+from cleveragents.sandboxes.facts import SandboxFacts
+from cleveragents.sandboxes.ports import Sandbox
+from cleveragents.sandboxes.tree.carrying import place_of, stored_forms
+from cleveragents.storage.database import Database
+
+__all__ = ["EngineSandbox", "TreeApplier"]
+
+
+@runtime_checkable
+class EngineSandbox(Protocol):
+    """What an applier needs of a sandbox besides its port: the store of its trees, and what it is of."""
+
+    @property
+    def base(self) -> str: ...
+
+    @property
+    def repository(self) -> PrivateRepository: ...
+
+    @property
+    def facts(self) -> SandboxFacts: ...
+
+
+class TreeApplier:
+    """Applies trees to the resources they were made from. Stateless but for the database: any thread may
+    share it, and any number of processes may have one each; the resource's own lock orders them.
+
+    `conclusion` is called in the transaction in which an apply ends, so that a plan's own state is kept
+    together with it. `durability="full"`: also against a power cut. `home` names the state directory, where
+    several share the database.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        identifiers: IdentifierSource,
+        clock: Clock | None = None,
+        *,
+        faults: FaultPoints | None = None,
+        durability: Literal["normal", "full"] = "normal",
+        conclusion: Conclusion | None = None,
+        home: str = "",
+    ) -> None:
+        faults = faults or NoFaults()
+        full = durability == "full"
+        journal = ApplyJournal(database, identifiers, clock or SystemClock(), conclusion)
+        recovery = Recovery(journal, faults, full=full, home=home)
+        self._engine = Engine(journal, recovery, identifiers, faults, full, home)
+
+    @contextmanager
+    def prepare(
+        self, plan_id: str, sandbox: Sandbox, tree: str, terms: Terms = USUAL
+    ) -> Iterator[Preparation]:
+        presence = _presence_of(plan_id, sandbox)
+        wish = Wish("apply", plan_id, sandbox.base, tree)
+        with (
+            _lock(presence.resource, terms),
+            self._prepared(presence, wish) as preparation,
+        ):
+            yield preparation
+
+    @contextmanager
+    def prepare_undo(self, plan_id: str, sandbox: Sandbox, terms: Terms = USUAL) -> Iterator[Preparation]:
+        presence = _presence_of(plan_id, sandbox)
+        with _lock(presence.resource, terms):
+            self._engine.recovery.recover_held(presence.resource, plan_id)
+            last = self._engine.journal.last_of_plan(plan_id)
+            if last is None or last.kind != "apply":
+                raise ApplyRefused(plan_id, "there is nothing of it to undo")
+            wish = Wish("undo", plan_id, last.journal.merged, last.journal.ours, last.journal)
+            with self._prepared(presence, wish) as preparation:
+                yield preparation
+
+    def is_busy(self, resource: str) -> bool:
+        try:
+            with try_resource_lock(Path(resource)) as held:
+                return not held
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+
+    def is_busy_here(self, resource: str) -> bool:
+        return self.is_busy(resource)
+
+    @contextmanager
+    def deciding(self, plan_id: str, resource: str, terms: Terms = USUAL) -> Iterator[None]:
+        directory = Path(resource)
+        with ExitStack() as held:
+            # What is out of reach nobody applies anything to, either.
+            with suppress(FileNotFoundError, NotADirectoryError):
+                held.enter_context(_lock(directory, terms))
+                self._engine.recovery.recover_held(directory, plan_id)
+            yield
+
+    def recover(self) -> Sequence[Recovered]:
+        return self._engine.recovery.recover()
+
+    def renames_of(self, plan_id: str) -> Sequence[Rename]:
+        last = self._engine.journal.last_of_plan(plan_id)
+        return () if last is None else last.journal.renames
+
+    def undecided(self) -> frozenset[str]:
+        entries = self._engine.journal.open_entries()
+        return frozenset(entry.plan_id for entry in entries if entry.state in (STAGING, PREPARED))
+
+    def give_up(self, plan_id: str) -> Sequence[str]:
+        return self._engine.recovery.give_up(plan_id)
+
+    @contextmanager
+    def _prepared(self, presence: Presence, wish: Wish) -> Iterator[TreePreparation]:
+        """The merge, decided. The resource is held."""
+        self._engine.recovery.recover_held(presence.resource, wish.plan_id)
+        presence.ensure_no_other_journal(wish.plan_id)
+        presence.begin()
+        if wish.undoes is not None:
+            presence.know({file.path: file.after for file in wish.undoes.files if file.after is not None})
+        try:
+            merge = presence.merge(wish.base, presence.capture(), wish.theirs)
+            if merge.conflicts:
+                merge = replace(merge, conflicts=blamed(self._engine.journal, presence, wish.plan_id, merge))
+            preparation = TreePreparation(self._engine, presence, wish, merge)
+            try:
+                yield preparation
+            finally:
+                preparation.close()
+        finally:
+            presence.end()
+
+
+def _lock(resource: Path, terms: Terms) -> AbstractContextManager[None]:
+    return resource_lock(
+        resource, waiting=terms.waiting, timeout_seconds=terms.timeout_seconds, stop=terms.stop
+    )
+
+
+def _presence_of(plan_id: str, sandbox: Sandbox) -> Presence:
+    if not isinstance(sandbox, EngineSandbox):
+        raise TypeError(f"{type(sandbox).__name__} has no store of trees to apply from")
+    resource = Path(sandbox.facts.resource)
+    if not resource.is_dir():
+        raise ApplyRefused(plan_id, f"{resource} is no directory any more")
+    directory = None if sandbox.facts.common_dir is None else git_directory_of(resource)
+    index = sandbox.repository.directory / f"apply-{secrets.token_hex(8)}.index"
+    facts = sandbox.facts
+    forms = None
+    if facts.exact and directory is not None:
+        forms = stored_forms(place_of(sandbox), facts.traits, facts.filters)
+    return Presence(resource, sandbox.repository, directory, index, forms, facts.converts)

@@ -1,0 +1,206 @@
+"""Makes a commit of what is applied, beside whatever else the user has changed and not committed.
+
+The commit is the merge of the plan into HEAD, not into the files: the user's own uncommitted edits stay
+theirs. All of it is made before any file is moved; then the index and at last the branch follow, and the
+branch's move decides whether it happened.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from cleveragents.apply.index_lock import fingerprint_of, lock_index
+from cleveragents.apply.journal import CommitFacts, Entry
+from cleveragents.apply.merge import Merge, changed_between, merge_trees
+from cleveragents.apply.presence import Presence
+from cleveragents.apply.staging import index_line_of
+from cleveragents.apply.user_git import Head, UserGit
+from cleveragents.core.errors import ApplyRefused
+from cleveragents.core.file_state import Difference
+from cleveragents.git.git_directory import copy_index
+from cleveragents.git.hidden_files import LISTING, marked_in
+
+__all__ = ["CommitMaking", "is_committed", "publish_index", "take_back_commit", "wait_for_stragglers"]
+
+_INDEX_PATIENCE_SECONDS = 5.0
+_STRAGGLER_PATIENCE_SECONDS = 10.0
+_LOOSE_LIMIT = 100
+_TRAILERS = re.compile(r"(?:\A|\n\n)(?:[A-Za-z0-9-]+: .*\n?)+\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class CommitMaking:
+    """One commit on its way. Not thread-safe: the call that makes it uses it."""
+
+    plan_id: str
+    presence: Presence
+    scratch: Path
+
+    def lock(self) -> None:
+        """Nobody else changes the index until `unlock_index`. `ApplyRefused`."""
+        if not lock_index(self.scratch, patience_seconds=_INDEX_PATIENCE_SECONDS):
+            raise self._refused("another git command holds the repository's index (index.lock); wait for it")
+
+    def make(self, merge: Merge, message: str) -> CommitFacts | None:
+        """Commit and index, both ready and neither in place; None when HEAD has it all. `ApplyRefused`."""
+        user = self._user()
+        head = user.head()
+        tree = head.tree or self.presence.repository.text("hash-object", "-t", "tree", os.devnull)
+        base, theirs = self._as_committed(merge, tree)
+        merged = merge_trees(self.presence.repository, base, tree, theirs)
+        if merged.conflicts:
+            named = ", ".join(conflict.path for conflict in merged.conflicts)
+            raise self._refused(
+                f"it builds on changes of yours that are not committed ({named}); commit them first, or "
+                "apply it without a commit"
+            )
+        if not merged.changes:
+            return None
+        self._ensure_committable(user, tree, {*merge.changes, *merged.changes})
+        self._hand_over(user, merged.merged, tree, len(merged.changes))
+        new = self._commit(user, head, merged.merged, message)
+        index = self.presence.required_git_directory / "index"
+        before = fingerprint_of(index)
+        after = self._new_index(user, index, merged.changes)
+        return CommitFacts(str(user.git_directory), head.ref, head.commit, new, before, after)
+
+    def _as_committed(self, merge: Merge, head: str) -> tuple[str, str]:
+        """The two trees in the form in which git commits files (line endings and the like)."""
+        repository, forms = self.presence.repository, self.presence.forms
+        changes = {} if forms is None else changed_between(repository, merge.base, merge.theirs)
+        if forms is None or not (self.presence.has_other_forms or any(map(_is_attributes, changes))):
+            return merge.base, merge.theirs
+        return forms.to_commit(head, merge.base, changes)
+
+    def ensure_possible(self) -> None:
+        """`ApplyRefused` when no commit can be made here at all."""
+        if self.presence.git_directory is None:
+            raise self._refused("the directory is not a git repository, so there is nothing to commit to")
+        user = self._user()
+        under_way = user.under_way()
+        if under_way:
+            raise self._refused(f"{under_way} is under way; end it first, or apply without a commit")
+        if not user.has_identity():
+            raise self._refused("git does not know who you are; set user.name and user.email")
+        if user.signs_commits():  # guard: a commit that should be signed is not made without
+            raise self._refused(
+                "commit.gpgSign is set, and only your own git signs; apply without a commit, then commit it "
+                "yourself"
+            )
+
+    def _user(self) -> UserGit:
+        return UserGit(self.presence.required_git_directory, self.presence.resource)
+
+    def _ensure_committable(self, user: UserGit, tree: str, paths: set[str]) -> None:
+        staged = sorted(user.staged(tree) & paths)
+        if staged:  # guard: what the user has staged is neither committed nor lost
+            raise self._refused(
+                f"you have staged changes of {', '.join(staged)}; commit or unstage them, "
+                "or apply without a commit"
+            )
+        feed = b"".join(os.fsencode(path) + b"\0" for path in sorted(paths))
+        said = user.git("check-attr", "-z", "--stdin", "filter", feed=feed).split(b"\0")
+        values = zip(said[0::3], said[2::3], strict=False)
+        filtered = [os.fsdecode(path) for path, value in values if _is_set(value)]
+        if filtered:
+            raise self._refused(
+                f"{', '.join(filtered)} goes through a filter that only your own git runs; apply without a "
+                "commit, then commit it yourself"
+            )
+
+    def _hand_over(self, user: UserGit, tree: str, known: str, changes: int) -> None:
+        """Copies the commit's objects into the user's store."""
+        feed = f"{tree}\n^{known}\n".encode("ascii")
+        pack = self.presence.repository.git("pack-objects", "--revs", "--stdout", "-q", feed=feed)
+        if changes <= _LOOSE_LIMIT:
+            user.git("unpack-objects", "-q", feed=pack)
+        else:
+            user.git("index-pack", "--stdin", feed=pack)
+
+    def _commit(self, user: UserGit, head: Head, tree: str, message: str) -> str:
+        text = message.strip() or f"Apply plan {self.plan_id}"
+        gap = "\n" if _TRAILERS.search(text) and "\n\n" in text else "\n\n"
+        parents = ("-p", head.commit) if head.commit else ()
+        feed = f"{text}{gap}CleverAgents-Plan: {self.plan_id}\n".encode("utf-8", "backslashreplace")
+        return user.git("commit-tree", *parents, "-F", "-", tree, feed=feed).decode("ascii").strip()
+
+    def _new_index(self, user: UserGit, index: Path, changes: Mapping[str, Difference]) -> str:
+        draft = self.scratch / "index.new"
+        copy_index(index, draft)
+        # What leaves comes first: a directory may take a file's name.
+        ordered = sorted(changes.items(), key=lambda item: item[1].after is not None)
+        feed = b"".join(index_line_of(path, change) for path, change in ordered)
+        variables = {"GIT_INDEX_FILE": str(draft)}
+        marked = marked_in(user.git(*LISTING, variables=variables))
+        user.git("update-index", "-z", "--index-info", feed=feed, variables=variables)
+        staying = {path for path, change in changes.items() if change.after is not None}
+        for mark, paths in zip(("--assume-unchanged", "--skip-worktree"), marked, strict=True):
+            again = b"".join(os.fsencode(path) + b"\0" for path in paths if path in staying)
+            if again:  # guard: a new entry has none of the marks that its user gave the old one
+                user.git("update-index", mark, "-z", "--stdin", feed=again, variables=variables)
+        return fingerprint_of(draft)
+
+    def _refused(self, reason: str) -> ApplyRefused:
+        return ApplyRefused(self.plan_id, reason)
+
+
+def publish_index(facts: CommitFacts, scratch: Path, plan_id: str) -> None:
+    """The index that was made takes the place of the one it was made from, which is kept. `ApplyRefused`."""
+    index = Path(facts.git_directory, "index")
+    if fingerprint_of(index) != facts.index_before:  # guard: only the index that we looked at is replaced
+        raise ApplyRefused(plan_id, "the repository's index changed at this very moment")
+    if facts.index_before:
+        os.link(index, scratch / "index.old")
+    (scratch / "index.new").replace(index)
+
+
+def is_committed(facts: CommitFacts, resource: Path, apply_id: str) -> bool:
+    """Whether the branch has moved, which is what makes it done."""
+    return UserGit(Path(facts.git_directory), resource).has_moved(facts.ref, facts.new, apply_id)
+
+
+def take_back_commit(facts: CommitFacts, scratch: Path, resource: Path, apply_id: str) -> None:
+    """Branch and index as they were; an index that somebody else has changed since is left alone."""
+    user = UserGit(Path(facts.git_directory), resource)
+    if user.value_of(facts.ref) == facts.new:
+        user.take_back(facts.ref, facts.new, facts.old, apply_id)
+    index = Path(facts.git_directory, "index")
+    if fingerprint_of(index) != facts.index_after:
+        return
+    if facts.index_before:
+        # Kept under its own name until it is in place, so that this may be done again.
+        (scratch / "index.old").replace(index)
+    else:
+        index.unlink()
+
+
+def wait_for_stragglers(entry: Entry) -> bool:
+    """A git process that moves the branch may outlive the one that started it. Whether none does."""
+    if entry.journal.commit is None:
+        return True
+    deadline = time.monotonic() + _STRAGGLER_PATIENCE_SECONDS
+    while any(_moves_ref(process, entry.id) for process in psutil.process_iter(["cmdline"])):
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def _moves_ref(process: psutil.Process, apply_id: str) -> bool:
+    command = process.info["cmdline"] or ()
+    return "update-ref" in command and any(apply_id in word for word in command)
+
+
+def _is_attributes(path: str) -> bool:
+    return path.rpartition("/")[2] == ".gitattributes"
+
+
+def _is_set(value: bytes) -> bool:
+    return value not in (b"unspecified", b"unset")

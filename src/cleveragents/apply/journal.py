@@ -1,0 +1,378 @@
+"""The journal of applies and undos: what is about to happen to which file, kept before it happens.
+
+    staging ─▶ prepared ─▶ done
+        └──────────┴─────▶ undone
+
+`staging`: a directory for new contents may exist, no file of the user's was touched. `prepared`: files may
+have been moved, and the journal says for each what it was and what it is to be. The last two are final; an
+entry is open until `ended_at` says that what it had left in the resource is gone, too.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import takewhile
+from typing import Any
+
+from sqlalchemy import Connection, RowMapping, bindparam, select, update
+
+from cleveragents.access.model.remote import branch_of, remote_of
+from cleveragents.apply.metadata import Metadata
+from cleveragents.apply.ports import Rename
+from cleveragents.core.clock import Clock
+from cleveragents.core.event import DomainEvent, EventType
+from cleveragents.core.fence import Fence
+from cleveragents.core.file_state import FileState
+from cleveragents.core.identifiers import IdentifierSource
+from cleveragents.core.json_value import JsonValue
+from cleveragents.jobs.store.fence import ensure_owned
+from cleveragents.storage.columns import microseconds
+from cleveragents.storage.database import Database
+from cleveragents.storage.outbox import append_many_to_outbox, append_to_outbox
+from cleveragents.storage.tables import applies
+
+__all__ = [
+    "DONE",
+    "PREPARED",
+    "STAGING",
+    "UNDONE",
+    "ApplyJournal",
+    "CommitFacts",
+    "Conclusion",
+    "Entry",
+    "Journal",
+    "MovedFile",
+]
+
+STAGING = "staging"
+PREPARED = "prepared"
+DONE = "done"
+UNDONE = "undone"
+
+_INSERT = applies.insert()
+_PREPARE = (
+    update(applies)
+    .where(applies.c.id == bindparam("apply_id"), applies.c.state == STAGING)
+    .values(state=PREPARED, journal=bindparam("text"))
+)
+_END = (
+    update(applies)
+    .where(applies.c.id == bindparam("apply_id"), applies.c.state.in_((STAGING, PREPARED)))
+    .values(state=bindparam("ended"))
+)
+_CLOSE = update(applies).where(applies.c.id == bindparam("apply_id")).values(ended_at=bindparam("moment"))
+_OPEN = select(applies).where(applies.c.ended_at.is_(None)).order_by(applies.c.number)
+_ONE = select(applies).where(applies.c.id == bindparam("apply_id"))
+_DONE_OF_PLAN = (
+    select(applies)
+    .where(applies.c.plan_id == bindparam("plan_id"), applies.c.state == DONE)
+    .order_by(applies.c.number.desc())
+    .limit(1)
+)
+_OF_PLAN = select(applies).where(applies.c.plan_id == bindparam("plan_id")).order_by(applies.c.number.desc())
+_DONE_OF_RESOURCE = (
+    select(applies)
+    .where(applies.c.resource == bindparam("resource"), applies.c.state == DONE)
+    .order_by(applies.c.number.desc())
+    .limit(bindparam("count"))
+)
+
+
+@dataclass(frozen=True, slots=True)
+class MovedFile:
+    """One file: git's state before and after, and the fingerprint of the very bytes before and after."""
+
+    path: str
+    before: FileState | None
+    after: FileState | None
+    was: str
+    becomes: str
+
+
+@dataclass(frozen=True, slots=True)
+class CommitFacts:
+    """What a commit does to the repository: which ref moves from where to where, and the index's hash."""
+
+    git_directory: str
+    ref: str
+    old: str
+    new: str
+    index_before: str
+    index_after: str
+
+
+@dataclass(frozen=True, slots=True)
+class Journal:
+    """All that is needed to complete or to undo an apply, without the sandbox.
+
+    `staging` is where new contents wait and old ones are kept; `scratch`, in the git directory, where a new
+    index waits. `made` are directories that did not exist; `emptied` those that deletions may empty, with
+    what they have; in journals of earlier versions that is their permissions. `home` names the state
+    directory of who applies. `metadata` is what each file had that was changed or deleted; journals of
+    earlier versions have none. `permissions` are what directories get that an undo makes again. `renames`
+    are those that the merge followed; `submodules` are those whose directory comes or goes, and whether it
+    is there afterwards.
+    """
+
+    staging: str
+    scratch: str = ""
+    base: str = ""
+    ours: str = ""
+    merged: str = ""
+    files: tuple[MovedFile, ...] = ()
+    made: tuple[str, ...] = ()
+    emptied: Mapping[str, Metadata | int] = field(default_factory=dict)
+    commit: CommitFacts | None = None
+    home: str = ""
+    metadata: Mapping[str, Metadata] = field(default_factory=dict)
+    permissions: Mapping[str, Metadata | int] = field(default_factory=dict)
+    renames: tuple[Rename, ...] = ()
+    submodules: Mapping[str, bool] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A row of the journal."""
+
+    id: str
+    plan_id: str
+    resource: str
+    kind: str
+    state: str
+    journal: Journal
+
+
+Conclusion = Callable[[Connection, Entry, bool], None]
+"""Called in the transaction in which an apply ends, with its entry and whether it was done: what else is to
+be kept together with that, or not at all."""
+
+
+class ApplyJournal:
+    """The journal on a `Database`. Stateless but for the database, so any thread may share it."""
+
+    def __init__(
+        self,
+        database: Database,
+        identifiers: IdentifierSource,
+        clock: Clock,
+        conclusion: Conclusion | None = None,
+    ) -> None:
+        self._database = database
+        self._identifiers = identifiers
+        self._clock = clock
+        self._conclusion = conclusion
+
+    def begin(self, entry: Entry) -> None:
+        """From here on a crash leaves nothing behind that nobody knows of."""
+        self._database.write(lambda connection: self._insert(connection, entry, STAGING))
+
+    def prepare(self, entry: Entry) -> None:
+        """From here on files may be moved."""
+        text = _encoded(entry.journal)
+        event = self._event(EventType.APPLY_STARTED, entry)
+
+        def unit(connection: Connection) -> None:
+            connection.execute(_PREPARE, {"apply_id": entry.id, "text": text})
+            append_to_outbox(connection, event)
+
+        self._database.write(unit)
+
+    def announce(self, entry: Entry, fence: Fence | None) -> None:
+        """Both in one step, for who touches no file here: from here on it may be pushed. `StaleFence`."""
+        event = self._event(EventType.APPLY_STARTED, entry)
+
+        def unit(connection: Connection) -> None:
+            ensure_owned(connection, fence)  # guard: who lost the job pushes nothing
+            self._insert(connection, entry, PREPARED)
+            append_to_outbox(connection, event)
+
+        self._database.write(unit)
+
+    def end(
+        self, entry: Entry, *, done: bool, left_alone: Sequence[str] = (), fence: Fence | None = None
+    ) -> bool:
+        """Done or undone; an entry ends once. Whether it was this call that ended it. `StaleFence`."""
+        facts: dict[str, JsonValue] = {"done": done, "left_alone": [_shown(path) for path in left_alone]}
+        event = self._event(EventType.APPLY_ENDED, entry, facts)
+        values = {"apply_id": entry.id, "ended": DONE if done else UNDONE}
+
+        def unit(connection: Connection) -> bool:
+            ensure_owned(connection, fence)
+            if connection.execute(_END, values).rowcount == 0:  # guard: an entry ends once
+                return False
+            if entry.state != STAGING:
+                append_to_outbox(connection, event)
+            if self._conclusion is not None:
+                self._conclusion(connection, entry, done)
+            return True
+
+        return self._database.write(unit)
+
+    def close(self, entry: Entry) -> None:
+        """Nothing of it is left in the resource, so nobody needs to look at it again."""
+        values = {"apply_id": entry.id, "moment": self._moment()}
+        self._database.write(lambda connection: connection.execute(_CLOSE, values).rowcount)
+
+    def record_empty(self, entry: Entry, fence: Fence | None = None) -> None:
+        """An apply that had nothing to do. `StaleFence`."""
+        events = [
+            self._event(EventType.APPLY_STARTED, entry),
+            self._event(EventType.APPLY_ENDED, entry, {"done": True, "left_alone": []}),
+        ]
+
+        def unit(connection: Connection) -> None:
+            ensure_owned(connection, fence)
+            self._insert(connection, entry, DONE, self._moment())
+            append_many_to_outbox(connection, events)
+            if self._conclusion is not None:
+                self._conclusion(connection, entry, True)
+
+        self._database.write(unit)
+
+    def open_entries(self, *, remote: bool | None = None) -> list[Entry]:
+        """Those that are not over; of living processes, too. Of remotes or of directories only, if said."""
+        found = self._entries(_OPEN, {})
+        return [one for one in found if remote is None or remote == (remote_of(one.resource) is not None)]
+
+    def since_last_done(self, plan_id: str) -> list[Entry]:
+        """The plan's entries that were begun after the last one that was done, the last first."""
+        found = self._entries(_OF_PLAN, {"plan_id": plan_id})
+        return list(takewhile(lambda entry: entry.state != DONE, found))
+
+    def get(self, apply_id: str) -> Entry | None:
+        found = self._entries(_ONE, {"apply_id": apply_id})
+        return found[0] if found else None
+
+    def last_of_plan(self, plan_id: str) -> Entry | None:
+        """The plan's last apply or undo that was done."""
+        found = self._entries(_DONE_OF_PLAN, {"plan_id": plan_id})
+        return found[0] if found else None
+
+    def latest(self, resource: str, count: int) -> list[Entry]:
+        """What was last done to the resource, the last first."""
+        return self._entries(_DONE_OF_RESOURCE, {"resource": resource, "count": count})
+
+    def _entries(self, query: Any, parameters: Mapping[str, object]) -> list[Entry]:
+        with self._database.read() as connection:
+            return [_entry_of(row) for row in connection.execute(query, parameters).mappings()]
+
+    def _insert(self, connection: Connection, entry: Entry, state: str, ended_at: int | None = None) -> None:
+        row = {
+            "id": entry.id,
+            "plan_id": entry.plan_id,
+            "resource": entry.resource,
+            "kind": entry.kind,
+            "state": state,
+            "journal": _encoded(entry.journal),
+            "started_at": self._moment(),
+            "ended_at": ended_at,
+        }
+        connection.execute(_INSERT, row)
+
+    def _moment(self) -> int:
+        return microseconds(self._clock.now())
+
+    def _event(
+        self, kind: EventType, entry: Entry, facts: Mapping[str, JsonValue] | None = None
+    ) -> DomainEvent:
+        commit = entry.journal.commit
+        payload: dict[str, JsonValue] = {
+            "apply_id": entry.id,
+            "kind": entry.kind,
+            "files": len(entry.journal.files),
+            "commit": commit.new if commit else None,
+            "branch": branch_of(commit.ref) if commit else None,
+            **(facts or {}),
+        }
+        return DomainEvent(kind, entry.plan_id, self._identifiers.new(), self._clock.now(), payload)
+
+
+def _shown(path: str) -> str:
+    """The path as text: a name need not be any."""
+    return path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
+def _encoded(journal: Journal) -> str:
+    # By hand, because `asdict` copies every value of a thousand files; ASCII, because a file's name may hold
+    # bytes that are no text.
+    facts: dict[str, object] = {
+        "staging": journal.staging,
+        "scratch": journal.scratch,
+        "base": journal.base,
+        "ours": journal.ours,
+        "merged": journal.merged,
+        "files": [
+            (file.path, _pair(file.before), _pair(file.after), file.was, file.becomes)
+            for file in journal.files
+        ],
+        "made": journal.made,
+        "emptied": _folder_fields(journal.emptied),
+        "commit": asdict(journal.commit) if journal.commit else None,
+    }
+    if journal.permissions:
+        facts["permissions"] = _folder_fields(journal.permissions)
+    if journal.metadata:
+        facts["metadata"] = {path: _metadata_fields(one) for path, one in journal.metadata.items()}
+    if journal.home:
+        facts["home"] = journal.home
+    if journal.submodules:
+        facts["submodules"] = dict(journal.submodules)
+    if journal.renames:
+        facts["renames"] = [(rename.old, rename.new) for rename in journal.renames]
+    return json.dumps(facts, separators=(",", ":"))
+
+
+def _pair(state: FileState | None) -> tuple[int, str] | None:
+    return (state.mode, state.content) if state else None
+
+
+def _entry_of(row: RowMapping) -> Entry:
+    return Entry(
+        row["id"], row["plan_id"], row["resource"], row["kind"], row["state"], _journal_of(row["journal"])
+    )
+
+
+def _journal_of(text: str) -> Journal:
+    facts = json.loads(text)
+    files = tuple(
+        MovedFile(path, _state(before), _state(after), was, becomes)
+        for path, before, after, was, becomes in facts.pop("files")
+    )
+    commit = facts.pop("commit")
+    return Journal(
+        **facts
+        | {
+            "files": files,
+            "made": tuple(facts["made"]),
+            "emptied": _folders(facts["emptied"]),
+            "permissions": _folders(facts.get("permissions", {})),
+            "commit": CommitFacts(**commit) if commit else None,
+            "metadata": {path: _metadata(fields) for path, fields in facts.get("metadata", {}).items()},
+            "renames": tuple(Rename(old, new) for old, new in facts.get("renames", ())),
+        }
+    )
+
+
+def _metadata_fields(metadata: Metadata) -> list[object]:
+    attributes = {name: b64encode(value).decode("ascii") for name, value in metadata.attributes}
+    return [metadata.mode, metadata.uid, metadata.gid, attributes]
+
+
+def _metadata(fields: tuple[int, int, int, Mapping[str, str]]) -> Metadata:
+    mode, uid, gid, attributes = fields
+    return Metadata(mode, uid, gid, tuple((name, b64decode(value)) for name, value in attributes.items()))
+
+
+def _folder_fields(folders: Mapping[str, Metadata | int]) -> dict[str, object]:
+    return {path: one if isinstance(one, int) else _metadata_fields(one) for path, one in folders.items()}
+
+
+def _folders(fields: Mapping[str, Any]) -> dict[str, Metadata | int]:
+    return {path: one if isinstance(one, int) else _metadata(one) for path, one in fields.items()}
+
+
+def _state(pair: tuple[int, str] | None) -> FileState | None:
+    return FileState(*pair) if pair else None

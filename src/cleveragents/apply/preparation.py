@@ -1,0 +1,222 @@
+"""A merge that is decided, and how it is made: staged, journalled, moved, ended."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import MappingProxyType
+
+from cleveragents.apply.commit import CommitMaking, publish_index
+from cleveragents.apply.exchange import Sight, sync_filesystem
+from cleveragents.apply.journal import (
+    DONE,
+    PREPARED,
+    STAGING,
+    ApplyJournal,
+    CommitFacts,
+    Entry,
+    Journal,
+)
+from cleveragents.apply.merge import Merge
+from cleveragents.apply.metadata import Metadata
+from cleveragents.apply.moves import FileChanged, Mover
+from cleveragents.apply.ports import Applied, CommitRequest
+from cleveragents.apply.prepared_merge import PreparedMerge, Wish
+from cleveragents.apply.presence import Presence
+from cleveragents.apply.recovery import Recovery
+from cleveragents.apply.staging import (
+    Staging,
+    emptied_by,
+    made_by,
+    see,
+    staging_directory,
+    strange_content,
+)
+from cleveragents.apply.submodules import files_in, submodules_in
+from cleveragents.apply.user_git import UserGit
+from cleveragents.core.errors import ApplyConflict, ApplyRefused, GitFailed
+from cleveragents.core.faults import FaultPoints
+from cleveragents.core.identifiers import IdentifierSource
+
+__all__ = ["Engine", "TreePreparation"]
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """What every preparation of an applier shares."""
+
+    journal: ApplyJournal
+    recovery: Recovery
+    identifiers: IdentifierSource
+    faults: FaultPoints
+    full: bool
+    home: str = ""
+
+
+class TreePreparation(PreparedMerge):
+    """`Preparation` of files that are moved. Not thread-safe: use it in the block that prepared it, once."""
+
+    def __init__(self, engine: Engine, presence: Presence, wish: Wish, merge: Merge) -> None:
+        super().__init__(wish, merge, engine.faults)
+        self._engine = engine
+        self._presence = presence
+
+    @property
+    def landed(self) -> bool:
+        return False
+
+    def apply(self, commit: CommitRequest | None = None) -> Applied:
+        self._use()
+        merge = self._merge
+        if commit is None:
+            self._presence.ensure_known_submodules(self._wish.plan_id, merge.changes)
+        entry = Entry(
+            self._engine.identifiers.new(),
+            self._wish.plan_id,
+            str(self._presence.resource),
+            self._wish.kind,
+            STAGING,
+            Journal(
+                "",
+                base=merge.base,
+                ours=merge.ours,
+                merged=merge.merged,
+                home=self._engine.home,
+                renames=merge.renames,
+            ),
+        )
+        if not merge.changes and commit is None:
+            self._engine.journal.record_empty(replace(entry, state=DONE))
+            return Applied(entry.id, {})
+        return self._applied(entry, commit)
+
+    def _looked_again(self) -> dict[str, Sight]:
+        """The files that are to change, as they are: byte for byte what was merged, or `ApplyConflict`;
+        `ApplyRefused` for a file of a filter program, of which the merge saw the stored form only.
+
+        What the user did to other files since the merge is no part of it, and is not touched.
+        """
+        files = files_in(self._merge.changes)
+        seen = see(self._presence.resource, files)
+        strange = strange_content(self._presence, files, seen)
+        filtered = self._presence.filtered(strange)
+        if filtered:
+            reason = f"{', '.join(filtered)} goes through a filter that only your own git runs"
+            remedy = f"leave it out (`agents plan review {self._wish.plan_id} PATH`) and change it yourself"
+            raise ApplyRefused(self._wish.plan_id, f"{reason}; {remedy}")
+        if strange:  # guard: whoever edits later than this is found out when the bytes are swapped out
+            raise self._changed_since(strange)
+        return seen
+
+    def _applied(self, entry: Entry, commit: CommitRequest | None) -> Applied:
+        engine = self._engine
+        entry = self._begun(entry, commit)
+        try:
+            entry = self._staged(entry, commit)
+            self._reach("journal.before")
+            engine.journal.prepare(entry)
+            entry = replace(entry, state=PREPARED)
+            self._reach("journal.after")
+            self._moved(entry)
+            self._reach("done.before")
+        except FileChanged as error:
+            self._undone(entry)
+            raise self._changed_since([error.path]) from error
+        except (OSError, GitFailed) as error:
+            self._undone(entry)
+            raise ApplyRefused(entry.plan_id, str(error)) from error
+        except BaseException:
+            self._undone(entry)
+            raise
+        # From here on it is done: if this cannot be kept, the next start finds all files in their new state.
+        engine.journal.end(entry, done=True)
+        self._reach("done.after")
+        engine.recovery.discard(entry)
+        self._reach("end.after")
+        facts = entry.journal.commit
+        changes = MappingProxyType(dict(self._merge.changes))
+        return Applied(entry.id, changes, facts.new if facts else None, self._merge.renames)
+
+    def _begun(self, entry: Entry, commit: CommitRequest | None) -> Entry:
+        """The journal knows every place in which a crash could leave something."""
+        presence = self._presence
+        scratch = ""
+        if commit is not None:
+            CommitMaking(entry.plan_id, presence, Path()).ensure_possible()
+            scratch = str(presence.required_git_directory / "cleveragents" / entry.id)
+        staging = staging_directory(presence.resource, presence.git_directory, entry.id)
+        entry = replace(entry, journal=replace(entry.journal, staging=str(staging), scratch=scratch))
+        self._reach("stage.before")
+        self._engine.journal.begin(entry)
+        return entry
+
+    def _staged(self, entry: Entry, commit: CommitRequest | None) -> Entry:
+        presence, changes = self._presence, self._merge.changes
+        facts = None
+        staging = Path(entry.journal.staging)
+        if commit is not None:
+            scratch = Path(entry.journal.scratch)
+            scratch.mkdir(parents=True)
+            making = CommitMaking(entry.plan_id, presence, scratch)
+            making.lock()
+            facts = making.make(self._merge, commit.message)
+        with Staging(presence, staging, files_in(changes), self._wish.undoes) as arriving:
+            presence.keep(self._merge)  # guard: an undo needs what the user may throw away
+            files, metadata = arriving.finish(self._looked_again())
+        made, emptied = made_by(presence.resource, changes), emptied_by(presence.resource, changes)
+        permissions: dict[str, Metadata | int] = {}
+        if self._wish.undoes is not None:
+            before = self._wish.undoes
+            # A directory that was there before the apply stays, and one that it removed comes back as it was.
+            gone = {*before.made, *before.submodules}
+            emptied = {path: had for path, had in emptied.items() if path in gone}
+            permissions = {path: before.emptied[path] for path in made if path in before.emptied}
+        journal = replace(
+            entry.journal,
+            files=files,
+            metadata=metadata,
+            made=made,
+            emptied=emptied,
+            permissions=permissions,
+            submodules=submodules_in(changes),
+            commit=facts,
+        )
+        if self._engine.full:
+            sync_filesystem(staging)
+        self._reach("stage.after")
+        return replace(entry, journal=journal)
+
+    def _moved(self, entry: Entry) -> None:
+        resource = self._presence.resource
+        with Mover(resource, entry.journal, self._engine.faults, self._wish.kind) as mover:
+            mover.forward()
+        facts = entry.journal.commit
+        if facts is not None:
+            self._committed(entry, facts)
+        if self._engine.full:
+            sync_filesystem(resource)
+
+    def _committed(self, entry: Entry, facts: CommitFacts) -> None:
+        self._reach("index.before")
+        publish_index(facts, Path(entry.journal.scratch), entry.plan_id)
+        self._reach("index.after")
+        if self._engine.full:
+            sync_filesystem(self._presence.resource)
+        self._reach("ref.before")
+        user = UserGit(Path(facts.git_directory), self._presence.resource)
+        reason = f"cleveragents: {self._wish.kind} {entry.id} of plan {entry.plan_id}"
+        try:
+            user.move_ref(facts.ref, facts.new, facts.old, reason=reason)
+        except GitFailed as error:
+            raise ApplyRefused(entry.plan_id, f"{facts.ref} did not move: {error.problem}") from error
+        self._reach("ref.after")
+
+    def _undone(self, entry: Entry) -> None:
+        if entry.state == PREPARED:
+            self._engine.recovery.undo(entry)
+        else:
+            self._engine.recovery.conclude(entry)
+
+    def _changed_since(self, paths: Sequence[str]) -> ApplyConflict:
+        return ApplyConflict(self._wish.plan_id, tuple(paths), "changed since the merge was prepared")

@@ -1,0 +1,322 @@
+"""The resource as it is now: its files as a tree, and what stands in the way of a change.
+
+The tree is captured through an index of ours that starts as a copy of the user's, so that only what changed
+since the user's last git command is read. What git would not look at counts where the plan touches it: an
+ignored file that the sandbox had brought along, or that is in the way of a new one, is captured, too.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import stat
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+
+from cleveragents.apply.merge import Merge
+from cleveragents.apply.ports import FileConflict
+from cleveragents.apply.renames import merge_following_renames
+from cleveragents.apply.submodules import (
+    submodule_conflict,
+    submodule_conflicts,
+    submodules_in,
+)
+from cleveragents.core.errors import ApplyRefused
+from cleveragents.core.file_state import GITLINK, Difference, FileState
+from cleveragents.git.git_directory import copy_index, copy_shared_indexes
+from cleveragents.git.hidden_files import hidden_files, reveal
+from cleveragents.git.index_file import holds_attributes
+from cleveragents.git.plumbing import PrivateRepository, index_line
+from cleveragents.git.stored_forms import StoredForms
+
+__all__ = ["Presence", "git_directory_of", "names_of_content", "put_aside_in"]
+
+_OUTSIDE = "renames are followed in git repositories only: if you renamed it, rename it back and apply again"
+_UNTRACKED = "only renames of tracked files are followed: if you renamed it, `git add` it and apply again"
+_DEINIT = "it is checked out: run `git submodule deinit {}`, then apply again"
+_CHECK_OUT = "check it out (`git sparse-checkout add {}`), then apply again"
+_STAGING = re.compile(r"(?:\.cleveragents-)?[0-9A-HJKMNP-TV-Z]{26}")
+
+
+@dataclass(frozen=True, slots=True)
+class Presence:
+    """A resource and the repository in which its trees are kept. `git_directory` is None outside of git.
+
+    `forms` is there if the trees hold the bytes of files instead of what git would commit, and these may
+    differ; `converts` tells that they do even without a .gitattributes file.
+    """
+
+    resource: Path
+    repository: PrivateRepository
+    git_directory: Path | None
+    index: Path
+    forms: StoredForms | None = None
+    converts: bool = False
+
+    @property
+    def required_git_directory(self) -> Path:
+        """For those who have made sure that there is one."""
+        return self.git_directory or self.resource / ".git"
+
+    def ensure_no_other_journal(self, plan_id: str) -> None:
+        """`ApplyRefused` when an apply was interrupted here of which our journal knows nothing."""
+        found = put_aside_in(self.resource, self.git_directory)
+        if found:  # guard: files in two states are no base for a merge
+            raise ApplyRefused(
+                plan_id,
+                f"{found[0]} holds files that an interrupted apply had put aside and that are nowhere "
+                "else; let whoever began it run `agents doctor`, or look at them and remove the directory",
+            )
+
+    def begin(self) -> None:
+        """Starts from what is known of unchanged files: the user's index, or ours of the last time.
+
+        The copy is this preparation's alone, so that a lock that a killed git left is in nobody's way.
+        """
+        if copy_index(self._known, self.index) and self.git_directory is not None:
+            copy_shared_indexes(self.git_directory, self.repository.directory)
+            reveal(self.repository, self.resource, self.index)  # guard: an edit that the index hides counts
+
+    def know(self, states: Mapping[str, FileState]) -> None:
+        """Take it that these files are executable, or links, as their states say, where the filesystem or a
+        setting (`core.fileMode`, `core.symlinks`) leaves that to the index. Their content is read again."""
+        lines = b"".join(index_line(state.mode, state.content, path) for path, state in states.items())
+        self.repository.git("update-index", "--replace", "-z", "--index-info", index=self.index, feed=lines)
+
+    def writes_links_as_files(self) -> bool:
+        """Whether git keeps symbolic links here as files that hold the target."""
+        said = self.repository.git("config", "--type=bool", "--get", "core.symlinks", succeeds=(0, 1))
+        return said.strip() == b"false"
+
+    def end(self) -> None:
+        """Keeps what was learnt, where the user's index does not know it."""
+        if self.git_directory is None and self.index.exists():
+            self.index.replace(self._known)
+        self.index.unlink(missing_ok=True)
+
+    @property
+    def _known(self) -> Path:
+        if self.git_directory is not None:
+            return self.git_directory / "index"
+        return self.repository.directory / "apply.index"
+
+    def capture(self) -> str:
+        """The tree of the files as they are now."""
+        self.repository.stage(self.resource, self.index)
+        if self.forms is not None and self.has_other_forms:
+            self.forms.read_exactly(self.resource, self.index)
+        return self.repository.text("write-tree", index=self.index)
+
+    def filtered(self, paths: Collection[str]) -> list[str]:
+        """Those whose files go through a filter program of the user's."""
+        if self.forms is None or not paths:
+            return []
+        return sorted(self.forms.filtered(self.resource, self.index, paths))
+
+    @property
+    def has_other_forms(self) -> bool:
+        """Whether git may commit other bytes of a file than those on disk."""
+        return self.converts or holds_attributes(self.index)
+
+    def merge(self, base: str, ours: str, theirs: str) -> Merge:
+        """Brings base → theirs into `ours`, the tree that was just captured."""
+        merge = self._merged(base, ours, theirs)
+        overlooked = self._overlooked(merge)
+        if overlooked:
+            feed = b"".join(os.fsencode(path) + b"\0" for path in overlooked)
+            arguments = ("update-index", "--add", "-z", "--stdin")
+            self.repository.git(*arguments, work_tree=self.resource, index=self.index, feed=feed)
+            ours = self.repository.text("write-tree", index=self.index)
+            merge = self._merged(base, ours, theirs)
+        blocked = () if merge.conflicts else self._refused(merge)
+        return replace(merge, conflicts=blocked) if blocked else merge
+
+    def keep(self, merge: Merge) -> None:
+        """All that an undo will need is in our own store: the user's may be pruned of what only their files
+        or a dropped branch had."""
+        if merge.ours == merge.base:
+            return  # the base is kept for as long as the sandbox is
+        feed = f"{merge.ours}\n{merge.merged}\n^{merge.base}\n".encode("ascii")
+        pack = self.repository.directory / "objects" / "pack" / "pack"
+        self.repository.git("pack-objects", "--revs", "-q", str(pack), feed=feed)
+
+    def _merged(self, base: str, ours: str, theirs: str) -> Merge:
+        hint = _OUTSIDE if self.git_directory is None else _UNTRACKED
+        return merge_following_renames(
+            self.repository, base, ours, theirs, untracked=self._untracked, hint=hint
+        )
+
+    def _untracked(self, paths: Collection[str]) -> Collection[str]:
+        """Those that are not in the user's index; outside of git, all of them."""
+        if self.git_directory is None:
+            return paths
+        listed = os.fsdecode(self.repository.git("ls-files", "-z", index=self._known)).split("\0")
+        return frozenset(paths).difference(listed)
+
+    def _overlooked(self, merge: Merge) -> list[str]:
+        """Files that another side has and that exist, though git does not look at them here."""
+        lacking = {path for path, change in merge.changes.items() if change.before is None}
+        lacking |= {path for path, change in merge.drift.items() if change.after is None}
+        return sorted(path for path in lacking if _is_file(self.resource, path))
+
+    def ensure_known_submodules(self, plan_id: str, changes: Mapping[str, Difference]) -> None:
+        """`ApplyRefused` for a submodule that comes and is not in the user's index: a directory alone is
+        none."""
+        coming = [path for path, there in submodules_in(changes).items() if there]
+        if not coming:
+            return
+        listed = os.fsdecode(self.repository.git("ls-files", "-s", "-z", index=self._known)).split("\0")
+        known = {line.partition("\t")[2] for line in listed if line.startswith(f"{GITLINK:o} ")}
+        unknown = [path for path in coming if path not in known]
+        if unknown:  # guard: it would be lost without a word
+            reason = f"{unknown[0]} is a submodule that your index does not have"
+            raise ApplyRefused(plan_id, f"{reason}; add --commit, which puts it there, or do it yourself")
+
+    def _refused(self, merge: Merge) -> tuple[FileConflict, ...]:
+        """What keeps a merge without conflicts from being made."""
+        return (
+            submodule_conflicts(self.repository, merge)
+            or self._checked_out(merge.changes)
+            or self._not_checked_out(merge)
+            or self._blocked(merge.changes)
+        )
+
+    def _checked_out(self, changes: Mapping[str, Difference]) -> tuple[FileConflict, ...]:
+        """The submodules that are to go, and in whose directory something is."""
+        found = []
+        for path, there in submodules_in(changes).items():
+            if not there and _is_used(self.resource / path):  # guard: its content may be nowhere else
+                found.append(submodule_conflict(path, _DEINIT.format(shlex.quote(path))))
+        return tuple(found)
+
+    def _not_checked_out(self, merge: Merge) -> tuple[FileConflict, ...]:
+        """What is to change and a sparse checkout leaves out: there is no file to change."""
+        gone = [
+            path
+            for path, change in merge.changes.items()
+            if change.before is not None and not os.path.lexists(self.resource / path)
+        ]
+        if not gone:
+            return ()
+        absent = frozenset(hidden_files(self.repository, self.resource, self.index).absent)
+        return tuple(
+            FileConflict(path, "not checked out", (_CHECK_OUT.format(shlex.quote(_directory_of(path))),))
+            for path in gone
+            if path in absent
+        )
+
+    def _blocked(self, changes: Mapping[str, Difference]) -> tuple[FileConflict, ...]:
+        """What is where a new file must go, and is not known to git: never overwritten, never followed."""
+        leaving = {path for path, change in changes.items() if change.after is None}
+        sound: set[str] = set()
+        found = []
+        for path, change in changes.items():
+            if change.before is not None:
+                continue
+            obstacle = self._obstacle(path, leaving, sound)
+            if obstacle:
+                found.append(FileConflict(path, "in the way", (obstacle,), "you"))
+        return tuple(found)
+
+    def _obstacle(self, path: str, leaving: set[str], sound: set[str]) -> str:
+        """What keeps a file from being made at `path`; empty if nothing does."""
+        parent = path.rpartition("/")[0]
+        if parent and parent not in sound:
+            above = self._parent_obstacle(parent, leaving)
+            if above:
+                return above
+            sound.add(parent)
+        here = self.resource / path
+        if here.is_dir() and not here.is_symlink():
+            kept = [file for file in _files_below(self.resource, path) if file not in leaving]
+            if kept:
+                return f"{path} is a directory that holds {kept[0]}"
+        return ""
+
+    def _parent_obstacle(self, parent: str, leaving: set[str]) -> str:
+        where = ""
+        for name in parent.split("/"):
+            where = f"{where}/{name}" if where else name
+            here = self.resource / where
+            if here.is_symlink():  # guard: a link may lead out of the resource
+                return "" if where in leaving else f"{where} is a symbolic link"
+            if here.exists() and not here.is_dir():
+                return "" if where in leaving else f"{where} is a file"
+        return ""
+
+
+def git_directory_of(resource: Path) -> Path | None:
+    """Where the repository keeps its HEAD and its index; None if the resource is none any more."""
+    found = resource / ".git"
+    if found.is_dir():
+        return found.resolve()
+    try:
+        named = found.read_text(encoding="utf-8", errors="surrogateescape")
+    except OSError:
+        return None
+    # A linked worktree, or a submodule, has a file that says where.
+    return (resource / named.removeprefix("gitdir:").strip()).resolve()
+
+
+def put_aside_in(resource: Path, git_directory: Path | None) -> list[Path]:
+    """Where applies have put files aside: directories of ours by name and shape; what else is called so is
+    its user's."""
+    found = sorted(resource.glob(".cleveragents-*"))
+    if git_directory is not None:
+        found += sorted(git_directory.glob("cleveragents/*"))
+    return [
+        place
+        for place in found
+        if _STAGING.fullmatch(place.name) and all((place / name).is_dir() for name in ("old", "new"))
+    ]
+
+
+def names_of_content(repository: PrivateRepository, resource: Path, paths: Iterable[str]) -> dict[str, str]:
+    """What git would call the present content of these files, conversions of line ends included."""
+    named = sorted(paths)
+    if not named:
+        return {}
+    feed = b"".join(_quoted(path) + b"\n" for path in named)
+    said = repository.git("hash-object", "--stdin-paths", work_tree=resource, feed=feed)
+    return dict(zip(named, said.decode("ascii").split(), strict=True))
+
+
+def _is_used(directory: Path) -> bool:
+    try:
+        return any(directory.iterdir())
+    except FileNotFoundError:
+        return False
+
+
+def _directory_of(path: str) -> str:
+    return path.rpartition("/")[0] or path
+
+
+def _is_file(resource: Path, path: str) -> bool:
+    try:
+        mode = (resource / path).lstat().st_mode
+    except OSError:
+        return False
+    if not (stat.S_ISREG(mode) or stat.S_ISLNK(mode)):
+        return False
+    # What is reached through a link is another's.
+    return not any((resource / parent).is_symlink() for parent in PurePosixPath(path).parents[:-1])
+
+
+def _files_below(resource: Path, path: str) -> Iterable[str]:
+    for folder, names, files in os.walk(resource / path):
+        links = [name for name in names if (Path(folder) / name).is_symlink()]
+        for name in (*files, *links):
+            yield str((Path(folder) / name).relative_to(resource))
+
+
+def _quoted(path: str) -> bytes:
+    """The path as git reads it from a line, whatever bytes it holds."""
+    raw = os.fsencode(path)
+    return (
+        b'"'
+        + b"".join(b"\\%03o" % byte if byte < 0x20 or byte in b'"\\' else bytes([byte]) for byte in raw)
+        + b'"'
+    )

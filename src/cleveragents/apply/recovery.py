@@ -1,0 +1,199 @@
+"""Ends what was begun: an apply is completed or undone, whether it failed or its process died.
+
+What is there decides, so that it may be done again, by anybody, at any time; the caller holds the resource.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from cleveragents.apply.commit import is_committed, take_back_commit, wait_for_stragglers
+from cleveragents.apply.exchange import sync_filesystem
+from cleveragents.apply.index_lock import unlock_index
+from cleveragents.apply.journal import PREPARED, STAGING, ApplyJournal, Entry
+from cleveragents.apply.lock import try_resource_lock
+from cleveragents.apply.moves import Mover, remove_staging
+from cleveragents.apply.ports import Recovered
+from cleveragents.core.errors import ApplyBusy, ApplyRefused, CleverAgentsError, GitFailed
+from cleveragents.core.faults import FaultPoints
+
+__all__ = ["Recovery", "is_absent"]
+
+
+class Recovery:
+    """Ends entries of the journal. Stateless but for the journal, so any thread may share it.
+
+    `home` names the state directory where several share the database: of what another one began, only that is
+    ended whose files are here.
+    """
+
+    def __init__(self, journal: ApplyJournal, faults: FaultPoints, *, full: bool, home: str = "") -> None:
+        self._journal = journal
+        self._faults = faults
+        self._full = full
+        self._home = home
+
+    def recover(self) -> list[Recovered]:
+        """Ends every entry whose resource nobody holds."""
+        found = [self._isolated(entry) for entry in self._open_here()]
+        return [recovered for recovered in found if recovered is not None]
+
+    def _isolated(self, entry: Entry) -> Recovered | None:
+        """One that cannot be ended now stays open, and keeps nobody from ending the others."""
+        try:
+            return self._attempted(entry)
+        except (OSError, CleverAgentsError) as error:
+            import structlog
+
+            log = structlog.get_logger()
+            log.warning("apply.recovery_failed", plan_id=entry.plan_id, apply_id=entry.id, error=str(error))
+            return None
+
+    def recover_held(self, resource: Path, plan_id: str) -> None:
+        """Ends every entry of this resource, which the caller holds for the plan. `ApplyRefused`."""
+        for entry in self._open_here():
+            if entry.resource == str(resource):
+                if not wait_for_stragglers(entry):
+                    raise ApplyBusy(str(resource))
+                problem = f"the interrupted {entry.kind} of plan {entry.plan_id} cannot be ended"
+                if is_absent(entry):
+                    raise ApplyRefused(plan_id, f"{problem}: {entry.journal.staging} is out of reach")
+                try:
+                    self.conclude(entry)
+                except (OSError, GitFailed) as error:
+                    raise ApplyRefused(plan_id, f"{problem}: {error}") from error
+
+    def give_up(self, plan_id: str) -> list[str]:
+        """Ends the plan's entries as they are: no file is looked at or moved. The resources of those that
+        were not over. `ApplyBusy` while somebody is at one."""
+        given_up = []
+        for entry in self._journal.open_entries(remote=False):
+            if entry.plan_id != plan_id:
+                continue
+            with _held_if_there(Path(entry.resource)) as held:
+                if not held or not wait_for_stragglers(entry):  # guard: a living one is not given up
+                    raise ApplyBusy(entry.resource)
+                if entry.journal.scratch:
+                    with suppress(OSError):
+                        unlock_index(Path(entry.journal.scratch))
+                self._end(entry, done=False, left_alone=[file.path for file in entry.journal.files])
+                self._journal.close(entry)
+                given_up.append(entry.resource)
+        return given_up
+
+    def conclude(self, entry: Entry) -> Recovered | None:
+        """Ends the entry; None when it had ended already, or had touched nothing."""
+        recovered = None
+        if entry.state == PREPARED:
+            recovered = self._decided(entry)
+        elif entry.state == STAGING:
+            self._end(entry, done=False)
+        self.clear(entry)
+        return recovered
+
+    def undo(self, entry: Entry) -> list[str]:
+        """Takes back what an apply that failed had moved; names what somebody else has changed since."""
+        left_alone = self._back(entry)
+        self._end(entry, done=False, left_alone=left_alone)
+        self.clear(entry)
+        return left_alone
+
+    def clear(self, entry: Entry) -> None:
+        """Removes what the entry had laid out, unless it holds what is nowhere else; closes the entry."""
+        if Path(entry.journal.staging, "old").exists() and not self._is_disposable(entry):
+            self._journal.close(entry)
+            return
+        self.discard(entry)
+
+    def discard(self, entry: Entry) -> None:
+        """Removes what the entry had laid out, and closes the entry."""
+        if entry.journal.scratch:
+            unlock_index(Path(entry.journal.scratch))
+        gone = [remove_staging(directory) for directory in (entry.journal.staging, entry.journal.scratch)]
+        # A git process that outlived its parent may still write there; then the next one removes it.
+        if all(gone):
+            self._journal.close(entry)
+
+    def _open_here(self) -> list[Entry]:
+        return [entry for entry in self._journal.open_entries(remote=False) if self._is_here(entry)]
+
+    def _is_here(self, entry: Entry) -> bool:
+        """Whether it is of this machine; whoever began it, where what it laid out is here."""
+        journal = entry.journal
+        if journal.home not in ("", self._home):  # guard: another may have a directory of the same name
+            return Path(journal.staging).is_dir()
+        return True
+
+    def _attempted(self, entry: Entry) -> Recovered | None:
+        if is_absent(entry):  # guard: what is out of reach may come back, half done
+            return None
+        with try_resource_lock(Path(entry.resource)) as held:
+            # Somebody may have ended it while we looked.
+            present = self._journal.get(entry.id) if held else None
+            if present is None or not wait_for_stragglers(present):
+                return None
+            return self.conclude(present)
+
+    def _decided(self, entry: Entry) -> Recovered:
+        resource = Path(entry.resource)
+        if not Path(entry.journal.staging, "old").is_dir():
+            return self._lost(entry)
+        commit = entry.journal.commit
+        if commit is not None:
+            complete = is_committed(commit, resource, entry.id)
+        else:
+            with Mover(resource, entry.journal, self._faults, "recover") as mover:
+                complete = mover.is_complete()
+        left_alone = [] if complete else self._back(entry)
+        self._end(entry, done=complete, left_alone=left_alone)
+        return Recovered(entry.plan_id, entry.id, entry.kind, complete, tuple(left_alone))
+
+    def _lost(self, entry: Entry) -> Recovered:
+        """What was put aside is gone, so nothing can be moved any more: the files stay as they are."""
+        paths = tuple(file.path for file in entry.journal.files)
+        self._end(entry, done=False, left_alone=list(paths))
+        return Recovered(entry.plan_id, entry.id, entry.kind, False, paths)
+
+    def _back(self, entry: Entry) -> list[str]:
+        journal = entry.journal
+        if journal.commit is not None:
+            self._faults.reach("recover.commit.before")
+            take_back_commit(journal.commit, Path(journal.scratch), Path(entry.resource), entry.id)
+            self._faults.reach("recover.commit.after")
+        with Mover(Path(entry.resource), entry.journal, self._faults, "recover") as mover:
+            left_alone = mover.back()
+        if self._full:
+            sync_filesystem(entry.resource)
+        return left_alone
+
+    def _end(self, entry: Entry, *, done: bool, left_alone: list[str] | None = None) -> None:
+        self._faults.reach("recover.end.before")
+        self._journal.end(entry, done=done, left_alone=left_alone or ())
+        self._faults.reach("recover.end.after")
+
+    def _is_disposable(self, entry: Entry) -> bool:
+        if not entry.journal.files:
+            return True
+        with Mover(Path(entry.resource), entry.journal, self._faults, "recover") as mover:
+            return mover.holds_only_known()
+
+
+def is_absent(entry: Entry) -> bool:
+    """Whether the resource is out of reach: moved away, or on a disk that is not there at the moment."""
+    resource = Path(entry.resource)
+    above = Path(entry.journal.staging).parent
+    home = above.parent if above.name == "cleveragents" else above
+    # What stays of a disk is an empty directory; what was begun in the resource never leaves one.
+    return not resource.is_dir() or not home.is_dir() or not any(resource.iterdir())
+
+
+@contextmanager
+def _held_if_there(resource: Path) -> Iterator[bool]:
+    """Whether nobody else holds the resource, and then it is held; nobody can hold what is not there."""
+    if not resource.is_dir():
+        yield True
+        return
+    with try_resource_lock(resource) as held:
+        yield held

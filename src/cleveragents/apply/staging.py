@@ -1,0 +1,223 @@
+"""Lays out the new contents beside the user's files, and says what every one of them was and becomes.
+
+git writes the new files, byte for byte as the merged tree has them; in sandboxes of earlier versions, as a
+checkout would have them. They get the metadata of the files that they are to replace, and are on the same
+filesystem, for only there a swap is one step.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from types import TracebackType
+
+from cleveragents.apply.exchange import ABSENT, Folder, Place, Sight, fingerprint
+from cleveragents.apply.journal import Journal, MovedFile
+from cleveragents.apply.metadata import (
+    Metadata,
+    for_new_content,
+    read_metadata,
+    write_metadata,
+)
+from cleveragents.apply.moves import parents_of
+from cleveragents.apply.presence import Presence, names_of_content
+from cleveragents.apply.submodules import submodules_in
+from cleveragents.core.file_state import Difference, FileState
+from cleveragents.git.git_directory import copy_index
+from cleveragents.sandboxes.tree.walk import read_bytes
+
+__all__ = ["Staging", "emptied_by", "index_line_of", "made_by", "see", "staging_directory", "strange_content"]
+
+_LONGEST_TARGET = 4096
+
+
+def staging_directory(resource: Path, git_directory: Path | None, apply_id: str) -> Path:
+    """In the git directory, out of everybody's sight, if that is on the same filesystem."""
+    if git_directory is not None and git_directory.stat().st_dev == resource.stat().st_dev:
+        return git_directory / "cleveragents" / apply_id
+    return resource / f".cleveragents-{apply_id}"
+
+
+def see(resource: Path, changes: Mapping[str, Difference]) -> dict[str, Sight]:
+    """Every path that is to change, as it is now. A directory that gives way to a file is no file."""
+    with Folder(resource) as folder:
+        seen = {path: folder.look(path, _any_name(changes[path])) for path in sorted(changes)}
+    return {path: Sight(ABSENT) if sight.is_directory else sight for path, sight in seen.items()}
+
+
+def strange_content(
+    presence: Presence, changes: Mapping[str, Difference], seen: Mapping[str, Sight]
+) -> list[str]:
+    """Paths whose bytes are not those that were merged: changed since, or hidden from git by their user,
+    whose index may say "assume unchanged" of a file that is not."""
+    doubtful: dict[str, str] = {}
+    strange: list[str] = []
+    links_as_files = cache(presence.writes_links_as_files)
+    for path, change in changes.items():
+        sight, before = seen[path], change.before
+        if before is None or sight.fingerprint == ABSENT:
+            if (before is None) != (sight.fingerprint == ABSENT):
+                strange.append(path)
+        elif not (sight.is_link or sight.is_regular):
+            strange.append(path)
+        elif stat.S_ISLNK(before.mode) != sight.is_link:
+            if sight.is_link or sight.blob != before.content or not links_as_files():
+                strange.append(path)
+        elif sight.blob != before.content:
+            doubtful[path] = before.content
+    # Not kept byte for byte: line ends are converted, or it was changed.
+    regular = [path for path in doubtful if seen[path].is_regular]
+    names = names_of_content(presence.repository, presence.resource, regular)
+    strange += [path for path, blob in doubtful.items() if names.get(path) != blob]
+    return sorted(strange)
+
+
+class Staging:
+    """New contents on their way into `directory`, while something else is done.
+
+    Leaving the block waits for git, whatever happened in it. Not thread-safe: use it in the call that made
+    it.
+    """
+
+    def __init__(
+        self,
+        presence: Presence,
+        directory: Path,
+        changes: Mapping[str, Difference],
+        undoes: Journal | None = None,
+    ) -> None:
+        self._resource = presence.resource
+        self._new = directory / "new"
+        self._changes = changes
+        self._undoes = undoes
+        self._new.mkdir(mode=0o700, parents=True)
+        (directory / "old").mkdir(mode=0o700)
+        # Whoever looks at the resource meanwhile does not take this for a part of it.
+        (directory / ".gitignore").write_text("*\n", encoding="ascii")
+        index = directory / "index"
+        # The whole merged tree, for the attributes that its other files set for these.
+        copy_index(presence.index, index)
+        ordered = sorted(changes.items(), key=lambda item: item[1].after is not None)
+        feed = b"".join(index_line_of(path, change) for path, change in ordered)
+        presence.repository.git("update-index", "-z", "--index-info", index=index, feed=feed)
+        arriving = [os.fsencode(path) + b"\0" for path in sorted(changes) if changes[path].after is not None]
+        self._thread = ThreadPoolExecutor(1, "staging")
+        self._written = self._thread.submit(
+            presence.repository.git,
+            *("checkout-index", "-z", "--stdin"),
+            work_tree=self._new,
+            index=index,
+            feed=b"".join(arriving),
+        )
+
+    def __enter__(self) -> Staging:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._thread.shutdown()
+
+    def finish(self, seen: Mapping[str, Sight]) -> tuple[tuple[MovedFile, ...], dict[str, Metadata]]:
+        """The new contents are there; what each path was and becomes, and what each file had besides."""
+        self._written.result()
+        files = []
+        kept: dict[str, Metadata] = {}
+        with Folder(self._new) as folder, Folder(self._resource) as user:
+            for path in sorted(self._changes):
+                change = self._changes[path]
+                found = None if seen[path].fingerprint == ABSENT else read_metadata(user.place(path))
+                if found is not None:
+                    kept[path] = found
+                becomes = ABSENT
+                if change.after is not None:
+                    becomes = self._arrived(folder.place(path), path, change, found)
+                files.append(MovedFile(path, change.before, change.after, seen[path].fingerprint, becomes))
+        return tuple(files), kept
+
+    def _arrived(self, place: Place, path: str, change: Difference, found: Metadata | None) -> str:
+        """The fingerprint of what was written, now with the metadata of the file that it replaces."""
+        original = None if self._undoes is None else self._undoes.metadata.get(path)
+        _keep_link(place, change, found, original)
+        wanted = self._wanted(path, change, found, original)
+        if wanted is not None:
+            write_metadata(place, wanted)
+        elif change.before is None:
+            _inherit_group(place, self._resource / path)
+        return fingerprint(place)
+
+    def _wanted(
+        self, path: str, change: Difference, found: Metadata | None, original: Metadata | None
+    ) -> Metadata | None:
+        """What a new file is to have; None: what it has."""
+        if original is not None and (found is None or found == for_new_content(original, _back(change))):
+            # Undone, and its user did not change it since.
+            return original if self._is_original(path, change) else for_new_content(original, change)
+        return found and for_new_content(found, change)
+
+    def _is_original(self, path: str, change: Difference) -> bool:
+        files = () if self._undoes is None else self._undoes.files
+        return any(file.path == path and file.before == change.after for file in files)
+
+
+def made_by(resource: Path, changes: Mapping[str, Difference]) -> tuple[str, ...]:
+    """The directories that the changes bring with them."""
+    needed = {
+        parent for path, change in changes.items() if change.before is None for parent in parents_of(path)
+    }
+    needed |= {path for path, there in submodules_in(changes).items() if there}
+    return tuple(sorted(path for path in needed if not (resource / path).is_dir()))
+
+
+def emptied_by(resource: Path, changes: Mapping[str, Difference]) -> dict[str, Metadata]:
+    """The directories that the changes may leave empty, and what they have."""
+    above = {
+        parent for path, change in changes.items() if change.after is None for parent in parents_of(path)
+    }
+    above |= {path for path, there in submodules_in(changes).items() if not there}
+    above -= {
+        parent for path, change in changes.items() if change.after is not None for parent in parents_of(path)
+    }
+    with Folder(resource) as folder:
+        found = {path: read_metadata(folder.place(path)) for path in sorted(above)}
+    return {path: metadata for path, metadata in found.items() if metadata is not None}
+
+
+def index_line_of(path: str, change: Difference) -> bytes:
+    """What the path is to be, as `git update-index -z --index-info` reads it."""
+    state = change.after or FileState(0, _any_name(change))  # mode 0 takes an entry out
+    head = f"{state.mode:o} {state.content}"
+    return head.encode("ascii") + b"\t" + os.fsencode(path) + b"\0"
+
+
+def _keep_link(place: Place, change: Difference, found: Metadata | None, original: Metadata | None) -> None:
+    """Make a link of what git wrote as a file (`core.symlinks=false`), if there is, or was, a link."""
+    directory, name = place
+    known = found or original
+    if change.after is None or not stat.S_ISLNK(change.after.mode) or known is None or not known.is_link:
+        return
+    if stat.S_ISREG(os.lstat(name, dir_fd=directory).st_mode):
+        target = read_bytes(directory, name, at_most=_LONGEST_TARGET)
+        os.unlink(name, dir_fd=directory)
+        os.symlink(target or b"", os.fsencode(name), dir_fd=directory)
+
+
+def _inherit_group(place: Place, path: Path) -> None:
+    """Give a new file the group of a setgid directory, which it would have if it were made there."""
+    above = next((parent.lstat() for parent in path.parents if os.path.lexists(parent)), None)
+    if above is not None and above.st_mode & stat.S_ISGID:
+        with suppress(PermissionError):
+            os.chown(place[1], -1, above.st_gid, dir_fd=place[0], follow_symlinks=False)
+
+
+def _back(change: Difference) -> Difference:
+    return Difference(change.after, change.before)
+
+
+def _any_name(change: Difference) -> str:
+    return change.before.content if change.before else ""

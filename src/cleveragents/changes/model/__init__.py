@@ -1,0 +1,1 @@
+"""Conflicts and reviews: data and rules, no I/O."""

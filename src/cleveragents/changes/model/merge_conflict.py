@@ -1,0 +1,260 @@
+"""Conflicts of a merge: what both sides made of one path, kept until somebody says what is to become of it.
+
+A merge of a sub-plan is a recorded call of its parent, and its conflicts are in that call's result. A later
+call `resolve` names the conflicts that it ends. So a conflict cannot get lost: what is open is found from the
+calls alone, and who takes a call back opens again what it had resolved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Any
+
+from cleveragents.core.errors import PlanError
+from cleveragents.core.file_state import FileState
+from cleveragents.core.json_value import FrozenObject, JsonValue, freeze
+from cleveragents.core.text.path_spelling import shown
+from cleveragents.core.tool import CallState, ToolCall
+
+__all__ = [
+    "DIRECTORY",
+    "MERGE",
+    "RESOLVE",
+    "KeptConflict",
+    "MergeOutcome",
+    "Take",
+    "TreeMerge",
+    "conflicts_ended",
+    "is_by_hand",
+    "merge_step",
+    "open_conflicts",
+    "part_of_merge",
+    "resolved_result",
+    "tree_left_by",
+]
+
+MERGE = "merge"
+RESOLVE = "resolve"
+DIRECTORY = 0o040000
+"""The mode of a state that is a whole directory: its content is the name of a tree."""
+
+_STEP = "merge-"
+
+
+class Take(str, Enum):
+    """What is to become of a conflict: one of the sides, or what the file was edited to."""
+
+    OURS = "ours"
+    THEIRS = "theirs"
+    EDITED = "edited"
+
+
+@dataclass(frozen=True, slots=True)
+class KeptConflict:
+    """One path of which both sides made something else. `ours` is the parent's, `theirs` the sub-plan's.
+
+    States are what git keeps of a file; one whose mode is `DIRECTORY` stands for all that is below it. `left`
+    is what the merge left at the path. `marked`: that is text in which git marked the places, both sides in
+    each. Where a side has its file at another path, because the other renamed the directory, that is in
+    `ours_path` or `theirs_path`. A conflict is known by the number of its merge's call and its own in it.
+    """
+
+    path: str
+    kind: str
+    base: FileState | None = None
+    ours: FileState | None = None
+    theirs: FileState | None = None
+    left: FileState | None = None
+    marked: bool = False
+    ours_path: str | None = None
+    theirs_path: str | None = None
+    plan_id: str = ""
+    title: str = ""
+    merge: int = 0
+    index: int = 0
+
+    @property
+    def is_choice(self) -> bool:
+        """Whether there is anything to decide. The old name of a file that both sides renamed is gone on
+        both; git tells it with the new ones, which are what is to be decided."""
+        return not (
+            self.kind.startswith("rename") and self.ours is None and self.theirs is None and self.left is None
+        )
+
+    @property
+    def shown_path(self) -> str:
+        """As people and models name it."""
+        return shown(self.path)
+
+    def side(self, take: Take) -> tuple[str, FileState | None]:
+        """Where that side has it, and as what."""
+        if take is Take.OURS:
+            return self.ours_path or self.path, self.ours
+        return self.theirs_path or self.path, self.theirs
+
+    def to_json(self) -> JsonValue:
+        """As the merge's call keeps it."""
+        return freeze(
+            {
+                "path": self.path,
+                "kind": self.kind,
+                "base": _kept(self.base),
+                "ours": _kept(self.ours),
+                "theirs": _kept(self.theirs),
+                "left": _kept(self.left),
+                "marked": self.marked,
+                "ours_path": self.ours_path,
+                "theirs_path": self.theirs_path,
+            }
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TreeMerge:
+    """What came of merging two trees: the tree that is left, and the conflicts in it."""
+
+    tree: str
+    conflicts: tuple[KeptConflict, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class MergeOutcome:
+    """What came of merging a sub-plan: the tree its parent's sandbox had then, how many files changed in it,
+    and the conflicts, in order of path. `base` is the tree from which the sub-plan had started, `theirs` the
+    one that was merged; the parent's sandbox keeps both."""
+
+    plan_id: str
+    part: str
+    title: str
+    base: str
+    tree: str
+    files: int
+    theirs: str
+    conflicts: tuple[KeptConflict, ...] = ()
+
+    def to_json(self) -> JsonValue:
+        """As the call keeps it."""
+        return freeze(
+            {
+                "plan": self.plan_id,
+                "base": self.base,
+                "theirs": self.theirs,
+                "tree": self.tree,
+                "files": self.files,
+                "conflicts": [conflict.to_json() for conflict in self.conflicts],
+            }
+        )
+
+    @classmethod
+    def of_call(cls, call: ToolCall) -> MergeOutcome:
+        """What the call of a merge that is done tells. `PlanError` if it cannot be read."""
+        try:
+            return cls._read(call)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            problem = f"{type(error).__name__}: {error}"
+            remedy = f"`agents plan rollback {call.plan_id} {call.number}` takes it back, to be merged again"
+            reason = f"what is kept of call {call.number}, a merge, cannot be read ({problem}); {remedy}"
+            raise PlanError(call.plan_id, reason) from error
+
+    @classmethod
+    def _read(cls, call: ToolCall) -> MergeOutcome:
+        facts: Any = call.result
+        title = str(call.arguments.get("title", ""))
+        plan_id = str(facts["plan"])
+        conflicts = tuple(
+            replace(_conflict(told), plan_id=plan_id, title=title, merge=call.number, index=index)
+            for index, told in enumerate(facts["conflicts"])
+        )
+        # The first merges did not tell which tree they had merged: then that is none that a sandbox keeps.
+        theirs = str(facts.get("theirs", ""))
+        part = part_of_merge(call) or ""
+        base, tree = str(facts["base"]), str(facts["tree"])
+        return cls(plan_id, part, title, base, tree, int(facts["files"]), theirs, conflicts)
+
+
+def merge_step(part: str) -> str:
+    """The step of the call that merges the sub-plan of that part."""
+    return f"{_STEP}{part}"
+
+
+def part_of_merge(call: ToolCall) -> str | None:
+    """Which part's sub-plan the call merges; None if it is no merge. An actor's calls have other steps."""
+    if call.tool != MERGE or call.step is None or not call.step.startswith(_STEP):
+        return None
+    return call.step.removeprefix(_STEP)
+
+
+def is_by_hand(call: ToolCall) -> bool:
+    """Whether a person, and no actor, resolves a conflict by it: what a person does belongs to no step."""
+    return call.tool == RESOLVE and call.step is None
+
+
+def resolved_result(
+    path: str, take: Take, ended: Iterable[KeptConflict], tree: str, files: Iterable[str]
+) -> JsonValue:
+    """What a call `resolve` tells: which conflicts it ended, and the tree that it left."""
+    return freeze(
+        {
+            "path": path,
+            "take": take.value,
+            "ended": [{"merge": one.merge, "index": one.index} for one in ended],
+            "tree": tree,
+            "files": sorted(map(shown, files)),
+        }
+    )
+
+
+def tree_left_by(call: ToolCall) -> str | None:
+    """The tree that a merge or a resolution left in the sandbox; None of any other call, or if it failed."""
+    result = call.result
+    if call.tool not in (MERGE, RESOLVE) or call.error is not None or not isinstance(result, Mapping):
+        return None
+    told = "conflicts" if call.tool == MERGE else "ended"
+    tree = result.get("tree")
+    return tree if told in result and isinstance(tree, str) else None
+
+
+def conflicts_ended(call: ToolCall) -> tuple[tuple[int, int], ...]:
+    """Which conflicts a call `resolve` ended: the number of the merge's call, and the conflict's in it."""
+    result = call.result
+    if call.tool != RESOLVE or call.state is not CallState.ENDED or not isinstance(result, Mapping):
+        return ()
+    ended: Any = result.get("ended", ())
+    return tuple((int(one["merge"]), int(one["index"])) for one in ended)
+
+
+def open_conflicts(calls: Iterable[ToolCall]) -> tuple[KeptConflict, ...]:
+    """The conflicts of all merges that nobody ended, oldest first. What was taken back does not count."""
+    found: dict[tuple[int, int], KeptConflict] = {}
+    for call in calls:
+        if call.state is CallState.ENDED and part_of_merge(call) is not None:
+            for conflict in MergeOutcome.of_call(call).conflicts:
+                if conflict.is_choice:
+                    found[conflict.merge, conflict.index] = conflict
+        for ended in conflicts_ended(call):
+            found.pop(ended, None)
+    return tuple(found.values())
+
+
+def _kept(state: FileState | None) -> JsonValue:
+    return None if state is None else FrozenObject({"mode": state.mode, "content": state.content})
+
+
+def _conflict(told: Mapping[str, Any]) -> KeptConflict:
+    return KeptConflict(
+        path=told["path"],
+        kind=told["kind"],
+        base=_state(told["base"]),
+        ours=_state(told["ours"]),
+        theirs=_state(told["theirs"]),
+        left=_state(told["left"]),
+        marked=told["marked"],
+        ours_path=told["ours_path"],
+        theirs_path=told["theirs_path"],
+    )
+
+
+def _state(told: Mapping[str, Any] | None) -> FileState | None:
+    return None if told is None else FileState(told["mode"], told["content"])

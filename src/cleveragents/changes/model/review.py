@@ -1,0 +1,139 @@
+"""Reviews: which of a plan's changes the reviewer leaves out, and what result is left.
+
+Changes are kept whole, with their content before and after, so leaving out one changeset of several on the
+same file is a question of merging: the later ones were made on top of it. Where they cannot be told apart the
+answer is a conflict, never a guess.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
+
+from cleveragents.core.change import ChangeEntry, RecordedChange
+from cleveragents.core.errors import PlanError
+from cleveragents.core.file_state import REGULAR, FileState, differences_of, split_renames
+
+__all__ = ["MergeContent", "Review", "ReviewKind", "accepted_states"]
+
+_TYPE = 0o170000
+
+
+class ReviewKind(str, Enum):
+    """What a verdict is about."""
+
+    PATH = "path"
+    CHANGESET = "changeset"
+
+
+@dataclass(frozen=True, slots=True)
+class Review:
+    """A verdict on a file or a changeset."""
+
+    plan_id: str
+    kind: ReviewKind
+    subject: str
+    accepted: bool
+
+
+class MergeContent(Protocol):
+    """Merges three versions of a file's content, by name; None if they conflict."""
+
+    def __call__(self, ancestor: str, ours: str, theirs: str) -> str | None: ...
+
+
+def accepted_states(
+    plan_id: str,
+    changes: Sequence[RecordedChange],
+    reviews: Iterable[Review],
+    merge: MergeContent,
+) -> dict[str, FileState | None]:
+    """The state of every path that the accepted changes lead to. `PlanError` where a later accepted change
+    was made on top of a rejected one in the same place; leaving out the whole file settles that.
+
+    A rename is one change with two names: leaving out the new file keeps the old one, and the other way
+    round, so that no file gets lost between the two.
+    """
+    rejected = {(review.kind, review.subject) for review in reviews if not review.accepted}
+    left_out = {subject for kind, subject in rejected if kind is ReviewKind.CHANGESET}
+    paths_out = {subject for kind, subject in rejected if kind is ReviewKind.PATH}
+    accepted = [change.entry for change in changes if change.changeset_id not in left_out]
+    if paths_out:
+        paths_out |= _other_names(paths_out, accepted)
+    if not left_out:
+        steps = differences_of(accepted)
+        return {path: step.after for path, step in steps.items() if path not in paths_out}
+    first: dict[str, FileState | None] = {}
+    states: dict[str, FileState | None] = {}
+    for change in changes:
+        for path, before, after in split_renames(change.entry):
+            if path in paths_out:
+                continue
+            first.setdefault(path, before)
+            now = states.setdefault(path, before)
+            if change.changeset_id not in left_out:
+                states[path] = _step(plan_id, path, now, before, after, merge)
+    return {path: state for path, state in states.items() if state != first[path]}
+
+
+def _other_names(paths: set[str], entries: Sequence[ChangeEntry]) -> set[str]:
+    """What these files were called before, where that is gone, and what they are called now."""
+    names: dict[str, frozenset[str]] = {}
+    for entry in entries:
+        if entry.old_path is not None:
+            one, other = entry.old_path, entry.path
+            together = names.get(one, frozenset({one})) | names.get(other, frozenset({other}))
+            names |= dict.fromkeys(together, together)
+    steps = differences_of(entries)
+    gone = {path for path, step in steps.items() if step.after is None}
+    made = {path for path, step in steps.items() if step.before is None}
+    found: set[str] = set()
+    for path in paths & names.keys():
+        if path in made:
+            found |= names[path] & gone
+        if path in gone:
+            found |= names[path] & made
+    return found
+
+
+def _step(
+    plan_id: str,
+    path: str,
+    now: FileState | None,
+    before: FileState | None,
+    after: FileState | None,
+    merge: MergeContent,
+) -> FileState | None:
+    """What a change from `before` to `after` makes of a file that is `now`."""
+    if now in (before, after):
+        return after
+    if now is None or before is None or after is None or not _same_type(now, before, after):
+        raise PlanError(plan_id, _cannot(path))
+    mode = after.mode if after.mode != before.mode else now.mode
+    content = _content(now, before, after, merge)
+    if content is None:
+        raise PlanError(plan_id, _cannot(path))
+    return FileState(mode, content)
+
+
+def _same_type(*states: FileState) -> bool:
+    """Whether all are files, all links, or all submodules."""
+    return len({state.mode & _TYPE for state in states}) == 1
+
+
+def _content(now: FileState, before: FileState, after: FileState, merge: MergeContent) -> str | None:
+    if after.content == before.content:
+        return now.content
+    if now.content == before.content:
+        return after.content
+    if now.mode & _TYPE != REGULAR & _TYPE:  # neither a link's target nor a submodule's commit is text
+        return None
+    return merge(before.content, now.content, after.content)
+
+
+def _cannot(path: str) -> str:
+    return (
+        f"{path}: a later change was made on top of a rejected one; reject that one, too, or the whole file"
+    )

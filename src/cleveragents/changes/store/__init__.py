@@ -1,0 +1,1 @@
+"""Changesets in the database."""

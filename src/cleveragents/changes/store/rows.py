@@ -1,0 +1,79 @@
+"""Changes as rows: what the columns of `change_entries` hold, and what no database can hold.
+
+A path is text to Python and bytes to the file system; one that is not UTF-8 comes with lone surrogates, which
+no database takes. Such a path is kept as a JSON string, which is plain ASCII and begins with a quote; a path
+that itself begins with a quote is kept so, too, and every other one as it is.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from sqlalchemy import Row
+
+from cleveragents.core.change import ChangeEntry, ChangeKind, RecordedChange
+from cleveragents.core.errors import InvalidPayload
+
+__all__ = ["ensure_storable", "is_storable", "recorded_of", "row_of"]
+
+
+def is_storable(text: str) -> bool:
+    """Whether every database can hold it as text."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return "\0" not in text
+
+
+def ensure_storable(where: str, facts: Mapping[str, str | None]) -> None:
+    """Raises `InvalidPayload` for text that would spoil the transaction it is written in."""
+    for name, value in facts.items():
+        if value is not None and not is_storable(value):
+            raise InvalidPayload(where, f"{name} {value!r} is not Unicode text without NUL")
+
+
+def row_of(change: RecordedChange) -> dict[str, object]:
+    """The columns of a recorded change."""
+    entry = change.entry
+    return {
+        "changeset_id": change.changeset_id,
+        "sequence": change.sequence,
+        "kind": entry.kind.value,
+        "path": _kept(entry.path),
+        "old_path": None if entry.old_path is None else _kept(entry.old_path),
+        "before_hash": entry.before_hash,
+        "after_hash": entry.after_hash,
+        "mode": entry.mode,
+        "before_mode": entry.before_mode,
+        "tool_call_id": entry.tool_call_id,
+        "key": change.key,
+    }
+
+
+def recorded_of(row: Row[tuple[object, ...]]) -> RecordedChange:
+    """The recorded change of a row."""
+    columns = row._mapping
+    entry = ChangeEntry(
+        kind=ChangeKind(columns["kind"]),
+        path=_path(columns["path"]),
+        before_hash=columns["before_hash"],
+        after_hash=columns["after_hash"],
+        old_path=None if columns["old_path"] is None else _path(columns["old_path"]),
+        mode=columns["mode"],
+        before_mode=columns["before_mode"],
+        tool_call_id=columns["tool_call_id"],
+    )
+    return RecordedChange(columns["changeset_id"], columns["sequence"], entry, columns["key"])
+
+
+def _kept(path: str) -> str:
+    return path if is_storable(path) and not path.startswith('"') else json.dumps(path)
+
+
+def _path(kept: str) -> str:
+    if not kept.startswith('"'):
+        return kept
+    path: str = json.loads(kept)
+    return path

@@ -1,0 +1,254 @@
+"""Changesets on a database: kept when the call returns, many records to a commit.
+
+A record costs a commit, and a commit costs about the same for one record as for many. So the records of
+threads that come at once are written together: one look at their changesets, one insert, one commit. Each
+still gets its own answer; a refusal is an answer like any other and spoils nobody's commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import BindParameter, Connection, Row, Select, bindparam, func, select, update
+
+from cleveragents.changes.store.rows import (
+    ensure_storable,
+    is_storable,
+    recorded_of,
+    row_of,
+)
+from cleveragents.core.change import ChangeEntry, Changeset, RecordedChange, keys_of_batch
+from cleveragents.core.clock import Clock
+from cleveragents.core.errors import ChangesetClosed, DuplicateKey, UnknownChangeset
+from cleveragents.core.event import DomainEvent, EventType
+from cleveragents.core.identifiers import IdentifierSource
+from cleveragents.core.json_value import JsonValue
+from cleveragents.core.system_clock import SystemClock
+from cleveragents.storage.database import Database
+from cleveragents.storage.outbox import append_to_outbox
+from cleveragents.storage.tables import change_entries, changesets
+
+__all__ = ["SqlChangesetStore"]
+
+_LENGTH = (
+    select(func.coalesce(func.max(change_entries.c.sequence), 0))
+    .where(change_entries.c.changeset_id == changesets.c.id)
+    .scalar_subquery()
+)
+_LOOK: Select[tuple[str, str, bool, int]] = select(
+    changesets.c.id, changesets.c.plan_id, changesets.c.closed, _LENGTH.label("length")
+)
+_BY_ID = _LOOK.where(changesets.c.id == bindparam("id"))
+_NUMBER = select(changesets.c.number).where(changesets.c.id == bindparam("id"))
+# Numbers begin at 1, so that after 0 all come.
+_OF_PLAN = _LOOK.where(
+    changesets.c.plan_id == bindparam("plan_id"), changesets.c.number > bindparam("after")
+).order_by(changesets.c.number)
+_IDS: BindParameter[str] = bindparam("ids", expanding=True)
+# In the order of their ids, so that two transactions never wait for each other.
+_HOLD = select(changesets.c.id).where(changesets.c.id.in_(_IDS)).order_by(changesets.c.id).with_for_update()
+_THESE = _LOOK.where(changesets.c.id.in_(_IDS))
+_KEYED = select(change_entries).where(
+    change_entries.c.changeset_id.in_(_IDS), change_entries.c.key.in_(bindparam("keys", expanding=True))
+)
+_ENTRIES = (
+    select(change_entries)
+    .where(change_entries.c.changeset_id == bindparam("id"))
+    .order_by(change_entries.c.sequence)
+)
+_APPEND = change_entries.insert()
+_START = changesets.insert()
+_SEAL = update(changesets).where(changesets.c.id == bindparam("changeset_id")).values(closed=True)
+
+_Refusal = ChangesetClosed | DuplicateKey | UnknownChangeset
+
+
+@dataclass(frozen=True, slots=True)
+class _Record:
+    """What a caller of `record` wants."""
+
+    changeset_id: str
+    entry: ChangeEntry
+    key: str | None
+
+    def ensure_storable(self) -> None:
+        """Refuses what no database can hold, before it spoils the transaction of others."""
+        _ensure_possible(self.changeset_id)
+        entry = self.entry
+        ensure_storable(
+            f"a change of {entry.path!r}",
+            {
+                "key": self.key,
+                "before_hash": entry.before_hash,
+                "after_hash": entry.after_hash,
+                "tool_call_id": entry.tool_call_id,
+            },
+        )
+
+
+class SqlChangesetStore:
+    """`ChangesetStore` on a `Database`. Stateless but for the database, so any thread may share it.
+
+    A changeset's start and its seal are kept together with their events, in one transaction.
+    """
+
+    def __init__(self, database: Database, identifiers: IdentifierSource, clock: Clock | None = None) -> None:
+        self._database = database
+        self._identifiers = identifiers
+        self._clock = clock or SystemClock()
+
+    def start(self, plan_id: str) -> str:
+        ensure_storable("a new changeset", {"plan_id": plan_id})
+        changeset = Changeset(self._identifiers.new(), plan_id)
+        event = self._event(EventType.CHANGESET_STARTED, changeset)
+
+        def unit(connection: Connection) -> str:
+            connection.execute(_START, {"id": changeset.id, "plan_id": plan_id, "closed": False})
+            append_to_outbox(connection, event)
+            return changeset.id
+
+        return self._database.write(unit)
+
+    def record(self, changeset_id: str, entry: ChangeEntry, *, key: str | None = None) -> RecordedChange:
+        wanted = _Record(changeset_id, entry, key)
+        wanted.ensure_storable()
+        answer = self._database.write_joined(_record_all, wanted)
+        if not isinstance(answer, RecordedChange):
+            raise answer
+        return answer
+
+    def record_all(
+        self, changeset_id: str, entries: Sequence[ChangeEntry], *, key: str | None = None
+    ) -> Sequence[RecordedChange]:
+        pairs = zip(entries, keys_of_batch(key, len(entries)), strict=True)
+        wanted = [_Record(changeset_id, entry, entry_key) for entry, entry_key in pairs]
+        for record in wanted:
+            record.ensure_storable()
+
+        def unit(connection: Connection) -> list[RecordedChange]:
+            recorded: list[RecordedChange] = []
+            for answer in _record_all(connection, wanted):
+                if not isinstance(answer, RecordedChange):  # guard: all or none
+                    raise answer
+                recorded.append(answer)
+            return recorded
+
+        return self._database.write(unit)
+
+    def close(self, changeset_id: str) -> Changeset:
+        _ensure_possible(changeset_id)
+
+        def unit(connection: Connection) -> Changeset:
+            _hold(connection, [changeset_id])
+            changeset = _one(connection, changeset_id)
+            if changeset.closed:  # guard: a changeset is sealed once, and told of once
+                return changeset
+            connection.execute(_SEAL, {"changeset_id": changeset_id})
+            append_to_outbox(connection, self._event(EventType.CHANGESET_CLOSED, changeset))
+            return changeset.sealed()
+
+        return self._database.write(unit)
+
+    def get(self, changeset_id: str) -> Changeset:
+        _ensure_possible(changeset_id)
+        with self._database.read() as connection:
+            return _one(connection, changeset_id)
+
+    def entries(self, changeset_id: str) -> Sequence[RecordedChange]:
+        _ensure_possible(changeset_id)
+        with self._database.read() as connection:
+            rows = connection.execute(_ENTRIES, {"id": changeset_id}).all()
+            if not rows:
+                _one(connection, changeset_id)
+        return [recorded_of(row) for row in rows]
+
+    def of_plan(self, plan_id: str, *, after: str | None = None) -> Sequence[Changeset]:
+        if not is_storable(plan_id):
+            return []
+        with self._database.read() as connection:
+            number = 0 if after is None else _number_of(connection, after)
+            rows = connection.execute(_OF_PLAN, {"plan_id": plan_id, "after": number}).all()
+        return [_changeset_of(row) for row in rows]
+
+    def _event(self, kind: EventType, changeset: Changeset) -> DomainEvent:
+        facts: dict[str, JsonValue] = {"plan_id": changeset.plan_id, "length": changeset.length}
+        return DomainEvent(kind, changeset.id, self._identifiers.new(), self._clock.now(), facts)
+
+
+def _ensure_possible(changeset_id: str) -> None:
+    if not is_storable(changeset_id):
+        raise UnknownChangeset(changeset_id)
+
+
+def _hold(connection: Connection, ids: Sequence[str]) -> None:
+    """Nobody else numbers or seals these until the transaction is over."""
+    # A statement of its own: one that waited for a lock still counts what was there before it waited.
+    if connection.dialect.name != "sqlite":  # there the transaction is the only one that writes
+        connection.execute(_HOLD, {"ids": ids})
+
+
+def _one(connection: Connection, changeset_id: str) -> Changeset:
+    row = connection.execute(_BY_ID, {"id": changeset_id}).first()
+    if row is None:
+        raise UnknownChangeset(changeset_id)
+    return _changeset_of(row)
+
+
+def _number_of(connection: Connection, changeset_id: str) -> int:
+    _ensure_possible(changeset_id)
+    number: int | None = connection.execute(_NUMBER, {"id": changeset_id}).scalar()
+    if number is None:
+        raise UnknownChangeset(changeset_id)
+    return number
+
+
+def _changeset_of(row: Row[tuple[str, str, bool, int]]) -> Changeset:
+    return Changeset(row.id, row.plan_id, row.closed, row.length)
+
+
+def _record_all(connection: Connection, records: Sequence[_Record]) -> Sequence[RecordedChange | _Refusal]:
+    """One answer for each, in order; what is refused is told as an answer, and spoils nothing."""
+    ids = sorted({record.changeset_id for record in records})
+    _hold(connection, ids)
+    held = {row.id: _changeset_of(row) for row in connection.execute(_THESE, {"ids": ids})}
+    known = _keyed(connection, ids, records)
+    answers: list[RecordedChange | _Refusal] = []
+    appended: list[RecordedChange] = []
+    for record in records:
+        try:
+            answers.append(_decide(record, held, known, appended))
+        except (ChangesetClosed, DuplicateKey, UnknownChangeset) as refusal:
+            answers.append(refusal)
+    if appended:
+        connection.execute(_APPEND, [row_of(change) for change in appended])
+    return answers
+
+
+def _keyed(
+    connection: Connection, ids: Sequence[str], records: Sequence[_Record]
+) -> dict[tuple[str, str | None], RecordedChange]:
+    keys = sorted({record.key for record in records if record.key is not None})
+    if not keys:
+        return {}
+    rows = connection.execute(_KEYED, {"ids": ids, "keys": keys}).all()
+    return {(row.changeset_id, row.key): recorded_of(row) for row in rows}
+
+
+def _decide(
+    record: _Record,
+    held: dict[str, Changeset],
+    known: dict[tuple[str, str | None], RecordedChange],
+    appended: list[RecordedChange],
+) -> RecordedChange:
+    changeset = held.get(record.changeset_id)
+    if changeset is None:  # guard: the handle is the identity
+        raise UnknownChangeset(record.changeset_id)
+    earlier = known.get((record.changeset_id, record.key))
+    if earlier is not None:  # guard: a retry appends nothing
+        return earlier.repeated(record.entry)
+    held[record.changeset_id], recorded = changeset.appended(record.entry, record.key)
+    if record.key is not None:
+        known[record.changeset_id, record.key] = recorded
+    appended.append(recorded)
+    return recorded

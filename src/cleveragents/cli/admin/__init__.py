@@ -1,0 +1,1 @@
+"""Commands for definitions, servers, users and upkeep."""

@@ -1,0 +1,175 @@
+"""`agents action`: templates of plans, written in YAML."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from cleveragents.api.action_account import action_account, action_row, argument_account
+from cleveragents.cli.output import Output, format_option, progress
+from cleveragents.cli.render.narrow import columns_for
+from cleveragents.cli.session import Session, pass_session
+from cleveragents.cli.yaml_input import tell_problems, yaml_content
+from cleveragents.core.actions.invariant import Invariant
+from cleveragents.core.json_value import FrozenObject, JsonValue
+
+if TYPE_CHECKING:
+    from cleveragents.core.actions.model import Action, Step
+    from cleveragents.plans.actions.library import ActionLibrary
+
+__all__ = ["action"]
+
+
+@click.group()
+def action() -> None:
+    """Create, list and delete templates of plans.
+
+    \b
+    Example:
+      agents action list
+      agents action show builtin/replace
+    """
+
+
+@action.command("create")
+@click.argument("file", metavar="FILE", type=click.Path(path_type=Path, allow_dash=True))
+@click.option("--replace", is_flag=True, help="Put it in the place of one with the same name.")
+@format_option
+@pass_session
+def create_action(session: Session, file: Path, replace: bool, output: Output) -> None:
+    """Keep the action of a YAML FILE; - reads standard input.
+
+    Every mistake in it is named with its line, and nothing is kept until there is none.
+
+    \b
+    Example:
+      agents action create format.yaml
+      agents action create --replace - < format.yaml
+    """
+    from cleveragents.core import errors
+
+    content, source = yaml_content(file)
+    try:
+        made = _library(session).create(content, source, replace=replace)
+    except errors.InvalidAction as error:
+        if len(error.problems) == 1:
+            raise
+        tell_problems(f"{error.source} is not a valid action; nothing was kept", error.problems)
+        raise click.exceptions.Exit(error.exit_code) from None
+    progress(f"{made.name} is kept; `{_usage(made)}` runs it")
+    for text in made.invariants:
+        progress(f"invariant, {Invariant.parse(text).standing} ({text})")
+    output.record({"name": made.name, "description": made.description})
+
+
+@action.command("list")
+@format_option
+@pass_session
+def list_actions(session: Session, output: Output) -> None:
+    """List the actions that are shipped, yours, and the repository's.
+
+    A repository's action runs only once you have said `agents trust`.
+
+    \b
+    Example:
+      agents action list --format json
+    """
+    rows = [action_row(listing) for listing in _library(session).list()]
+    columns = columns_for(output, ["name", "origin", "trusted", "description"], spare=["origin", "trusted"])
+    output.table(rows, columns, empty="there are no actions")
+    if not output.for_programs:
+        for row in rows:
+            if row["problem"]:
+                progress(f"{row['source']}: {row['problem']}")
+
+
+@action.command("show")
+@click.argument("name")
+@format_option
+@pass_session
+def show_action(session: Session, name: str, output: Output) -> None:
+    """Show what an action takes and does.
+
+    \b
+    Example:
+      agents action show builtin/command
+    """
+    shown = _library(session).get(name)
+    if output.for_programs:
+        output.record(FrozenObject(action_account(shown)))
+        return
+    output.record({"name": shown.name, "description": " ".join(shown.description.split())})
+    if shown.arguments:
+        output.title("arguments")
+        columns = ["name", "type", "default", "description"]
+        output.table([argument_account(argument) for argument in shown.arguments], columns, empty="")
+    output.title("what it does")
+    output.record(_doing(shown))
+    output.title("run it")
+    click.echo(f"  {_usage(shown)}")
+
+
+@action.command("delete")
+@click.argument("name")
+@pass_session
+def delete_action(session: Session, name: str) -> None:
+    """Delete an action of yours.
+
+    Plans that were made of it keep what they need and go on.
+
+    \b
+    Example:
+      agents action delete team/format
+    """
+    _library(session).delete(name)
+    progress(f"{name} is deleted")
+
+
+def _library(session: Session) -> ActionLibrary:
+    from cleveragents.access.trust.repository_files import repository_root
+
+    return session.container().plan_parts.actions(repository_root(Path()))
+
+
+def _doing(action: Action) -> dict[str, JsonValue]:
+    """What people want to know of it; what it does not say is left out."""
+    fields: dict[str, JsonValue] = {}
+    for number, step in enumerate(action.steps, start=1):
+        fields[f"step {number}"] = _spelt(step)
+    said: dict[str, JsonValue] = {
+        "strategist": action.strategize_actor,
+        "executor": action.execute_actor,
+        "reviewer": action.review_actor,
+        "setup": action.setup.command if action.setup else None,
+        "done when": action.definition_of_done,
+        "profile": action.profile,
+    }
+    fields |= {name: value for name, value in said.items() if value}
+    for check in action.checks:
+        fields[f"check {check.name}"] = f"{check.command}{'' if check.required else ' (informational)'}"
+    for number, invariant in enumerate(action.invariants, start=1):
+        fields[f"invariant {number}"] = f"{invariant} ({Invariant.parse(invariant).standing})"
+    return fields
+
+
+def _spelt(step: Step) -> str:
+    argv = step.arguments.get("command" if step.shell else "argv")
+    if isinstance(argv, (list, tuple)):
+        return f"{step.tool}: {shlex.join(str(word) for word in argv)}"
+    if step.shell:
+        return f"{step.tool}: {argv}"
+    return f"{step.tool}: " + ", ".join(f"{name}={value}" for name, value in step.arguments.items())
+
+
+def _usage(action: Action) -> str:
+    words = ["agents run --action", action.name]
+    rest = ""
+    for argument in action.arguments:
+        if argument.rest:
+            rest = f" -- {argument.name.upper()}…"
+        elif argument.required:
+            words.append(f"--arg {argument.name}={argument.type.value.upper()}")
+    return " ".join(words) + rest

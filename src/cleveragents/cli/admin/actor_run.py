@@ -1,0 +1,92 @@
+"""`agents actor run`: one actor, alone, on a goal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import click
+
+from cleveragents.actors.model.actor import GIVEN
+from cleveragents.cli.budget_options import budget_options
+from cleveragents.cli.output import Output, format_option, progress
+from cleveragents.cli.session import Session, pass_session
+from cleveragents.core.errors import CleverAgentsError
+from cleveragents.core.json_value import JsonValue
+from cleveragents.models.model.budget import Limits
+
+__all__ = ["run_actor"]
+
+
+@click.command("run")
+@click.argument("name", metavar="NAME_OR_FILE")
+@click.argument("words", nargs=-1, required=True, metavar="GOAL")
+@click.option("--model", metavar="PROVIDER/NAME", help="The model that thinks (models.default).")
+@click.option("--profile", metavar="NAME", help="What it may do by itself (plan.profile).")
+@budget_options
+@format_option
+@pass_session
+def run_actor(
+    session: Session,
+    name: str,
+    words: tuple[str, ...],
+    model: str | None,
+    profile: str | None,
+    limits: Limits,
+    output: Output,
+) -> None:
+    """Run one actor on a goal, in a sandbox of this repository, and show what it left in its state.
+
+    A file of yours need not be kept anywhere first; it is read again when the plan is resumed.
+    It is a plan like any other, without a strategist and a reviewer: what it changed is kept in its sandbox,
+    and nothing is applied unless you say `agents plan apply`. GOAL `-` reads it from stdin.
+
+    \b
+    Example:
+      agents actor run builtin/reviewer "Is the README right about the options?" --max-tokens 50000
+      agents actor run ./careful.yaml "Spell colour the American way"
+    """
+    from cleveragents.api.plans.requests import Wanted
+    from cleveragents.cli.actor_file import runnable_name
+    from cleveragents.cli.plan.account import told_plan
+    from cleveragents.cli.plan.work import decide, work_on
+    from cleveragents.cli.run.request import left_for_review, requested_plan
+
+    container = session.container()
+    parts = container.plan_parts
+    wanted = Wanted(
+        action=None,
+        words=words,
+        pairs=(),
+        checks=(),
+        profile=profile,
+        from_head=False,
+        include=(),
+        goal=None,
+        commit=False,
+        actor=runnable_name(session, name),
+        model=model,
+        limits=limits,
+    )
+    plan = parts.lifecycle.create(left_for_review(requested_plan(parts, wanted)))
+    try:
+        plan = decide(container, work_on(container, plan, output), yes=False, commit=None, only_review=True)
+    except (click.exceptions.Exit, CleverAgentsError):
+        told_plan(output, parts, parts.plans.get(plan.id))
+        raise
+    left = _values(container.jobs.get(str(plan.job_id)).result)
+    if output.for_programs:
+        output.record({"plan": plan.id, "state": plan.state.value, "values": left})
+        return
+    told_plan(output, parts, plan)
+    if not left:
+        progress("it left nothing in its state")
+        return
+    output.title("what it left in its state")
+    output.record(left)
+
+
+def _values(result: JsonValue) -> Mapping[str, JsonValue]:
+    """Those of its own keys that hold something."""
+    found = result.get("values") if isinstance(result, Mapping) else None
+    values = found if isinstance(found, Mapping) else {}
+    return {key: value for key, value in values.items() if key not in GIVEN and value not in ("", (), None)}

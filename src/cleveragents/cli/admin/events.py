@@ -1,0 +1,262 @@
+"""`agents events`: the audit log, live and verified."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections import deque
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cleveragents.api.event_account import end_of_log, fields_of, report_fields
+from cleveragents.cli.asking import confirmed
+from cleveragents.cli.output import Output, counted, format_option, progress
+from cleveragents.cli.session import Session, pass_session
+from cleveragents.core.errors import AuditElsewhere, AuditLogBroken
+from cleveragents.core.json_value import freeze
+
+if TYPE_CHECKING:
+    from cleveragents.app.container import Container
+    from cleveragents.core.event import EventType
+    from cleveragents.core.event_ports import AuditRecord
+    from cleveragents.events.anchor import AnchorSet
+
+__all__ = ["events", "show_verification"]
+
+_COLUMNS = ["position", "time", "type", "subject", "facts"]
+
+
+@click.group()
+def events() -> None:
+    """Follow, verify and anchor the audit log.
+
+    Every event of every process is in it, in one order, each row chained to the one before.
+
+    \b
+    Example:
+      agents events verify
+    """
+
+
+@events.command()
+@click.option("--follow", "-f", is_flag=True, help="Go on with events as they happen, until interrupted.")
+@click.option("--after", type=click.IntRange(0, 2**63 - 1), metavar="N", help="Only events after position N.")
+@click.option(
+    "--limit", default=20, show_default=True, type=click.IntRange(1, 100_000), help="At most so many."
+)
+@click.option("--type", "type_name", metavar="TYPE", help="Only events of this type, such as job.succeeded.")
+@format_option
+@pass_session
+def tail(
+    session: Session, follow: bool, after: int | None, limit: int, type_name: str | None, output: Output
+) -> None:
+    """Show the latest events, or those after a position.
+
+    A position is a cursor: with --after and the last one you have seen you miss nothing and see nothing
+    twice. With --follow, --limit only bounds what is shown before the first new event.
+
+    \b
+    Example:
+      agents events tail --limit 50
+      agents events tail --follow --format stream-json
+      agents events tail --after 1200 --type job.failed
+    """
+    from cleveragents.core.event import EventType
+
+    wanted = EventType.parse(type_name) if type_name is not None else None
+    container = session.container()
+    try:
+        container.audit.sequence_pending()
+    except AuditLogBroken as broken:
+        # What is there may still be looked at, by somebody who knows that it cannot be trusted.
+        progress(f"warning: {broken}; `agents events verify` names everything that is wrong")
+    looked_until = end_of_log(container.database)  # before the look: what comes meanwhile is followed
+    shown = _some(container, after, limit, wanted)
+    output.table([fields_of(record) for record in shown], _COLUMNS, empty="there are no such events")
+    if follow:
+        _follow(container, shown[-1].position if shown else max(after or 0, looked_until), wanted, output)
+
+
+@events.command()
+@click.option(
+    "--anchor",
+    "targets",
+    multiple=True,
+    metavar="TARGET",
+    help="Compare with anchors there; may be repeated.",
+)
+@click.option(
+    "--public-key",
+    "public_keys",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Keys that may have signed anchors.",
+)
+@click.option("--without-head", is_flag=True, help="Compare with anchors only; no key of the head is needed.")
+@format_option
+@pass_session
+@click.pass_context
+def verify(
+    ctx: click.Context,
+    session: Session,
+    targets: tuple[str, ...],
+    public_keys: tuple[Path, ...],
+    without_head: bool,
+    output: Output,
+) -> None:
+    """Verify that the audit log is what it was when it was written.
+
+    Names every event that was changed, removed, moved or cut off, and exits with 1 if there is any. With
+    --anchor, or the setting audit.anchor, the log is compared with anchors outside the machine as well, and
+    the output says which events they cover.
+    Where several machines share a database, one of them attests the log; others need an anchor to verify it.
+
+    \b
+    Example:
+      agents events verify
+      agents events verify --anchor git+ssh://git@git.example/audit.git#build-1 --public-key audit.pem
+    """
+    container = session.container()
+    anchors: list[AnchorSet] = []
+    if targets or container.settings.audit.anchor:
+        anchors = container.anchors.read(targets, public_keys)
+    elif without_head:
+        raise click.UsageError("--without-head needs an anchor; pass --anchor TARGET", ctx)
+    report = container.audit.verify(anchors, use_head=not without_head)
+    show_verification(report_fields(report), output)
+    if not report.ok:
+        if anchors:
+            progress("restore a backup that matches the anchors, or adopt the log and anchor it elsewhere")
+        else:
+            progress("after a restored backup or a lost head file, run `agents events adopt`")
+        ctx.exit(1)
+
+
+@events.command()
+@click.argument("target", required=False)
+@click.option(
+    "--key", "key_file", type=click.Path(path_type=Path), metavar="FILE", help="Private key that signs it."
+)
+@click.option("--print-public-key", is_flag=True, help="Print the key that verifies anchors, and do no more.")
+@format_option
+@pass_session
+def anchor(
+    session: Session, target: str | None, key_file: Path | None, print_public_key: bool, output: Output
+) -> None:
+    """Anchor the audit log outside the machine.
+
+    Signs the number of events and the hash of the last one, and appends that to TARGET: a file, a URL
+    (https://…) or a branch of a git remote (git+URL#BRANCH). Without TARGET, the setting audit.anchor names
+    it. From then on, `agents events verify --anchor TARGET` detects every change to these events, even one by
+    an attacker with the keys on this machine. A log that contradicts an anchor at TARGET is not anchored.
+
+    \b
+    Example:
+      agents events anchor /mnt/worm/build-1.jsonl
+      agents events anchor git+ssh://git@git.example/audit.git#build-1
+    """
+    anchors = session.container().anchors
+    if print_public_key:
+        click.echo(anchors.public_key(key_file), nl=False)
+        return
+    written = anchors.write(target, key_file)
+    if written is None:
+        progress("no events to anchor")
+        return
+    tip = written.anchor.tip
+    if output.for_programs:
+        time, target = written.anchor.time, written.target
+        output.record(
+            {"target": target, "events": tip.rows, "hash": tip.hash, "time": time, "new": written.new}
+        )
+    else:
+        how = "anchored" if written.new else "anchored already"
+        click.echo(f"{counted(tip.rows, 'event')} {how} at {written.target}")
+
+
+@events.command()
+@click.option("--yes", is_flag=True, help="Do it without asking.")
+@pass_session
+@click.pass_context
+def adopt(ctx: click.Context, session: Session, yes: bool) -> None:
+    """Attest the log as it stands, after a restored backup or a lost head file.
+
+    Where several machines share a database and the one that attested the log is gone, this one does from
+    now on. Nothing that is missing or was altered before this can be found afterwards, so look at
+    `agents events verify` first. A log whose rows do not chain on is refused.
+
+    \b
+    Example:
+      agents events adopt --yes
+    """
+    audit = session.container().audit
+    try:
+        for finding in audit.verify().findings:
+            progress(str(finding))
+    except AuditElsewhere as elsewhere:
+        progress(f"it is attested by the state directory named {elsewhere.home}, and by this one afterwards")
+    if not yes and not _confirmed():
+        progress("nothing was changed; with --yes it is done without asking")
+        ctx.exit(3)
+    adopted = counted(audit.adopt(), "event")
+    click.echo(f"{adopted}, attested as the log stands")
+
+
+def show_verification(report: Mapping[str, Any], output: Output) -> None:
+    """Print what a verification found, and which events anchors cover."""
+    events_in = counted(report["events"], "event")
+    if output.for_programs:
+        output.record({name: freeze(value) for name, value in report.items()})
+    elif report["ok"]:
+        click.echo(f"{events_in}, verified")
+    else:
+        rows = [{**found, "position": found["position"] or "log"} for found in report["findings"]]
+        output.table(rows, ["position", "problem"], empty="")
+    if not output.for_programs:
+        for covered in report["anchors"]:
+            click.echo(_coverage(covered, report["events"]))
+    if not report["ok"]:
+        progress(f"the audit log is broken: {counted(len(report['findings']), 'finding')} in {events_in}")
+
+
+def _coverage(covered: Mapping[str, Any], rows: int) -> str:
+    if not covered["events"]:
+        return f"anchored: no event matches an anchor at {covered['target']}"
+    matched = f"anchored: events 1 to {covered['events']} as of {covered['time']}, at {covered['target']}"
+    rest = rows - covered["events"]
+    return f"{matched}; {counted(rest, 'event')} after that" if rest > 0 else matched
+
+
+def _confirmed() -> bool:
+    if not sys.stdin.isatty():
+        return False
+    return confirmed("Attest the log as it stands?")
+
+
+def _some(container: Container, after: int | None, limit: int, wanted: EventType | None) -> list[AuditRecord]:
+    """The first `limit` events after a position or, without one, the last."""
+    if after is not None:
+        return list(islice(_records(container, after, wanted), limit))
+    kept: deque[AuditRecord] = deque(maxlen=limit)
+    start = 0 if wanted else max(0, end_of_log(container.database) - limit)
+    kept.extend(_records(container, start, wanted))
+    return list(kept)
+
+
+def _records(container: Container, after: int, wanted: EventType | None) -> Iterator[AuditRecord]:
+    while page := container.audit.read(after=after):
+        yield from (record for record in page if wanted in (None, record.event.event_type))
+        after = page[-1].position
+
+
+def _follow(container: Container, after: int, wanted: EventType | None, output: Output) -> None:
+    # Nothing sets it: an interrupt ends the command, and with it this.
+    never = threading.Event()
+    for record in container.audit.follow(after=after, stop=never):
+        if wanted in (None, record.event.event_type):
+            output.line(fields_of(record), _COLUMNS)

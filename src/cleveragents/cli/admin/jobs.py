@@ -1,0 +1,143 @@
+"""`agents jobs`: what is queued, running and done."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+import click
+
+from cleveragents.api.job_account import cancelled, is_job_id, job_account
+from cleveragents.cli.output import Output, ago, format_option, progress
+from cleveragents.cli.session import Session, pass_session
+from cleveragents.core.json_value import JsonValue
+
+if TYPE_CHECKING:
+    from cleveragents.jobs.model.job import Job
+
+__all__ = ["JobId", "jobs"]
+
+_STATES = ("queued", "running", "succeeded", "failed", "cancelled")
+
+
+class JobId(click.ParamType[str]):
+    """A job's id as somebody typed it."""
+
+    name = "id"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if not is_job_id(value):
+            self.fail(f"there is no job {value!r}; `agents jobs list` shows those that exist", param, ctx)
+        return value
+
+
+@click.group()
+def jobs() -> None:
+    """List, inspect and cancel jobs.
+
+    \b
+    Example:
+      agents jobs list --state running
+    """
+
+
+@jobs.command("list")
+@click.option(
+    "--state", "states", multiple=True, type=click.Choice(_STATES), help="Only these; may be repeated."
+)
+@click.option(
+    "--limit",
+    default=100,
+    show_default=True,
+    type=click.IntRange(1, 10_000),
+    help="At most so many, the oldest of them.",
+)
+@click.option("--after", metavar="ID", type=JobId(), help="Only jobs after this one, where a list ended.")
+@format_option
+@pass_session
+def list_jobs(
+    session: Session, states: tuple[str, ...], limit: int, after: str | None, output: Output
+) -> None:
+    """List jobs, oldest first.
+
+    On a terminal each job keeps to one line, shortened to fit; `agents jobs show ID` shows all of it.
+
+    \b
+    Example:
+      agents jobs list --state queued --state running --format json
+    """
+    from cleveragents.jobs.model.job import JobState
+
+    wanted = [JobState(state) for state in states]
+    container = session.container()
+    found = container.jobs.list(states=wanted, limit=limit, after=after)
+    rows = [job_account(job) for job in found]
+    if output.for_eyes:
+        now = container.clock.now()
+        rows = [_at_a_glance(job, now) for job in found]
+    output.table(
+        rows,
+        ["id", "kind", "state", "attempt", "worker", "updated", "error"],
+        empty="there are no such jobs",
+        cut=["kind", "worker", "error"],
+        spare=["worker", "attempt", "error", "updated"],
+    )
+    if len(found) == limit:
+        progress(f"there may be more: --after {found[-1].id}")
+
+
+@jobs.command("show")
+@click.argument("job_id", metavar="ID", type=JobId())
+@format_option
+@pass_session
+def show_job(session: Session, job_id: str, output: Output) -> None:
+    """Show everything about one job.
+
+    \b
+    Example:
+      agents jobs show 01KA2W4XJ7GJ5V8TQ3N6Y0ZB1C
+    """
+    output.record(job_account(session.container().jobs.get(job_id)))
+
+
+@jobs.command("cancel")
+@click.argument("job_id", metavar="ID", type=JobId())
+@click.option("--reason", default="cancelled by the user", show_default=True, help="Why; kept with the job.")
+@format_option
+@pass_session
+def cancel_job(session: Session, job_id: str, reason: str, output: Output) -> None:
+    """Cancel a job.
+
+    A queued job is cancelled at once. A running one is told to stop by its worker, which ends all its
+    processes after the grace (worker.cancel_grace_seconds). A second cancel changes nothing and says so.
+    A job that succeeded or failed stays as it is, and the exit code is 1.
+
+    \b
+    Example:
+      agents jobs cancel 01KA2W4XJ7GJ5V8TQ3N6Y0ZB1C --reason "wrong branch"
+    """
+    container = session.container()
+    before = container.jobs.get(job_id)
+    after = cancelled(container.jobs, job_id, reason, now=container.clock.now())
+    progress(_what_cancel_did(before, after))
+    output.record(job_account(after))
+
+
+def _what_cancel_did(before: Job, after: Job) -> str:
+    why = f"({after.cancel_reason})"
+    if before.state.ended:
+        return f"job {after.id} was cancelled already {why}; nothing was changed"
+    if before.cancel_reason is not None and before.cancel_reason == after.cancel_reason:
+        return f"cancelling job {after.id} was requested already {why}; nothing was changed"
+    if after.state.ended:
+        return f"job {after.id} is cancelled"
+    return f"job {after.id} was told to stop; `agents jobs show {after.id}` says when it has"
+
+
+def _at_a_glance(job: Job, now: datetime) -> dict[str, JsonValue]:
+    """As `job_account`, in fewer letters."""
+    fields = job_account(job)
+    fields["updated"] = ago(job.updated_at, now)
+    if isinstance(fields["error"], str):
+        fields["error"] = fields["error"].removeprefix(f"the {job.kind} handler failed: ")
+    return fields

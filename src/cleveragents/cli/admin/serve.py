@@ -1,0 +1,130 @@
+"""`agents serve`: the HTTP API and the page, from one process."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from cleveragents.cli.isolation import allow_unisolated_option, ensure_isolated
+from cleveragents.cli.output import progress
+from cleveragents.cli.reachable import wait_until_reachable
+from cleveragents.cli.session import Session, pass_session
+
+if TYPE_CHECKING:
+    import socket
+
+    from cleveragents.app.container import Container
+    from cleveragents.config.settings import Settings
+
+__all__ = ["serve", "tell_first_token"]
+
+
+@click.command()
+@click.option("--host", metavar="ADDRESS", help="Where to listen; else server.host, which is this machine.")
+@click.option(
+    "--port", type=click.IntRange(0, 65_535), help="The port; else server.port. 0 takes any that is free."
+)
+@click.option(
+    "--workers",
+    type=click.IntRange(0, 1000),
+    help="Plans that this process runs at once; else worker.concurrency. 0 leaves them to `agents worker`.",
+)
+@click.option(
+    "--token-file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="A file with a token that lets in as admin; for machines that nobody logs in to.",
+)
+@click.option(
+    "--drain-seconds",
+    default=60.0,
+    show_default=True,
+    type=click.FloatRange(0, 86_400),
+    help="How long running jobs may go on after it is told to stop.",
+)
+@allow_unisolated_option
+@click.pass_context
+@pass_session
+def serve(
+    session: Session,
+    ctx: click.Context,
+    host: str | None,
+    port: int | None,
+    workers: int | None,
+    token_file: Path | None,
+    drain_seconds: float,
+    allow_unisolated: bool,
+) -> None:
+    """Serve the page and the HTTP API, and run plans.
+
+    It listens on this machine alone unless told otherwise, and then only if somebody has a token. The first
+    start makes a user called admin and a token in the file server-token of the state directory, which only
+    you can read. A terminal shows an address to log in with, once; a log never gets the token. SIGTERM and
+    Ctrl-C stop it in order: what it works on may end, or is given back, and whoever works on the same
+    database goes on with it.
+
+    It does not start where commands of plans cannot be isolated, unless you pass --allow-unisolated, or
+    --workers 0, with which it runs none.
+
+    \b
+    Example:
+      agents serve
+      agents serve --port 8421 --workers 8
+      agents serve --host 0.0.0.0 --workers 0
+    """
+    from cleveragents.server.first_token import adopt_token
+    from cleveragents.server.serve import ensure_guarded, listening
+    from cleveragents.server.serve import serve as serve_until_told
+
+    container = _container(ctx, session, _changed(session.configuration().settings, host, port))
+    at_once = container.settings.worker.concurrency if workers is None else workers
+    if at_once:
+        ensure_isolated(container.settings.sandbox, allowed=allow_unisolated)
+    wait_until_reachable(container, engine=at_once > 0)
+    if token_file is not None:
+        adopt_token(container, token_file)
+    ensure_guarded(container)
+    server = container.settings.server
+    with listening(server.host, server.port, container.state_directory) as listens:
+        tell_first_token(container, listens)
+        code = serve_until_told(
+            container, listens, plans_at_once=at_once, say=progress, drain_seconds=drain_seconds
+        )
+    ctx.exit(code)
+
+
+def _changed(settings: Settings, host: str | None, port: int | None) -> Settings:
+    from msgspec.structs import replace
+
+    server = settings.server
+    server = replace(server, host=host or server.host, port=server.port if port is None else port)
+    return replace(settings, server=server)
+
+
+def _container(ctx: click.Context, session: Session, settings: Settings) -> Container:
+    from cleveragents.app.container import Container
+    from cleveragents.config.logging import configure_logging
+
+    configure_logging(settings)
+    return ctx.with_resource(Container(settings, secrets=session.secrets))
+
+
+def tell_first_token(container: Container, listens: socket.socket) -> None:
+    from cleveragents.server.first_token import anybody_has_a_token, ensure_first_token
+    from cleveragents.server.serve import url_of
+
+    first = ensure_first_token(container)
+    login = f"{url_of(container.settings.server.host, listens)}/login"
+    if first.secret is not None and sys.stderr.isatty():  # guard: a log, which others read, gets no token
+        # Behind the #, which browsers send to nobody: so it is in no log and in no `Referer`.
+        progress(f"log in at {login}#{first.secret}")
+        progress(f"  this is shown once; the token stays in {first.file}")
+    elif first.secret is not None:
+        progress(f"log in at {login} with a token; `agents user token {first.user}` makes one")
+        progress(f"  a token of {first.user} is in {first.file}; only a terminal shows it")
+    elif first.lets_in:
+        progress(f"the admin's token is in {first.file}")
+    elif not anybody_has_a_token(container):
+        progress("nobody has a token, so that nobody can log in; `agents user token NAME` makes one")

@@ -1,0 +1,201 @@
+"""`agents tool`: what actions and actors can call."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from cleveragents.cli.output import Output, format_option, progress
+from cleveragents.cli.render.narrow import columns_for
+from cleveragents.cli.session import Session, pass_session
+from cleveragents.core.json_value import FrozenObject, JsonValue, freeze, thaw
+from cleveragents.core.text.redaction import redact
+
+if TYPE_CHECKING:
+    from cleveragents.cli.admin.tool_ground import Ground
+    from cleveragents.processes.ports import CommandResult, CommandTerms
+    from cleveragents.tools.ports import Tool
+
+__all__ = ["tool"]
+
+
+@click.group()
+def tool() -> None:
+    """List, describe and try the tools that actions can call.
+
+    \b
+    Example:
+      agents tool list
+      agents tool run grep --arg pattern=TODO
+    """
+
+
+@tool.command("list")
+@format_option
+@pass_session
+def list_tools(session: Session, output: Output) -> None:
+    """List the tools there are, built in and from installed packages.
+
+    \b
+    Example:
+      agents tool list
+    """
+    registry = session.container().plan_parts.tools
+    rows: list[dict[str, JsonValue]] = [
+        {
+            "name": spec.name,
+            "needs": spec.capability.value,
+            "writes": spec.writes,
+            "description": spec.description,
+        }
+        for spec in registry.specs()
+    ]
+    columns = columns_for(output, ["name", "needs", "writes", "description"], spare=["needs", "writes"])
+    output.table(rows, columns, empty="there are no tools")
+    for problem in registry.problems():
+        progress(f"not usable: {problem}")
+
+
+@tool.command("show")
+@click.argument("name")
+@format_option
+@pass_session
+def show_tool(session: Session, name: str, output: Output) -> None:
+    """Show what a tool takes and gives, as JSON Schema.
+
+    \b
+    Example:
+      agents tool show edit
+    """
+    spec = session.container().plan_parts.tools.get(name).spec
+    output.record(
+        {
+            "name": spec.name,
+            "description": spec.description,
+            "needs": spec.capability.value,
+            "writes": spec.writes,
+            "input": freeze(spec.input_schema),
+            "output": freeze(spec.output_schema),
+        }
+    )
+
+
+@tool.command("run")
+@click.argument("name")
+@click.option("--arg", "pairs", multiple=True, metavar="KEY=VALUE", help="An argument; JSON, or else a text.")
+@click.option("--json", "document", metavar="OBJECT", help="All arguments at once, as a JSON object.")
+@format_option
+@pass_session
+def run_tool(
+    session: Session, name: str, pairs: tuple[str, ...], document: str | None, output: Output
+) -> None:
+    """Run one tool, without changing your files.
+
+    What could change them runs in a sandbox that is made of the repository here, as it is now, and thrown
+    away afterwards; what it would have changed is named. An MCP server's tool is run in the same way, as
+    mcp__SERVER__TOOL; what a server does elsewhere, at a service say, is done for good.
+
+    \b
+    Example:
+      agents tool run grep --arg pattern=TODO
+      agents tool run edit --json '{"path": "a.py", "old": "x", "new": "y"}'
+    """
+    from cleveragents.cli.admin.tool_ground import throw_away_ground
+    from cleveragents.tools.registry import ToolRegistry
+
+    arguments = _arguments(name, pairs, document)
+    registry, changed = ToolRegistry(), []
+    if name in registry.names() and not registry.get(name).spec.writes:
+        result = _read(registry.get(name), arguments)
+    else:
+        with throw_away_ground(session, name) as ground:
+            result = _called(ground, ground.tools.get(name), arguments)
+            changed = sorted(ground.sandbox.scan())
+    _print(output, result)
+    for path in changed:
+        progress(f"changed in the sandbox, and thrown away with it: {path}")
+
+
+def _arguments(name: str, pairs: tuple[str, ...], document: str | None) -> Mapping[str, JsonValue]:
+    from cleveragents.core.errors import InvalidToolCall
+
+    if pairs and document is not None:
+        raise click.UsageError("say --arg or --json, not both")
+    found: dict[str, object] = {}
+    if document is not None:
+        try:
+            given = json.loads(document)
+        except ValueError as error:
+            raise InvalidToolCall(name, f"--json is not valid JSON: {error}") from None
+        if not isinstance(given, dict):
+            raise InvalidToolCall(name, "--json must be an object")
+        found = given
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals:
+            raise click.UsageError(f"--arg takes KEY=VALUE, not {pair!r}")
+        try:
+            found[key] = json.loads(value)
+        except ValueError:
+            found[key] = value
+    return FrozenObject({key: freeze(value) for key, value in found.items()})
+
+
+def _read(found: Tool, arguments: Mapping[str, JsonValue]) -> JsonValue:
+    """What a tool that only reads says of the files themselves."""
+    from cleveragents.core.errors import ToolRefused
+    from cleveragents.jobs.worker.async_worker import CancellationToken
+    from cleveragents.sandboxes.resources import find_resource
+    from cleveragents.tools.files.confined_files import ConfinedFiles
+    from cleveragents.tools.ports import Workplace
+
+    def refuse(path: str) -> None:
+        raise ToolRefused(found.spec.name, f"it says that it only reads, so it may not change {path!r}")
+
+    def run(
+        argv: tuple[str, ...], *, directory: str, timeout_seconds: float, terms: CommandTerms | None = None
+    ) -> CommandResult:
+        raise ToolRefused(found.spec.name, "it says that it only reads, so it may run nothing")
+
+    resource, _ = find_resource(Path.cwd())
+    files = ConfinedFiles(resource, before_change=refuse)
+    return found.call(arguments, Workplace(files, run, CancellationToken()))
+
+
+def _called(ground: Ground, found: Tool, arguments: Mapping[str, JsonValue]) -> JsonValue:
+    from cleveragents.jobs.worker.async_worker import CancellationToken
+    from cleveragents.plans.calls.call_commands import CallCommands
+    from cleveragents.tools.files.confined_files import ConfinedFiles
+    from cleveragents.tools.ports import Workplace
+
+    token, sandbox = CancellationToken(), ground.sandbox
+
+    run = CallCommands(
+        tool=found.spec.name,
+        runner=ground.commands,
+        sandbox=sandbox,
+        directory="",
+        environment={},
+        markers={},
+        network=ground.network,
+        network_denied=ground.network_denied,
+        has_leave=lambda: False,
+        limit_seconds=float("inf"),
+        stop=token,
+    )
+    with sandbox.occupied(), sandbox.writing():
+        return found.call(arguments, Workplace(ConfinedFiles(sandbox.root), run, token))
+
+
+def _print(output: Output, result: JsonValue) -> None:
+    from cleveragents.tools.tool_answers import spelt_result
+
+    shown = freeze(redact(thaw(freeze(result))))
+    if output.for_programs:
+        output.record(shown if isinstance(shown, Mapping) else {"result": shown})
+    else:
+        click.echo(spelt_result(shown))

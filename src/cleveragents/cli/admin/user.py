@@ -1,0 +1,220 @@
+"""`agents user`: who may ask the server, and for what."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import click
+
+from cleveragents.api.wording import timestamp
+from cleveragents.cli.output import Output, format_option, progress
+from cleveragents.cli.session import Session, pass_session
+
+if TYPE_CHECKING:
+    from cleveragents.access.model.user import Token, User
+    from cleveragents.core.json_value import JsonValue
+
+__all__ = ["revoked_in_words", "user", "user_fields"]
+
+_ROLES = ("viewer", "operator", "admin")
+_role = click.Choice(_ROLES)
+
+
+@click.group()
+def user() -> None:
+    """Add users of the server, give them roles and tokens.
+
+    A role holds in a project: a viewer reads, an operator also works with plans, an admin also manages the
+    members of the project. A server admin may act in every project and manages users, projects, resources and
+    trust. `agents project add-member` gives a user a role in another project.
+
+    \b
+    Example:
+      agents user add ada --role operator
+      agents user token ada --label laptop
+    """
+
+
+@user.command("add")
+@click.argument("name")
+@click.option(
+    "--role",
+    type=_role,
+    default="viewer",
+    show_default=True,
+    help="The role in the project; admin: see above.",
+)
+@click.option("--project", metavar="NAME", help="The project they become a member of; else `default`.")
+@format_option
+@pass_session
+def add_user(session: Session, name: str, role: str, project: str | None, output: Output) -> None:
+    """Add a user, who can log in once there is a token.
+
+    They become a member of the project with that role. `--role admin` without `--project` adds a server
+    admin.
+
+    \b
+    Example:
+      agents user add ada --role operator
+      agents user add bob --role admin --project shop
+    """
+    from cleveragents.access.model.user import Role
+
+    container = session.container()
+    added = container.users.add(name, Role(role), now=container.clock.now(), project=project)
+    output.record(_fields(added, output))
+    progress(f"`agents user token {name}` makes a token for them")
+
+
+@user.command("list")
+@format_option
+@pass_session
+def list_users(session: Session, output: Output) -> None:
+    """List users, and how many tokens each has.
+
+    \b
+    Example:
+      agents user list --format json
+    """
+    users = session.container().users
+    rows = [{**_fields(found, output), "tokens": len(users.tokens_of(found.name))} for found in users.list()]
+    output.table(rows, ["name", "role", "projects", "tokens", "created"], empty="there are no users yet")
+
+
+@user.command("remove")
+@click.argument("name")
+@pass_session
+def remove_user(session: Session, name: str) -> None:
+    """Remove a user with all tokens and logins; the last admin cannot be removed.
+
+    \b
+    Example:
+      agents user remove ada
+    """
+    container = session.container()
+    container.users.remove(name, now=container.clock.now())
+    progress(f"{name} was removed; their tokens are worthless from now on")
+
+
+@user.command("role")
+@click.argument("name")
+@click.argument("role", type=_role)
+@format_option
+@pass_session
+def change_role(session: Session, name: str, role: str, output: Output) -> None:
+    """Give a user another role, which holds from the next request on.
+
+    `admin` makes them a server admin. Any other role holds in all projects they are a member of, and they are
+    no server admin; `agents project add-member` changes the role in one project.
+
+    \b
+    Example:
+      agents user role ada admin
+    """
+    from cleveragents.access.model.user import Role
+
+    container = session.container()
+    changed = container.users.set_role(name, Role(role), now=container.clock.now())
+    output.record(_fields(changed, output))
+
+
+@user.command("token")
+@click.argument("name")
+@click.option("--label", default="", help="What it is for, so that you know it again.")
+@click.option("--days", type=click.IntRange(1, 3650), help="How long it is good; else for ever.")
+@click.option("--list", "listing", is_flag=True, help="Show what is known of their tokens and logins.")
+@click.option("--revoke", metavar="ID", help="Make this token of theirs, and those made with it, worthless.")
+@click.option("--alone", is_flag=True, help="With --revoke: those that were made with it stay.")
+@format_option
+@pass_session
+def token(
+    session: Session,
+    name: str,
+    label: str,
+    days: int | None,
+    listing: bool,
+    revoke: str | None,
+    alone: bool,
+    output: Output,
+) -> None:
+    """Make a token for a user, and print it once.
+
+    Only a digest of it is kept. Whoever has the token can ask the server what the user may. One that is made
+    with another, as through a server, is revoked with that.
+
+    \b
+    Example:
+      agents user token ada --label laptop
+      agents user token ada --list
+      agents user token ada --revoke 01KA2W4XJ7GJ5V8TQ3N6Y0ZB1C
+    """
+    if listing and revoke:
+        raise click.UsageError("--list shows, --revoke takes away; say one of them")
+    if alone and not revoke:
+        raise click.UsageError("--alone belongs to --revoke")
+    if listing:
+        rows = [_token_fields(found) for found in session.container().users.tokens_of(name)]
+        columns = ["id", "kind", "label", "created", "expires"]
+        output.table(rows, columns, empty=f"{name} has no tokens", cut=["label"])
+    elif revoke:
+        _revoke(session, name, revoke, alone)
+    else:
+        _issue(session, name, label, days, output)
+
+
+def _issue(session: Session, name: str, label: str, days: int | None, output: Output) -> None:
+    from cleveragents.access.model.user import TokenKind
+
+    container = session.container()
+    now = container.clock.now()
+    expires = None if days is None else now + timedelta(days=days)
+    made, secret = container.users.issue(name, TokenKind.PROGRAM, label, now=now, expires_at=expires)
+    if output.for_programs:
+        output.record({**_token_fields(made), "token": secret})
+        return
+    click.echo(secret)
+    progress(f"this is the only time that it is shown; `--revoke {made.id}` makes it worthless")
+
+
+def _revoke(session: Session, name: str, token_id: str, alone: bool) -> None:
+    from cleveragents.core.errors import UnknownUser
+
+    container = session.container()
+    if not any(found.id == token_id for found in container.users.tokens_of(name)):
+        raise UnknownUser(token_id)
+    container.users.revoke(token_id, now=container.clock.now(), alone=alone)
+    progress(revoked_in_words(name, token_id, alone=alone))
+
+
+def revoked_in_words(name: str, token_id: str, *, alone: bool) -> str:
+    """What a revoked token means for others."""
+    others = "those that were made with it stay" if alone else "so are those that were made with it, if any"
+    return f"token {token_id} of {name} is worthless from now on; {others}"
+
+
+def _fields(found: User, output: Output) -> dict[str, JsonValue]:
+    projects = {name: role.value for name, role in sorted(found.projects.items())}
+    return user_fields(found.name, found.role.value, timestamp(found.created_at), projects, output)
+
+
+def user_fields(
+    name: str, role: str, created: str, projects: Mapping[str, str], output: Output
+) -> dict[str, JsonValue]:
+    """A user as rows and JSON show it: for people, the projects in one line."""
+    shown: JsonValue = dict(projects)
+    if not output.for_programs:
+        shown = ", ".join(f"{project} ({there})" for project, there in projects.items())
+    return {"name": name, "role": role, "projects": shown, "created": created}
+
+
+def _token_fields(found: Token) -> dict[str, JsonValue]:
+    return {
+        "id": found.id,
+        "kind": found.kind.value,
+        "label": found.label,
+        "created": timestamp(found.created_at),
+        "expires": None if found.expires_at is None else timestamp(found.expires_at),
+        "made_with": found.made_with,
+    }

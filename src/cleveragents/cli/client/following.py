@@ -1,0 +1,140 @@
+"""Follows what happens on a server, across every cut of the connection: nothing missed, nothing twice.
+
+The cursor is with the client: the position of the last event, and of each plan the number of the last piece
+of its output. Whoever comes back says both, and the server goes on from there.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from cleveragents.cli.client.problems import BUSY, ServerSaid
+
+if TYPE_CHECKING:
+    from cleveragents.cli.client.server_client import ServerClient
+
+__all__ = ["Follower", "Frame"]
+
+_MOST_OUTPUTS = 20
+_PAUSE_SECONDS = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """An event, a piece of output (`kind` is "output"), or a sign that the server lives ("", no data)."""
+
+    kind: str
+    data: Mapping[str, Any]
+
+
+class Follower:
+    """Events after a position, and what some plans print. Not thread-safe: who follows asks."""
+
+    def __init__(self, client: ServerClient, after: int | None) -> None:
+        self._client = client
+        self._position = after
+        self._numbers: dict[str, int] = {}
+        self._joins_anew = False
+
+    def listen_to(self, plan_id: str, after: int = 0) -> None:
+        """What this plan prints after that number comes as well; the latest twenty plans are heard."""
+        if plan_id not in self._numbers:
+            self._numbers[plan_id] = after
+            self._joins_anew = True
+
+    @property
+    def position(self) -> int:
+        """Of the last event that came."""
+        return self._position or 0
+
+    def number_of(self, plan_id: str) -> int:
+        """The last piece of its output that came."""
+        return self._numbers.get(plan_id, 0)
+
+    def is_new(self, piece: Mapping[str, Any]) -> bool:
+        """Whether this piece of output did not come before; from now on it did."""
+        plan_id, number = str(piece["plan_id"]), int(piece["number"])
+        if number <= self._numbers.get(plan_id, 0):  # guard: seen before the connection was cut
+            return False
+        self._numbers[plan_id] = number
+        return True
+
+    def frames(self) -> Iterator[Frame]:
+        """For ever. `ServerUnreachable` when it does not come back, `NotAuthenticated`, `ServerSaid`."""
+        import httpx
+
+        cut: Exception = httpx.ReadError("the stream was cut")
+        while True:
+            opened = False
+            for _ in self._client.trying():
+                try:
+                    for frame in self._of_one_connection():
+                        opened = True
+                        yield frame
+                except httpx.TransportError as error:
+                    cut = error
+                except ServerSaid as said:
+                    if said.status not in BUSY:
+                        raise
+                    cut = said
+                if opened or self._joins_anew:
+                    break
+                if not self._client.answered:
+                    raise self._client.unreachable(cut) from None
+            else:
+                raise self._client.unreachable(cut) from None
+            if not self._joins_anew:
+                time.sleep(_PAUSE_SECONDS)  # one that lets go at once is not asked again and again
+
+    def _of_one_connection(self) -> Iterator[Frame]:
+        latest = list(self._numbers.items())[-_MOST_OUTPUTS:]
+        outputs = [f"{plan_id}:{number}" for plan_id, number in latest]
+        self._joins_anew = False
+        with self._client.streamed("/events/stream", {"after": self._position, "output": outputs}) as lines:
+            for kind, identity, data in _parsed(lines):
+                frame = self._taken(kind, identity, data)
+                if frame is not None:
+                    yield frame
+                if self._joins_anew:
+                    return
+
+    def _taken(self, kind: str, identity: str | None, data: str) -> Frame | None:
+        """The frame, if it is new."""
+        told = json.loads(data) if data else {}
+        if kind == "output":
+            return Frame(kind, told) if self.is_new(told) else None
+        if identity is None or not identity.isdecimal():
+            return Frame("", {})
+        position = int(identity)
+        if kind == "reset":  # it is another log than the one that was followed
+            self._position = position
+            return Frame("", {})
+        if not data:
+            self._position = position if self._position is None else self._position
+            return Frame("", {})
+        if self._position is not None and position <= self._position:  # guard: seen already
+            return None
+        self._position = position
+        return Frame(kind, told)
+
+
+def _parsed(lines: Iterator[str]) -> Iterator[tuple[str, str | None, str]]:
+    """Server-sent events: kind, id, data. What has neither id nor data is a comment."""
+    kind, identity, data = "", None, ""
+    for line in lines:
+        if not line:
+            yield kind, identity, data
+            kind, identity, data = "", None, ""
+            continue
+        name, _, value = line.partition(":")
+        value = value.removeprefix(" ")
+        if name == "event":
+            kind = value
+        elif name == "id":
+            identity = value
+        elif name == "data":
+            data += value

@@ -1,0 +1,109 @@
+"""Which resource of a server is the repository that the user is in."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from cleveragents.cli.client.server_client import ServerClient
+
+__all__ = ["no_resource", "resource_here", "same_remote"]
+
+_SECONDS = 10.0
+_SHORT_FORM = re.compile(r"(?:[^@/]+@)?(?P<host>[^:/]+):(?P<path>[^/].*|/.*)")
+_URL = re.compile(r"[a-z+]+://(?:[^@/]*@)?(?P<host>[^/:]+)(?::[0-9]+)?/(?P<path>.*)")
+
+
+def resource_here(
+    client: ServerClient,
+    named: str | None,
+    directory: str | None = None,
+    *,
+    otherwise: str = "say --resource NAME",
+) -> str:
+    """The one that was named, or the only one that has the path of the repository that the user is in, or
+    that the directory lies in, or one of its remotes; of several, the one of the branch that is checked out.
+    `click.UsageError` if none has, or several, with what the command can do `otherwise`."""
+    if named is not None:
+        return named
+    root, no_work_tree = _root(directory)
+    remotes = _remotes(root)
+    known = list(client.pages("/resources"))
+    found = [
+        one
+        for one in known
+        if one["location"] == str(root) or any(same_remote(one["location"], remote) for remote in remotes)
+    ]
+    if len(found) > 1:
+        branch = _branch(root)
+        found = [one for one in found if one["branch"] == branch] or found
+    if len(found) == 1:
+        return str(found[0]["name"])
+    if found:
+        several = ", ".join(str(one["name"]) for one in found)
+        raise click.UsageError(f"several resources are this repository: {several}; {otherwise}")
+    names = [str(one["name"]) for one in known]
+    raise click.UsageError(no_resource(names, client.prefix, otherwise, no_work_tree))
+
+
+def no_resource(known: Sequence[str], prefix: str, otherwise: str, why: str = "") -> str:
+    """That no resource of these is meant, perhaps why, and what can be done about it."""
+    if not known:
+        return f"the server has no resources yet; `{prefix} resource add NAME --project PROJECT` adds one"
+    because = f": {why}" if why else ""
+    there = ", ".join(known)
+    return f"no resource of the server is this repository{because}; {otherwise} (there: {there})"
+
+
+def same_remote(one: str, other: str) -> bool:
+    """Whether two addresses are of the same repository, however it is reached."""
+    return _place(one) == _place(other)
+
+
+def _place(address: str) -> str:
+    text = address.strip().removeprefix("file://")
+    found = _URL.fullmatch(text) or _SHORT_FORM.fullmatch(text)
+    named = f"{found['host'].lower()}/{found['path'].lstrip('/')}" if found else text
+    return named.rstrip("/").removesuffix(".git")
+
+
+def _root(directory: str | None) -> tuple[Path, str]:
+    """The repository, and why there are no files of one to work on, if so: a server works on its own."""
+    from cleveragents.core.errors import SandboxRefused
+    from cleveragents.sandboxes.resources import find_resource
+
+    here = Path.cwd() if directory is None else Path(directory)
+    if not here.is_dir():
+        raise click.UsageError(f"{here} is no directory")
+    try:
+        return find_resource(here, seconds=_SECONDS)[0], ""
+    except SandboxRefused as refused:
+        # Without what would help a plan here: the server's has files of its own.
+        return here.resolve(), refused.reason.partition(";")[0]
+
+
+def _remotes(root: Path) -> list[str]:
+    told = _asked(root, "config", "--get-regexp", r"^remote\..*\.url$")
+    return [line.partition(" ")[2] for line in told.splitlines()]
+
+
+def _branch(root: Path) -> str:
+    return _asked(root, "symbolic-ref", "--short", "HEAD").strip()
+
+
+def _asked(root: Path, *words: str) -> str:
+    """What git says; nothing where there is none, or it is no repository."""
+    from cleveragents.core.errors import GitFailed
+    from cleveragents.git.plumbing import run_git, user_environment, within
+
+    try:
+        told = run_git(*words, environment=user_environment(), directory=root, seconds_left=within(_SECONDS))
+    except GitFailed:
+        return ""
+    return os.fsdecode(told)

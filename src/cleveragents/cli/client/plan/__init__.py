@@ -1,0 +1,1 @@
+"""`agents plan` through a server."""

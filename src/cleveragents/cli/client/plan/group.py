@@ -1,0 +1,37 @@
+"""`agents plan`, carried out by a server."""
+
+from __future__ import annotations
+
+from cleveragents.cli.client.twins import ClientGroup
+from cleveragents.cli.plan.group import plan as local
+
+__all__ = ["plan"]
+
+_HERE = "cleveragents.cli.client.plan"
+
+plan = ClientGroup(
+    local,
+    {
+        "list": f"{_HERE}.listing:list_plans",
+        "show": f"{_HERE}.reading:show_plan",
+        "watch": f"{_HERE}.reading:watch_plan",
+        "log": f"{_HERE}.reading:log_of_plan",
+        "tree": f"{_HERE}.thinking:tree_of_plan",
+        "explain": f"{_HERE}.thinking:explain_decision",
+        "correct": f"{_HERE}.thinking:correct_plan",
+        "diff": f"{_HERE}.changes:diff_of_plan",
+        "review": f"{_HERE}.changes:review_plan",
+        "reread": f"{_HERE}.changes:reread_plan",
+        "rollback": f"{_HERE}.changes:rollback_plan",
+        "resolve": f"{_HERE}.changes:resolve_conflicts",
+        "apply": f"{_HERE}.decisions:apply_plan",
+        "undo": f"{_HERE}.decisions:undo_plan",
+        "reject": f"{_HERE}.decisions:reject_plan",
+        "approve": f"{_HERE}.decisions:approve_plan",
+        "deny": f"{_HERE}.decisions:deny_plan",
+        "answer": f"{_HERE}.decisions:answer_plan",
+        "resume": f"{_HERE}.decisions:resume_plan",
+        "cancel": f"{_HERE}.ending:cancel_plan",
+        "delete": f"{_HERE}.ending:delete_plan",
+    },
+)

@@ -1,0 +1,233 @@
+"""What `agents doctor` looks at. Each check says what it found and, if that is not right, what to do.
+
+A check never raises for what it was made to find, and one that cannot be made is a failure, not a pass.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sqlite3
+import stat
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+from cleveragents.core.errors import CleverAgentsError
+from cleveragents.core.text.redaction import redact_text
+from cleveragents.processes.program_lookup import look_up
+
+__all__ = [
+    "Check",
+    "Verdict",
+    "bubblewrap",
+    "disk_space",
+    "git",
+    "obstacle",
+    "perform",
+    "python",
+    "sqlite",
+    "state_directory",
+]
+
+PYTHON_NEEDED = (3, 11)
+GIT_NEEDED = (2, 38)  # the first with `merge-tree --write-tree`
+SQLITE_NEEDED = (3, 35)  # the first with RETURNING
+
+_COMMAND_SECONDS = 10.0
+_LOST = (
+    "without it commands can read and change whatever you can and use the network, `agents serve` and "
+    "`agents worker` do not start, and profiles that deny the network run no command"
+)
+_MEBIBYTE = 1 << 20
+_SPACE_NEEDED = 50 * _MEBIBYTE
+_SPACE_WANTED = 1024 * _MEBIBYTE
+_SHARE_WANTED = 0.1
+
+# The kernel's own: permissions there may say yes, and a new file is refused all the same.
+_NO_PLACE_FOR_FILES = {
+    "autofs",
+    "binfmt_misc",
+    "bpf",
+    "cgroup",
+    "cgroup2",
+    "configfs",
+    "debugfs",
+    "devpts",
+    "efivarfs",
+    "fusectl",
+    "mqueue",
+    "proc",
+    "pstore",
+    "securityfs",
+    "selinuxfs",
+    "sysfs",
+    "tracefs",
+}
+
+
+class Verdict(str, Enum):
+    """`warn`: it works, less well than it could. `fail`: something will not work. `mended`: it was amiss."""
+
+    OK = "ok"
+    WARN = "warn"
+    FAIL = "fail"
+    MENDED = "mended"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """What one check found."""
+
+    name: str
+    verdict: Verdict
+    finding: str
+    remedy: str | None = None
+
+
+def perform(name: str, check: Callable[[], Check]) -> Check:
+    """The check's finding; a check that breaks is a finding, too."""
+    try:
+        return check()
+    except (CleverAgentsError, OSError, subprocess.SubprocessError) as error:
+        finding = redact_text("; ".join(str(error).splitlines()))  # a row is one line
+        return Check(name, Verdict.FAIL, finding, "mend that, then run `agents doctor` again")
+
+
+def python(version: tuple[int, ...] = sys.version_info[:3]) -> Check:
+    """The interpreter that runs us."""
+    found = _dotted(version)
+    if version < PYTHON_NEEDED:
+        return Check("python", Verdict.FAIL, found, f"install Python {_dotted(PYTHON_NEEDED)} or later")
+    return Check("python", Verdict.OK, f"{found} ({sys.executable})")
+
+
+def _installed(name: str) -> str | None:
+    """Where it is; one that lies in the directory we happen to be in is somebody else's."""
+    found = look_up(name, os.environ.get("PATH", os.defpath))
+    return None if found is None else str(found)
+
+
+def git() -> Check:
+    """The git command."""
+    remedy = f"install git {_dotted(GIT_NEEDED)} or later and put it on PATH"
+    path = _installed("git")
+    if path is None:
+        return Check("git", Verdict.FAIL, "not found", remedy)
+    asked = subprocess.run(
+        [path, "--version"],
+        capture_output=True,
+        text=True,
+        timeout=_COMMAND_SECONDS,
+        check=False,
+    )
+    said = asked.stdout.strip()
+    version = re.search(r"(\d+)\.(\d+)", said)
+    if version is None:
+        return Check("git", Verdict.FAIL, f"{path} does not say its version", remedy)
+    if (int(version[1]), int(version[2])) < GIT_NEEDED:
+        return Check("git", Verdict.FAIL, f"{said} is too old", remedy)
+    return Check("git", Verdict.OK, f"{said} ({path})")
+
+
+def bubblewrap(platform: str = sys.platform) -> Check:
+    """Whether commands are isolated, and what is lost where they are not."""
+    from cleveragents.processes.bubblewrap import BubblewrapProbe, hardening_of
+
+    result = BubblewrapProbe().result()
+    if result.program is not None:
+        return Check(
+            "bubblewrap", Verdict.OK, f"{result.program} ({', '.join(hardening_of(result.program))})"
+        )
+    if platform != "linux":
+        problem = "bubblewrap runs on Linux only: commands are not isolated, only ended by process group"
+        return Check("bubblewrap", Verdict.WARN, problem, f"run plans on Linux, or in a container; {_LOST}")
+    remedy = f"install bubblewrap and allow user namespaces; {_LOST}"
+    return Check("bubblewrap", Verdict.WARN, f"{result.problem}: commands are not isolated", remedy)
+
+
+def sqlite(version: tuple[int, ...] = sqlite3.sqlite_version_info) -> Check:
+    """The SQLite library inside Python."""
+    if version < SQLITE_NEEDED:
+        remedy = f"use a Python that was built with SQLite {_dotted(SQLITE_NEEDED)} or later"
+        return Check("sqlite", Verdict.FAIL, _dotted(version), remedy)
+    return Check("sqlite", Verdict.OK, _dotted(version))
+
+
+def state_directory(path: Path) -> Check:
+    """Where state is kept: ours, writable, and nobody else's to read."""
+    name = "state directory"
+    if not path.exists():
+        why = obstacle(path)
+        if why is not None:
+            remedy = "mend that, or set state.directory to a place that can be written"
+            return Check(name, Verdict.FAIL, f"{path} is missing and cannot be made: {why}", remedy)
+        return Check(name, Verdict.OK, f"{path} (made at first use)")
+    facts = path.stat()
+    if not stat.S_ISDIR(facts.st_mode):
+        return Check(name, Verdict.FAIL, f"{path} is not a directory", "move it away, or set state.directory")
+    if os.statvfs(path).f_flag & os.ST_RDONLY:
+        remedy = "mount that writable, or set state.directory to a place that can be written"
+        return Check(name, Verdict.FAIL, f"{path} is on a read-only file system", remedy)
+    if not os.access(path, os.R_OK | os.W_OK | os.X_OK):
+        return Check(name, Verdict.FAIL, f"{path} is not writable", f"chmod u+rwx {path}")
+    if facts.st_uid != os.geteuid():
+        return Check(name, Verdict.WARN, f"{path} belongs to another user", f"sudo chown -R $USER {path}")
+    if stat.S_IMODE(facts.st_mode) & 0o077:
+        mode = f"{stat.S_IMODE(facts.st_mode):o}"
+        return Check(name, Verdict.WARN, f"{path} is open to others (mode {mode})", f"chmod 700 {path}")
+    return Check(name, Verdict.OK, str(path))
+
+
+def disk_space(path: Path, free: int | None = None, quota: int = 0) -> Check:
+    """Room for the state to grow, in bytes; sandboxes may use as much as `quota` of it."""
+    if free is None:
+        free = shutil.disk_usage(_nearest_existing(path)).free
+    finding = f"{free // _MEBIBYTE:,} MiB free"
+    remedy = f"free some space on the disk of {path}"
+    if quota:
+        finding += f"; sandboxes may use {quota // _MEBIBYTE:,} MiB"
+    if free < _SPACE_NEEDED:
+        return Check("disk space", Verdict.FAIL, finding, remedy)
+    if free < _SPACE_WANTED:
+        return Check("disk space", Verdict.WARN, finding, remedy)
+    if free < quota * _SHARE_WANTED:
+        remedy += ", or lower sandbox.quota_bytes: the disk is full long before that is"
+        return Check("disk space", Verdict.WARN, finding, remedy)
+    return Check("disk space", Verdict.OK, finding)
+
+
+def obstacle(path: Path) -> str | None:
+    """Why nothing can be made at this path, where nothing is; None if it can. Nothing is made to find out."""
+    above = next(place for place in (path, *path.parents) if os.path.lexists(place))
+    if not above.exists():
+        return f"{above} is a link that leads nowhere"
+    if not above.is_dir():
+        return f"{above} is not a directory"
+    kind = _file_system_of(above)
+    if kind in _NO_PLACE_FOR_FILES:
+        return f"{above} is on {kind}, where no file can be made"
+    effective = os.access in os.supports_effective_ids
+    if not os.access(above, os.W_OK | os.X_OK, effective_ids=effective):
+        return f"{above} is not writable"
+    return None
+
+
+def _file_system_of(folder: Path) -> str:
+    import psutil
+
+    real = folder.resolve()
+    mounted = {Path(part.mountpoint): part.fstype for part in psutil.disk_partitions(all=True)}
+    return next((mounted[place] for place in (real, *real.parents) if place in mounted), "")
+
+
+def _nearest_existing(path: Path) -> Path:
+    return next(folder for folder in (path, *path.parents) if folder.exists())
+
+
+def _dotted(version: tuple[int, ...]) -> str:
+    return ".".join(map(str, version))

@@ -1,0 +1,102 @@
+"""`agents doctor`: is everything there, and is it sound?"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import click
+
+from cleveragents.cli.doctor.checks import (
+    Check,
+    Verdict,
+    bubblewrap,
+    disk_space,
+    git,
+    perform,
+    python,
+    sqlite,
+    state_directory,
+)
+from cleveragents.cli.doctor.orphans import findings_of
+from cleveragents.cli.doctor.service_checks import service_findings
+from cleveragents.cli.doctor.state_checks import state_findings
+from cleveragents.cli.doctor.stray_orphans import setup_drafts, temporary_directories
+from cleveragents.cli.output import Output, format_option, progress
+from cleveragents.cli.session import Session, pass_session
+from cleveragents.core.json_value import JsonValue
+
+__all__ = ["doctor"]
+
+
+@click.command()
+@click.option("--mend", is_flag=True, help="Mend what was left over, and say what was done.")
+@format_option
+@pass_session
+@click.pass_context
+def doctor(ctx: click.Context, session: Session, mend: bool, output: Output) -> None:
+    """Check that everything needed is there and sound.
+
+    Each check is ok, warn (it works, less well than it could) or fail, with what to do about it. Exits with
+    1 if any check failed.
+
+    What crashes left over is found, too: half-done applies and what they put aside, sandboxes, refs,
+    processes, temporary directories. Nothing is changed unless you say --mend, and even then nothing that
+    holds changes, that somebody uses, or that belongs to another.
+
+    \b
+    Example:
+      agents doctor
+      agents doctor --mend
+      agents doctor --format json
+    """
+    findings = list(_findings(session, mend))
+    rows: list[dict[str, JsonValue]] = [
+        {"check": c.name, "verdict": c.verdict.value, "finding": c.finding, "remedy": c.remedy}
+        for c in findings
+    ]
+    if output.for_eyes:
+        # A column of its own for the remedy would leave no room for either.
+        rows = [{**row, "finding": _in_one(check)} for row, check in zip(rows, findings, strict=True)]
+        output.table(rows, ["check", "verdict", "finding"], empty="")
+    else:
+        output.table(rows, ["check", "verdict", "finding", "remedy"], empty="")
+    failed = [c.name for c in findings if c.verdict is Verdict.FAIL]
+    if failed:
+        progress(f"{len(failed)} of {len(findings)} checks failed: {', '.join(failed)}")
+        ctx.exit(1)
+
+
+def _in_one(check: Check) -> str:
+    return check.finding if check.remedy is None else f"{check.finding} → {check.remedy}"
+
+
+def _findings(session: Session, mend: bool) -> Iterator[Check]:
+    yield perform("python", python)
+    yield perform("git", git)
+    yield perform("sqlite", sqlite)
+    yield perform("bubblewrap", bubblewrap)
+    configuration = perform("configuration", lambda: _configuration(session))
+    yield configuration
+    if configuration.verdict is Verdict.FAIL:
+        return
+    directory = Path(session.configuration().settings.state.directory)
+    yield perform("state directory", lambda: state_directory(directory))
+    quota = session.configuration().settings.sandbox.quota_bytes
+    yield perform("disk space", lambda: disk_space(directory, quota=quota))
+    yield from service_findings(session.container())
+    yield from state_findings(session.container(), mend=mend)
+    now = time.time()
+    drafts = partial(setup_drafts, directory / "setups", now)
+    yield from findings_of("setup cache", drafts, mend=mend)
+    temporary = partial(temporary_directories, Path(tempfile.gettempdir()), now)
+    yield from findings_of("temporary files", temporary, mend=mend)
+
+
+def _configuration(session: Session) -> Check:
+    loaded = session.configuration()
+    files = [str(f) for f in (loaded.user_file, loaded.repository_file) if f is not None and f.exists()]
+    return Check("configuration", Verdict.OK, ", ".join(files) or "defaults; there is no file yet")

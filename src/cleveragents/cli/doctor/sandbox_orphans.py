@@ -1,0 +1,170 @@
+"""What crashes left of sandboxes: half of one, one without its plan, and refs in the user's repositories.
+
+What belongs to another state directory is not ours to know, so a ref is let go only if this state's own log
+says that the plan was made here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cleveragents.cli.doctor.orphans import KeptBack, Leftover
+from cleveragents.cli.doctor.plan_orphans import all_plans
+from cleveragents.core.errors import SandboxBusy, SandboxMissing, UnknownPlan
+from cleveragents.core.event import EventType
+from cleveragents.plans.model.plan import Plan, PlanState
+
+if TYPE_CHECKING:
+    from cleveragents.app.container import Container
+    from cleveragents.sandboxes.orphans import Leftover as SandboxLeftover
+    from cleveragents.sandboxes.registry import SandboxRegistry
+    from cleveragents.sandboxes.rows import SandboxRow
+
+__all__ = ["lost_refs", "lost_sandboxes"]
+
+# An applied plan is not among them: without its sandbox it could not be undone.
+_GIVEN_UP = (PlanState.REJECTED, PlanState.CANCELLED, PlanState.UNDONE)
+_MADE_HERE = (EventType.PLAN_CREATED.value, EventType.SANDBOX_CREATED.value)
+
+
+def lost_sandboxes(container: Container) -> Sequence[Leftover]:
+    """Sandboxes that were half made or half removed, that nobody knows, or whose plan is gone."""
+    registry = container.plan_parts.sandboxes
+    rows = {row.plan_id: row for row in registry.rows()}
+    mending = _SandboxMending(container, registry)
+    found: list[Leftover] = []
+    damaged = registry.leftovers()
+    for left in damaged:
+        what = f"the sandbox of plan {left.plan_id}: {left.reason}"
+        precious = _is_precious(container, rows.get(left.plan_id))
+        if left.removable and not precious:
+            found.append(Leftover(what, partial(mending.mend, left)))
+        else:
+            found.append(Leftover(what, advice=precious or f"{left.location}: {left.advice}"))
+    told = {left.plan_id for left in damaged}
+    for plan_id, row in rows.items():
+        if plan_id not in told and _plan(container, plan_id) is None:
+            what = f"the sandbox of plan {plan_id}: its plan is gone"
+            advice = f"look at {row.directory / 'tree'}, then delete {row.directory}"
+            found.append(Leftover(what, partial(_remove_clean, registry, row), advice))
+    return found
+
+
+class _SandboxMending:
+    """`Registry.mend`, sparing what is precious. Mends all at once, at the first call.
+
+    Not thread-safe: the command that made it uses it.
+    """
+
+    def __init__(self, container: Container, registry: SandboxRegistry) -> None:
+        self._container = container
+        self._registry = registry
+        self._done: set[tuple[str, str]] | None = None
+
+    @property
+    def directory(self) -> Path:
+        return self._registry.directory
+
+    def rows(self) -> Sequence[SandboxRow]:
+        return self._registry.rows()
+
+    def taken_over(self) -> frozenset[str]:
+        return self._registry.taken_over()
+
+    def remove(self, plan_id: str) -> None:
+        """As the registry does it. `SandboxBusy` for one that is to be spared."""
+        if _is_precious(self._container, self._registry.row(plan_id)):  # guard: never what holds work
+            raise SandboxBusy(plan_id)
+        self._registry.remove(plan_id)
+
+    def mend(self, left: SandboxLeftover) -> str:
+        from cleveragents.sandboxes.orphans import mend_leftovers
+
+        if self._done is None:
+            mended = mend_leftovers(self, self._container.clock.now())
+            self._done = {(one.kind, one.location) for one in mended}
+        if (left.kind, left.location) not in self._done:
+            return ""
+        return f"removed the sandbox of plan {left.plan_id}: {left.reason}"
+
+
+def _is_precious(container: Container, row: SandboxRow | None) -> str | None:
+    """Why a sandbox that is damaged must stay, as advice: somebody may bring back what is missing."""
+    from cleveragents.sandboxes.facts import SandboxPlace
+    from cleveragents.sandboxes.rows import READY
+
+    if row is None or row.state != READY:
+        return None  # half made, or half removed: nothing was, or is, to be done with it
+    if SandboxPlace(row.directory).tree.exists():
+        return f"its files are there; look at {row.directory / 'tree'}, then delete {row.directory}"
+    plan = _plan(container, row.plan_id)
+    if plan is None or plan.state in _GIVEN_UP:
+        return None
+    return f"bring {row.directory} back, or give it up: `agents plan delete {row.plan_id}`"
+
+
+def _remove_clean(registry: SandboxRegistry, row: SandboxRow) -> str:
+    try:
+        changed = sorted(registry.open(row.plan_id).scan())
+        if changed:  # guard: nobody else has these changes
+            raise KeptBack(f"it holds changes that are nowhere else ({', '.join(changed[:3])})")
+        registry.remove(row.plan_id)
+    except SandboxBusy:
+        raise KeptBack("somebody works in it") from None
+    except SandboxMissing:
+        return ""
+    return f"removed the sandbox of plan {row.plan_id}: its plan is gone, and nothing was changed in it"
+
+
+def lost_refs(container: Container) -> Sequence[Leftover]:
+    """Refs that keep bases of sandboxes that are gone, in the repositories that plans were made for."""
+    registry = container.plan_parts.sandboxes
+    resources = {Path(plan.resource) for plan in all_plans(container)}
+    resources |= {row.resource for row in registry.rows()}
+    pins = {
+        (left.location, left.plan_id) for left in registry.leftovers(sorted(resources)) if left.kind == "pin"
+    }
+    return [left for location, plan_id in sorted(pins) for left in _lost_ref(container, location, plan_id)]
+
+
+def _lost_ref(container: Container, location: str, plan_id: str) -> Iterator[Leftover]:
+    from cleveragents.git.user_repository import unpin
+
+    registry = container.plan_parts.sandboxes
+    if registry.row(plan_id) is not None:
+        return  # it was made while we looked
+    if not _made_here(container, plan_id):
+        what = f"refs/cleveragents/base/{plan_id} in {location} is another state's, and left alone"
+        yield Leftover(what, amiss=False)
+        return
+
+    def mend() -> str:
+        plan = _plan(container, plan_id)
+        at_work = plan is not None and plan.state.running
+        if at_work or registry.row(plan_id) is not None:  # guard: it is about to be made anew
+            raise KeptBack("its plan is at work again")
+        unpin(Path(location), plan_id)
+        return f"removed refs/cleveragents/base/{plan_id} from {location}"
+
+    yield Leftover(f"refs/cleveragents/base/{plan_id} in {location}: its sandbox is gone", mend)
+
+
+def _made_here(container: Container, plan_id: str) -> bool:
+    """Whether it was a plan of this state, whatever became of it: the audit log forgets nothing."""
+    from sqlalchemy import select
+
+    from cleveragents.storage.tables import events
+
+    made = select(events.c.subject).where(events.c.subject == plan_id, events.c.event_type.in_(_MADE_HERE))
+    with container.database.read() as connection:
+        return connection.execute(made.limit(1)).first() is not None
+
+
+def _plan(container: Container, plan_id: str) -> Plan | None:
+    try:
+        return container.plan_parts.plans.get(plan_id)
+    except UnknownPlan:
+        return None

@@ -1,0 +1,154 @@
+"""What crashes left outside of plans: processes of jobs, drafts of the setup cache, temporary directories.
+
+A file says nothing of who uses it. So a directory goes only when no living process has anything to do with
+it, it is this user's own, and whoever made it is dead or, where it does not say who that is, nothing in it
+was touched for long.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cleveragents.cli.doctor.orphans import KeptBack, Leftover
+from cleveragents.core.errors import UnknownJob
+from cleveragents.core.markers import MARKER_VARIABLE
+from cleveragents.jobs.model.job import JobState
+from cleveragents.processes.private_directory import PREFIX, owner_lives
+
+if TYPE_CHECKING:
+    from cleveragents.app.container import Container
+
+__all__ = ["setup_drafts", "stray_processes", "temporary_directories"]
+
+_HOUR = 3600.0
+_DRAFTS = ("draft-*", "thrown-*")
+# A demo that failed leaves its directory to be looked at.
+_TEMPORARY = {
+    # That of a command which is isolated is known to nobody by its name, so only its maker or its age tells.
+    f"{PREFIX}*": 24 * _HOUR,
+    "cleveragents-merge-*": _HOUR,
+    "cleveragents-demo-*": 24 * _HOUR,
+}
+
+
+def stray_processes(container: Container) -> Sequence[Leftover]:
+    """Processes of attempts that are over, or whose worker is dead."""
+    markers: dict[str, list[int]] = {}
+    for pid, marker in _marked():
+        markers.setdefault(marker, []).append(pid)
+
+    def mend(marker: str) -> str:
+        if marker == os.environ.get(MARKER_VARIABLE):  # guard: who mends would end itself
+            raise KeptBack("this very command was started by one of them")
+        grace = container.settings.worker.cancel_grace_seconds
+        ended = container.processes.end(marker, grace_seconds=grace)
+        return f"ended {_pids(ended)} of job {marker}" if ended else ""
+
+    return [
+        Leftover(f"{_pids(pids)} of job {marker}", partial(mend, marker), "end them with kill")
+        for marker, pids in sorted(markers.items())
+        if _is_over(container, marker)
+    ]
+
+
+def _pids(pids: Sequence[int]) -> str:
+    return f"{'process' if len(pids) == 1 else 'processes'} {', '.join(str(pid) for pid in pids)}"
+
+
+def _marked() -> Iterator[tuple[int, str]]:
+    """Processes of this machine that were started for a job, and for which attempt."""
+    import psutil
+
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            marker = process.environ().get(MARKER_VARIABLE)
+            if marker:
+                yield process.pid, marker
+
+
+def _is_over(container: Container, marker: str) -> bool:
+    job_id, _, fence = marker.rpartition(":")
+    try:
+        job = container.jobs.get(job_id)
+    except UnknownJob:
+        return False  # of somebody else's database
+    if job.state is not JobState.RUNNING or str(job.fence) != fence:
+        return True
+    return job.owner is not None and container.processes.is_alive(job.owner) is False
+
+
+def setup_drafts(directory: Path, now: float) -> Sequence[Leftover]:
+    """What whoever filled or trimmed the setup cache did not finish."""
+    found = [path for pattern in _DRAFTS for path in sorted(directory.glob(pattern))]
+    return [_removable(path, "never completed") for path in found if _is_abandoned(path, _HOUR, now)]
+
+
+def temporary_directories(parent: Path, now: float) -> Sequence[Leftover]:
+    """Directories of ours that nobody uses."""
+    limits = {
+        path: limit if (lives := owner_lives(path)) is None else math.inf if lives else -math.inf
+        for pattern, limit in _TEMPORARY.items()
+        for path in sorted(parent.glob(pattern))
+    }
+    old = [path for path, limit in limits.items() if _is_abandoned(path, limit, now)]
+    used = _in_use(old)
+    return [_removable(path, "nobody uses it") for path in old if path not in used]
+
+
+def _removable(path: Path, reason: str) -> Leftover:
+    from cleveragents.storage.files.paths import remove_all
+
+    def mend() -> str:
+        if _in_use([path]):
+            raise KeptBack("a process uses it")
+        remove_all(path)
+        return f"removed {path}: {reason}"
+
+    return Leftover(f"{path}: {reason}", mend, f"look at {path}, then delete it")
+
+
+def _is_abandoned(path: Path, limit: float, now: float) -> bool:
+    """Whether it is a directory of this user's in which nothing was changed, or moved, for so long."""
+    try:
+        facts = path.lstat()
+        if not stat.S_ISDIR(facts.st_mode) or facts.st_uid != os.geteuid():  # guard: never another's
+            return False
+        if now - facts.st_ctime <= limit:
+            return False
+        inside = (Path(place, name) for place, below, files in os.walk(path) for name in (*below, *files))
+        return all(now - one.lstat().st_ctime > limit for one in inside)
+    except OSError:
+        return False  # somebody is at it now
+
+
+def _in_use(paths: Sequence[Path]) -> set[Path]:
+    """Those that some process has open, stands in, or knows by name."""
+    names = {path: str(path) for path in paths}
+    used: set[Path] = set()
+    for known in _known_to_processes() if paths else ():
+        used |= {path for path, name in names.items() if name in known}
+    return used
+
+
+def _known_to_processes() -> Iterator[str]:
+    """The names that a process works with, for every process that we may look into."""
+    import psutil
+
+    for process in psutil.process_iter():
+        if process.pid == os.getpid():
+            continue
+        with suppress(psutil.Error):
+            yield process.cwd()
+        with suppress(psutil.Error):
+            yield "\0".join(process.cmdline())
+        with suppress(psutil.Error):
+            yield "\0".join(process.environ().values())
+        with suppress(psutil.Error):
+            yield "\0".join(file.path for file in process.open_files())

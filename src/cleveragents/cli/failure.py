@@ -1,0 +1,153 @@
+"""What the user sees when a command fails: what happened and what to do, never a trace-back.
+
+A deliberate error says both itself. For any other the details go to a file, without secrets, and the user is
+told where it is: that file is what a bug report needs.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import tempfile
+import traceback
+from datetime import UTC, datetime
+from pathlib import Path
+from textwrap import indent
+
+import click
+
+from cleveragents import __version__
+from cleveragents.core.errors import CleverAgentsError, UnknownModel
+from cleveragents.core.text.control_characters import escape_controls
+from cleveragents.core.text.redaction import redact_text
+
+__all__ = ["report", "report_usage", "say_error"]
+
+_LOG_BOUND = 1 << 20
+_NEGATIVE = re.compile(r"-\.?[0-9]")
+_NO_SUCH_NUMBER = re.compile(r" is not (a valid (integer|float)( range)?|in the range \S+)(?=\.?$)")
+
+
+def report(error: Exception) -> int:
+    """Tells the user on stderr; returns the exit code."""
+    if isinstance(error, CleverAgentsError):
+        say_error(_in_full(error))
+        return error.exit_code
+    if isinstance(error, MemoryError):
+        say_error("there is not enough memory")
+        return 75
+    place = _keep_details(error)
+    say_error(
+        f"something went wrong that should not have ({type(error).__name__}); the details are in {place}"
+    )
+    return 1
+
+
+def report_usage(error: click.ClickException) -> int:
+    """Tells the user what is wrong with the command line, in the same words and form as everything else that
+    goes wrong; returns the exit code."""
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        error.show()  # nothing was said, so all that can be said is shown
+        return error.exit_code
+    if isinstance(error, click.NoSuchOption) and error.ctx is not None:
+        # One of `agents` itself is no mistyped one of this command; where it belongs is said below.
+        misplaced = error.option_name in _shown_options(error.ctx.find_root())
+        near = [] if misplaced else _shown_options(error.ctx)
+        error = click.NoSuchOption(error.option_name, possibilities=near, ctx=error.ctx)
+    said = error.format_message()
+    if isinstance(error, click.NoSuchOption) and _NEGATIVE.match(error.option_name):
+        said = f"{said.removesuffix('.')}; before a value that begins with -, write --"
+    if isinstance(error, click.BadParameter) and error.param is not None:
+        said = _NO_SUCH_NUMBER.sub(f" is no {_number_wanted(error.param.type)}", said)
+    say_error(_in_our_words(said))
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    if context is not None:
+        usage = context.command.get_usage(context).partition(": ")[2]
+        click.echo(f"usage: {' '.join(usage.split())}; --help says more", err=True)
+    return error.exit_code
+
+
+def _in_full(error: CleverAgentsError) -> str:
+    """What it says; of a script also what servers tell nobody: which files are there."""
+    if isinstance(error, UnknownModel):
+        from cleveragents.models.providers.scripted import what_is_there
+
+        there = what_is_there(error.name)
+        if there is not None:
+            return str(UnknownModel(error.name, there))
+    return str(error)
+
+
+def _in_our_words(said: str) -> str:
+    """The library's sentences begin with a capital and end with a full stop; ours do neither."""
+    text = re.sub(r"\. \(?Did you mean([^?]*\?)\)?", r"; did you mean\1", said)
+    first, rest = text[:1], text[1:]
+    return (first.lower() if rest[:1].islower() else first) + rest.removesuffix(".")
+
+
+def _shown_options(context: click.Context) -> list[str]:
+    """What the help shows: nobody is led to what it does not."""
+    options = [one for one in context.command.get_params(context) if isinstance(one, click.Option)]
+    return [name for one in options if not one.hidden for name in (*one.opts, *one.secondary_opts)]
+
+
+def _number_wanted(kind: click.ParamType[object]) -> str:
+    """In words, which numbers an option takes."""
+    whole = "whole number" if isinstance(kind, click.types.IntParamType) else "number"
+    if not isinstance(kind, (click.IntRange, click.FloatRange)):
+        return whole
+    # What only the store's largest number bounds is as good as not bounded.
+    ends = (kind.min, None if kind.max is None or kind.max >= 2**63 - 1 else kind.max)
+    least, most = (None if end is None else f"{end:,.10g}" for end in ends)
+    if least is None:
+        return whole if most is None else f"{whole} up to {most}"
+    if kind.min_open:
+        return f"{whole} above {least}" if most is None else f"{whole} above {least}, and up to {most}"
+    return f"{whole} from {least} on" if most is None else f"{whole} from {least} to {most}"
+
+
+def say_error(message: str) -> None:
+    """Tells what is wrong, as whatever is wrong is told."""
+    from cleveragents.cli.output import Styled, continued, printable, write
+    from cleveragents.cli.render.narrow import in_lines
+
+    begins = "error: "
+    write(Styled(begins, fg="red", bold=True), err=True, end="")
+    for number, line in enumerate(continued(redact_text(message))):
+        for piece in in_lines(printable(line), sys.stderr, taken=0 if number else len(begins)):
+            click.echo(piece, err=True)
+
+
+def _keep_details(error: Exception) -> str:
+    trace = "".join(traceback.format_exception(error))
+    heading = (
+        f"{datetime.now(UTC).isoformat(timespec='seconds')} cleveragents {__version__} python {sys.version}"
+    )
+    command = escape_controls(redact_text(f"command: {' '.join(sys.argv)}"))
+    told = f"{command}\n{escape_controls(redact_text(trace), keep_lines=True)}"
+    # Indented: a line of a message cannot pass for the heading of another entry.
+    details = f"== {heading}\n{indent(told, '  ')}\n"
+    try:
+        return _append(_state_directory() / "errors.log", details)
+    except (OSError, CleverAgentsError):
+        descriptor, name = tempfile.mkstemp(prefix="cleveragents-error-", suffix=".log")
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(details)
+        return name
+
+
+def _state_directory() -> Path:
+    from cleveragents.config.loading import load_configuration
+
+    return Path(load_configuration(os.environ, Path.cwd()).settings.state.directory)
+
+
+def _append(path: Path, details: str) -> str:
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if path.exists() and path.stat().st_size > _LOG_BOUND:
+        path.replace(path.with_suffix(".log.1"))
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8", errors="backslashreplace") as file:
+        file.write(details)
+    return str(path)

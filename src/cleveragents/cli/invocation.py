@@ -1,0 +1,120 @@
+"""One run of a command line, and the exit code of every way in which it can end."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+from collections.abc import Callable
+from itertools import pairwise
+from types import FrameType
+
+import click
+
+from cleveragents.cli.commands import cli
+
+__all__ = ["invoke"]
+
+_Handler = Callable[[int, FrameType | None], object] | int | None
+
+
+def invoke(arguments: list[str]) -> int:
+    """Runs a command line; returns its exit code. `OSError` when the output cannot be written."""
+    signal.signal(signal.SIGTERM, _on_terminate)
+    on_interrupt = signal.getsignal(signal.SIGINT)
+    context: click.Context | None = None
+    try:
+        if "_AGENTS_COMPLETE" in os.environ:
+            return _complete(os.environ["_AGENTS_COMPLETE"])
+        # Not `cli.main()`: it answers a broken pipe with "failed" and an interrupt with its own words.
+        with cli.make_context("agents", [*arguments]) as context:  # which it empties
+            cli.invoke(context)
+    except click.exceptions.Exit as ended:
+        return ended.exit_code
+    except click.ClickException as error:
+        code = _wrong_usage(error)
+        if isinstance(error, click.NoSuchOption):
+            _say_where_it_belongs(error.option_name, arguments)
+        return code
+    except (KeyboardInterrupt, click.Abort):
+        click.echo("interrupted", err=True)
+        return 130
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        if error.errno == errno.ENOSPC and error.filename is None:
+            raise  # stdout is on a full disk; whoever opens files names them
+        raise SystemExit(_reported(error)) from error
+    except Exception as error:
+        raise SystemExit(_reported(error)) from error
+    finally:
+        _restore(on_interrupt)
+        _forget_secrets(context)  # not before: what went wrong is reported without them
+    return 0
+
+
+def _restore(on_interrupt: _Handler) -> None:
+    """Whatever a command did to it, whoever comes next hears Ctrl-C as before."""
+    if on_interrupt is not None:  # that would be a handler which Python does not know
+        signal.signal(signal.SIGINT, on_interrupt)
+
+
+def _forget_secrets(context: click.Context | None) -> None:
+    if context is not None and context.obj is not None:
+        context.obj.secrets.forget()
+
+
+def _say_where_it_belongs(option: str, arguments: list[str]) -> None:
+    """If the option is one of the command's that was written before the command, or the other way round,
+    says so."""
+    names: list[str] = []
+    command: click.Command = cli
+    for word in arguments:
+        if isinstance(command, click.Group):
+            below = command.get_command(click.Context(command), word)
+            command = below or command
+            names += [word] if below else []
+    before = _option_of(cli, option)
+    known = before or _option_of(command, option)
+    if known is None or not names:
+        return
+    said = option if known.is_flag else f"{option} {_value_after(option, arguments)}"
+    words = (said, *names) if before else (*names, said)
+    place = "before" if before else "after"
+    click.echo(f"{option} goes {place} the command: agents {' '.join(words)}", err=True)
+
+
+def _option_of(command: click.Command, name: str) -> click.Option | None:
+    known = next((found for found in command.params if name in found.opts), None)
+    return known if isinstance(known, click.Option) else None
+
+
+def _value_after(option: str, arguments: list[str]) -> str:
+    for word, following in pairwise([*arguments, "…"]):
+        name, equals, value = word.partition("=")
+        if name == option:
+            return value if equals else following
+    return "…"  # it was one of several letters behind one dash
+
+
+def _wrong_usage(error: click.ClickException) -> int:
+    from cleveragents.cli.failure import report_usage
+
+    return report_usage(error)
+
+
+def _reported(error: Exception) -> int:
+    from cleveragents.cli.failure import report
+
+    return report(error)
+
+
+def _complete(instruction: str) -> int:
+    from click.shell_completion import shell_complete
+
+    return shell_complete(cli, {}, "agents", "_AGENTS_COMPLETE", instruction)
+
+
+def _on_terminate(signum: int, frame: object) -> None:
+    # As an exception, so that everything on the way out is closed as it would be after Ctrl-C.
+    raise SystemExit(128 + signal.SIGTERM)

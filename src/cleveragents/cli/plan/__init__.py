@@ -1,0 +1,1 @@
+"""`agents plan`: list, show, review, apply and correct plans."""

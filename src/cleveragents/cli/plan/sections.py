@@ -1,0 +1,143 @@
+"""Parts of a plan's account as people read them: what belongs to it, what it changed, what it did."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import click
+
+from cleveragents.api.plans.calls import spelt_arguments
+from cleveragents.api.plans.changes import lines_of
+from cleveragents.api.plans.checks import verdict_in_words
+from cleveragents.api.wording import on_one_line
+from cleveragents.cli.output import Output, printable
+from cleveragents.core.actions.check import in_a_line
+from cleveragents.core.json_value import JsonValue
+from cleveragents.plans.family import short_of
+
+__all__ = [
+    "CALL_COLUMNS",
+    "first_line",
+    "in_short",
+    "items_in",
+    "rows_in",
+    "section",
+    "show_call",
+    "show_calls",
+    "show_changes",
+    "show_checks",
+    "show_sub_plans",
+]
+
+Row = dict[str, JsonValue]
+
+CALL_COLUMNS = ["number", "tool", "state", "changed", "what"]
+
+_REVIEW = "review"
+
+
+def show_calls(output: Output, calls: Sequence[Mapping[str, JsonValue]]) -> None:
+    """What it did, a line each."""
+    rows = [in_short(call) for call in calls]
+    section(output, "what it did", rows, CALL_COLUMNS, cut="what", spare="changed")
+
+
+def show_checks(output: Output, account: Mapping[str, JsonValue]) -> None:
+    """What its checks said."""
+    checks = [in_short(row) for row in rows_in(account["checks"])]
+    section(output, "checks", checks, ["name", "verdict", "required", "what"], cut="what", spare="required")
+
+
+def show_sub_plans(output: Output, account: Mapping[str, JsonValue]) -> None:
+    """Its parts, what they disagree about, and what was corrected."""
+    rows = [
+        row
+        | {
+            "sub-plan": None if row["id"] is None else short_of(str(row["id"])),
+            "state": row["status"],
+            "needs": ", ".join(str(need) for need in items_in(row["needs"])),
+        }
+        for row in rows_in(account["sub_plans"])
+    ]
+    section(output, "sub-plans", rows, ["sub-plan", "state", "name", "needs"], cut="name", spare="needs")
+    open_ones = [
+        row | {"between": f"{short_of(str(account['id']))} and {short_of(str(row['sub_plan']))}"}
+        for row in rows_in(account["conflicts"])
+    ]
+    section(output, "open conflicts", open_ones, ["path", "kind", "between"], cut="path")
+    corrections = [
+        row | {"guidance": on_one_line(str(row["guidance"]))} for row in rows_in(account["corrections"])
+    ]
+    section(output, "corrections", corrections, ["number", "decision", "guidance"], cut="guidance")
+
+
+def show_changes(output: Output, account: Mapping[str, JsonValue]) -> None:
+    rows = [row | {"lines": lines_of(row)} for row in rows_in(account["changes"])]
+    left_out = [{"change": "left out", "path": path} for path in items_in(account["left_out"])]
+    section(output, "what it changed", [*rows, *left_out], ["change", "lines", "path"])
+
+
+def section(
+    output: Output,
+    title: str,
+    rows: Sequence[Row],
+    columns: list[str],
+    *,
+    cut: str | None = None,
+    spare: str | None = None,
+) -> None:
+    if rows:
+        output.title(title)
+        output.table(rows, columns, empty="", cut=[cut] if cut else [], spare=[spare] if spare else [])
+
+
+def show_call(output: Output, row: Row) -> None:
+    if output.for_programs:
+        output.record(row)
+        return
+    result = dict(row["result"]) if isinstance(row["result"], Mapping) else {}
+    printed = result.pop("output", None)
+    if isinstance(seconds := result.get("seconds"), float):
+        result["seconds"] = round(seconds, 2)
+    said = {"number": row["number"], "tool": row["tool"], "what": spelt_arguments(row["arguments"])}
+    names = ("state", "approval", "error", "started", "ended", "changed", "changeset")
+    said |= {name: row[name] for name in names if row[name] is not None}
+    said |= {"error": first} if (first := first_line(row["error"])) else {}
+    output.record(said | result)
+    if printed:
+        _show_text(output, "what it printed", str(printed))
+    if first != (row["error"] or None):
+        _show_text(output, "what went wrong", str(row["error"]))
+
+
+def _show_text(output: Output, title: str, text: str) -> None:
+    output.title(title)
+    for line in text.splitlines():
+        click.echo(f"  {printable(line)}")
+
+
+def first_line(text: JsonValue) -> str | None:
+    """Of an error: it says what happened, and the rest is for who looks at its call."""
+    return str(text).partition("\n")[0] if text else None
+
+
+def in_short(row: Mapping[str, JsonValue]) -> Row:
+    """A call or a check with what matters of it in one text."""
+    if "arguments" in row:
+        told = spelt_arguments(row["arguments"])
+        return dict(row) | {"what": f"{told}: {first_line(row['error'])}" if row["error"] else told}
+    details = str(row["details"])
+    # A reviewer's first line is its summary; a command's is how it ended, and what it printed says why.
+    told = details.strip().partition("\n")[0] if row["name"] == _REVIEW else in_a_line(details)
+    return dict(row) | {
+        "verdict": verdict_in_words(row),
+        "what": told if row["verdict"] != "passed" else "",
+    }
+
+
+def rows_in(value: JsonValue) -> list[Row]:
+    return [dict(item) for item in items_in(value) if isinstance(item, Mapping)]
+
+
+def items_in(value: JsonValue) -> list[JsonValue]:
+    return list(value) if isinstance(value, Sequence) and not isinstance(value, str) else []

@@ -1,0 +1,41 @@
+"""Waiting for what a process that goes on for good depends on: machines start in any order."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from cleveragents.cli.output import progress
+from cleveragents.core.errors import DatabaseUnreachable, EngineUnavailable
+
+if TYPE_CHECKING:
+    from cleveragents.app.container import Container
+    from cleveragents.app.worker_parts import WorkerParts
+
+__all__ = ["wait_until_reachable"]
+
+_FIRST_PAUSE_SECONDS = 0.5
+_LONGEST_PAUSE_SECONDS = 10.0
+
+
+def wait_until_reachable(container: Container, *, engine: bool = True) -> WorkerParts:
+    """Returns when the database answers, and who hands out jobs if it matters, however long that takes.
+    Nothing is begun before that, so a signal ends it at once, as it does any other program."""
+    from cleveragents.app.worker_parts import WorkerParts
+
+    pause = _FIRST_PAUSE_SECONDS
+    said = ""
+    while True:
+        try:
+            parts = WorkerParts(container)
+            parts.ensure_reachable(engine=engine)
+            return parts
+        except (DatabaseUnreachable, EngineUnavailable) as error:
+            problem = str(error)
+        words = "".join(filter(str.isalpha, problem))  # it may tell the time
+        if words != said:
+            progress(problem)
+            progress("waiting for that, and looking again every few seconds; Ctrl-C ends it")
+            said = words
+        time.sleep(pause)
+        pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)

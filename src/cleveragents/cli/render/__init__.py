@@ -1,0 +1,1 @@
+"""Output for people: live views, boards and tables."""

@@ -1,0 +1,1 @@
+"""`agents run`: create plans and follow them, in front or in the background."""

@@ -1,0 +1,41 @@
+"""`agents run -f goals.yaml`: one plan whose parts are the goals of the file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cleveragents.api.plans import goal_requests
+from cleveragents.cli.output import progress
+from cleveragents.cli.run.goals_file import content_of, is_yaml_of_goals
+from cleveragents.cli.usage import as_usage
+from cleveragents.core.errors import InvalidGoals
+
+if TYPE_CHECKING:
+    from cleveragents.api.plans.requests import Wanted
+    from cleveragents.app.container import Container
+    from cleveragents.plans.ports.plans import NewPlan
+
+__all__ = ["is_goals_document", "requested_goals"]
+
+
+def is_goals_document(name: str, typed: str | None = None) -> bool:
+    """Whether the file holds goals that belong together, by its name; what was `typed`, or came from another
+    program, has none, and is looked at."""
+    return Path(name).suffix.lower() in (".yaml", ".yml") or (typed is not None and is_yaml_of_goals(typed))
+
+
+def requested_goals(container: Container, wanted: Wanted, name: str, typed: str | None = None) -> NewPlan:
+    """The plan of all goals in the file, or of those that were `typed`. `InvalidGoals`, every mistake being
+    told; `click.UsageError` and whatever else is a wrong request."""
+    content = content_of(name) if typed is None else typed.encode()
+    text = goal_requests.GoalsText(content, name if typed is None else "stdin")
+    try:
+        with as_usage():
+            return goal_requests.requested_goals(container, wanted, text, Path.cwd())
+    except InvalidGoals as error:
+        if len(error.problems) == 1:
+            raise
+        for problem in error.problems:
+            progress(f"{text.source}, {problem}")
+        raise InvalidGoals(text.source, (f"{len(error.problems)} mistakes, as told above",)) from None

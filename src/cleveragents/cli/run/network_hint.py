@@ -1,0 +1,76 @@
+"""Says why a command found no network, where that is our doing.
+
+Commands under bubblewrap have none unless the policy allows it, and what they then print ("could not resolve
+host") sends people to look at their router. Without bubblewrap nothing is cut off, and nothing is said.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cleveragents.api.plans.checks import checks_of
+from cleveragents.cli.output import progress
+
+if TYPE_CHECKING:
+    from cleveragents.app.plan_parts import PlanParts
+    from cleveragents.plans.model.plan import Plan
+    from cleveragents.plans.model.strategy import Strategy
+
+__all__ = ["looks_like_no_network", "tell_of_network"]
+
+_NO_NETWORK = re.compile(
+    r"""could\ not\ resolve | couldn't\ resolve | cannot\ resolve | unable\ to\ resolve
+    | failed\ to\ lookup\ address | name\ resolution | name\ or\ service\ not\ known
+    | nodename\ nor\ servname | no\ address\ associated | unknown\ host | no\ such\ host
+    | getaddrinfo | \bEAI_AGAIN\b | \bENOTFOUND\b | \bdns\ error
+    | network\ is\ unreachable | network\ unreachable | \bENETUNREACH\b | no\ route\ to\ host""",
+    re.IGNORECASE | re.VERBOSE,
+)
+
+
+def looks_like_no_network(output: str) -> bool:
+    """Whether that is what programs print when they do not reach another machine."""
+    return _NO_NETWORK.search(output) is not None
+
+
+def tell_of_network(parts: PlanParts, plan: Plan) -> None:
+    """A line on stderr, if a command or check of the plan failed and that for want of a network."""
+    from cleveragents.plans.model.strategy import Strategy
+
+    if plan.strategy is None or not any(map(looks_like_no_network, _failures(parts, plan))):
+        return
+    strategy = Strategy.from_json(plan.strategy)
+    if _allows(strategy) or not parts.commands(Path(plan.resource)).isolates:
+        return
+    progress(f"hint: commands have no network under the profile {strategy.profile}; {_remedy(strategy)}")
+
+
+def _failures(parts: PlanParts, plan: Plan) -> Iterator[str]:
+    """Why the plan failed, with what its last command printed; and checks that did not pass."""
+    if plan.error is not None:
+        yield plan.error
+        for call in parts.history.calls(plan.id)[-1:]:
+            yield str(call.result.get("output")) if isinstance(call.result, Mapping) else ""
+    for check in checks_of(parts, plan, None):
+        if check["verdict"] != "passed":
+            yield str(check["details"])
+
+
+def _remedy(strategy: Strategy) -> str:
+    """Which profiles allow it: an action's own profile may forbid it under each of them."""
+    from cleveragents.core.policy import PROFILES
+
+    allowing = [name for name in PROFILES if _allows(replace(strategy, profile=name))]
+    if not allowing:
+        return f"the action's own profile, {strategy.action_profile}, allows none"
+    return f"run it with {' or '.join(f'`--profile {name}`' for name in allowing)} to allow it"
+
+
+def _allows(strategy: Strategy) -> bool:
+    from cleveragents.core.policy import Capability, Verdict
+
+    return strategy.policy.verdict(Capability.NETWORK) is Verdict.ALLOW

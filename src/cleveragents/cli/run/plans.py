@@ -1,0 +1,179 @@
+"""What `agents run` does, once it is known what is wanted: makes plans, works on them or has it done."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import click
+
+from cleveragents.cli.run.goals_file import text_of_stdin
+from cleveragents.cli.run.request import left_for_review, with_goal_read
+
+if TYPE_CHECKING:
+    from cleveragents.api.plans.requests import Wanted
+    from cleveragents.app.container import Container
+    from cleveragents.app.plan_parts import PlanParts
+    from cleveragents.cli.output import Output
+    from cleveragents.plans.model.plan import Plan
+    from cleveragents.plans.ports.plans import NewPlan
+
+__all__ = ["Handling", "go_on_with", "run_new"]
+
+
+@dataclass(frozen=True, slots=True)
+class Handling:
+    """Where the plans run, how many at once, and what is to become of their results."""
+
+    yes: bool = False
+    only_review: bool = False
+    message: str | None = None
+    file: str | None = None
+    parallel: int | None = None
+    background: bool = False
+    here: bool = False
+    """Whether it runs in this terminal, though a server is there that would take it."""
+    typed: str | None = None
+    """What came on stdin, where that is the file."""
+
+    def ensure_sound(self, wanted: Wanted) -> None:
+        """`click.UsageError` for options that contradict each other."""
+        if self.yes and self.only_review:
+            raise click.UsageError("--yes applies the result, --review leaves it; say one of them")
+        if self.file is not None and (wanted.words or wanted.pairs or wanted.action or wanted.goal):
+            raise click.UsageError("-f FILE says what is wanted; leave the goal or the action out")
+        if self.one_by_one and self.message is not None:
+            raise click.UsageError(
+                "--commit is for one goal; `agents plan apply PLAN --commit` does it later"
+            )
+
+    @property
+    def one_by_one(self) -> bool:
+        """Whether each goal of the file is a plan for itself, and not a part of one."""
+        from cleveragents.cli.run.goals import is_goals_document
+
+        return self.file is not None and not is_goals_document(self.file, self.typed)
+
+    def options(self) -> list[str]:
+        """As `agents run` takes them, for a process that does the rest."""
+        words = ["--yes"] * self.yes + ["--review"] * self.only_review
+        words += [] if self.message is None else [f"--commit={self.message}"]
+        return words if self.parallel is None else [*words, f"--parallel={self.parallel}"]
+
+
+def run_new(container: Container, wanted: Wanted, handling: Handling, output: Output) -> None:
+    """Makes the plans and works on them, here or in the background. Exits as `agents run` says."""
+    if handling.file == "-":
+        handling = replace(handling, typed=text_of_stdin("the goals on stdin"))
+    handling.ensure_sound(wanted)
+    if handling.file is None and not handling.here and _handed_over(container, wanted, handling, output):
+        return
+    parts = container.plan_parts
+    # What is wrong with it is told before the database is opened.
+    requests = _requests(container, wanted, handling)
+    parts.apply.settle()
+    plans = _made(parts, [left_for_review(new) for new in requests] if handling.only_review else requests)
+    if handling.background:
+        _start(container, plans, handling, output)
+    elif handling.one_by_one:
+        _run_many(container, plans, handling, output)
+    else:
+        _run_one(container, plans[0], handling, output)
+
+
+def _handed_over(container: Container, wanted: Wanted, handling: Handling, output: Output) -> bool:
+    """Whether the server of this state took the plan, which is then watched and decided about."""
+    from cleveragents.server.server_file import server_file
+
+    if not server_file(container.state_directory).exists():
+        return False
+    from cleveragents.cli.run.handover import hand_over, taker_here, tell_handed_over
+
+    taker = taker_here(container)
+    if taker is None:
+        return False
+    plan = hand_over(container, taker, with_goal_read(wanted), handling)
+    if handling.background:
+        tell_handed_over(plan, taker, output)
+    else:
+        _run_one(container, plan, handling, output)
+    return True
+
+
+def go_on_with(container: Container, plan_ids: Sequence[str], handling: Handling, output: Output) -> None:
+    """Works on plans that were made before, as the process does that runs in the background."""
+    parts = container.plan_parts
+    plans = [parts.lifecycle.resume(parts.plans.get(plan_id)) for plan_id in plan_ids]
+    if len(plans) == 1:
+        _run_one(container, plans[0], handling, output)
+    else:
+        _run_many(container, plans, handling, output)
+
+
+def _requests(container: Container, wanted: Wanted, handling: Handling) -> list[NewPlan]:
+    from cleveragents.cli.run.goals import requested_goals
+    from cleveragents.cli.run.goals_file import read_goals
+    from cleveragents.cli.run.request import requested_plan
+
+    parts, file = container.plan_parts, handling.file
+    if file is None:
+        return [requested_plan(parts, wanted)]
+    if handling.one_by_one:
+        return [
+            requested_plan(parts, replace(wanted, words=(goal,))) for goal in read_goals(file, handling.typed)
+        ]
+    return [requested_goals(container, wanted, file, handling.typed)]
+
+
+def _made(parts: PlanParts, requests: Sequence[NewPlan]) -> list[Plan]:
+    """A plan for each; whoever interrupts that wants none of them."""
+    plans: list[Plan] = []
+    try:
+        plans.extend(parts.lifecycle.create(request) for request in requests)
+    except KeyboardInterrupt:
+        for plan in plans:
+            parts.lifecycle.cancel(plan, "interrupted by the user")
+        raise
+    return plans
+
+
+def _start(container: Container, plans: Sequence[Plan], handling: Handling, output: Output) -> None:
+    from cleveragents.cli.run.background import start_in_background, told_started
+
+    overrides = click.get_current_context().find_root().params.get("overrides", ())
+    started = start_in_background(container.state_directory, plans, overrides, handling.options())
+    told_started(plans, started, output)
+
+
+def _run_one(container: Container, plan: Plan, handling: Handling, output: Output) -> None:
+    from cleveragents.apply.ports import CommitRequest
+    from cleveragents.cli.plan.account import told_plan
+    from cleveragents.cli.plan.work import decide, work_on
+
+    parts = container.plan_parts
+    commit = None if handling.message is None else CommitRequest(handling.message)
+    try:
+        decide(
+            container,
+            work_on(container, plan, output, parallel=handling.parallel),
+            yes=handling.yes,
+            commit=commit,
+            only_review=handling.only_review,
+            output=output,
+        )
+    finally:
+        told_plan(output, parts, parts.plans.get(plan.id))
+
+
+def _run_many(container: Container, plans: Sequence[Plan], handling: Handling, output: Output) -> None:
+    from cleveragents.cli.run.many import run_many
+
+    run_many(
+        container,
+        plans,
+        output,
+        parallel=handling.parallel,
+        yes=handling.yes,
+        only_review=handling.only_review,
+    )

@@ -1,0 +1,85 @@
+"""What the commands of one run share: the settings, and the parts built from them, each on first use."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from cleveragents.core.text.known_secrets import KnownSecrets
+
+if TYPE_CHECKING:
+    from cleveragents.app.container import Container
+    from cleveragents.config.loading import Configuration
+    from cleveragents.processes.bubblewrap import BubblewrapProbe
+
+__all__ = ["Session", "pass_session"]
+
+_TOLD = "told"
+
+
+class Session:
+    """One run of the command line. Not thread-safe: use it on the thread that runs the command."""
+
+    def __init__(self, overrides: Sequence[str] = ()) -> None:
+        self._overrides = overrides
+        self._configuration: Configuration | None = None
+        # Not the container's: an error is reported after the container was closed.
+        self.secrets = KnownSecrets()
+
+    def configuration(self) -> Configuration:
+        """What holds here and now; `ConfigurationError` if any layer is wrong."""
+        if self._configuration is None:
+            from cleveragents.config.loading import load_configuration
+
+            self._configuration = load_configuration(os.environ, _current_directory(), self._overrides)
+        return self._configuration
+
+    def container(self, *, serves: bool = False) -> Container:
+        """The parts, built on first use and closed when the command ends, however it ends. The log of a
+        command that `serves` others is for who looks after it; that of any other is for its user."""
+        from cleveragents.app.container import Container
+        from cleveragents.config.logging import configure_logging
+
+        settings = self.configuration().settings
+        told = Path(settings.state.directory, _TOLD)
+        configure_logging(settings, is_news=None if serves else lambda told_now: _is_news(told, told_now))
+        context = click.get_current_context()
+        context.call_on_close(lambda: _forget(told))
+        return context.with_resource(Container(settings, secrets=self.secrets))
+
+
+def _is_news(told: Path, sentence: str) -> bool:
+    """Whether it was not said before, to whoever uses this state; from now on it was."""
+    with suppress(OSError, UnicodeDecodeError):  # where it cannot be kept it is said each time
+        before = told.read_text(encoding="utf-8") if told.exists() else ""
+        if f"{sentence}\n" in before:
+            return False
+        told.write_text(f"{before}{sentence}\n", encoding="utf-8")
+    return True
+
+
+def _forget(told: Path, probe: BubblewrapProbe | None = None) -> None:
+    """Where commands turned out to be isolated: if they cease to be, that is to be said again."""
+    if told.exists():
+        from cleveragents.processes.bubblewrap import shared_probe
+
+        if (probe or shared_probe).is_known_to_work():
+            with suppress(OSError):
+                told.unlink()
+
+
+def _current_directory() -> Path:
+    try:
+        return Path.cwd()
+    except FileNotFoundError:
+        from cleveragents.core.errors import ConfigurationError
+
+        raise ConfigurationError("current directory", "does not exist any more; cd to another") from None
+
+
+pass_session = click.make_pass_decorator(Session)

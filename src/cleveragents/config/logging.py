@@ -1,0 +1,172 @@
+"""Logging: structlog to stderr, for people on a terminal and as JSON for programs, without secrets.
+
+Each event is one line, but for a trace-back, and no value can forge another line or control a terminal: JSON
+spells control characters out, and for the console they are escaped before it is rendered.
+
+Nothing is configured on import; the process that owns stderr calls `configure_logging` once. Redaction is the
+last step before rendering, so that what other processors add (a trace-back, say) passes it, too.
+
+Loading structlog takes a third of the time of a quick command, and most of those never log a word. So where
+it is not loaded yet it is configured at the moment somebody loads it, before they get it.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable, Collection, Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from cleveragents.config.terminal import unguarded
+from cleveragents.core.text.control_characters import escape_controls
+from cleveragents.core.text.redaction import redact, url_password
+
+if TYPE_CHECKING:
+    from structlog.typing import EventDict, Processor, ProcessorReturnValue, WrappedLogger
+
+    from cleveragents.config.settings import Settings
+
+__all__ = ["configure_logging"]
+
+_LEVELS = {
+    "debug": logging.DEBUG,
+    "info": logging.INFO,
+    "warning": logging.WARNING,
+    "error": logging.ERROR,
+}
+_OF_SEVERAL_LINES = ("exception", "stack")
+
+
+def configure_logging(settings: Settings, *, is_news: Callable[[str], bool] | None = None) -> None:
+    """From now on this process logs to stderr as the settings say.
+
+    An event may have a sentence for people, `told`. Where logs are for people, because somebody says what
+    `is_news` to them and stderr is a terminal, that is what they read, and nothing where it is none; others
+    get the event, each time.
+    """
+    for finder in [found for found in sys.meta_path if isinstance(found, _ConfiguresOnImport)]:
+        sys.meta_path.remove(finder)
+    if "structlog" in sys.modules:
+        _configure(settings, is_news)
+    else:
+        sys.meta_path.insert(0, _ConfiguresOnImport(lambda: _configure(settings, is_news)))
+
+
+class _ConfiguresOnImport(MetaPathFinder):
+    """Finds structlog as everybody does, and has it configured as soon as it was loaded.
+
+    Safe in any thread: Python lets one thread import a module, and the others wait until it is through.
+    """
+
+    def __init__(self, configure: Callable[[], None]) -> None:
+        self._configure = configure
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if fullname != "structlog":
+            return None
+        spec = PathFinder.find_spec(fullname, path, target)
+        if spec is not None and spec.loader is not None:
+            spec.loader = _Configuring(spec.loader, self._configure)
+        return spec
+
+
+class _Configuring(Loader):
+    """Another loader, and what is to be done once the module is there."""
+
+    def __init__(self, loader: Loader, configure: Callable[[], None]) -> None:
+        self._loader = loader
+        self._configure = configure
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._loader, name)
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        return self._loader.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        self._loader.exec_module(module)
+        self._configure()  # guard: the first word already goes through the redactor
+
+
+def _configure(settings: Settings, is_news: Callable[[str], bool] | None) -> None:
+    import structlog
+
+    password = url_password(settings.database.url)
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.StackInfoRenderer(),
+            structlog.processors.format_exc_info,
+            redactor((password,) if password else ()),
+            _in_words(_renderer(settings.log.format), is_news if _is_read_by_people(settings) else None),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[settings.log.level]),
+        logger_factory=structlog.PrintLoggerFactory(unguarded(sys.stderr)),
+        cache_logger_on_first_use=False,
+    )
+
+
+def redactor(secrets: Collection[str]) -> Processor:
+    """A processor that masks secrets in everything an event carries."""
+
+    def mask(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
+        masked = redact(dict(event), secrets)
+        return masked if isinstance(masked, dict) else event
+
+    return mask
+
+
+def _in_words(renderer: Processor, is_news: Callable[[str], bool] | None) -> Processor:
+    import structlog
+
+    def render(logger: WrappedLogger, method: str, event: EventDict) -> ProcessorReturnValue:
+        told = event.pop("told", None)
+        if told is None or is_news is None:
+            return renderer(logger, method, event)
+        if not is_news(str(told)):
+            raise structlog.DropEvent
+        return f"note: {escape_controls(str(told))}"
+
+    return render
+
+
+def _is_read_by_people(settings: Settings) -> bool:
+    # guard: what nobody reads, as in the log of a plan in the background, was told to nobody
+    return settings.log.format == "auto" and sys.stderr.isatty()
+
+
+def _renderer(format_name: str) -> Processor:
+    import structlog
+
+    if format_name == "console" or (format_name == "auto" and sys.stderr.isatty()):
+        return _on_one_line(
+            structlog.dev.ConsoleRenderer(
+                colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback
+            )
+        )
+    return structlog.processors.JSONRenderer(default=str)
+
+
+def _on_one_line(renderer: Processor) -> Processor:
+    """Return a renderer of events whose texts have their control characters escaped."""
+
+    def render(logger: WrappedLogger, method: str, event: EventDict) -> ProcessorReturnValue:
+        return renderer(logger, method, {_escaped(name, ""): _escaped(event[name], name) for name in event})
+
+    return render
+
+
+def _escaped(value: Any, name: str) -> Any:
+    if not isinstance(value, str):
+        return value  # rendered by `repr`, which escapes
+    if name not in _OF_SEVERAL_LINES:
+        return escape_controls(value)
+    # Indented, so that no line of a message looks like an event.
+    return escape_controls(value, keep_lines=True).replace("\n", "\n    ")

@@ -1,0 +1,115 @@
+"""One setting's value: in its type, from a named place, or a clear error."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+import msgspec
+
+from cleveragents.config.settings import (
+    Key,
+    Scalar,
+    Settings,
+    known_keys,
+    nearest_key,
+)
+from cleveragents.core.errors import ConfigurationError
+
+__all__ = ["Layer", "Origin", "Scalar", "Values", "find_key", "parse_value", "shorten", "validate_settings"]
+
+
+class Layer(str, Enum):
+    """Where a value comes from, weakest first."""
+
+    DEFAULT = "default"
+    FILE = "file"
+    REPOSITORY = "repository"
+    ENVIRONMENT = "environment"
+    FLAG = "flag"
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """The layer that decided a setting, and the exact place in it."""
+
+    layer: Layer
+    place: str = ""
+
+    def __str__(self) -> str:
+        return self.place or self.layer.value
+
+
+Values = dict[str, tuple[Scalar, Origin]]
+
+_SPOKEN = {
+    "Expected": "should be",
+    "Number out": "is out",
+    "`int`": "a whole number",
+    "`float`": "a number",
+    "`str`": "text",
+}
+
+
+def find_key(dotted: str, source: str) -> Key:
+    """The setting of that name; `ConfigurationError` with the nearest known one if there is none."""
+    key = known_keys().get(dotted)
+    if key is None:
+        raise ConfigurationError(source, f"there is no setting {shorten(dotted)}; {_hint(dotted)}")
+    return key
+
+
+def _hint(dotted: str) -> str:
+    nearest = nearest_key(dotted)
+    if nearest:
+        return f"did you mean {nearest!r}?"
+    from difflib import get_close_matches
+
+    sections = sorted({key.section for key in known_keys().values()})
+    close = get_close_matches(dotted.partition(".")[0], sections, n=1)
+    if close:
+        return f"did you mean the section [{close[0]}]? `agents config list` shows what is in it"
+    return "`agents config list` shows all settings"
+
+
+def parse_value(key: Key, value: object, source: str, *, strict: bool = False) -> Scalar:
+    """The value in the setting's type; strict for TOML, which has types, lax for text."""
+    try:
+        section = msgspec.convert({key.name: value}, key.model, strict=strict)
+    except msgspec.ValidationError as error:
+        problem = _in_words(error, key)
+        raise ConfigurationError(source, f"{key.dotted} is {shorten(value)}, but {problem}") from None
+    parsed: Scalar = getattr(section, key.name)
+    return parsed
+
+
+def _in_words(error: msgspec.ValidationError, key: Key) -> str:
+    """What the library found, as it is said to people: without its types' names and its path."""
+    if key.choices:
+        *others, last = map(repr, key.choices)
+        return f"should be {', '.join(others)} or {last}"
+    said = str(error).partition(" - at `$")[0].partition(", got `")[0]
+    for theirs, ours in _SPOKEN.items():
+        said = said.replace(theirs, ours)
+    return said
+
+
+def validate_settings(values: Mapping[str, Scalar], source: str) -> Settings:
+    """All settings together; `ConfigurationError` when they contradict each other."""
+    nested: dict[str, dict[str, Scalar]] = {}
+    for dotted, value in values.items():
+        section, _, name = dotted.partition(".")
+        nested.setdefault(section, {})[name] = value
+    try:
+        return msgspec.convert(nested, Settings)
+    except msgspec.ValidationError as error:
+        raise ConfigurationError(source, str(error)) from None
+
+
+def shorten(value: object) -> str:
+    """The value for an error message: quoted, without secrets, never longer than a line."""
+    from cleveragents.core.text.redaction import redact_text
+
+    text = redact_text(repr(value))
+    return text if len(text) <= 80 else f"{text[:77]}…"

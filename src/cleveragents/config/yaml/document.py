@@ -1,0 +1,225 @@
+"""YAML as plain values, each with the line it stands on.
+
+People write these files by hand, and repositories bring them along: so a mistake is named with its line, and
+nothing in a file can make reading it expensive. Anchors are refused (a dozen lines of them unfold to
+gigabytes), as are tags, several documents, duplicate keys and what JSON cannot carry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from math import isfinite
+from typing import TYPE_CHECKING, Any
+
+from cleveragents.core.json_value import JsonValue
+from cleveragents.core.text.template import Place
+
+if TYPE_CHECKING:
+    from ruamel.yaml.error import MarkedYAMLError
+
+__all__ = ["SIZE_LIMIT_BYTES", "DocumentKind", "YamlDocument", "read_yaml"]
+
+SIZE_LIMIT_BYTES = 64 << 10
+
+_DEPTH_LIMIT = 16
+_TAGS = "tag:yaml.org,2002:"
+_HALF = r"half of a character (an escape from \ud800 to \udfff alone); write the character itself"
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentKind:
+    """What a file should be: its noun, how it begins, and the error that is made of a source and problems."""
+
+    noun: str
+    begins: str
+    error: Callable[[str, tuple[str, ...]], Exception]
+
+
+@dataclass(frozen=True, slots=True)
+class YamlDocument:
+    """The values of a document and their lines, counted from 1."""
+
+    data: JsonValue
+    lines: Mapping[Place, int]
+
+    def line(self, place: Place) -> int:
+        """The line of what is there, or of the nearest thing around it."""
+        while place and place not in self.lines:
+            place = place[:-1]
+        return self.lines.get(place, 1)
+
+
+@lru_cache(maxsize=32)
+def read_yaml(content: bytes, source: str, kind: DocumentKind) -> YamlDocument:
+    """The document; the kind's error says what is wrong with it, and on which line. The same content is read
+    once: every plan asks for its actor, and YAML takes long."""
+    try:
+        node = _composed(_decoded(content), kind)
+    except _Unreadable as error:
+        raise kind.error(source, (str(error),)) from None
+    reader = _Reader()
+    data = reader.value(node, ())
+    if reader.problems:
+        raise kind.error(source, tuple(reader.problems))
+    return YamlDocument(data, reader.lines)
+
+
+class _Unreadable(Exception):
+    """Why not; the reader's caller never sees it."""
+
+
+def _decoded(content: bytes) -> str:
+    if len(content) > SIZE_LIMIT_BYTES:
+        limit = SIZE_LIMIT_BYTES // 1024
+        raise _Unreadable(f"it is larger than {limit} KiB; move long texts into files of their own")
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise _Unreadable(f"line {line}: it is not UTF-8 text; save it as UTF-8") from None
+    if "\0" in text:
+        raise _Unreadable("it is a binary file; this should be YAML text")
+    return text
+
+
+def _composed(text: str, kind: DocumentKind) -> Any:
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import MarkedYAMLError
+    from ruamel.yaml.reader import ReaderError
+
+    yaml = YAML(typ="safe", pure=True)
+    yaml.max_depth = _DEPTH_LIMIT
+    # It would warn of a repeated anchor; every anchor is refused, below.
+    yaml.composer.warn_double_anchors = False
+    try:
+        node = yaml.compose(text)
+    except MarkedYAMLError as error:
+        raise _Unreadable(_syntax_problem(error, kind)) from None
+    except ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        character = f"U+{ord(text[error.position]):04X}"
+        problem = f"line {line}: the character {character} is not allowed in YAML; delete it"
+        raise _Unreadable(problem) from None
+    if node is None:
+        raise _Unreadable(f"it is empty; it begins with `{kind.begins}`")
+    return node
+
+
+def _syntax_problem(error: MarkedYAMLError, kind: DocumentKind) -> str:
+    mark = error.problem_mark or error.context_mark
+    problem = str(error.problem)
+    if "quoted scalar" in str(error.context) and error.context_mark is not None:
+        # The end of the file is where it is noticed, and no help.
+        mark = error.context_mark
+        problem = "the text that begins here has no closing quote; add it"
+    elif problem.startswith("expected <block end>"):
+        problem = "this does not fit what stands before it; look for a missing quote or another indentation"
+    elif problem.startswith("mapping values are not allowed"):
+        problem = "a colon and a space, in the midst of a text; put the text in quotes"
+    line = mark.line + 1 if mark else 1
+    if "'\\t'" in problem:
+        problem = "a tab, where YAML takes only spaces; indent with spaces"
+    elif problem.startswith("but found another document"):
+        problem = f"a second document begins here; one file holds one {kind.noun}"
+    elif problem.startswith("maximum depth"):
+        problem = f"nested deeper than {_DEPTH_LIMIT} levels"
+    elif problem.startswith("found undefined alias"):
+        problem = "anchors and aliases (&name, *name) are not read here; write it out, or quote the text"
+    return f"line {line}: {problem}"
+
+
+@dataclass(slots=True)
+class _Reader:
+    """Turns nodes into values, and notes lines and problems on the way."""
+
+    lines: dict[Place, int] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+
+    def value(self, node: Any, place: Place) -> JsonValue:
+        line = node.start_mark.line + 1
+        self.lines.setdefault(place, line)
+        if node.anchor:  # guard: an alias can unfold a small file into an endless one
+            return self._wrong(line, "anchors and aliases (&name, *name) are not read here; write it out")
+        tag = str(node.tag)
+        kind = tag.removeprefix(_TAGS)
+        if node.id == "mapping" and kind == "map":
+            return self._mapping(node, place)
+        if node.id == "sequence" and kind == "seq":
+            return tuple(self.value(item, (*place, number)) for number, item in enumerate(node.value))
+        convert = _SCALARS.get(kind) if node.id == "scalar" else None
+        if convert is None:
+            return self._wrong(line, f"the tag {tag[:60]} is not known here; leave it out")
+        try:
+            return convert(node.value)
+        except UnicodeDecodeError:
+            return self._wrong(line, _HALF)
+        except ValueError:
+            return self._wrong(line, f"{node.value[:40]!r} is no {kind} value; quote it if it is text")
+
+    def _mapping(self, node: Any, place: Place) -> JsonValue:
+        values: dict[str, JsonValue] = {}
+        for key_node, value_node in node.value:
+            line = key_node.start_mark.line + 1
+            if key_node.id != "scalar" or str(key_node.tag) != f"{_TAGS}str":
+                self._wrong(line, f"a key has to be text; put quotes around {_brief(key_node)}")
+                continue
+            try:
+                key = _text(key_node.value)
+            except UnicodeDecodeError:
+                self._wrong(line, _HALF)
+                continue
+            if key in values:
+                before = self.lines[*place, key]
+                self._wrong(line, f"{key!r} is said twice (before on line {before}); keep one")
+                continue
+            self.lines[*place, key] = line
+            values[key] = self.value(value_node, (*place, key))
+        return values
+
+    def _wrong(self, line: int, problem: str) -> JsonValue:
+        said = f"line {line}: {problem}"
+        if said not in self.problems:
+            self.problems.append(said)
+        return None
+
+
+def _brief(node: Any) -> str:
+    return repr(node.value[:40]) if isinstance(node.value, str) else f"the {node.id}"
+
+
+def _text(text: str) -> str:
+    """JSON spells what is beyond U+FFFF as two escapes, which YAML reads apart; and JSON is YAML."""
+    return text if text.isascii() else text.encode("utf-16-le", "surrogatepass").decode("utf-16-le")
+
+
+def _integer(text: str) -> int:
+    plain = text.replace("_", "")
+    try:
+        return int(plain)
+    except ValueError:
+        return int(plain, 0)
+
+
+def _float(text: str) -> float:
+    number = float(text.replace("_", ""))
+    if not isfinite(number):
+        raise ValueError(text)
+    return number
+
+
+def _boolean(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise ValueError(text)
+    return text.lower() == "true"
+
+
+_SCALARS: Mapping[str, Callable[[str], JsonValue]] = {
+    "str": _text,
+    "timestamp": str,
+    "int": _integer,
+    "float": _float,
+    "bool": _boolean,
+    "null": lambda text: None,
+}

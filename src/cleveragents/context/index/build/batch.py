@@ -1,0 +1,188 @@
+"""A batch: some contents, read and analysed together, and made into a segment."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from cleveragents.context.model.code import FileAnalysis
+from cleveragents.core.errors import GitFailed, ToolRefused
+from cleveragents.context.index.build.analysis_rows import analysis_to_bytes
+from cleveragents.context.index.digests import blob_digest, read_below
+from cleveragents.context.index.place import GitPlace
+from cleveragents.context.index.build.sealing import pack, unpack
+from cleveragents.context.index.build.segment import (
+    IndexedContent,
+    Segment,
+    TermNumbers,
+    segment_of,
+)
+from cleveragents.context.index.build.segment_bytes import segment_from_bytes, segment_to_bytes
+from cleveragents.context.index.view import MOST_BYTES, Entry
+from cleveragents.git.plumbing import run_git, within
+
+__all__ = ["Analyse", "Batch", "Order", "analysis_named", "filled", "opaque"]
+
+Analyse = Callable[[str, bytes], FileAnalysis]
+"""What a file's content says; its path tells the language."""
+
+TOO_LARGE = "too large"
+_GIT_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """Contents to look at, one entry for each; `git_dir` as in `CodePlace`."""
+
+    root: Path
+    entries: Sequence[Entry]
+    git_dir: Path | None = None
+
+    def to_bytes(self) -> bytes:
+        rows = [[entry.path, entry.digest.hex(), entry.size, entry.on_disk] for entry in self.entries]
+        git_dir = None if self.git_dir is None else str(self.git_dir)
+        return json.dumps({"root": str(self.root), "entries": rows, "git_dir": git_dir}).encode("ascii")
+
+    @staticmethod
+    def from_bytes(data: bytes) -> Order:
+        told = json.loads(data)
+        entries = [
+            Entry(path, bytes.fromhex(digest), size, disk) for path, digest, size, disk in told["entries"]
+        ]
+        git_dir = told["git_dir"]
+        return Order(Path(told["root"]), entries, None if git_dir is None else Path(git_dir))
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What an order came to. `analyses` go with the digests. `changed` are files that have another content by
+    now, `missing` those that the repository does not have."""
+
+    segment: Segment
+    digests: Sequence[bytes]
+    analyses: Sequence[bytes]
+    changed: Sequence[str] = ()
+    missing: Sequence[str] = ()
+
+    def to_bytes(self) -> bytes:
+        rest = [[digest.hex() for digest in self.digests], self.changed, self.missing]
+        return pack([segment_to_bytes(self.segment), json.dumps(rest).encode("ascii"), pack(self.analyses)])
+
+    @staticmethod
+    def from_bytes(data: bytes) -> Batch:
+        segment, rest, analyses = unpack(data)
+        digests, changed, missing = json.loads(bytes(rest))
+        return Batch(
+            segment_from_bytes(segment),
+            [bytes.fromhex(digest) for digest in digests],
+            [bytes(analysis) for analysis in unpack(analyses)],
+            changed,
+            missing,
+        )
+
+
+def analysis_named(name: str) -> Analyse:
+    """The function that `module:function` names."""
+    module, _, function = name.partition(":")
+    found: Analyse = getattr(importlib.import_module(module), function)
+    return found
+
+
+def filled(order: Order, analyse: Analyse, numbers: TermNumbers, is_over: Callable[[], bool] = bool) -> Batch:
+    """Reads and analyses what is ordered; once `is_over`, the rest is left undone."""
+    changed: list[str] = []
+    missing: list[str] = []
+    contents = []
+    for entry, data in _contents(order, missing):
+        if data is None:
+            contents.append(IndexedContent(entry.digest, entry.size, opaque(TOO_LARGE)))
+        elif not _is_named(data, entry.digest):  # guard: it has the name it is kept under, whoever says so
+            (changed if entry.on_disk else missing).append(entry.path)
+        else:
+            contents.append(IndexedContent(entry.digest, len(data), _analysed(entry.path, data, analyse)))
+            if is_over():
+                break
+    contents.sort(key=lambda content: content.digest)
+    return Batch(
+        segment_of(contents, [0] * len(contents), numbers),
+        [content.digest for content in contents],
+        [analysis_to_bytes(content.analysis) for content in contents],
+        changed,
+        missing,
+    )
+
+
+def _is_named(data: bytes, digest: bytes) -> bool:
+    return blob_digest(data, name_bytes=len(digest)) == digest
+
+
+def opaque(why: str) -> FileAnalysis:
+    """Of a content that is not searched."""
+    return FileAnalysis("text", 0, opaque=why)
+
+
+def _analysed(path: str, data: bytes, analyse: Analyse) -> FileAnalysis:
+    try:
+        return analyse(path, data)
+    except Exception as error:
+        # One file that defeats the analysis must not keep the others from being found.
+        import structlog
+
+        log = structlog.get_logger()
+        log.exception("index.analysis_failed", path=path)
+        return opaque(f"its analysis failed: {type(error).__name__}")
+
+
+def _contents(order: Order, missing: list[str]) -> Iterator[tuple[Entry, bytes | None]]:
+    """Each entry with what is in it; None if that is too long to be searched."""
+    stored = [entry for entry in order.entries if not entry.on_disk]
+    for entry in order.entries:
+        if entry.size > MOST_BYTES:
+            yield entry, None
+        elif entry.on_disk:
+            data = read_below(order.root, entry.path, at_most=MOST_BYTES)
+            yield entry, b"" if data is None else data
+    wanted = [entry for entry in stored if entry.size <= MOST_BYTES]
+    for entry, found in zip(wanted, _blobs(GitPlace.of(order.root, order.git_dir), wanted), strict=True):
+        if found is None:
+            missing.append(entry.path)
+        else:
+            yield entry, found
+
+
+def _blobs(git: GitPlace, entries: Sequence[Entry]) -> Iterable[bytes | None]:
+    """The contents as git has them, in order; None for what it does not have."""
+    if not entries:
+        return []
+    feed = b"".join(entry.digest.hex().encode("ascii") + b"\n" for entry in entries)
+    try:
+        told = run_git(
+            "cat-file",
+            "--batch",
+            environment=git.environment,
+            directory=git.directory,
+            feed=feed,
+            seconds_left=within(_GIT_SECONDS),
+        )
+        return list(_parted(told, len(entries)))
+    except (GitFailed, ToolRefused):
+        return [None] * len(entries)
+
+
+def _parted(told: bytes, count: int) -> Iterator[bytes | None]:
+    at = 0
+    for _ in range(count):
+        end = told.find(b"\n", at)
+        if end < 0:
+            raise GitFailed("cat-file", "it ended before its answer was complete")
+        words = told[at:end].split(b" ")
+        at = end + 1
+        if len(words) != 3:
+            yield None
+            continue
+        size = int(words[2])
+        yield told[at : at + size] if words[1] == b"blob" else None
+        at += size + 1

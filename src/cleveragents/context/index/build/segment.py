@@ -1,0 +1,188 @@
+"""A segment: some contents with all their postings, as arrays that are written once and never changed.
+
+Terms are known by a number of 64 bits that is made from them; the words themselves are in the files. The
+postings of a field lie one after the other, ordered by term and then by chunk, and `ends` says where each
+term's end. So segments are merged by sorting numbers, and a term is found by bisection.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from cleveragents.context.model.code import Field, FileAnalysis
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+__all__ = [
+    "DIGEST_TYPE",
+    "FieldPostings",
+    "IndexedContent",
+    "Segment",
+    "TermNumbers",
+    "merged",
+    "new_places",
+    "segment_of",
+    "term_number",
+]
+
+DIGEST_TYPE = "S32"
+"""Room for the names of either kind of repository."""
+
+_MOST_COUNTED = 65535
+
+
+@dataclass(frozen=True, slots=True)
+class IndexedContent:
+    """A content that was looked at, and what was found in it."""
+
+    digest: bytes
+    size: int
+    analysis: FileAnalysis
+
+
+@dataclass(frozen=True, slots=True)
+class FieldPostings:
+    """The postings of one field. Those of `terms[i]` lie before `ends[i]`, from `ends[i - 1]` on."""
+
+    terms: NDArray[np.uint64]
+    ends: NDArray[np.uint32]
+    chunks: NDArray[np.uint32]
+    counts: NDArray[np.uint16]
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """`digests` ascend. Content i has the chunks from `first_chunk[i]` up to `first_chunk[i + 1]`; `rows` are
+    where their analyses are kept."""
+
+    digests: NDArray[np.bytes_]
+    sizes: NDArray[np.int64]
+    rows: NDArray[np.int64]
+    first_chunk: NDArray[np.int32]
+    lengths: NDArray[np.float32]
+    fields: Mapping[Field, FieldPostings]
+
+    @property
+    def postings(self) -> int:
+        return sum(len(field.chunks) for field in self.fields.values())
+
+
+def term_number(term: str) -> int:
+    """The same in every process."""
+    return int.from_bytes(hashlib.blake2b(term.encode("utf-8", "surrogatepass"), digest_size=8).digest())
+
+
+class TermNumbers(dict[str, int]):
+    """Remembers the numbers of terms. Not thread-safe: for one batch."""
+
+    def __missing__(self, term: str) -> int:
+        number = self[term] = term_number(term)
+        return number
+
+
+def segment_of(contents: Iterable[IndexedContent], rows: Sequence[int], numbers: TermNumbers) -> Segment:
+    """The segment of these contents, which are given in the order of their digests."""
+    import numpy as np
+
+    told = list(contents)
+    chunks = [chunk for content in told for chunk in content.analysis.chunks]
+    first = np.zeros(len(told) + 1, np.int32)
+    np.cumsum([len(content.analysis.chunks) for content in told], out=first[1:])
+    fields = {}
+    for field in Field:
+        terms: list[int] = []
+        counts: list[int] = []
+        sizes = []
+        for chunk in chunks:
+            found = chunk.terms.get(field, {})
+            terms.extend(map(numbers.__getitem__, found))
+            counts.extend(found.values())
+            sizes.append(len(found))
+        where = np.repeat(np.arange(len(chunks), dtype=np.uint32), sizes)
+        often = np.minimum(np.array(counts, np.int64), _MOST_COUNTED).astype(np.uint16)
+        fields[field] = _sorted(np.array(terms, np.uint64), where, often)
+    return Segment(
+        digests=np.array([content.digest for content in told], DIGEST_TYPE),
+        sizes=np.array([content.size for content in told], np.int64),
+        rows=np.array(rows, np.int64),
+        first_chunk=first,
+        lengths=np.array([sum(chunk.terms.get(Field.BODY, {}).values()) for chunk in chunks], np.float32),
+        fields=fields,
+    )
+
+
+def merged(segments: Sequence[tuple[Segment, NDArray[np.bool_]]]) -> Segment:
+    """One segment of those contents that are to be kept; no content may be in two of them."""
+    import numpy as np
+
+    digests = np.concatenate([segment.digests[kept] for segment, kept in segments])
+    order = np.argsort(digests, kind="stable")
+    sizes = np.concatenate([segment.sizes[kept] for segment, kept in segments])
+    rows = np.concatenate([segment.rows[kept] for segment, kept in segments])
+    counts = np.concatenate([np.diff(segment.first_chunk)[kept] for segment, kept in segments])
+    first = np.zeros(len(order) + 1, np.int32)
+    np.cumsum(counts[order], out=first[1:])
+    # Where the contents begin, in the order in which the segments bring them.
+    begins = np.empty(len(order), np.int32)
+    begins[order] = first[:-1]
+    lengths = np.zeros(int(first[-1]), np.float32)
+    places = []
+    at = 0
+    for segment, kept in segments:
+        number = int(kept.sum())
+        place = new_places(segment.first_chunk, kept, begins[at : at + number])
+        lengths[place[place >= 0]] = segment.lengths[place >= 0]
+        places.append(place)
+        at += number
+    fields = {}
+    for field in Field:
+        parts = [
+            _moved(segment.fields[field], place) for (segment, _), place in zip(segments, places, strict=True)
+        ]
+        terms, where, often = (np.concatenate(column) for column in zip(*parts, strict=True))
+        by_chunk = np.argsort(where, kind="stable")
+        fields[field] = _sorted(terms[by_chunk], where[by_chunk], often[by_chunk])
+    return Segment(digests[order], sizes[order], rows[order], first, lengths, fields)
+
+
+def new_places(
+    first_chunk: NDArray[np.int32], kept: NDArray[np.bool_], begins: NDArray[np.int32]
+) -> NDArray[np.int32]:
+    """For each chunk of a segment its new number, or -1 if its content is not kept; `begins` has the first
+    new number of each content that is."""
+    import numpy as np
+
+    counts = np.diff(first_chunk)
+    shift = np.zeros(len(counts), np.int32)
+    shift[kept] = begins - first_chunk[:-1][kept]
+    places = np.arange(int(first_chunk[-1]), dtype=np.int32) + np.repeat(shift, counts)
+    places[~np.repeat(kept, counts)] = -1
+    return places
+
+
+def _moved(
+    field: FieldPostings, places: NDArray[np.int32]
+) -> tuple[NDArray[np.uint64], NDArray[np.uint32], NDArray[np.uint16]]:
+    import numpy as np
+
+    terms = np.repeat(field.terms, np.diff(field.ends, prepend=np.uint32(0)))
+    where = places[field.chunks]
+    kept = where >= 0
+    return terms[kept], where[kept].astype(np.uint32), field.counts[kept]
+
+
+def _sorted(
+    terms: NDArray[np.uint64], chunks: NDArray[np.uint32], counts: NDArray[np.uint16]
+) -> FieldPostings:
+    """By term; within a term the order stays, so chunks have to come in order."""
+    import numpy as np
+
+    order = np.argsort(terms, kind="stable")
+    ordered = terms[order]
+    last = np.flatnonzero(np.diff(ordered, append=~ordered[-1:]) != 0) if len(ordered) else order
+    return FieldPostings(ordered[last], (last + 1).astype(np.uint32), chunks[order], counts[order])

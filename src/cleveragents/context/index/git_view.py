@@ -1,0 +1,162 @@
+"""What a work tree and a commit hold, as git tells it, without running anything that a repository names.
+
+git itself would run a repository's filters to see whether a file has changed. So it is asked only for what
+its index says and for the files it does not know; the files are looked at here. A file is as the index says
+if its times, size and number are, and it is older than the index.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+
+from cleveragents.context.index.directory_view import NEVER_SOUGHT
+from cleveragents.context.index.git_time import git_seconds
+from cleveragents.context.index.patience import Patience
+from cleveragents.context.index.place import Ground
+from cleveragents.context.index.view import Entry, FileStamps, View, left_out, named
+from cleveragents.core.errors import GitFailed
+from cleveragents.git.plumbing import RunningGit, run_git, user_environment
+
+__all__ = ["commit_view", "view_of", "work_tree_view"]
+
+_REGULAR = (b"100644", b"100755", b"100664")
+_LISTED = re.compile(
+    rb"(\d+) ([0-9a-f]+) (\d)\t([^\0]+)\0"
+    rb"(?:  ctime: (\d+):(\d+)\n  mtime: (\d+):(\d+)\n  dev: \d+\tino: (\d+)\n"
+    rb"  uid: \d+\tgid: \d+\n  size: (\d+)\tflags: [0-9a-f]+\n)?"
+)
+_SECONDS = 60.0
+_TREE = re.compile(rb"(\d+) (\w+) ([0-9a-f]+)\t([^\0]+)\0")
+
+
+def work_tree_view(ground: Ground, stamps: FileStamps, most_files: int, patience: Patience) -> View:
+    """The files below the root that are tracked, or neither tracked nor ignored, as they are now."""
+    repository = ground.repository
+    assert repository is not None
+    written_ns = _written_ns(repository.git_dir / "index")
+    environment = user_environment()
+    skipped = [f"--exclude={name}/" for name in NEVER_SOUGHT]
+    unreadable: list[str] = []
+    with ExitStack() as stack:
+        indexed, others = [
+            stack.enter_context(
+                RunningGit(
+                    *arguments,
+                    environment=environment,
+                    directory=ground.root,
+                    seconds_left=git_seconds(patience, seconds),
+                )
+            )
+            for seconds, arguments in (
+                (_SECONDS, ("ls-files", "-z", "--stage", "--debug")),
+                (_SECONDS / 2, ("ls-files", "-z", "--others", "--exclude-standard", *skipped)),
+            )
+        ]
+        entries = _tracked(indexed.finish()[0], ground.root, stamps, written_ns, unreadable)
+        listed, late = _others(others)
+    known = {entry.path for entry in entries}
+    for path in named((name for name in listed if name and name[-1:] != b"/"), unreadable):
+        entry = None if path in known else stamps.look(path)
+        if entry is not None:
+            entries.append(entry)
+    view = view_of(entries, unreadable, most_files, stamps)
+    return replace(view, notes=(*late, *view.notes), whole=view.whole and not late)
+
+
+def _others(running: RunningGit) -> tuple[list[bytes], tuple[str, ...]]:
+    """The files that git does not know; if it does not come to an end with them, a note."""
+    try:
+        return running.finish()[0].split(b"\0"), ()
+    except GitFailed as error:
+        if not running.late:
+            raise
+        return [], (f"files that git does not track are left out: git ls-files: {error.problem}",)
+
+
+def commit_view(ground: Ground, most_files: int, patience: Patience) -> View:
+    """The files of the commit, below the root."""
+    if ground.commit is None:
+        return View([])
+    told = run_git(
+        "ls-tree",
+        "-r",
+        "-z",
+        ground.commit,
+        environment=ground.git.environment,
+        directory=ground.git.directory,
+        seconds_left=git_seconds(patience, _SECONDS),
+    )
+    found = [(match[3], match[4]) for match in _TREE.finditer(told) if match[1] in _REGULAR]
+    unreadable: list[str] = []
+    entries = [
+        Entry(path, bytes.fromhex(digest.decode("ascii")), 0, False)
+        for digest, name in found
+        for path in named((name,), unreadable)
+    ]
+    return view_of(entries, unreadable, most_files, None)
+
+
+def view_of(entries: list[Entry], unreadable: list[str], most: int, stamps: FileStamps | None) -> View:
+    """What was found, in order, with notes on what was not."""
+    entries.sort()
+    notes = left_out(unreadable, "because their names are no UTF-8")
+    notes += left_out([entry.path for entry in entries[most:]], "because there are too many")
+    if stamps is None:
+        return View(entries[:most], tuple(notes))
+    return View(entries[:most], (*notes, *stamps.notes), not stamps.late, stamps.fresh)
+
+
+def _tracked(
+    listed: bytes, root: Path, stamps: FileStamps, written_ns: int, unreadable: list[str]
+) -> list[Entry]:
+    """The tracked files that are there."""
+    rows = _LISTED.findall(listed)
+    if listed and (not rows or listed.count(b"\0") != len(rows)):
+        raise GitFailed("ls-files", "it lists the index in a way that is not understood")
+    entries: list[Entry] = []
+    before = os.fsencode(root) + b"/"
+    unsure: dict[str, None] = {}
+    for mode, digest, stage, name, changed, changed_ns, modified, modified_ns, number, size in rows:
+        if mode not in _REGULAR:
+            continue
+        try:
+            status = os.lstat(before + name)
+            path = name.decode()
+        except OSError as error:
+            stamps.miss(name.decode("utf-8", "backslashreplace"), error)
+            continue
+        except UnicodeDecodeError:
+            unreadable.append(name.decode("utf-8", "backslashreplace"))
+            continue
+        if status.st_mtime_ns >= written_ns:  # guard: a later change may have left the same time
+            unsure[path] = None
+        elif (
+            stage == b"0"
+            and size != b""
+            and status.st_mtime_ns == int(modified) * 1_000_000_000 + int(modified_ns)
+            and status.st_ctime_ns == int(changed) * 1_000_000_000 + int(changed_ns)
+            and status.st_size == int(size)
+            and status.st_ino & 0xFFFFFFFF == int(number)  # the index has 32 bits for it
+            and stat.S_ISREG(status.st_mode)
+        ):
+            entries.append(Entry(path, bytes.fromhex(digest.decode()), status.st_size, False))
+        else:
+            # In the middle of a merge there are several of one path: what the file says counts, once.
+            unsure[path] = None
+    for path in unsure:
+        entry = stamps.look(path)
+        if entry is not None:
+            entries.append(entry)
+    return entries
+
+
+def _written_ns(index: Path) -> int:
+    try:
+        return index.stat().st_mtime_ns
+    except OSError:
+        return 0

@@ -1,0 +1,179 @@
+"""Which repository a place belongs to, and which index is its own."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from cleveragents.context.code_index import CodePlace
+from cleveragents.context.index.git_time import git_seconds
+from cleveragents.context.index.patience import Patience
+from cleveragents.core.errors import GitFailed, SourceMissing, ToolRefused
+from cleveragents.git.plumbing import private_environment, run_git, user_environment
+
+__all__ = ["GitPlace", "Ground", "Repository", "ground_of", "repository_at"]
+
+_FACTS = (
+    "--absolute-git-dir",
+    "--git-common-dir",
+    "--show-object-format",
+    "--is-inside-work-tree",
+    "--is-bare-repository",
+    "--show-prefix",
+)
+_SECONDS = 10.0
+_NAME = re.compile(r"[0-9a-f]{40,64}")
+
+
+@dataclass(frozen=True, slots=True)
+class Repository:
+    """What git says of a directory. `common_dir` is the same for all work trees of a repository; `prefix` is
+    where in its work tree the directory is, with a slash at the end, or empty."""
+
+    git_dir: Path
+    common_dir: Path
+    name_bytes: int
+    inside_work_tree: bool
+    bare: bool
+    prefix: str
+
+
+@dataclass(frozen=True, slots=True)
+class GitPlace:
+    """Where git is asked about a directory, and with which environment."""
+
+    directory: Path
+    git_dir: Path | None = None
+
+    @staticmethod
+    def of(root: Path, git_dir: Path | None) -> GitPlace:
+        """For a sandbox its own git directory, and never the `.git` among its files."""
+        return GitPlace(root) if git_dir is None else GitPlace(git_dir, git_dir)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return user_environment() if self.git_dir is None else private_environment(self.git_dir)
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """A place that is there. `commit` is the full name of the one to look at; `home` is whose index it is."""
+
+    place: CodePlace
+    root: Path
+    home: Path
+    repository: Repository | None
+    commit: str | None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def key(self) -> str:
+        """The name of its index."""
+        return hashlib.sha256(os.fsencode(self.home)).hexdigest()[:32]
+
+    @property
+    def git(self) -> GitPlace:
+        return GitPlace.of(self.root, self.place.git_dir)
+
+    @property
+    def name_bytes(self) -> int:
+        return 20 if self.repository is None else self.repository.name_bytes
+
+
+def ground_of(place: CodePlace, patience: Patience | None = None) -> Ground:
+    """`SourceMissing` if there is no such directory or commit, `Cancelled`."""
+    patience = patience or Patience()
+    root = Path(os.path.realpath(place.root))
+    if not root.is_dir():
+        problem = "it is not a directory" if root.exists() else "there is no such directory"
+        raise SourceMissing(str(place.root), problem)
+    if place.git_dir is None:
+        repository, problem = repository_at(root, patience)
+    else:
+        repository, problem = _private(place.git_dir, patience), ""
+    if place.commit is not None and repository is None:
+        raise SourceMissing(f"{place.commit} of {place.root}", problem)
+    commit = _commit(place, repository, patience)
+    if repository is not None and commit is None and not repository.inside_work_tree:
+        # The directory of git's own files, or something in it.
+        repository = None if not repository.bare else repository
+    home = root if repository is None else repository.common_dir
+    if place.home is not None:
+        home = _home(Path(os.path.realpath(place.home)), patience)
+    told = repository is None and "not a git repository" not in problem
+    notes = (f"looked at without git: {problem}",) if told and problem else ()
+    return Ground(place, root, home, repository, commit, notes)
+
+
+def repository_at(directory: Path, patience: Patience) -> tuple[Repository | None, str]:
+    """The repository that the directory is in; if there is none, git's words about that."""
+    try:
+        told = run_git(
+            "rev-parse",
+            *_FACTS,
+            environment=user_environment(),
+            directory=directory,
+            seconds_left=git_seconds(patience, _SECONDS),
+        )
+    except (GitFailed, ToolRefused) as error:
+        return None, getattr(error, "problem", str(error))
+    lines = os.fsdecode(told).split("\n")
+    if len(lines) != len(_FACTS) + 1:
+        return None, "git's own directory has a line break in its name"
+    common = Path(os.path.realpath(directory / lines[1]))
+    name_bytes = 32 if lines[2] == "sha256" else 20
+    inside, bare = (line == "true" for line in lines[3:5])
+    return Repository(Path(lines[0]), common, name_bytes, inside, bare, lines[5]), ""
+
+
+def _private(git_dir: Path, patience: Patience) -> Repository:
+    """A git directory of ours. `SourceMissing` if it is gone."""
+    git = GitPlace.of(git_dir, git_dir)
+    try:
+        told = run_git(
+            "rev-parse",
+            "--show-object-format",
+            environment=git.environment,
+            directory=git.directory,
+            seconds_left=git_seconds(patience, _SECONDS),
+        )
+    except (GitFailed, ToolRefused) as error:
+        raise SourceMissing(str(git_dir.parent), "it is no sandbox any more") from error
+    name_bytes = 32 if told.strip() == b"sha256" else 20
+    return Repository(git_dir, git_dir, name_bytes, inside_work_tree=True, bare=False, prefix="")
+
+
+def _home(directory: Path, patience: Patience) -> Path:
+    repository, _ = repository_at(directory, patience) if directory.is_dir() else (None, "")
+    return directory if repository is None else repository.common_dir
+
+
+def _commit(place: CodePlace, repository: Repository | None, patience: Patience) -> str | None:
+    """The full name of the commit; None for the files as they are, and for a bare repository without any."""
+    if repository is None or (place.commit is None and not repository.bare):
+        return None
+    wanted = "HEAD" if place.commit is None else place.commit
+    git = GitPlace.of(Path(os.path.realpath(place.root)), place.git_dir)
+    try:
+        told = run_git(
+            "rev-parse",
+            "--verify",
+            "--quiet",
+            "--end-of-options",
+            f"{wanted}^{{commit}}",
+            environment=git.environment,
+            directory=git.directory,
+            succeeds=(0, 1, 128),
+            seconds_left=git_seconds(patience, _SECONDS),
+        )
+    except GitFailed as error:
+        raise SourceMissing(f"{wanted} of {place.root}", f"git rev-parse failed: {error.problem}") from error
+    name = told.decode("ascii", "replace").strip()
+    if not name and place.commit is not None:
+        raise SourceMissing(f"{place.commit} of {place.root}", "there is no such commit")
+    if name and not _NAME.fullmatch(name):
+        raise SourceMissing(f"{wanted} of {place.root}", "it does not name one commit; say which")
+    return name or None

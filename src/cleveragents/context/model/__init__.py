@@ -1,0 +1,1 @@
+"""Code, questions and answers: data and rules, no I/O."""

@@ -1,0 +1,1 @@
+"""The steps from what strategies found to an answer within its budget."""

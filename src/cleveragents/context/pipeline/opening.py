@@ -1,0 +1,195 @@
+"""Opens a snapshot of the code on another thread, and sees that it is closed once, when nobody needs it.
+
+Opening may hang or end too late, and strategies that were left behind still look at the snapshot: so whoever
+uses it holds it, and the last one to let go closes it, on whichever thread that is.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from dataclasses import dataclass
+from typing import Final
+
+from cleveragents.context.code_index import CodeIndex, CodePlace, CodeSnapshot, IndexProgress
+from cleveragents.context.model.code import CodeFile
+from cleveragents.context.pipeline.code_view import NoCode
+from cleveragents.context.pipeline.steps import Deadline
+from cleveragents.context.strategy import CancelSignal
+from cleveragents.core.errors import Closed, SourceMissing
+
+__all__ = ["HeldSnapshot", "OpenedCode", "Opening", "nothing_opened"]
+
+_MOST_NOTES: Final = 20
+_MOST_FILES: Final = 5_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedCode:
+    """A snapshot, with what is asked of it most copied: its files by path, and what it says of itself.
+
+    Without `is_code` it stands for code that could not be opened.
+    """
+
+    held: HeldSnapshot
+    files: dict[str, CodeFile]
+    notes: tuple[str, ...]
+    is_code: bool = True
+
+    @property
+    def code(self) -> CodeSnapshot:
+        return self.held.code
+
+
+class HeldSnapshot:
+    """A snapshot and how many use it.
+
+    Thread safety:
+        Owner: whoever opened it holds it first.
+        Lock: `_lock` guards the count; held for arithmetic only, the snapshot is closed outside it.
+        Guarantee: it is closed exactly once, after the last one let go, and nobody gets hold of it then.
+    Cancel safety: who is interrupted while holding it lets go on the way out; one that hangs keeps it open.
+    """
+
+    def __init__(self, manager: AbstractContextManager[CodeSnapshot], code: CodeSnapshot) -> None:
+        self.code = code
+        self._manager = manager
+        self._lock = threading.Lock()
+        self._users = 1
+        self._opener_holds = True
+
+    @contextmanager
+    def held(self) -> Iterator[CodeSnapshot]:
+        """The snapshot, open as long as this lasts; `Closed` when it is too late."""
+        with self._lock:
+            if self._users == 0:  # guard: nobody uses what is closed
+                raise Closed("the code that was searched")
+            self._users += 1
+        try:
+            yield self.code
+        finally:
+            with self._lock:
+                last = self._one_less()
+            self._close_if(last)
+
+    def let_go(self) -> None:
+        """The opener needs it no more; only the first call counts."""
+        with self._lock:
+            if not self._opener_holds:  # guard: a second call would let go for somebody else
+                return
+            self._opener_holds = False
+            last = self._one_less()
+        self._close_if(last)
+
+    def _one_less(self) -> bool:
+        """Under the lock: whether that was the last user."""
+        self._users -= 1
+        return self._users == 0
+
+    def _close_if(self, last: bool) -> None:
+        if last:  # guard: closed when, and only when, nobody is left
+            with suppress(Exception):
+                self._manager.__exit__(None, None, None)
+
+
+class Opening:
+    """A snapshot on its way from the thread that opens it to the one that asked, who may be gone by then.
+
+    Thread safety:
+        Owner: the question that asked.
+        Lock: `_lock` guards whether it was given up and what was opened; held for arithmetic only.
+        Guarantee: what was opened is either taken or closed.
+    Cancel safety: `take` after a step that was left behind makes the step close what it opens.
+    """
+
+    def __init__(
+        self,
+        index: CodeIndex,
+        place: CodePlace,
+        progress: IndexProgress | None,
+        most_files: int = _MOST_FILES,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._index = index
+        self._clock = clock
+        self._most_files = most_files
+        self._place = place
+        self._progress = _quiet(progress)
+        self._lock = threading.Lock()
+        self._opened: OpenedCode | None = None
+        self._given_up = False
+
+    def open(self, seconds: float, cancelled: CancelSignal) -> SourceMissing | None:
+        """Opens it; None when that was done, or why there is nothing to open."""
+        deadline = Deadline(self._clock, seconds)
+        try:
+            manager = self._index.open(
+                self._place, seconds=seconds, progress=self._progress, cancelled=cancelled
+            )
+            held = HeldSnapshot(manager, manager.__enter__())
+        except SourceMissing as missing:
+            return missing
+        in_time = deadline.left > 0
+        try:
+            opened = OpenedCode(held, _files(held.code, self._most_files), _notes(held.code, in_time))
+        except BaseException:
+            held.let_go()
+            raise
+        if not self._offer(opened):
+            held.let_go()
+        return None
+
+    def take(self) -> OpenedCode | None:
+        """What was opened so far; from now on nothing more is taken."""
+        with self._lock:
+            self._given_up = True
+            return self._opened
+
+    def _offer(self, opened: OpenedCode) -> bool:
+        with self._lock:
+            if self._given_up:  # guard: nobody is left to close it
+                return False
+            self._opened = opened
+            return True
+
+
+def nothing_opened(place: CodePlace) -> OpenedCode:
+    """What stands in for the code when it could not be opened."""
+    code = NoCode(place)
+    return OpenedCode(HeldSnapshot(nullcontext(code), code), {}, (), is_code=False)
+
+
+def _quiet(progress: IndexProgress | None) -> IndexProgress | None:
+    """A listener that fails is not listened to, and spoils nothing."""
+    if progress is None:
+        return None
+    told: Callable[[int, int], None] = progress
+
+    def tell(done: int, of: int) -> None:
+        with suppress(Exception):
+            told(done, of)
+
+    return tell
+
+
+def _files(code: CodeSnapshot, most: int) -> dict[str, CodeFile]:
+    files: dict[str, CodeFile] = {}
+    for file in code.files:
+        if type(file) is not CodeFile or type(file.path) is not str:
+            raise TypeError("the index named something that is no file")
+        files[file.path] = file
+        if len(files) > most:  # guard: a list without an end would fill the memory
+            raise ValueError(f"there are more than {most:,} files")
+    return files
+
+
+def _notes(code: CodeSnapshot, in_time: bool) -> tuple[str, ...]:
+    """What it says of itself; what it lacks though it had the time will not be there the next time either."""
+    status = code.status
+    notes = [str(note) for note in status.notes[:_MOST_NOTES]]
+    if not status.complete:
+        advice = "" if in_time else " so far; ask again for more"
+        notes.append(f"only {status.indexed} of {status.files} files are indexed{advice}")
+    return tuple(notes)

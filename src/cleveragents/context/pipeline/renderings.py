@@ -1,0 +1,193 @@
+"""What a file, or whole lines of it, look like at each depth. Text in, text out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from cleveragents.context.model.code import FileAnalysis, Span
+from cleveragents.context.model.code_terms import terms_of
+from cleveragents.context.model.context_answer import Depth
+from cleveragents.context.pipeline.units import Unit, touch
+
+__all__ = ["CodeText", "printable"]
+
+_MOST_MEMBERS: Final = 200
+_MOST_NAMES: Final = 60
+_DEEPEST: Final = 3
+"""How many definitions within each other are named."""
+_MATTER: Final = 4
+"""One part in so many is kept for what matters: with all that it is in, it takes less than all."""
+_LONGEST_SIGNATURE: Final = 30
+_LONGEST_LINE: Final = 2000
+_LONGEST_COMMENT: Final = 60
+_VALUES: Final = ("variable", "constant", "field", "property")
+"""Kinds without a signature: their first line says what they are."""
+_QUOTES: Final = ('"""', "'''", '"', "'", 'r"""', "r'''")
+_COMMENTS: Final = ("///", "//!", "//", "/**", "/*", "*", "#", "--", ";")
+_COMMENTS_BUT_HASHES: Final = tuple(sign for sign in _COMMENTS if sign != "#")
+_DIRECTIVES: Final = ("c", "cpp")
+"""Languages in which a hash begins no comment."""
+
+
+def printable(text: str) -> str:
+    """The text on one line, with nothing in it that a terminal or a model would take for something else."""
+    if text.isprintable():
+        return text
+    return "".join(character if character.isprintable() else "\ufffd" for character in text)
+
+
+class CodeText:
+    """One file: its lines and what they define. Immutable.
+
+    Where not all definitions are named, those are that bear a `wanted` term or have lines of `near`.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        text: str,
+        analysis: FileAnalysis,
+        wanted: Mapping[str, float] | None = None,
+        near: Sequence[Span] = (),
+    ) -> None:
+        self.path = printable(path)
+        self.analysis = analysis
+        self._wanted = wanted or {}
+        self._near = near
+        self.lines: Sequence[str] = text.split("\n")
+        if len(self.lines) > 1 and not self.lines[-1]:
+            self.lines = self.lines[:-1]
+
+    def at(self, depth: Depth, unit: Unit | None = None) -> str | None:
+        """How it is shown; None where there is nothing to show at that depth."""
+        if depth is Depth.PATH:
+            return self._heading(unit)
+        if depth is Depth.MEMBERS:
+            return self._members(unit)
+        if depth is Depth.FULL:
+            return self._full(unit)
+        return self._signatures(unit, documented=depth is Depth.OUTLINE)
+
+    def _heading(self, unit: Unit | None, how: str = "") -> str:
+        what = f" ({how})" if how else ""
+        if unit is None:
+            return f"### {self.path}{what}"
+        named = "" if unit.definition is None else f" {printable(self.analysis.qualified(unit.definition))}"
+        return f"### {self.path}:{unit.span.first}-{unit.span.last}{named}{what}"
+
+    def _members(self, unit: Unit | None) -> str | None:
+        positions = self._positions(unit)
+        if not positions:
+            return None
+        named = self._foremost(positions, _MOST_NAMES)
+        names = ", ".join(printable(self.analysis.qualified(position)) for position in named)
+        more = f", and {len(positions) - len(named)} more" if len(positions) > len(named) else ""
+        return f"{self._heading(unit, 'names')}\n{names}{more}"
+
+    def _signatures(self, unit: Unit | None, *, documented: bool) -> str | None:
+        positions = self._positions(unit)
+        if not positions:
+            return None
+        how = "outline" if documented else "signatures"
+        shown = [self._heading(unit, how)]
+        foremost = self._foremost(positions, _MOST_MEMBERS)
+        for position in foremost:
+            shown.extend(self._signature(position, documented=documented))
+        if len(positions) > len(foremost):
+            shown.append(f"… and {len(positions) - len(foremost)} more")
+        return "\n".join(shown)
+
+    def _signature(self, position: int, *, documented: bool) -> Iterable[str]:
+        definition = self.analysis.definitions[position]
+        signature = definition.signature
+        if definition.kind in _VALUES and self._lines(signature):
+            more = " …" if definition.span.last > signature.first else ""
+            return [f"{self.lines[signature.first - 1][:_LONGEST_LINE]}{more}"]
+        last = min(signature.last, definition.span.last)
+        if last - signature.first >= _LONGEST_SIGNATURE or not self._lines(signature):
+            return [f"{definition.kind} {printable(self.analysis.qualified(position))}"]
+        lines = self._lines(Span(signature.first, last))
+        if not documented:
+            return lines
+        below = self._words_below(definition.span, last)
+        return [*lines, below] if below else [*self._words_above(signature.first), *lines]
+
+    def _words_below(self, span: Span, last: int) -> str | None:
+        """The first words of a documentation string that begins below the signature."""
+        body = self.lines[last : min(span.last, len(self.lines))]
+        if not body or not body[0].strip().startswith(_QUOTES):
+            return None
+        if body[0].strip() not in _QUOTES:
+            return body[0][:_LONGEST_LINE]
+        words = next((line.strip() for line in body[1:] if line.strip()), "")
+        return f"{body[0].rstrip()}{words}"[:_LONGEST_LINE]
+
+    def _words_above(self, first: int) -> list[str]:
+        """The first line of the comment right above."""
+        signs = _COMMENTS if self.analysis.language not in _DIRECTIVES else _COMMENTS_BUT_HASHES
+        above: list[str] = []
+        for line in reversed(self.lines[max(0, first - 1 - _LONGEST_COMMENT) : first - 1]):
+            if not line.strip().startswith((*signs, "@")):
+                break
+            above.insert(0, line)
+        said = [line for line in above if line.strip().strip("/*!#-; ") and not line.strip().startswith("@")]
+        return [line[:_LONGEST_LINE] for line in said[:1]]
+
+    def _full(self, unit: Unit | None) -> str | None:
+        lines = self.lines if unit is None else self._lines(unit.span)
+        if not any(line.strip() for line in lines):
+            return None
+        return "\n".join([self._heading(unit), *lines])
+
+    def _lines(self, span: Span) -> list[str]:
+        return list(self.lines[span.first - 1 : span.last])
+
+    def _positions(self, unit: Unit | None) -> list[int]:
+        """The definitions of the file, or those that the unit has, in the order of their lines."""
+        every = enumerate(self.analysis.definitions)
+        if unit is None:
+            chosen = [position for position, one in every if _depth(self.analysis, position) < _DEEPEST]
+        else:
+            chosen = [
+                position
+                for position, one in every
+                if unit.span.contains(one.span) or position == unit.definition
+            ]
+        return sorted(chosen, key=lambda position: self.analysis.definitions[position].span)
+
+    def _foremost(self, positions: list[int], most: int) -> list[int]:
+        """So many of them, in their order: those that matter with what they are in, then the first ones."""
+        if len(positions) <= most:
+            return positions
+        worth = {position: self._worth(position) for position in positions}
+        matter = sorted((one for one in positions if worth[one] > 0), key=lambda one: -worth[one])
+        kept: set[int] = set()
+        for position in matter[: most // _MATTER]:
+            kept.update(self._with_parents(position))
+        kept &= set(positions)
+        kept.update([one for one in positions if one not in kept][: most - len(kept)])
+        return [one for one in positions if one in kept]
+
+    def _worth(self, position: int) -> float:
+        definition = self.analysis.definitions[position]
+        words = sum(self._wanted.get(term, 0.0) for term in terms_of(definition.name))
+        lies_there = any(touch(definition.span, span) for span in self._near)
+        return words + (1.0 if lies_there else 0.0)
+
+    def _with_parents(self, position: int) -> Iterable[int]:
+        at: int | None = position
+        for _ in range(_DEEPEST):
+            if at is None:
+                return
+            yield at
+            at = self.analysis.definitions[at].parent
+
+
+def _depth(analysis: FileAnalysis, position: int) -> int:
+    depth = 0
+    parent = analysis.definitions[position].parent
+    while parent is not None and depth < _DEEPEST:
+        depth += 1
+        parent = analysis.definitions[parent].parent
+    return depth

@@ -1,0 +1,125 @@
+"""Steps of the pipeline that may hang or raise, each run on another thread and by a deadline.
+
+A step is given to the strategy executor as a strategy that finds nothing: threads that can be left behind,
+the deadline and the breaker are the same for both, and proven once. What a step gives is looked at on its
+own thread, because even looking at it may hang; it is believed only when the executor says that it came in
+time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Final, Generic, TypeVar
+
+from cleveragents.context.context_parts import StrategyExecutor
+from cleveragents.context.model.context import ContextFragment, ContextRequest, StrategyReport, StrategyStatus
+from cleveragents.context.strategy import CancelSignal
+from cleveragents.core.errors import Closed
+
+__all__ = ["Deadline", "Outcome", "attempted", "run_step"]
+
+T = TypeVar("T")
+
+_LONGEST_PROBLEM: Final = 300
+_NOTHING_ASKED: Final = ContextRequest("")
+_WORDS: Final = {
+    StrategyStatus.LATE: "was not done in time",
+    StrategyStatus.CANCELLED: "was cancelled",
+    StrategyStatus.BREAKER_OPEN: "is not asked for a while, because it kept failing",
+    StrategyStatus.SATURATED: "found no free thread",
+}
+
+
+class Deadline:
+    """A moment on a monotonic clock."""
+
+    def __init__(self, clock: Callable[[], float], seconds: float) -> None:
+        self._clock = clock
+        self._until = clock() + seconds
+
+    @property
+    def left(self) -> float:
+        """Seconds until then; 0 when it is past."""
+        return max(0.0, self._until - self._clock())
+
+    def extended(self, seconds: float) -> Deadline:
+        """The same number of seconds later."""
+        later = Deadline(self._clock, 0.0)
+        later._until = self._until + seconds
+        return later
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome(Generic[T]):
+    """What a step gave, in a tuple of one; or none of it, and why."""
+
+    given: tuple[T, ...] = ()
+    problem: str = ""
+
+
+class _Step(Generic[T]):
+    def __init__(self, name: str, act: Callable[[CancelSignal], T]) -> None:
+        self.name = name
+        self.given: tuple[T, ...] = ()
+        self._act = act
+
+    def retrieve(self, request: ContextRequest, cancelled: CancelSignal) -> Sequence[ContextFragment]:
+        self.given = (self._act(cancelled),)
+        return ()
+
+
+class _Caught:
+    """As a context manager, takes in any exception that is no interrupt, and keeps what it said."""
+
+    def __init__(self) -> None:
+        self.problem = ""
+
+    def __enter__(self) -> _Caught:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        if not isinstance(error, Exception):
+            return False
+        self.problem = f"failed ({type(error).__name__})"
+        with suppress(Exception):  # even its __str__ may be foreign
+            self.problem = f"failed ({type(error).__name__}: {error})"[:_LONGEST_PROBLEM]
+        return True
+
+
+def attempted(act: Callable[[], T]) -> Outcome[T]:
+    """What `act` gives, here and now; or what it raised."""
+    caught = _Caught()
+    with caught:
+        return Outcome((act(),))
+    return Outcome(problem=caught.problem)
+
+
+def run_step(
+    executor: StrategyExecutor,
+    name: str,
+    act: Callable[[CancelSignal], T],
+    *,
+    seconds: float,
+    cancelled: CancelSignal | None = None,
+) -> Outcome[T]:
+    """What `act` gives, within `seconds`. It raises nothing but what interrupts the calling thread."""
+    if seconds <= 0:
+        return Outcome(problem="had no time left")
+    step = _Step(name, act)
+    try:
+        report = executor.execute([step], _NOTHING_ASKED, deadline_seconds=seconds, cancelled=cancelled)
+    except Closed as closed:
+        return Outcome(problem=str(closed))
+    told = report.strategies[0]
+    if told.status is not StrategyStatus.EMPTY:  # guard: what comes late is not looked at
+        return Outcome(problem=_problem(told))
+    return Outcome(step.given)
+
+
+def _problem(told: StrategyReport) -> str:
+    return _WORDS.get(told.status) or f"failed ({told.error})"

@@ -1,0 +1,116 @@
+"""The context that one plan is given: at the start of each actor, and whenever an actor asks.
+
+A plan may be given so many tokens of context in all, beside what it is shown at the start. What was given is
+read from the plan's own records, so that a plan that was killed and resumed has left what it had left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from cleveragents.context.code_index import CodePlace
+from cleveragents.context.context_parts import CommitHistory, PastCommit
+from cleveragents.context.model.context_answer import ContextAnswer
+from cleveragents.context.pipeline.pipeline import ContextPipeline
+from cleveragents.context.query import LEAST_TOKENS, ContextQuery
+from cleveragents.context.strategy import CancelSignal
+from cleveragents.core.decision import Decision
+from cleveragents.core.errors import QuestionRefused, SourceMissing
+from cleveragents.core.tool import ToolCall
+
+__all__ = ["REQUEST_CONTEXT", "ContextTerms", "PlanContext", "tokens_given"]
+
+REQUEST_CONTEXT: Final = "request_context"
+"""The tool whose answers count."""
+
+_MUCH: Final = 500
+
+
+@dataclass(frozen=True, slots=True)
+class ContextTerms:
+    """How much a plan is shown at the start, how much it may ask for in all, and how long a search takes at
+    most; `index_seconds` is for a repository that is not indexed yet."""
+
+    starting_tokens: int
+    plan_tokens: int
+    deadline_seconds: float
+    index_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class PlanContext:
+    """Answers the questions of one plan about its sandbox. Any thread may ask; what is left holds for
+    whoever asks next, so an actor's calls take turns, as those of every plan do."""
+
+    pipeline: ContextPipeline
+    history: CommitHistory
+    place: CodePlace
+    terms: ContextTerms
+    decisions: Callable[[], Sequence[Decision]]
+    calls: Callable[[], Iterable[ToolCall]]
+    stop: CancelSignal
+    say: Callable[[str], None]
+
+    def ask(self, question: str, tokens: int) -> ContextAnswer:
+        """`QuestionRefused`; `SourceMissing`, when the sandbox is gone."""
+        return self.pipeline.ask(
+            ContextQuery(
+                question=question,
+                place=self.place,
+                budget_tokens=tokens,
+                deadline_seconds=self.terms.deadline_seconds,
+                index_seconds=self.terms.index_seconds,
+                decisions=self.decisions(),
+                cancelled=self.stop,
+                progress=_Once(self.say).hear,
+            )
+        )
+
+    def at_the_start(self, question: str, tokens: int) -> str:
+        """What an actor is shown before it begins: nothing is no reason not to begin, but it is said."""
+        most = min(tokens, self.terms.starting_tokens)
+        if most < LEAST_TOKENS:
+            return ""
+        try:
+            answer = self.ask(question, most)
+        except (QuestionRefused, SourceMissing) as refused:
+            self.say(f"no context was gathered: {refused}")
+            return ""
+        for note in answer.notes:
+            self.say(f"context: {note}")
+        return answer.text if answer.fragments else ""
+
+    def commits(self, limit: int) -> Sequence[PastCommit]:
+        """The latest of the past, newest first."""
+        return self.history.commits(self.place, limit=limit)
+
+    @property
+    def given(self) -> int:
+        """How many tokens the plan has asked for and got."""
+        return tokens_given(self.calls())
+
+    @property
+    def left(self) -> int:
+        return max(0, self.terms.plan_tokens - self.given)
+
+
+class _Once:
+    """Says that there is much to index, so that a first wait is no silence. Used by one search."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say = say
+        self._said = False
+
+    def hear(self, done: int, total: int) -> None:
+        if not self._said and total >= _MUCH:
+            self._said = True
+            self._say(f"indexing {total:,} files of the repository, which is done once")
+
+
+def tokens_given(calls: Iterable[ToolCall]) -> int:
+    """How many tokens of context these calls were answered with."""
+    results = (call.result for call in calls if call.tool == REQUEST_CONTEXT)
+    counts = (result.get("tokens") for result in results if isinstance(result, Mapping))
+    return sum(count for count in counts if isinstance(count, int))

@@ -1,0 +1,61 @@
+"""How the tokens of an answer are counted: by our estimate, or by tiktoken where all it needs is there.
+
+tiktoken downloads what it lacks, and what it has in a damaged form; so its file is looked at first, and
+without a good one the estimate is used. Nothing is ever downloaded.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from hashlib import sha1, sha256
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+from cleveragents.context.context_parts import CountTokens
+from cleveragents.models.tokens import estimate_text
+
+__all__ = ["tokenizer"]
+
+_ADDRESS: Final = "https://openaipublic.blob.core.windows.net/encodings/{name}.tiktoken"
+_DIGESTS: Final = {
+    "o200k_base": "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d",
+    "cl100k_base": "223921b76ee99bde995b7ff738513eef100fb51d18c93597a113bcffe865b2a7",
+}
+"""What tiktoken expects its files to be; it fetches one that is anything else."""
+
+
+def tokenizer(
+    name: str, environment: Mapping[str, str], digests: Mapping[str, str] = _DIGESTS
+) -> tuple[CountTokens, str | None]:
+    """The tokenizer of that name; or the estimate, and why. `digests` say which files are good."""
+    if name not in digests:
+        return estimate_text, None
+    if find_spec("tiktoken") is None:
+        return estimate_text, f"tokens are estimated: tiktoken, which {name} needs, is not installed"
+    if not _is_there(name, environment, digests[name]):
+        return estimate_text, f"tokens are estimated: tiktoken has no file of {name} here"
+    return _counting(name), None
+
+
+def _is_there(name: str, environment: Mapping[str, str], digest: str) -> bool:
+    fallback = str(Path(tempfile.gettempdir()) / "data-gym-cache")
+    directory = environment.get("TIKTOKEN_CACHE_DIR", environment.get("DATA_GYM_CACHE_DIR", fallback))
+    key = sha1(_ADDRESS.format(name=name).encode(), usedforsecurity=False).hexdigest()
+    try:
+        data = (Path(directory) / key).read_bytes() if directory else b""
+    except OSError:
+        return False
+    return sha256(data).hexdigest() == digest  # another file would be downloaded anew
+
+
+def _counting(name: str) -> CountTokens:
+    import tiktoken
+
+    encoding = tiktoken.get_encoding(name)
+
+    def count(text: str) -> int:
+        return len(encoding.encode_ordinary(text))
+
+    return count

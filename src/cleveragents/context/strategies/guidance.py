@@ -1,0 +1,72 @@
+"""What people wrote about the repository: AGENTS.md, its README, and its documentation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from cleveragents.context.context_parts import StrategyGround
+from cleveragents.context.model.code import CodeFile
+from cleveragents.context.model.code_paths import is_code, is_documentation
+from cleveragents.context.model.code_terms import words_of
+from cleveragents.context.model.context import ContextFragment, ContextRequest
+from cleveragents.context.search.looking import Kind, looking
+from cleveragents.context.search.places import Places, in_order
+from cleveragents.context.strategy import CancelSignal, ContextStrategy
+
+__all__ = ["GuidanceStrategy", "make"]
+
+_MOST_DOCUMENTS = 30
+_STANDING = {"agents.md": 1.0, "claude.md": 0.8, "contributing.md": 0.5, "readme.md": 0.4, "readme.rst": 0.4}
+
+
+class GuidanceStrategy:
+    """It holds nothing but the snapshot, which any thread may ask."""
+
+    name = "guidance"
+
+    def __init__(self, ground: StrategyGround) -> None:
+        self._code = ground.code
+
+    def retrieve(self, request: ContextRequest, cancelled: CancelSignal) -> Sequence[ContextFragment]:
+        written = [
+            file for file in self._code.files if is_documentation(file.path) and not is_code(file.path)
+        ]
+        if not written or cancelled.is_cancelled:
+            return ()
+        look = looking(self._code, request.question)
+        scores = look.file_scores("weighed", kind=Kind.TEXT)
+        places = Places(look, self.name)
+        about = {file.path: float(scores[file.document]) for file in written}
+        return in_order(
+            [
+                *places.files("standing", _standing(written)),
+                *places.files("named", _named(written, look.question.title)),
+                *places.files("documents", about, _MOST_DOCUMENTS),
+            ]
+        )
+
+
+def _standing(written: Sequence[CodeFile]) -> dict[str, float]:
+    """What is meant for everybody who works here; the nearer to the root, the more it is."""
+    scores: dict[str, float] = {}
+    for file in written:
+        directory, _, name = file.path.rpartition("/")
+        worth = _STANDING.get(name.lower(), 0.0)
+        if worth:
+            scores[file.path] = worth / (1 + (directory.count("/") + 1 if directory else 0))
+    return dict(sorted(scores.items(), key=lambda item: -item[1])[:10])
+
+
+def _named(written: Sequence[CodeFile], title: str) -> dict[str, float]:
+    """Texts with a name in capitals that the title has: README, CHANGELOG and their like."""
+    words = frozenset(words_of(title.upper()))
+    scores: dict[str, float] = {}
+    for file in written:
+        stem = file.path.rpartition("/")[2].partition(".")[0]
+        if stem.isupper() and stem in words:
+            scores[file.path] = 1 / (1 + file.path.count("/"))
+    return scores
+
+
+def make(ground: StrategyGround) -> ContextStrategy:
+    return GuidanceStrategy(ground)

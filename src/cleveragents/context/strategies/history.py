@@ -1,0 +1,167 @@
+"""The past: what was changed when somebody wrote a commit message that is like the question.
+
+Messages of commits speak the language of issues, and name no file; their commits do. So a file can be found
+by all that was ever written about it: by the commits that are most like the question, and by everything that
+was said of the file, taken as one text. How lately a file changed tells a little as well, and so does which
+files change with the likeliest. A commit that touched many files says little of any of them, so it shares
+its worth among them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+
+from cleveragents.context.context_parts import CommitHistory, PastCommit, StrategyGround
+from cleveragents.context.model.code_terms import terms_of_name, words_of
+from cleveragents.context.model.context import ContextFragment, ContextRequest
+from cleveragents.context.model.question_queries import COMMON_WORDS
+from cleveragents.context.search.looking import looking
+from cleveragents.context.search.places import Places, in_order
+from cleveragents.context.strategy import CancelSignal, ContextStrategy
+
+__all__ = ["HistoryStrategy", "make"]
+
+_MOST_COMMITS = 1_000
+_MOST_MESSAGE = 1_000
+_MOST_PATHS = 60
+_MOST_NEAREST = 10
+_MOST_SEEDS = 10
+_HEAVIEST = 3.0
+
+
+class HistoryStrategy:
+    """It holds nothing but the snapshot and the history, which any thread may ask."""
+
+    name = "history"
+
+    def __init__(self, ground: StrategyGround) -> None:
+        self._code = ground.code
+        self._history: CommitHistory = ground.history
+
+    def retrieve(self, request: ContextRequest, cancelled: CancelSignal) -> Sequence[ContextFragment]:
+        commits = self._history.commits(self._code.place, limit=_MOST_COMMITS)
+        if not commits or cancelled.is_cancelled:
+            return ()
+        look = looking(self._code, request.question)
+        past = _Past(commits, frozenset(look.source_paths))
+        places = Places(look, self.name)
+        fragments: list[ContextFragment] = []
+        for part in ("title", "weighed"):
+            if cancelled.is_cancelled:
+                break
+            query = {term: min(weight, _HEAVIEST) for term, weight in look.queries[part].items()}
+            alike = past.alike(query)
+            fragments += places.files(f"nearest_{part}", past.nearest(alike))
+            fragments += places.files(f"told_{part}", past.told(query))
+        fragments += places.files("latest", past.latest())
+        seeds = look.contenders[:_MOST_SEEDS]
+        likely = {path: float(look.likely[one]) for one in seeds for path in look.paths[one]}
+        fragments += places.files("together", past.together(likely))
+        return in_order(fragments)
+
+
+@lru_cache(maxsize=10_000)
+def _counted(message: str) -> tuple[dict[str, int], int]:
+    """The terms of a message and how many they are; kept, because the next question has the same past."""
+    counts: dict[str, int] = {}
+    total = 0
+    for word in words_of(message[:_MOST_MESSAGE]):
+        if word.lower() not in COMMON_WORDS:
+            for term in terms_of_name(word):
+                counts[term] = counts.get(term, 0) + 1
+                total += 1
+    return counts, total
+
+
+class _Past:
+    """Commits, newest first, with those of their files that are there. Not thread-safe: for one question."""
+
+    def __init__(self, commits: Sequence[PastCommit], present: frozenset[str]) -> None:
+        self._words = [_counted(commit.message) for commit in commits]
+        self._paths = [
+            [path for path in commit.paths if path in present] if len(commit.paths) <= _MOST_PATHS else []
+            for commit in commits
+        ]
+        self._average = sum(length for _, length in self._words) / (len(commits) + 1) or 1.0
+
+    def alike(self, query: Mapping[str, float]) -> list[tuple[float, int]]:
+        """The commits whose messages answer best, by BM25, each with its score and place."""
+        holders = Counter(term for terms, _ in self._words for term in terms.keys() & query.keys())
+        total = len(self._words) + 1
+        rarity = {term: math.log(1 + (total - held + 0.5) / (held + 0.5)) for term, held in holders.items()}
+        scored: list[tuple[float, int]] = []
+        for place, (terms, length) in enumerate(self._words):
+            common = terms.keys() & rarity.keys()
+            if common and self._paths[place]:
+                penalty = 1.2 * (0.4 + 0.6 * length / self._average)
+                score = sum(
+                    rarity[term] * query[term] * terms[term] * 2.2 / (terms[term] + penalty)
+                    for term in common
+                )
+                scored.append((score, place))
+        return sorted(scored, key=lambda item: (-item[0], item[1]))[:_MOST_NEAREST]
+
+    def nearest(self, alike: Sequence[tuple[float, int]]) -> dict[str, float]:
+        """For each file the one commit that is most alike."""
+        scores: dict[str, float] = {}
+        for score, place in alike:
+            for path in self._paths[place]:
+                worth = score / len(self._paths[place]) ** 0.5
+                scores[path] = max(scores.get(path, 0.0), worth)
+        return scores
+
+    def told(self, query: Mapping[str, float]) -> dict[str, float]:
+        """All messages about a file as one text, by BM25 over files."""
+        texts: dict[str, dict[str, float]] = {}
+        lengths: dict[str, float] = {}
+        for (terms, length), paths in zip(self._words, self._paths, strict=True):
+            common = terms.keys() & query.keys()
+            share = 1 / len(paths) ** 0.5 if paths else 0.0
+            for path in paths:
+                lengths[path] = lengths.get(path, 0.0) + share * length
+                text = texts.setdefault(path, {})
+                for term in common:
+                    text[term] = text.get(term, 0.0) + share * terms[term]
+        holders = Counter(term for text in texts.values() for term in text)
+        average = sum(lengths.values()) / max(len(lengths), 1) or 1.0
+        total = len(lengths)
+        scores: dict[str, float] = {}
+        for path, text in texts.items():
+            penalty = 1.2 * (0.5 + 0.5 * lengths[path] / average)
+            scores[path] = sum(
+                math.log(1 + (total - holders[term] + 0.5) / (holders[term] + 0.5))
+                * query[term]
+                * count
+                * 2.2
+                / (count + penalty)
+                for term, count in text.items()
+            )
+        return scores
+
+    def latest(self) -> dict[str, float]:
+        """How lately each file changed."""
+        scores: dict[str, float] = {}
+        for place, paths in enumerate(self._paths):
+            for path in paths:
+                scores.setdefault(path, 1 / (1 + place / 50))
+        return scores
+
+    def together(self, likely: Mapping[str, float]) -> dict[str, float]:
+        """Files that changed in the same commits as likely ones."""
+        scores: dict[str, float] = {}
+        often = Counter(path for paths in self._paths for path in paths)
+        for paths in self._paths:
+            for source in paths:
+                worth = likely.get(source, 0.0) / often[source] / len(paths)
+                if worth > 0:
+                    for path in paths:
+                        if path != source:
+                            scores[path] = scores.get(path, 0.0) + worth
+        return scores
+
+
+def make(ground: StrategyGround) -> ContextStrategy:
+    return HistoryStrategy(ground)

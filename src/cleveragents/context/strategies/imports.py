@@ -1,0 +1,90 @@
+"""What the question's own imports mean, and what the likeliest files import.
+
+A user writes `from package import Thing`, and `Thing` is defined three re-exports away: following them leads
+to the file. What a likely file imports is likely too, though less.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from cleveragents.context.context_parts import StrategyGround
+from cleveragents.context.model.context import ContextFragment, ContextRequest
+from cleveragents.context.model.question import Question
+from cleveragents.context.search.import_graph import ImportGraph, imported_by
+from cleveragents.context.search.looking import looking
+from cleveragents.context.search.places import Places, in_order
+from cleveragents.context.strategy import CancelSignal, ContextStrategy
+
+__all__ = ["ImportsStrategy", "make"]
+
+_MOST_SEEDS = 10
+_MOST_NAMES = 200
+
+_FROM = re.compile(r"^\s{0,40}from\s{1,10}([\w.]{1,200})\s{1,10}import\s{1,10}([^\n#]{1,500})", re.MULTILINE)
+_IMPORT = re.compile(r"^\s{0,40}import\s{1,10}([\w.]{1,200})(?:\s{1,10}as\s{1,10}(\w{1,100}))?", re.MULTILINE)
+
+
+class ImportsStrategy:
+    """It holds nothing but the snapshot, which any thread may ask."""
+
+    name = "imports"
+
+    def __init__(self, ground: StrategyGround) -> None:
+        self._code = ground.code
+
+    def retrieve(self, request: ContextRequest, cancelled: CancelSignal) -> Sequence[ContextFragment]:
+        look = looking(self._code, request.question)
+        graph = ImportGraph(look)
+        places = Places(look, self.name)
+        taken, called = _bound(look.question)
+        fragments = places.files("taken", _resolved(graph, taken, cancelled))
+        fragments += places.files("named", _resolved(graph, _dotted(look.question, called), cancelled))
+        if not cancelled.is_cancelled:
+            likely = [(look.paths[one][0], float(look.likely[one])) for one in look.contenders[:_MOST_SEEDS]]
+            fragments += places.files("neighbour", imported_by(graph, look, likely, cancelled))
+        return in_order(fragments)
+
+
+def _resolved(graph: ImportGraph, names: Sequence[str], cancelled: CancelSignal) -> dict[str, float]:
+    """Files that define what these names mean."""
+    scores: dict[str, float] = {}
+    for name in names[:_MOST_NAMES]:
+        if cancelled.is_cancelled:
+            break
+        found = graph.dotted(name)
+        for path in found:
+            worth = 0.5 if path.endswith("__init__.py") else 1.0
+            scores[path] = min(scores.get(path, 0.0) + worth / len(found), 3.0)
+    return scores
+
+
+def _bound(question: Question) -> tuple[list[str], dict[str, str]]:
+    """What the question's code takes from where, in full; and what it calls it."""
+    code = f"{question.code}\n{question.prose}"
+    taken: dict[str, None] = {}
+    called: dict[str, str] = {}
+    for module, items in _FROM.findall(code):
+        for item in items.strip("() ").split(","):
+            words = item.split()
+            if words and words[0] != "*":
+                taken[f"{module}.{words[0]}"] = None
+                called[words[-1]] = f"{module}.{words[0]}"
+    for module, alias in _IMPORT.findall(code):
+        first = module.partition(".")[0]
+        called[alias or first] = module if alias else first
+    return list(taken), called
+
+
+def _dotted(question: Question, called: dict[str, str]) -> list[str]:
+    """The dotted names of the question in full."""
+    names: dict[str, None] = {}
+    for name in question.dotted:
+        first, dot, rest = name.partition(".")
+        names[f"{called.get(first, first)}{dot}{rest}"] = None
+    return list(names)
+
+
+def make(ground: StrategyGround) -> ContextStrategy:
+    return ImportsStrategy(ground)

@@ -1,0 +1,96 @@
+"""Keyword search: BM25 over files and over chunks, for the question as a whole and for its parts.
+
+A title says in a few words what the rest of a question explains with many that lead astray, so it is asked
+for itself; so are prose, code and what stands between back-ticks. A file is as good as its three best chunks
+together: the best alone favours the lucky line, and all of them favour length. Paths are searched as well,
+because directories and files are named for what is in them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from cleveragents.context.context_parts import StrategyGround
+from cleveragents.context.model.code import Field
+from cleveragents.context.model.context import ContextFragment, ContextRequest
+from cleveragents.context.search.bm25 import Bm25Table, pooled
+from cleveragents.context.search.looking import Kind, Looking, looking
+from cleveragents.context.search.path_words import PathWords
+from cleveragents.context.search.places import Places, in_order
+from cleveragents.context.strategy import CancelSignal, ContextStrategy
+
+__all__ = ["KeywordStrategy", "make"]
+
+_MOST_FILES = 75
+_MOST_OTHERS = 40
+_COVERED = ("title", "ticked")
+
+
+class KeywordStrategy:
+    """It holds nothing but the snapshot, which any thread may ask."""
+
+    name = "keyword"
+
+    def __init__(self, ground: StrategyGround) -> None:
+        self._code = ground.code
+
+    def retrieve(self, request: ContextRequest, cancelled: CancelSignal) -> Sequence[ContextFragment]:
+        look = looking(self._code, request.question)
+        places = Places(look, self.name)
+        fragments: list[ContextFragment] = []
+        for part in (_sources, _cover, _documentation, _paths, _others):
+            if cancelled.is_cancelled:
+                break
+            fragments += part(look, places)
+        return in_order(fragments)
+
+
+def _sources(look: Looking, places: Places) -> list[ContextFragment]:
+    corpus = look.corpus(Kind.SOURCE)
+    fragments = places.chunks("chunk", look.chunk_scores("weighed"))
+    pool = pooled(corpus, look.chunk_scores("full"))
+    fragments += places.documents("chunks_full", pool, _MOST_FILES)
+    for query in ("full", "title", "prose"):
+        fragments += places.documents(f"file_{query}", look.file_scores(query), _MOST_FILES)
+    return fragments
+
+
+def _cover(look: Looking, places: Places) -> list[ContextFragment]:
+    """How much of what was asked stands there at all, however often."""
+    files = look.table(Kind.SOURCE, documents=True)
+    chunks = look.table(Kind.SOURCE, documents=False)
+    within = pooled(look.corpus(Kind.SOURCE), chunks.coverage(look.queries["weighed"]), (1.0,))
+    fragments = places.documents("cover_chunk", within, _MOST_FILES)
+    for query in _COVERED:
+        covered = files.coverage(look.queries[query])
+        fragments += places.documents(f"cover_{query}", covered, _MOST_FILES)
+    return fragments
+
+
+def _documentation(look: Looking, places: Places) -> list[ContextFragment]:
+    """Comments and documentation strings alone."""
+    found = look.found(Kind.SOURCE, Field.DOC)
+    table = Bm25Table(look.corpus(Kind.SOURCE), found, documents=True, b=0.4)
+    return places.documents("doc", table.scores(look.queries["weighed"]), _MOST_FILES)
+
+
+def _paths(look: Looking, places: Places) -> list[ContextFragment]:
+    words = PathWords(look.source_paths)
+    return [
+        fragment
+        for signal, scores in words.scores(look.queries["weighed"]).items()
+        for fragment in places.files(signal, scores, _MOST_FILES)
+    ]
+
+
+def _others(look: Looking, places: Places) -> list[ContextFragment]:
+    """Tests and texts are ranked among themselves, for whoever asks for them."""
+    return [
+        fragment
+        for kind in (Kind.TEST, Kind.TEXT)
+        for fragment in places.documents(kind, look.file_scores("weighed", kind), _MOST_OTHERS)
+    ]
+
+
+def make(ground: StrategyGround) -> ContextStrategy:
+    return KeywordStrategy(ground)

@@ -1,0 +1,203 @@
+"""Definitions and uses of the names in the question.
+
+A name that few files define tells much, one that many define tells little. What the index finds by its words
+is believed after a look at the definitions themselves, where capitals count: `Model` is no `model`. Where a
+name stands in the question matters as well: in the title it is what the question is about, in code it may
+only be what the author happened to use.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+from cleveragents.context.context_parts import StrategyGround
+from cleveragents.context.model.code import Definition, Field, FileAnalysis
+from cleveragents.context.model.code_terms import STOP_WORDS, whole_of, words_of
+from cleveragents.context.model.context import ContextFragment, ContextRequest
+from cleveragents.context.model.question import Question
+from cleveragents.context.model.question_queries import COMMON_WORDS
+from cleveragents.context.search.bm25 import pooled
+from cleveragents.context.search.looking import Kind, Looking, looking
+from cleveragents.context.search.name_words import name_words
+from cleveragents.context.search.named_chunks import is_compound, named_chunk_scores, strengths
+from cleveragents.context.search.places import Places, in_order
+from cleveragents.context.strategy import CancelSignal, ContextStrategy
+
+__all__ = ["SymbolsStrategy", "make"]
+
+_MOST_NAMES = 400
+_MOST_DEFINING = 40
+_MOST_LOOKED_AT = 110
+_MOST_PLACES = 40
+
+_COMMON = (
+    "args bar baz bool cls data dict false float foo int key keys kwargs len list main name names none "
+    "numpy object pandas print range self spam str test tests true type types value values"
+)
+_TOO_COMMON = frozenset(_COMMON.split())
+_Names = dict[str, Counter[str]]
+
+
+class SymbolsStrategy:
+    """It holds nothing but the snapshot, which any thread may ask."""
+
+    name = "symbols"
+
+    def __init__(self, ground: StrategyGround) -> None:
+        self._code = ground.code
+
+    def retrieve(self, request: ContextRequest, cancelled: CancelSignal) -> Sequence[ContextFragment]:
+        look = looking(self._code, request.question)
+        names = _names(look.question)
+        places = Places(look, self.name)
+        fragments = _uses(look, names, places)
+        if not cancelled.is_cancelled:
+            documents = _definers(look, names)
+            analyses = self._code.analyses(documents)
+            definitions = _Definitions(look, names, analyses)
+            fragments += definitions.fragments(places, self.name)
+        return in_order(fragments)
+
+
+def _names(question: Question) -> _Names:
+    """What could be the name of something, by where it stands."""
+    parts = {
+        "title": question.title,
+        "ticked": "\n".join(question.ticked),
+        "prose": question.prose,
+        "code": question.code,
+        "trace": question.trace,
+    }
+    return {
+        part: Counter(dict(Counter(filter(_is_name, words_of(text))).most_common(_MOST_NAMES)))
+        for part, text in parts.items()
+    }
+
+
+def _is_name(word: str) -> bool:
+    lower = word.lower()
+    return (
+        len(word) > 2 and lower not in COMMON_WORDS and lower not in STOP_WORDS and lower not in _TOO_COMMON
+    )
+
+
+_PARTS = (("title", 3.0), ("ticked", 2.0), ("prose", 1.0), ("code", 1.0), ("trace", 0.5))
+
+
+def _weights(names: _Names) -> dict[str, float]:
+    weights: dict[str, float] = {}
+    for part, weight in _PARTS:
+        for name in names[part]:
+            weights[name] = weights.get(name, 0.0) + weight
+    return dict(sorted(weights.items(), key=lambda item: -item[1])[:_MOST_NAMES])
+
+
+def _holders(look: Looking, field: Field, terms: Iterable[str]) -> dict[str, list[int]]:
+    """The sources in which each term stands."""
+    import numpy as np
+
+    corpus = look.corpus(Kind.SOURCE)
+    found = corpus.find(look.code, field, sorted(set(terms)))
+    documents = corpus.document_of[found.chunk]
+    bounds = np.searchsorted(found.term, np.arange(len(found.terms) + 1))
+    return {
+        term: np.unique(documents[bounds[number] : bounds[number + 1]]).tolist()
+        for number, term in enumerate(found.terms)
+        if bounds[number] < bounds[number + 1]
+    }
+
+
+def _uses(look: Looking, names: _Names, places: Places) -> list[ContextFragment]:
+    """Files that have a name of several words anywhere in them, which hardly happens by chance."""
+    weights = {whole_of(name): weight for name, weight in _weights(names).items() if is_compound(name)}
+    total: dict[int, float] = {}
+    rarest: dict[int, float] = {}
+    for term, documents in _holders(look, Field.BODY, weights).items():
+        for document in documents:
+            total[document] = total.get(document, 0.0) + math.sqrt(weights[term]) / len(documents)
+            rarest[document] = max(rarest.get(document, 0.0), 1 / len(documents))
+    return [*places.files("use", _by_path(look, total)), *places.files("rarest", _by_path(look, rarest))]
+
+
+def _by_path(look: Looking, scores: Mapping[int, float]) -> dict[str, float]:
+    return {path: score for document, score in scores.items() for path in look.paths[document]}
+
+
+def _definers(look: Looking, names: _Names) -> list[int]:
+    """The sources that most probably define what is named, and the likeliest of all."""
+    weights = _weights(names)
+    wholes: dict[str, float] = {}
+    for name, weight in weights.items():
+        wholes[whole_of(name)] = max(wholes.get(whole_of(name), 0.0), weight)
+    scores: dict[int, float] = {}
+    for term, documents in _holders(look, Field.NAME, wholes).items():
+        if len(documents) <= _MOST_DEFINING:
+            for document in documents:
+                scores[document] = scores.get(document, 0.0) + wholes[term] / len(documents)
+    chosen = sorted(scores, key=lambda document: (-scores[document], document))[: _MOST_LOOKED_AT // 2]
+    return list(dict.fromkeys((*chosen, *look.contenders)))[:_MOST_LOOKED_AT]
+
+
+def _group(definition: Definition) -> str:
+    if definition.kind == "variable":
+        return "variable"
+    return "top" if definition.parent is None or definition.kind == "class" else "member"
+
+
+class _Definitions:
+    """What the files that were looked at define. Not thread-safe: use it in the call that made it."""
+
+    def __init__(self, look: Looking, names: _Names, analyses: Mapping[int, FileAnalysis]) -> None:
+        self._look = look
+        self._names = names
+        self._analyses = analyses
+        self._where: dict[tuple[str, str], dict[int, list[int]]] = {}
+        wanted = frozenset(name for counts in names.values() for name in counts)
+        for document, analysis in analyses.items():
+            for position, definition in enumerate(analysis.definitions):
+                if definition.name in wanted:
+                    files = self._where.setdefault((definition.name, _group(definition)), {})
+                    files.setdefault(document, []).append(position)
+
+    def fragments(self, places: Places, strategy: str) -> list[ContextFragment]:
+        look = self._look
+        fragments: list[ContextFragment] = []
+        for group in ("top", "variable"):
+            fragments += places.files(f"{group}_title", _by_path(look, self._titled(group)))
+        strength = strengths(look.question, self._names)
+        raised = named_chunk_scores(look, strength, self._analyses)
+        fragments += places.documents("chunks", pooled(look.corpus(Kind.SOURCE), raised))
+        words = name_words(look.queries["weighed"], self._analyses)
+        fragments += places.files("words", _by_path(look, words))
+        return [*fragments, *self._places(strategy)]
+
+    def _titled(self, group: str) -> dict[int, float]:
+        """Files that define what the title names; one that many define says less of each."""
+        scores: dict[int, float] = {}
+        for name, count in self._names["title"].items():
+            files = self._where.get((name, group), {})
+            certain = 1.0 if is_compound(name) else 0.5
+            for document in files:
+                worth = certain / len(files) ** 0.75 * (1 + 0.3 * math.log(count))
+                scores[document] = scores.get(document, 0.0) + worth
+        return scores
+
+    def _places(self, strategy: str) -> list[ContextFragment]:
+        """The definitions themselves, the rarest names first."""
+        weights = _weights(self._names)
+        found: list[ContextFragment] = []
+        for (name, _), files in self._where.items():
+            worth = weights.get(name, 0.0) / len(files)
+            for document, positions in files.items():
+                span = self._analyses[document].definitions[positions[0]].span
+                found += [
+                    ContextFragment(path, "", worth, strategy, span, "place")
+                    for path in self._look.paths[document]
+                ]
+        return sorted(found, key=lambda fragment: (-fragment.score, fragment.path))[:_MOST_PLACES]
+
+
+def make(ground: StrategyGround) -> ContextStrategy:
+    return SymbolsStrategy(ground)

@@ -1,0 +1,282 @@
+"""Daemon threads that run strategies, are used again, and are never waited for.
+
+A hung thread of `concurrent.futures.ThreadPoolExecutor` blocks the interpreter's exit and keeps its place
+for ever. Here a call may be *abandoned*: whoever wanted it goes on without it, its thread is a straggler,
+and another thread takes its place, up to a bound. Nobody can end a thread from outside, so the bound is
+the most that hung code can cost.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from itertools import count
+from typing import Generic, TypeVar
+
+from cleveragents.core.errors import Closed
+
+__all__ = ["Batch", "Call", "CallState", "CrewStatistics", "ThreadCrew"]
+
+Answer = TypeVar("Answer")
+
+
+class CallState(Enum):
+    """queued → running → done, or out of it: withdrawn before it began, abandoned after."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    DONE = "done"
+    WITHDRAWN = "withdrawn"
+    ABANDONED = "abandoned"
+
+
+class Call(Generic[Answer]):
+    """One function to be called once, on a thread of the crew. The function must not raise.
+
+    Not thread-safe by itself: every field that changes is guarded by the crew's lock, `answer` may be read
+    by whoever collected the call.
+    """
+
+    __slots__ = ("answer", "batch", "function", "name", "state")
+
+    def __init__(self, name: str, function: Callable[[], Answer], batch: Batch[Answer]) -> None:
+        self.name = name
+        self.function = function
+        self.batch = batch
+        self.state = CallState.QUEUED
+        self.answer: Answer | None = None
+
+
+class Batch(Generic[Answer]):
+    """The calls of one caller, who waits for whichever of them ends first. Guarded by the crew's lock."""
+
+    __slots__ = ("changed", "ended")
+
+    def __init__(self, changed: threading.Condition) -> None:
+        self.changed = changed
+        self.ended: list[Call[Answer]] = []
+
+
+@dataclass(frozen=True, slots=True)
+class CrewStatistics:
+    """The crew at one moment; `threads_started` counts since the beginning."""
+
+    threads: int
+    idle: int
+    stragglers: int
+    queued: int
+    threads_started: int
+
+
+class ThreadCrew(Generic[Answer]):
+    """Runs calls on at most `max_workers` threads, not counting up to `max_stragglers` abandoned ones.
+
+    A straggler beyond the bound keeps its place; when stragglers hold every place, calls are refused at
+    once. An idle thread ends by itself after `idle_seconds`, so a crew that nobody closed leaves nothing.
+
+    Thread safety:
+        Owner: whoever made it closes it; any thread may submit, collect and abandon.
+        Lock: `_lock` guards all state and that of calls and batches; held for arithmetic only, no call
+            runs and no thread is started under it. Both conditions share it, so nothing nests.
+        Guarantee: a submitted call ends in exactly one of done (and is collected once), withdrawn (and
+            never runs) or abandoned (and its answer is never seen); no more than
+            `max_workers + max_stragglers` threads live; a queued call is never left without a thread.
+    Cancel safety: a caller that stops collecting must abandon its calls; the threads carry on.
+    """
+
+    def __init__(
+        self,
+        *,
+        max_workers: int,
+        max_stragglers: int,
+        max_queued: int,
+        idle_seconds: float = 30.0,
+        start_thread: Callable[[Callable[[], None], str], object] | None = None,
+    ) -> None:
+        if max_workers < 1 or max_stragglers < 0 or max_queued < 1:
+            raise ValueError("max_workers and max_queued are at least 1, max_stragglers at least 0")
+        self._max_workers = max_workers
+        self._max_threads = max_workers + max_stragglers
+        self._max_queued = max_queued
+        self._idle_seconds = idle_seconds
+        self._start_thread = start_thread or _start_daemon
+        self._numbers = count(1)
+        self._lock = threading.Lock()
+        self._work = threading.Condition(self._lock)
+        self._left = threading.Condition(self._lock)
+        self._queue: deque[Call[Answer]] = deque()
+        self._running: set[Call[Answer]] = set()
+        self._threads = 0
+        self._idle = 0
+        self._stragglers = 0
+        self._started = 0
+        self._closed = False
+
+    def batch(self) -> Batch[Answer]:
+        """A place where one caller's calls end. `Closed` after `close`."""
+        if self._closed:  # guard: refuses new callers; who slips through has his calls withdrawn
+            raise Closed("the strategy executor")
+        return Batch(threading.Condition(self._lock))
+
+    def submit(self, call: Call[Answer]) -> bool:
+        """Queues the call; False when it cannot be served: the queue is full or every place is held.
+
+        On a crew that was closed meanwhile the call is withdrawn at once, as those in the queue were.
+        """
+        with self._lock:
+            if self._closed:  # guard: close has looked through the queue already
+                self._withdraw(call)
+                return True
+            if self._stragglers >= self._max_threads:  # guard: nobody is left to serve it
+                return False
+            if len(self._queue) >= self._max_queued:  # guard: the queue is bounded
+                return False
+            self._queue.append(call)
+            self._work.notify()
+            needed = self._reserve_thread()
+        return self._start_reserved(call) if needed else True
+
+    def collect(self, batch: Batch[Answer], timeout: float) -> list[Call[Answer]]:
+        """The calls of the batch that are done or were withdrawn by `close`, each given once.
+
+        Waits up to `timeout` seconds when there is none.
+        """
+        with self._lock:
+            if not batch.ended:  # guard: an end before this wait would notify nobody
+                batch.changed.wait(timeout)
+            ended = batch.ended
+            batch.ended = []
+            return ended
+
+    def abandon(self, call: Call[Answer]) -> CallState:
+        """Gives the call up, unless it has ended. Returns its state before: queued, running, or an end."""
+        needed = False
+        with self._lock:
+            state = call.state
+            if state is CallState.QUEUED:
+                self._queue.remove(call)
+                call.state = CallState.WITHDRAWN
+            elif state is CallState.RUNNING:
+                call.state = CallState.ABANDONED
+                self._stragglers += 1
+                needed = self._reserve_thread()
+        if needed:
+            self._start_reserved(None)
+        return state
+
+    def close(self, timeout: float) -> tuple[str, ...]:
+        """Refuses new calls, withdraws queued ones, waits for the rest.
+
+        Returns the names of the calls that still run after `timeout` seconds; their threads end when they
+        do. No other thread is left.
+        """
+        give_up = time.monotonic() + timeout
+        with self._lock:
+            self._closed = True
+            while self._queue:
+                self._withdraw(self._queue.popleft())
+            self._work.notify_all()
+            while self._threads and (left := give_up - time.monotonic()) > 0:
+                self._left.wait(left)
+            return tuple(sorted(call.name for call in self._running))
+
+    def statistics(self) -> CrewStatistics:
+        """The crew now."""
+        with self._lock:
+            return CrewStatistics(
+                threads=self._threads,
+                idle=self._idle,
+                stragglers=self._stragglers,
+                queued=len(self._queue),
+                threads_started=self._started,
+            )
+
+    # ── threads ───────────────────────────────────────────────────────────────────────────────────
+
+    def _reserve_thread(self) -> bool:
+        """Under the lock: whether one more thread is needed and allowed; counts it at once if so."""
+        if len(self._queue) <= self._idle:  # guard: every idle thread will take one
+            return False
+        if self._threads - self._stragglers >= self._max_workers:  # guard: max_workers
+            return False
+        if self._threads >= self._max_threads:  # guard: max_stragglers
+            return False
+        self._threads += 1
+        self._started += 1
+        return True
+
+    def _start_reserved(self, call: Call[Answer] | None) -> bool:
+        """Starts the thread counted before. The system may refuse: then `call` is not queued either."""
+        try:
+            self._start_thread(self._serve, f"strategy-{next(self._numbers)}")
+        except RuntimeError:
+            with self._lock:
+                self._threads -= 1
+                self._left.notify_all()
+                if call is None or call.state is not CallState.QUEUED:  # guard: another thread took it
+                    return True
+                self._queue.remove(call)
+                call.state = CallState.WITHDRAWN
+                return False
+        return True
+
+    def _serve(self) -> None:
+        """A thread's life. Each call's locals are gone before the thread waits again."""
+        while self._serve_one():
+            pass
+
+    def _serve_one(self) -> bool:
+        with self._lock:
+            call = self._next()
+            if call is None:
+                self._threads -= 1
+                self._left.notify_all()
+                return False
+            call.state = CallState.RUNNING
+            self._running.add(call)
+        answer = call.function()
+        with self._lock:
+            self._running.discard(call)
+            if call.state is CallState.ABANDONED:  # guard: too late, nobody may see the answer
+                self._stragglers -= 1
+                return True
+            call.answer = answer
+            call.state = CallState.DONE
+            self._end(call)
+        return True
+
+    def _next(self) -> Call[Answer] | None:
+        """Under the lock: the next call, or None when this thread is to end."""
+        while True:
+            if self._threads - self._stragglers > self._max_workers:  # guard: its replacement has its place
+                return None
+            if self._queue:
+                return self._queue.popleft()
+            if self._closed:  # guard: close waits for this thread
+                return None
+            self._idle += 1
+            notified = self._work.wait(self._idle_seconds)
+            self._idle -= 1
+            if not notified and not self._queue:  # guard: a call may have come as the wait ran out
+                return None
+
+    def _withdraw(self, call: Call[Answer]) -> None:
+        """Under the lock: the call will never run."""
+        call.state = CallState.WITHDRAWN
+        self._end(call)
+
+    def _end(self, call: Call[Answer]) -> None:
+        """Under the lock: the call reached its end and its caller may collect it."""
+        call.batch.ended.append(call)
+        call.batch.changed.notify_all()
+
+
+def _start_daemon(target: Callable[[], None], name: str) -> threading.Thread:
+    """A daemon thread, because a hung strategy must not keep the interpreter from ending."""
+    thread = threading.Thread(target=target, name=name, daemon=True)
+    thread.start()
+    return thread

@@ -1,0 +1,1 @@
+"""Integrations that need an extra: Temporal and OpenTelemetry."""

@@ -1,0 +1,109 @@
+"""The job table, of which Temporal hands out what is on shared queues.
+
+The row is the record and the fence, as it is without Temporal; so whoever asks about a job, or writes for
+one, needs not know who hands it out. A submission is kept first and told to Temporal second: between the two
+somebody may be killed, or Temporal out of reach. Then a worker finds the row and tells Temporal of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from datetime import datetime
+
+from cleveragents.contrib.temporal.connection import TemporalConnection
+from cleveragents.core.errors import EngineUnavailable
+from cleveragents.core.worker_identity import WorkerIdentity
+from cleveragents.jobs.model.job import Job, JobState, NewJob, Outcome
+from cleveragents.jobs.ports import Claim, Heartbeat, Turn
+from cleveragents.jobs.store.sql_job_store import SqlJobStore
+from cleveragents.jobs.worker.log import worker_log
+
+__all__ = ["TemporalJobStore", "kept_queue"]
+
+_OURS = "temporal/"
+
+
+def kept_queue(queue: str) -> str:
+    """What a queue is called in the table when Temporal hands it out: nobody claims from it."""
+    return f"{_OURS}{queue}"
+
+
+class TemporalJobStore:
+    """`JobStore`. Stateless but for the table and the connection, so any thread may share it."""
+
+    def __init__(
+        self,
+        table: SqlJobStore,
+        temporal: TemporalConnection,
+        phase_of: Callable[[Job], str],
+        goal_of: Callable[[Job], str] = lambda job: "",
+    ) -> None:
+        self._goal_of = goal_of
+        self.table = table
+        self.phase_of = phase_of
+        self._temporal = temporal
+
+    def submit(self, new: NewJob, *, now: datetime, queue_bound: int | None = None) -> Job:
+        if not new.queue:
+            return self.table.submit(new, now=now, queue_bound=queue_bound)
+        kept = replace(new, queue=kept_queue(new.queue))
+        job = _shown(self.table.submit(kept, now=now, queue_bound=queue_bound))
+        if job.state is JobState.QUEUED:
+            try:
+                self.tell(job)
+            except EngineUnavailable as error:
+                # It is kept: a worker tells Temporal of it as soon as that answers.
+                worker_log(job).warning("job.start_failed", problem=str(error))
+        return job
+
+    def tell(self, job: Job) -> None:
+        """Has Temporal hand it out, unless it does. `EngineUnavailable`."""
+        job = _shown(job)
+        if self._temporal.start(job, self.phase_of(job), self._goal_of(job)):
+            worker_log(job).warning("temporal.workflow_moved", why="an older version had begun it")
+
+    def get(self, job_id: str) -> Job:
+        return _shown(self.table.get(job_id))
+
+    def list(
+        self, *, states: Collection[JobState] = (), limit: int = 100, after: str | None = None
+    ) -> Sequence[Job]:
+        return [_shown(job) for job in self.table.list(states=states, limit=limit, after=after)]
+
+    def claim(
+        self, worker: WorkerIdentity, kinds: Collection[str], *, now: datetime, queues: Collection[str] = ()
+    ) -> Job | None:
+        return self.table.claim(worker, kinds, now=now, queues=queues)
+
+    def heartbeats(self, held: Mapping[str, int], *, now: datetime) -> Mapping[str, Heartbeat]:
+        return self.table.heartbeats(held, now=now)
+
+    def cancels(self, held: Mapping[str, int]) -> Mapping[str, str]:
+        return self.table.cancels(held)
+
+    def finish(self, job_id: str, fence: int, outcome: Outcome, *, now: datetime) -> Job:
+        return _shown(self.table.finish(job_id, fence, outcome, now=now))
+
+    def finish_and_claim(
+        self, job_id: str, fence: int, outcome: Outcome, claim: Claim, *, now: datetime
+    ) -> Turn:
+        turn = self.table.finish_and_claim(job_id, fence, outcome, claim, now=now)
+        return replace(turn, ended=_shown(turn.ended))
+
+    def request_cancel(self, job_id: str, reason: str, *, now: datetime) -> Job:
+        job = self.table.request_cancel(job_id, reason, now=now)
+        if job.queue.startswith(_OURS):
+            # The owner sees it in the row as well, at its next heartbeat.
+            with suppress(EngineUnavailable):
+                self._temporal.cancel(job)
+        return _shown(job)
+
+    def reclaim(self, job_id: str, fence: int, beat: int, *, error: str, now: datetime) -> Job:
+        return _shown(self.table.reclaim(job_id, fence, beat, error=error, now=now))
+
+
+def _shown(job: Job) -> Job:
+    """With the queue as who submitted the job called it."""
+    return replace(job, queue=job.queue.removeprefix(_OURS))

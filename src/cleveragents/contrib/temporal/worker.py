@@ -1,0 +1,355 @@
+"""A worker to which Temporal hands jobs.
+
+Temporal's activity claims the job's row by its id and has our own worker run it. So heartbeats, the fence,
+the end of all processes of a cancelled attempt and what a drain gives back are what they are elsewhere.
+What comes from Temporal is the job, and the word that it was cancelled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager, suppress
+from contextvars import copy_context
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from cleveragents.contrib.temporal.connection import MOVED, TemporalConnection
+from cleveragents.contrib.temporal.names import (
+    job_id_of,
+    older_task_queues,
+    task_queue_of,
+    workflow_id,
+)
+from cleveragents.contrib.temporal.store import TemporalJobStore, kept_queue
+from cleveragents.contrib.temporal.workflow import (
+    ACTIVITY,
+    CANCEL,
+    PHASES,
+    JobWorkflow,
+    Told,
+    activity_of,
+)
+from cleveragents.core.clock import Clock
+from cleveragents.core.errors import EngineUnavailable, JobAlreadyEnded, UnknownJob
+from cleveragents.core.worker_identity import WorkerIdentity
+from cleveragents.jobs.model.job import Job, JobState
+from cleveragents.jobs.service_thread import ServiceThread
+from cleveragents.jobs.worker.async_worker import AsyncWorker
+from cleveragents.jobs.worker.log import worker_log
+
+if TYPE_CHECKING:
+    from temporalio.client import Client
+    from temporalio.worker import Worker
+
+__all__ = ["TemporalWorker", "ensure_namespace"]
+
+_LOOK_SECONDS = 1.0
+_HEARTBEAT_SECONDS = 1.0
+_STOP_SECONDS = 30.0
+_TELL_AGAIN_SECONDS = 120.0
+_ASK_SECONDS = 5.0
+_OLDER_SECONDS = 600.0
+_PAGE = 1000
+
+
+class TemporalWorker:
+    """Runs jobs of some queues that Temporal hands out, `concurrency` at once.
+
+    Thread safety:
+        Owner: who made it closes it; `drain` and `close` may come from any thread, one after another.
+        Lock: none of its own; our worker has one for what runs, Temporal's has its own loop.
+        Guarantee: a job runs here only under a fence of its row; after `close` nothing of it runs.
+    Cancel safety: a drain that is interrupted may be called again.
+    """
+
+    def __init__(
+        self,
+        inner: AsyncWorker,
+        store: TemporalJobStore,
+        temporal: TemporalConnection,
+        clock: Clock,
+        *,
+        queues: tuple[str, ...],
+        concurrency: int,
+        on_cancelled: Callable[[Job], None] = lambda job: None,
+    ) -> None:
+        self._inner = inner
+        self._on_cancelled = on_cancelled
+        self._store = store
+        self._temporal = temporal
+        self._clock = clock
+        self._queues = queues
+        self._concurrency = concurrency
+        # A thread for each activity that may come: one that waited for a thread would be given up as silent.
+        # No more than `concurrency` of them run a job; the others are sent away.
+        threads = max(1, concurrency * len(queues))
+        self._threads = ThreadPoolExecutor(threads, thread_name_prefix="temporal-job")
+        self._told_at: dict[str, float] = {}
+        self._asked_at = clock.monotonic()
+        self._cluster: str | None = None
+        self._look_for_older_at = 0.0
+        self._sweeps = ServiceThread("temporal-sweeps", self._tell_of_forgotten, pause_seconds=_LOOK_SECONDS)
+        self._theirs: list[Worker] = []
+        self._ended: list[Future[None]] = []
+
+    def start(self) -> None:
+        """Begins to take jobs. `EngineUnavailable` when Temporal or the namespace is not there."""
+        self._temporal.run(ensure_namespace)
+        with suppress(EngineUnavailable):  # where we may not ask, forgotten jobs wait for their next turn
+            self._cluster = self._temporal.run(_cluster_id)
+        self._theirs = self._temporal.run(self._made)
+        self._inner.start()
+        self._ended = [self._temporal.begin(one.run) for one in self._theirs]
+        self._sweeps.start()
+
+    def stop_claiming(self) -> None:
+        """Takes no more jobs; what runs goes on."""
+        self._inner.stop_claiming()
+
+    def drain(self, timeout: float) -> bool:
+        """Takes no more jobs and lets running ones end; past the time, the rest are given back."""
+        self._inner.stop_claiming()
+        self._sweeps.stop()
+        self._sweeps.join(_STOP_SECONDS)  # before its next look takes what is stopped for what ended
+        stopping = [self._temporal.begin(one.shutdown) for one in self._theirs]
+        drained = self._inner.drain(timeout)
+        wait(stopping, _STOP_SECONDS)  # not for ever: an activity whose code does not end keeps it open
+        return drained
+
+    def close(self) -> None:
+        """Drains without waiting, and ends all threads. A second call changes nothing."""
+        self.drain(0)
+        self._inner.close()
+        wait(self._ended, _STOP_SECONDS)
+        self._threads.shutdown()
+
+    async def _made(self, client: Client) -> list[Worker]:
+        """One for each queue: Temporal's take from one alone."""
+        from datetime import timedelta
+
+        from temporalio import activity
+        from temporalio.worker import UnsandboxedWorkflowRunner, Worker
+
+        def named(name: str) -> Callable[[str, int], Told]:
+            # An exception in the middle of our code would leave what it holds: it is told, and looks.
+            @activity.defn(name=name, no_thread_cancel_exception=True)
+            def run(job_id: str, look: int) -> Told:
+                return self.run_job(job_id, look)
+
+            return run
+
+        @activity.defn(name=CANCEL)
+        async def cancel(job_id: str) -> None:
+            await asyncio.to_thread(self.cancel_job, job_id)
+
+        return [
+            Worker(
+                client,
+                task_queue=task_queue_of(queue),
+                workflows=[JobWorkflow],
+                activities=[cancel, *(named(name) for name in (ACTIVITY, *map(activity_of, PHASES)))],
+                # Temporal's sandbox loads the module anew for every workflow, on the loop that heartbeats,
+                # and takes for a deadlock what a busy machine needs for it. Ours imports nothing, and its
+                # histories are replayed by a test.
+                workflow_runner=UnsandboxedWorkflowRunner(),
+                # None is kept in memory: what a dead worker kept would be offered to it alone, for ten
+                # seconds. Histories are short, and another looks at them as quickly.
+                max_cached_workflows=0,
+                activity_executor=self._threads,
+                max_concurrent_activities=self._concurrency,
+                max_heartbeat_throttle_interval=timedelta(seconds=_HEARTBEAT_SECONDS),
+                graceful_shutdown_timeout=timedelta(seconds=_STOP_SECONDS),
+            )
+            for queue in self._queues
+        ]
+
+    def run_job(self, job_id: str, look: int) -> Told:
+        """The activity: claims the job, runs it, and says what became of it."""
+        from temporalio import activity
+
+        info = activity.info()
+        place = f"/{info.workflow_run_id}/{look}.{info.attempt}"
+
+        def claim(me: WorkerIdentity) -> Job | None:
+            owner = replace(me, id=f"{me.id}{place}")
+            return self._store.table.claim_this(job_id, owner, now=self._clock.now())
+
+        with self._listening(job_id):
+            try:
+                ran = self._inner.run_one(claim)
+                job = self._store.get(job_id)
+            except UnknownJob:
+                return Told("deleted", ended=True)
+        if job.state is JobState.CANCELLED:
+            # guard: its plan may have been between two phases, where no code was left to hear of it
+            self._on_cancelled(job)
+        if job.state.ended:
+            return Told(job.state.value, ended=True)
+        phase = self._store.phase_of(job)
+        if ran and job.state is JobState.QUEUED and job.error is None:
+            return Told(job.state.value, ended=False, phase=phase)  # a phase is done, the next is due
+        if job.state is JobState.RUNNING:
+            # Temporal may have lost sight of who has it, while it was away itself. Whether that one is silent
+            # is for the row to say: any worker takes it from whoever gives no more signs of life there.
+            wait_seconds = self._temporal.lease_seconds / 3
+        else:
+            wait_seconds = (job.not_before - self._clock.now()).total_seconds()
+        wait_seconds = max(_LOOK_SECONDS, wait_seconds)
+        return Told(job.state.value, ended=False, wait_seconds=wait_seconds, phase=phase)
+
+    def cancel_job(self, job_id: str) -> None:
+        """What becomes of a job whose workflow was cancelled while none of its code ran here."""
+        with suppress(UnknownJob):
+            self._cancel(job_id)
+            job = self._store.get(job_id)
+            if job.state is JobState.CANCELLED:
+                self._on_cancelled(job)
+
+    @contextmanager
+    def _listening(self, job_id: str) -> Iterator[None]:
+        """Tells Temporal that the activity lives, and the attempt what Temporal says."""
+        from temporalio import activity
+
+        watch = _Watch(activity.heartbeat, _is_wanted_cancelled, lambda: self._cancel(job_id))
+        # Whose activity it is, is known by the context of the thread that runs it.
+        context = copy_context()
+        name = f"temporal-{job_id}"
+        timer = ServiceThread(name, lambda: context.run(watch.look), pause_seconds=_HEARTBEAT_SECONDS)
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.stop()
+            timer.join(_STOP_SECONDS)
+
+    def _cancel(self, job_id: str) -> None:
+        with suppress(JobAlreadyEnded):
+            self._inner.cancel(job_id, "cancelled in Temporal")
+
+    def _tell_of_forgotten(self) -> float:
+        """Tells Temporal of jobs whose submitter could not, and of those that it has forgotten or somebody
+        ended there: a workflow that runs is not begun again."""
+        self._revive()
+        self._end_forsaken()
+        mine = {kept_queue(queue) for queue in self._queues}
+        queued: dict[str, Job] = {}
+        after: str | None = None
+        while page := self._store.table.list(states=(JobState.QUEUED,), limit=_PAGE, after=after):
+            after = page[-1].id
+            queued |= {job.id: job for job in page if job.queue in mine}
+        now = self._clock.monotonic()
+        self._told_at = {job_id: at for job_id, at in self._told_at.items() if job_id in queued}
+        if self._told_at and not self._still_knows(now):
+            self._told_at.clear()  # guard: what it was told is forgotten
+        for job_id in sorted(queued):
+            if now - self._told_at.get(job_id, -_TELL_AGAIN_SECONDS) < _TELL_AGAIN_SECONDS:
+                continue
+            try:
+                self._store.tell(queued[job_id])
+            except EngineUnavailable:
+                return _LOOK_SECONDS
+            self._told_at[job_id] = now
+        return _LOOK_SECONDS
+
+    def _end_forsaken(self) -> None:
+        """Ends workflows of older versions whose jobs have ended, or are with us by now: they were called
+        otherwise, and who would have gone on with them may be gone for good."""
+        now = self._clock.monotonic()
+        if now < self._look_for_older_at:
+            return
+        self._look_for_older_at = now + _OLDER_SECONDS
+        older = {name for queue in self._queues for name in older_task_queues(queue)}
+        with suppress(EngineUnavailable):  # the next look finds them
+            for workflow, run in self._temporal.open_on(older):
+                why = self._forsaken(workflow)
+                if why is not None:
+                    self._temporal.end(workflow, run, why)
+                    worker_log().info("temporal.workflow_ended", workflow=workflow, why=why)
+
+    def _forsaken(self, workflow: str) -> str | None:
+        """Why nobody needs it any more, if so."""
+        try:
+            job = self._store.get(job_id_of(workflow))
+        except UnknownJob:
+            return None  # of somebody else's database
+        if job.state.ended:
+            return f"its job is {job.state.value}"
+        # One that has the name of ours is moved when Temporal is told of the job; at one that is running, a
+        # worker of the older version may be.
+        return MOVED if job.state is JobState.QUEUED and workflow != workflow_id(job) else None
+
+    def _still_knows(self, now: float) -> bool:
+        """False if it is another Temporal than before, or was away, and may have come back empty."""
+        if now - self._asked_at < _ASK_SECONDS:
+            return True
+        self._asked_at = now
+        before = self._cluster
+        try:
+            self._cluster = self._temporal.run(_cluster_id)
+        except EngineUnavailable:
+            self._cluster = None
+        return before is None or before == self._cluster
+
+    def _revive(self) -> None:
+        """Begins anew what of Temporal's ended by itself."""
+        for place, ended in enumerate(self._ended):
+            if not ended.done() or ended.cancelled():
+                continue
+            worker_log().error("temporal.worker_ended", problem=str(ended.exception()))
+            try:
+                self._theirs[place] = self._temporal.run(self._made)[place]
+            except EngineUnavailable:
+                return
+            self._ended[place] = self._temporal.begin(self._theirs[place].run)
+
+
+class _Watch:
+    """Heartbeats for one activity, and hears of its cancel once."""
+
+    def __init__(
+        self, beat: Callable[[], None], is_cancelled: Callable[[], bool], cancel: Callable[[], None]
+    ) -> None:
+        self._beat = beat
+        self._is_cancelled = is_cancelled
+        self._cancel = cancel
+        self._heard = False
+
+    def look(self) -> float:
+        self._beat()
+        if not self._heard and self._is_cancelled():
+            self._heard = True
+            self._cancel()
+        return _HEARTBEAT_SECONDS
+
+
+async def ensure_namespace(client: Client) -> None:
+    """A worker of a namespace that is not there would wait for ever, and say nothing."""
+    from datetime import timedelta
+
+    from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
+
+    asked = DescribeNamespaceRequest(namespace=client.namespace)
+    await client.workflow_service.describe_namespace(asked, timeout=timedelta(seconds=_STOP_SECONDS))
+
+
+async def _cluster_id(client: Client) -> str:
+    """Made once with Temporal's own database: another one knows of none of our jobs."""
+    from datetime import timedelta
+
+    from temporalio.api.workflowservice.v1 import GetClusterInfoRequest
+
+    asked = client.workflow_service.get_cluster_info(
+        GetClusterInfoRequest(), timeout=timedelta(seconds=_STOP_SECONDS)
+    )
+    return (await asked).cluster_id
+
+
+def _is_wanted_cancelled() -> bool:
+    """Whether somebody cancelled the workflow. An activity is also told to stop when Temporal gave it up: of
+    that the fence tells, and the job is another's, to whom a cancel would do harm."""
+    from temporalio import activity
+
+    details = activity.cancellation_details()
+    return details is not None and details.cancel_requested  # guard: one that was given up cancels nothing

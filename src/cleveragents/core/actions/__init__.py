@@ -1,0 +1,1 @@
+"""Actions: templates of plans, their arguments, checks and invariants."""

@@ -1,0 +1,291 @@
+"""A circuit breaker: decides who may be called.
+
+A lock around `is_open` and `record_*` would count right and still be wrong: between the question and the
+verdict the world moves, and a slow success that was admitted before the breaker opened would close it.
+So a call is made under a *permit*, which belongs to a generation and speaks once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from math import isfinite
+from types import MappingProxyType
+from typing import Final
+
+import structlog
+
+from cleveragents.core.breaker_state import (
+    BreakerState,
+    BreakerStatistics,
+    BreakerTransition,
+    Circuit,
+    CircuitStatistics,
+)
+from cleveragents.core.errors import BreakerOpen, Cancelled
+
+__all__ = ["CANCELLATIONS", "CircuitBreaker", "Permit"]
+
+CANCELLATIONS: Final = (Cancelled, asyncio.CancelledError, concurrent.futures.CancelledError)
+
+_MAX_UNANNOUNCED: Final = 1024
+
+_log = structlog.get_logger(__name__)
+
+
+_ANY_TIME: Final = 0.0  # a success needs no clock, and reading it would be a tenth of its cost
+
+_Verdict = Callable[[Circuit, float], None]
+
+
+class Permit:
+    """Leave to make one call. Its first verdict counts and returns True; any later one returns False."""
+
+    __slots__ = ("_breaker", "_circuit", "_generation")
+
+    def __init__(self, breaker: CircuitBreaker, circuit: Circuit, generation: int) -> None:
+        self._breaker = breaker
+        self._circuit = circuit
+        self._generation: int | None = generation  # None once settled; guarded by the breaker's lock
+
+    def success(self) -> bool:
+        """The call did what it should."""
+        breaker = self._breaker
+        return breaker._settle(self, breaker._succeed, _ANY_TIME)
+
+    def failure(self, error: BaseException | None = None) -> bool:
+        """The call failed. A cancellation is nobody's failure: it releases the permit."""
+        breaker = self._breaker
+        verdict = breaker._release if isinstance(error, CANCELLATIONS) else breaker._fail
+        return breaker._settle(self, verdict, breaker._clock())
+
+    def release(self) -> bool:
+        """The call said nothing about its subject (it was cancelled, or never made)."""
+        breaker = self._breaker
+        return breaker._settle(self, breaker._release, breaker._clock())
+
+
+class CircuitBreaker:
+    """Refuses a name after `failure_threshold` failures in a row, then tries it one call at a time.
+
+    Open, it refuses for `cool_down_seconds`; then it is half-open and admits one trial, whose success
+    closes it and whose failure opens it again. Each transition begins a new generation, and a permit's
+    verdict counts only in its own. `record_*` hold no permit and speak for the current generation;
+    `is_open` says False to a caller who would get the trial.
+    `on_transition` hears of each transition once, in order, one at a time, outside the lock, on the thread
+    that made it or on one that is announcing already; a listener that stays 1024 behind loses the oldest.
+    One small record is kept per name for good: names are those of configured strategies, not of users.
+
+    Thread safety:
+        Owner: the executor that built it, or the container; any thread may share it.
+        Lock: `_lock` (not reentrant, never nested) guards all state; held for arithmetic only, never across
+            the clock or a listener.
+        Guarantee: no failure is lost, at most one trial with a valid lease is out per name, each permit
+            settles once, and a call admitted before the breaker opened or was reset cannot change it.
+    Cancel safety: a cancelled trial is released uncounted, and the next caller may try; a hung one loses
+        its lease after `trial_lease_seconds`, so it cannot jam the breaker.
+    """
+
+    def __init__(
+        self,
+        failure_threshold: int = 3,
+        cool_down_seconds: float = 30.0,
+        trial_lease_seconds: float = 60.0,
+        clock: Callable[[], float] = time.monotonic,
+        on_transition: Callable[[BreakerTransition], object] | None = None,
+    ) -> None:
+        if failure_threshold < 1:
+            raise ValueError(f"failure_threshold is at least 1, not {failure_threshold}")
+        if not (isfinite(cool_down_seconds) and cool_down_seconds >= 0):
+            raise ValueError(f"cool_down_seconds is a finite time, not {cool_down_seconds}")
+        if not (isfinite(trial_lease_seconds) and trial_lease_seconds > 0):
+            raise ValueError(f"trial_lease_seconds is a finite time above 0, not {trial_lease_seconds}")
+        self.failure_threshold = failure_threshold
+        self.cool_down_seconds = cool_down_seconds
+        self.trial_lease_seconds = trial_lease_seconds
+        self._clock = clock
+        self._on_transition = on_transition
+        self._lock = threading.Lock()
+        self._failures: dict[str, int] = {}
+        self._disabled: set[str] = set()
+        self._circuits: dict[str, Circuit] = {}
+        self._unannounced: deque[BreakerTransition] = deque()
+        self._unannounced_lost = 0
+        self._announcing = False
+
+    def acquire(self, name: str) -> Permit:
+        """A permit for one call; `BreakerOpen`, with the time to wait, while the name is refused."""
+        with self._lock:
+            if name not in self._disabled:
+                circuit = self._circuit(name)
+                circuit.admitted += 1
+                return Permit(self, circuit, circuit.generation)
+        return self._acquire_disabled(name)
+
+    def is_open(self, name: str) -> bool:
+        """Whether a call would be refused now."""
+        now = self._clock()
+        with self._lock:
+            return name in self._disabled and now < self._circuits[name].retry_at
+
+    def record_success(self, name: str) -> None:
+        """A call without a permit succeeded: the failures are forgotten, the circuit is closed."""
+        self._record(name, self._succeed, _ANY_TIME)
+
+    def record_failure(self, name: str) -> None:
+        """A call without a permit failed: one more in a row."""
+        self._record(name, self._fail, self._clock())
+
+    def reset(self, name: str) -> None:
+        """Closes the circuit, forgets its failures, and makes every permit that is out stale."""
+        with self._lock:
+            circuit = self._circuit(name)
+            self._forget(circuit)
+        self._announce()
+
+    def reset_all(self) -> None:
+        """`reset` of every name, in one step."""
+        with self._lock:
+            for circuit in self._circuits.values():
+                self._forget(circuit)
+        self._announce()
+
+    def statistics(self) -> BreakerStatistics:
+        """All circuits as they are at one moment."""
+        now = self._clock()
+        with self._lock:
+            circuits = {name: self._describe(circuit, now) for name, circuit in self._circuits.items()}
+            return BreakerStatistics(MappingProxyType(circuits), self._unannounced_lost)
+
+    # ── permits and verdicts ──────────────────────────────────────────────────────────────────────
+
+    def _acquire_disabled(self, name: str) -> Permit:
+        now = self._clock()
+        with self._lock:
+            circuit = self._circuits[name]
+            if name in self._disabled:  # guard: somebody may have closed it since the first look
+                wait = circuit.retry_at - now
+                if wait > 0:  # guard: cooling down, or a trial is out
+                    circuit.refused += 1
+                    raise BreakerOpen(name, wait)
+                self._begin_trial(circuit, now)
+            circuit.admitted += 1
+            permit = Permit(self, circuit, circuit.generation)
+        self._announce()
+        return permit
+
+    def _settle(self, permit: Permit, verdict: _Verdict, now: float) -> bool:
+        with self._lock:
+            generation = permit._generation
+            if generation is None:  # guard: a permit speaks once
+                return False
+            permit._generation = None
+            circuit = permit._circuit
+            circuit.settled += 1
+            if generation != circuit.generation:  # guard: it speaks of a world that is gone
+                circuit.stale += 1
+                return True
+            verdict(circuit, now)
+        if self._unannounced:
+            self._announce()
+        return True
+
+    def _record(self, name: str, verdict: _Verdict, now: float) -> None:
+        with self._lock:
+            circuit = self._circuit(name)
+            verdict(circuit, now)
+        if self._unannounced:
+            self._announce()
+
+    # All below, down to _describe, are called under the lock.
+
+    def _circuit(self, name: str) -> Circuit:
+        circuit = self._circuits.get(name)
+        if circuit is None:
+            circuit = self._circuits[name] = Circuit(name)
+        return circuit
+
+    def _succeed(self, circuit: Circuit, _: float) -> None:
+        circuit.successes += 1
+        self._failures[circuit.name] = 0
+        if circuit.name in self._disabled:
+            self._close(circuit)
+
+    def _fail(self, circuit: Circuit, now: float) -> None:
+        name = circuit.name
+        circuit.failures += 1
+        failures = self._failures.get(name, 0) + 1
+        self._failures[name] = failures
+        if name not in self._disabled:
+            if failures >= self.failure_threshold:
+                self._open(circuit, now)
+        elif circuit.half_open or now >= circuit.retry_at:  # a failure while open does not prolong it
+            self._open(circuit, now)
+
+    def _release(self, circuit: Circuit, now: float) -> None:
+        circuit.released += 1
+        circuit.retry_at = now  # so the next may try at once; closed, nobody looks at it
+
+    def _begin_trial(self, circuit: Circuit, now: float) -> None:
+        circuit.trials += 1
+        circuit.half_open = True
+        circuit.retry_at = now + self.trial_lease_seconds
+        self._enter(circuit, BreakerState.HALF_OPEN)
+
+    def _open(self, circuit: Circuit, now: float) -> None:
+        self._disabled.add(circuit.name)
+        circuit.opened += 1
+        circuit.half_open = False
+        circuit.retry_at = now + self.cool_down_seconds
+        self._enter(circuit, BreakerState.OPEN)
+
+    def _close(self, circuit: Circuit) -> None:
+        self._disabled.discard(circuit.name)
+        circuit.half_open = False
+        self._enter(circuit, BreakerState.CLOSED)
+
+    def _forget(self, circuit: Circuit) -> None:
+        self._failures.pop(circuit.name, None)
+        circuit.generation += 1
+        if circuit.name in self._disabled:
+            self._close(circuit)
+
+    def _enter(self, circuit: Circuit, state: BreakerState) -> None:
+        circuit.generation += 1
+        if self._on_transition is None:
+            return
+        if len(self._unannounced) >= _MAX_UNANNOUNCED:  # guard: the queue is bounded
+            self._unannounced.popleft()
+            self._unannounced_lost += 1
+        failures = self._failures.get(circuit.name, 0)
+        self._unannounced.append(BreakerTransition(circuit.name, state, circuit.generation, failures))
+
+    def _describe(self, circuit: Circuit, now: float) -> CircuitStatistics:
+        state = BreakerState.CLOSED
+        if circuit.name in self._disabled:
+            cooled = circuit.half_open or now >= circuit.retry_at
+            state = BreakerState.HALF_OPEN if cooled else BreakerState.OPEN
+        return circuit.statistics(state, self._failures.get(circuit.name, 0))
+
+    def _announce(self) -> None:
+        """Tells the listener what it has not heard yet; whoever finds another at it leaves it to him."""
+        while True:
+            with self._lock:
+                if self._announcing or not self._unannounced:  # guard: one at a time keeps the order
+                    return
+                self._announcing = True
+                transition = self._unannounced.popleft()
+            try:
+                if self._on_transition is not None:
+                    self._on_transition(transition)
+            except BaseException as error:
+                if not isinstance(error, Exception):
+                    raise
+                _log.warning("breaker.listener_failed", name=transition.name, error=repr(error))
+            finally:
+                # Needs no lock: what came while it was set is found by the next turn of this loop.
+                self._announcing = False

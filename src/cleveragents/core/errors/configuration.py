@@ -1,0 +1,18 @@
+"""Configuration."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cleveragents.core.errors.families import InvalidRequest
+
+__all__ = ["ConfigurationError"]
+
+
+@dataclass(eq=False)
+class ConfigurationError(InvalidRequest):
+    """A setting is unknown, malformed or out of range."""
+
+    message = "{source}: {problem}"
+    source: str
+    problem: str

@@ -1,0 +1,150 @@
+"""Models, actors and budgets: what goes wrong with them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil
+
+from cleveragents.core.errors.families import Conflict, InvalidRequest, Unavailable
+
+__all__ = [
+    "ActorStopped",
+    "AgentFailed",
+    "BudgetExhausted",
+    "ContextTooLong",
+    "InvalidActor",
+    "ModelRefused",
+    "ModelUnavailable",
+    "PriceUnknown",
+    "SpendingUncounted",
+    "UnknownActor",
+    "UnknownModel",
+]
+
+
+@dataclass(eq=False)
+class UnknownActor(InvalidRequest):
+    """There is no actor of that name."""
+
+    name: str
+    nearest: str | None = None
+
+    def __str__(self) -> str:
+        hint = f"did you mean {self.nearest}?" if self.nearest else "`agents actor list` shows what there is"
+        return f"there is no actor {self.name!r}; {hint}"
+
+
+@dataclass(eq=False)
+class InvalidActor(InvalidRequest):
+    """Its YAML is wrong; every mistake, each with its line."""
+
+    source: str
+    problems: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{self.source} is not a valid actor: {'; '.join(self.problems)}"
+
+
+@dataclass(eq=False)
+class UnknownModel(InvalidRequest):
+    """No provider goes by that name."""
+
+    message = "model {name!r}: {problem}"
+    name: str
+    problem: str
+
+
+@dataclass(eq=False)
+class ModelRefused(InvalidRequest):
+    """The provider does not take the request: a wrong key, no credit, a model that it does not have.
+
+    `charged` and `took` as in `ModelUnavailable`."""
+
+    message = "{model}: {problem}"
+    model: str
+    problem: str
+    charged: bool = False
+    took: tuple[int, int, int] | None = None
+
+
+@dataclass(eq=False)
+class ContextTooLong(InvalidRequest):
+    """What the model would have to read is more than it can."""
+
+    message = "{model} reads at most {limit} tokens, and this needs {needed}; choose a model that reads more"
+    model: str
+    needed: int
+    limit: int
+
+
+@dataclass(eq=False)
+class PriceUnknown(InvalidRequest):
+    """A limit of money needs a price. `actor` is whose own limit it is, if it is one's."""
+
+    model: str
+    actor: str = ""
+
+    def __str__(self) -> str:
+        whose, remedy = "a limit of money", "use --max-tokens"
+        if self.actor:
+            whose = f"the limit of money of {self.actor}"
+            remedy = "take `usd` out of the `limits` in its YAML"
+        return (
+            f"the price of {self.model} is not known, so {whose} cannot be kept; {remedy}, "
+            "or give its price in a file: `agents config set models.prices FILE`"
+        )
+
+
+@dataclass(eq=False)
+class SpendingUncounted(InvalidRequest):
+    """A limit of money or tokens needs somebody who counts, and nobody counts what another agent spends."""
+
+    message = (
+        "a limit of money or tokens cannot be kept: what {program} spends is not counted here; bound the "
+        "time instead (--timeout), or tell {program} itself"
+    )
+    program: str
+
+
+@dataclass(eq=False)
+class ModelUnavailable(Unavailable):
+    """It does not answer: too many requests, a timeout, a broken server, after all retries.
+
+    `charged` says that the provider may charge for it all the same, because it had the request and did not
+    turn it down; `took` are the tokens that it says it took: input, output, and those of the input that it
+    had kept."""
+
+    model: str
+    problem: str
+    retry_after_seconds: float | None = None
+    charged: bool = False
+    took: tuple[int, int, int] | None = None
+
+    def __str__(self) -> str:
+        wait = ceil(self.retry_after_seconds or 0)
+        when = f"try again in {wait} s" if wait else "try again later"
+        return f"{self.model} does not answer: {self.problem}; {when}, or choose another with --model"
+
+
+@dataclass(eq=False)
+class BudgetExhausted(Conflict):
+    """The next call might take the plan over what it may spend; so it is not made."""
+
+    message = "the budget does not allow the next call: {what}; `agents plan resume {plan_id} {remedy}`"
+    plan_id: str
+    what: str
+    remedy: str
+
+
+@dataclass(eq=False)
+class ActorStopped(Conflict):
+    """An actor was stopped because it got nowhere, or as far as its limits allow."""
+
+    message = "actor {actor} was stopped: {reason}"
+    actor: str
+    reason: str
+
+
+@dataclass(eq=False)
+class AgentFailed(ActorStopped):
+    """An actor was stopped because another agent, to which it gave the work, did not do it."""

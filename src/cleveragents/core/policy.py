@@ -1,0 +1,149 @@
+"""Policies: what a plan may do by itself, what it asks for first, and what it may never do.
+
+A profile answers for every capability. Two answers are joined by taking the stricter one, so whoever adds a
+policy (a repository, an action) can tighten what the user chose and never loosen it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from enum import Enum
+from functools import reduce
+from types import MappingProxyType
+
+from cleveragents.core.errors import ConfigurationError, NetworkNotDenied
+from cleveragents.core.isolation import Isolation
+
+__all__ = ["DEFAULT_PROFILE", "PROFILES", "READ_ONLY", "Capability", "Policy", "Verdict", "profile"]
+
+
+class Capability(str, Enum):
+    """What a tool call may need."""
+
+    READ = "read"
+    EDIT = "edit"
+    CREATE = "create"
+    DELETE = "delete"
+    COMMAND = "command"
+    NETWORK = "network"
+    INSTALL = "install"
+    SPAWN = "spawn"
+    APPLY = "apply"
+
+
+class Verdict(str, Enum):
+    """The answer, from the most lenient to the strictest."""
+
+    ALLOW = "allow"
+    ASK = "ask"
+    DENY = "deny"
+
+    @property
+    def strictness(self) -> int:
+        return list(Verdict).index(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """A named answer for every capability. One that `never_asks` denies what it would ask for: nobody is
+    there to answer."""
+
+    name: str
+    verdicts: Mapping[Capability, Verdict]
+    never_asks: bool = False
+
+    def verdict(self, capability: Capability) -> Verdict:
+        # What a policy does not mention is not thereby allowed.
+        answer = self.verdicts.get(capability, Verdict.ASK)
+        if answer is Verdict.ASK and self.never_asks:  # guard: nobody is there to say no
+            return Verdict.DENY
+        return answer
+
+    def command_verdict(self, *, isolated: bool, by_agent: bool) -> Verdict:
+        """Whether a command may run, given whether it is isolated and whether an agent chose it.
+
+        Without isolation nothing keeps a command from the network, so a policy that denies the network denies
+        every command. A policy at least as strict as `supervised` asks for each command of an agent.
+        """
+        verdict = self.verdict(Capability.COMMAND)
+        if isolated:
+            return verdict
+        if self.verdict(Capability.NETWORK) is Verdict.DENY:
+            return Verdict.DENY
+        if by_agent and verdict is Verdict.ALLOW and self.is_at_least_as_strict_as(PROFILES["supervised"]):
+            return Verdict.ASK
+        return verdict
+
+    def ensure_denies_network(self, what: str, isolation: Isolation) -> None:
+        """`NetworkNotDenied` if the policy denies the network, and nothing keeps commands from it."""
+        denies = self.verdict(Capability.NETWORK) is Verdict.DENY
+        if denies and isolation is Isolation.NONE:
+            raise NetworkNotDenied(what, self.name, Capability.COMMAND.value)
+
+    def is_at_least_as_strict_as(self, other: Policy) -> bool:
+        """Whether no capability has a more lenient answer here than in the other."""
+        return all(
+            self.verdict(capability).strictness >= other.verdict(capability).strictness
+            for capability in Capability
+        )
+
+    def tightened(self, other: Policy) -> Policy:
+        """The stricter answer of the two for each capability, under this one's name."""
+        joined = {
+            capability: max(
+                self.verdict(capability), other.verdict(capability), key=lambda verdict: verdict.strictness
+            )
+            for capability in Capability
+        }
+        # If nobody is there to answer the one, nobody is there to answer the other.
+        return Policy(self.name, MappingProxyType(joined), self.never_asks or other.never_asks)
+
+
+def profile(name: str) -> Policy:
+    """The built-in profile of that name, or several joined by `+`, the strictest answer of which holds.
+
+    `ConfigurationError` with the nearest one if there is none.
+    """
+    first, *others = [_builtin(part) for part in name.split("+")]
+    joined = reduce(Policy.tightened, others, first)
+    return replace(joined, name=name)
+
+
+def _builtin(name: str) -> Policy:
+    found = PROFILES.get(name)
+    if found is None:
+        near = get_close_matches(name, list(PROFILES), n=1)
+        hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(PROFILES)}"
+        raise ConfigurationError(f"profile {name!r}", f"does not exist; {hint}")
+    return found
+
+
+def _policy(name: str, verdicts: str) -> Policy:
+    letters = {"+": Verdict.ALLOW, "?": Verdict.ASK, "-": Verdict.DENY}
+    answers = {capability: letters[sign] for capability, sign in zip(Capability, verdicts, strict=True)}
+    return Policy(name, MappingProxyType(answers), never_asks=name == "ci")
+
+
+# One sign per capability, in their order: read edit create delete command network install spawn apply.
+PROFILES: Mapping[str, Policy] = MappingProxyType(
+    {
+        name: _policy(name, signs)
+        for name, signs in {
+            "manual": "+????????",
+            "review": "+++??-???",
+            "supervised": "+++++??+?",
+            "cautious": "+++?+-?+?",
+            "trusted": "++++++++?",
+            "auto": "+++++??++",
+            "ci": "+++++--++",
+            "full-auto": "+++++++++",
+        }.items()
+    }
+)
+
+READ_ONLY = _policy("read-only", "+--------")
+"""What an actor has that only thinks; nobody chooses it."""
+
+DEFAULT_PROFILE = "supervised"

@@ -1,0 +1,1 @@
+"""`agents demo`: six goals at once, on real workers and a sample repository."""

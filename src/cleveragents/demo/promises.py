@@ -1,0 +1,181 @@
+"""Did everything go as promised? Judged from what is there at the end, not from what the story hoped for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from cleveragents.cli.output import counted
+from cleveragents.core.actions.check import REVIEW, CheckRun, CheckVerdict
+from cleveragents.core.event import EventType
+from cleveragents.core.tool import CallState
+from cleveragents.demo.evidence import Evidence
+from cleveragents.demo.goals import CHECK, LIMITS
+from cleveragents.demo.promise import Promise
+from cleveragents.demo.sample import CATALOGUE, FILES, LINES, NOTES, NOTES_TEXT
+from cleveragents.demo.story import READY, Story
+from cleveragents.models.model.budget import Spend, dollars, exceeded
+from cleveragents.plans.model.plan import PlanState
+
+__all__ = ["judge"]
+
+_READING = {"read", "grep", "glob", "list"}
+_PASSED, _FAILED = CheckVerdict.PASSED, CheckVerdict.FAILED
+
+
+def judge(story: Story, found: Evidence) -> list[Promise]:
+    """Every promise of the demo, kept or not."""
+    return [
+        _decided_by_reading(found),
+        _isolated(story),
+        _mended(found),
+        _sent_back(found),
+        _refused_whole(story, found),
+        _merged(story),
+        _undone_alone(found),
+        _cancelled(story, found),
+        _resumed(story, found),
+        _all_or_nothing(found),
+        _within_budget(found),
+        _repository_kept(story, found),
+        _verified(found),
+        _nothing_left(story, found),
+    ]
+
+
+def _decided_by_reading(found: Evidence) -> Promise:
+    calls = [
+        call
+        for account in found.accounts.values()
+        for call in account.calls
+        if call.strategy_step == "strategize"
+    ]
+    decisions = [decision for account in found.accounts.values() for decision in account.decisions]
+    read_only = all(call.tool in _READING and call.changeset_id is None for call in calls)
+    reasoned = all(decision.made.rationale and decision.made.alternatives for decision in decisions)
+    kept = read_only and reasoned and all(account.decisions for account in found.accounts.values())
+    looked = counted(len(calls), "reading call")
+    shown = f"{counted(len(decisions), 'decision')} with reasons, {looked}"
+    return Promise("strategists only read, and say why", kept and bool(calls), shown)
+
+
+def _isolated(story: Story) -> Promise:
+    kept = story.when_ready == story.before != ""
+    changed = "your files unchanged" if kept else "your files CHANGED"
+    return Promise("nothing is written before you apply it", kept, f"{len(READY)} results ready, {changed}")
+
+
+def _mended(found: Evidence) -> Promise:
+    """What failed was applied once it passed; and nothing was applied that did not."""
+    applied = [a for a in found.accounts.values() if a.plan.state in (PlanState.APPLIED, PlanState.UNDONE)]
+    runs = {account.plan.id: _verdicts(account.checks, CHECK) for account in applied}
+    receipt = found.accounts["receipt"]
+    verdicts = _verdicts(receipt.checks, CHECK)
+    kept = verdicts[:1] == [_FAILED] and receipt.plan.state is PlanState.APPLIED
+    kept = kept and all(of_plan[-1:] == [_PASSED] for of_plan in runs.values())
+    failed = sum(verdict is _FAILED for of_plan in runs.values() for verdict in of_plan)
+    total = sum(map(len, runs.values()))
+    shown = f"{failed} of {total} runs failed; all {len(runs)} applied plans pass"
+    return Promise("what fails its check is mended, or not applied", kept, shown)
+
+
+def _sent_back(found: Evidence) -> Promise:
+    every = [v for account in found.accounts.values() for v in _verdicts(account.checks, REVIEW)]
+    kept = _verdicts(found.accounts["welcome"].checks, REVIEW) == [_FAILED, _PASSED]
+    refused = sum(verdict is _FAILED for verdict in every)
+    shown = f"{refused} of {len(every)} reviews said no, then yes"
+    return Promise("what the reviewer sends back is mended", kept, shown)
+
+
+def _refused_whole(story: Story, found: Evidence) -> Promise:
+    """The plan changed three files, of which another had changed one: none is written."""
+    states = [found.accounts[label].plan.state for label in ("discount", "tax")]
+    both_sides = "* 90 / 100" in story.refusal and "* 119 / 100" in story.refusal
+    prices = found.files.get("prices.sh", "")
+    first_only = "* 90 / 100" in prices and "119" not in prices
+    others = found.files.get("test_prices.sh") == FILES["test_prices.sh"]
+    others = others and "tax" not in found.files.get("README.md", "")
+    kept = states == [PlanState.APPLIED, PlanState.CONSTRAINED] and both_sides and first_only and others
+    shown = "discount is in, nothing of tax is" if kept else "they got MIXED UP"
+    return Promise("of two plans in conflict one is refused, whole", kept, shown)
+
+
+def _merged(story: Story) -> Promise:
+    kept = story.merged.startswith("# Paint shop in Main Street\n") and "Welcome to our shop!" in story.merged
+    shown = f"README.md {'has' if kept else 'LACKS one of'} your title and its welcome"
+    return Promise("a plan is merged with what you edit meanwhile", kept, shown)
+
+
+def _undone_alone(found: Evidence) -> Promise:
+    expected = FILES["README.md"].replace("# Paint shop", "# Paint shop in Main Street")
+    only_yours = found.files.get("README.md") == expected
+    state = found.accounts["welcome"].plan.state
+    shown = f"README.md has {'your title, no welcome' if only_yours else 'NOT what you wrote'}"
+    kept = only_yours and state is PlanState.UNDONE
+    return Promise("undo takes out one plan, and nothing else", kept, shown)
+
+
+def _cancelled(story: Story, found: Evidence) -> Promise:
+    state = found.accounts["simulation"].plan.state
+    kept = len(story.pids) > 0 and not found.alive and state is PlanState.CANCELLED
+    kept = kept and story.second_cancel == PlanState.CANCELLED.value
+    shown = f"of {counted(len(story.pids), 'process', 'processes')} {len(found.alive)} are alive"
+    return Promise("no process of a cancelled plan survives", kept, shown)
+
+
+def _resumed(story: Story, found: Evidence) -> Promise:
+    account = found.accounts["catalogue"]
+    ended = [call for call in account.calls if call.state is CallState.ENDED]
+    once = len({call.step for call in ended}) == len(ended)
+    survived = set(story.calls_before_kill) <= {call.number for call in ended}
+    wanted = "Our colours\n" + "".join(f"colour {n}\n" for n in range(1, LINES + 1))
+    workers = found.workers_of("catalogue")
+    kept = workers[:1] == [story.killed_worker] and len(workers) == 2 and workers[1] != story.killed_worker
+    kept = kept and account.plan.state is PlanState.APPLIED and found.files.get(CATALOGUE) == wanted
+    kept = kept and once and survived and 0 < story.lines_before_kill < LINES
+    before = len(story.calls_before_kill)
+    twice = "none twice" if once else "some TWICE"
+    shown = f"{' → '.join(workers)}, {before} + {len(ended) - before} calls, {twice}"
+    return Promise("a killed plan goes on, and does nothing twice", kept, shown)
+
+
+def _all_or_nothing(found: Evidence) -> Promise:
+    begun, ended = found.count(EventType.APPLY_STARTED), found.count(EventType.APPLY_ENDED)
+    kept = begun == ended > 0 and found.open_applies == 0 and not found.laid_out
+    return Promise("every apply is done, or not at all", kept, f"{begun} began, {ended} ended")
+
+
+def _within_budget(found: Evidence) -> Promise:
+    budgets = [account.budget for account in found.accounts.values()]
+    kept = all(not exceeded(LIMITS, b.spent) and b.reserved == Spend() for b in budgets)
+    most = max(b.spent.picodollars for b in budgets)
+    shown = f"{dollars(most)} of {dollars(LIMITS.picodollars or 0)} at most"
+    return Promise("no plan spends more than it may", kept and most > 0, shown)
+
+
+def _repository_kept(story: Story, found: Evidence) -> Promise:
+    same = found.refs == story.refs_before != ""
+    kept = same and not found.damage and found.files.get(NOTES) == NOTES_TEXT
+    shown = "all as they were, git fsck is content" if kept else found.damage or "something is different"
+    return Promise("your branches, index, stash and notes stay", kept, shown)
+
+
+def _verified(found: Evidence) -> Promise:
+    shown = f"{counted(len(found.records), 'event')}, verified" if not found.problems else found.problems[0]
+    return Promise("the audit log is whole", not found.problems and bool(found.records), shown)
+
+
+def _nothing_left(story: Story, found: Evidence) -> Promise:
+    """A plan that is still to be decided on keeps its sandbox, and that one ref."""
+    wanted = set(story.ids.values()) if story.keeps_sandboxes else {story.ids["tax"]}
+    ended = [code for name, code in story.exit_codes.items() if name != story.killed_worker]
+    kept = found.sandboxes == wanted and found.pins == len(wanted)
+    kept = kept and not found.left_over and set(ended) == {0}
+    boxes = counted(len(found.sandboxes), "sandbox", "sandboxes")
+    why = "as you asked" if story.keeps_sandboxes else "of the refused plan"
+    shown = f"{counted(len(found.left_over), 'process', 'processes')}; {boxes}, {why}"
+    return Promise("nothing is left behind", kept, shown)
+
+
+def _verdicts(runs: Sequence[CheckRun], command: str) -> list[CheckVerdict]:
+    """In order; `REVIEW` is the name of the reviewer's, the others are known by their command."""
+    return [run.verdict for run in runs if command in (run.name, run.command)]

@@ -1,0 +1,269 @@
+"""What happens in the demo, on real processes, a real repository and a database of its own.
+
+Six goals are worked on at once. One worker is killed in the middle of its plan, one plan is cancelled, a
+check and a reviewer find fault with two, and of two that change the same lines one is refused. The story only
+acts and watches; whether everything went as promised is `promises`' to say, from what is there at the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+
+from cleveragents.cli.output import counted
+from cleveragents.config.settings import Settings
+from cleveragents.core.actions.check import CheckRun, CheckVerdict
+from cleveragents.core.errors import ApplyConflict, SandboxMissing
+from cleveragents.core.tool import CallState
+from cleveragents.demo.goals import GOALS, laid_script, plan_for
+from cleveragents.demo.patience import until
+from cleveragents.demo.sample import CATALOGUE, FILES, LINES, SampleRepository
+from cleveragents.demo.worker_process import WorkerProcess
+from cleveragents.jobs.worker.attempt import marker_of
+from cleveragents.plans.model.plan import Phase, Plan, PlanState
+
+if TYPE_CHECKING:
+    from cleveragents.app.container import Container
+    from cleveragents.app.plan_parts import PlanParts
+
+__all__ = ["READY", "Say", "Story", "Troupe", "demo_settings", "sample_of", "tell"]
+
+READY = tuple(label for label in GOALS if label != "simulation")
+"""The plans that come to a result."""
+
+_CREW, _DOOMED = "worker-1", "worker-2"
+_KILL_AFTER_LINES = 3
+_FEWEST_PROCESSES = 4
+_SHOWN_LINES = 6
+
+
+class Say(Protocol):
+    """Tells whoever watches what happens: in which phase, what, and details below it, a line each."""
+
+    def __call__(self, phase: str, what: str, *details: str) -> None: ...
+
+
+@dataclass
+class Story:
+    """What happened, for `promises` to judge. Plans are known by their labels."""
+
+    ids: dict[str, str] = field(default_factory=dict)
+    before: str = ""
+    when_ready: str = ""
+    refs_before: str = ""
+    refusal: str = ""
+    pids: tuple[int, ...] = ()
+    marker: str = ""
+    second_cancel: str = ""
+    lines_before_kill: int = 0
+    calls_before_kill: tuple[int, ...] = ()
+    merged: str = ""
+    exit_codes: dict[str, int] = field(default_factory=dict)
+    killed_worker: str = _DOOMED
+    keeps_sandboxes: bool = False
+
+
+def demo_settings(directory: Path) -> Settings:
+    """Everything in that directory, and times short enough to watch."""
+    return msgspec.convert(
+        {
+            "state": {"directory": str(directory)},
+            "database": {"url": f"sqlite:///{directory}/state.db"},
+            "worker": {
+                # The killed one is known to be dead at once; a machine may be slow.
+                "lease_seconds": 60.0,
+                "heartbeat_seconds": 0.5,
+                "poll_seconds": 0.1,
+                "cancel_grace_seconds": 1.0,
+                "concurrency": len(GOALS),
+            },
+        },
+        Settings,
+    )
+
+
+def sample_of(container: Container) -> SampleRepository:
+    """The repository of the story."""
+    return SampleRepository(container.state_directory / "paint-shop")
+
+
+def tell(container: Container, say: Say, *, keeps_sandboxes: bool = False) -> Story:
+    """Plays the whole story. `DeadlineExceeded` if a step does not come to pass."""
+    story = Story(keeps_sandboxes=keeps_sandboxes)
+    with ExitStack() as cleanup:
+        crew, doomed = _started(container, (_CREW, _DOOMED), cleanup)
+        Troupe(container, story, say).play(crew, doomed)
+        story.exit_codes = {worker.name: worker.finish() for worker in (crew, doomed)}
+    return story
+
+
+def _started(container: Container, names: Sequence[str], cleanup: ExitStack) -> Sequence[WorkerProcess]:
+    """A process for each name; all are ended with `cleanup`, whatever happens."""
+    workers: list[WorkerProcess] = []
+    cleanup.callback(_stop_all, workers)
+    for name in names:
+        log = container.state_directory / f"{name}.log"
+        workers += [WorkerProcess(name, container.settings, log)]
+    return workers
+
+
+def _stop_all(workers: Sequence[WorkerProcess]) -> None:
+    for worker in workers:
+        worker.stop()
+    for worker in workers:
+        worker.finish()
+
+
+class Troupe:
+    """Plays the plans. Not thread-safe: the thread that tells the story uses it."""
+
+    def __init__(self, container: Container, story: Story, say: Say) -> None:
+        self._container = container
+        self._story = story
+        self._say = say
+        self._sample = sample_of(container)
+
+    @property
+    def _parts(self) -> PlanParts:
+        return self._container.plan_parts
+
+    def play(self, crew: WorkerProcess, doomed: WorkerProcess) -> None:
+        """All of it. `crew` is left running, `doomed` is killed."""
+        self._begin(crew, doomed)
+        self._kill(doomed)
+        self._tell_strategies()
+        self._tell_kill(crew, doomed)
+        self._cancel()
+        self._tell_results()
+        self._apply_all()
+        if not self._story.keeps_sandboxes:
+            self._parts.cleanup.collect(timedelta(0))
+
+    def _begin(self, crew: WorkerProcess, doomed: WorkerProcess) -> None:
+        self._sample.make()
+        self._story.before = self._sample.fingerprint()
+        self._story.refs_before = self._sample.refs()
+        script = laid_script(self._container.state_directory)
+        for label, goal in GOALS.items():
+            new = plan_for(self._container, goal, self._sample.root, script)
+            self._story.ids[label] = self._parts.lifecycle.create(new).id
+        self._say("Goals", f"a repository of {len(FILES)} files; a scripted model, everything else is real")
+        for worker in (crew, doomed):
+            worker.wait_ready()
+        doomed.assign([self._story.ids["catalogue"]])
+        # Only then may the others run it, too: they are to take it over.
+        until("the catalogue plan to run", lambda: self._owner("catalogue") == doomed.name)
+        crew.assign(list(self._story.ids.values()))
+        self._say("", f"{len(GOALS)} goals at once, in 2 processes, each in a sandbox of its own")
+
+    def _plan(self, label: str) -> Plan:
+        return self._parts.plans.get(self._story.ids[label])
+
+    def _owner(self, label: str) -> str | None:
+        owner = self._container.jobs.get(str(self._plan(label).job_id)).owner
+        return None if owner is None else owner.id
+
+    def _kill(self, doomed: WorkerProcess) -> None:
+        """The worker of a plan dies in the middle of a command."""
+        until("some lines of the catalogue", lambda: self._lines() >= _KILL_AFTER_LINES)
+        doomed.kill()
+        self._story.lines_before_kill = self._lines()
+        calls = self._parts.history.calls(self._story.ids["catalogue"])
+        self._story.calls_before_kill = tuple(call.number for call in calls if call.state is CallState.ENDED)
+
+    def _lines(self) -> int:
+        with suppress(SandboxMissing, FileNotFoundError):
+            sandbox = self._parts.sandboxes.open(self._story.ids["catalogue"])
+            return (sandbox.root / CATALOGUE).read_text(encoding="ascii").count("colour ")
+        return 0
+
+    def _tell_strategies(self) -> None:
+        until("the strategies", lambda: all(self._is_past_strategize(label) for label in GOALS))
+        decisions = self._parts.thinking.decisions
+        made = {label: decisions.of_plan(plan_id) for label, plan_id in self._story.ids.items()}
+        count = counted(sum(map(len, made.values())), "decision")
+        shown = []
+        for decision in made["discount"]:
+            instead = f", not {decision.made.alternatives[0].choice}" if decision.made.alternatives else ""
+            shown.append(f"{decision.made.question} → {decision.made.choice}{instead}")
+        self._say("Strategize", f"{count}, reached by reading; those of the discount plan:", *shown)
+
+    def _is_past_strategize(self, label: str) -> bool:
+        return self._plan(label).phase not in (Phase.ACTION, Phase.STRATEGIZE)
+
+    def _tell_kill(self, crew: WorkerProcess, doomed: WorkerProcess) -> None:
+        until("the catalogue plan to go on", lambda: self._owner("catalogue") != doomed.name)
+        line = f"line {self._story.lines_before_kill} of {LINES}"
+        killed = f"kill -9 {doomed.pid}: {doomed.name} dies at {line} of the catalogue"
+        self._say("Execute", f"{killed}; {crew.name} takes it over")
+
+    def _cancel(self) -> None:
+        """A plan whose processes ignore SIGTERM and hide from their parent is cancelled, twice."""
+        processes = self._container.processes
+        until("the simulation's job", lambda: self._owner("simulation") is not None)
+        job = self._container.jobs.get(str(self._plan("simulation").job_id))
+        marker = marker_of(job.id, job.fence)
+        until("the simulation's command", lambda: len(processes.alive(marker)) >= _FEWEST_PROCESSES)
+        self._story.marker = marker
+        self._story.pids = tuple(processes.alive(marker))
+        self._parts.lifecycle.cancel(self._plan("simulation"), "shown in the demo")
+        # As whoever waits for a plan does: its run may take longer to stop than its worker waits for it.
+        reconciled = self._parts.lifecycle.reconciled
+        until("the end of the simulation", lambda: reconciled(self._plan("simulation")).state.ended)
+        until("the end of its job", lambda: self._container.jobs.get(job.id).state.ended)
+        left = len(processes.alive(marker))
+        alive = f"of its {len(self._story.pids)} processes {left} are alive"
+        self._say("", f"simulation ignores SIGTERM; it is cancelled, and {alive}")
+        self._story.second_cancel = self._parts.lifecycle.cancel(
+            self._plan("simulation"), "again"
+        ).state.value
+
+    def _tell_results(self) -> None:
+        def ready() -> bool:
+            plans = [self._plan(label) for label in READY]
+            return all(plan.standing == (Phase.EXECUTE, PlanState.COMPLETE) for plan in plans)
+
+        until("the results of the plans", ready)
+        self._story.when_ready = self._sample.fingerprint()
+        failed = _objection(self._parts.check_runs.of_plan(self._story.ids["receipt"]))
+        self._say("Check", f"receipt failed and was mended: {failed}")
+        found = _objection(self._parts.check_runs.of_plan(self._story.ids["welcome"]))
+        self._say("Review", f"welcome was sent back and mended: {found}")
+
+    def _apply_all(self) -> None:
+        files = self._applied("discount")
+        touched = "untouched" if self._story.when_ready == self._story.before else "CHANGED"
+        self._say("Apply", f"your files are {touched} so far; discount is applied: {files}")
+        try:
+            self._applied("tax")
+        except ApplyConflict as conflict:
+            self._story.refusal = conflict.details
+            told = conflict.details.replace(self._story.ids["discount"], "discount")
+            lines = told.splitlines()[:_SHOWN_LINES]
+            self._say("", "tax is refused; nothing of it is written:", *lines)
+        title, _, rest = (self._sample.text("README.md") or "").partition("\n")
+        self._sample.write("README.md", f"{title} in Main Street\n{rest}")
+        applied = [f"{label} ({self._applied(label)})" for label in ("receipt", "catalogue", "welcome")]
+        self._say("", f"{', '.join(applied)} are applied")
+        self._story.merged = self._sample.text("README.md") or ""
+        self._parts.apply.undo(self._plan("welcome"))
+        self._say("", "welcome is undone; what you wrote into the same file meanwhile stays")
+
+    def _applied(self, label: str) -> str:
+        from cleveragents.jobs.worker.async_worker import CancellationToken
+
+        _, applied = self._parts.apply.apply(self._plan(label), CancellationToken())
+        return counted(len(applied.changes), "file")
+
+
+def _objection(runs: Sequence[CheckRun]) -> str:
+    """The last line of the first run that found fault."""
+    details = next((run.details for run in runs if run.verdict is CheckVerdict.FAILED), "")
+    lines = [line.strip("- ") for line in details.splitlines() if line.strip()]
+    return lines[-1] if lines else "NOT found"

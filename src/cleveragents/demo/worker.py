@@ -1,0 +1,52 @@
+"""`python -m cleveragents.demo.worker`: one of the demo's workers.
+
+It reads its name and its settings from stdin, a line each, says `ready` on stdout, reads one more line, the
+ids of the plans it may run, works until its stdin ends (which it does when the demo dies, too), lets running
+jobs end, and exits with 0. On SIGTERM it gives its jobs back at once.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+
+import msgspec
+
+from cleveragents.app.container import Container
+from cleveragents.config.logging import configure_logging
+from cleveragents.config.settings import Settings
+from cleveragents.jobs.handlers import JobHandler
+from cleveragents.plans.run import kind_of_plan
+
+__all__ = ["main"]
+
+_DRAIN_SECONDS = 10.0
+
+
+def main() -> int:
+    """Runs a worker until nobody is interested any more."""
+    signal.signal(signal.SIGTERM, _on_terminate)
+    name = sys.stdin.readline().strip()
+    settings = msgspec.json.decode(sys.stdin.readline(), type=Settings)
+    configure_logging(settings)
+    with Container(settings) as container:
+        # The library of graphs is large: whoever is ready has it.
+        _ = container.actor_runner
+        handler = JobHandler(run=container.plan_parts.run())
+        sys.stdout.write("ready\n")
+        sys.stdout.flush()
+        plans = sys.stdin.readline().split()
+        worker = container.worker({kind_of_plan(plan_id): handler for plan_id in plans}, name=name)
+        worker.start()
+        sys.stdin.read()
+        worker.drain(_DRAIN_SECONDS)
+    return 0
+
+
+def _on_terminate(signum: int, frame: object) -> None:
+    # As an exception, so that the container is closed, and with it the worker.
+    raise SystemExit(128 + signal.SIGTERM)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

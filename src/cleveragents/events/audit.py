@@ -1,0 +1,218 @@
+"""The audit log of all processes: durable, in one order, verifiable.
+
+Events enter it in two ways: as rows of the `outbox`, in the transaction of what they report, or through
+a `DurableAuditSink` (see `sink`). Either way the `Sequencer` gives them their place: here, or, where several
+state directories share a database, under the one that is the log's home.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from datetime import datetime
+from pathlib import Path
+from typing import Literal, Protocol
+
+from cleveragents.core.errors import AuditElsewhere, AuditLogBroken, UnknownEventType
+from cleveragents.core.event import DomainEvent, EventType
+from cleveragents.core.event_ports import AuditRecord, PreparedEvent
+from cleveragents.core.faults import FaultPoints, NoFaults
+from cleveragents.core.json_value import FrozenObject
+from cleveragents.events.anchor import AnchorSet
+from cleveragents.events.audit_home import AuditHome
+from cleveragents.events.chain import EMPTY, LogRow, Tip, follow_chain
+from cleveragents.events.head import HeadFile
+from cleveragents.events.sequencer import Placed, Sequencer, last_of, rows_after
+from cleveragents.events.verification import (
+    AuditReport,
+    check_anchors,
+    find_problems,
+    hashes_at,
+)
+from cleveragents.storage.database import Database
+from cleveragents.storage.outbox import leave_in_outbox
+
+__all__ = ["DurableAuditLog", "StopSignal"]
+
+
+class StopSignal(Protocol):
+    """What ends a `follow`: a `threading.Event`, or a cancellation token."""
+
+    def wait(self, timeout: float | None = None) -> bool: ...
+
+
+class DurableAuditLog:
+    """The log in `database`, whose head and key are in `directory`.
+
+    Any thread and any process may use it at once; it has no state of its own. With `durability` "full",
+    as the database's, the head survives a power cut, too. Nobody waits for another sequencer for longer
+    than `timeout` seconds. `home` names this state directory where others share the database. `key_file` is
+    a key that the operator keeps outside `directory`.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        directory: Path,
+        *,
+        durability: Literal["normal", "full"] = "normal",
+        timeout: float = 30.0,
+        faults: FaultPoints | None = None,
+        home: str | None = None,
+        key_file: Path | None = None,
+    ) -> None:
+        self._faults = faults or NoFaults()
+        self._database = database
+        fsync = durability == "full"
+        self._head = HeadFile(directory, fsync=fsync, faults=self._faults, key_file=key_file)
+        self._home = None if home is None else AuditHome(database, home)
+        self._sequencer = Sequencer(
+            database, self._head, timeout=timeout, faults=self._faults, home=self._home
+        )
+
+    @property
+    def database(self) -> Database:
+        """Where the log is."""
+        return self._database
+
+    def begin(self) -> None:
+        """Attests the log of an unused database as empty: call this before the first commit to a database.
+
+        A database in use that has no head counts as broken from then on, whatever it holds.
+        """
+        if not self.is_attested_elsewhere():
+            self._sequencer.begin()
+
+    def sequence(self, batch: Sequence[PreparedEvent]) -> list[Placed]:
+        """Places the outbox, then the batch. See `Sequencer.sequence`.
+
+        Where another home does that, the batch is kept in the outbox, and each place is 0: not known here.
+        """
+        if not self._is_elsewhere():
+            with suppress(AuditElsewhere):  # it was moved at this moment
+                return self._sequencer.sequence(batch)
+        self._database.write(lambda connection: leave_in_outbox(connection, batch))
+        return [0] * len(batch)
+
+    def sequence_pending(self, *, look_first: bool = True, wait: bool = True) -> None:
+        """Places what waits in the outbox, and attests what a crash left unattested. `AuditLogBroken`.
+
+        Who knows that something waits need not have it looked first. Nothing is to be done where another home
+        does that. `StoreBusy` where others place events all the time or, unless it is to `wait`, at this
+        moment: then they place most of it.
+        """
+        if self._is_elsewhere():
+            return
+        with suppress(AuditElsewhere):
+            if not look_first or not self._sequencer.is_idle():
+                self._sequencer.sequence(wait=wait)
+
+    def read(self, *, after: int = 0, limit: int = 1000) -> list[AuditRecord]:
+        """Up to `limit` records with a position above `after`, in order: a cursor never skips or repeats."""
+        records: list[AuditRecord] = []
+        with self._database.read() as connection:
+            for row in rows_after(connection, after, page=max(1, min(limit, 1000))):
+                if len(records) >= limit:
+                    break
+                records.append(_record(row))
+        return records
+
+    def follow(
+        self, *, after: int = 0, stop: StopSignal, interval_seconds: float = 0.2
+    ) -> Iterator[AuditRecord]:
+        """All records above `after`, those to come included, until `stop` is set; looks at that interval."""
+        while True:
+            self.sequence_pending()
+            records = self.read(after=after)
+            for record in records:
+                yield record
+                after = record.position
+            if stop.wait(0 if records else interval_seconds):
+                return
+
+    def verify(self, anchors: Sequence[AnchorSet] = (), *, use_head: bool = True) -> AuditReport:
+        """Goes through the whole log and names every row that is not what it was when it was written.
+
+        What waits in the outbox is placed first, so that nothing is passed over. The log may grow
+        meanwhile; one snapshot of it is verified. `AuditElsewhere` where it is attested by another home;
+        there, and without `use_head`, anchors alone say where the log ends, and no key is needed.
+        """
+        if anchors and (not use_head or self.is_attested_elsewhere()):
+            with self._database.read() as connection:
+                return find_problems(connection, None, anchors)
+        if self._home is not None:
+            self._home.ensure_attested_here()
+        with suppress(AuditLogBroken):  # found again, and named with all the rest, below
+            self.sequence_pending()
+        head = self._attested()
+        with self._database.read() as connection:
+            return find_problems(connection, head, anchors)
+
+    def end_to_anchor(self, known: AnchorSet) -> tuple[str, Tip] | None:
+        """The hash of the first event and the end of the log, for a new anchor; None for an empty log.
+
+        `AuditLogBroken` if the log contradicts a known anchor or the head: then it must not be signed. Where
+        another home attests the log, its events are checked from the last known anchor on instead.
+        """
+        elsewhere = self.is_attested_elsewhere()
+        if not elsewhere:
+            self.sequence_pending()
+        head = None if elsewhere else self._sequencer.attested()
+        best = max((anchor.tip for anchor in known.anchors), default=EMPTY)
+        with self._database.read() as connection:
+            if known.anchors:
+                hashes = hashes_at(connection, (anchor.tip.rows for anchor in known.anchors))
+                valid = AnchorSet(known.source, known.anchors)
+                for finding in check_anchors(valid, hashes, last_of(connection).rows):
+                    raise AuditLogBroken(finding.position, finding.problem)
+            tip = head or follow_chain(best, rows_after(connection, best.rows))
+            return None if tip == EMPTY else (hashes_at(connection, ())[1], tip)
+
+    def adopt(self) -> int:
+        """Attests the log as it stands, after a restored backup or a lost head; returns its rows. Where
+        several homes share the database, this one sequences from now on.
+
+        `AuditLogBroken` if it is not even a chain: nobody should attest that.
+        """
+        adopted = self._sequencer.adopt()  # first: a log that cannot be attested stays where it is
+        if self._home is not None:
+            self._home.move_here()
+        return adopted.rows
+
+    def _is_elsewhere(self) -> bool:
+        return self._home is not None and self._home.is_elsewhere(has_head=self._head.exists())
+
+    def is_attested_elsewhere(self) -> bool:
+        """Whether another state directory has the head of this log."""
+        try:
+            if self._home is not None:
+                self._home.ensure_attested_here()
+        except AuditElsewhere:
+            return True
+        return False
+
+    def _attested(self) -> Tip | AuditLogBroken:
+        try:
+            return self._sequencer.attested()
+        except AuditLogBroken:
+            pass
+        try:
+            return self._head.load()
+        except AuditLogBroken as error:
+            return error
+
+
+def _record(row: LogRow) -> AuditRecord:
+    try:
+        event_type = EventType.parse(row.event_type)
+    except UnknownEventType as error:
+        problem = f"its type {row.event_type!r} is unknown: a newer version wrote it, or it was changed"
+        raise AuditLogBroken(row.position, problem) from error
+    try:
+        occurred_at = datetime.fromisoformat(row.occurred_at)
+        payload = FrozenObject(json.loads(row.payload))
+    except (ValueError, AttributeError) as error:
+        raise AuditLogBroken(row.position, "its content was changed after it was written") from error
+    event = DomainEvent(event_type, row.subject, row.event_id, occurred_at, payload)
+    return AuditRecord(row.position, event, row.previous_hash, row.hash)

@@ -1,0 +1,399 @@
+"""The event bus of a process.
+
+One short lock is the one point at which an emit takes effect: there the event gets its sequence number,
+enters the audit log, the durable sink and the queues of ordered subscribers, and there the set of its inline
+handlers is fixed, as an immutable tuple. Handlers run outside it. So the audit order is the sequence order is
+the order of ordered delivery; no emit runs another emit's handlers; and a handler may emit, subscribe,
+unsubscribe or close, and may take any lock of the application, without a deadlock of the bus's making.
+
+An emit that cannot be taken by everyone who must get it (a full queue, a sink that refuses) raises, and then
+nothing was emitted at all: no number is used up, nobody sees the event.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from threading import get_ident
+from typing import TYPE_CHECKING, cast
+
+import structlog
+
+from cleveragents.core.errors import CleverAgentsError, Closed, DeadlineExceeded, QueueFull
+from cleveragents.core.event import DomainEvent, EventType
+from cleveragents.core.event_ports import AuditSink, EventHandler, PreparedEvent, Receipt
+from cleveragents.events.convoy import stand_back
+from cleveragents.events.dispatch import (
+    Full,
+    OrderedQueue,
+    OrderedSubscription,
+    Overflow,
+    Route,
+    Spawn,
+    spawn_daemon,
+)
+from cleveragents.events.subscription import (
+    BusStatistics,
+    DeliveryTally,
+    Subscription,
+    known_type,
+)
+
+if TYPE_CHECKING:
+    from reactivex import Observable
+
+__all__ = ["ReactiveEventBus"]
+
+_NAME = "the event bus"
+_LONG_AGO = 0.0
+_log = structlog.get_logger(__name__)
+
+
+class ReactiveEventBus:
+    """Publishes events to the handlers of this process, and to a durable sink if it was given one.
+
+    Thread safety:
+        Owner: whoever built it closes it; any thread and any handler may use it.
+        Lock: `_lock` guards the sequence number, the audit log, the table of subscriptions and
+            the closed flag. It is held for arithmetic only, never while a handler, a log call or I/O runs.
+            Queue locks of ordered subscribers and of the sink are taken inside it, never around it.
+        Guarantee: sequence numbers count 1, 2, 3… without a gap, and the audit log is in their order.
+            Every handler subscribed before an emit begins gets the event, unless it is unsubscribed
+            first. When `unsubscribe` returned, its handler runs in no other thread and starts in none; when
+            `close(wait=True)` returned, this holds for every handler.
+    Cancel safety: an emit that raises `QueueFull` or `Closed` emitted nothing. An unsubscribe or close that
+        ran out of time has taken effect: nothing new starts; only calls that had begun may still run.
+    """
+
+    def __init__(
+        self,
+        *,
+        sink: AuditSink | None = None,
+        audit_log_limit: int = 1000,
+        block_seconds: float = 5.0,
+        spawn: Spawn = spawn_daemon,
+    ) -> None:
+        self._sink = sink
+        self._block_seconds = block_seconds
+        self._spawn = spawn
+        self._lock = threading.Lock()
+        self._landed = threading.Condition(self._lock)
+        self._sequence = 0
+        self._subscribed = 0
+        self._audit_log: deque[DomainEvent] = deque(maxlen=audit_log_limit)
+        self._subscriptions: dict[EventType | None, tuple[Subscription, ...]] = {}
+        self._routes: dict[EventType, Route] = {}
+        self._ordered: tuple[OrderedSubscription, ...] = ()
+        self._flights: list[int] = []
+        self._closed = False
+        self._tally = DeliveryTally()
+
+    # ── Emitting ──────────────────────────────────────────────────────────────────────────────────
+
+    def emit(
+        self,
+        event: DomainEvent,
+        receipts: list[Receipt] | None = None,
+        *,
+        kept: bool = False,
+        wait: bool = True,
+    ) -> int:
+        """Publishes the event; returns its sequence number when all inline handlers have returned.
+
+        `receipts`, if given, gets the sink's receipt, to wait on whenever it suits. `kept` says that the
+        event is in the outbox already, so the sink is passed over. `Closed`; `QueueFull` when an ordered
+        subscriber or the sink had no room in time, without `wait` at once; `InvalidPayload` when the sink
+        could not keep it: in these cases nothing was emitted.
+        """
+        me = get_ident()
+        prepared = None if kept or self._sink is None else self._sink.prepare(event)
+        give_up = None if wait else _LONG_AGO
+        while True:
+            before = self._sequence
+            with self._lock:
+                if self._closed:  # guard: a closed bus emits nothing
+                    raise Closed(_NAME)
+                route = self._routes.get(event.event_type) or self._route(event.event_type)
+                inline, ordered = route
+                full: Full | None = route.first_full() if ordered else None
+                if full is None and prepared is not None:
+                    full = self._append(prepared, receipts)
+                if full is None:
+                    sequence = self._sequence + 1
+                    self._sequence = sequence
+                    stamped = event.sequenced(sequence)
+                    self._audit_log.append(stamped)
+                    for queue in ordered:
+                        queue.put(stamped)
+                    if inline:
+                        self._flights.append(me)
+                    break
+            give_up = self._wait_for_room(full, give_up)
+        if inline:
+            self._deliver(inline, stamped, me)
+        if wait and sequence > before + 1:  # others had the lock meanwhile
+            stand_back()
+        return sequence
+
+    def relay(self, events: Sequence[DomainEvent]) -> None:
+        """Emits what a transaction has left in the outbox: made to be a commit listener of the database.
+
+        What somebody has no room for is logged and counted, and costs the others nothing; it is kept
+        anyway. After the first such event the committer is not made to wait for the next.
+        """
+        patient = True
+        for event in events:
+            try:
+                self.emit(event, kept=True, wait=patient)
+            except QueueFull as full:
+                patient = False
+                known = event.event_type.value
+                _log.warning("event.not_relayed", event_type=known, subject=event.subject, error=str(full))
+
+    def emit_durably(self, event: DomainEvent, *, timeout: float = 30.0) -> int:
+        """As `emit`, then waits until the sink has kept the event; returns its position in the audit log.
+
+        The errors of `Receipt.wait` say that it is not known to be kept; it was emitted all the same.
+        """
+        if self._sink is None:
+            raise Closed("the durable audit log, without which this bus was built,")
+        receipts: list[Receipt] = []
+        self.emit(event, receipts)
+        return receipts[0].wait(timeout)
+
+    def _append(self, prepared: PreparedEvent, receipts: list[Receipt] | None) -> Full | None:
+        # Under the lock, so that events are kept in the order of their numbers.
+        sink = cast(AuditSink, self._sink)
+        try:
+            receipt = sink.append_nowait(prepared)
+        except QueueFull:
+            return sink
+        if receipts is not None:
+            receipts.append(receipt)
+        return None
+
+    def _wait_for_room(self, full: Full, give_up: float | None) -> float:
+        now = time.monotonic()
+        deadline = now + self._block_seconds if give_up is None else give_up
+        try:
+            full.wait_for_room(max(0.0, deadline - now))
+        except CleverAgentsError:
+            self._tally.count_refusal()
+            raise
+        return deadline
+
+    def _deliver(self, inline: tuple[Subscription, ...], event: DomainEvent, me: int) -> None:
+        try:
+            for subscription in inline:
+                subscription.deliver(event, me)
+        finally:
+            self._flights.remove(me)
+            if self._closed:
+                with self._lock:
+                    self._landed.notify_all()
+
+    def _route(self, event_type: EventType) -> Route:
+        # Under the lock: derived from the table, and thrown away at each change of it.
+        route = Route.to(self._subscriptions.get(event_type, ()) + self._subscriptions.get(None, ()))
+        self._routes[event_type] = route
+        return route
+
+    # ── Subscribing ───────────────────────────────────────────────────────────────────────────────
+
+    def subscribe(
+        self,
+        event_type: EventType | str | None,
+        handler: EventHandler,
+        *,
+        ordered: bool = False,
+        bound: int = OrderedQueue().bound,
+        overflow: Overflow = Overflow.BLOCK,
+    ) -> Subscription:
+        """Calls the handler with every event of that type (None: of any) emitted from now on.
+
+        An inline handler runs in the emitting thread, before `emit` returns, and in several threads at
+        once if they emit at once. An ordered one runs on a thread of its own, in sequence order, one event
+        at a time; `bound` and `overflow` say how far it may fall behind. `UnknownEventType`, `Closed`.
+        """
+        if ordered:
+            return self._subscribe_ordered(event_type, handler, OrderedQueue(bound, overflow))
+        known = known_type(event_type)
+        with self._lock:
+            subscription = Subscription(known, handler, self._next_number(), self._detach, self._tally)
+            self._enter(subscription)
+        return subscription
+
+    def stream(
+        self,
+        event_type: EventType | str | None = None,
+        *,
+        bound: int = OrderedQueue().bound,
+        overflow: Overflow = Overflow.BLOCK,
+    ) -> Observable[DomainEvent]:
+        """Events as an Observable; each observer is an ordered subscriber, with all that implies.
+
+        An observer gets what is emitted after it subscribed. Disposing ends it, without waiting for an
+        `on_next` in progress; closing the bus completes it. An observer's exception is logged and counted.
+        """
+        from cleveragents.events.stream import observable_of
+
+        known = known_type(event_type)
+        queue = OrderedQueue(bound, overflow)
+        return observable_of(lambda on_next, on_end: self._subscribe_ordered(known, on_next, queue, on_end))
+
+    def unsubscribe(
+        self,
+        subscription: Subscription | EventType | str | None,
+        handler: EventHandler | None = None,
+        *,
+        wait: bool = True,
+        timeout: float = 5.0,
+    ) -> bool:
+        """Ends a subscription, given as such or as type and handler (then the oldest that fits).
+
+        When it returns, the handler runs in no other thread and starts in none. For that it waits for
+        calls in progress elsewhere, at most `timeout` seconds: then `DeadlineExceeded`. It does not wait
+        when called from inside a handler of this bus (two of them could wait for each other) or with
+        `wait=False` (say, under a lock that the handler takes): then calls that had begun may still run,
+        and none begins. Events still queued for an ordered subscriber are discarded.
+        False: it was not subscribed any more.
+        """
+        if isinstance(subscription, Subscription):
+            return self._detach(subscription, wait, timeout)
+        known = known_type(subscription)
+        for candidate in self._subscriptions.get(known, ()):
+            if candidate.handler == handler and self._detach(candidate, wait, timeout):
+                return True
+        return False
+
+    def _subscribe_ordered(
+        self,
+        event_type: EventType | str | None,
+        handler: EventHandler,
+        queue: OrderedQueue,
+        on_end: Callable[[], None] | None = None,
+    ) -> OrderedSubscription:
+        if queue.bound < 1:
+            raise ValueError("an ordered subscriber's queue needs room for at least one event")
+        known = known_type(event_type)
+        with self._lock:
+            number = self._next_number()
+            subscription = OrderedSubscription(
+                known, handler, number, self._detach, self._tally, settings=queue, on_end=on_end
+            )
+            self._enter(subscription)
+            self._ordered = (*self._ordered, subscription)
+        # Outside the lock, because starting a thread waits for it; what is emitted meanwhile is queued.
+        try:
+            self._spawn(lambda: self._serve(subscription), f"event-bus-ordered-{number}")
+        except BaseException:
+            self._forget(subscription)
+            raise
+        return subscription
+
+    def _serve(self, subscription: OrderedSubscription) -> None:
+        try:
+            subscription.serve()
+        finally:
+            self._forget(subscription)
+
+    def _forget(self, subscription: OrderedSubscription) -> None:
+        # A queue that nobody empties would fill, and then refuse every emit.
+        with self._lock:
+            self._leave(subscription)
+            self._ordered = tuple(other for other in self._ordered if other is not subscription)
+        subscription.end()
+
+    def _next_number(self) -> int:
+        self._subscribed += 1
+        return self._subscribed
+
+    def _enter(self, subscription: Subscription) -> None:
+        if self._closed:  # guard: a closed bus takes nobody
+            raise Closed(_NAME)
+        known = subscription.event_type
+        after = (*self._subscriptions.get(known, ()), subscription)
+        self._subscriptions = {**self._subscriptions, known: after}
+        self._routes = {}
+
+    def _detach(self, subscription: Subscription, wait: bool, timeout: float) -> bool:
+        with self._lock:
+            found = self._leave(subscription)
+        subscription.shut()
+        waits = wait and not self._inside_handler()  # two handlers could wait for each other
+        if waits and not subscription.wait_idle(timeout):  # guard: what it returns for must be true
+            raise DeadlineExceeded("a call in progress of an unsubscribed handler", timeout)
+        return found
+
+    def _leave(self, subscription: Subscription) -> bool:
+        known = subscription.event_type
+        before = self._subscriptions.get(known, ())
+        after = tuple(other for other in before if other is not subscription)
+        self._subscriptions = {**self._subscriptions, known: after}
+        self._routes = {}
+        return len(after) < len(before)
+
+    def _inside_handler(self) -> bool:
+        me = get_ident()
+        if any(subscription.server == me for subscription in self._ordered):
+            return True
+        # A copy, because a list that shrinks under a search makes it skip.
+        return me in self._flights.copy()
+
+    # ── The end ───────────────────────────────────────────────────────────────────────────────────
+
+    def close(self, *, wait: bool = True, timeout: float = 10.0) -> None:
+        """Emits and subscribes nothing from now on; closing twice is harmless.
+
+        With `wait`, all that was emitted before is delivered first, and when it returns no handler runs
+        or will start. If that takes longer than `timeout`: `DeadlineExceeded`, what waits in queues is
+        discarded, and only calls that had begun may still run. Called from inside a handler it cannot wait
+        for itself: it returns at once, and delivery ends by itself. Without `wait`, nothing starts from now
+        on, and what waits is discarded.
+        """
+        with self._lock:
+            self._closed = True
+            everyone = [s for group in self._subscriptions.values() for s in group]
+            ordered = self._ordered
+        if not wait:
+            for subscription in everyone:
+                subscription.shut()
+            return
+        for subscription in ordered:
+            subscription.finish()
+        if self._inside_handler():
+            return
+        give_up = time.monotonic() + timeout
+        if not self._wait_delivered(ordered, give_up):
+            for subscription in everyone:
+                subscription.shut()
+            raise DeadlineExceeded("closing the event bus", timeout)
+
+    def _wait_delivered(self, ordered: tuple[OrderedSubscription, ...], give_up: float) -> bool:
+        with self._lock:
+            landed = self._landed.wait_for(lambda: not self._flights, give_up - time.monotonic())
+        for subscription in ordered:
+            landed = subscription.wait_ended(max(0.0, give_up - time.monotonic())) and landed
+        return landed
+
+    # ── Looking ───────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def audit_log(self) -> tuple[DomainEvent, ...]:
+        """The latest events, oldest first, each with its sequence number; a snapshot, and immutable."""
+        # deque.copy is atomic, and the deque is in order whenever nobody is inside the lock.
+        return tuple(self._audit_log.copy())
+
+    def statistics(self) -> BusStatistics:
+        """Counts at this moment. The table is replaced, never changed, so reading it needs no lock."""
+        everyone = [s for group in self._subscriptions.values() for s in group]
+        return BusStatistics(
+            emitted=self._sequence,
+            subscriptions=len(everyone),
+            failures=self._tally.failures,
+            dropped=self._tally.dropped,
+            refused=self._tally.refused,
+            waiting=sum(s.waiting for s in everyone if isinstance(s, OrderedSubscription)),
+        )

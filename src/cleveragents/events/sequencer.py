@@ -1,0 +1,282 @@
+"""One sequencer at a time: gives events their place in the order that all processes share.
+
+Database sequences are handed out before they are committed, so readers by such a number miss what commits
+late. Here positions are given inside the transaction that makes them visible, by whoever holds the lock: a
+reader who has seen position n has seen, or can read, everything up to n.
+
+The order of steps is the guarantee: commit the rows, then attest them in the head file, then release the
+lock, then acknowledge. A crash after the commit leaves rows that no head attests; the next sequencer checks
+that they chain on from the head and attests them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import structlog
+from sqlalchemy import Connection, bindparam, delete, select
+from sqlalchemy.exc import IntegrityError, OperationalError
+
+from cleveragents.core.errors import AuditLogBroken, CleverAgentsError, DuplicateKey
+from cleveragents.core.event_ports import PreparedEvent
+from cleveragents.core.faults import FaultPoints
+from cleveragents.events.audit_home import AuditHome, is_unused, lock_audit_log
+from cleveragents.events.chain import EMPTY, LogRow, Tip, extend, follow_chain
+from cleveragents.events.head import HeadFile
+from cleveragents.events.log_rows import log_rows
+from cleveragents.storage.database import Database
+from cleveragents.storage.prepared_statement import prepared
+from cleveragents.storage.tables import events, outbox
+
+__all__ = ["Placed", "Sequencer", "last_of", "rows_after"]
+
+Placed = int | CleverAgentsError
+"""A position, or why there is none."""
+
+_OUTBOX_BATCH = 1000
+_PAGE = 1000
+_WAITING = select(outbox).order_by(outbox.c.number).limit(_OUTBOX_BATCH)
+_LAST = select(events.c.position, events.c.hash).order_by(events.c.position.desc()).limit(1)
+_LAST_ROW = select(events).order_by(events.c.position.desc()).limit(1)
+_INSERT = events.insert().values({column.name: bindparam(column.name) for column in events.columns})
+_DELETE = delete(outbox).where(outbox.c.number == bindparam("sequenced"))
+_log = structlog.get_logger(__name__)
+
+
+class _Repeated(Exception):
+    """Some event of the batch is in the log already."""
+
+
+class _Pending(NamedTuple):
+    number: int
+    event: PreparedEvent
+
+
+class _Sequenced(NamedTuple):
+    tip: Tip
+    placed: list[Placed]
+    more: bool
+
+
+class Sequencer:
+    """Moves the outbox, and events handed to it, into the audit log.
+
+    Thread safety:
+        Owner: the audit log that built it; any thread and any number of processes may sequence at once.
+        Lock: the head's file lock, from before the transaction until the head is written; PostgreSQL's
+            advisory lock besides, in the transaction, for sequencers of other machines. It has no state.
+        Guarantee: positions count 1, 2, 3… without a gap, become visible in that order, and what
+            `sequence` returned is attested.
+    Cancel safety: interrupted anywhere, it leaves a log that the next call brings in order.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        head: HeadFile,
+        *,
+        timeout: float,
+        faults: FaultPoints,
+        home: AuditHome | None = None,
+    ) -> None:
+        self._database = database
+        self._head = head
+        self._home = home
+        self._timeout = timeout
+        self._faults = faults
+
+    def sequence(self, batch: Sequence[PreparedEvent] = (), *, wait: bool = True) -> list[Placed]:
+        """Places what waits in the outbox, then the batch; returns where each of the batch is.
+
+        An event that is in the log already keeps its place; if its content differs, it gets `DuplicateKey`
+        for an answer. `AuditLogBroken` when the log is not what its head attests, `AuditElsewhere` when that
+        is another home's: then nothing is placed. `StoreBusy` where others do it all the time or, unless it
+        is to `wait`, at this moment.
+        """
+        while True:
+            done = self._sequence_some(batch, self._timeout if wait else 0.0)
+            if not done.more:
+                return done.placed
+
+    def is_idle(self) -> bool:
+        """Whether there is nothing to place and nothing to attest, at this moment."""
+        if not self._head.exists():
+            return False
+        head = self._head.load()
+        with self._database.read() as connection:
+            waiting = connection.execute(select(outbox.c.number).limit(1)).first()
+            return waiting is None and last_of(connection) == head
+
+    def begin(self) -> None:
+        """Attests the log of an unused database as empty. Nothing is done where there is a head, where
+        another home has the log, and where the database is in use."""
+        with self._head.exclusively(self._timeout):
+            if not self._head.exists():
+                self._begin_if_unused()
+
+    def attested(self) -> Tip:
+        """The head, once it attests what a crash left unattested. `AuditLogBroken`."""
+        with self._head.exclusively(self._timeout):
+            head = self._begun()
+            with self._database.read() as connection:
+                tip = _tip(connection, head)
+            if tip != head:
+                self._head.store(tip)
+            return tip
+
+    def adopt(self) -> Tip:
+        """Attests the log as it stands, if it is a chain at all: for a restored database or a lost head."""
+        with self._head.exclusively(self._timeout), self._database.read() as connection:
+            tip = follow_chain(EMPTY, rows_after(connection, 0))
+            self._head.store(tip)
+            _log.warning("audit.log_adopted", rows=tip.rows)
+            return tip
+
+    def _sequence_some(self, batch: Sequence[PreparedEvent], timeout: float) -> _Sequenced:
+        with self._head.exclusively(timeout):
+            head = self._begun()
+            done = self._write(head, batch)
+            self._faults.reach("audit.sequence.after_commit")
+            if done.tip != head:
+                self._head.store(done.tip)
+        return done
+
+    def _begun(self) -> Tip:
+        """The head, which attests the empty log of an unused database.
+
+        A database that is in use and has no head has lost it: `AuditLogBroken`, until it is adopted.
+        """
+        if self._head.exists():
+            return self._head.load()
+        if not self._begin_if_unused():  # guard: a removed head is no way to have any log attested
+            with self._database.read() as connection:
+                raise AuditLogBroken(last_of(connection).rows, f"the head file {self._head.path} is missing")
+        return EMPTY
+
+    def _begin_if_unused(self) -> bool:
+        if self._home is not None:
+            begins = self._home.take_unused()
+        else:
+            with self._database.read() as connection:
+                begins = is_unused(connection)
+        if begins:
+            self._head.store(EMPTY)
+        return begins
+
+    def _write(self, head: Tip, batch: Sequence[PreparedEvent]) -> _Sequenced:
+        try:
+            return self._database.write(lambda connection: self._append(connection, head, batch))
+        except _Repeated:
+            return self._database.write(lambda connection: self._append_new(connection, head, batch))
+
+    def _append(self, connection: Connection, head: Tip, batch: Sequence[PreparedEvent]) -> _Sequenced:
+        pending, more = self._begin(connection)
+        tip = _tip(connection, head)
+        wanted = _wanted(pending, batch, more)
+        rows = extend(tip, wanted)
+        placed: list[Placed] = [row.position for row in rows[len(pending) :]]
+        self._finish(connection, pending, rows)
+        return _Sequenced(_end(tip, rows), placed, more)
+
+    def _append_new(self, connection: Connection, head: Tip, batch: Sequence[PreparedEvent]) -> _Sequenced:
+        """As `_append`, and slower: looks for each event whether the log has it."""
+        pending, more = self._begin(connection)
+        tip = _tip(connection, head)
+        wanted = _wanted(pending, batch, more)
+        known = _known(connection, wanted)
+        new: dict[str, PreparedEvent] = {}
+        for event in wanted:
+            if event.event_id not in known:
+                new.setdefault(event.event_id, event)
+        rows = extend(tip, new.values())
+        known.update({row.event_id: row for row in rows})
+        placed = [_place(known[event.event_id], event) for event in wanted]
+        for refused in (place for place in placed[: len(pending)] if not isinstance(place, int)):
+            _log.error("audit.event_refused", error=str(refused))
+        self._finish(connection, pending, rows)
+        return _Sequenced(_end(tip, rows), placed[len(pending) :], more)
+
+    def _begin(self, connection: Connection) -> tuple[list[_Pending], bool]:
+        lock_audit_log(connection)
+        if self._home is not None:
+            self._home.ensure_here(connection)
+        waiting = prepared(_WAITING, connection.dialect.name).run(connection, {}).plain
+        pending = [_Pending(row[0], PreparedEvent(*row[1:])) for row in waiting]
+        return pending, len(pending) == _OUTBOX_BATCH
+
+    def _finish(self, connection: Connection, pending: list[_Pending], rows: list[LogRow]) -> None:
+        if rows:
+            try:
+                inserting = prepared(_INSERT, connection.dialect.name)
+                inserting.run_each(connection, [row._asdict() for row in rows])
+            except IntegrityError as error:
+                raise _Repeated from error
+        if pending:
+            # One by one: below the highest number there may be rows of transactions that commit later.
+            deleting = prepared(_DELETE, connection.dialect.name)
+            deleting.run_each(connection, [{"sequenced": number} for number, _ in pending])
+        self._faults.reach("audit.sequence.before_commit")
+
+
+def rows_after(connection: Connection, position: int, *, page: int = _PAGE) -> Iterator[LogRow]:
+    """The rows above that position, in order, a page at a time."""
+    while True:
+        query = select(events).where(events.c.position > position).order_by(events.c.position).limit(page)
+        rows = log_rows(connection, query)
+        yield from rows
+        if len(rows) < page:
+            return
+        position = rows[-1].position
+
+
+def last_of(connection: Connection) -> Tip:
+    """The end of the log, as its last row says."""
+    try:
+        found = prepared(_LAST, connection.dialect.name).run(connection, {}).plain
+    except OperationalError:
+        if connection.dialect.name != "sqlite":  # a connection that was lost is asked nothing more
+            raise
+        rows = log_rows(connection, _LAST_ROW)
+        found = [(row.position, row.hash) for row in rows]
+    return Tip(*found[0]) if found else EMPTY
+
+
+def _tip(connection: Connection, head: Tip) -> Tip:
+    """The end of the log, found to follow from the head: a crash, or another machine, may have gone on."""
+    last = last_of(connection)
+    return last if last == head else _chain_on(connection, head, last)
+
+
+def _chain_on(connection: Connection, head: Tip, last: Tip) -> Tip:
+    if last.rows < head.rows:
+        raise AuditLogBroken(last.rows + 1, f"it is missing; the head attests {head.rows} rows")
+    if head != EMPTY:
+        query = select(events).where(events.c.position == head.rows)
+        if [row.hash for row in log_rows(connection, query)] != [head.hash]:
+            raise AuditLogBroken(head.rows, "it is not the row that the head attests")
+    return follow_chain(head, rows_after(connection, head.rows))
+
+
+def _wanted(pending: list[_Pending], batch: Sequence[PreparedEvent], more: bool) -> list[PreparedEvent]:
+    # What its process put into the outbox before it appended the batch comes first, all of it.
+    events_pending = [event for _, event in pending]
+    return events_pending if more else [*events_pending, *batch]
+
+
+def _known(connection: Connection, wanted: Sequence[PreparedEvent]) -> dict[str, LogRow]:
+    found: dict[str, LogRow] = {}
+    for start in range(0, len(wanted), 500):
+        ids = [event.event_id for event in wanted[start : start + 500]]
+        query = select(events).where(events.c.event_id.in_(ids))
+        found.update({row.event_id: row for row in log_rows(connection, query)})
+    return found
+
+
+def _place(row: LogRow, event: PreparedEvent) -> Placed:
+    same = PreparedEvent(*row[1:6]) == event
+    return row.position if same else DuplicateKey(event.event_id)
+
+
+def _end(tip: Tip, rows: list[LogRow]) -> Tip:
+    return Tip(rows[-1].position, rows[-1].hash) if rows else tip

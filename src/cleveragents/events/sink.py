@@ -1,0 +1,282 @@
+"""The durable end of the event bus: a bounded queue, and one thread that keeps what is in it.
+
+The thread takes all that waits and has it sequenced in one transaction (group commit). What a store refused
+for the moment stays queued and is tried again: an event that was taken is lost only if the process dies
+before it was acknowledged. Meanwhile the queue fills, and emitters feel it.
+
+What others commit to the outbox is kept already, and nobody waits for its place; it is given a moment to
+gather, because placing many events costs little more than placing one.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from itertools import islice
+
+import structlog
+
+from cleveragents.core.errors import (
+    AuditLogBroken,
+    CleverAgentsError,
+    Closed,
+    DatabaseFailed,
+    DeadlineExceeded,
+    QueueFull,
+)
+from cleveragents.core.event import DomainEvent
+from cleveragents.core.event_ports import AuditRecord, PreparedEvent
+from cleveragents.events.audit import DurableAuditLog
+from cleveragents.events.sequencer import Placed
+from cleveragents.storage.outbox import event_row
+
+__all__ = ["AuditReceipt", "DurableAuditSink"]
+
+_BATCH = 2000
+_IDLE_SECONDS = 5.0
+_GATHER_SECONDS = 0.02
+_FIRST_PAUSE_SECONDS = 0.05
+_LONGEST_PAUSE_SECONDS = 2.0
+_NAME = "the audit sink"
+_log = structlog.get_logger(__name__)
+
+
+class AuditReceipt:
+    """The promise of a position. Written once, by the sink under its lock; any thread may wait on it."""
+
+    __slots__ = ("_prepared", "_sink", "place")
+
+    def __init__(self, sink: DurableAuditSink, prepared: PreparedEvent) -> None:
+        self._sink = sink
+        self._prepared = prepared
+        self.place: Placed | None = None
+
+    @property
+    def prepared(self) -> PreparedEvent:
+        """What is to be kept."""
+        return self._prepared
+
+    def wait(self, timeout: float | None = None) -> int:
+        """The event's position, once it is sequenced and attested; 0 once it is kept for another home of the
+        same database, which will sequence it.
+
+        `DeadlineExceeded`, or what keeps the log from being written (`StoreFull`, `AuditLogBroken`, …): the
+        event is then not known to be kept. `DuplicateKey`: its id was used before for another event.
+        """
+        place = self.place
+        if place is None:
+            place = self._sink.wait_for(self, timeout)
+        if isinstance(place, CleverAgentsError):
+            raise place
+        return place
+
+
+class DurableAuditSink:
+    """`AuditSink` on a `DurableAuditLog`. Use it as a context manager, or `close` it.
+
+    Thread safety:
+        Owner: who built it closes it, after the bus; any thread may append.
+        Lock: `_lock` guards the queue, the receipts' places and the flags; it is held for arithmetic only,
+            never while the log is written. It is taken inside the bus's lock, never around it.
+        Guarantee: what was appended is kept in that order; a receipt that gave a position will find it
+            there after any crash; nothing taken is dropped while the process lives, until `close` gives up.
+    Cancel safety: a wait that is given up changes nothing; the event stays queued.
+    """
+
+    def __init__(self, log: DurableAuditLog, *, bound: int = 10_000, default_timeout: float = 30.0) -> None:
+        self._audit = log
+        self._bound = bound
+        self._default_timeout = default_timeout
+        self._lock = threading.Lock()
+        self._filled = threading.Condition(self._lock)
+        self._moved = threading.Condition(self._lock)
+        self._queue: deque[AuditReceipt] = deque()
+        self._woken = True  # to look for what a crash has left in the outbox
+        self._committed = False  # something was, to the outbox, since it was last looked at
+        self._gathering = False
+        self._closing = False
+        self._give_up_at = float("inf")
+        self._trouble: CleverAgentsError | None = None
+        self._stop_listening = log.database.add_commit_listener(lambda _: self.wake())
+        self._thread = threading.Thread(target=self._run, name="audit-sink", daemon=True)
+        self._thread.start()
+
+    def prepare(self, event: DomainEvent) -> PreparedEvent:
+        """The event as the text that is kept and hashed. `InvalidPayload`."""
+        row = event_row(event)
+        return PreparedEvent(
+            row["event_id"], row["event_type"], row["subject"], row["occurred_at"], row["payload"]
+        )
+
+    def append(self, event: DomainEvent, timeout: float | None = None) -> AuditReceipt:
+        """Queues the event to be kept. `QueueFull`, `Closed`, `InvalidPayload`: then it is not."""
+        prepared = self.prepare(event)
+        give_up = time.monotonic() + self._seconds(timeout)
+        while True:
+            try:
+                return self.append_nowait(prepared)
+            except QueueFull:
+                self.wait_for_room(give_up - time.monotonic())
+
+    def append_nowait(self, prepared: PreparedEvent) -> AuditReceipt:
+        """Queues a prepared event. `QueueFull`, `Closed`."""
+        receipt = AuditReceipt(self, prepared)
+        with self._lock:
+            if self._closing:  # guard: nobody would keep it
+                raise Closed(_NAME)
+            if len(self._queue) >= self._bound:  # guard: the queue stays within its bound
+                raise QueueFull(_NAME, self._bound)
+            self._queue.append(receipt)
+            self._wake()
+        return receipt
+
+    def wait_for_room(self, timeout: float) -> None:
+        """Returns when the queue is not full, or closed. `QueueFull`, or what keeps it full."""
+        with self._lock:
+            if self._moved.wait_for(lambda: self._closing or len(self._queue) < self._bound, timeout):
+                return
+            trouble = self._trouble
+        raise trouble or QueueFull(_NAME, self._bound)
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Returns when all that was appended before is sequenced and attested. Errors as `Receipt.wait`."""
+        waiting = self._queue.copy()  # atomic, as its parts are not
+        if waiting:
+            self.wait_for(waiting[-1], timeout)
+
+    def read(self, *, after: int = 0, limit: int = 1000) -> Sequence[AuditRecord]:
+        """Sequenced records with a position above `after`, in order."""
+        return self._audit.read(after=after, limit=limit)
+
+    def wake(self) -> None:
+        """Has the outbox looked at, now that something was committed to it."""
+        with self._lock:
+            self._committed = True
+            self._wake()
+
+    def wait_for(self, receipt: AuditReceipt, timeout: float | None) -> Placed:
+        """The receipt's place, whenever it has one. For `AuditReceipt.wait`."""
+        seconds = self._seconds(timeout)
+        with self._lock:
+            self._moved.wait_for(lambda: receipt.place is not None or self._is_hopeless(), seconds)
+            place = receipt.place
+            trouble = self._trouble
+        if place is None:
+            raise trouble or DeadlineExceeded("keeping an event", seconds)
+        return place
+
+    def close(self, *, timeout: float | None = None) -> None:
+        """Keeps what was appended, then takes no more. Closing twice is harmless.
+
+        If that takes longer than the timeout, the receipts left get the reason, which is raised here, too.
+        """
+        seconds = self._seconds(timeout)
+        self._stop_listening()
+        with self._lock:
+            self._closing = True
+            self._give_up_at = min(self._give_up_at, time.monotonic() + seconds)
+            self._filled.notify()
+            self._moved.notify_all()
+        self._thread.join(seconds + 5.0)
+        left = len(self._queue)
+        if left:
+            raise self._trouble or DeadlineExceeded(f"keeping the last {left} events", seconds)
+
+    def __enter__(self) -> DurableAuditSink:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _seconds(self, timeout: float | None) -> float:
+        return self._default_timeout if timeout is None else timeout
+
+    def _is_hopeless(self) -> bool:
+        return isinstance(self._trouble, AuditLogBroken)
+
+    def _wake(self) -> None:
+        # Signalled once, not per event: the thread looks again before it sleeps.
+        if not self._woken or (self._gathering and self._queue):
+            self._woken = True
+            self._gathering = False
+            self._filled.notify()
+
+    def _run(self) -> None:
+        pause = _FIRST_PAUSE_SECONDS
+        while (batch := self._take()) is not None:
+            if self._keep(batch):
+                pause = _FIRST_PAUSE_SECONDS
+                continue
+            if not self._wait_to_retry(pause):
+                self._abandon()
+                return
+            pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
+
+    def _take(self) -> list[AuditReceipt] | None:
+        """What waits, still queued; empty if only the outbox may have something; None at the end."""
+        with self._lock:
+            while not self._queue and not self._woken:
+                if self._closing:  # guard: the thread must end
+                    return None
+                # In a quiet time, too: somebody else may have died with rows in the outbox.
+                self._woken = not self._filled.wait(_IDLE_SECONDS) or self._woken
+            self._gathering = not self._queue
+            self._filled.wait_for(lambda: self._queue or self._closing, _GATHER_SECONDS)
+            self._gathering = False
+            self._woken = False
+            return list(islice(self._queue, _BATCH))
+
+    def _keep(self, batch: list[AuditReceipt]) -> bool:
+        try:
+            if batch:
+                places = self._audit.sequence([receipt.prepared for receipt in batch])
+            else:
+                places = []
+                with self._lock:
+                    committed, self._committed = self._committed, False
+                self._audit.sequence_pending(look_first=not committed)
+        except BaseException as error:
+            if not isinstance(error, Exception):
+                raise
+            self._note_trouble(error)
+            return False
+        self._settle(batch, places)
+        return True
+
+    def _settle(self, batch: list[AuditReceipt], places: list[Placed]) -> None:
+        with self._lock:
+            self._trouble = None
+            for receipt, place in zip(batch, places, strict=True):
+                receipt.place = place
+                self._queue.popleft()
+            self._moved.notify_all()
+
+    def _note_trouble(self, error: Exception) -> None:
+        trouble = error if isinstance(error, CleverAgentsError) else self._unforeseen(error)
+        with self._lock:
+            first = self._trouble is None
+            self._trouble = trouble
+            self._moved.notify_all()
+        if first:
+            _log.warning("audit.write_failed", error_type=type(error).__name__, error=str(error))
+
+    def _unforeseen(self, error: Exception) -> CleverAgentsError:
+        return DatabaseFailed(self._audit.database.location, f"{type(error).__name__}: {error}")
+
+    def _wait_to_retry(self, pause: float) -> bool:
+        with self._lock:
+            self._woken = True
+            left = self._give_up_at - time.monotonic()
+            if left <= 0:  # guard: a closed sink does not try for ever
+                return False
+            self._filled.wait(min(pause, left))
+            return True
+
+    def _abandon(self) -> None:
+        with self._lock:
+            reason = self._trouble or Closed(_NAME)
+            for receipt in self._queue:
+                receipt.place = reason
+            self._moved.notify_all()

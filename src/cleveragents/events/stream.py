@@ -1,0 +1,39 @@
+"""The bus as a reactivex `Observable`.
+
+A bare `Subject` is not serialised across threads, and one observer that raises starves the rest. Here each
+observer is an ordered subscriber of its own: it gets one event at a time, in sequence order, on its own
+thread, and neither slowness nor an exception of one reaches another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import reactivex
+from reactivex import Observable, abc
+from reactivex.disposable import Disposable
+
+from cleveragents.core.event import DomainEvent
+from cleveragents.core.event_ports import EventHandler
+from cleveragents.events.subscription import Subscription
+
+__all__ = ["observable_of"]
+
+
+def observable_of(
+    subscribe: Callable[[EventHandler, Callable[[], None]], Subscription],
+) -> Observable[DomainEvent]:
+    """Each observer becomes what `subscribe(on_next, on_completed)` makes of it."""
+
+    def on_subscribe(
+        observer: abc.ObserverBase[DomainEvent], scheduler: abc.SchedulerBase | None = None
+    ) -> abc.DisposableBase:
+        subscription = subscribe(observer.on_next, observer.on_completed)
+        # Without waiting: operators dispose under their own locks, for which a running on_next may wait.
+        return Disposable(lambda: _forget(subscription))
+
+    return reactivex.create(on_subscribe)
+
+
+def _forget(subscription: Subscription) -> None:
+    subscription.unsubscribe(wait=False)

@@ -1,0 +1,134 @@
+"""Merges trees with `git merge-tree`, and reads all that it says.
+
+git 2.39 merges commits only, so each tree is wrapped in one whose parent is the base. What a conflicted path
+is on either side, git tells as stages: 1 is the base, 2 is ours, 3 is theirs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from cleveragents.core.errors import GitFailed
+from cleveragents.core.file_state import FileState
+from cleveragents.git.plumbing import PrivateRepository
+
+__all__ = ["Merged", "Message", "merged_trees"]
+
+_KIND = re.compile(r"CONFLICT \(([^)]*)\)")
+_STAGE = re.compile(rb"([0-7]+) ([0-9a-f]+) ([123])\t(.*)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A conflict as git tells it: what it calls it, and the paths it is about."""
+
+    kind: str
+    paths: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """What git says of a merge. `sides` are the names that it gave to ours and theirs, in the text it marked
+    and behind the `~` of a file that had to make way."""
+
+    tree: str
+    sides: tuple[str, str]
+    stages: Mapping[str, Mapping[int, FileState]]
+    messages: tuple[Message, ...]
+
+    @property
+    def lost(self) -> tuple[str, ...]:
+        """Paths that git tells a side of, and not what it is."""
+        return tuple(
+            path
+            for path, states in self.stages.items()
+            if any(not state.mode or not state.content.strip("0") for state in states.values())
+        )
+
+    def named(self, path: str) -> str:
+        """The path as it was before it had to make way."""
+        return re.sub(f"~({'|'.join(self.sides)})(_[0-9]+)?$", "", path)
+
+
+def merged_trees(
+    repository: PrivateRepository,
+    base: str,
+    ours: str,
+    theirs: str,
+    *,
+    directory_renames: str,
+    work_tree: Path | None = None,
+    index: Path | None = None,
+) -> Merged:
+    """The merge of both sides. Objects go to the repository; no file changes. The attributes that decide how
+    a file is merged are those in `work_tree`. `GitFailed`."""
+    sides = _wrapped(repository, base, ours, theirs)
+    options = ("-c", f"merge.directoryRenames={directory_renames}")
+    command = ("merge-tree", "--write-tree", "-z", "--messages", *sides)
+    with repository.start(*options, *command, work_tree=work_tree, index=index) as running:
+        said = running.finish(succeeds=(0, 1))[0]
+        conflicted = running.failed
+    fields = iter(said.split(b"\0"))
+    tree = next(fields).decode("ascii")
+    merged = Merged(tree, sides, _stages(fields), tuple(_messages(fields)))
+    if conflicted and not merged.stages and not merged.messages:
+        # Not seen yet; but a conflict must never be taken for none.
+        raise GitFailed("merge-tree", "it tells of conflicts, and not which")
+    return merged
+
+
+def _stages(fields: Iterator[bytes]) -> dict[str, dict[int, FileState]]:
+    """All that comes before the field that is none."""
+    found: dict[str, dict[int, FileState]] = {}
+    for field in fields:
+        match = _STAGE.fullmatch(field)
+        if match is None:
+            break
+        state = FileState(int(match[1], 8), match[2].decode("ascii"))
+        found.setdefault(os.fsdecode(match[4]), {})[int(match[3])] = state
+    return found
+
+
+def _messages(fields: Iterator[bytes]) -> Iterator[Message]:
+    for count in fields:
+        if not count.strip():
+            continue
+        paths = tuple(os.fsdecode(next(fields)) for _ in range(int(count)))
+        title = next(fields).decode("utf-8", "replace")
+        words = next(fields).decode("utf-8", "replace")
+        if title.startswith("CONFLICT"):
+            kind = _KIND.match(words) or _KIND.match(title)
+            yield Message(kind[1] if kind else title, paths)
+
+
+def _wrapped(repository: PrivateRepository, base: str, ours: str, theirs: str) -> tuple[str, str]:
+    """Commits of these trees whose parent is a commit of the base, written by one process."""
+    root = _commit(base)
+    commits = [_commit(tree, _name(root, base)) for tree in (ours, theirs)]
+    with TemporaryDirectory(dir=repository.directory) as folder:
+        drafts = [Path(folder, str(number)) for number in range(1 + len(commits))]
+        for draft, commit in zip(drafts, (root, *commits), strict=True):
+            draft.write_bytes(commit)
+        feed = b"".join(os.fsencode(draft) + b"\n" for draft in drafts)
+        said = repository.git("hash-object", "-t", "commit", "-w", "--no-filters", "--stdin-paths", feed=feed)
+    _, first, second = said.decode("ascii").split()
+    return first, second
+
+
+def _commit(tree: str, *parents: str) -> bytes:
+    lines = [f"tree {tree}", *(f"parent {parent}" for parent in parents)]
+    lines += [f"{role} CleverAgents <cleveragents@localhost> 0 +0000" for role in ("author", "committer")]
+    return "\n".join([*lines, "", "merged by CleverAgents", ""]).encode("ascii")
+
+
+def _name(commit: bytes, like: str) -> str:
+    """git's name for it, in the kind of hash that `like` is of."""
+    whole = b"commit %d\0%b" % (len(commit), commit)
+    digest = hashlib.sha256(whole) if len(like) == 64 else hashlib.sha1(whole, usedforsecurity=False)
+    return digest.hexdigest()

@@ -1,1 +1,0 @@
-"""Actors: read from YAML, brought along by packages, users and repositories, and drawn."""

@@ -1,1 +1,0 @@
-"""Bringing a plan's result into the user's files: merge, journal, move, commit, recover."""

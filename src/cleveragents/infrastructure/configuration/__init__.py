@@ -1,1 +1,0 @@
-"""Configuration: what can be set, who set it, and what holds."""

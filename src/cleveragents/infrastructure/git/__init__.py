@@ -1,1 +1,0 @@
-"""The git command, run so that nothing a repository brings along can run with it."""

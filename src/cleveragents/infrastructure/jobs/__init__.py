@@ -1,1 +1,0 @@
-"""What a job runs in: processes that can be found again and ended."""

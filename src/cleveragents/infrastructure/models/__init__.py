@@ -1,1 +1,0 @@
-"""Language models: the catalogue, one file per provider, and what makes calls bearable."""

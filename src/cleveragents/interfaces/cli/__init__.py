@@ -1,1 +1,0 @@
-"""The `agents` command; one file per command group."""

@@ -1,1 +1,0 @@
-"""What all interfaces know of plans: accounts, requests and decisions, without a terminal or a browser."""

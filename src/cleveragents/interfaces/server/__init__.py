@@ -1,1 +1,0 @@
-"""The HTTP API and the page, served by one process."""

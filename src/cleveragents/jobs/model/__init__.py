@@ -1,0 +1,1 @@
+"""Jobs as a state machine: data and rules, no I/O."""

@@ -1,0 +1,1 @@
+"""Jobs in processes of their own, which can be found and ended."""

@@ -1,0 +1,81 @@
+"""A thread that does one thing again and again until it is told to stop."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from cleveragents.core.errors import Unavailable
+from cleveragents.jobs.worker.log import worker_log
+
+__all__ = ["ServiceThread", "start_daemon"]
+
+
+def start_daemon(name: str, work: Callable[[], None]) -> None:
+    """Runs `work` on a thread that does not keep the interpreter from ending."""
+    threading.Thread(target=work, name=name, daemon=True).start()
+
+
+class ServiceThread:
+    """Calls `step`, waits for as long as it says or until woken, and calls it again.
+
+    What a step raises is logged, and the next step comes `pause_seconds` later: a busy database must not
+    end a worker. What is merely unavailable is told of when that begins, and when it is over. Any thread may
+    call `wake` and `stop`; its state is in two events.
+    """
+
+    def __init__(self, name: str, step: Callable[[], float], *, pause_seconds: float) -> None:
+        self._step = step
+        self._pause_seconds = pause_seconds
+        self._away: type[Unavailable] | None = None
+        self._wakeup = threading.Event()
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    @property
+    def name(self) -> str:
+        return self._thread.name
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def wake(self) -> None:
+        self._wakeup.set()
+
+    def stop(self) -> None:
+        """Takes effect after the step under way."""
+        self._stopping.set()
+        self._wakeup.set()
+
+    def join(self, timeout: float) -> bool:
+        """True if the thread is over (or never began)."""
+        if self._thread.ident is not None:
+            self._thread.join(timeout)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        while True:
+            # Cleared before the step, so that a wake during the step is not lost.
+            self._wakeup.clear()
+            if self._stopping.is_set():  # guard: after the clear, which may have swallowed the stop's wake
+                return
+            self._wakeup.wait(self._tried())
+
+    def _tried(self) -> float:
+        try:
+            pause = self._step()
+        except Unavailable as error:
+            # Once, however long it takes: two a second would bury what else is said.
+            if type(error) is not self._away:
+                said = str(error)
+                worker_log().warning("worker.step_waits", service=self._thread.name, error=said)
+            self._away = type(error)
+            return self._pause_seconds
+        except Exception:
+            logger = worker_log()
+            logger.exception("worker.step_failed", service=self._thread.name)
+            return self._pause_seconds
+        if self._away is not None:
+            worker_log().warning("worker.step_goes_on", service=self._thread.name)
+            self._away = None
+        return pause

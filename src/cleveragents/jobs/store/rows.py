@@ -1,0 +1,124 @@
+"""Jobs as rows of `jobs`, and back.
+
+Payloads and results are kept as ASCII JSON: it carries any text JSON can, on every database.
+"""
+
+from __future__ import annotations
+
+import json
+
+from sqlalchemy import RowMapping
+
+from cleveragents.core.json_value import FrozenObject, JsonValue, freeze, thaw
+from cleveragents.core.worker_identity import WorkerIdentity
+from cleveragents.jobs.model.job import Job, JobState, Lane
+from cleveragents.storage.columns import microseconds, moment
+
+__all__ = ["MUTABLE", "changed_of", "job_of", "lane_rows_of", "lanes_in", "row_of"]
+
+MUTABLE = (
+    "state",
+    "attempt",
+    "fence",
+    "beat",
+    "owner_id",
+    "owner_host",
+    "owner_pid",
+    "owner_started_ticks",
+    "cancel_reason",
+    "result",
+    "error",
+    "updated_at",
+    "not_before",
+)
+"""The columns that a move may change."""
+
+
+def row_of(job: Job) -> dict[str, object]:
+    """All columns but `number`, which the database gives."""
+    return {
+        "id": job.id,
+        "kind": job.kind,
+        "payload": _encoded(job.payload),
+        "priority": job.priority,
+        "max_attempts": job.max_attempts,
+        "key": job.key,
+        "at_most": job.at_most,
+        "queue": job.queue,
+        "lanes": json.dumps([[lane.name, lane.at_most] for lane in job.lanes]) if job.lanes else None,
+        "created_at": microseconds(job.created_at),
+        **changed_of(job),
+    }
+
+
+def lane_rows_of(job: Job) -> list[dict[str, object]]:
+    """Its rows of `job_lanes`, by which the jobs of a lane are found."""
+    return [{"job_id": job.id, "lane": lane.name, "at_most": lane.at_most} for lane in job.lanes]
+
+
+def lanes_in(row: RowMapping) -> tuple[Lane, ...]:
+    """The lanes of the job that the row holds."""
+    text = row["lanes"]
+    return () if text is None else tuple(Lane(name, at_most) for name, at_most in json.loads(text))
+
+
+def changed_of(job: Job) -> dict[str, object]:
+    """The columns that a move may change: the payload, which may be large, is not written again."""
+    owner = job.owner
+    return {
+        "state": job.state.value,
+        "attempt": job.attempt,
+        "fence": job.fence,
+        "beat": job.beat,
+        "owner_id": owner and owner.id,
+        "owner_host": owner and owner.host,
+        "owner_pid": owner and owner.pid,
+        "owner_started_ticks": owner and owner.started_ticks,
+        "cancel_reason": job.cancel_reason,
+        "result": None if job.result is None else _encoded(job.result),
+        "error": job.error,
+        "updated_at": microseconds(job.updated_at),
+        "not_before": microseconds(job.not_before),
+    }
+
+
+def job_of(row: RowMapping) -> Job:
+    """The job that the row holds."""
+    payload = _decoded(row["payload"])
+    assert isinstance(payload, FrozenObject)
+    return Job(
+        id=row["id"],
+        kind=row["kind"],
+        payload=payload,
+        state=JobState(row["state"]),
+        priority=row["priority"],
+        attempt=row["attempt"],
+        max_attempts=row["max_attempts"],
+        fence=row["fence"],
+        beat=row["beat"],
+        created_at=moment(row["created_at"]),
+        updated_at=moment(row["updated_at"]),
+        not_before=moment(row["not_before"]),
+        owner=_owner(row),
+        cancel_reason=row["cancel_reason"],
+        result=None if row["result"] is None else _decoded(row["result"]),
+        error=row["error"],
+        key=row["key"],
+        at_most=row["at_most"],
+        queue=row["queue"],
+        lanes=lanes_in(row),
+    )
+
+
+def _owner(row: RowMapping) -> WorkerIdentity | None:
+    if row["owner_id"] is None:
+        return None
+    return WorkerIdentity(row["owner_id"], row["owner_host"], row["owner_pid"], row["owner_started_ticks"])
+
+
+def _encoded(value: JsonValue) -> str:
+    return json.dumps(thaw(value), separators=(",", ":"))
+
+
+def _decoded(text: str) -> JsonValue:
+    return freeze(json.loads(text))

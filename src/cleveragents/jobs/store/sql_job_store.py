@@ -1,0 +1,287 @@
+"""The job table on a database: every move one transaction, with its event in the outbox.
+
+Whoever moves a job holds it: on SQLite the transaction is the only one that writes, on PostgreSQL the row
+is locked, and a claim skips rows that others hold. So a decision is never made on what is out of date.
+Which job is the next to be claimed, `claimable_jobs` says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Select,
+    and_,
+    bindparam,
+    func,
+    insert,
+    literal_column,
+    select,
+    tuple_,
+    update,
+)
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.sql.dml import ReturningUpdate
+
+from cleveragents.core.errors import QueueFull, StoreBusy, UnknownJob
+from cleveragents.core.identifiers import IdentifierSource
+from cleveragents.core.worker_identity import WorkerIdentity
+from cleveragents.jobs.model.job import Job, JobState, NewJob, Outcome
+from cleveragents.jobs.model.job_moves import (
+    Move,
+    claimed,
+    ensure_owned,
+    ensure_same,
+    finished,
+    reclaimed,
+    requested_cancel,
+    submitted,
+)
+from cleveragents.jobs.ports import Claim, Heartbeat, Turn
+from cleveragents.jobs.store.claimable import (
+    Overtaken,
+    PlacesHeld,
+    Wanted,
+    any_claimable,
+    has_places,
+    most_urgent,
+)
+from cleveragents.jobs.store.kept_moves import event_of, keep_moves
+from cleveragents.jobs.store.locks import hold_in_order
+from cleveragents.jobs.store.rows import job_of, lane_rows_of, row_of
+from cleveragents.jobs.store.turns import JobTurns, Wish
+from cleveragents.storage.columns import microseconds
+from cleveragents.storage.database import Database
+from cleveragents.storage.outbox import append_to_outbox
+from cleveragents.storage.service_tables import job_lanes
+from cleveragents.storage.tables import jobs
+
+__all__ = ["SqlJobStore"]
+
+_BY_ID = select(jobs).where(jobs.c.id == bindparam("job_id"))
+_HELD_BY_ID = _BY_ID.with_for_update()
+_UNHELD_BY_ID = _BY_ID.with_for_update(skip_locked=True)
+_READ_BEAT = select(jobs.c.id, jobs.c.beat, jobs.c.cancel_reason)
+_BY_KEY = select(jobs).where(jobs.c.key == bindparam("job_key"))
+_WAITING_IN_QUEUE = (
+    select(jobs.c.number)
+    .where(jobs.c.state == literal_column("'queued'"), jobs.c.queue == bindparam("queue"))
+    .limit(bindparam("most"))
+)
+_COUNT_WAITING = select(func.count()).select_from(_WAITING_IN_QUEUE.subquery())
+# A submission that comes second at the very same time finds the first one's key, and inserts nothing.
+_SUBMIT = {
+    "sqlite": sqlite.insert(jobs).on_conflict_do_nothing(index_elements=["key"]).returning(jobs.c.number),
+    "postgresql": postgresql.insert(jobs)
+    .on_conflict_do_nothing(index_elements=["key"])
+    .returning(jobs.c.number),
+}
+
+
+class SqlJobStore:
+    """`JobStore` on a `Database`. Stateless but for the database and a hint, so any thread may share it."""
+
+    def __init__(self, database: Database, identifiers: IdentifierSource) -> None:
+        self._database = database
+        self._identifiers = identifiers
+        self._turns = JobTurns(database, identifiers)
+        self._submit = _SUBMIT[database.dialect]
+        self._found = False
+
+    def submit(self, new: NewJob, *, now: datetime, queue_bound: int | None = None) -> Job:
+        move = submitted(new, self._identifiers.new(), now)
+        lanes = lane_rows_of(move.job)
+
+        def unit(connection: Connection) -> Job:
+            if queue_bound is not None:
+                _take_turns(connection, new.queue)
+            if connection.execute(self._submit, row_of(move.job)).first() is not None:
+                if queue_bound is not None:
+                    _ensure_room(connection, new.queue, queue_bound)
+                if lanes:
+                    connection.execute(insert(job_lanes), lanes)
+                append_to_outbox(connection, event_of(move, self._identifiers))
+                return move.job
+            first = job_of(connection.execute(_BY_KEY, {"job_key": new.key}).mappings().one())
+            ensure_same(first, new)
+            return first
+
+        return self._database.write(unit)
+
+    def get(self, job_id: str) -> Job:
+        with self._database.read() as connection:
+            row = connection.execute(_BY_ID, {"job_id": job_id}).mappings().first()
+        if row is None:
+            raise UnknownJob(job_id)
+        return job_of(row)
+
+    def list(
+        self, *, states: Collection[JobState] = (), limit: int = 100, after: str | None = None
+    ) -> Sequence[Job]:
+        query = select(jobs).order_by(jobs.c.id).limit(limit)
+        if states:
+            query = query.where(jobs.c.state.in_([state.value for state in states]))
+        if after is not None:
+            query = query.where(jobs.c.id > after)
+        with self._database.read() as connection:
+            rows = connection.execute(query).mappings().all()
+        return [job_of(row) for row in rows]
+
+    def claim(
+        self, worker: WorkerIdentity, kinds: Collection[str], *, now: datetime, queues: Collection[str] = ()
+    ) -> Job | None:
+        wanted = Wanted(tuple(sorted(kinds)), microseconds(now), tuple(queues))
+
+        def unit(connection: Connection) -> Job | None:
+            row = most_urgent(connection, wanted)
+            if row is None:
+                return None
+            return self._keep(connection, claimed(job_of(row), worker, now))
+
+        # Idle workers ask all day long, and SQLite has one write lock for everybody: they look first.
+        if not self._found and not self._any_claimable(wanted):
+            return None
+        while True:
+            try:
+                job = self._database.write(unit)
+            except PlacesHeld:
+                return None
+            except Overtaken:  # somebody else has a job for it: no two can do so to each other for ever
+                continue
+            self._found = job is not None
+            return job
+
+    def claim_this(self, job_id: str, worker: WorkerIdentity, *, now: datetime) -> Job | None:
+        """The job, owned by `worker`, for whoever has been told by others that it is to run it. None while it
+        is not due, has no place or another owner, or has ended meanwhile. `UnknownJob`."""
+
+        def unit(connection: Connection) -> Job | None:
+            row = connection.execute(_HELD_BY_ID, {"job_id": job_id}).mappings().first()
+            if row is None:
+                raise UnknownJob(job_id)
+            job = job_of(row)
+            if job.state is not JobState.QUEUED or job.not_before > now or not has_places(connection, row):
+                return None
+            return self._keep(connection, claimed(job, worker, now))
+
+        while True:
+            try:
+                return self._database.write(unit)
+            except PlacesHeld:
+                return None
+            except Overtaken:  # as in `claim`
+                continue
+
+    def heartbeats(self, held: Mapping[str, int], *, now: datetime) -> Mapping[str, Heartbeat]:
+        beat = _beat(held, now)
+
+        def unit(connection: Connection) -> dict[str, Heartbeat]:
+            heard = {row.id: Heartbeat(row.beat, row.cancel_reason) for row in connection.execute(beat)}
+            missed = {job_id: fence for job_id, fence in held.items() if job_id not in heard}
+            if missed:
+                left = connection.execute(_READ_BEAT.where(_is_held(missed)))
+                heard |= {row.id: Heartbeat(row.beat, row.cancel_reason, heard=False) for row in left}
+            return heard
+
+        return self._database.write(unit)
+
+    def cancels(self, held: Mapping[str, int]) -> Mapping[str, str]:
+        asked = select(jobs.c.id, jobs.c.cancel_reason).where(
+            _is_held(held), jobs.c.cancel_reason.is_not(None)
+        )
+        with self._database.read() as connection:
+            rows = connection.execute(asked).all()
+        return {row.id: row.cancel_reason for row in rows}
+
+    def finish(self, job_id: str, fence: int, outcome: Outcome, *, now: datetime) -> Job:
+        def decide(job: Job) -> Move:
+            ensure_owned(job, fence)
+            return finished(job, outcome, now)
+
+        return self._move(job_id, decide)
+
+    def finish_and_claim(
+        self, job_id: str, fence: int, outcome: Outcome, claim: Claim, *, now: datetime
+    ) -> Turn:
+        turn = self._turns.run(Wish(job_id, fence, outcome, claim, now))
+        self._found = turn.following is not None
+        return turn
+
+    def request_cancel(self, job_id: str, reason: str, *, now: datetime) -> Job:
+        return self._move(job_id, lambda job: requested_cancel(job, reason, now))
+
+    def reclaim(self, job_id: str, fence: int, beat: int, *, error: str, now: datetime) -> Job:
+        def decide(job: Job) -> Move:
+            ensure_owned(job, fence, beat)
+            return reclaimed(job, error, now)
+
+        # guard: a sweep looks at many, and waits for none that somebody holds
+        return self._move(job_id, decide, by_id=_UNHELD_BY_ID)
+
+    def _any_claimable(self, wanted: Wanted) -> bool:
+        with self._database.read() as connection:
+            return any_claimable(connection, wanted)
+
+    def _move(
+        self,
+        job_id: str,
+        decide: Callable[[Job], Move | None],
+        *,
+        by_id: Select[Any] = _HELD_BY_ID,
+    ) -> Job:
+        def unit(connection: Connection) -> Job:
+            job = _held(connection, job_id, by_id)
+            move = decide(job)
+            return job if move is None else self._keep(connection, move)
+
+        return self._database.write(unit)
+
+    def _keep(self, connection: Connection, move: Move) -> Job:
+        keep_moves(connection, [move], self._identifiers)
+        return move.job
+
+
+def _held(connection: Connection, job_id: str, by_id: Select[Any]) -> Job:
+    row = connection.execute(by_id, {"job_id": job_id}).mappings().first()
+    if row is not None:
+        return job_of(row)
+    if by_id is _UNHELD_BY_ID and connection.execute(_BY_ID, {"job_id": job_id}).first() is not None:
+        raise StoreBusy(0.0)
+    raise UnknownJob(job_id)
+
+
+def _beat(held: Mapping[str, int], now: datetime) -> ReturningUpdate[tuple[str, int, str | None]]:
+    """Of those that nobody else is about to move. What a plan writes meanwhile asks only that its job stays
+    its own, which a beat does not change: neither waits for the other."""
+    ours = select(jobs.c.id).where(_is_held(held))
+    # guard: one job that somebody holds, for however long, must not cost the others their leases
+    ours = ours.with_for_update(key_share=True, skip_locked=True)
+    return (
+        update(jobs)
+        .where(jobs.c.id.in_(ours))
+        .values(beat=jobs.c.beat + 1, updated_at=microseconds(now))
+        .returning(jobs.c.id, jobs.c.beat, jobs.c.cancel_reason)
+    )
+
+
+def _is_held(held: Mapping[str, int]) -> ColumnElement[bool]:
+    """The running jobs among these, each if it is still that fence's."""
+    pairs = tuple_(jobs.c.id, jobs.c.fence).in_(list(held.items()))
+    return and_(jobs.c.state == JobState.RUNNING.value, pairs)
+
+
+def _take_turns(connection: Connection, queue: str) -> None:
+    """Where transactions run beside each other, two could find the last room in a queue."""
+    if connection.dialect.name == "postgresql":
+        hold_in_order(connection, [f"queue {queue}"])  # guard: counted by one at a time
+
+
+def _ensure_room(connection: Connection, queue: str, bound: int) -> None:
+    """`QueueFull` when the job that was just inserted is one too many."""
+    waiting = connection.execute(_COUNT_WAITING, {"queue": queue, "most": bound + 1}).scalar_one()
+    if waiting > bound:  # guard: a bounded queue
+        raise QueueFull(f"the queue {queue!r}", bound)

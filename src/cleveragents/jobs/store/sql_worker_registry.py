@@ -1,0 +1,100 @@
+"""Who works, on a database."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+from sqlalchemy import Connection, RowMapping, delete, select, update
+
+from cleveragents.core.clock import Clock
+from cleveragents.core.event import DomainEvent, EventType
+from cleveragents.core.identifiers import IdentifierSource
+from cleveragents.core.json_value import JsonValue
+from cleveragents.jobs.worker_ports import WorkerRecord
+from cleveragents.storage.columns import kept_text, microseconds, moment
+from cleveragents.storage.database import Database
+from cleveragents.storage.outbox import append_to_outbox
+from cleveragents.storage.service_tables import workers
+
+__all__ = ["GONE", "SqlWorkerRegistry"]
+
+GONE = "gone"
+"""The last thing a worker says of itself."""
+
+_REMEMBERED = timedelta(days=1)
+
+
+class SqlWorkerRegistry:
+    """`WorkerRegistry` on a `Database`. Stateless but for the database, so any thread may share it."""
+
+    def __init__(self, database: Database, identifiers: IdentifierSource, clock: Clock) -> None:
+        self._database = database
+        self._identifiers = identifiers
+        self._clock = clock
+
+    def report(self, worker: WorkerRecord) -> None:
+        said = _storable(worker)
+        row = _row(said)
+
+        def unit(connection: Connection) -> None:
+            mine = workers.c.id == said.id
+            held = connection.execute(select(workers.c.state).where(mine).with_for_update()).scalar()
+            if held is None:
+                connection.execute(workers.insert(), row)
+                append_to_outbox(connection, self._event(EventType.WORKER_JOINED, said))
+                _forget(connection, said)
+            elif held == GONE:  # guard: a report that comes late does not bring it back
+                return
+            else:
+                connection.execute(update(workers).where(mine).values(row))
+            if said.state == GONE:
+                append_to_outbox(connection, self._event(EventType.WORKER_LEFT, said))
+
+        self._database.write(unit)
+
+    def list(self) -> Sequence[WorkerRecord]:
+        since = microseconds(self._clock.now() - _REMEMBERED)
+        query = select(workers).where(workers.c.seen_at >= since).order_by(workers.c.started_at, workers.c.id)
+        with self._database.read() as connection:
+            found = [_record(row) for row in connection.execute(query).mappings()]
+        return found[::-1]
+
+    def _event(self, kind: EventType, worker: WorkerRecord) -> DomainEvent:
+        facts: dict[str, JsonValue] = {"name": worker.name, "host": worker.host, "pid": worker.pid}
+        return DomainEvent(kind, worker.id, self._identifiers.new(), worker.seen_at, facts)
+
+
+def _forget(connection: Connection, newcomer: WorkerRecord) -> None:
+    """Those that nobody heard of for long; whoever comes sweeps, so there are never many."""
+    long_ago = microseconds(newcomer.seen_at - _REMEMBERED)
+    connection.execute(delete(workers).where(workers.c.seen_at < long_ago))
+
+
+def _storable(worker: WorkerRecord) -> WorkerRecord:
+    return replace(worker, name=kept_text(worker.name), host=kept_text(worker.host))
+
+
+def _row(worker: WorkerRecord) -> dict[str, Any]:
+    return {
+        "id": worker.id,
+        "name": worker.name,
+        "host": worker.host,
+        "pid": worker.pid,
+        "home": worker.home,
+        "engine": worker.engine,
+        "queue": worker.queue,
+        "concurrency": worker.concurrency,
+        "running": worker.running,
+        "state": worker.state,
+        "started_at": microseconds(worker.started_at),
+        "seen_at": microseconds(worker.seen_at),
+        "isolation": worker.isolation,
+    }
+
+
+def _record(row: RowMapping) -> WorkerRecord:
+    times = {name: moment(row[name]) for name in ("started_at", "seen_at")}
+    return WorkerRecord(**{**row, **times})

@@ -1,0 +1,1 @@
+"""The worker: claims jobs, runs attempts, keeps leases, takes over from the dead."""

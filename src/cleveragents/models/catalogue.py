@@ -1,0 +1,270 @@
+"""All models there are, by `provider/name`: providers are the modules of `providers`, and what installed
+packages offer as entry points.
+
+Looking at names and facts imports nothing that takes long; the library of a provider is imported when a model
+of it is first asked for, which can take a second or two: not on an event loop. Every model comes wrapped: a
+place among the calls under way, a breaker, a deadline, retries, in that order from outside.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from difflib import get_close_matches
+from functools import cached_property
+from importlib import import_module
+from importlib.metadata import EntryPoint
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, cast
+
+from cleveragents.config.entry_points import built_in, installed
+from cleveragents.config.settings import is_web_address
+from cleveragents.core.errors import ConfigurationError, UnknownModel
+from cleveragents.core.text.known_secrets import KnownSecrets
+from cleveragents.models import providers
+from cleveragents.models.keys import Keys, ask_keyring
+from cleveragents.models.ports import Model, ModelFacts
+from cleveragents.models.prices import PriceList
+from cleveragents.models.provider import Opening, Provider
+
+if TYPE_CHECKING:
+    from cleveragents.config.settings import ModelSettings
+    from cleveragents.core.circuit_breaker import CircuitBreaker
+    from cleveragents.models.limiting import Places
+
+__all__ = ["ENTRY_POINTS", "ModelCatalogue"]
+
+ENTRY_POINTS = "cleveragents.models"
+"""The group; an entry's name is the provider's, its object a `Provider`."""
+
+_FAILURES_IN_A_ROW = 5
+_COOL_DOWN_SECONDS = 30.0
+
+
+class ModelCatalogue:
+    """`Models` as the settings say. It holds nothing open: models keep no connections.
+
+    Any thread may use it: what it keeps is only ever added to, in one step each. A model that two threads
+    open at once is the first one's for both; all models of a provider share its places and its breaker. The
+    keys it finds are masked as long as `secrets`, or where there are none the catalogue, exists.
+    """
+
+    def __init__(
+        self,
+        settings: ModelSettings,
+        *,
+        environment: Mapping[str, str] | None = None,
+        keyring: Callable[[str], str | None] = ask_keyring,
+        entries: Iterable[EntryPoint] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        secrets: KnownSecrets | None = None,
+    ) -> None:
+        self._settings = settings
+        self._environment = os.environ if environment is None else environment
+        self._keys = Keys(self._environment, keyring, secrets=secrets or KnownSecrets())
+        self._entries = entries
+        self._clock = clock
+        self._opened: dict[str, Model] = {}
+        self._places: dict[str, Places] = {}
+        self._breakers: dict[str, CircuitBreaker] = {}
+
+    def get(self, name: str) -> Model:
+        found = self._opened.get(name)
+        if found is not None:
+            return found
+        return self._opened.setdefault(name, self._open(name))
+
+    def get_nowait(self, name: str) -> Model | None:
+        return self._opened.get(name)
+
+    def facts(self, name: str) -> ModelFacts:
+        provider, model = self._parted(name)
+        if provider.reads_facts is not None:
+            opened = self._opened.get(name)  # it answers by what it read then, and reading takes a while
+            return provider.reads_facts(name, model) if opened is None else opened.facts
+        facts = self._prices.facts(name, shipped=self._base_url(provider) is None)
+        return replace(facts, keyed=self._is_keyed(provider))
+
+    def known(self) -> Sequence[ModelFacts]:
+        built_in = {name: self._provider(name) for name in self._builtin}
+        keyed = {name: self._is_keyed(provider) for name, provider in built_in.items()}
+        elsewhere = {name for name, provider in built_in.items() if self._base_url(provider) is not None}
+        found = []
+        for listed in self._prices.known():
+            name = listed.name.partition("/")[0]
+            facts = self._prices.facts(listed.name, shipped=name not in elsewhere)
+            found.append(replace(facts, keyed=keyed.get(name, True)))
+        return found
+
+    def is_file(self, name: str) -> bool:
+        """Whether the model is a file, which is read to know anything of it."""
+        provider = name.partition("/")[0]
+        return provider in self.providers() and self._provider(provider).reads_facts is not None
+
+    def needs_key(self, name: str) -> bool:
+        """Whether the model's provider takes a key at all, where it is."""
+        provider = name.partition("/")[0]
+        if provider not in self.providers():
+            return True
+        known = self._provider(provider)
+        return bool(known.variables) and self._base_url(known) is None
+
+    def providers(self) -> tuple[str, ...]:
+        """Their names, of those that are built in and those that are installed."""
+        return tuple(sorted({*self._builtin, *self._offered}))
+
+    @property
+    def prices_as_of(self) -> str:
+        """When the shipped prices were looked up."""
+        return self._prices.as_of
+
+    # ── opening ───────────────────────────────────────────────────────────────────────────────────
+
+    def _open(self, name: str) -> Model:
+        provider, model = self._parted(name)
+        self._prices.known()  # a list of the user's that is wrong is said before anything is paid for
+        facts = self.facts(name)
+        self._check_installed(provider, name)
+        key = self._keys.find(provider.variables)
+        # What no request can carry would be taken for a bad connection, and tried again and again.
+        strange = next((sign for sign in key or "" if not "!" <= sign <= "~"), None)
+        if strange is not None:
+            problem = f"its key has {strange!r} in it, as no key has; {_where_keys_go(provider.variables)}"
+            raise ConfigurationError(f"model {name}", problem)
+        base_url = self._base_url(provider)
+        if provider.variables and key is None and base_url is None:
+            problem = f"needs a key; {_where_keys_go(provider.variables)} (we never store it)"
+            near = self._prices.nearest(name)
+            if near is not None:
+                problem += f"; it is in no list of ours: did you mean {near}?"
+            raise ConfigurationError(f"model {name}", problem)
+        opening = Opening(
+            facts=facts,
+            model=model,
+            timeout_seconds=self._settings.timeout_seconds,
+            key=key,
+            base_url=base_url,
+        )
+        return self._wrapped(provider.open(opening), provider.name)
+
+    def _wrapped(self, model: Model, provider: str) -> Model:
+        from cleveragents.models.breaking import BreakingModel
+        from cleveragents.models.deadline import DeadlineModel
+        from cleveragents.models.limiting import LimitedModel
+        from cleveragents.models.retrying import Patience, RetryingModel
+
+        seconds = self._settings.timeout_seconds
+        patience = Patience(retries=self._settings.retries, seconds=seconds)
+        tried = DeadlineModel(RetryingModel(model, patience), seconds)
+        return LimitedModel(
+            BreakingModel(tried, self._breaker_of(provider), provider), self._places_of(provider)
+        )
+
+    def _places_of(self, provider: str) -> Places:
+        from cleveragents.models.limiting import Places
+
+        return self._places.setdefault(provider, Places(self._settings.concurrency))
+
+    def _breaker_of(self, provider: str) -> CircuitBreaker:
+        from cleveragents.core.circuit_breaker import CircuitBreaker
+
+        breaker = CircuitBreaker(
+            failure_threshold=_FAILURES_IN_A_ROW,
+            cool_down_seconds=_COOL_DOWN_SECONDS,
+            # A trial may take as long as an answer may: a second one beside it would tell no more.
+            trial_lease_seconds=self._settings.timeout_seconds + 1.0,
+            clock=self._clock,
+        )
+        return self._breakers.setdefault(provider, breaker)
+
+    def _base_url(self, provider: Provider) -> str | None:
+        """Where the user says that it is; None is where it always is."""
+        if not provider.base_url_variables:
+            return None
+        if provider.name == "openai" and self._settings.base_url:
+            return self._settings.base_url
+        for variable in provider.base_url_variables:
+            url = self._environment.get(variable)
+            if url and not is_web_address(url):
+                raise ConfigurationError(variable, "should be a URL that begins with http:// or https://")
+            if url:
+                return url
+        return None
+
+    def _is_keyed(self, provider: Provider) -> bool:
+        if not provider.variables or self._base_url(provider) is not None:
+            return True
+        return self._keys.has(provider.variables)
+
+    def _check_installed(self, provider: Provider, name: str) -> None:
+        if provider.module is not None and find_spec(provider.module) is None:
+            remedy = f"pip install 'cleveragents[{provider.extra}]'"
+            raise ConfigurationError(f"model {name}", f"needs {provider.module}: {remedy}")
+
+    # ── names ─────────────────────────────────────────────────────────────────────────────────────
+
+    def _parted(self, name: str) -> tuple[Provider, str]:
+        provider, _, model = name.partition("/")
+        if provider in self.providers() and model:
+            return self._provider(provider), model
+        raise UnknownModel(name, self._hint(name, provider, model))
+
+    def _hint(self, name: str, provider: str, model: str) -> str:
+        listed = [facts.name for facts in self._prices.known()]
+        if provider in self.providers():
+            example = next(
+                (other for other in listed if other.startswith(f"{provider}/")), f"{provider}/NAME"
+            )
+            return f"say which model of {provider}, as in {example}"
+        bare = {other.partition("/")[2]: other for other in listed}
+        close = get_close_matches(provider, self.providers(), n=1, cutoff=0.75)
+        if close and f"{close[0]}/{model}" in listed:
+            return f"there is no provider {provider!r}; did you mean {close[0]}/{model}?"
+        what = f"there is no provider {provider!r}" if model else "a model is named provider/model"
+        near = [bare.get(one, one) for one in get_close_matches(name, [*listed, *bare], n=1, cutoff=0.75)]
+        if near and not model:
+            return f"{what}; did you mean {near[0]}?"
+        near = near or close  # a model of it that nobody knows is no advice
+        meant = f"did you mean {near[0]}? " if near else ""
+        return f"{what}; {meant}the providers are {', '.join(self.providers())}"
+
+    @cached_property
+    def _prices(self) -> PriceList:
+        return PriceList(self._settings.prices)
+
+    @cached_property
+    def _builtin(self) -> frozenset[str]:
+        return built_in(providers)
+
+    @cached_property
+    def _offered(self) -> Mapping[str, EntryPoint]:
+        found = installed(ENTRY_POINTS) if self._entries is None else self._entries
+        ordered = sorted(found, key=lambda entry: (entry.name, entry.value))
+        # What `openai` means does not depend on what else is installed.
+        return {entry.name: entry for entry in reversed(ordered) if entry.name not in self._builtin}
+
+    def _provider(self, name: str) -> Provider:
+        if name in self._builtin:
+            return cast("Provider", import_module(f"{providers.__name__}.{name}").PROVIDER)
+        return _load_entry(self._offered[name])
+
+
+def _load_entry(entry: EntryPoint) -> Provider:
+    """What the package offers; whatever its code raises is said to be its own."""
+    try:
+        offered = entry.load()
+    except (Exception, SystemExit) as error:
+        problem = f"{entry.value} cannot be loaded ({type(error).__name__}: {error})"
+        raise ConfigurationError(f"provider {entry.name}", problem) from error
+    if not isinstance(offered, Provider) or offered.name != entry.name:
+        raise ConfigurationError(f"provider {entry.name}", f"{entry.value} is no provider of that name")
+    return offered
+
+
+def _where_keys_go(variables: Sequence[str]) -> str:
+    from cleveragents.models.keys import SERVICE
+
+    inside = f", or `keyring set {SERVICE} {variables[0]}`" if find_spec("keyring") is not None else ""
+    return f"set {' or '.join(variables)}{inside}"

@@ -1,0 +1,1 @@
+"""Conversations and budgets: data and rules, no I/O."""

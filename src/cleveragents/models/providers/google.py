@@ -1,0 +1,50 @@
+"""Google's Gemini models, by an API key."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from cleveragents.models.ports import Model, ModelRequest
+from cleveragents.models.provider import ONE_CALL_EACH, Opening, Provider
+
+__all__ = ["PROVIDER"]
+
+_VARIABLES = ("GOOGLE_API_KEY", "GEMINI_API_KEY")
+
+
+def _open(opening: Opening) -> Model:
+    from langchain_google_genai import ChatGoogleGenerativeAI
+    from pydantic import SecretStr
+
+    from cleveragents.models.langchain_model import LangChainModel
+
+    chat = ChatGoogleGenerativeAI(
+        model=opening.model,
+        api_key=SecretStr(opening.key or "none"),
+        base_url=opening.base_url,
+        additional_headers=ONE_CALL_EACH,
+        max_retries=1,  # tries in all, as that library counts
+        timeout=opening.timeout_seconds,
+        vertexai=False,
+    )
+    return LangChainModel(chat, opening.facts, _options, keys=_VARIABLES, tells_schema=True)
+
+
+def _options(request: ModelRequest) -> Mapping[str, Any]:
+    options: dict[str, Any] = {"max_output_tokens": request.max_output_tokens}
+    if request.temperature is not None:
+        options["temperature"] = request.temperature
+    if request.schema is not None and not request.tools:  # it takes only one of the two
+        options["response_mime_type"] = "application/json"
+    return options
+
+
+PROVIDER = Provider(
+    name="google",
+    open=_open,
+    module="langchain_google_genai",
+    extra="google",
+    variables=_VARIABLES,
+    base_url_variables=("GOOGLE_GEMINI_BASE_URL",),
+)

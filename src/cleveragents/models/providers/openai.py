@@ -1,0 +1,69 @@
+"""OpenAI, and every server that speaks its protocol: llama.cpp, vLLM, Ollama, OpenRouter, and more."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from cleveragents.core.json_value import thaw
+from cleveragents.models.ports import Model, ModelRequest
+from cleveragents.models.provider import ONE_CALL_EACH, Opening, Provider
+
+__all__ = ["PROVIDER"]
+
+_CONNECT_SECONDS = 15.0
+_VARIABLE = "OPENAI_API_KEY"
+_PLACE_VARIABLE = "OPENAI_BASE_URL"
+_HERE = "https://api.openai.com/v1"
+
+
+def _open(opening: Opening) -> Model:
+    import openai
+    from pydantic import SecretStr
+
+    from cleveragents.models.langchain_model import LangChainModel
+    from cleveragents.models.plain_chat_openai import PlainChatOpenAI
+
+    elsewhere = opening.base_url is not None
+    chat = PlainChatOpenAI(
+        model=opening.model,
+        api_key=SecretStr(opening.key or "none"),  # a server of one's own may need none
+        base_url=opening.base_url or _HERE,
+        default_headers=ONE_CALL_EACH,
+        max_retries=0,
+        timeout=openai.Timeout(opening.timeout_seconds, connect=_CONNECT_SECONDS),
+        use_responses_api=False,
+        openai_proxy=None,
+    )
+
+    def options(request: ModelRequest) -> Mapping[str, Any]:
+        return _options(request, elsewhere)
+
+    place = f"{opening.base_url} (models.base_url or {_PLACE_VARIABLE} says so)" if elsewhere else ""
+    return LangChainModel(chat, opening.facts, options, keys=(_VARIABLE,), place=place, sums_usage=False)
+
+
+def _options(request: ModelRequest, elsewhere: bool) -> Mapping[str, Any]:
+    options: dict[str, Any] = {"max_tokens": request.max_output_tokens}
+    body: dict[str, Any] = {}
+    if elsewhere:
+        body["max_tokens"] = request.max_output_tokens  # the name that older servers know
+    if request.temperature is not None:
+        options["temperature"] = request.temperature
+    if request.schema is not None:
+        # In the body, because the library checks answers to its own `response_format` and raises.
+        answer = {"name": "answer", "schema": thaw(request.schema), "strict": False}
+        body["response_format"] = {"type": "json_schema", "json_schema": answer}
+    if body:
+        options["extra_body"] = body
+    return options
+
+
+PROVIDER = Provider(
+    name="openai",
+    open=_open,
+    module="langchain_openai",
+    extra="openai",
+    variables=(_VARIABLE,),
+    base_url_variables=(_PLACE_VARIABLE,),
+)

@@ -1,0 +1,101 @@
+"""Models that answer from a YAML file: `scripted/path/to/script.yaml`. They need no key and no network."""
+
+from __future__ import annotations
+
+import os
+import stat
+from codecs import getincrementaldecoder
+from pathlib import Path
+
+from cleveragents.core.errors import ConfigurationError, UnknownModel
+from cleveragents.models.ports import Model, ModelFacts
+from cleveragents.models.provider import Opening, Provider
+
+__all__ = ["PROVIDER", "what_is_there"]
+
+_LOOKED_AT = 4096
+
+
+def _open(opening: Opening) -> Model:
+    from cleveragents.models.scripted_model import ScriptedModel
+
+    return ScriptedModel.from_file(opening.facts.name, _path(opening.facts.name, opening.model))
+
+
+def _facts(name: str, model: str) -> ModelFacts:
+    from cleveragents.models.script_document import load_script
+    from cleveragents.models.scripted_model import scripted_facts
+
+    return scripted_facts(name, load_script(_path(name, model)))
+
+
+def _path(name: str, model: str) -> Path:
+    """`UnknownModel`, in the same words for whatever is no script: users of a server name paths of its
+    machine, and are not to find out which files it has."""
+    from cleveragents.models.script_document import NO_SCRIPT, UNREADABLE, load_script
+
+    path = _place(model)
+    nothing = UnknownModel(name, f"there is no file {model}, or {NO_SCRIPT}")
+    if not _is_readable(path):
+        raise nothing
+    try:
+        load_script(path)
+    except ConfigurationError as error:
+        none = error.problem == NO_SCRIPT or error.problem.startswith(UNREADABLE)
+        if none:  # guard: what is there is not told apart from what is not
+            raise nothing from None
+        raise
+    return path
+
+
+def what_is_there(name: str) -> str | None:
+    """Why a model that the catalogue refused is no script; None where it was not to be one. Only for who may
+    look at this machine's files anyway."""
+    from cleveragents.models.script_document import NO_SCRIPT
+
+    provider, _, model = name.partition("/")
+    if provider != PROVIDER.name or not model:
+        return None
+    try:
+        path = _place(model)
+        mode = path.stat().st_mode
+        if stat.S_ISDIR(mode):
+            return f"{model} is a directory; a script is a file"
+        if not stat.S_ISREG(mode):
+            return f"{model} is no plain file, as a script is"
+        with path.open("rb") as opened:
+            begins = opened.read(_LOOKED_AT)
+    except (FileNotFoundError, NotADirectoryError):
+        return f"there is no file {model}"
+    except OSError as error:
+        return f"{model} cannot be read: {error.strerror}"
+    except ValueError:  # no name of a file has a NUL in it
+        return None
+    return model + NO_SCRIPT.replace("it is no script", _kind_of(begins), 1)
+
+
+def _place(model: str) -> Path:
+    try:
+        return Path(model).expanduser()
+    except RuntimeError:  # `~somebody`, and there is no such user
+        return Path(model)
+
+
+def _kind_of(begins: bytes) -> str:
+    if not begins.strip():
+        return " is empty"
+    try:
+        getincrementaldecoder("utf-8")().decode(begins)
+    except UnicodeDecodeError:
+        return " is no text"
+    return " is no text" if b"\0" in begins else " is no script"
+
+
+def _is_readable(path: Path) -> bool:
+    try:
+        return path.is_file() and os.access(path, os.R_OK)
+    except (OSError, ValueError):
+        return False
+
+
+PROVIDER = Provider(name="scripted", open=_open, reads_facts=_facts)

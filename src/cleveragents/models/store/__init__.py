@@ -1,0 +1,1 @@
+"""Budgets and model calls in the database."""

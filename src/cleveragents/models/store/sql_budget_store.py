@@ -1,0 +1,310 @@
+"""Budgets on a database: one row for a tree of plans, and one for every call of a model.
+
+Whether a call fits is decided where it is reserved: the budget's row is held, looked at and written in one
+transaction. So of two callers that both would fit alone, only one gets the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, Select, select, update
+
+from cleveragents.core.errors import BudgetExhausted, PriceUnknown
+from cleveragents.core.event import DomainEvent, EventType
+from cleveragents.core.identifiers import IdentifierSource
+from cleveragents.core.json_value import JsonValue
+from cleveragents.models.budget_ports import BudgetView, ModelCall, Reservation
+from cleveragents.models.model.budget import PICODOLLARS, Limits, Spend, dollars, exceeded
+from cleveragents.models.model.conversation import Usage
+from cleveragents.models.store.budget_statements import AMOUNTS, budget_statements
+from cleveragents.storage.actor_tables import budgets, model_calls
+from cleveragents.storage.columns import microseconds, moment
+from cleveragents.storage.database import Database
+from cleveragents.storage.outbox import append_to_outbox
+
+__all__ = ["SqlBudgetStore"]
+
+_WARN_AT = 0.9
+_TOLD = ("input_tokens", "output_tokens")
+_NOTHING = {f"{kind}_{name}": 0 for kind in ("spent", "reserved") for name in AMOUNTS}
+
+
+class SqlBudgetStore:
+    """`BudgetStore` on a `Database`. Stateless but for the database, so any thread may share it."""
+
+    def __init__(self, database: Database, identifiers: IdentifierSource) -> None:
+        self._database = database
+        self._identifiers = identifiers
+        self._sql = budget_statements(database.dialect)
+
+    def open(self, root_id: str, limits: Limits, *, now: datetime) -> BudgetView:
+        def unit(connection: Connection) -> BudgetView:
+            row = self._sql.hold(connection, root_id)
+            if row is not None:  # guard: an open budget keeps what was spent of it
+                return _view(row)
+            told = self._event(EventType.BUDGET_OPENED, root_id, now, {"limits": limits.to_json()})
+            append_to_outbox(connection, told)
+            return _view(_opened(connection, root_id, limits))
+
+        with self._database.read() as connection:
+            row = self._sql.look(connection, root_id)
+        return self._database.write(unit) if row is None else _view(row)
+
+    def view(self, root_id: str) -> BudgetView:
+        with self._database.read() as connection:
+            row = self._sql.look(connection, root_id)
+        return BudgetView(root_id, Limits(), Spend(), Spend()) if row is None else _view(row)
+
+    def reserve(
+        self,
+        root_id: str,
+        plan_id: str,
+        worst: Spend,
+        *,
+        key: str,
+        actor: str,
+        node: str,
+        model: str,
+        now: datetime,
+        priced: bool = True,
+    ) -> Reservation:
+        reservation = Reservation(self._identifiers.new(), root_id, plan_id, worst)
+
+        def unit(connection: Connection) -> Reservation:
+            row = self._sql.hold(connection, root_id) or _opened(connection, root_id, Limits())
+            again = self._sql.open_under(connection, plan_id, key)
+            view = _forfeited(connection, _view(row), again, now)
+            if not priced and view.limits.picodollars is not None:  # guard: unknown is not nothing
+                raise PriceUnknown(model)
+            wanted = view.spent + view.reserved + worst
+            broken = exceeded(view.limits, wanted)
+            if broken:  # guard: what does not fit is not reserved
+                raise _exhausted(plan_id, view, worst, broken[0])
+            call: dict[str, Any] = {
+                "id": reservation.id,
+                "root_id": root_id,
+                "plan_id": plan_id,
+                "key": key,
+                "actor": actor,
+                "node": node,
+                "model": model,
+                "state": "reserved",
+                "started_at": microseconds(now),
+            }
+            self._sql.begin(connection, call | _columns("worst", worst))
+            self._sql.keep(connection, root_id, _counted(view.spent, view.reserved + worst))
+            facts: dict[str, JsonValue] = {"call": reservation.id, "model": model, "node": f"{actor}:{node}"}
+            append_to_outbox(connection, self._event(EventType.MODEL_CALL_STARTED, plan_id, now, facts))
+            return reservation
+
+        return self._database.write(unit)
+
+    def settle(
+        self,
+        reservation: Reservation,
+        spent: Spend,
+        usage: Usage | None,
+        *,
+        now: datetime,
+        priced: bool = True,
+    ) -> None:
+        tokens: dict[str, Any] = {"picodollars": spent.picodollars if priced else None}
+        if usage is not None:
+            tokens["input_tokens"] = usage.input_tokens
+            tokens["output_tokens"] = usage.output_tokens
+            tokens["cached_tokens"] = usage.cached_tokens
+        self._end(reservation, "settled", spent, tokens, now)
+
+    def release(self, reservation: Reservation, *, now: datetime) -> None:
+        self._end(reservation, "released", Spend(), {"picodollars": 0}, now)
+
+    def forfeit(self, plan_id: str, *, now: datetime) -> Spend:
+        def unit(connection: Connection) -> Spend:
+            open_calls = connection.execute(_reserved(plan_id)).mappings().all()
+            if not open_calls:
+                return Spend()
+            row = self._sql.hold(connection, str(open_calls[0]["root_id"]))
+            assert row is not None  # it was made before the first call was
+            # Looked up again: whoever held the budget before us may have settled one.
+            left = connection.execute(_reserved(plan_id)).mappings().all()
+            _forfeited(connection, _view(row), left, now)
+            return _sum(left)
+
+        with self._database.read() as connection:
+            if connection.execute(_reserved(plan_id)).first() is None:  # as of nearly every run
+                return Spend()
+        return self._database.write(unit)
+
+    def raise_limits(self, root_id: str, limits: Limits, *, now: datetime) -> BudgetView:
+        def unit(connection: Connection) -> BudgetView:
+            row = self._sql.hold(connection, root_id) or _opened(connection, root_id, Limits())
+            raised = {name: value for name, value in _limits_row(limits).items() if value is not None}
+            if raised:
+                # A new limit is warned of anew.
+                values = {**raised, "warned": ""}
+                connection.execute(update(budgets).where(budgets.c.root_id == root_id).values(values))
+                told = self._event(EventType.BUDGET_RAISED, root_id, now, {"limits": limits.to_json()})
+                append_to_outbox(connection, told)
+            return _view({**row, **raised})
+
+        return self._database.write(unit)
+
+    def calls_of(self, plan_id: str) -> Sequence[ModelCall]:
+        wanted = select(model_calls).where(model_calls.c.plan_id == plan_id).order_by(model_calls.c.number)
+        with self._database.read() as connection:
+            return [_call(row) for row in connection.execute(wanted).mappings()]
+
+    def _end(
+        self, reservation: Reservation, state: str, spent: Spend, tokens: Mapping[Any, Any], now: datetime
+    ) -> None:
+        def unit(connection: Connection) -> None:
+            row = self._sql.hold(connection, reservation.root_id)
+            ended = {"state": state, "ended_at": microseconds(now), **tokens}
+            if row is None or not self._sql.end(connection, reservation.id, ended):  # guard: counted once
+                return
+            view = _view(row)
+            kept = BudgetView(
+                view.root_id, view.limits, view.spent + spent, _minus(view.reserved, reservation.worst)
+            )
+            self._sql.keep(connection, kept.root_id, _counted(kept.spent, kept.reserved))
+            facts: dict[str, JsonValue] = {"call": reservation.id, "state": state, "tokens": spent.tokens}
+            facts |= {name: tokens[name] for name in _TOLD if name in tokens}
+            told = self._event(EventType.MODEL_CALL_ENDED, reservation.plan_id, now, facts)
+            append_to_outbox(connection, told)
+            self._warn(connection, kept, str(row["warned"]), now)
+
+        self._database.write(unit)
+
+    def _warn(self, connection: Connection, view: BudgetView, warned: str, now: datetime) -> None:
+        """Says, once for each limit, that little is left of it."""
+        before = set(filter(None, warned.split(",")))
+        near = {
+            name
+            for name in AMOUNTS
+            if (limit := getattr(view.limits, name)) and getattr(view.spent, name) >= _WARN_AT * limit
+        }
+        new = near - before
+        if not new:
+            return
+        values = {"warned": ",".join(sorted(before | near))}
+        connection.execute(update(budgets).where(budgets.c.root_id == view.root_id).values(values))
+        facts: dict[str, JsonValue] = {"of": sorted(new), "limits": view.limits.to_json()}
+        told = self._event(EventType.BUDGET_NEARLY_SPENT, view.root_id, now, facts)
+        append_to_outbox(connection, told)
+
+    def _event(
+        self, kind: EventType, subject: str, now: datetime, facts: Mapping[str, JsonValue]
+    ) -> DomainEvent:
+        return DomainEvent(kind, subject, self._identifiers.new(), now, facts)
+
+
+def _opened(connection: Connection, root_id: str, limits: Limits) -> Mapping[Any, Any]:
+    row = {"root_id": root_id, "warned": "", **_limits_row(limits), **_NOTHING}
+    connection.execute(budgets.insert(), row)
+    return row
+
+
+def _limits_row(limits: Limits) -> dict[str, Any]:
+    return {
+        "limit_picodollars": limits.picodollars,
+        "limit_tokens": limits.tokens,
+        "limit_steps": limits.steps,
+        "limit_seconds": limits.seconds,
+    }
+
+
+def _view(row: Mapping[Any, Any]) -> BudgetView:
+    limits = Limits(
+        picodollars=row["limit_picodollars"],
+        tokens=row["limit_tokens"],
+        steps=row["limit_steps"],
+        seconds=row["limit_seconds"],
+    )
+    return BudgetView(str(row["root_id"]), limits, _spend(row, "spent"), _spend(row, "reserved"))
+
+
+def _spend(row: Mapping[Any, Any], kind: str) -> Spend:
+    return Spend(*(int(row[f"{kind}_{name}"]) for name in AMOUNTS))
+
+
+def _columns(kind: str, spend: Spend) -> dict[str, int]:
+    return {f"{kind}_{name}": getattr(spend, name) for name in AMOUNTS}
+
+
+def _counted(spent: Spend, reserved: Spend) -> dict[str, int]:
+    return _columns("spent", spent) | _columns("reserved", reserved)
+
+
+def _reserved(plan_id: str) -> Select[Any]:
+    return select(model_calls).where(model_calls.c.plan_id == plan_id, model_calls.c.state == "reserved")
+
+
+def _sum(calls: Sequence[Mapping[Any, Any]]) -> Spend:
+    total = Spend()
+    for call in calls:
+        total = total + _spend(call, "worst")
+    return total
+
+
+def _forfeited(
+    connection: Connection, view: BudgetView, calls: Sequence[Mapping[Any, Any]], now: datetime
+) -> BudgetView:
+    """The budget after those calls count as spent: nobody will ever say what they really took."""
+    if not calls:
+        return view
+    for call in calls:
+        lost = update(model_calls).where(model_calls.c.id == call["id"])
+        values = {
+            "state": "forfeited",
+            "ended_at": microseconds(now),
+            # Nothing at its worst is a price that nobody knew.
+            "picodollars": call["worst_picodollars"] or None,
+        }
+        connection.execute(lost.values(values))
+    lost_spend = _sum(calls)
+    kept = BudgetView(view.root_id, view.limits, view.spent + lost_spend, _minus(view.reserved, lost_spend))
+    counted = _counted(kept.spent, kept.reserved)
+    connection.execute(update(budgets).where(budgets.c.root_id == view.root_id).values(counted))
+    return kept
+
+
+def _minus(whole: Spend, part: Spend) -> Spend:
+    return whole + Spend(-part.picodollars, -part.tokens, -part.steps)
+
+
+def _exhausted(plan_id: str, view: BudgetView, worst: Spend, limit: str) -> BudgetExhausted:
+    name = "picodollars" if limit == "money" else limit
+    amounts = [getattr(part, name) for part in (view.spent, view.reserved, worst)]
+    spent, reserved, more = (dollars(n) if limit == "money" else f"{n:,}" for n in amounts)
+    most = getattr(view.limits, name)
+    allowed = dollars(most) if limit == "money" else f"{most:,}"
+    unit = "" if limit == "money" else f" {limit}"
+    what = f"{spent} of {allowed}{unit} are spent, {reserved} reserved, and it may take {more} more"
+    option = {"money": "--max-usd", "tokens": "--max-tokens", "steps": "--max-steps"}[limit]
+    # A limit is a total: the least that lets this call be made, money in whole cents.
+    least = sum(amounts)
+    return BudgetExhausted(plan_id, what, f"{option} {_cents_above(least) if limit == 'money' else least}")
+
+
+def _cents_above(picodollars: int) -> str:
+    cents = -(-picodollars * 100 // PICODOLLARS)
+    return f"{cents // 100}.{cents % 100:02}"
+
+
+def _call(row: Mapping[Any, Any]) -> ModelCall:
+    known = row["input_tokens"] is not None
+    usage = Usage(row["input_tokens"], row["output_tokens"], row["cached_tokens"]) if known else None
+    return ModelCall(
+        plan_id=row["plan_id"],
+        actor=row["actor"],
+        node=row["node"],
+        model=row["model"],
+        usage=usage,
+        picodollars=row["picodollars"],
+        state=row["state"],
+        started_at=moment(row["started_at"]),
+        ended_at=None if row["ended_at"] is None else moment(row["ended_at"]),
+    )

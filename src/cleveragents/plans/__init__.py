@@ -1,0 +1,1 @@
+"""Plans: strategize, execute in a sandbox, check, review, apply."""

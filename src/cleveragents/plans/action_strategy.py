@@ -1,0 +1,139 @@
+"""What an action's plan is to do: its arguments filled in, its bounds those of the user, its actors cast."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from cleveragents.core.actions.check import Check
+from cleveragents.core.actions.model import Action, Step
+from cleveragents.core.json_value import FrozenObject, JsonValue
+from cleveragents.core.policy import DEFAULT_PROFILE
+from cleveragents.plans.model.goals import GOALS_ACTION
+from cleveragents.plans.model.plan import Plan
+from cleveragents.plans.model.strategy import Casting, Strategy, StrategyStep, Task
+
+__all__ = ["ActionNamed", "ActionStrategist", "BroughtAlong"]
+
+_SECONDS = 3600.0
+_STEPS = 1000
+_NAME = 60
+_COMMAND_ACTION = "builtin/command"
+_ASKED = ("action", "arguments", "actor", "model", "checks", "invariants")
+
+
+class ActionNamed(Protocol):
+    """Actions by name, as they are known in a resource."""
+
+    def __call__(self, name: str, resource: str) -> Action: ...
+
+
+class BroughtAlong(Protocol):
+    """Patterns of ignored files that a resource proposes to bring along, if the user trusts it in that."""
+
+    def __call__(self, resource: str) -> tuple[str, ...]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ActionStrategist:
+    """Turns what a plan asks for into a strategy. Reads; changes nothing."""
+
+    action_named: ActionNamed
+    brought_along: BroughtAlong
+
+    def __call__(self, plan: Plan) -> Strategy:
+        """`UnknownAction`, `NotTrusted`, `InvalidArguments`."""
+        action = self.action_named(plan.action, plan.resource)
+        request = plan.request
+        arguments = request.get("arguments")
+        rendered = action.render(arguments if isinstance(arguments, Mapping) else {})
+        # What the user typed needs no further leave: it is what was asked for.
+        granted = action.name == _COMMAND_ACTION
+        steps = tuple(_step(step, granted) for step in rendered)
+        return Strategy(
+            steps=steps,
+            checks=(*action.checks, *_checks(request.get("checks"))),
+            profile=str(request.get("profile") or DEFAULT_PROFILE),
+            action_profile=action.profile,
+            setup=action.setup,
+            include=(
+                *action.include,
+                *_texts(request.get("include")),
+                *self.brought_along(plan.resource),
+            ),
+            limit_seconds=action.budget.seconds or _SECONDS,
+            limit_steps=action.budget.steps or _STEPS,
+            invariants=(*action.invariants, *_texts(request.get("invariants"))),
+            directory=str(request.get("directory") or ""),
+            casting=_casting(action, request),
+            tasks=_sub_goals(request.get("sub_goals")) if action.name == GOALS_ACTION else (),
+            definition_of_done=action.definition_of_done,
+            max_parallel=_whole_number(request.get("max_parallel")),
+            fail_fast=request.get("fail_fast") is True,
+        )
+
+
+def _casting(action: Action, request: Mapping[str, JsonValue]) -> Casting | None:
+    """Who does it: the actor that the user named, alone, or those of the action."""
+    model = str(request.get("model") or "")
+    if action.name == GOALS_ACTION and not model:
+        return None  # its goals need no actor, and what they disagree about goes to a person
+    named = request.get("actor")
+    if named is not None:
+        return Casting(None, str(named), None, model)
+    if action.execute_actor is None:
+        return None
+    return Casting(action.strategize_actor, action.execute_actor, action.review_actor, model)
+
+
+def _sub_goals(kept: JsonValue) -> tuple[Task, ...]:
+    """The goals that the user named, each a plan of its own."""
+    goals = [goal for goal in _items(kept) if isinstance(goal, Mapping)]
+    numbers = {str(goal["name"]): number for number, goal in enumerate(goals, start=1)}
+    return tuple(
+        Task(
+            name=str(goal["name"]),
+            instructions=str(goal.get("goal") or ""),
+            needs=tuple(numbers[need] for need in _texts(goal.get("needs"))),
+            sub_plan=True,
+            request=FrozenObject({key: value for key, value in goal.items() if key in _ASKED}),
+        )
+        for goal in goals
+    )
+
+
+def _step(step: Step, granted: bool) -> StrategyStep:
+    return StrategyStep(
+        name=step.name or _told(step),
+        tool=step.tool,
+        arguments=step.arguments,
+        continue_on_failure=step.continue_on_failure,
+        expect_exit=step.expect_exit,
+        granted=granted,
+    )
+
+
+def _told(step: Step) -> str:
+    """A step without a name, by what it does to what."""
+    path = step.arguments.get("path")
+    words = _texts(step.arguments.get("argv")) or ((str(path),) if path else ())
+    told = " ".join([step.tool, shlex.join(words)]).strip()
+    return told if len(told) <= _NAME else f"{told[: _NAME - 1]}…"
+
+
+def _checks(commands: JsonValue) -> tuple[Check, ...]:
+    return tuple(Check(name=command, command=command) for command in _texts(commands))
+
+
+def _texts(value: JsonValue) -> tuple[str, ...]:
+    return tuple(str(item) for item in _items(value))
+
+
+def _items(value: JsonValue) -> tuple[JsonValue, ...]:
+    return tuple(value) if isinstance(value, Sequence) and not isinstance(value, str) else ()
+
+
+def _whole_number(value: JsonValue) -> int | None:
+    return value if isinstance(value, int) else None

@@ -1,0 +1,143 @@
+"""All actions that can be named here: those shipped, the user's, and the repository's.
+
+Of two with one name the first counts, in that order: a repository cannot put its own in the place of what
+the user knows. Its actions are shown with whether they are trusted, and only trusted ones are given out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace as changed
+from difflib import get_close_matches
+from pathlib import Path
+
+from cleveragents.access.trust.repository_files import ACTIONS_DIRECTORY, action_paths
+from cleveragents.access.trust_ports import TrustStore
+from cleveragents.core.actions.model import BUILTIN_NAMESPACE, Action
+from cleveragents.core.clock import Clock
+from cleveragents.core.errors import (
+    ConfigurationError,
+    InvalidAction,
+    NotTrusted,
+    UnknownAction,
+)
+from cleveragents.plans.actions.builtins import builtin_actions
+from cleveragents.plans.actions.loading import load_action
+from cleveragents.plans.actions.sql_action_store import SqlActionStore
+from cleveragents.plans.ports.actions import ActionListing, ActionOrigin, StoredAction
+from cleveragents.storage.database import Database
+
+__all__ = ["ActionLibrary"]
+
+
+class ActionLibrary:
+    """The actions known in one repository (or in none). Stateless but for the database: any thread may share
+    it. `tools` are the names of the tools that exist; without them, tools are not checked."""
+
+    def __init__(
+        self,
+        database: Database,
+        resource_root: Path | None,
+        trust: TrustStore,
+        *,
+        tools: Collection[str] | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self._store = SqlActionStore(database, clock)
+        self._root = resource_root
+        self._trust = trust
+        self._tools = tools
+
+    def get(self, name: str) -> Action:
+        """`UnknownAction` with the nearest; `NotTrusted`; `InvalidAction` if its file is broken."""
+        for action in builtin_actions():
+            if action.name == name:
+                return action
+        stored = self._store.get(name)
+        if stored is not None:
+            return load_action(stored.document, f"action {name}", tools=self._tools)
+        for listing in self._of_repository():
+            if listing.name == name:
+                return self._given_out(listing)
+        near = get_close_matches(name, [listing.name for listing in self.list()], n=1)
+        raise UnknownAction(name, near[0] if near else None)
+
+    def list(self) -> Sequence[ActionListing]:
+        """All of them, in the order in which they count; broken ones with what is wrong with them."""
+        found = [
+            ActionListing(action.name, ActionOrigin.BUILTIN, "shipped", True, action)
+            for action in builtin_actions()
+        ]
+        found += [self._of_user(stored) for stored in self._store.list()]
+        names = {listing.name for listing in found}
+        for listing in self._of_repository():
+            hidden = listing.name in names
+            why = f"there is another action {listing.name}, which counts before it"
+            found.append(changed(listing, problem=listing.problem or why) if hidden else listing)
+            names.add(listing.name)
+        return found
+
+    def create(self, text: str | bytes, source: str, *, replace: bool = False) -> Action:
+        """Keeps it as the user's. `InvalidAction` names every mistake; `ActionExists` unless `replace`."""
+        action = load_action(text, source, tools=self._tools)
+        _ensure_own_namespace(action, source)
+        self._store.put(action.name, action.document, replace=replace)
+        return action
+
+    def delete(self, name: str) -> None:
+        """Forgets an action of the user's. `UnknownAction`; `ConfigurationError` for anybody else's."""
+        if self._store.delete(name):
+            return
+        found = next((listing for listing in self.list() if listing.name == name), None)
+        if found is None:
+            near = get_close_matches(name, [stored.name for stored in self._store.list()], n=1)
+            raise UnknownAction(name, near[0] if near else None)
+        if found.origin is ActionOrigin.BUILTIN:
+            raise ConfigurationError(f"action {name}", "is built in and cannot be deleted")
+        raise ConfigurationError(f"action {name}", f"comes with the repository; delete {found.source}")
+
+    def _of_user(self, stored: StoredAction) -> ActionListing:
+        try:
+            action = load_action(stored.document, f"action {stored.name}", tools=self._tools)
+        except InvalidAction as error:
+            problem = "; ".join(error.problems)
+            return ActionListing(stored.name, ActionOrigin.USER, "yours", True, problem=problem)
+        return ActionListing(stored.name, ActionOrigin.USER, "yours", True, action)
+
+    def _of_repository(self) -> Iterator[ActionListing]:
+        if self._root is None:
+            return
+        for path in action_paths(self._root):
+            yield self._brought(self._root, path)
+
+    def _brought(self, root: Path, path: str) -> ActionListing:
+        # Until it can be read, a file's name is all that names its action.
+        stem = path.removeprefix(ACTIONS_DIRECTORY + "/").removesuffix(".yaml")
+        listing = ActionListing(stem, ActionOrigin.REPOSITORY, path, False)
+        try:
+            file = self._trust.look(root, path)
+        except ConfigurationError as error:
+            return changed(listing, problem=error.problem)
+        if file is None:
+            return changed(listing, problem="it is gone")
+        listing = changed(listing, trusted=file.trusted)
+        try:
+            # The bytes that were judged, not the file once more.
+            action = load_action(file.content, path, tools=self._tools)
+            _ensure_own_namespace(action, path)
+        except InvalidAction as error:
+            return changed(listing, problem="; ".join(error.problems))
+        return changed(listing, name=action.name, action=action)
+
+    def _given_out(self, listing: ActionListing) -> Action:
+        if not listing.trusted:  # guard: what a repository brings along runs nothing unasked
+            raise NotTrusted(f"action {listing.name} ({listing.source})", str(self._root))
+        if listing.action is None:
+            raise InvalidAction(listing.source, (str(listing.problem),))
+        return listing.action
+
+
+def _ensure_own_namespace(action: Action, source: str) -> None:
+    if action.namespace == BUILTIN_NAMESPACE:  # guard: what is shipped means the same everywhere
+        problem = f"the namespace {BUILTIN_NAMESPACE!r} is for what is shipped; choose another"
+        raise InvalidAction(source, (problem,))

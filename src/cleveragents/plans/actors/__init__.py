@@ -1,0 +1,1 @@
+"""The actors of a plan: what each run may use, what it is shown, and how it answers."""

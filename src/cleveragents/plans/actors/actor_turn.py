@@ -1,0 +1,120 @@
+"""One run of one actor for a plan: named for good, so that it is taken up where it was cut off."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from cleveragents.actors.model.progress import Progress
+from cleveragents.actors.ports import ActorRequest, ActorRunner, Answer
+from cleveragents.core.errors import ActorAsks, ActorStopped, AgentFailed, DeadlineExceeded
+from cleveragents.core.fence import Fence
+from cleveragents.core.json_value import JsonValue
+from cleveragents.core.text.redaction import redact_content_text
+from cleveragents.models.calls import out_of_time
+from cleveragents.plans.actors.actor_stage import ActorGround, Stage
+from cleveragents.plans.actors.starting_context import context_for
+
+__all__ = ["ActorTurn"]
+
+_LIMIT = "its limit"  # in the words of an actor that went as far as it may, which no model changes
+
+
+@dataclass(frozen=True, slots=True)
+class ActorTurn:
+    """Has actors run. Stateless but for its parts: any number of plans may be at it at once."""
+
+    runner: Callable[[], ActorRunner]
+    told: Callable[[Progress], None] | None = None
+
+    def run(
+        self,
+        ground: ActorGround,
+        stage: Stage,
+        actor: str,
+        part: str,
+        *,
+        task: str = "",
+        reads: bool = False,
+        about: str | None = None,
+        begins: Callable[[], None] | None = None,
+    ) -> Mapping[str, JsonValue]:
+        """What the actor left in its state. It is shown what matters for its goal and task, or for what it is
+        `about`. `begins` is called once it is at work; never, if it ended before and answers with what it
+        said then. `NeedsHuman` where it asks a person, `BudgetExhausted`."""
+        plan, strategy, job = ground.plan, ground.strategy, ground.job
+        who, part = stage.actors.get(actor), stage.named(part)
+        if ground.seconds_left() <= 0:
+            raise out_of_time(plan.id)
+        host = stage.host(part, reads=reads or who.read_only)
+        context = context_for(who, stage, host, about or f"{plan.goal}\n\n{task}")
+        left = ground.seconds_left()  # what it is shown took its time, too
+        request = ActorRequest(
+            actor=who,
+            thread_id=f"{plan.id}/{part}",
+            inputs={
+                "goal": plan.goal,
+                "task": task,
+                "definition_of_done": strategy.definition_of_done,
+                "instructions": redact_content_text(
+                    _with_rules(stage.instructions, strategy.invariants, strategy.guidance)
+                ),
+                "context": context,
+            },
+            host=host,
+            stop=job.token,
+            fence=Fence(job.id, job.fence),
+            answer=_answer(job.payload.get("answer")),
+            seconds=left,
+            told=self.told if begins is None else _after(begins, self.told),
+            actors=stage.actors,
+        )
+        try:
+            outcome = self.runner().run(request)
+        except DeadlineExceeded as late:
+            if late.seconds < left:  # a limit of the actor's own, which no budget of the plan's raises
+                raise ActorStopped(actor, str(late)) from None
+            raise out_of_time(plan.id) from None
+        except ActorStopped as stopped:
+            if isinstance(stopped, AgentFailed) or _LIMIT in stopped.reason:
+                raise
+            advice = f"a stronger model may do better: `agents plan resume {plan.id} --model …`"
+            raise ActorStopped(stopped.actor, f"{stopped.reason}; {advice}") from stopped
+        asked = outcome.question
+        if asked is not None:
+            choices = f" ({', '.join(asked.choices)})" if asked.choices else ""
+            remedy = f"`agents plan answer {plan.id} TEXT`"
+            raise ActorAsks(
+                plan.id, redact_content_text(f"{asked.text}{choices}"), remedy, asked.id, asked.choices
+            )
+        return outcome.values
+
+
+def _after(begins: Callable[[], None], told: Callable[[Progress], None] | None) -> Callable[[Progress], None]:
+    """Tells what is seen, and before the first of it that there is something."""
+    unsaid = [begins]
+
+    def seen(progress: Progress) -> None:
+        if unsaid:
+            unsaid.pop()()
+        if told is not None:
+            told(progress)
+
+    return seen
+
+
+def _answer(kept: JsonValue) -> Answer | None:
+    return Answer(str(kept["question"]), str(kept["text"])) if isinstance(kept, Mapping) else None
+
+
+def _with_rules(instructions: str, invariants: Sequence[str], guidance: Sequence[str]) -> str:
+    """The later counts more, and says so."""
+    told = {
+        "These must hold whatever you do": invariants,
+        "A person has added this since; it counts more than the plan": guidance,
+    }
+    parts = [instructions]
+    for heading, texts in told.items():
+        listed = "\n".join(f"- {text}" for text in texts)
+        parts.append(f"{heading}:\n{listed}" if listed else "")
+    return "\n\n".join(part for part in parts if part)

@@ -1,0 +1,248 @@
+"""What an agent of another maker asks of us in one session, made into recorded calls.
+
+What it reads, writes and runs through us are calls of our own tools. What it changed by itself is found by
+looking, and filed as the doing of a call `acp`: before each call that writes, so that no call is blamed for
+another's changes, when it says that it has done something, and at the end.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+
+from cleveragents.actors.agent_ports import AgentUpdate, TerminalCommand, Wanted
+from cleveragents.actors.model.progress import ProgressKind
+from cleveragents.actors.ports import ToolAnswer
+from cleveragents.core.errors import CallDenied, OutsideSandbox, PolicyDenied, ToolRefused
+from cleveragents.core.json_value import JsonValue
+from cleveragents.core.text.redaction import redact_text
+from cleveragents.core.tool import ACP, CallState, ToolCall
+from cleveragents.plans.actors.actor_tools import ActorTools
+from cleveragents.plans.agents.requests import (
+    COMMAND,
+    READ,
+    WRITE,
+    capability_for,
+    command_arguments,
+    permission_arguments,
+    text_of,
+)
+from cleveragents.plans.calls.tool_execution import CallRequest, ToolExecution
+from cleveragents.processes.ports import StopSignal
+
+__all__ = ["ACP", "AgentDesk", "has_leave"]
+
+_SHOWN = 200
+
+
+class AgentDesk:
+    """`AgentClient` of one session. `step` names the node's calls and `session` this one of its sessions: no
+    name of a call is used again by a later one. `answered` are earlier calls that a person was asked about.
+
+    Thread safety:
+        Owner: the session that made it. The agent's requests come on several threads.
+        Lock: `_turn` guards all state and is held for a whole call, a command's included. Whoever waits for
+            it gives up after a while: the agent has to end its command first.
+        Guarantee: calls are made one after the other; what the agent changed by itself before a call is
+            filed before that call's changes; a person's answer counts for one request, and for the same.
+    Cancel safety: a cancelled call stays open, as `ToolExecution` says; `close` files what is there anyway.
+    """
+
+    def __init__(
+        self,
+        tools: ActorTools,
+        *,
+        agent: str,
+        step: str,
+        session: int,
+        answered: Iterable[ToolCall] = (),
+        seconds_left: Callable[[], float] | None = None,
+        told: Callable[[AgentUpdate], None] | None = None,
+        patience_seconds: float = 10.0,
+    ) -> None:
+        self._tools = tools
+        self._agent = agent
+        self._step = step
+        self._session = f"{step}.s{session}"
+        self._seconds_left = seconds_left
+        self._told = told
+        self._patience_seconds = patience_seconds
+        self._turn = threading.Lock()
+        self._numbers = count(1)
+        self._asked: Counter[str] = Counter()
+        self._answers: dict[str, list[ToolCall]] = {}
+        self._taken_back = ""
+        for call in answered:
+            if call.digest is not None:  # guard: what an older version asked does not say which call it meant
+                self._answers.setdefault(call.digest, []).append(call)
+
+    @property
+    def directory(self) -> Path:
+        return self._root / self._tools.execution.directory
+
+    def read(self, path: str, line: int | None, limit: int | None) -> str:
+        arguments: dict[str, JsonValue] = {"path": self._inside(READ, path)}
+        arguments |= {} if line is None else {"offset": max(line, 1)}
+        arguments["limit"] = 100_000 if limit is None else min(max(limit, 1), 100_000)
+        return text_of(self._used(READ, arguments).value, limit)
+
+    def write(self, path: str, content: str) -> None:
+        inside = self._inside(WRITE, path)
+        self.told(AgentUpdate(ProgressKind.TOOL, f"{WRITE} {inside}"))
+        self._used(WRITE, {"path": inside, "content": content}, writes=True)
+
+    def run(
+        self, command: TerminalCommand, ended: StopSignal, on_output: Callable[[bytes], None]
+    ) -> int | None:
+        here = self._tools.execution.on_output
+
+        def hear(chunk: bytes) -> None:
+            on_output(chunk)
+            if here is not None:
+                here(chunk)
+
+        where = "" if command.directory is None else self._inside(COMMAND, command.directory)
+        arguments = command_arguments(command, where, self._tools.execution.directory)
+        self.told(AgentUpdate(ProgressKind.TOOL, f"{COMMAND} {command.command[:_SHOWN]}"))
+        done = self._used(COMMAND, arguments, writes=True, ended=ended, on_output=hear).value
+        code = done.get("exit_code") if isinstance(done, Mapping) else None
+        return code if isinstance(code, int) else None
+
+    def permit(self, wanted: Wanted) -> bool:
+        arguments = permission_arguments(self._agent, wanted)
+        # guard: what is recorded may be cut, and an approval holds for the whole
+        whole: dict[str, JsonValue] = {
+            "details": wanted.details,
+            "paths": wanted.paths,
+            "title": wanted.title,
+        }
+        digest = self._tools.execution.digest_of(ACP, {**arguments, **whole})
+        with self._taking_turn():
+            self._asked[digest] += 1
+            # Without the session: the answer to the same request counts in the next one.
+            step = f"{self._step}.leave-{digest}-{self._asked[digest]}"
+            with self._tools.turn() as execution:
+                return has_leave(
+                    execution, CallRequest(step, ACP, arguments, capability=capability_for(wanted))
+                )
+
+    def did(self, what: str) -> None:
+        # guard: while a command of its own runs, what that changes would be taken for the agent's
+        if not self._turn.acquire(blocking=False):
+            return
+        try:
+            self._file(what)
+        finally:
+            self._turn.release()
+
+    def told(self, update: AgentUpdate) -> None:
+        if self._told is not None:
+            self._told(update)
+
+    def close(self) -> None:
+        """The agent has ended: files what it left. `ToolRefused` if any of it was taken back since it was
+        last told so."""
+        with self._turn:
+            self._file("at the end")
+            self._ensure_kept()
+
+    @property
+    def _root(self) -> Path:
+        return self._tools.execution.sandbox.root
+
+    def _used(
+        self,
+        tool: str,
+        arguments: Mapping[str, JsonValue],
+        *,
+        writes: bool = False,
+        ended: StopSignal | None = None,
+        on_output: Callable[[bytes], None] | None = None,
+    ) -> ToolAnswer:
+        """What the tool answered. `ToolRefused` with its words when it failed."""
+        with self._taking_turn():
+            if writes:  # guard: what the agent did itself is not this call's doing
+                self._file(f"before {tool}")
+                self._ensure_kept()
+            earlier = self._answer_for(tool, arguments)
+            step, granted = self._next_step(), False
+            if earlier is not None and earlier.state is CallState.ASKED:
+                step = str(earlier.step)
+            elif earlier is not None and earlier.approval == "granted":
+                granted = True
+            elif earlier is not None:
+                self._tools.refuse(tool, arguments, _DENIED, step=step)
+                raise ToolRefused(tool, _DENIED)
+            request = CallRequest(step, tool, arguments, granted=granted, ended=ended, on_output=on_output)
+            answer = self._tools.make(request, self._seconds_left)
+        if answer.failed:
+            raise ToolRefused(tool, answer.text)
+        return answer
+
+    def _answer_for(self, tool: str, arguments: Mapping[str, JsonValue]) -> ToolCall | None:
+        """What a person was asked about the same call in an earlier session; each such call counts once."""
+        if not self._answers:
+            return None
+        found = self._answers.get(self._tools.execution.digest_of(tool, arguments))
+        return found.pop(0) if found else None
+
+    def _file(self, what: str) -> None:
+        arguments = {"agent": self._agent, "changed": redact_text(what)[:_SHOWN]}
+        with self._tools.turn() as execution:
+            call = execution.take_in(self._next_step(), ACP, arguments)
+        if call is not None and call.error is not None:
+            self._taken_back = call.error
+
+    def _ensure_kept(self) -> None:
+        problem, self._taken_back = self._taken_back, ""
+        if problem:  # guard: nobody goes on in the belief that it is there
+            raise ToolRefused(self._agent, problem)
+
+    def _next_step(self) -> str:
+        return f"{self._session}.{next(self._numbers)}"
+
+    def _inside(self, tool: str, path: str) -> str:
+        """Relative to the sandbox's root, as our tools want it. `ToolRefused` for what is not below that."""
+        root = str(self._root)
+        for spelling in dict.fromkeys((root, os.path.realpath(root))):
+            if path == spelling or path.startswith(f"{spelling}/"):
+                return path[len(spelling) :].lstrip("/")
+        # A relative one would mean the root here, and another place there.
+        problem = "is outside the sandbox" if path.startswith("/") else "is relative, and must be absolute"
+        refusal = str(OutsideSandbox(path, problem))
+        self._tools.refuse(tool, {"path": path}, refusal, step=self._next_step())
+        raise ToolRefused(tool, refusal)
+
+    @contextmanager
+    def _taking_turn(self) -> Iterator[None]:
+        if not self._turn.acquire(timeout=self._patience_seconds):
+            raise ToolRefused(ACP, "a command is still running in a terminal; wait for its end, or kill it")
+        try:
+            yield
+        finally:
+            self._turn.release()
+
+
+_DENIED = "a person denied it"
+
+
+def has_leave(execution: ToolExecution, request: CallRequest) -> bool:
+    """Whether the policy, or a person, gives leave for what needs no call of ours; it is recorded either way.
+    `NeedsHuman`, `Cancelled`."""
+    try:
+        call = execution.begin(request)
+    except PolicyDenied as denied:
+        execution.refuse(request, str(denied))
+        return False
+    except CallDenied:
+        return False
+    if call.state is CallState.FAILED:
+        return False
+    if call.state is not CallState.ENDED:
+        execution.calls.move(call, CallState.ENDED, now=execution.clock.now(), result="allowed")
+    return True

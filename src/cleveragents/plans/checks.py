@@ -1,0 +1,174 @@
+"""Checks: what must hold of a result before anything of the user's is touched.
+
+A verdict belongs to one tree. What passed on a tree need not run on that tree again; what a check changed in
+the sandbox is taken back, so that it cannot become part of the result. Ignored files that steps made are no
+part of it either, so checks run without them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol
+
+from cleveragents.core.actions.check import Check, CheckRun, CheckVerdict
+from cleveragents.core.clock import Clock
+from cleveragents.core.errors import CleverAgentsError
+from cleveragents.core.file_state import FileState
+from cleveragents.core.text.redaction import redact_text
+from cleveragents.plans.history import bring_to
+from cleveragents.plans.ports.plans import CheckStore
+from cleveragents.processes.ports import Command, CommandResult, CommandRunner, StopSignal
+from cleveragents.sandboxes.ports import Sandbox
+
+__all__ = ["CheckGround", "ChecksFor", "FindsOwnCheckout", "PlanChecks"]
+
+_TOLD = 2000
+
+
+class FindsOwnCheckout(Protocol):
+    """Says, in a sentence, that a check would look at the user's own checkout instead of the sandbox."""
+
+    def __call__(
+        self, resource: Path, runner: CommandRunner, command: Command, stop: StopSignal
+    ) -> str | None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckGround:
+    """What checks run on: a sandbox, brought to these states; and what stops them.
+
+    `recorded` are the states that the plan's records add up to, in which the sandbox is left.
+    """
+
+    plan_id: str
+    resource: Path
+    sandbox: Sandbox
+    states: Mapping[str, FileState | None]
+    recorded: Mapping[str, FileState | None]
+    stop: StopSignal
+    network: bool = False
+    markers: Mapping[str, str] | None = None
+    on_output: Callable[[bytes], None] | None = None
+    network_denied: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PlanChecks:
+    """Runs checks and keeps what they said. Stateless but for its parts."""
+
+    store: CheckStore
+    commands: CommandRunner
+    own_checkout: FindsOwnCheckout
+    clock: Clock
+
+    def run(
+        self, checks: Sequence[Check], ground: CheckGround, *, progress: Callable[[str], None] | None = None
+    ) -> Sequence[CheckRun]:
+        """One run for each check on the tree of those states; `Cancelled` stops them all.
+
+        The sandbox is brought to `ground.states` before each, and to what is recorded after it, whatever the
+        check did to it. What is ignored and was made by steps is not there meanwhile.
+        """
+        if not checks:
+            return []
+        tree = ground.sandbox.tree(ground.states)
+        passed = self._passed(ground.plan_id, tree)
+        if all(check.command in passed for check in checks):
+            return [passed[check.command] for check in checks]
+        recorded = [path for path, state in ground.recorded.items() if state is not None]
+        sandbox, runs = ground.sandbox, []
+        # One block for them all: looking for what is ignored costs a look at every file.
+        with sandbox.writing(timeout_seconds=30.0), sandbox.without_ignored(recorded):
+            for check in checks:
+                if check.command not in passed:
+                    _tell(progress, check)
+                    run = self._one(check, ground, tree)
+                    self.store.record(run)
+                else:
+                    run = passed[check.command]
+                runs.append(run)
+        return runs
+
+    def _passed(self, plan_id: str, tree: str) -> dict[str, CheckRun]:
+        """What need not run on that tree again. Where it said something else of another tree since, it is
+        kept anew: what was said last is what people see, and what decides."""
+        last: dict[str, CheckRun] = {}
+        on_tree: dict[str, CheckRun] = {}
+        for run in self.store.of_plan(plan_id):
+            if not run.is_review:
+                last[run.command] = run
+            if run.is_check_of(tree):
+                on_tree[run.command] = run
+        passed = {command: run for command, run in on_tree.items() if run.verdict is CheckVerdict.PASSED}
+        for command, run in passed.items():
+            if last[command].tree != tree:
+                passed[command] = replace(run, ended_at=self.clock.now())
+                self.store.record(passed[command])
+        return passed
+
+    def _one(self, check: Check, ground: CheckGround, tree: str) -> CheckRun:
+        sandbox = ground.sandbox
+        bring_to(sandbox, ground.states)
+        began = self.clock.monotonic()
+        try:
+            verdict, details = self._judged(check, ground)
+            took = round(self.clock.monotonic() - began, 3)
+        finally:
+            bring_to(sandbox, ground.recorded)
+        ground.stop.raise_if_cancelled()
+        return CheckRun(
+            ground.plan_id,
+            check.name,
+            check.command,
+            check.required,
+            verdict,
+            redact_text(details),
+            tree,
+            self.clock.now(),
+            took,
+        )
+
+    def _judged(self, check: Check, ground: CheckGround) -> tuple[CheckVerdict, str]:
+        command = Command(
+            argv=("/bin/sh", "-c", check.command),
+            root=ground.sandbox.root,
+            directory=ground.sandbox.root,
+            timeout_seconds=check.timeout_seconds,
+            network=ground.network,
+            readable=ground.sandbox.readable,
+            markers=ground.markers or {},
+            network_denied=ground.network_denied,
+        )
+        try:
+            elsewhere = self.own_checkout(ground.resource, self.commands, command, ground.stop)
+            if elsewhere is not None:  # guard: a check of other files says nothing of these
+                return CheckVerdict.VOID, elsewhere
+            result = self.commands.run(command, ground.stop, on_output=ground.on_output)
+        except CleverAgentsError as error:
+            return CheckVerdict.NOT_RUN, str(error)
+        return _verdict(check, result)
+
+
+def _tell(progress: Callable[[str], None] | None, check: Check) -> None:
+    if progress is not None:
+        named = "" if check.name == check.command else f"{check.name}: "
+        progress(f"check {named}{check.command}")
+
+
+def _verdict(check: Check, result: CommandResult) -> tuple[CheckVerdict, str]:
+    tail = result.output[-_TOLD:]
+    if result.timed_out:
+        return CheckVerdict.FAILED, f"took longer than {check.timeout_seconds:g} s\n{tail}"
+    if result.exit_code in (126, 127):  # the shell's words for: cannot be run, not found
+        return CheckVerdict.NOT_RUN, f"could not be run (exit code {result.exit_code})\n{tail}"
+    if result.exit_code != 0:
+        return CheckVerdict.FAILED, f"exit code {result.exit_code}\n{tail}"
+    return CheckVerdict.PASSED, tail
+
+
+class ChecksFor(Protocol):
+    """Checks that cannot see the given resource, only the sandbox that was made of it."""
+
+    def __call__(self, resource: Path) -> PlanChecks: ...

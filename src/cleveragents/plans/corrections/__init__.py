@@ -1,0 +1,1 @@
+"""Corrections: supersede a decision, take back the work that followed, and go on."""

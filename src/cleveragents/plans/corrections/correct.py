@@ -1,0 +1,326 @@
+"""Corrects plans: supersedes what was decided wrongly, takes back what was done for it, and thinks again.
+
+The order makes every crash harmless. First the plan is stopped; then its sandbox goes back to the checkpoint,
+after which it is still a plan of its old decisions that does its last tasks again; then, in one step, these
+decisions no longer hold and the plan waits in Strategize; then it is queued. So it can be corrected again or
+resumed wherever it was left, and never goes on with what was superseded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+
+from cleveragents.core.clock import Clock
+from cleveragents.core.decision import Decision, DecisionState
+from cleveragents.core.errors import PlanError, SandboxMissing
+from cleveragents.core.faults import FaultPoints, NoFaults
+from cleveragents.core.fence import Fence
+from cleveragents.core.text.redaction import redact_content_text, redact_text
+from cleveragents.core.tool import CallState
+from cleveragents.plans.calls.tool_execution import ToolExecution
+from cleveragents.plans.corrections.undone_work import UndoneWork, undone_work
+from cleveragents.plans.history import PlanHistory
+from cleveragents.plans.model.correction import MOST_RETURNS, Correction, NewCorrection
+from cleveragents.plans.model.plan import Phase, Plan, PlanState
+from cleveragents.plans.model.strategy import Strategy, Task
+from cleveragents.plans.model.sub_plan import goes_on, is_merged
+from cleveragents.plans.model.undoing import MERGE, carrying_out, checkpoint_for, tasks_since, undone_with
+from cleveragents.plans.pausing import PlanPausing, at_rest_in, waiting_for_correction
+from cleveragents.plans.ports.corrections import CorrectionStore
+from cleveragents.plans.ports.decisions import DecisionStore
+from cleveragents.plans.ports.plans import PlanFacts
+from cleveragents.plans.queue import going_on_with
+from cleveragents.plans.rewriting import PlanRewriting
+from cleveragents.storage.answers import Claim
+
+__all__ = ["PlanCorrection", "Undoing"]
+
+_NAME = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Undoing:
+    """What a correction would supersede and take back: the decisions, the calls from `checkpoint` on (None:
+    nothing was done for them yet), the tasks they were made for and the files that change. Of what a person
+    edited since, `edits_lost` are the files that go with it, and `edits_kept` those that stay as they are; of
+    the sub-plans whose results are not in, `sub_plans` are cancelled, and `sub_plans_kept` go on."""
+
+    decision: Decision
+    superseded: tuple[Decision, ...]
+    checkpoint: int | None
+    calls: int
+    tasks: tuple[str, ...]
+    paths: tuple[str, ...]
+    sub_plans: tuple[str, ...]
+    sub_plans_kept: tuple[str, ...] = ()
+    edits_kept: tuple[str, ...] = ()
+    edits_lost: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """With which model the plan is to go on, if another is named; and for which request."""
+
+    model: str | None
+    claim: Claim | None
+
+
+@dataclass(frozen=True, slots=True)
+class PlanCorrection:
+    """Stateless but for its stores: any thread and any process may correct a plan; one correction wins."""
+
+    decisions: DecisionStore
+    corrections: CorrectionStore
+    rewriting: PlanRewriting
+    pausing: PlanPausing
+    clock: Clock
+    faults: FaultPoints = field(default_factory=NoFaults)
+
+    @property
+    def history(self) -> PlanHistory:
+        return self.rewriting.history
+
+    def preview(self, plan: Plan, number: int) -> Undoing:
+        """What correcting that decision would supersede and undo, as the plan stands. Changes nothing.
+        `PlanError` when it has no such decision, or one that does not hold any more."""
+        every = self.decisions.of_plan(plan.id)
+        decision = self._holding(plan, every, number)
+        strategy, calls = _strategy_of(plan), self.history.calls(plan.id)
+        superseded, checkpoint = undone_with(strategy, calls, every, number)
+        work = UndoneWork() if checkpoint is None else undone_work(self.history, plan.id, checkpoint)
+        kept, gone = self._parts(plan, superseded, checkpoint, work)
+        cancelled, staying = tuple(one.id for one in gone), tuple(one.id for one in kept)
+        if checkpoint is None:
+            return Undoing(decision, superseded, None, 0, (), (), cancelled, staying)
+        counting = [call for call in calls if call.state is not CallState.REVERTED]
+        back = self.history.leading_back(plan.id, checkpoint)
+        return Undoing(
+            decision=decision,
+            superseded=superseded,
+            checkpoint=checkpoint,
+            calls=sum(call.number >= checkpoint for call in counting),
+            tasks=tuple(task.name for task in tasks_since(strategy, calls, checkpoint)),
+            paths=tuple(path for path in back if path not in work.edits),
+            sub_plans=cancelled,
+            sub_plans_kept=staying,
+            edits_kept=tuple(path for path in back if path in work.edits),
+            edits_lost=work.lost,
+        )
+
+    def correct(
+        self,
+        plan: Plan,
+        number: int,
+        guidance: str,
+        *,
+        model: str | None = None,
+        claim: Claim | None = None,
+    ) -> tuple[Correction, Plan]:
+        """Supersedes the decision and all that followed from it, takes back what was done for them, and
+        queues the plan to be thought through again with that guidance. A running plan is stopped first.
+
+        `PlanError` for a plan that has ended or decided nothing of the kind; `NeedsHuman` when files in its
+        sandbox were edited by hand and not taken in; what `PlanPausing.pause` raises; `StalePlan` when
+        somebody else decided about it at the same time; `RequestUnderWay` when somebody took over the
+        claim to the request that it is made for.
+        """
+        words = _sound(plan, guidance)
+        self.ensure_correctable(plan)
+        self.preview(plan, number)  # what cannot be done is said before anything is stopped
+        plan = self._paused(plan)
+        undoing = self.preview(plan, number)
+        gone = [self.rewriting.plans.get(child) for child in undoing.sub_plans]
+        self.pausing.end_sub_plans(plan, gone)
+        outcome = self._outcome(plan)
+        self.rewriting.ensure_taken_in(plan)  # guard: a run brings the sandbox to what is recorded
+        if undoing.checkpoint is not None:
+            work = undone_work(self.history, plan.id, undoing.checkpoint)
+            self.rewriting.rollback(plan, undoing.checkpoint)
+            self.rewriting.bring_over(plan, work.edits)  # guard: a person's own work belongs to no decision
+        self.faults.reach("correct.rolled_back")
+        made = NewCorrection(
+            guidance=words,
+            decision=number,
+            superseded=tuple(decision.number for decision in undoing.superseded),
+            checkpoint=undoing.checkpoint,
+            outcome=outcome,
+        )
+        return self._kept(plan, made, Phase.STRATEGIZE, _Asked(model, claim), gone=gone)
+
+    def append(
+        self, plan: Plan, guidance: str, *, model: str | None = None, claim: Claim | None = None
+    ) -> tuple[Correction, Plan]:
+        """Adds guidance and undoes nothing: every later run of an actor is given it, and a plan that was
+        thought through already gets one more task. Queues the plan to go on. Errors as `correct`."""
+        words = _sound(plan, guidance)
+        self.ensure_correctable(plan)
+        plan = self._paused(plan)
+        self.rewriting.ensure_taken_in(plan)  # guard: a run brings the sandbox to what is recorded
+        made = NewCorrection(guidance=words, outcome=self._outcome(plan))
+        if plan.phase is Phase.STRATEGIZE:
+            return self._kept(plan, made, Phase.STRATEGIZE, _Asked(model, claim))
+        if plan.state is PlanState.ERRORED:
+            with suppress(SandboxMissing):
+                self.rewriting.take_back_failure(plan)
+        strategy = Strategy.from_json(plan.strategy)
+        task = Task(_name_of(words), words, round=strategy.round)
+        strategy = replace(strategy, tasks=(*strategy.tasks, task), guidance=(*strategy.guidance, words))
+        return self._kept(plan, made, Phase.EXECUTE, _Asked(model, claim), strategy)
+
+    def gone_on_with(self, plan: Plan, model: str | None = None) -> Plan:
+        """The plan after a correction that was kept: queued with that model, if whoever made the correction
+        was killed before they could do that."""
+        if plan.state is not PlanState.WAITING or plan.waiting_for != waiting_for_correction(plan):
+            return plan
+        return self.pausing.lifecycle.queueing.queued(plan, going_on_with(model))
+
+    def think_again(self, plan: Plan, findings: str, execution: ToolExecution, fence: Fence) -> Plan | None:
+        """For the run that works on the plan, whose result shows that it was decided wrongly: all that its
+        tasks did is taken back, no decision holds any more, and the plan is at `strategize/queued`, where the
+        same job goes on with it. None when it has gone back by itself as often as it may, or has nobody who
+        would think: then nothing was changed.
+
+        `StalePlan`, `StaleFence` when it is not this run's any more.
+        """
+        strategy = Strategy.from_json(plan.strategy)
+        returns = sum(one.made.by_itself for one in self.corrections.of_plan(plan.id))
+        if returns >= MOST_RETURNS:  # guard: a plan does not think for ever
+            return None
+        if strategy.casting is None or strategy.casting.strategize is None:
+            return None
+        held = [d for d in self.decisions.of_plan(plan.id) if d.state is DecisionState.ACTIVE]
+        checkpoint = checkpoint_for(strategy, self.history.calls(plan.id), ())
+        made = NewCorrection(
+            # A reviewer's words quote code, in which `password = load()` is no secret.
+            guidance=redact_content_text(findings.strip()),
+            decision=min((decision.number for decision in held), default=None),
+            superseded=tuple(decision.number for decision in held),
+            checkpoint=checkpoint,
+            outcome=execution.sandbox.tree(self.history.states(plan.id)),
+            by_itself=True,
+        )
+        if checkpoint is not None:
+            own = replace(self.rewriting, calls=execution.calls)
+            edits = undone_work(self.history, plan.id, checkpoint).edits
+            own.take_back(plan.id, checkpoint, execution.sandbox)
+            own.put_back(plan.id, edits, execution.sandbox)
+        self.faults.reach("correct.rolled_back")
+        way = ((Phase.STRATEGIZE, PlanState.QUEUED),)
+        _, moved = self.corrections.add(plan, made, way, now=self.clock.now(), fence=fence)
+        return moved
+
+    def ensure_correctable(self, plan: Plan) -> None:
+        """`PlanError`, with what can be done instead, for a plan that nothing can be corrected in."""
+        anew = "start a new one, with what you know now"
+        if plan.state.ended:
+            raise PlanError(plan.id, f"it is {plan.state.value}, which is final; {anew}")
+        if plan.phase is Phase.APPLY and plan.state is PlanState.ERRORED:
+            again = f"`agents plan apply {plan.id}` tries again, `agents plan reject {plan.id}` ends it"
+            raise PlanError(plan.id, f"it failed while it was applied; {again}")
+        if plan.strategy is not None and Strategy.from_json(plan.strategy).casting is None:
+            raise PlanError(plan.id, f"it does plain steps, so nobody decided anything in it; {anew}")
+        if plan.parent_id is not None and self._is_merged(plan):
+            instead = f"correct plan {plan.parent_id}: `agents plan tree {plan.parent_id}`"
+            raise PlanError(plan.id, f"its result is part of another plan already; {instead}")
+
+    def _is_merged(self, plan: Plan) -> bool:
+        calls = self.history.calls(str(plan.parent_id))
+        return any(call.step == f"{MERGE}{plan.key}" and call.state is CallState.ENDED for call in calls)
+
+    def _holding(self, plan: Plan, every: Sequence[Decision], number: int) -> Decision:
+        decision = next((one for one in every if one.number == number), None)
+        if decision is None:
+            there = (
+                f"there are {len(every)}: `agents plan tree {plan.id}`" if every else "it decided nothing yet"
+            )
+            raise PlanError(plan.id, f"it has no decision {number}; {there}")
+        if decision.state is not DecisionState.ACTIVE:
+            by = next((c for c in self.corrections.of_plan(plan.id) if number in c.made.superseded), None)
+            how = (
+                "was taken back by a rollback"
+                if by is None
+                else f"was superseded already by correction {by.number}"
+            )
+            shown = f"`agents plan tree {plan.id}` shows those that hold"
+            raise PlanError(plan.id, f"decision {number} {how}; {shown}")
+        return decision
+
+    def _parts(
+        self, plan: Plan, superseded: Sequence[Decision], checkpoint: int | None, work: UndoneWork
+    ) -> tuple[list[Plan], list[Plan]]:
+        """Of the sub-plans whose results are not in, or not any more, those that go on and those that end."""
+        strategy = _strategy_of(plan)
+        parts = {task.part(n) for n, task in enumerate(strategy.tasks, start=1) if task.sub_plan}
+        parts -= carrying_out(strategy, superseded)
+        calls = self.history.calls(plan.id)
+        before = [call for call in calls if checkpoint is None or call.number < checkpoint]
+        kept: list[Plan] = []
+        gone: list[Plan] = []
+        for child in self.rewriting.plans.children(plan.id):
+            if not (child.state.ended or is_merged(before, child.key)):
+                stays = child.key in parts and goes_on(child) and not self._is_built_on(work, plan, child)
+                (kept if stays else gone).append(child)
+        return kept, gone
+
+    def _is_built_on(self, work: UndoneWork, plan: Plan, child: Plan) -> bool:
+        """Whether the sub-plan began with something of it."""
+        start = child.request.get("start")
+        if not work.touched or not isinstance(start, Mapping):
+            return False
+        return work.is_in(self.rewriting.sandboxes.open(plan.id).changes_of(str(start["tree"])))
+
+    def _paused(self, plan: Plan) -> Plan:
+        plan = self.pausing.pause(plan, sub_plans=False)
+        self.faults.reach("correct.paused")
+        self.ensure_correctable(plan)  # it may have ended before it could be stopped
+        return plan
+
+    def _outcome(self, plan: Plan) -> str | None:
+        """The name of the tree that the plan has come to."""
+        try:
+            sandbox = self.rewriting.sandboxes.open(plan.id)
+        except SandboxMissing:
+            return None
+        return sandbox.tree(self.history.states(plan.id))
+
+    def _kept(
+        self,
+        plan: Plan,
+        made: NewCorrection,
+        phase: Phase,
+        asked: _Asked,
+        strategy: Strategy | None = None,
+        gone: Sequence[Plan] = (),
+    ) -> tuple[Correction, Plan]:
+        facts = PlanFacts(
+            strategy=None if strategy is None else strategy.to_json(),
+            waiting_for=waiting_for_correction(plan),
+        )
+        kept, moved = self.corrections.add(
+            plan, made, at_rest_in(phase), facts, now=self.clock.now(), claim=asked.claim
+        )
+        self.faults.reach("correct.kept")
+        for child in gone:  # those that were done; the others are cancelled already
+            with suppress(PlanError):
+                self.pausing.lifecycle.cancel(child, f"plan {plan.id}, of which it is a part, is corrected")
+        return kept, self.pausing.lifecycle.queue(moved, going_on_with(asked.model))
+
+
+def _strategy_of(plan: Plan) -> Strategy:
+    """What it works by; while it is still thought of, nothing."""
+    return Strategy(()) if plan.strategy is None else Strategy.from_json(plan.strategy)
+
+
+def _sound(plan: Plan, guidance: str) -> str:
+    # As a goal: what a person says is for models and people to read, and no code that has to stay as it is.
+    words = redact_text(guidance.strip())
+    if not words:
+        raise PlanError(plan.id, "the guidance is empty; say what should have been decided, and why")
+    return words
+
+
+def _name_of(guidance: str) -> str:
+    first = " ".join(guidance.split())
+    return first if len(first) <= _NAME else f"{first[: _NAME - 1]}…"

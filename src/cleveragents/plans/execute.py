@@ -1,0 +1,220 @@
+"""Execute by actors: one works task by task, another reviews, and the first mends what is found.
+
+Every run of an actor has a name for good, below its plan's id. So a plan that was killed anywhere is simply
+run again: what ended answers at once with what it said, what was cut off goes on at its last finished call.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+
+from cleveragents.actors.model.actor import Actor, LlmNode
+from cleveragents.actors.ports import ActorHost
+from cleveragents.changes.model.merge_conflict import KeptConflict
+from cleveragents.core.actions.check import REVIEW, CheckRun, CheckVerdict
+from cleveragents.core.clock import Clock
+from cleveragents.core.errors import RethinkNeeded
+from cleveragents.core.json_value import JsonValue
+from cleveragents.core.text.redaction import redact_content_text, redact_text
+from cleveragents.models.model.conversation import Message, Role
+from cleveragents.models.ports import ModelRequest
+from cleveragents.plans.actors.actor_naming import times_back
+from cleveragents.plans.actors.actor_stage import ActorGround, OpenStage, Stage
+from cleveragents.plans.actors.actor_turn import ActorTurn
+from cleveragents.plans.conflicts.words import conflict_task
+from cleveragents.plans.model.correction import MOST_RETURNS
+from cleveragents.plans.model.strategy import Strategy, Task
+from cleveragents.plans.ports.plans import CheckStore
+from cleveragents.plans.sub_plans.loop import SubPlans
+from cleveragents.tools.tool_answers import cut
+
+__all__ = ["Executing"]
+
+_ROUNDS = 3
+_TOLD = 6_000
+_SHARE_OF_DIFF = 0.4
+_CHARACTERS_A_TOKEN = 4
+_SHELL = "/bin/sh: "
+_RETHINK = "rethink"
+
+
+@dataclass(frozen=True, slots=True)
+class Executing:
+    """The second phase. Stateless but for its parts: any number of plans may be at it at once."""
+
+    open_stage: OpenStage
+    turn: ActorTurn
+    checks: CheckStore
+    sub_plans: SubPlans
+    clock: Clock
+    say: Callable[[str], None]
+
+    def __call__(
+        self, ground: ActorGround, *, rethinks: bool = True
+    ) -> tuple[Mapping[str, JsonValue], JsonValue | None]:
+        """Does the tasks, then mends what checks and the reviewer find, at most three times. What the actor
+        left in its state at the end; and what the plan has to wait for before it goes on, if for anything.
+
+        `RethinkNeeded` when the reviewer says so, unless the plan no longer `rethinks`.
+        """
+        actor = ground.casting.execute
+        with ExitStack() as stack:
+            hands = _Hands(self, ground, stack)
+            waiting = self.sub_plans.advance(ground, hands, self.say)
+            if waiting is not None:
+                return hands.left, waiting
+            for number in range(1, _ROUNDS + 1):
+                findings = self._findings(ground, hands.stage, rethinks)
+                if not findings:
+                    return hands.left, None
+                self.say(f"mending, round {number} of {_ROUNDS}")
+                part = _mending(ground, number)
+                hands.left = self.turn.run(ground, hands.stage, actor, part, task=findings)
+            self._findings(ground, hands.stage, rethinks)
+        return hands.left, None
+
+    def _findings(self, ground: ActorGround, stage: Stage, rethinks: bool) -> str:
+        """What is wrong with the result, in words for who mends it; nothing, if nothing is."""
+        required = [run for run in ground.run_checks() if run.required]
+        for run in required:
+            if _only_a_person_mends(run):
+                self.say(
+                    redact_text(f"the check `{run.command}` does not count: {_first_words(run.details)}")
+                )
+                self.say("that is left to you: nothing can be applied until it has run")
+        failed = [
+            run
+            for run in required
+            if run.verdict is not CheckVerdict.PASSED and not _only_a_person_mends(run)
+        ]
+        if failed:
+            return "\n\n".join(
+                f"The check `{run.command}` does not pass:\n{cut(run.details, _TOLD)}" for run in failed
+            )
+        return self._objections(ground, stage, rethinks)
+
+    def _objections(self, ground: ActorGround, stage: Stage, rethinks: bool) -> str:
+        actor = ground.casting.review
+        if actor is None:
+            return ""
+        tree, diff = stage.outcome()
+        if not diff:
+            return ""
+        # Named by what is read: other changes get another verdict, and the same ones none that costs again.
+        part = f"review-{hashlib.sha256(diff.encode()).hexdigest()[:16]}"
+        shown = _legible(redact_content_text(diff), stage.actors.get(actor), stage.host(part, reads=True))
+        reading = partial(self.say, f"{actor.rpartition('/')[2]} reads the changes")
+        values = self.turn.run(ground, stage, actor, part, task=shown, reads=True, begins=reading)
+        findings = redact_content_text(
+            "\n".join(f"- {finding}" for finding in _texts(values.get("findings")))
+        )
+        accepted = values.get("verdict") == "accept"
+        verdict = CheckVerdict.PASSED if accepted else CheckVerdict.FAILED
+        summary = redact_content_text(str(values.get("summary") or ""))
+        details = "\n".join(filter(None, [summary, findings]))
+        run = CheckRun(ground.plan.id, REVIEW, actor, False, verdict, details, tree, self.clock.now())
+        self.checks.record(run)
+        if values.get("verdict") == _RETHINK and rethinks and _may_go_back(ground.strategy):
+            raise RethinkNeeded(ground.plan.id, findings or details)
+        return "" if accepted else f"The reviewer sends it back:\n{findings or details}"
+
+
+class _Hands:
+    """The executor of one plan, who does what is the plan's own. Not thread-safe: its job's own.
+
+    The stage is set when somebody is needed on it: a plan that only waits for others starts nothing.
+    """
+
+    def __init__(self, executing: Executing, ground: ActorGround, stack: ExitStack) -> None:
+        self._executing = executing
+        self._ground = ground
+        self._stack = stack
+        self._stage: Stage | None = None
+        self.left: Mapping[str, JsonValue] = {}
+
+    @property
+    def stage(self) -> Stage:
+        if self._stage is None:
+            self._stage = self._stack.enter_context(self._executing.open_stage(self._ground))
+        return self._stage
+
+    def do(self, number: int, task: Task) -> None:
+        strategy = self._ground.strategy
+        place = next(at for at, (one, _) in enumerate(strategy.ordered_tasks, start=1) if one == number)
+        self._executing.say(redact_text(f"step {place} of {len(strategy.tasks)}: {task.name}"))
+        self._run(task.part(number), _task_words(strategy, number, task))
+
+    def resolve(self, conflicts: Sequence[KeptConflict]) -> None:
+        """A run for each merge that left some; one that ended and left them open is not repeated."""
+        for merge in dict.fromkeys(conflict.merge for conflict in conflicts):
+            of_merge = [conflict for conflict in conflicts if conflict.merge == merge]
+            self._executing.say(redact_text(f"resolving what came of merging {of_merge[0].title}"))
+            self._run(f"resolve-{merge}", conflict_task(of_merge, self._ground.sandbox.content))
+
+    def _run(self, part: str, words: str) -> None:
+        actor = self._ground.casting.execute
+        self.left = self._executing.turn.run(self._ground, self.stage, actor, part, task=words)
+
+
+def _mending(ground: ActorGround, number: int) -> str:
+    """What that round of mending is called. Each time that the plan was thought through, that a person said
+    more, or that work was taken back has rounds of its own: one that ended before would answer with what it
+    said then. None of these is ever counted less."""
+    assert ground.execution is not None  # who executes has one
+    back = times_back(ground.execution.history.calls(ground.plan.id))
+    times = ground.strategy.round + len(ground.strategy.guidance) + back
+    return f"mend-{number}" + (f"~{times}" if times else "")
+
+
+def _may_go_back(strategy: Strategy) -> bool:
+    casting = strategy.casting
+    return strategy.returns < MOST_RETURNS and casting is not None and casting.strategize is not None
+
+
+def _only_a_person_mends(run: CheckRun) -> bool:
+    """Whether no change of files lets the check run: its program is not installed, or it looks elsewhere."""
+    if run.verdict is not CheckVerdict.NOT_RUN or not run.details.startswith("could not be run (exit code"):
+        return run.verdict in (CheckVerdict.NOT_RUN, CheckVerdict.VOID)
+    # `/bin/sh: 1: PROGRAM: not found`; one with a slash may be the plan's own to make.
+    said = [line.split(": ") for line in run.details.splitlines() if line.startswith(_SHELL)]
+    return any(len(words) > 2 and "/" not in words[-2] for words in said)
+
+
+def _first_words(details: str) -> str:
+    return " ".join(line.strip() for line in details.strip().splitlines()[:2])
+
+
+def _legible(diff: str, actor: Actor, host: ActorHost) -> str:
+    """As much of it as the actor's models can read beside all else; the files themselves can be read, too."""
+    models = [node.model or actor.model for node in actor.nodes if isinstance(node, LlmNode)]
+    for model in models:
+        window = host.facts(model).context_tokens
+        most = window * _CHARACTERS_A_TOKEN
+        while host.count_tokens(model, _only(cut(diff, most))) > window * _SHARE_OF_DIFF and most > 1:
+            most = most * 2 // 3
+        diff = cut(diff, most)
+    return diff
+
+
+def _only(text: str) -> ModelRequest:
+    return ModelRequest(messages=(Message(Role.USER, text),), max_output_tokens=1)
+
+
+def _task_words(strategy: Strategy, number: int, task: Task) -> str:
+    """The task, and for orientation the others around it."""
+    if len(strategy.tasks) == 1:
+        return task.instructions or task.name
+    overview = "\n".join(
+        f"{n}. {other.name}{'  <- this one' if n == number else ''}"
+        for n, other in enumerate(strategy.tasks, start=1)
+    )
+    return f"{task.name}\n\n{task.instructions}\n\nAll steps of the plan:\n{overview}"
+
+
+def _texts(kept: JsonValue) -> list[str]:
+    many = kept if isinstance(kept, Sequence) and not isinstance(kept, str) else ()
+    return [str(entry) for entry in many]

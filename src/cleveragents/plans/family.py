@@ -1,0 +1,215 @@
+"""Families of plans, as people look at them: who belongs to whom, what is merged, and who needs a person."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from cleveragents.changes.model.merge_conflict import KeptConflict, open_conflicts, part_of_merge
+from cleveragents.core.json_value import JsonValue
+from cleveragents.core.text.redaction import redact_text
+from cleveragents.core.tool import CallState
+from cleveragents.models.budget_ports import ModelCall
+from cleveragents.models.model.budget import Spend
+from cleveragents.plans.history import PlanHistory
+from cleveragents.plans.model.plan import Phase, Plan, PlanState
+from cleveragents.plans.model.sub_plan import waits_for_sub_plans
+from cleveragents.plans.ports.plans import PlanStore
+from cleveragents.plans.sub_plans.loop import SubPlans
+from cleveragents.plans.sub_plans.words import told_left_out
+
+__all__ = [
+    "LEFT_OUT",
+    "FamilyParts",
+    "below",
+    "conflicts_of",
+    "count_of_parts",
+    "is_merged",
+    "left_out_in_words",
+    "left_out_of",
+    "parts_of",
+    "short_of",
+    "spend_of",
+    "title_of",
+    "title_with_goal",
+    "wanted_parts",
+    "who_needs_somebody",
+]
+
+LEFT_OUT = "left out"
+"""The state of a part that the plan goes on without."""
+
+_SHORT = 6
+_DONE = (Phase.EXECUTE, PlanState.COMPLETE)
+
+
+class FamilyParts(Protocol):
+    """What of the plan engine is asked about families."""
+
+    @property
+    def plans(self) -> PlanStore: ...
+
+    @property
+    def history(self) -> PlanHistory: ...
+
+    @property
+    def sub_plans(self) -> SubPlans: ...
+
+
+def short_of(plan_id: str) -> str:
+    """The end of its id, which is enough to name it."""
+    return plan_id[-_SHORT:]
+
+
+def title_of(plan: Plan) -> str:
+    """What it is about, on one line; of a sub-plan, whose goal says all that it has to know, what it is
+    called."""
+    name = plan.request.get("name") if plan.parent_id is not None else None
+    return " ".join(name.split()) if isinstance(name, str) and name else _goal_of(plan)
+
+
+def title_with_goal(plan: Plan) -> str:
+    """What it is called and, where that says more, what it is to do."""
+    title, goal = title_of(plan), _goal_of(plan)
+    return title if goal == title else f"{title}: {goal}"
+
+
+def _goal_of(plan: Plan) -> str:
+    goal = redact_text(plan.goal).strip()
+    if plan.parent_id is not None:
+        goal = goal.partition("\n")[0]
+    return " ".join(goal.split())
+
+
+def wanted_parts(plan: Plan) -> int:
+    """How many sub-plans its strategy has, made already or not."""
+    return sum(bool(task.get("sub_plan")) for task in _tasks(plan))
+
+
+def below(parts: FamilyParts, plan: Plan) -> list[Plan]:
+    """All its sub-plans and theirs, each after its parent, in the order in which they were made."""
+    found: list[Plan] = []
+    for child in parts.plans.children(plan.id):
+        found += [child, *below(parts, child)]
+    return found
+
+
+def spend_of(calls: Sequence[ModelCall]) -> Spend:
+    """What these calls took, as far as they have ended."""
+    return Spend(
+        picodollars=sum(call.picodollars or 0 for call in calls),
+        tokens=sum(call.usage.total for call in calls if call.usage is not None),
+        steps=len(calls),
+    )
+
+
+def who_needs_somebody(parts: FamilyParts, plan: Plan) -> list[Plan]:
+    """Those of the plan and of all below it that go on only when a person did something."""
+    tree = [plan, *below(parts, plan)]
+    return [one for one in tree if one.state is PlanState.WAITING and not waits_for_sub_plans(one)]
+
+
+def is_merged(parts: FamilyParts, plan: Plan) -> bool:
+    """Whether what the sub-plan did is in its parent's sandbox."""
+    return plan.parent_id is not None and plan.key in _merged(parts, plan.parent_id)
+
+
+def conflicts_of(parts: FamilyParts, plan: Plan) -> Sequence[KeptConflict]:
+    """What its sub-plans disagree about and nobody decided."""
+    return open_conflicts(parts.history.calls(plan.id))
+
+
+def left_out_of(parts: FamilyParts, plan: Plan) -> list[tuple[str, str]]:
+    """What its result lacks because a sub-plan was cancelled, by name and why, in its own tasks and in those
+    of the plans below it."""
+    if not wanted_parts(plan):
+        return []
+    children = parts.plans.children(plan.id)
+    names = [str(task["name"]) for task in _tasks(plan)]
+    found = [(names[number - 1], why) for number, why in _left_out(parts, plan, children).items()]
+    for child in children:
+        if child.standing == _DONE:
+            found += [(f"{title_of(child)}: {name}", why) for name, why in left_out_of(parts, child)]
+    return found
+
+
+def left_out_in_words(parts: FamilyParts, plan: Plan) -> str:
+    """`left out: one (cancelled), three (needs one)`; empty if nothing is."""
+    return told_left_out(left_out_of(parts, plan))
+
+
+def count_of_parts(parts: FamilyParts, plan: Plan) -> str:
+    """`3/5`: how many of its own sub-plans are done, of those that it is to have; empty if none."""
+    children = parts.plans.children(plan.id)
+    wanted = max(wanted_parts(plan), len(children))
+    done = sum(child.standing == _DONE for child in children)
+    return f"{done}/{wanted}" if wanted else ""
+
+
+def parts_of(parts: FamilyParts, plan: Plan) -> list[dict[str, JsonValue]]:
+    """Its own sub-plans in the order of its strategy, those that are not begun included; then those that a
+    correction left behind."""
+    known = {child.key: child for child in parts.plans.children(plan.id)}
+    merged = _merged(parts, plan.id)
+    left_out = _left_out(parts, plan, list(known.values()))
+    names = {number: str(task["name"]) for number, task in enumerate(_tasks(plan), start=1)}
+    rows: list[dict[str, JsonValue]] = []
+    for number, task in enumerate(_tasks(plan), start=1):
+        if not task.get("sub_plan"):
+            continue
+        part = _part(number, task)
+        child = known.pop(part, None)
+        needs = [names[need] for need in _numbers(task.get("needs")) if need in names]
+        row = _row(names[number], needs, part, child, part in merged)
+        if number in left_out:
+            row |= {"state": LEFT_OUT, "why": redact_text(left_out[number])}
+        rows.append(row)
+    # What was done for a decision that was corrected is told, too.
+    return [*rows, *(_row(title_of(child), [], key, child, key in merged) for key, child in known.items())]
+
+
+def _left_out(parts: FamilyParts, plan: Plan, children: Sequence[Plan]) -> Mapping[int, str]:
+    """Why its tasks are left out that are; looked up only where a sub-plan was cancelled."""
+    return parts.sub_plans.left_out_of(plan) if any(child.state.ended for child in children) else {}
+
+
+def _row(
+    name: str, needs: Sequence[str], part: str | None, child: Plan | None, merged: bool
+) -> dict[str, JsonValue]:
+    return {
+        "name": redact_text(name),
+        "part": part,
+        "id": None if child is None else child.id,
+        "phase": None if child is None else child.phase.value,
+        "state": None if child is None else child.state.value,
+        "needs": list(needs),
+        "merged": merged,
+        "why": None,
+        "waits_for": None if child is None else _waited(child),
+        "error": None if child is None or child.error is None else redact_text(child.error),
+    }
+
+
+def _waited(plan: Plan) -> JsonValue:
+    return plan.waiting_for.get("for") if isinstance(plan.waiting_for, Mapping) else None
+
+
+def _merged(parts: FamilyParts, plan_id: str) -> frozenset[str]:
+    ended = [call for call in parts.history.calls(plan_id) if call.state is CallState.ENDED]
+    return frozenset(part for call in ended if (part := part_of_merge(call)) is not None)
+
+
+def _part(number: int, task: Mapping[str, JsonValue]) -> str:
+    """As `Task.part` names it."""
+    return f"{number}~{task['round']}" if task.get("round") else str(number)
+
+
+def _tasks(plan: Plan) -> list[Mapping[str, JsonValue]]:
+    kept = plan.strategy.get("tasks") if isinstance(plan.strategy, Mapping) else None
+    tasks = kept if isinstance(kept, Sequence) and not isinstance(kept, str) else ()
+    return [task for task in tasks if isinstance(task, Mapping)]
+
+
+def _numbers(value: JsonValue) -> list[int]:
+    items = value if isinstance(value, Sequence) and not isinstance(value, str) else ()
+    return [item for item in items if isinstance(item, int)]

@@ -1,0 +1,168 @@
+"""From the text of a file of goals to the goals, or to a list of everything that is wrong with it.
+
+The shape is checked by pydantic, the meaning (names, needs, circles, what excludes what) here; what the goals
+ask for, actions and models, is judged by whoever makes plans of them, and told with the same lines.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from cleveragents.config.yaml.document import DocumentKind, read_yaml
+from cleveragents.config.yaml.shape import (
+    Problem,
+    Shape,
+    did_you_mean,
+    items_of,
+    mapping_of,
+    refuse_problems,
+    shape_problems,
+)
+from cleveragents.core.errors import InvalidGoals
+from cleveragents.core.json_value import FrozenObject, JsonValue, freeze
+from cleveragents.core.text.template import Place
+from cleveragents.plans.model.goals import Goals, SubGoal, circle_in
+
+if TYPE_CHECKING:
+    from cleveragents.plans.goals.models import GoalsModel, SubGoalModel
+
+__all__ = ["Judge", "load_goals"]
+
+Judge = Callable[[SubGoal], str | None]
+"""What is wrong with what a goal asks for, if something is."""
+
+_KIND = DocumentKind("list of goals", "goals:", InvalidGoals)
+_LONGEST_NAME = 60
+_EXAMPLES = {
+    "goals": "goals: [{name: docs, goal: Describe the new option}]",
+    "name": "name: docs",
+}
+
+
+def load_goals(content: bytes, source: str, *, most: int, judge: Judge) -> Goals:
+    """The goals of a YAML text. `source` names it in errors; `most` is how many there may be.
+
+    `InvalidGoals` holds every mistake, in the order of the lines.
+    """
+    document = read_yaml(content, source, _KIND)
+    data = document.data
+    if not isinstance(data, Mapping):
+        begins = "it is not a mapping; it begins with `goals:`, and one goal to a line is for a .txt file"
+        raise InvalidGoals(source, (begins,))
+    from cleveragents.plans.goals.models import GoalsModel, keys_at
+
+    shape = Shape(keys_at, lambda place: _EXAMPLES[str(place[-1])])
+    model, problems = shape_problems(GoalsModel, data, shape)
+    problems += _meaning(data, most)
+    problems += _judged(data, shape, judge)
+    refuse_problems(problems, document, source, _KIND)
+    assert model is not None  # or there was a problem with the shape
+    return _goals_of(model)
+
+
+def _judged(data: Mapping[str, JsonValue], shape: Shape, judge: Judge) -> Iterator[Problem]:
+    """What each goal asks for, whatever is wrong with the others, or with what it needs. One that is wrong in
+    itself may not be what was meant, and is left alone."""
+    from cleveragents.plans.goals.models import SubGoalModel
+
+    for number, item in enumerate(items_of(data.get("goals"))):
+        entry = {key: value for key, value in mapping_of(item).items() if key != "needs"}
+        place: Place = ("goals", number)
+        if any(_entry_problems(entry, place)):
+            continue
+        model, _ = shape_problems(SubGoalModel, entry, replace(shape, keys_at=lambda _: ()))
+        said = None if model is None else judge(_sub_goal(model))
+        if said is not None:
+            yield place, said
+
+
+def _meaning(data: Mapping[str, JsonValue], most: int) -> Iterator[Problem]:
+    """What the shape does not say. The shape may be wrong as well, so nothing is taken for granted."""
+    entries = [mapping_of(item) for item in items_of(data.get("goals"))]
+    if len(entries) > most:
+        remedy = "take some out, or raise the setting plan.max_fan_out"
+        yield ("goals",), f"there are {len(entries):,} goals, and a plan may have {most:,}; {remedy}"
+    for number, entry in enumerate(entries):
+        yield from _entry_problems(entry, ("goals", number))
+    yield from _name_problems(entries)
+    yield from _need_problems(entries)
+
+
+def _entry_problems(entry: Mapping[str, JsonValue], place: Place) -> Iterator[Problem]:
+    if "goal" in entry and "action" in entry:
+        yield (*place, "action"), "it has a goal in words and an action; say one of them"
+    if entry and "goal" not in entry and "action" not in entry:
+        yield place, "it says neither `goal` nor `action`; for example: goal: Describe the new option"
+    if "arguments" in entry and "action" not in entry:
+        yield (*place, "arguments"), "arguments are an action's; name one, or say it in words in `goal`"
+    for key in ("goal", "name"):
+        value = entry.get(key)
+        if isinstance(value, str) and value and not value.strip():
+            yield (*place, key), f"{key!r} is empty"
+    name = entry.get("name")
+    if isinstance(name, str) and (len(name) > _LONGEST_NAME or "\n" in name.strip()):
+        yield (
+            (*place, "name"),
+            f"a name is one line of at most {_LONGEST_NAME} characters; the rest is `goal`",
+        )
+
+
+def _name_problems(entries: list[Mapping[str, JsonValue]]) -> Iterator[Problem]:
+    names = [entry.get("name") for entry in entries]
+    for name, times in Counter(name for name in names if isinstance(name, str)).items():
+        if times > 1:
+            second = [number for number, other in enumerate(names) if other == name][1]
+            yield ("goals", second, "name"), f"two goals are called {name[:_LONGEST_NAME]!r}; rename one"
+
+
+def _need_problems(entries: list[Mapping[str, JsonValue]]) -> Iterator[Problem]:
+    names = [name for entry in entries if isinstance(name := entry.get("name"), str)]
+    needs: dict[str, list[str]] = {}
+    for number, entry in enumerate(entries):
+        own = entry.get("name")
+        said = [need for need in items_of(entry.get("needs")) if isinstance(need, str)]
+        for position, need in enumerate(said):
+            if need not in names:
+                others = [name for name in names if name != own]
+                hint = did_you_mean(need, others, all_known="there are") if others else "there is no other"
+                yield (
+                    ("goals", number, "needs", position),
+                    f"there is no goal {need[:_LONGEST_NAME]!r}; {hint}",
+                )
+        if isinstance(own, str):
+            needs[own] = said
+    while circle := circle_in(needs):
+        first = next(number for number, entry in enumerate(entries) if entry.get("name") == circle[0])
+        told = " needs ".join(circle)
+        yield ("goals", first, "needs"), f"{told}, so none could begin; leave one of these needs out"
+        needs = {name: said for name, said in needs.items() if name not in circle}
+
+
+def _goals_of(model: GoalsModel) -> Goals:
+    return Goals(
+        goals=tuple(_sub_goal(item) for item in model.goals),
+        goal=(model.goal or "").strip(),
+        max_parallel=model.max_parallel,
+        fail_fast=model.fail_fast,
+        checks=tuple(model.checks),
+        invariants=tuple(model.invariants),
+    )
+
+
+def _sub_goal(item: SubGoalModel) -> SubGoal:
+    arguments = freeze(item.arguments)
+    assert isinstance(arguments, FrozenObject)
+    return SubGoal(
+        name=item.name,
+        goal=(item.goal or "").strip(),
+        action=item.action,
+        arguments=arguments,
+        needs=tuple(dict.fromkeys(item.needs)),
+        actor=item.actor,
+        model=item.model,
+        checks=tuple(item.checks),
+        invariants=tuple(item.invariants),
+    )

@@ -1,0 +1,163 @@
+"""What a plan has done so far, read from its records: the states its changes led to, call by call.
+
+The records are the truth and the sandbox follows them: after an interruption it is brought back to what they
+say. Nothing is ever taken out of them; a rollback is one more entry that leads back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from cleveragents.changes.fold import ChangeFold
+from cleveragents.changes.ports import ChangesetStore
+from cleveragents.core.change import Changeset, RecordedChange
+from cleveragents.core.errors import NeedsHuman, SandboxRefused, UnknownCheckpoint
+from cleveragents.core.file_state import Difference, FileState, differences_of
+from cleveragents.core.tool import CallState, ToolCall
+from cleveragents.plans.model.undoing import taken_back_of
+from cleveragents.plans.ports.plans import CallStore
+from cleveragents.sandboxes.ports import Sandbox
+
+__all__ = [
+    "REREAD",
+    "PlanHistory",
+    "bring_to",
+    "named",
+]
+
+REREAD = "reread"
+"""The tool of the calls that took in what a person had edited by hand."""
+_NAMED = 5
+
+
+class PlanHistory:
+    """Reads a plan's records. Stateless but for its stores, so any thread may share it."""
+
+    def __init__(self, changesets: ChangesetStore, calls: CallStore) -> None:
+        self._changesets = changesets
+        self._calls = calls
+
+    def changes(self, plan_id: str) -> Sequence[RecordedChange]:
+        """Every recorded change of the plan, in the order in which its changesets were begun."""
+        return [
+            change
+            for changeset in self._changesets.of_plan(plan_id)
+            if changeset.length
+            for change in self._changesets.entries(changeset.id)
+        ]
+
+    def differences(self, plan_id: str, fold: ChangeFold | None = None) -> Mapping[str, Difference]:
+        """What all of it comes to. Who asks often keeps a `fold`: then only what is new is read."""
+        return (fold or ChangeFold()).caught_up(self._changesets, plan_id)
+
+    def states(self, plan_id: str, fold: ChangeFold | None = None) -> dict[str, FileState | None]:
+        """What the sandbox should hold where it differs from its base."""
+        return {path: step.after for path, step in self.differences(plan_id, fold).items()}
+
+    def unrecorded(
+        self, plan_id: str, sandbox: Sandbox, fold: ChangeFold | None = None
+    ) -> dict[str, Difference]:
+        """Where the sandbox's files are not what the records add up to: the doing of whoever holds it."""
+        recorded = self.differences(plan_id, fold)
+        found = dict(sandbox.scan())
+        unseen = [path for path, step in recorded.items() if step.after is not None and path not in found]
+        for path in sandbox.ignored(unseen):
+            # Recorded before a rule came that hides it from a scan: it is still there, or not.
+            found[path] = Difference(recorded[path].before, sandbox.state_of(path))
+        return _between(recorded, found)
+
+    def ensure_taken_in(self, plan_id: str, sandbox: Sandbox) -> None:
+        """`NeedsHuman` when somebody edited files of the sandbox by hand and did not say what is to become
+        of that. What an interrupted call left there does not count."""
+        if self.open_calls(plan_id):
+            return
+        edited = self.unrecorded(plan_id, sandbox)
+        if edited:
+            what = f"{named(edited)} changed in its sandbox, and that is not recorded"
+            remedy = f"`agents plan reread {plan_id}` takes it in, as a call that `rollback` can take back"
+            raise NeedsHuman(plan_id, what, remedy)
+
+    def leading_to(
+        self, plan_id: str, sandbox: Sandbox, tree: str, fold: ChangeFold | None = None
+    ) -> dict[str, Difference]:
+        """What leads from the records' sum to a tree that the sandbox keeps."""
+        return _between(self.differences(plan_id, fold), sandbox.changes_of(tree))
+
+    def leading_back(self, plan_id: str, checkpoint: int) -> dict[str, Difference]:
+        """What leads from the records' sum to what it was before the call of that number.
+        `UnknownCheckpoint`."""
+        later = {call.changeset_id for call in self._calls_from(plan_id, checkpoint)}
+        kept = [change.entry for change in self.changes(plan_id) if change.changeset_id not in later]
+        return _between(self.differences(plan_id), differences_of(kept))
+
+    def calls(self, plan_id: str) -> Sequence[ToolCall]:
+        """All calls, in order; those that a rollback took back, or that are to be made again, are reverted.
+
+        That is found here rather than kept with each call, so that a rollback takes effect in one step; and
+        one that was itself taken back has none.
+        """
+        calls = self._calls.of_plan(plan_id)
+        rewrites = [call for call in calls if call.step is None]
+        gone = taken_back_of((call.number for call in calls), rewrites)
+        return [replace(call, state=CallState.REVERTED) if call.number in gone else call for call in calls]
+
+    def open_calls(self, plan_id: str) -> Sequence[ToolCall]:
+        """Those that are under way, or were when their run was interrupted."""
+        return [call for call in self.calls(plan_id) if call.is_open]
+
+    def changeset_of(self, call: ToolCall) -> Changeset | None:
+        """What is filed under the call, as it stands."""
+        return None if call.changeset_id is None else self._changesets.get(call.changeset_id)
+
+    def latest(self, plan_id: str, step: str) -> ToolCall | None:
+        """The last call that was made for the step and is not reverted, without a look at other steps'."""
+        made = self._calls.of_step(plan_id, step)
+        if not made:
+            return None
+        # What rewrites a plan belongs to no step.
+        gone = taken_back_of((call.number for call in made), self._calls.of_step(plan_id, None))
+        return next((call for call in reversed(made) if call.number not in gone), None)
+
+    def _calls_from(self, plan_id: str, checkpoint: int) -> Sequence[ToolCall]:
+        calls = self._calls.of_plan(plan_id)
+        if not any(call.number == checkpoint for call in calls):
+            raise UnknownCheckpoint(plan_id, str(checkpoint))
+        return [call for call in calls if call.number >= checkpoint]
+
+
+def named(paths: Iterable[str]) -> str:
+    """The first few of them, and how many more there are."""
+    first = list(paths)
+    more = f" and {len(first) - _NAMED} more" if len(first) > _NAMED else ""
+    return ", ".join(first[:_NAMED]) + more
+
+
+def bring_to(sandbox: Sandbox, states: Mapping[str, FileState | None]) -> None:
+    """Makes the sandbox differ from its base exactly so. The caller holds `sandbox.writing()`.
+
+    Ignored files stay as they are. What cannot be recorded, and so not restored either, is put aside.
+    """
+    try:
+        found = sandbox.scan()
+    except SandboxRefused:
+        if not sandbox.put_aside():
+            raise
+        found = sandbox.scan()
+    wanted: dict[str, FileState | None] = {path: step.before for path, step in found.items()}
+    wanted |= states
+    sandbox.restore(
+        {path: state for path, state in wanted.items() if path not in found or found[path].after != state}
+    )
+
+
+def _between(one: Mapping[str, Difference], other: Mapping[str, Difference]) -> dict[str, Difference]:
+    """What leads from the one to the other, both of them differences from the same base."""
+    steps: dict[str, Difference] = {}
+    for path in sorted({*one, *other}):
+        base = (other[path] if path in other else one[path]).before
+        before = one[path].after if path in one else base
+        after = other[path].after if path in other else base
+        if before != after:
+            steps[path] = Difference(before, after)
+    return steps

@@ -1,0 +1,1 @@
+"""The jobs that run plans: names, queues and lanes."""

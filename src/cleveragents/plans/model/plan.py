@@ -1,0 +1,158 @@
+"""Plans: a goal on its way through four phases, as an explicit state machine.
+
+    action ─▶ strategize ─▶ execute ─▶ apply
+       each: queued ─▶ processing ─▶ complete | errored | cancelled;  processing ─▶ waiting ─▶ queued
+       apply ends: applied | constrained | rejected | errored | cancelled;  applied ─▶ undone
+
+What waits is queued again by the answer: nobody has to stay alive for it. Apply itself never waits: a plan
+whose result needs a person's leave rests at execute/complete.
+
+Every move raises the plan's `version`; a store makes a move only from the version its caller saw, so of two
+that decide at once one wins and the other is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import Enum
+
+from cleveragents.access.model.project import DEFAULT_PROJECT
+from cleveragents.core.errors import IllegalPlanMove
+from cleveragents.core.isolation import Isolation
+from cleveragents.core.json_value import FrozenObject, JsonValue
+
+__all__ = ["Phase", "Plan", "PlanState", "Standing", "ensure_plan_move", "spelt"]
+
+
+class Phase(str, Enum):
+    """What a plan is at."""
+
+    ACTION = "action"
+    STRATEGIZE = "strategize"
+    EXECUTE = "execute"
+    APPLY = "apply"
+
+
+class PlanState(str, Enum):
+    """Where it stands in that."""
+
+    QUEUED = "queued"
+    PROCESSING = "processing"
+    WAITING = "waiting"
+    COMPLETE = "complete"
+    ERRORED = "errored"
+    CANCELLED = "cancelled"
+    APPLIED = "applied"
+    CONSTRAINED = "constrained"
+    REJECTED = "rejected"
+    UNDONE = "undone"
+
+    @property
+    def running(self) -> bool:
+        """Whether some process is, or should be, at work on it."""
+        return self in (PlanState.QUEUED, PlanState.PROCESSING)
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing leads on from here but an undo."""
+        return self in (PlanState.CANCELLED, PlanState.APPLIED, PlanState.REJECTED, PlanState.UNDONE)
+
+
+Standing = tuple[Phase, PlanState]
+
+_A, _S, _E, _P = Phase.ACTION, Phase.STRATEGIZE, Phase.EXECUTE, Phase.APPLY
+_Q, _PR, _W, _C = PlanState.QUEUED, PlanState.PROCESSING, PlanState.WAITING, PlanState.COMPLETE
+_ERR, _CAN = PlanState.ERRORED, PlanState.CANCELLED
+_APPLIED, _CON, _REJ = PlanState.APPLIED, PlanState.CONSTRAINED, PlanState.REJECTED
+
+
+def _moves(phase: Phase, then: Standing | None) -> dict[Standing, frozenset[Standing]]:
+    """The moves that every phase has, and its way to the next one."""
+    onward = {then} if then else set()
+    return {
+        (phase, _Q): frozenset({(phase, _PR), (phase, _ERR), (phase, _CAN)}),
+        # To itself: another worker takes the phase over from one that died.
+        (phase, _PR): frozenset({(phase, s) for s in (_PR, _W, _C, _ERR, _CAN)}),
+        # To strategize: its decisions are corrected, by a person or by itself.
+        (phase, _W): frozenset({(phase, _Q), (phase, _ERR), (phase, _CAN), (_S, _Q)}),
+        (phase, _C): frozenset({(phase, _Q), (phase, _CAN), (_S, _Q), *onward}),
+        (phase, _ERR): frozenset({(phase, _Q), (phase, _CAN), (_P, _REJ), (_S, _Q)}),
+        (phase, _CAN): frozenset(),
+    }
+
+
+_MOVES: Mapping[Standing, frozenset[Standing]] = {
+    (_A, _Q): frozenset({(_S, _Q), (_A, _ERR), (_A, _CAN)}),
+    (_A, _ERR): frozenset({(_A, _CAN)}),
+    (_A, _CAN): frozenset(),
+    **_moves(_S, (_E, _Q)),
+    **_moves(_E, (_P, _Q)),
+    # To strategize: what was done shows that it was not thought through, and it says so itself.
+    (_E, _PR): frozenset({(_S, _Q), *((_E, s) for s in (_PR, _W, _C, _ERR, _CAN))}),
+    (_E, _C): frozenset({(_P, _Q), (_P, _REJ), (_E, _Q), (_S, _Q), (_E, _CAN)}),
+    (_P, _Q): frozenset({(_P, _PR), (_P, _ERR), (_P, _CAN), (_P, _REJ)}),
+    (_P, _PR): frozenset({(_P, s) for s in (_PR, _APPLIED, _CON, _ERR, _CAN)}),
+    (_P, _CON): frozenset({(_P, _Q), (_P, _REJ), (_P, _CAN), (_E, _Q), (_S, _Q)}),
+    # To applied: what is found in the user's files counts, whatever was believed of it.
+    (_P, _ERR): frozenset({(_P, _Q), (_P, _APPLIED), (_P, _REJ), (_P, _CAN)}),
+    (_P, _CAN): frozenset(),
+    (_P, _REJ): frozenset(),
+    (_P, _APPLIED): frozenset({(_P, PlanState.UNDONE)}),
+    (_P, PlanState.UNDONE): frozenset(),
+}
+
+
+def ensure_plan_move(plan_id: str, now: Standing, wanted: Standing) -> None:
+    """Raises `IllegalPlanMove` unless a plan may go from `now` to `wanted`."""
+    if wanted not in _MOVES.get(now, frozenset()):
+        raise IllegalPlanMove(plan_id, spelt(now), spelt(wanted))
+
+
+def spelt(standing: Standing) -> str:
+    """`execute/waiting`, as people read it."""
+    return f"{standing[0].value}/{standing[1].value}"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A plan as the store holds it; a snapshot, never updated in place.
+
+    `resource` is the root of the repository or directory it is to change; `request` holds what the user asked
+    for (action, arguments, checks, profile, where to start from), as JSON; `strategy` what Strategize left. A
+    sub-plan has a parent, the `depth` below the root, and a `key` by which its parent knows it. It belongs to
+    the `project` of its root.
+    `isolation` is that of its commands, the weakest of all its runs; None before the first run, and for plans
+    of versions that did not record it.
+    """
+
+    id: str
+    goal: str
+    action: str
+    resource: str
+    phase: Phase
+    state: PlanState
+    version: int
+    created_at: datetime
+    updated_at: datetime
+    request: Mapping[str, JsonValue] = field(default_factory=lambda: FrozenObject({}))
+    strategy: JsonValue = None
+    waiting_for: JsonValue = None
+    error: str | None = None
+    job_id: str | None = None
+    parent_id: str | None = None
+    root_id: str | None = None
+    depth: int = 0
+    key: str | None = None
+    project: str = DEFAULT_PROJECT
+    isolation: Isolation | None = None
+
+    @property
+    def root(self) -> str:
+        """The plan at the top of its tree: itself, unless it is a sub-plan."""
+        return self.root_id or self.id
+
+    @property
+    def standing(self) -> Standing:
+        return self.phase, self.state

@@ -1,0 +1,246 @@
+"""A strategy: what Strategize leaves for Execute, complete in itself.
+
+Execute reads nothing else of what the user asked for, so an action that is changed or deleted meanwhile
+changes nothing about a plan under way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from cleveragents.core.actions.check import Check
+from cleveragents.core.actions.model import Setup
+from cleveragents.core.json_value import FrozenObject, JsonValue, freeze
+from cleveragents.core.policy import Policy, profile
+from cleveragents.core.tool import CallState, ToolCall
+
+__all__ = ["SETUP", "Casting", "Strategy", "StrategyStep", "Task"]
+
+SETUP = "setup"
+"""The name of the step that prepares a sandbox; the others are named by their numbers, from 1."""
+
+_TOLD = 400
+
+
+@dataclass(frozen=True, slots=True)
+class StrategyStep:
+    """One tool call. `expect_exit` are the exit codes with which a command counts as done."""
+
+    name: str
+    tool: str
+    arguments: Mapping[str, JsonValue]
+    continue_on_failure: bool = False
+    expect_exit: tuple[int, ...] = (0,)
+    granted: bool = False
+
+    def problem_with(self, call: ToolCall) -> str | None:
+        """Why the step does not count as done after this call of it; None if it does.
+
+        What became of a part is for whoever made it to judge: a model tries something else.
+        """
+        if self.continue_on_failure or call.is_part:
+            return None
+        if call.state is CallState.FAILED:
+            return f"step {self.name!r}: {call.error}"
+        result = call.result if isinstance(call.result, Mapping) else {}
+        code = result.get("exit_code", 0)
+        if code in self.expect_exit:
+            return None
+        how = "took too long" if result.get("timed_out") else f"ended with exit code {code}"
+        output = " ".join(str(result.get("output") or "").split())
+        return f"step {self.name!r} {how}" + (f": {output[-_TOLD:]}" if output else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What an actor is to do, in words; `needs` are the numbers, from 1, of the tasks that come before it.
+
+    A `sub_plan` is done by a plan of its own, in a sandbox of its own, beside others; `request` is what that
+    one asks for where it differs from its parent (action, arguments, actor, model, checks …). `decisions` are
+    the numbers of those that it carries out: when one of them is corrected, so is what was done for it.
+    `round` counts how often the plan had gone back to Strategize when the task was thought of. `place` is the
+    number that it was thought of under, where it has another by now.
+    """
+
+    name: str
+    instructions: str = ""
+    needs: tuple[int, ...] = ()
+    sub_plan: bool = False
+    request: Mapping[str, JsonValue] = field(default_factory=lambda: FrozenObject({}))
+    decisions: tuple[int, ...] = ()
+    round: int = 0
+    place: int | None = None
+
+    def part(self, number: int) -> str:
+        """The name of its run within the plan: that of a task of an earlier round is never used again."""
+        place = number if self.place is None else self.place
+        return f"{place}~{self.round}" if self.round else str(place)
+
+
+@dataclass(frozen=True, slots=True)
+class Casting:
+    """Which actors do it, and with which model those of them that name none."""
+
+    strategize: str | None
+    execute: str
+    review: str | None
+    model: str
+
+
+@dataclass(frozen=True, slots=True)
+class Strategy:
+    """Steps in order, or tasks for actors; checks for the result, and the bounds of it all.
+
+    `directory` is where commands start, below the sandbox's root: where the user stood. `round` counts how
+    often the plan went back to Strategize, `returns` how often of that by itself. `guidance` is what a person
+    added since, in order. Of sub-plans, `max_parallel` run at once; with `fail_fast` the first that fails
+    ends the others.
+    """
+
+    steps: tuple[StrategyStep, ...]
+    checks: tuple[Check, ...] = ()
+    profile: str = "supervised"
+    action_profile: str | None = None
+    setup: Setup | None = None
+    include: tuple[str, ...] = ()
+    limit_seconds: float = 3600.0
+    limit_steps: int = 1000
+    invariants: tuple[str, ...] = ()
+    directory: str = ""
+    casting: Casting | None = None
+    tasks: tuple[Task, ...] = ()
+    definition_of_done: str = ""
+    round: int = 0
+    returns: int = 0
+    guidance: tuple[str, ...] = ()
+    max_parallel: int | None = None
+    fail_fast: bool = False
+
+    @property
+    def ordered_tasks(self) -> tuple[tuple[int, Task], ...]:
+        """The tasks with their numbers, each after those that it needs; a circle is broken at its first."""
+        left = dict(enumerate(self.tasks, start=1))
+        done: list[tuple[int, Task]] = []
+        while left:
+            ready = (n for n, task in left.items() if not any(need in left for need in task.needs))
+            number = next(ready, min(left))
+            done.append((number, left.pop(number)))
+        return tuple(done)
+
+    def step_of(self, call: ToolCall) -> StrategyStep | None:
+        """The step that the call, or that of which it is a part, was made for; setting up is one, too."""
+        name = call.strategy_step
+        if name == SETUP:
+            return StrategyStep(SETUP, call.tool, call.arguments)
+        number = int(name) if name is not None and name.isdecimal() else 0
+        return self.steps[number - 1] if 0 < number <= len(self.steps) else None
+
+    @property
+    def policy(self) -> Policy:
+        """The user's profile, tightened by the action's."""
+        chosen = profile(self.profile)
+        return chosen if self.action_profile is None else chosen.tightened(profile(self.action_profile))
+
+    def to_json(self) -> JsonValue:
+        """As a plan keeps it."""
+        return freeze(
+            {
+                "steps": [
+                    {
+                        "name": step.name,
+                        "tool": step.tool,
+                        "arguments": step.arguments,
+                        "continue_on_failure": step.continue_on_failure,
+                        "expect_exit": list(step.expect_exit),
+                        "granted": step.granted,
+                    }
+                    for step in self.steps
+                ],
+                "checks": [
+                    {
+                        "name": check.name,
+                        "command": check.command,
+                        "required": check.required,
+                        "timeout_seconds": check.timeout_seconds,
+                    }
+                    for check in self.checks
+                ],
+                "profile": self.profile,
+                "action_profile": self.action_profile,
+                "setup": None
+                if self.setup is None
+                else {
+                    "command": self.setup.command,
+                    "key": list(self.setup.key),
+                    "paths": list(self.setup.paths),
+                },
+                "include": list(self.include),
+                "limit_seconds": self.limit_seconds,
+                "limit_steps": self.limit_steps,
+                "invariants": list(self.invariants),
+                "directory": self.directory,
+                "casting": None if self.casting is None else asdict(self.casting),
+                "tasks": [asdict(task) for task in self.tasks],
+                "definition_of_done": self.definition_of_done,
+                "round": self.round,
+                "returns": self.returns,
+                "guidance": list(self.guidance),
+                "max_parallel": self.max_parallel,
+                "fail_fast": self.fail_fast,
+            }
+        )
+
+    @classmethod
+    def from_json(cls, kept: JsonValue) -> Strategy:
+        """What `to_json` gave."""
+        assert isinstance(kept, FrozenObject)
+        facts: Mapping[str, Any] = kept
+        setup = facts["setup"]
+        return cls(
+            steps=tuple(_step(step) for step in facts["steps"]),
+            checks=tuple(Check(**check) for check in facts["checks"]),
+            profile=facts["profile"],
+            action_profile=facts["action_profile"],
+            setup=None
+            if setup is None
+            else Setup(setup["command"], tuple(setup["key"]), tuple(setup["paths"])),
+            include=tuple(facts["include"]),
+            limit_seconds=facts["limit_seconds"],
+            limit_steps=facts["limit_steps"],
+            invariants=tuple(facts["invariants"]),
+            directory=facts["directory"],
+            casting=None if not facts.get("casting") else Casting(**facts["casting"]),
+            tasks=tuple(_task(task) for task in facts.get("tasks", ())),
+            definition_of_done=facts.get("definition_of_done", ""),
+            round=facts.get("round", 0),
+            returns=facts.get("returns", 0),
+            guidance=tuple(facts.get("guidance", ())),
+            max_parallel=facts.get("max_parallel"),
+            fail_fast=facts.get("fail_fast", False),
+        )
+
+
+def _task(facts: Mapping[str, Any]) -> Task:
+    return Task(
+        name=facts["name"],
+        instructions=facts["instructions"],
+        needs=tuple(facts["needs"]),
+        sub_plan=facts.get("sub_plan", False),
+        request=facts.get("request", FrozenObject({})),
+        decisions=tuple(facts.get("decisions", ())),
+        round=facts.get("round", 0),
+        place=facts.get("place"),
+    )
+
+
+def _step(facts: Mapping[str, Any]) -> StrategyStep:
+    return StrategyStep(
+        name=facts["name"],
+        tool=facts["tool"],
+        arguments=facts["arguments"],
+        continue_on_failure=facts["continue_on_failure"],
+        expect_exit=tuple(facts["expect_exit"]),
+        granted=facts["granted"],
+    )

@@ -1,0 +1,254 @@
+"""Sub-plans, as their parent sees them: what became of each, and what is to be done next.
+
+Pure: whoever asks again with the same facts gets the same answer, so a parent that was killed anywhere simply
+asks again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from cleveragents.changes.model.merge_conflict import part_of_merge
+from cleveragents.core.cancel_reason import is_mere_stop, mere_stop
+from cleveragents.core.json_value import JsonValue
+from cleveragents.core.tool import CallState, ToolCall
+from cleveragents.plans.model.plan import Phase, Plan, PlanState
+from cleveragents.plans.model.strategy import Strategy, Task
+
+__all__ = [
+    "CONFLICT",
+    "STOPPED",
+    "SUB_PLANS",
+    "Act",
+    "Fate",
+    "TreeStep",
+    "TreeView",
+    "asked_below",
+    "ended_by",
+    "failed_below",
+    "goes_on",
+    "has_news",
+    "is_at_rest",
+    "is_merged",
+    "seen",
+    "waits_for_sub_plans",
+]
+
+SUB_PLANS = "sub-plans"
+"""What a parent waits for while it has nothing to do itself."""
+
+
+CONFLICT = "conflict"
+"""What a parent waits for while nobody has said what is to become of a conflict."""
+
+
+STOPPED = mere_stop("another part of the same plan failed")
+"""The reason for which a plan is stopped that can go on when the other does."""
+
+
+class Fate(Enum):
+    """How it stands with one task of a parent."""
+
+    DONE = "done"
+    FINISHED = "finished"  # and to be merged
+    RUNNING = "running"
+    WAITING = "waiting"  # for a person
+    READY = "ready"
+    PENDING = "pending"  # for what it needs
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    BLOCKED = "blocked"  # what it needs failed
+    LEFT_OUT = "left out"
+
+
+class Act(Enum):
+    """What a parent does next."""
+
+    MERGE = "merge"
+    STOP = "stop"
+    START = "start"
+    DO = "do"
+    WAIT = "wait"
+    FAIL = "fail"
+    END = "end"
+
+
+_BROKEN = (Fate.FAILED, Fate.CANCELLED)
+_UNFINISHED = (Fate.RUNNING, Fate.WAITING)
+
+
+@dataclass(frozen=True, slots=True)
+class TreeStep:
+    """What to do, and to which tasks, by number."""
+
+    act: Act
+    numbers: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TreeView:
+    """A parent's tasks and what is known of them: its sub-plans by part, the parts that are merged, those it
+    goes on without because a person said so, and the numbers of its own tasks that are `done` and of those
+    whose sub-plans were `told` to stop."""
+
+    strategy: Strategy
+    children: Mapping[str, Plan]
+    merged: frozenset[str] = frozenset()
+    left_out: frozenset[str] = frozenset()
+    done: Collection[int] = ()
+    told: Collection[int] = ()
+
+    def fates(self) -> Mapping[int, Fate]:
+        """Of every task, by number, in an order in which each comes after what it needs."""
+        known: dict[int, Fate] = {}
+        for number, task in self.strategy.ordered_tasks:
+            # What is needed in a circle comes later in the order, and is not waited for.
+            needed = [known[need] for need in task.needs if need in known]
+            known[number] = self._own(number, needed) if not task.sub_plan else self._theirs(number, needed)
+        return known
+
+    def left_out_why(self) -> Mapping[int, str]:
+        """Why the tasks are left out that are, by number: what became of a sub-plan, or what it needs."""
+        fates = self.fates()
+        left = [number for number, fate in fates.items() if fate is Fate.LEFT_OUT]
+        why: dict[int, str] = {}
+        for number in left:
+            child, task = self.child(number), self.task(number)
+            if child is not None and task.part(number) in self.left_out:
+                why[number] = child.state.value
+            else:
+                needed = [self.task(need).name for need in task.needs if need in left]
+                why[number] = f"needs {', '.join(needed)}"
+        return why
+
+    def step(self) -> TreeStep:
+        """What comes next: what is finished is taken in before anything else is begun on top of it."""
+        fates = self.fates()
+        for act, numbers in self._possible(fates):
+            if numbers:
+                return TreeStep(act, tuple(numbers))
+        return TreeStep(Act.END)
+
+    def child(self, number: int) -> Plan | None:
+        return self.children.get(self.task(number).part(number))
+
+    def task(self, number: int) -> Task:
+        return self.strategy.tasks[number - 1]
+
+    def _possible(self, fates: Mapping[int, Fate]) -> Iterable[tuple[Act, list[int]]]:
+        def of(*wanted: Fate) -> list[int]:
+            return [number for number, fate in fates.items() if fate in wanted]
+
+        yield Act.MERGE, of(Fate.FINISHED)
+        broken = of(*_BROKEN)
+        if not (broken and self.strategy.fail_fast):
+            ready = of(Fate.READY)
+            yield Act.START, [number for number in ready if self.task(number).sub_plan]
+            yield Act.DO, ready
+        else:
+            yield Act.STOP, [number for number in of(*_UNFINISHED) if number not in self.told]
+        yield Act.WAIT, of(*_UNFINISHED)
+        yield Act.FAIL, broken
+
+    def _own(self, number: int, needed: Iterable[Fate]) -> Fate:
+        return Fate.DONE if number in self.done else _before(needed)
+
+    def _theirs(self, number: int, needed: Iterable[Fate]) -> Fate:
+        part = self.task(number).part(number)
+        if part in self.merged:  # guard: nothing is merged twice
+            return Fate.DONE
+        if part in self.left_out:
+            return Fate.LEFT_OUT
+        child = self.children.get(part)
+        # One that was made and never queued: whoever made it was killed.
+        if child is None or (child.phase is Phase.ACTION and child.state is PlanState.QUEUED):
+            return _before(needed)
+        return _fate_of(child)
+
+
+def _before(needed: Iterable[Fate]) -> Fate:
+    """What has not begun, by what it needs."""
+    needed = list(needed)
+    if any(fate in (*_BROKEN, Fate.BLOCKED) for fate in needed):  # guard: nothing is built on what failed
+        return Fate.BLOCKED
+    if Fate.LEFT_OUT in needed:
+        return Fate.LEFT_OUT
+    return Fate.READY if all(fate is Fate.DONE for fate in needed) else Fate.PENDING
+
+
+def _fate_of(child: Plan) -> Fate:
+    if child.standing == (Phase.EXECUTE, PlanState.COMPLETE):
+        return Fate.FINISHED
+    if child.state is PlanState.ERRORED:
+        return Fate.FAILED
+    if child.state.ended:
+        return Fate.CANCELLED
+    if child.state is PlanState.WAITING:
+        return Fate.WAITING
+    return Fate.RUNNING
+
+
+def is_merged(calls: Iterable[ToolCall], part: str | None) -> bool:
+    """Whether these calls of a parent, as its history tells them, say that it has the part's result. One
+    whose result is about to be recorded is."""
+    taken = (CallState.ENDING, CallState.ENDED)
+    return any(call.state in taken and part_of_merge(call) == part for call in calls if part is not None)
+
+
+def goes_on(child: Plan) -> bool:
+    """Whether something comes of it that its parent can take in: not of one that failed, has ended, or was
+    never begun."""
+    return not (child.state.ended or child.state is PlanState.ERRORED or child.phase is Phase.ACTION)
+
+
+def ended_by(reason: str) -> tuple[PlanState, str]:
+    """Where a plan stands that was told to stop, and what it says of that: one that is merely stopped can be
+    resumed with the plan that it is a part of."""
+    if is_mere_stop(reason):
+        return PlanState.ERRORED, reason
+    return PlanState.CANCELLED, f"cancelled: {reason}"
+
+
+def is_at_rest(plan: Plan) -> bool:
+    """Whether nothing comes of it without somebody else: not while it, or a plan below it, is at work."""
+    if plan.state.running or plan.standing == (Phase.STRATEGIZE, PlanState.COMPLETE):
+        return False
+    return not waits_for_sub_plans(plan) or bool(asked_below(plan))
+
+
+def asked_below(plan: Plan) -> tuple[JsonValue, ...]:
+    """What the plans below it wait for a person to say, as far as it knows."""
+    waited = plan.waiting_for if isinstance(plan.waiting_for, Mapping) else {}
+    asked = waited.get("asks")
+    return tuple(asked) if isinstance(asked, Sequence) and not isinstance(asked, str) else ()
+
+
+def failed_below(plan: Plan) -> tuple[JsonValue, ...]:
+    """What failed below it while it waits for others, as far as it knows."""
+    waited = plan.waiting_for if isinstance(plan.waiting_for, Mapping) else {}
+    failed = waited.get("failed")
+    return tuple(failed) if isinstance(failed, Sequence) and not isinstance(failed, str) else ()
+
+
+def waits_for_sub_plans(plan: Plan) -> bool:
+    """Whether it goes on when one of its sub-plans comes to rest, and not before."""
+    waited = plan.waiting_for if isinstance(plan.waiting_for, Mapping) else {}
+    return plan.state is PlanState.WAITING and waited.get("for") == SUB_PLANS
+
+
+def seen(children: Iterable[Plan]) -> dict[str, JsonValue]:
+    """What a parent knew when it began to wait: which version of which sub-plan."""
+    return {child.id: child.version for child in children}
+
+
+def has_news(parent: Plan, children: Iterable[Plan]) -> bool:
+    """Whether a sub-plan that its parent waits for came to rest since the parent looked at it. One that it
+    did not look at belongs to what was corrected, and is waited for by nobody."""
+    waited = parent.waiting_for if isinstance(parent.waiting_for, Mapping) else {}
+    known = waited.get("seen")
+    known = known if isinstance(known, Mapping) else {}
+    return any(
+        is_at_rest(child) and known.get(child.id, child.version) != child.version for child in children
+    )

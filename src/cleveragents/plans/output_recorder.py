@@ -1,0 +1,271 @@
+"""Keeps what is seen of plans while they run, for those who watch from elsewhere.
+
+The threads of a plan only add to a list; one thread of the recorder masks it and keeps it, a few times a
+second. A plan never waits for that: what comes faster than it can be kept is dropped, the oldest first, and
+the gap is told.
+"""
+
+from __future__ import annotations
+
+import codecs
+import json
+import threading
+from collections import deque
+from collections.abc import Iterator
+
+from cleveragents.actors.model.progress import Progress, ProgressKind
+from cleveragents.core.clock import Clock
+from cleveragents.core.errors import CleverAgentsError
+from cleveragents.core.text.redaction import redact_text
+from cleveragents.core.text.redaction_in_pieces import PieceMask
+from cleveragents.jobs.service_thread import ServiceThread
+from cleveragents.jobs.worker.log import worker_log
+from cleveragents.plans.model.plan import Plan
+from cleveragents.plans.ports.output import PlanOutput
+from cleveragents.plans.watch import PlanWatch
+
+__all__ = ["OutputRecorder"]
+
+_INTERVAL_SECONDS = 0.25
+_BOUND = 256 * 1024
+_IDLE_SECONDS = 10.0
+_CLOSE_SECONDS = 10.0
+_OUTPUT = "output"
+_MODEL = "model"
+_PROGRESS = "progress"
+_NODE = "node"
+# More than tools are told of anywhere: who shows it on a line cuts it there, and programs get all of it.
+_TOOL_CHARACTERS = 4000
+
+
+class OutputRecorder:
+    """Watches plans (`watch` is a `WatchOf`) and keeps what it sees. Start it, and close it.
+
+    Thread safety:
+        Owner: who made it starts and closes it; any thread of any plan may tell it something.
+        Lock: `_lock` guards the lists of what was told, for arithmetic only; it is not held while anything
+            is masked or kept. What is being masked belongs to the recorder's own thread.
+        Guarantee: what one thread tells of a plan is kept in that order, masked as one text; whoever tells
+            something waits for nobody; what is dropped is said to be.
+    Cancel safety: telling waits for nothing. `close` keeps what was told before, unless that takes longer
+        than it waits.
+    """
+
+    def __init__(
+        self,
+        output: PlanOutput,
+        clock: Clock,
+        *,
+        interval_seconds: float = _INTERVAL_SECONDS,
+        bound_characters: int = _BOUND,
+    ) -> None:
+        self._output = output
+        self._clock = clock
+        self._bound = bound_characters
+        self._interval = interval_seconds
+        self._lock = threading.Lock()
+        self._told: dict[str, _Told] = {}
+        self._texts: dict[str, _Texts] = {}
+        self._thread = ServiceThread("output-recorder", self._step, pause_seconds=1.0)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self) -> None:
+        """Keeps what was told, and ends. A second call changes nothing."""
+        self._thread.stop()
+        if self._thread.join(_CLOSE_SECONDS):
+            for plan_id in [*self._told, *self._texts]:
+                self.end(plan_id)
+            self._keep_all()
+
+    def watch(self, plan: Plan) -> PlanWatch:
+        """Who hears of that plan; nothing of it is kept in memory until there is something to hear."""
+        plan_id = plan.id
+        return PlanWatch(
+            # A line each: a name with a line break in it cannot pass for another message.
+            progress=lambda line: self._add(plan_id, _PROGRESS, f"{' '.join(line.splitlines())}\n"),
+            on_output=lambda chunk: self._add(plan_id, _OUTPUT, chunk),
+            told=lambda seen: self._see(plan_id, seen),
+        )
+
+    def end(self, plan_id: str) -> None:
+        """At the end of a job: what it left unfinished, such as a line, is kept soon. Waits for nothing."""
+        with self._lock:
+            told = self._told.setdefault(plan_id, _Told())
+            told.ended = True
+        self._thread.wake()
+
+    def _see(self, plan_id: str, seen: Progress) -> None:
+        speaker = f"{_MODEL}:{seen.actor}/{seen.node}"
+        if seen.kind is ProgressKind.PIECE:
+            self._add(plan_id, speaker, seen.text)
+        elif seen.kind is ProgressKind.THOUGHT:
+            self._add(plan_id, speaker, _Thought(seen.text))
+        elif seen.kind is ProgressKind.NODE:
+            self._mark(plan_id, seen)
+        elif seen.kind is ProgressKind.THINKING:
+            self._add(plan_id, speaker, _END)
+            self._mark(plan_id, seen, event=seen.kind.value, text=_one_line(seen.text))
+        elif seen.kind is ProgressKind.TOOL:
+            self._add(plan_id, speaker, _END)
+            self._add(plan_id, _PROGRESS, f"  {_one_line(seen.text)}\n")
+        elif seen.failed:
+            self._add(plan_id, _PROGRESS, f"    it failed: {_one_line(seen.text)}\n")
+        else:
+            self._mark(plan_id, seen, event=seen.kind.value, text=_one_line(seen.text))
+
+    def _mark(self, plan_id: str, seen: Progress, **more: str) -> None:
+        """Who is at work, and what else programs want to know of it, for which there is no line."""
+        at = {"actor": seen.actor, "node": seen.node, **more}
+        self._add(plan_id, _NODE, json.dumps(at, ensure_ascii=False))
+
+    def _add(self, plan_id: str, source: str, heard: str | bytes) -> None:
+        with self._lock:
+            told = self._told.setdefault(plan_id, _Told())
+            told.pieces.append((source, heard))
+            told.size += len(heard)
+            while told.size > self._bound:  # guard: a plan that prints faster than we keep fills no memory
+                told.dropped += len(told.pieces[0][1])
+                told.size -= len(told.pieces.popleft()[1])
+
+    def _step(self) -> float:
+        self._keep_all()
+        return self._interval
+
+    def _keep_all(self) -> None:
+        with self._lock:
+            taken, self._told = self._told, {}
+        now = self._clock.monotonic()
+        for plan_id, told in taken.items():
+            texts = self._texts.setdefault(plan_id, _Texts())
+            texts.heard_at = now
+            texts.take(told)
+        for plan_id, texts in list(self._texts.items()):
+            if now - texts.heard_at >= _IDLE_SECONDS:
+                texts.pause()
+            self._keep(plan_id, texts)
+
+    def _keep(self, plan_id: str, texts: _Texts) -> None:
+        ready = list(_joined(texts.ready))
+        try:
+            if ready:
+                self._output.append(plan_id, ready, now=self._clock.now())
+        except CleverAgentsError as error:
+            # Of one plan: the others' is kept meanwhile, and this is tried again. Once: it may take long.
+            if not texts.waits:
+                worker_log().warning("plan_output.not_kept", plan_id=plan_id, error=str(error))
+            texts.waits = True
+            texts.bound(self._bound)
+            return
+        texts.waits = False
+        texts.ready.clear()
+        if texts.finished:
+            del self._texts[plan_id]
+
+
+class _Told:
+    """What came of a plan since it was last looked at."""
+
+    def __init__(self) -> None:
+        self.pieces: deque[tuple[str, str | bytes]] = deque()
+        self.size = 0
+        self.dropped = 0
+        self.ended = False
+
+
+class _Thought(str):
+    """The whole of what a model said, of which the pieces may have come before."""
+
+
+_END: str = _Thought()
+"""What a model said ends here."""
+
+
+class _Texts:
+    """The texts of a plan under way, each masked for itself; what of it is ready to be kept."""
+
+    def __init__(self) -> None:
+        self.ready: list[tuple[str, str]] = []
+        self.heard_at = 0.0
+        self.finished = False
+        self.waits = False
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._masks: dict[str, PieceMask] = {}
+
+    def take(self, told: _Told) -> None:
+        self.finished = False
+        if told.dropped:
+            self.ready.append((_PROGRESS, f"[{told.dropped:,} characters came too fast to be kept]\n"))
+        for source, heard in told.pieces:
+            self._hear(source, heard)
+        if told.ended:
+            self.finish()
+
+    def bound(self, characters: int) -> None:
+        """Forgets the oldest of what could not be kept, as far as it is more than that."""
+        size = sum(len(text) for _, text in self.ready)
+        while size > characters:
+            size -= len(self.ready.pop(0)[1])
+
+    def pause(self) -> None:
+        """Nothing came for long. A prompt is kept now; what may be part of a secret waits for the rest of it,
+        or for the end of the job."""
+        for source, mask in self._masks.items():
+            self.ready.append((_kind(source), mask.pause()))
+        holds = any(mask.holds for mask in self._masks.values())
+        if holds or self._decoder.getstate()[0]:  # guard: a value may come long after its name
+            return
+        self.finish()
+
+    def finish(self) -> None:
+        """Nothing more comes, as far as one knows."""
+        self._hear(_OUTPUT, self._decoder.decode(b"", True))
+        for source in list(self._masks):
+            self._end(source)
+        self.finished = True
+
+    def _hear(self, source: str, heard: str | bytes) -> None:
+        if isinstance(heard, bytes):
+            heard = self._decoder.decode(heard)
+        if source in (_PROGRESS, _NODE):
+            self.ready.append((source, heard))  # whole as it is; masked where it is kept
+        elif isinstance(heard, _Thought):
+            if source not in self._masks and heard:
+                self._feed(source, heard)
+            self._end(source)
+        elif heard:
+            self._feed(source, heard)
+
+    def _feed(self, source: str, text: str) -> None:
+        mask = self._masks.setdefault(source, PieceMask())
+        self.ready.append((_kind(source), mask.feed(text)))
+
+    def _end(self, source: str) -> None:
+        mask = self._masks.pop(source, None)
+        if mask is not None:
+            rest = mask.finish()
+            self.ready.append((_kind(source), f"{rest}\n" if _kind(source) == _MODEL else rest))
+
+
+def _kind(source: str) -> str:
+    return source.partition(":")[0]
+
+
+def _joined(pieces: list[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    """The same with neighbours of one kind as one; but nodes, of which each is JSON."""
+    kind, texts = "", list[str]()
+    for each, text in pieces:
+        if each != kind or each == _NODE:
+            if texts and any(texts):
+                yield kind, "".join(texts)
+            kind, texts = each, []
+        texts.append(text)
+    if any(texts):
+        yield kind, "".join(texts)
+
+
+def _one_line(text: str) -> str:
+    # Masked before it is cut, because half a secret looks like none.
+    joined = " ".join(redact_text(text).split())
+    return joined if len(joined) <= _TOOL_CHARACTERS else f"{joined[: _TOOL_CHARACTERS - 1]}…"

@@ -1,0 +1,189 @@
+"""Where plans are kept, and what belongs to them: tool calls, checks, reviews."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Protocol
+
+from cleveragents.access.model.project import DEFAULT_PROJECT
+from cleveragents.access.model.user import ProjectScope
+from cleveragents.changes.model.review import Review
+from cleveragents.core.actions.check import CheckRun
+from cleveragents.core.fence import Fence
+from cleveragents.core.isolation import Isolation
+from cleveragents.core.json_value import FrozenObject, JsonValue
+from cleveragents.core.tool import CallState, ToolCall
+from cleveragents.plans.model.plan import Plan, PlanState, Standing
+from cleveragents.storage.answers import Claim
+
+__all__ = ["CallStore", "CheckStore", "NewPlan", "PlanFacts", "PlanStore", "ReviewStore", "TreeLimits"]
+
+
+@dataclass(frozen=True, slots=True)
+class NewPlan:
+    """A plan to be made."""
+
+    goal: str
+    action: str
+    resource: str
+    request: Mapping[str, JsonValue] = field(default_factory=lambda: FrozenObject({}))
+    project: str = DEFAULT_PROJECT
+
+
+@dataclass(frozen=True, slots=True)
+class TreeLimits:
+    """How far a tree of plans may grow: `depth` below the root, `fan_out` sub-plans of one plan."""
+
+    depth: int = 4
+    fan_out: int = 32
+
+
+@dataclass(frozen=True, slots=True)
+class PlanFacts:
+    """What a move changes besides the standing; what is None stays, except that a move clears error and
+    what was waited for unless it says them. Of two isolations the weaker one is kept."""
+
+    strategy: JsonValue = None
+    waiting_for: JsonValue = None
+    error: str | None = None
+    job_id: str | None = None
+    isolation: Isolation | None = None
+
+
+class PlanStore(Protocol):
+    """Plans. Every method is one atomic step, from any thread and process, kept with its event."""
+
+    def create(self, new: NewPlan, *, now: datetime, claim: Claim | None = None) -> Plan:
+        """A plan at `action/queued`; with a claim, kept as what was made for that request.
+        `RequestUnderWay` when somebody took the claim over: then there is none. `UnknownProject`."""
+        ...
+
+    def spawn(
+        self, parent: Plan, new: NewPlan, key: str, limits: TreeLimits, *, now: datetime, fence: Fence
+    ) -> Plan:
+        """A sub-plan at `action/queued`; the one that is known by the key already, if there is one.
+
+        One step with the counting: `TreeTooLarge`. Only for a parent that is being worked on by whoever has
+        its job: `StalePlan`, `StaleFence`.
+        """
+        ...
+
+    def children(self, plan_id: str) -> Sequence[Plan]:
+        """Its sub-plans, in the order in which they were made."""
+        ...
+
+    def children_of(self, plan_ids: Collection[str]) -> Mapping[str, Sequence[Plan]]:
+        """The same of each of these that has any, in one question."""
+        ...
+
+    def get(self, plan_id: str) -> Plan:
+        """`UnknownPlan`."""
+        ...
+
+    def find(self, beginning: str, *, scope: ProjectScope = None) -> Plan:
+        """The one plan in these projects whose id begins (or ends) so. `UnknownPlan`, `AmbiguousPlan`."""
+        ...
+
+    def list(
+        self,
+        *,
+        states: Collection[PlanState] = (),
+        resource: str | None = None,
+        limit: int = 100,
+        after: str | None = None,
+        newest_first: bool = False,
+        scope: ProjectScope = None,
+    ) -> Sequence[Plan]:
+        """The plans of these projects by id, in that order, those after that id, in any of the states (all,
+        if none is named)."""
+        ...
+
+    def move(
+        self,
+        plan: Plan,
+        wanted: Standing,
+        facts: PlanFacts | None = None,
+        *,
+        now: datetime,
+        fence: Fence | None = None,
+    ) -> Plan:
+        """The plan in its new standing, provided that nobody moved it since `plan` was read, and that whoever
+        moves it for a job still has that job.
+
+        `IllegalPlanMove`, `StalePlan`, `StaleFence`; then nothing changed.
+        """
+        ...
+
+    def delete(self, plan: Plan, *, now: datetime, claim: Claim | None = None) -> None:
+        """Forgets the plan, its sub-plans and all that belongs to them, but for what the audit log says; with
+        a claim, also that it was made for that request: `RequestUnderWay` when somebody took the claim over.
+        `StalePlan`; `PlanError` while one of them runs."""
+        ...
+
+
+class CallStore(Protocol):
+    """Tool calls of plans, numbered from 1 without a gap; every method is one atomic step."""
+
+    def add(
+        self,
+        plan_id: str,
+        tool: str,
+        arguments: Mapping[str, JsonValue],
+        *,
+        step: str | None,
+        state: CallState,
+        now: datetime,
+        digest: str | None = None,
+    ) -> ToolCall:
+        """The next call; `digest` names the exact arguments that a person is asked to approve."""
+        ...
+
+    def move(
+        self,
+        call: ToolCall,
+        state: CallState,
+        *,
+        now: datetime,
+        changeset_id: str | None = None,
+        result: JsonValue = None,
+        error: str | None = None,
+    ) -> ToolCall:
+        """The call in its new state, provided it still is in the one it was read in; else `StalePlan`."""
+        ...
+
+    def answer(
+        self, plan_id: str, number: int, approval: str, *, now: datetime, by: str | None = None
+    ) -> ToolCall:
+        """`granted` or `denied`, for a call that asked; the first answer stays. The event says who gave it,
+        if that is known."""
+        ...
+
+    def of_plan(self, plan_id: str) -> Sequence[ToolCall]:
+        """All calls, in order."""
+        ...
+
+    def of_step(self, plan_id: str, step: str | None) -> Sequence[ToolCall]:
+        """The calls that were added for the step, in order; what it costs does not depend on the others."""
+        ...
+
+
+class CheckStore(Protocol):
+    """What checks said."""
+
+    def record(self, run: CheckRun) -> None: ...
+
+    def of_plan(self, plan_id: str) -> Sequence[CheckRun]:
+        """Oldest first."""
+        ...
+
+
+class ReviewStore(Protocol):
+    """What the reviewer left out of a plan's result."""
+
+    def set(self, review: Review, *, now: datetime) -> None:
+        """Replaces an earlier verdict on the same subject."""
+        ...
+
+    def of_plan(self, plan_id: str) -> Sequence[Review]: ...

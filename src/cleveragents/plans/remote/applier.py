@@ -1,0 +1,283 @@
+"""`Applier` for plans on remotes: the same merge, and a push in the place of moved files.
+
+Nobody has such a resource for itself, so nothing is locked but what this state directory does: that only
+spares it pushes that would not get through. What decides is where the branch is when the push arrives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
+
+from cleveragents.access.model.remote import TO_BRANCH, RemoteAddress, branch_of, new_branch, remote_of
+from cleveragents.apply.applier import EngineSandbox
+from cleveragents.apply.journal import PREPARED, STAGING, Entry
+from cleveragents.apply.lock import resource_lock, try_resource_lock
+from cleveragents.apply.merge import Merge
+from cleveragents.apply.ports import (
+    USUAL,
+    Applier,
+    FileConflict,
+    Preparation,
+    Recovered,
+    Rename,
+    Terms,
+)
+from cleveragents.apply.prepared_merge import Wish
+from cleveragents.apply.push import Landed, PushPreparation, RemoteEngine, Target
+from cleveragents.apply.renames import merge_following_renames
+from cleveragents.apply.submodules import submodule_conflicts
+from cleveragents.core.errors import ApplyRefused, CleverAgentsError
+from cleveragents.core.fence import Fence
+from cleveragents.core.text.redaction import redact_text
+from cleveragents.plans.model.plan import Plan
+from cleveragents.sandboxes.ports import Sandbox
+
+__all__ = ["AnyApplier", "RemoteApplier", "destination_of"]
+
+_SUBJECT = 72
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteApplier:
+    """Applies to remotes. Stateless but for its parts: any number of machines may have one each. `base_of`
+    says with which commit a plan began."""
+
+    engine: RemoteEngine
+    plan: Callable[[str], Plan]
+    base_of: Callable[[str, RemoteAddress], str]
+
+    @contextmanager
+    def prepare(
+        self, plan_id: str, sandbox: Sandbox, tree: str, terms: Terms = USUAL
+    ) -> Iterator[Preparation]:
+        plan, address = self._plan(plan_id)
+        wish = Wish("apply", plan_id, sandbox.base, tree)
+        message = f"{_subject(plan)}\n\nApplied by CleverAgents."
+        with self._held(address, terms):
+            self.engine.mirrors.fetch(address)
+            landed = self._landed(plan, address)
+            target = self._target(plan, address, terms.branch) if landed is None else landed.target(address)
+            with self._prepared(sandbox, target, wish, message, landed, terms.fence) as preparation:
+                yield preparation
+
+    @contextmanager
+    def prepare_undo(self, plan_id: str, sandbox: Sandbox, terms: Terms = USUAL) -> Iterator[Preparation]:
+        plan, address = self._plan(plan_id)
+        last = self.engine.journal.last_of_plan(plan_id)
+        if last is None or last.kind != "apply":
+            raise ApplyRefused(plan_id, "there is nothing of it to undo")
+        wish = Wish("undo", plan_id, last.journal.merged, last.journal.ours)
+        message = f"Undo: {_subject(plan)}\n\nUndone by CleverAgents."
+        # What had nothing to do moved none.
+        ref = address.ref if last.journal.commit is None else last.journal.commit.ref
+        with self._held(address, terms):
+            self.engine.mirrors.fetch(address)
+            tip = self.engine.mirrors.value_of(address, ref)
+            if tip is None:
+                raise ApplyRefused(plan_id, f"{address.shown} has no branch {branch_of(ref)} any more")
+            target, landed = Target(address, ref, tip, tip), self._landed(plan, address)
+            with self._prepared(sandbox, target, wish, message, landed, terms.fence) as preparation:
+                yield preparation
+
+    def is_busy(self, resource: str) -> bool:
+        return True
+
+    def is_busy_here(self, resource: str) -> bool:
+        address = remote_of(resource)
+        if address is None:
+            return False
+        with try_resource_lock(self.engine.mirrors.applying(address)) as held:
+            return not held
+
+    def recover(self) -> Sequence[Recovered]:
+        """Of this state directory's own; what others left is for who gets their jobs."""
+        found: list[Recovered] = []
+        for entry in self.engine.journal.open_entries(remote=True):
+            if entry.journal.home == self.engine.home and not self.is_busy_here(entry.resource):
+                found += self._isolated(entry)
+        return found
+
+    def renames_of(self, plan_id: str) -> Sequence[Rename]:
+        last = self.engine.journal.last_of_plan(plan_id)
+        return () if last is None else last.journal.renames
+
+    def undecided(self) -> Collection[str]:
+        entries = self.engine.journal.open_entries(remote=True)
+        return frozenset(entry.plan_id for entry in entries if entry.state in (STAGING, PREPARED))
+
+    def give_up(self, plan_id: str) -> Sequence[str]:
+        given_up = []
+        for entry in self._open(plan_id):
+            if self.engine.journal.end(entry, done=False):
+                given_up.append(entry.resource)
+            self.engine.journal.close(entry)
+        return given_up
+
+    @contextmanager
+    def deciding(self, plan_id: str, resource: str, terms: Terms = USUAL) -> Iterator[None]:
+        for entry in self._open(plan_id):
+            self._decided(entry, terms.fence)
+        yield
+
+    def _isolated(self, entry: Entry) -> list[Recovered]:
+        try:
+            done = self._decided(entry, None)
+        except CleverAgentsError as error:
+            import structlog
+
+            log = structlog.get_logger()
+            log.warning("apply.recovery_failed", plan_id=entry.plan_id, apply_id=entry.id, error=str(error))
+            return []
+        return [Recovered(entry.plan_id, entry.id, entry.kind, done)]
+
+    def _decided(self, entry: Entry, fence: Fence | None) -> bool:
+        """Whether it was pushed; our records say so then."""
+        plan, address = self._plan(entry.plan_id)
+        self.engine.mirrors.fetch(address)
+        landed = self._landed(plan, address)
+        if landed is not None:  # guard: what is in the branch is applied, whoever could not say so
+            self.engine.record_landed(landed, fence)
+        if landed is None or landed.entry.id != entry.id:
+            self.engine.journal.end(entry, done=False, fence=fence)
+            self.engine.journal.close(entry)
+        return landed is not None
+
+    def _open(self, plan_id: str) -> list[Entry]:
+        return [one for one in self.engine.journal.open_entries(remote=True) if one.plan_id == plan_id]
+
+    def _plan(self, plan_id: str) -> tuple[Plan, RemoteAddress]:
+        plan = self.plan(plan_id)
+        address = remote_of(plan.resource)
+        if address is None:
+            raise ApplyRefused(plan_id, f"{plan.resource} is no remote")
+        return plan, address
+
+    def _landed(self, plan: Plan, address: RemoteAddress) -> Landed | None:
+        return self.engine.landed(plan.id, address, self.base_of(plan.root, address))
+
+    def _target(self, plan: Plan, address: RemoteAddress, asked: str | None) -> Target:
+        """What an apply moves, as it was seen just now. A branch of the plan's own begins where the one is
+        that it is merged with; with that gone, where the plan began. `ApplyRefused`."""
+        branch = destination_of(plan, asked) or address.branch
+        there = self.engine.mirrors.mirrored(address)
+        other = f"`agents plan apply {plan.id} --to-branch NAME` pushes it to another"
+        if branch == address.branch:
+            tip = self.engine.mirrors.value_of(address, address.ref)
+            if tip is None:
+                gone = f"{address.shown} has no branch {branch} any more"
+                raise ApplyRefused(plan.id, f"{gone}; push it there again, and apply it again, or {other}")
+            return Target(address, address.ref, tip, tip)
+        held = [one for one in there if _is_in_the_way(one, branch)]
+        if held:  # guard: never over what somebody else has pushed
+            taken = f"{address.shown} has a branch {held[0]}, and this plan did not make it"
+            raise ApplyRefused(plan.id, f"{taken}; {other}")
+        tip = self.engine.mirrors.value_of(address, address.ref) or self.base_of(plan.root, address)
+        return Target(address, f"refs/heads/{branch}", tip, "")
+
+    @contextmanager
+    def _held(self, address: RemoteAddress, terms: Terms) -> Iterator[None]:
+        place = self.engine.mirrors.applying(address)
+
+        def told(_: str) -> None:
+            if terms.waiting is not None:
+                terms.waiting(f"another plan is being applied to {address.shown}")
+
+        lock = resource_lock(place, waiting=told, timeout_seconds=terms.timeout_seconds, stop=terms.stop)
+        with lock:
+            yield
+
+    @contextmanager
+    def _prepared(
+        self,
+        sandbox: Sandbox,
+        target: Target,
+        wish: Wish,
+        message: str,
+        landed: Landed | None,
+        fence: Fence | None,
+    ) -> Iterator[Preparation]:
+        if not isinstance(sandbox, EngineSandbox):
+            raise TypeError(f"{type(sandbox).__name__} has no store of trees to apply from")
+        repository = sandbox.repository
+        ours = repository.text("rev-parse", f"{target.tip}^{{tree}}")
+        merge = Merge(wish.base, ours, wish.theirs, ours, {})
+        if landed is None:
+            merge = merge_following_renames(repository, wish.base, ours, wish.theirs)
+            found = merge.conflicts or submodule_conflicts(repository, merge)
+            merge = replace(merge, conflicts=tuple(_caused(one, target) for one in found))
+        preparation = PushPreparation(
+            self.engine, repository, target, wish, merge, landed=landed, message=message, fence=fence
+        )
+        try:
+            yield preparation
+        finally:
+            preparation.close()
+
+
+class AnyApplier:
+    """`Applier` for every plan: one for those on directories, one for those on remotes."""
+
+    def __init__(
+        self, directories: Applier, remotes: RemoteApplier, resource_of: Callable[[str], str]
+    ) -> None:
+        self._directories = directories
+        self._remotes = remotes
+        self._resource_of = resource_of
+
+    def prepare(
+        self, plan_id: str, sandbox: Sandbox, tree: str, terms: Terms = USUAL
+    ) -> AbstractContextManager[Preparation]:
+        return self._for(self._resource_of(plan_id)).prepare(plan_id, sandbox, tree, terms)
+
+    def prepare_undo(
+        self, plan_id: str, sandbox: Sandbox, terms: Terms = USUAL
+    ) -> AbstractContextManager[Preparation]:
+        return self._for(self._resource_of(plan_id)).prepare_undo(plan_id, sandbox, terms)
+
+    def is_busy(self, resource: str) -> bool:
+        return self._for(resource).is_busy(resource)
+
+    def is_busy_here(self, resource: str) -> bool:
+        return self._for(resource).is_busy_here(resource)
+
+    def recover(self) -> Sequence[Recovered]:
+        return [*self._directories.recover(), *self._remotes.recover()]
+
+    def renames_of(self, plan_id: str) -> Sequence[Rename]:
+        return self._for(self._resource_of(plan_id)).renames_of(plan_id)
+
+    def undecided(self) -> Collection[str]:
+        return {*self._directories.undecided(), *self._remotes.undecided()}
+
+    def give_up(self, plan_id: str) -> Sequence[str]:
+        return [*self._directories.give_up(plan_id), *self._remotes.give_up(plan_id)]
+
+    def deciding(self, plan_id: str, resource: str, terms: Terms = USUAL) -> AbstractContextManager[None]:
+        return self._for(resource).deciding(plan_id, resource, terms)
+
+    def _for(self, resource: str) -> Applier:
+        return self._directories if remote_of(resource) is None else self._remotes
+
+
+def _is_in_the_way(there: str, wanted: str) -> bool:
+    """Of two branches, neither may be a directory of the other."""
+    return there == wanted or there.startswith(f"{wanted}/") or wanted.startswith(f"{there}/")
+
+
+def _subject(plan: Plan) -> str:
+    first = redact_text(plan.goal).strip().partition("\n")[0]
+    return first[:_SUBJECT] or f"Apply plan {plan.id}"
+
+
+def _caused(conflict: FileConflict, target: Target) -> FileConflict:
+    branch = branch_of(target.ref) if target.expected else target.address.branch
+    return replace(conflict, cause=conflict.cause or f"another commit of {branch}")
+
+
+def destination_of(plan: Plan, asked: str | None = None) -> str | None:
+    """The new branch that the result of a plan on a remote is pushed to; `asked` comes before what was asked
+    for with the plan. None is the branch that it began with. `InvalidName`."""
+    said = asked or plan.request.get(TO_BRANCH)
+    return new_branch(said, plan.id) if isinstance(said, str) and said else None

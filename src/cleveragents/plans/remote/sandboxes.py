@@ -1,0 +1,269 @@
+"""Sandboxes of plans on remotes: one that another machine has is made again here, of what is recorded.
+
+What a sandbox of such a plan holds is the base, a commit of the remote, and what the plan's records say; the
+contents of these are in the database. So a machine may die with its sandboxes, and whoever gets the plan's
+job goes on with one of its own. A call that was *ending* there has left its changes in no record: it counts
+as not made, as one that was *started* does. What the setup had made is gone, too, and is made again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar, Protocol
+
+from cleveragents.access.model.remote import remote_of
+from cleveragents.access.trust.repository_files import configured_paths
+from cleveragents.access.trust_ports import TrustStore
+from cleveragents.changes.ports import ChangesetStore
+from cleveragents.core.errors import ConfigurationError, SandboxBusy, SandboxMissing, SandboxRefused
+from cleveragents.core.fence import Fence
+from cleveragents.core.file_state import GITLINK, differences_of
+from cleveragents.core.json_value import FrozenObject
+from cleveragents.core.tool import CallState, ToolCall
+from cleveragents.git.loose_objects import LooseObjects
+from cleveragents.jobs.store.fence import ensure_owned
+from cleveragents.plans.history import PlanHistory, bring_to, named
+from cleveragents.plans.model.plan import Plan
+from cleveragents.plans.model.strategy import SETUP
+from cleveragents.plans.model.undoing import RETRY
+from cleveragents.plans.ports.plans import CallStore
+from cleveragents.plans.remote.bases import ResourceDirectories
+from cleveragents.plans.remote.contents import SqlContents
+from cleveragents.sandboxes.facts import SandboxPlace
+from cleveragents.sandboxes.locking import locked
+from cleveragents.sandboxes.ports import Sandbox, SandboxRequest, SandboxStrategy, StartTree
+from cleveragents.sandboxes.registry import SandboxRegistry
+from cleveragents.sandboxes.rows import READY, SandboxRow
+from cleveragents.storage.database import Database
+from cleveragents.storage.files.paths import remove_all
+
+__all__ = ["RemoteSandboxes", "TakeOver"]
+
+_BUSY_SECONDS = 30.0
+_AT_ONCE = 50
+
+# Whoever looks waits for it; a remote that answers may take longer for the files.
+_LOOK_SECONDS = 60.0
+
+
+class _CallsOf(Protocol):
+    def __call__(self, fence: Fence | None) -> CallStore: ...
+
+
+@dataclass(frozen=True, slots=True)
+class TakeOver:
+    """What is needed to go on with a plan that another machine had."""
+
+    plan: Callable[[str], Plan]
+    directories: ResourceDirectories
+    contents: SqlContents
+    changesets: ChangesetStore
+    calls: _CallsOf
+    trust: TrustStore
+
+    @property
+    def history(self) -> PlanHistory:
+        return PlanHistory(self.changesets, self.calls(None))
+
+
+class RemoteSandboxes(SandboxRegistry):
+    """`Sandboxes` of plans on directories and on remotes. Stateless but for its parts, as the registry."""
+
+    answer_seconds: ClassVar[float] = 5.0
+    """So long one who only looks waits for a word of a remote."""
+
+    def __init__(self, database: Database, directory: Path, take_over: TakeOver, **options: Any) -> None:
+        super().__init__(database, directory, **options)
+        self._take_over = take_over
+
+    def open(self, plan_id: str, *, fence: Fence | None = None) -> Sandbox:
+        row = self.row(plan_id)
+        if row is None or row.remote is None or row.state != READY or self._is_ours(row):
+            return super().open(plan_id)
+        return self._looked_at(row) if fence is None else self._taken_over(row, fence)
+
+    def look(self, plan_id: str) -> Sandbox:
+        """`open` for somebody who waits to be shown it: a remote that has to be asked for what the plan
+        began with, and does not answer soon, is not waited for as a plan would. `RemoteUnreachable`."""
+        row = self.row(plan_id)
+        if row is not None and row.remote is not None and row.state == READY and not self._is_ours(row):
+            self._ensure_answering(row)
+        return self.open(plan_id)
+
+    def create(self, request: SandboxRequest, *, progress: Callable[[str], None] | None = None) -> Sandbox:
+        sandbox = super().create(request, progress=progress)
+        if request.remote is not None and request.start is None and progress is not None:
+            self._tell_ignored(request, progress)
+        if request.fence is not None and self._take_over.history.changes(request.plan_id):
+            # Its sandbox was removed, or lost with a machine that was about to make it anew.
+            with sandbox.writing(timeout_seconds=_BUSY_SECONDS):
+                self._brought_up_to_date(sandbox, self._place(request.plan_id))
+                self._take_calls_back(request.plan_id, request.fence)
+        return sandbox
+
+    def _tell_ignored(self, request: SandboxRequest, progress: Callable[[str], None]) -> None:
+        """Once for a tree of plans."""
+        ignored = [path for path in configured_paths(request.resource) if not self._counts(request, path)]
+        if ignored:
+            name = self._take_over.plan(request.plan_id).request.get("resource_name") or "NAME"
+            remedy = f"`agents trust --resource {name}` shows and trusts it"
+            progress(f"what the repository brings along is ignored: {named(ignored)}; {remedy}")
+
+    def _counts(self, request: SandboxRequest, path: str) -> bool:
+        with suppress(ConfigurationError):  # it leads out of the repository, and never does
+            found = self._take_over.trust.look(request.resource, path)
+            return found is not None and found.trusted
+        return False
+
+    def is_copy(self, plan_id: str) -> bool:
+        """Whether the plan's sandbox is another machine's, and what is here was made to look at it."""
+        row = self.row(plan_id)
+        return row is not None and not self._is_ours(row)
+
+    def discard_copies(self, *, dry_run: bool = False) -> int:
+        """Removes sandboxes that are here of plans that another machine has, or had, and checkouts that no
+        sandbox was made of; says how many that are."""
+        copies = [Path(left.location) for left in self.leftovers() if left.kind == "copy"]
+        kept = [SandboxPlace(path) for path in self.directory.glob("*") if path not in copies]
+        used = {row.resource for row in self.rows()}
+        for place in kept:
+            with suppress(SandboxMissing):
+                used.add(Path(place.read_facts(place.directory.name).resource))
+        mirrors = self._take_over.directories.mirrors
+        checkouts = mirrors.unused(used)
+        if not dry_run:
+            for path in copies:
+                with suppress(SandboxBusy, SandboxMissing):  # somebody looks at it, or was quicker
+                    self.remove_copy(path)
+            for path in checkouts:
+                mirrors.discard(path)
+        return len(copies) + len(checkouts)
+
+    def remove_copy(self, path: Path) -> None:
+        """`SandboxBusy` while somebody looks at it."""
+        with locked(SandboxPlace(path).lock, path.name):
+            row = self.row(path.name)
+            if row is None or not self._is_ours(row):  # guard: it may have become the plan's own
+                remove_all(path)
+
+    def _ensure_answering(self, row: SandboxRow) -> None:
+        """What is needed to look at it is here. `RemoteUnreachable`, soon where nobody answers."""
+        if self._complete(row, self._place(row.plan_id)) is not None:
+            return
+        directories, plan = self._take_over.directories, self._take_over.plan(row.plan_id)
+        address = remote_of(plan.resource)
+        if address is None:
+            return
+        mirrors = directories.mirrors
+        if mirrors.value_of(address, directories.base(plan.root, address)) is None:
+            replace(mirrors, seconds=self.answer_seconds).branches(address)
+        replace(directories, mirrors=replace(mirrors, seconds=_LOOK_SECONDS)).of_plan(plan)
+
+    def _origin(self, start: StartTree) -> tuple[SandboxStrategy, Sandbox]:
+        row = self.row(start.plan_id)
+        if row is None or self._is_ours(row):
+            return super()._origin(start)
+        sandbox = self.open(start.plan_id)
+        self._remake(sandbox, start)
+        return self._strategies[row.strategy], sandbox
+
+    def _looked_at(self, row: SandboxRow) -> Sandbox:
+        """A copy of what is recorded by now. The plan's sandbox is elsewhere, and stays that."""
+        place = self._place(row.plan_id)
+        sandbox = self._complete(row, place)
+        if sandbox is None:
+            with self._claimed(place, row.plan_id):
+                sandbox = self._complete(row, place) or self._made(row, place, None)
+        with sandbox.writing(timeout_seconds=_BUSY_SECONDS):
+            self._brought_up_to_date(sandbox, place)
+        return sandbox
+
+    def _taken_over(self, row: SandboxRow, fence: Fence) -> Sandbox:
+        place = self._place(row.plan_id)
+        with self._claimed(place, row.plan_id):
+            # Anew: a process of an earlier attempt may still be at work on what is here.
+            sandbox = self._made(row, place, fence)
+            self._brought_up_to_date(sandbox, place)
+            self._take_calls_back(row.plan_id, fence)
+            facts = place.read_facts(row.plan_id)
+            ours = replace(row, directory=place.directory, resource=Path(facts.resource), home=self._home)
+            self._ready(ours, facts.size_bytes, sandbox.base, fence)  # guard: last, when all of it is there
+        return sandbox
+
+    def _complete(self, row: SandboxRow, place: SandboxPlace) -> Sandbox | None:
+        with suppress(SandboxMissing):
+            return self._strategies[row.strategy].open(row.plan_id, row.resource, place.directory)
+        return None
+
+    def _made(self, row: SandboxRow, place: SandboxPlace, fence: Fence | None) -> Sandbox:
+        """The sandbox as it was when the plan began. The caller holds its place."""
+        from cleveragents.plans.run import start_of  # much, for who only looks
+
+        plan = self._take_over.plan(row.plan_id)
+        resource = self._take_over.directories.of_plan(plan)
+        request = SandboxRequest(
+            row.plan_id, resource, from_head=True, start=start_of(plan), remote=row.remote, fence=fence
+        )
+        strategy, origin = self._strategy_for(request)
+        strategy.remove(row.plan_id, resource, place.directory)
+        return strategy.create(request, place.directory, origin)
+
+    def _brought_up_to_date(self, sandbox: Sandbox, place: SandboxPlace) -> None:
+        """It holds what is recorded, and the contents of all that ever was. The caller holds its place."""
+        history = self._take_over.history
+        changes = [change.entry for change in history.changes(sandbox.plan_id)]
+        facts = place.read_facts(sandbox.plan_id)
+        objects = LooseObjects(place.engine / "objects", facts.object_format, facts.durable)
+        named = {one.after_hash for one in changes if one.after_hash is not None and one.mode != GITLINK}
+        wanted = sorted(name for name in named if not objects.has(name))
+        root_id = self._take_over.plan(sandbox.plan_id).root if wanted else ""
+        for start in range(0, len(wanted), _AT_ONCE):
+            portion = wanted[start : start + _AT_ONCE]
+            found = self._take_over.contents.read(root_id, portion)
+            for name in portion:
+                if name not in found or objects.keep(found[name]) != name:
+                    raise SandboxRefused(str(place.directory), f"content {name} is not in the database")
+        # guard: no more than was looked at: who works on it may have recorded something since
+        bring_to(sandbox, {path: step.after for path, step in differences_of(changes).items()})
+
+    def _take_calls_back(self, plan_id: str, fence: Fence) -> None:
+        """What was done elsewhere and left no trace here is to be done again."""
+        for call in self._take_over.history.calls(plan_id):
+            unrecorded = call.state is CallState.ENDING and not self._is_recorded(call, fence)
+            furnishing = call.step == SETUP and call.state in (CallState.ENDING, CallState.ENDED)
+            if unrecorded or furnishing:
+                self._to_be_made_again(call, fence)
+
+    def _is_recorded(self, call: ToolCall, fence: Fence) -> bool:
+        """Whether what the call did is in the records; then it is ended here."""
+        if call.changeset_id is not None:
+            self._database.write(lambda connection: ensure_owned(connection, fence))
+            # Sealed first: nothing that its own machine still does is recorded any more.
+            if not self._take_over.changesets.close(call.changeset_id).length:
+                return False
+        state = CallState.ENDED if call.error is None else CallState.FAILED
+        self._take_over.calls(fence).move(call, state, now=self._clock.now())
+        return True
+
+    def _to_be_made_again(self, call: ToolCall, fence: Fence) -> None:
+        self._take_over.calls(fence).add(
+            call.plan_id,
+            RETRY,
+            FrozenObject({"checkpoint": call.number}),
+            step=None,
+            state=CallState.ENDED,
+            now=self._clock.now(),
+        )
+
+    def _remake(self, sandbox: Sandbox, start: StartTree) -> None:
+        """The tree with which a sub-plan began is one that its parent's records once added up to."""
+        if sandbox.keeps(start.tree):
+            return
+        entries = [change.entry for change in self._take_over.history.changes(start.plan_id)]
+        for length in range(len(entries), -1, -1):
+            then = differences_of(entries[:length])
+            if sandbox.tree({path: step.after for path, step in then.items()}) == start.tree:
+                return

@@ -1,0 +1,395 @@
+"""Runs a plan: Strategize, then Execute, as one job with one owner.
+
+The job may be killed anywhere and claimed again: each phase is taken up where its records say it stands. A
+plan that needs a person's leave is put to *waiting* and its job ends; the answer queues a new job, so nobody
+has to stay alive meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol
+
+from cleveragents.access.model.remote import remote_of
+from cleveragents.core.actions.check import CheckRun
+from cleveragents.core.actions.invariant import Invariant, broken_by
+from cleveragents.core.clock import Clock
+from cleveragents.core.errors import (
+    BudgetExhausted,
+    Cancelled,
+    CleverAgentsError,
+    DatabaseUnreachable,
+    NeedsHuman,
+    PlanFailed,
+    RemoteUnreachable,
+    RethinkNeeded,
+    SandboxBusy,
+    SandboxMissing,
+    StaleFence,
+    StalePlan,
+    StoreBusy,
+    StoreFull,
+)
+from cleveragents.core.fence import Fence
+from cleveragents.core.isolation import Isolation
+from cleveragents.core.json_value import JsonValue, freeze
+from cleveragents.core.text.redaction import redact
+from cleveragents.jobs.ports import JobStore
+from cleveragents.jobs.worker.async_worker import AsyncJob
+from cleveragents.plans.actors.actor_stage import ActorGround
+from cleveragents.plans.calls.tool_execution import DONE, CallRequest, ToolExecution
+from cleveragents.plans.checks import CheckGround, ChecksFor
+from cleveragents.plans.execute import Executing
+from cleveragents.plans.held_plan import HeldPlan, waited
+from cleveragents.plans.jobs.names import ATTEMPTS, is_to_be_run, kind_of_plan
+from cleveragents.plans.lifecycle import PlanLifecycle
+from cleveragents.plans.model.plan import Phase, Plan, PlanState
+from cleveragents.plans.model.strategy import Strategy
+from cleveragents.plans.model.sub_plan import ended_by, is_at_rest
+from cleveragents.plans.ports.plans import PlanFacts, PlanStore
+from cleveragents.plans.rewriting import PlanRewriting
+from cleveragents.plans.sandbox_setup import SandboxSetup
+from cleveragents.plans.strategize import Strategizing
+from cleveragents.plans.sub_plans.loop import SubPlans
+from cleveragents.plans.watch import PlanWatch, WatchOf
+from cleveragents.sandboxes.ports import Sandbox, Sandboxes, SandboxRequest, StartTree
+
+__all__ = [
+    "ATTEMPTS",
+    "MakeStrategy",
+    "OpenExecution",
+    "PlanRun",
+    "ThinkAgain",
+    "TimeLeft",
+    "is_to_be_run",
+    "kind_of_plan",
+    "start_of",
+]
+
+_PASSING = (StoreBusy, StoreFull, DatabaseUnreachable, SandboxBusy, RemoteUnreachable)
+
+
+class MakeStrategy(Protocol):
+    """What Strategize does for a plan: read-only."""
+
+    def __call__(self, plan: Plan) -> Strategy: ...
+
+
+class TimeLeft(Protocol):
+    """The seconds that a plan may still take, after what earlier runs of it took."""
+
+    def __call__(self, plan: Plan, strategy: Strategy) -> float: ...
+
+
+class ThinkAgain(Protocol):
+    """Takes a plan back to Strategize whose result shows that it was decided wrongly; None where it may not,
+    and then nothing was changed."""
+
+    def __call__(self, plan: Plan, findings: str, execution: ToolExecution, fence: Fence) -> Plan | None: ...
+
+
+class OpenExecution(Protocol):
+    """The tool calls of a plan's run in its sandbox."""
+
+    def __call__(self, plan: Plan, strategy: Strategy, sandbox: Sandbox, job: AsyncJob) -> ToolExecution: ...
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRun:
+    """The handler of a plan's jobs. Stateless but for its parts: any number may run at once."""
+
+    plans: PlanStore
+    jobs: JobStore
+    sandboxes: Sandboxes
+    make_strategy: MakeStrategy
+    open_execution: OpenExecution
+    setup: SandboxSetup
+    rewriting: PlanRewriting
+    checks: ChecksFor
+    strategizing: Callable[[PlanWatch], Strategizing]
+    executing: Callable[[PlanWatch], Executing]
+    sub_plans: SubPlans
+    think_again: ThinkAgain
+    lifecycle: PlanLifecycle
+    time_left: TimeLeft
+    clock: Clock
+    watch: WatchOf
+    directory_of: Callable[[Plan], Path] = lambda plan: Path(plan.resource)
+    one_phase: bool = False
+
+    def __call__(self, job: AsyncJob) -> JsonValue:
+        """Takes the plan as far as it goes without a person, or to the end of `one_phase`; returns where it
+        stands then."""
+        plan = self.plans.get(str(job.payload["plan_id"]))
+        plan = self.lifecycle.queueing.taken_up_by(job.id, plan)
+        if plan.job_id != job.id or not is_to_be_run(plan):  # guard: no other job's plan, nor what is done
+            self._rests(plan.id)
+            return _told(plan)
+        held = HeldPlan(self.plans, self.clock, plan, Fence(job.id, job.fence))
+        try:
+            self._run(held, job)
+            self._heed_cancel(held, job)
+        except (StaleFence, StalePlan):
+            # guard: its job may have been ended because it took too long to stop, and nobody else looks
+            self.lifecycle.reconciled(self.plans.get(plan.id))
+            raise
+        finally:
+            self._rests(plan.id)
+        return _told(held.plan, held.left)
+
+    def _rests(self, plan_id: str) -> None:
+        """At every end of a job, also of one whose earlier attempt was killed before it came here: who waits
+        for a plan that came to rest hears of it, and what was begun for one that was cancelled ends."""
+        plan = self.plans.get(plan_id)
+        if plan.state is PlanState.CANCELLED:
+            self.lifecycle.cancel_children(plan, (plan.error or "").removeprefix("cancelled: "))
+        self.lifecycle.wake(plan)
+
+    def _run(self, held: HeldPlan, job: AsyncJob) -> None:
+        try:
+            self._ensure_wanted(held)
+            self._go_on(held, job)
+        except (StalePlan, StaleFence):
+            raise  # another worker owns it, or a person decided otherwise: it is not ours to move
+        except Cancelled:
+            # A worker that shuts down, or lost its lease, stops the run as well; the plan goes on elsewhere.
+            self._heed_cancel(held, job)
+            raise
+        except (NeedsHuman, BudgetExhausted) as needed:
+            held.wait(waited(needed, held.plan.root))
+        except _PASSING as error:
+            if job.attempt < ATTEMPTS:
+                raise  # the job is tried again, and goes on where this attempt stopped
+            held.end(PlanState.ERRORED, str(error))
+        except PlanFailed as error:
+            held.end(PlanState.ERRORED, error.problem)
+        except CleverAgentsError as error:
+            held.end(PlanState.ERRORED, str(error))
+        except Exception as error:
+            held.end(PlanState.ERRORED, f"{type(error).__name__}: {error}")
+            raise
+
+    def _heed_cancel(self, held: HeldPlan, job: AsyncJob) -> None:
+        """Cancels the plan if that was wanted. Whoever cancels marks the job and then looks at the plan, we
+        moved the plan and now look at the job: one of the two sees the other."""
+        reason = self.jobs.get(job.id).cancel_reason
+        if reason is None:
+            return
+        plan = held.plan
+        state, error = ended_by(reason)
+        if state is PlanState.ERRORED and is_at_rest(plan):
+            return  # it was done, or had failed, before it heard of it
+        # What is only stopped makes its call again, as after any other interruption.
+        if plan.strategy is not None and state is PlanState.CANCELLED:
+            with suppress(SandboxMissing):
+                strategy = Strategy.from_json(plan.strategy)
+                sandbox = self.sandboxes.open(plan.id, fence=held.fence)
+                self.open_execution(plan, strategy, sandbox, job).abandon(reason)
+        held.end(state, error)
+        self.lifecycle.cancel_children(held.plan, reason)
+        heard = self.jobs.get(job.id).cancel_reason
+        if heard is not None and heard != reason:  # guard: who wanted it cancelled meanwhile found it running
+            self.lifecycle.cancel(held.plan, heard)
+
+    def _go_on(self, held: HeldPlan, job: AsyncJob) -> None:
+        """Through both phases, as often as it is to be thought through again; or through one of them."""
+        thinks = True
+        while thinks:
+            if self._strategize(held, job) and self.one_phase:
+                return
+            thinks = self._execute(held, job) and not self.one_phase
+
+    def _strategize(self, held: HeldPlan, job: AsyncJob) -> bool:
+        """Decides what is to be done, if that is not decided yet; whether that was so."""
+        if held.plan.phase is not Phase.STRATEGIZE:
+            return False
+        thinks = held.plan.state is not PlanState.COMPLETE
+        if thinks:
+            isolation = self._isolation(held.plan)
+            plan = held.begin(isolation)
+            strategy = self._terms(plan)
+            if strategy.checks:  # refused before anything is spent, not after
+                strategy.policy.ensure_denies_network(f"check {strategy.checks[0].name!r}", isolation)
+            for text in strategy.invariants:
+                self._say(plan, f"invariant, {Invariant.parse(text).standing} ({text})")
+            if strategy.casting is not None:
+                sandbox = self._sandbox(plan, strategy, held.fence)
+                with sandbox.occupied():
+                    strategy = self.strategizing(self.watch(plan))(
+                        self._ground(_Work(plan, strategy, sandbox, job))
+                    )
+            held.move(Phase.STRATEGIZE, PlanState.COMPLETE, PlanFacts(strategy=strategy.to_json()))
+        held.move(Phase.EXECUTE, PlanState.QUEUED)
+        return thinks
+
+    def _terms(self, plan: Plan) -> Strategy:
+        """What is to be thought through; a plan that goes back to that keeps what it began with."""
+        if plan.strategy is not None:
+            return Strategy.from_json(plan.strategy)
+        made = self.make_strategy(plan)
+        # A sub-plan may be given what its action says, too.
+        return replace(
+            made,
+            invariants=tuple(dict.fromkeys(made.invariants)),
+            include=tuple(dict.fromkeys(made.include)),
+        )
+
+    def _isolation(self, plan: Plan) -> Isolation:
+        return Isolation.of(self.checks(Path(plan.resource)).commands.isolates)
+
+    def _ensure_wanted(self, held: HeldPlan) -> None:
+        """`Cancelled` for a part of what was cancelled, whoever missed it then."""
+        parent_id = held.plan.parent_id
+        if parent_id is not None and self.plans.get(parent_id).state is PlanState.CANCELLED:
+            held.end(PlanState.CANCELLED, f"cancelled: plan {parent_id}, of which it is a part, is")
+            raise Cancelled("the plan of which it is a part was cancelled")
+
+    def _execute(self, held: HeldPlan, job: AsyncJob) -> bool:
+        """Does what was decided; True if that is to be thought through again."""
+        plan = held.begin(self._isolation(held.plan))
+        strategy = Strategy.from_json(plan.strategy)
+        if len(strategy.steps) > strategy.limit_steps:
+            raise PlanFailed(plan.id, f"it has more than {strategy.limit_steps} steps, its budget")
+        work = _Work(plan, strategy, self._sandbox(plan, strategy, held.fence), job)
+        with work.sandbox.occupied():
+            execution = self._prepared(work)
+            try:
+                waiting = self._done(held, work, execution)
+            except RethinkNeeded as needed:
+                moved = self.think_again(plan, needed.findings, execution, held.fence)
+                if moved is not None:
+                    held.plan = moved
+                    return True
+                waiting = self._done(held, work, execution, rethinks=False)  # as far as it can be mended
+        # Both sides of a conflict are in its files until somebody settles it, whatever its tasks are by now.
+        waiting = waiting or self.sub_plans.has_open_conflict(plan)
+        if waiting is not None:
+            held.plan = self.lifecycle.queueing.put_down(plan, waiting, held.fence)
+            return False
+        broken = broken_by(strategy.invariants, execution.history.states(plan.id))
+        if broken is not None:  # guard: whatever way it came about
+            raise PlanFailed(plan.id, broken)
+        held.move(Phase.EXECUTE, PlanState.COMPLETE)
+        return False
+
+    def _done(
+        self, held: HeldPlan, work: _Work, execution: ToolExecution, *, rethinks: bool = True
+    ) -> JsonValue | None:
+        """None when all is done and checked, or what the plan waits for. `RethinkNeeded`."""
+        plan, ground = work.plan, self._ground(work, execution)
+        if work.strategy.casting is not None:
+            held.left, waiting = self.executing(self.watch(plan))(ground, rethinks=rethinks)
+            return waiting
+        self._do_steps(work, execution)
+        waiting = self.sub_plans.advance(ground, None, lambda what: self._say(plan, what))
+        if waiting is None:
+            self._run_checks(work, execution)
+        return waiting
+
+    def _prepared(self, work: _Work) -> ToolExecution:
+        """The calls of this run, in a sandbox that holds what is recorded and is furnished."""
+        plan, sandbox, setup = work.plan, work.sandbox, work.strategy.setup
+        execution = self.open_execution(plan, work.strategy, sandbox, work.job)
+        with sandbox.writing(timeout_seconds=execution.busy_seconds):
+            self.rewriting.settle(plan.id, sandbox)
+        execution.settle()
+        self.setup.prepare(setup, sandbox, execution, project=plan.project)
+        if setup is not None:  # guard: what it made would count as a step's, and no check see it
+            sandbox.count_as_set_up()
+        return execution
+
+    def _do_steps(self, work: _Work, execution: ToolExecution) -> None:
+        plan, steps = work.plan, work.strategy.steps
+        left = self._time_left(work)
+        made = {call.step for call in execution.history.calls(plan.id) if call.state in DONE}
+        for number, step in enumerate(steps, start=1):
+            if left() <= 0 and str(number) not in made:
+                raise PlanFailed(plan.id, f"it took more than {work.strategy.limit_seconds:g} s, its budget")
+            if str(number) not in made:
+                self._say(plan, f"step {number} of {len(steps)}: {step.name}")
+            request = CallRequest(
+                str(number), step.tool, step.arguments, granted=step.granted, timeout_seconds=left()
+            )
+            problem = step.problem_with(execution.call(request))
+            if problem is not None:
+                raise PlanFailed(plan.id, problem)
+
+    def _run_checks(self, work: _Work, execution: ToolExecution) -> Sequence[CheckRun]:
+        plan = work.plan
+        states = execution.history.states(plan.id)
+        ground = CheckGround(
+            plan_id=plan.id,
+            resource=self.directory_of(plan),
+            sandbox=work.sandbox,
+            states=states,
+            recorded=states,
+            stop=work.job.token,
+            network=execution.network,
+            network_denied=execution.network_denied,
+            markers=execution.markers,
+            on_output=execution.on_output,
+        )
+        checks = self.checks(ground.resource)
+        return checks.run(work.strategy.checks, ground, progress=self.watch(plan).progress)
+
+    def _ground(self, work: _Work, execution: ToolExecution | None = None) -> ActorGround:
+        """What actors stand on; without an execution they only read."""
+
+        def run_checks() -> Sequence[CheckRun]:
+            return [] if execution is None else self._run_checks(work, execution)
+
+        return ActorGround(
+            work.plan, work.strategy, work.sandbox, work.job, self._time_left(work), run_checks, execution
+        )
+
+    def _time_left(self, work: _Work) -> Callable[[], float]:
+        """What is left of the plan's time, less what earlier runs of it took."""
+        limit = self.time_left(work.plan, work.strategy)
+        started = self.clock.monotonic()
+        return lambda: limit - (self.clock.monotonic() - started)
+
+    def _sandbox(self, plan: Plan, strategy: Strategy, fence: Fence) -> Sandbox:
+        try:
+            return self.sandboxes.open(plan.id, fence=fence)
+        except SandboxMissing:
+            remote = remote_of(plan.resource)
+            request = SandboxRequest(
+                plan.id,
+                self.directory_of(plan),
+                from_head=remote is not None or bool(plan.request.get("from_head")),
+                include=strategy.include,
+                start=start_of(plan),
+                remote=None if remote is None else plan.resource,
+                fence=None if remote is None else fence,
+            )
+            return self.sandboxes.create(request, progress=self.watch(plan).progress)
+
+    def _say(self, plan: Plan, what: str) -> None:
+        progress = self.watch(plan).progress
+        if progress is not None:
+            progress(what)
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """A plan under way: what is to be done, where, and for which job."""
+
+    plan: Plan
+    strategy: Strategy
+    sandbox: Sandbox
+    job: AsyncJob
+
+
+def start_of(plan: Plan) -> StartTree | None:
+    """The tree of its parent with which a sub-plan begins."""
+    start = plan.request.get("start")
+    return StartTree(str(start["plan"]), str(start["tree"])) if isinstance(start, Mapping) else None
+
+
+def _told(plan: Plan, left: Mapping[str, JsonValue] | None = None) -> JsonValue:
+    """Where it stands; `values` are what its executor left in its state, for whoever ran that alone."""
+    standing = {"plan": plan.id, "phase": plan.phase.value, "state": plan.state.value}
+    return freeze(standing if not left else {**standing, "values": redact(left)})

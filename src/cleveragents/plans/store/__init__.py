@@ -1,0 +1,1 @@
+"""Plans and their records in the database; every move is one transaction with its event."""

@@ -1,0 +1,130 @@
+"""Decisions on a database."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, func, select
+
+from cleveragents.core.decision import Alternative, Decision, DecisionState, NewDecision
+from cleveragents.core.errors import UnknownPlan
+from cleveragents.core.event import DomainEvent, EventType
+from cleveragents.core.identifiers import IdentifierSource
+from cleveragents.core.json_value import JsonValue, freeze
+from cleveragents.plans.model.undoing import taken_back_of
+from cleveragents.plans.store.plan_rows import encoded
+from cleveragents.plans.store.sql_plan_records import SqlCallStore
+from cleveragents.storage.actor_tables import decisions
+from cleveragents.storage.columns import kept_text, microseconds, moment
+from cleveragents.storage.database import Database
+from cleveragents.storage.outbox import append_to_outbox
+from cleveragents.storage.tables import plans
+
+__all__ = ["SqlDecisionStore"]
+
+
+class SqlDecisionStore:
+    """`DecisionStore` on a `Database`. Stateless but for the database, so any thread may share it."""
+
+    def __init__(self, database: Database, identifiers: IdentifierSource) -> None:
+        self._database = database
+        self._identifiers = identifiers
+
+    def add(
+        self, plan_id: str, made: Sequence[NewDecision], *, key: str, now: datetime
+    ) -> Sequence[Decision]:
+        def unit(connection: Connection) -> Sequence[Decision]:
+            _hold(connection, plan_id)
+            earlier = _of_plan(connection, plan_id, decisions.c.key == key)
+            if earlier:  # guard: a run that is repeated decides nothing twice
+                return earlier
+            last = select(func.coalesce(func.max(decisions.c.number), 0)).where(
+                decisions.c.plan_id == plan_id
+            )
+            first = int(connection.execute(last).scalar_one()) + 1
+            kept = [
+                Decision(plan_id, number, decision, DecisionState.ACTIVE, now)
+                for number, decision in enumerate(made, start=first)
+            ]
+            for decision in kept:
+                connection.execute(decisions.insert(), _row(decision, key))
+                append_to_outbox(connection, self._event(decision, now))
+            return kept
+
+        return self._database.write(unit)
+
+    def of_plan(self, plan_id: str) -> Sequence[Decision]:
+        with self._database.read() as connection:
+            found = _of_plan(connection, plan_id)
+        at_work = [
+            int(one.made.checkpoint)
+            for one in found
+            if one.state is DecisionState.ACTIVE and one.made.checkpoint is not None
+        ]
+        if not at_work:
+            return found
+        rewrites = SqlCallStore(self._database, self._identifiers).of_step(plan_id, None)
+        gone = taken_back_of(at_work, rewrites)
+        # Found here rather than kept: it takes effect with the rollback, and ends if that is taken back.
+        return [
+            replace(one, state=DecisionState.SUPERSEDED) if one.made.checkpoint in gone else one
+            for one in found
+        ]
+
+    def _event(self, decision: Decision, now: datetime) -> DomainEvent:
+        facts: dict[str, JsonValue] = {"number": decision.number, "made_by": decision.made.made_by}
+        return DomainEvent(EventType.DECISION_MADE, decision.plan_id, self._identifiers.new(), now, facts)
+
+
+def _hold(connection: Connection, plan_id: str) -> None:
+    """Whoever numbers something of the plan waits for whoever does so now. `UnknownPlan`."""
+    held = select(plans.c.id).where(plans.c.id == plan_id).with_for_update()
+    if connection.execute(held).first() is None:  # guard: nothing is kept for a plan that was deleted
+        raise UnknownPlan(plan_id)
+
+
+def _of_plan(connection: Connection, plan_id: str, *conditions: Any) -> list[Decision]:
+    wanted = select(decisions).where(decisions.c.plan_id == plan_id, *conditions).order_by(decisions.c.number)
+    return [_decision(row) for row in connection.execute(wanted).mappings()]
+
+
+def _row(decision: Decision, key: str) -> dict[str, Any]:
+    made = decision.made
+    return {
+        "plan_id": decision.plan_id,
+        "number": decision.number,
+        "key": key,
+        "parent": made.parent,
+        "question": kept_text(made.question),
+        "choice": kept_text(made.choice),
+        "rationale": kept_text(made.rationale),
+        "alternatives": encoded([{"choice": a.choice, "reason": a.reason} for a in made.alternatives]),
+        "confidence": made.confidence,
+        "made_by": kept_text(made.made_by),
+        "checkpoint": made.checkpoint,
+        "context": None if made.context is None else encoded(made.context),
+        "state": decision.state.value,
+        "created_at": microseconds(decision.created_at),
+    }
+
+
+def _decision(row: Mapping[Any, Any]) -> Decision:
+    alternatives = json.loads(row["alternatives"])
+    made = NewDecision(
+        question=row["question"],
+        choice=row["choice"],
+        rationale=row["rationale"],
+        alternatives=tuple(Alternative(a["choice"], a["reason"]) for a in alternatives),
+        confidence=row["confidence"],
+        parent=row["parent"],
+        made_by=row["made_by"],
+        checkpoint=row["checkpoint"],
+        context=None if row["context"] is None else freeze(json.loads(row["context"])),
+    )
+    return Decision(
+        row["plan_id"], row["number"], made, DecisionState(row["state"]), moment(row["created_at"])
+    )

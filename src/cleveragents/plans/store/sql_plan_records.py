@@ -1,0 +1,292 @@
+"""What belongs to plans, on a database: tool calls, checks, reviews."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import (
+    ClauseElement,
+    Connection,
+    Update,
+    bindparam,
+    delete,
+    func,
+    select,
+    update,
+)
+
+from cleveragents.changes.model.review import Review
+from cleveragents.changes.store.rows import is_storable
+from cleveragents.core.actions.check import CheckRun
+from cleveragents.core.errors import InvalidPayload, PlanError, StalePlan, UnknownPlan
+from cleveragents.core.event import DomainEvent, EventType
+from cleveragents.core.fence import Fence
+from cleveragents.core.identifiers import IdentifierSource
+from cleveragents.core.json_value import JsonValue
+from cleveragents.core.text.redaction import redact_text
+from cleveragents.core.tool import CallState, ToolCall
+from cleveragents.jobs.store.fence import ensure_owned
+from cleveragents.plans.store.merge_facts import merge_facts
+from cleveragents.plans.store.plan_rows import (
+    call_of,
+    call_row,
+    check_of,
+    check_row,
+    review_of,
+    review_row,
+)
+from cleveragents.storage.database import Database
+from cleveragents.storage.outbox import append_to_outbox
+from cleveragents.storage.prepared_statement import Rows, prepared
+from cleveragents.storage.tables import check_runs, plans, reviews, tool_calls
+
+__all__ = ["SqlCallStore", "SqlCheckStore", "SqlReviewStore"]
+
+_THIS = (tool_calls.c.plan_id == bindparam("plan"), tool_calls.c.number == bindparam("which"))
+_COLUMNS: dict[str, Any] = {column.name: bindparam(column.name) for column in tool_calls.columns}
+_HELD = select(plans.c.number).where(plans.c.id == bindparam("plan")).with_for_update()
+_LAST = select(func.max(tool_calls.c.number)).where(tool_calls.c.plan_id == bindparam("plan"))
+_ADD = tool_calls.insert().values(_COLUMNS)
+_ONE = select(tool_calls).where(*_THIS)
+_MOVE = update(tool_calls).where(*_THIS).values(_COLUMNS)
+_OF_STEP = (
+    select(tool_calls)
+    .where(tool_calls.c.plan_id == bindparam("plan"), tool_calls.c.step == bindparam("name"))
+    .order_by(tool_calls.c.number)
+)
+
+_ENDS = (CallState.ENDED, CallState.FAILED)
+_ANSWERS = ("granted", "denied")
+# An index of PostgreSQL holds 2,704 bytes at most, and a character may take four.
+_STEP_CHARACTERS = 500
+
+
+class SqlCallStore:
+    """`CallStore` on a `Database`. Stateless but for the database, so any thread may share it.
+
+    With a `fence`, calls are added and moved only while that job runs under that token: `StaleFence`.
+    """
+
+    def __init__(
+        self, database: Database, identifiers: IdentifierSource, *, fence: Fence | None = None
+    ) -> None:
+        self._database = database
+        self._identifiers = identifiers
+        self._fence = fence
+
+    def add(
+        self,
+        plan_id: str,
+        tool: str,
+        arguments: Mapping[str, JsonValue],
+        *,
+        step: str | None,
+        state: CallState,
+        now: datetime,
+        digest: str | None = None,
+    ) -> ToolCall:
+        if step is not None and len(step) > _STEP_CHARACTERS:
+            raise InvalidPayload(
+                "a tool call", f"its step's name has more than {_STEP_CHARACTERS} characters"
+            )
+        call_id = self._identifiers.new()
+
+        def unit(connection: Connection) -> ToolCall:
+            ensure_owned(connection, self._fence)
+            _hold(connection, plan_id)
+            number = int(_run(connection, _LAST, {"plan": plan_id}).value() or 0) + 1
+            added = ToolCall(plan_id, number, call_id, tool, arguments, state, now, step=step, digest=digest)
+            row = call_row(added)
+            call = call_of(row)
+            _run(connection, _ADD, row)
+            kind = EventType.APPROVAL_REQUESTED if state is CallState.ASKED else EventType.TOOL_CALL_STARTED
+            append_to_outbox(connection, self._event(kind, call, now))
+            return call
+
+        return self._database.write(unit)
+
+    def move(
+        self,
+        call: ToolCall,
+        state: CallState,
+        *,
+        now: datetime,
+        changeset_id: str | None = None,
+        result: JsonValue = None,
+        error: str | None = None,
+    ) -> ToolCall:
+        def unit(connection: Connection) -> ToolCall:
+            ensure_owned(connection, self._fence)
+            _hold(connection, call.plan_id)
+            held = _one(connection, call.plan_id, call.number)
+            if held.state is not call.state:  # guard: somebody else moved the call since it was read
+                raise StalePlan(call.plan_id, call.number)
+            # From the call as it stands, not as it was read: an answer may have come meanwhile.
+            wanted = replace(
+                held,
+                state=state,
+                # Taken up again, it begins anew: in the time since whoever had it died, nobody worked.
+                started_at=now if held.state is state is CallState.STARTED else held.started_at,
+                changeset_id=changeset_id or held.changeset_id,
+                result=held.result if result is None else result,
+                error=held.error if error is None else error,
+                ended_at=now if state in _ENDS else held.ended_at,
+            )
+            row = call_row(wanted)
+            moved = call_of(row)
+            _run(connection, _MOVE, {**row, "plan": call.plan_id, "which": call.number})
+            kind = _told(held.state, state)
+            if kind is not None:
+                append_to_outbox(connection, self._event(kind, moved, now))
+            for told, facts in merge_facts(moved):  # guard: they are told if, and only if, they are kept
+                event = DomainEvent(told, moved.plan_id, self._identifiers.new(), now, facts)
+                append_to_outbox(connection, event)
+            return moved
+
+        return self._database.write(unit)
+
+    def answer(
+        self, plan_id: str, number: int, approval: str, *, now: datetime, by: str | None = None
+    ) -> ToolCall:
+        if approval not in _ANSWERS:
+            raise InvalidPayload("an answer", f"{approval!r} is neither granted nor denied")
+
+        def unit(connection: Connection) -> ToolCall:
+            _hold(connection, plan_id)
+            call = _one(connection, plan_id, number)
+            if call.state is not CallState.ASKED or call.approval is not None:  # guard: the first stays
+                raise PlanError(plan_id, f"call {number} waits for no answer; nothing was changed")
+            answered = replace(call, approval=approval)
+            connection.execute(_of_number(plan_id, number).values(approval=approval))
+            who: dict[str, JsonValue] = {} if by is None else {"by": by}
+            append_to_outbox(connection, self._event(EventType.APPROVAL_GIVEN, answered, now, who))
+            return answered
+
+        return self._database.write(unit)
+
+    def of_plan(self, plan_id: str) -> Sequence[ToolCall]:
+        if not is_storable(plan_id):
+            return []
+        query = select(tool_calls).where(tool_calls.c.plan_id == plan_id).order_by(tool_calls.c.number)
+        with self._database.read() as connection:
+            return [call_of(row) for row in connection.execute(query).mappings()]
+
+    def of_step(self, plan_id: str, step: str | None) -> Sequence[ToolCall]:
+        if step is None:
+            return [call for call in self.of_plan(plan_id) if call.step is None]
+        if not is_storable(plan_id) or not is_storable(step):
+            return []
+        with self._database.read() as connection:
+            found = _run(connection, _OF_STEP, {"plan": plan_id, "name": step})
+            return [call_of(row) for row in found.every()]
+
+    def _event(
+        self, kind: EventType, call: ToolCall, now: datetime, more: Mapping[str, JsonValue] | None = None
+    ) -> DomainEvent:
+        # Neither arguments nor results: they may hold anything, and the log keeps it for good.
+        facts: dict[str, JsonValue] = {"number": call.number, "tool": call.tool, "state": call.state.value}
+        if call.approval is not None:
+            facts["approval"] = call.approval
+        return DomainEvent(kind, call.plan_id, self._identifiers.new(), now, {**facts, **(more or {})})
+
+
+class SqlCheckStore:
+    """`CheckStore` on a `Database`; any thread may share it."""
+
+    def __init__(self, database: Database, identifiers: IdentifierSource) -> None:
+        self._database = database
+        self._identifiers = identifiers
+
+    def record(self, run: CheckRun) -> None:
+        facts: dict[str, JsonValue] = {"check": redact_text(run.name), "verdict": run.verdict.value}
+        if run.seconds is not None:
+            facts["seconds"] = run.seconds
+        event = DomainEvent(EventType.CHECK_ENDED, run.plan_id, self._identifiers.new(), run.ended_at, facts)
+        row = check_row(run)
+
+        def unit(connection: Connection) -> None:
+            _hold(connection, run.plan_id)
+            connection.execute(check_runs.insert(), row)
+            append_to_outbox(connection, event)
+
+        self._database.write(unit)
+
+    def of_plan(self, plan_id: str) -> Sequence[CheckRun]:
+        if not is_storable(plan_id):
+            return []
+        query = select(check_runs).where(check_runs.c.plan_id == plan_id).order_by(check_runs.c.number)
+        with self._database.read() as connection:
+            return [check_of(row) for row in connection.execute(query).mappings()]
+
+
+class SqlReviewStore:
+    """`ReviewStore` on a `Database`; any thread may share it."""
+
+    def __init__(self, database: Database, identifiers: IdentifierSource) -> None:
+        self._database = database
+        self._identifiers = identifiers
+
+    def set(self, review: Review, *, now: datetime) -> None:
+        row = review_row(review)
+        facts: dict[str, JsonValue] = {"kind": row["kind"], "verdict": row["verdict"]}
+        event = DomainEvent(EventType.REVIEW_CHANGED, review.plan_id, self._identifiers.new(), now, facts)
+
+        def unit(connection: Connection) -> None:
+            _hold(connection, review.plan_id)
+            connection.execute(
+                delete(reviews).where(
+                    reviews.c.plan_id == row["plan_id"],
+                    reviews.c.kind == row["kind"],
+                    reviews.c.subject == row["subject"],
+                )
+            )
+            connection.execute(reviews.insert(), row)
+            append_to_outbox(connection, event)
+
+        self._database.write(unit)
+
+    def of_plan(self, plan_id: str) -> Sequence[Review]:
+        if not is_storable(plan_id):
+            return []
+        query = select(reviews).where(reviews.c.plan_id == plan_id)
+        with self._database.read() as connection:
+            found = [review_of(row) for row in connection.execute(query).mappings()]
+        # Sorted here: databases disagree on the order of text.
+        return sorted(found, key=lambda review: (review.subject, review.kind.value))
+
+
+def _run(connection: Connection, statement: ClauseElement, parameters: Mapping[str, object]) -> Rows:
+    return prepared(statement, connection.dialect.name).run(connection, parameters)
+
+
+def _hold(connection: Connection, plan_id: str) -> None:
+    """The plan exists, and nobody else adds to it, moves its calls or deletes it until the transaction is
+    over."""
+    row = None
+    if is_storable(plan_id):
+        row = _run(connection, _HELD, {"plan": plan_id}).first()
+    if row is None:  # guard: a late write does not bring back what was deleted
+        raise UnknownPlan(plan_id)
+
+
+def _told(was: CallState, state: CallState) -> EventType | None:
+    """What others hear of the move, if anything."""
+    if state in _ENDS:
+        return EventType.TOOL_CALL_ENDED
+    if was is CallState.ASKED and state is CallState.STARTED:
+        return EventType.TOOL_CALL_STARTED
+    return None
+
+
+def _of_number(plan_id: str, number: int) -> Update:
+    return update(tool_calls).where(tool_calls.c.plan_id == plan_id, tool_calls.c.number == number)
+
+
+def _one(connection: Connection, plan_id: str, number: int) -> ToolCall:
+    row = _run(connection, _ONE, {"plan": plan_id, "which": number}).first()
+    if row is None:
+        raise PlanError(plan_id, f"has no call {number}; `agents plan log {plan_id}` shows them")
+    return call_of(row)

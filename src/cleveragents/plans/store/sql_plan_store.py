@@ -1,0 +1,346 @@
+"""Plans on a database: every move one transaction, with its event in the outbox.
+
+A move names the version its caller saw. On PostgreSQL the row is locked while the move is decided, on SQLite
+the transaction is the only one that writes, so of two who saw the same version one finds it gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from sqlalchemy import Connection, bindparam, delete, or_, select, update
+
+from cleveragents.access.model.user import ProjectScope
+from cleveragents.access.store.member_rows import hold_project
+from cleveragents.changes.store.rows import ensure_storable, is_storable
+from cleveragents.core.errors import AmbiguousPlan, PlanError, StalePlan, TreeTooLarge, UnknownPlan
+from cleveragents.core.event import DomainEvent, EventType
+from cleveragents.core.fence import Fence
+from cleveragents.core.identifiers import IdentifierSource
+from cleveragents.core.isolation import weaker
+from cleveragents.core.json_value import JsonValue
+from cleveragents.jobs.store.fence import ensure_owned
+from cleveragents.plans.model.plan import Phase, Plan, PlanState, Standing, ensure_plan_move, spelt
+from cleveragents.plans.ports.plans import NewPlan, PlanFacts, TreeLimits
+from cleveragents.plans.store.plan_rows import encoded, plan_of, plan_row
+from cleveragents.storage.actor_tables import (
+    budgets,
+    corrections,
+    decisions,
+    graph_checkpoints,
+    graph_values,
+    graph_writes,
+    model_calls,
+)
+from cleveragents.storage.answers import Claim
+from cleveragents.storage.claim_fence import keep_made
+from cleveragents.storage.database import Database
+from cleveragents.storage.outbox import append_to_outbox
+from cleveragents.storage.service_tables import (
+    contents,
+    deleted_plans,
+    plan_output,
+    remote_bases,
+)
+from cleveragents.storage.tables import (
+    applies,
+    change_entries,
+    changesets,
+    check_runs,
+    plans,
+    reviews,
+    tool_calls,
+)
+
+__all__ = ["SqlPlanStore"]
+
+_BY_ID = select(plans).where(plans.c.id == bindparam("plan_id"))
+_HELD_BY_ID = _BY_ID.with_for_update()
+_CHILDREN = select(plans).where(plans.c.parent_id == bindparam("plan_id")).order_by(plans.c.number)
+_CHANGED = (
+    *("phase", "state", "version", "strategy", "waiting_for", "error", "job_id", "updated_at"),
+    "isolation",
+)
+_MOVE = (
+    update(plans)
+    .where(plans.c.id == bindparam("plan_id"))
+    .values({name: bindparam(name) for name in _CHANGED})
+)
+_UNFINISHED = select(applies.c.id).where(
+    applies.c.plan_id == bindparam("plan_id"), applies.c.ended_at.is_(None)
+)
+_LONGEST_ID = 64
+
+
+class SqlPlanStore:
+    """`PlanStore` on a `Database`. Stateless but for the database, so any thread may share it."""
+
+    def __init__(self, database: Database, identifiers: IdentifierSource) -> None:
+        self._database = database
+        self._identifiers = identifiers
+
+    def create(self, new: NewPlan, *, now: datetime, claim: Claim | None = None) -> Plan:
+        plan_id = self._identifiers.new()
+        wanted = _begun(plan_id, new, now)
+
+        def unit(connection: Connection) -> Plan:
+            keep_made(connection, claim, plan_id)  # guard: a request that is repeated makes nothing twice
+            hold_project(connection, wanted.project)  # guard: no plan is left without its project
+            return self._inserted(connection, wanted, now)
+
+        return self._database.write(unit)
+
+    def spawn(
+        self, parent: Plan, new: NewPlan, key: str, limits: TreeLimits, *, now: datetime, fence: Fence
+    ) -> Plan:
+        child_id = self._identifiers.new()
+
+        def unit(connection: Connection) -> Plan:
+            ensure_owned(connection, fence)
+            held = _held(connection, parent)
+            rows = connection.execute(_CHILDREN, {"plan_id": held.id}).mappings().all()
+            known = next((plan_of(row) for row in rows if row["key"] == key), None)
+            if known is not None:  # guard: a run that is repeated spawns nothing twice
+                return known
+            if not held.state.running:  # guard: what was stopped meanwhile grows no further
+                raise StalePlan(held.id, held.version)
+            _ensure_room(held, len(rows), limits)
+            child = replace(
+                _begun(child_id, new, now),
+                parent_id=held.id,
+                root_id=held.root,
+                depth=held.depth + 1,
+                key=key,
+                project=held.project,
+            )
+            spawned = self._inserted(connection, child, now)
+            event = self._event(EventType.PLAN_SPAWNED, held, now, child=spawned.id, key=key)
+            append_to_outbox(connection, event)
+            return spawned
+
+        return self._database.write(unit)
+
+    def children(self, plan_id: str) -> Sequence[Plan]:
+        with self._database.read() as connection:
+            rows = connection.execute(_CHILDREN, {"plan_id": plan_id}).mappings().all()
+        return [plan_of(row) for row in rows]
+
+    def children_of(self, plan_ids: Collection[str]) -> Mapping[str, Sequence[Plan]]:
+        query = select(plans).where(plans.c.parent_id.in_(plan_ids)).order_by(plans.c.number)
+        found: dict[str, list[Plan]] = {}
+        with self._database.read() as connection:
+            for row in connection.execute(query).mappings():
+                found.setdefault(row["parent_id"], []).append(plan_of(row))
+        return found
+
+    def _inserted(self, connection: Connection, wanted: Plan, now: datetime) -> Plan:
+        row = plan_row(wanted)
+        # What is told and returned is what any other process will read.
+        plan = plan_of(row)
+        connection.execute(plans.insert(), row)
+        facts: dict[str, JsonValue] = {"action": plan.action}
+        if plan.parent_id is not None:
+            facts["parent"] = plan.parent_id
+        append_to_outbox(connection, self._event(EventType.PLAN_CREATED, plan, now, **facts))
+        return plan
+
+    def get(self, plan_id: str) -> Plan:
+        if not is_storable(plan_id):
+            raise UnknownPlan(plan_id)
+        with self._database.read() as connection:
+            return self.get_in(connection, plan_id)
+
+    def get_in(self, connection: Connection, plan_id: str) -> Plan:
+        """The same as a part of the transaction under way."""
+        row = connection.execute(_BY_ID, {"plan_id": plan_id}).mappings().first()
+        if row is None:
+            raise UnknownPlan(plan_id)
+        return plan_of(row)
+
+    def find(self, beginning: str, *, scope: ProjectScope = None) -> Plan:
+        if not beginning.isalnum() or not beginning.isascii() or len(beginning) > _LONGEST_ID:
+            raise UnknownPlan(beginning)
+        wanted = beginning.upper()
+        query = (
+            select(plans)
+            .where(or_(plans.c.id.like(f"{wanted}%"), plans.c.id.like(f"%{wanted}")))
+            .order_by(plans.c.id)
+            .limit(6)
+        )
+        if scope is not None:  # guard: plans of other projects are not named, even as ambiguous
+            query = query.where(plans.c.project.in_(scope))
+        with self._database.read() as connection:
+            found = [plan_of(row) for row in connection.execute(query).mappings()]
+        if not found:
+            raise UnknownPlan(beginning)
+        if len(found) > 1:
+            raise AmbiguousPlan(beginning, tuple(plan.id for plan in found))
+        return found[0]
+
+    def list(
+        self,
+        *,
+        states: Collection[PlanState] = (),
+        resource: str | None = None,
+        limit: int = 100,
+        after: str | None = None,
+        newest_first: bool = False,
+        scope: ProjectScope = None,
+    ) -> Sequence[Plan]:
+        ensure_storable("a list of plans", {"after": after})
+        query = select(plans).order_by(plans.c.id.desc() if newest_first else plans.c.id).limit(limit)
+        if states:
+            query = query.where(plans.c.state.in_([state.value for state in states]))
+        if resource is not None:
+            query = query.where(plans.c.resource == encoded(resource))
+        if scope is not None:
+            query = query.where(plans.c.project.in_(scope))
+        if after is not None:
+            query = query.where(plans.c.id < after if newest_first else plans.c.id > after)
+        with self._database.read() as connection:
+            return [plan_of(row) for row in connection.execute(query).mappings()]
+
+    def move(
+        self,
+        plan: Plan,
+        wanted: Standing,
+        facts: PlanFacts | None = None,
+        *,
+        now: datetime,
+        fence: Fence | None = None,
+    ) -> Plan:
+        def unit(connection: Connection) -> Plan:
+            ensure_owned(connection, fence)
+            return self.move_in(connection, plan, wanted, facts, now=now)
+
+        return self._database.write(unit)
+
+    def move_in(
+        self,
+        connection: Connection,
+        plan: Plan,
+        wanted: Standing,
+        facts: PlanFacts | None = None,
+        *,
+        now: datetime,
+    ) -> Plan:
+        """The same as a part of the transaction under way, to be kept together with the rest of it."""
+        facts = facts or PlanFacts()
+        held = _held(connection, plan)
+        ensure_plan_move(held.id, held.standing, wanted)
+        wanted_plan = replace(
+            held,
+            phase=wanted[0],
+            state=wanted[1],
+            version=held.version + 1,
+            strategy=held.strategy if facts.strategy is None else facts.strategy,
+            waiting_for=facts.waiting_for,
+            error=facts.error,
+            job_id=held.job_id if facts.job_id is None else facts.job_id,
+            updated_at=now,
+            isolation=weaker(held.isolation, facts.isolation),
+        )
+        row = plan_row(wanted_plan)
+        moved = plan_of(row)
+        connection.execute(_MOVE, {"plan_id": held.id} | {name: row[name] for name in _CHANGED})
+        was = spelt(held.standing)
+        append_to_outbox(connection, self._event(EventType.PLAN_MOVED, moved, now, was=was))
+        return moved
+
+    def delete(self, plan: Plan, *, now: datetime, claim: Claim | None = None) -> None:
+        def unit(connection: Connection) -> None:
+            keep_made(connection, claim, None)
+            for held in (_held(connection, plan), *_held_below(connection, plan.id)):
+                self._forget(connection, held, now)
+
+        self._database.write(unit)
+
+    def _forget(self, connection: Connection, held: Plan, now: datetime) -> None:
+        if connection.execute(_UNFINISHED, {"plan_id": held.id}).first():  # guard: only it can end that
+            remedy = "`agents doctor --mend` ends it, or deleting with --yes leaves the files as they are"
+            raise PlanError(held.id, f"an apply or undo of it was interrupted and is not ended; {remedy}")
+        of_plan = select(changesets.c.id).where(changesets.c.plan_id == held.id)
+        # Held first: whoever is recording in one of them is let finish, and then its entry goes, too.
+        connection.execute(of_plan.order_by(changesets.c.id).with_for_update()).all()
+        connection.execute(delete(change_entries).where(change_entries.c.changeset_id.in_(of_plan)))
+        # A sandbox's row stays as long as its directory: it is how that is found and removed.
+        for table in (
+            changesets,
+            tool_calls,
+            check_runs,
+            reviews,
+            applies,
+            decisions,
+            corrections,
+            model_calls,
+            plan_output,
+            remote_bases,
+        ):
+            connection.execute(delete(table).where(table.c.plan_id == held.id))
+        for of_tree in (budgets, contents):
+            connection.execute(delete(of_tree).where(of_tree.c.root_id == held.id))
+        for table in (graph_checkpoints, graph_values, graph_writes):
+            # A plan's graphs have threads below its id, and `0` is what follows `/`.
+            ours = table.c.thread_id >= f"{held.id}/", table.c.thread_id < f"{held.id}0"
+            connection.execute(delete(table).where(*ours))
+        connection.execute(delete(plans).where(plans.c.id == held.id))
+        connection.execute(deleted_plans.insert(), {"id": held.id, "project": held.project})
+        append_to_outbox(connection, self._event(EventType.PLAN_DELETED, held, now))
+
+    def _event(self, kind: EventType, plan: Plan, now: datetime, **facts: JsonValue) -> DomainEvent:
+        told: dict[str, JsonValue] = {"phase": plan.phase.value, "state": plan.state.value, **facts}
+        return DomainEvent(kind, plan.id, self._identifiers.new(), now, told)
+
+
+def _begun(plan_id: str, new: NewPlan, now: datetime) -> Plan:
+    return Plan(
+        id=plan_id,
+        goal=new.goal,
+        action=new.action,
+        resource=new.resource,
+        phase=Phase.ACTION,
+        state=PlanState.QUEUED,
+        version=1,
+        created_at=now,
+        updated_at=now,
+        request=new.request,
+        root_id=plan_id,
+        project=new.project,
+    )
+
+
+def _ensure_room(parent: Plan, children: int, limits: TreeLimits) -> None:
+    """`TreeTooLarge` for one sub-plan too many."""
+    if parent.depth + 1 > limits.depth:
+        raise TreeTooLarge(
+            parent.id,
+            f"it lies {parent.depth} deep, and sub-plans may lie {limits.depth} deep (plan.max_depth)",
+        )
+    if children >= limits.fan_out:  # guard: counted in the step that adds one
+        raise TreeTooLarge(
+            parent.id, f"it has {children} sub-plans, and may have {limits.fan_out} (plan.max_fan_out)"
+        )
+
+
+def _held_below(connection: Connection, plan_id: str) -> list[Plan]:
+    """All plans below it, nobody else's to move. `PlanError` while one of them runs."""
+    found: list[Plan] = []
+    for row in connection.execute(_CHILDREN.with_for_update(), {"plan_id": plan_id}).mappings().all():
+        child = plan_of(row)
+        if child.state.running:  # guard: nobody works for what is gone
+            raise PlanError(plan_id, f"its sub-plan {child.id} is running; cancel it first")
+        found += [child, *_held_below(connection, child.id)]
+    return found
+
+
+def _held(connection: Connection, plan: Plan) -> Plan:
+    """The plan as it stands, nobody else's to move until the transaction is over."""
+    row = connection.execute(_HELD_BY_ID, {"plan_id": plan.id}).mappings().first()
+    if row is None:
+        raise UnknownPlan(plan.id)
+    held = plan_of(row)
+    if held.version != plan.version:  # guard: a decision is made on what is, not on what was
+        raise StalePlan(plan.id, plan.version)
+    return held

@@ -1,0 +1,1 @@
+"""Sub-plans: spawned by dependency, run in parallel, merged into their parent."""

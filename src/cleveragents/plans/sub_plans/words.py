@@ -1,0 +1,169 @@
+"""What is said of sub-plans: to the user who watches, to whoever finds their parent waiting or failed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from cleveragents.changes.model.merge_conflict import KeptConflict
+from cleveragents.core.cancel_reason import is_mere_stop
+from cleveragents.core.json_value import JsonValue
+from cleveragents.core.text.redaction import redact_text
+from cleveragents.plans.model.plan import Plan
+from cleveragents.plans.model.sub_plan import (
+    CONFLICT,
+    SUB_PLANS,
+    Fate,
+    TreeView,
+    asked_below,
+    failed_below,
+    seen,
+    waits_for_sub_plans,
+)
+
+__all__ = [
+    "called",
+    "merged_already",
+    "place_of",
+    "told_disagreement",
+    "told_failure",
+    "told_left_out",
+    "waiting_for_children",
+    "waiting_for_resolution",
+]
+
+_NAMED = 5
+_LONGEST = 300
+
+
+def place_of(view: TreeView, number: int) -> str:
+    """`sub-plan 2 of 3`, counted among those that the strategy has."""
+    numbers = [n for n, task in enumerate(view.strategy.tasks, start=1) if task.sub_plan]
+    return f"sub-plan {numbers.index(number) + 1} of {len(numbers)}"
+
+
+def called(view: TreeView, number: int) -> str:
+    """A task by its place and name."""
+    task = view.task(number)
+    place = place_of(view, number) if task.sub_plan else f"step {number}"
+    return redact_text(f"{place} ({task.name})")
+
+
+def merged_already(plan: Plan) -> str:
+    """Why nothing is decided about a part any more whose result the plan above it has."""
+    parent = plan.parent_id
+    instead = (
+        f"`agents plan review {parent} FILE` leaves files out there, "
+        f"`agents plan rollback {parent} NUMBER` takes its merge back (`agents plan log {parent}`), "
+        f"`agents plan correct {parent}` has it thought through again"
+    )
+    return f"it is merged into plan {parent}, so this would change nothing; {instead}"
+
+
+def told_left_out(left: Iterable[tuple[str, str]]) -> str:
+    """`left out: one (cancelled), three (needs one)`, of names and why; empty if none is."""
+    said = ", ".join(f"{name} ({why})" for name, why in left)
+    return redact_text(f"left out: {said}") if said else ""
+
+
+def told_failure(parent: Plan, view: TreeView) -> str:
+    """Why a plan failed whose sub-plans did: which, why, and what was not run because of it."""
+    said, stopped = [], []
+    fates = view.fates()
+    for number, fate in fates.items():
+        child = view.child(number)
+        if fate is Fate.FAILED and child is not None and is_mere_stop(child.error):
+            stopped.append(f"{called(view, number)} was stopped for that [{child.id}]")
+        elif fate is Fate.FAILED and child is not None:
+            said.append(f"{called(view, number)} failed: {_brief(child.error)} [{child.id}]")
+        elif fate is Fate.CANCELLED and child is not None:
+            said.append(f"{called(view, number)} was {child.state.value} [{child.id}]")
+    said += stopped
+    blocked = [called(view, number) for number, fate in fates.items() if fate is Fate.BLOCKED]
+    if blocked:
+        said.append(f"not run, because it needs that: {', '.join(blocked)}")
+    said.append(_remedy_for(parent, fates))
+    return "; ".join(said)
+
+
+def _brief(error: str | None) -> str:
+    """A part's error may tell of all of its own parts; whoever wants to read that looks at the part."""
+    said = error or "it says no more"
+    return said if len(said) <= _LONGEST else f"{said[:_LONGEST]}…"
+
+
+def waiting_for_children(parent: Plan, view: TreeView) -> JsonValue:
+    """What a parent is put down for that has nothing to do while its sub-plans work, or wait for a person."""
+    unfinished = [number for number, fate in view.fates().items() if fate in (Fate.RUNNING, Fate.WAITING)]
+    asks = [ask for number in unfinished for ask in _asks(view, number)]
+    running = len([number for number in unfinished if not _asks(view, number)])
+    said = [f"{running} of its sub-plans {'is' if running == 1 else 'are'} at work"] if running else []
+    said += [f"{ask['who']} waits for you: {ask['what']}" for ask in asks]
+    failed = _failed(view)
+    if failed:  # guard: nobody answers without knowing what failed
+        said.append(f"{len(failed)} failed: {', '.join(failed)}")
+    remedy = f"`agents plan resume {parent.root}` goes on with what nobody works on"
+    return {
+        "for": SUB_PLANS,
+        "what": "; ".join(said),
+        "remedy": str(asks[0]["remedy"]) if asks else remedy,
+        "asks": asks,
+        "failed": list(failed),
+        "seen": seen(view.children.values()),
+    }
+
+
+def waiting_for_resolution(parent: Plan, conflicts: Sequence[KeptConflict]) -> JsonValue:
+    """What a parent is put down for that cannot say which side is right."""
+    resolve = f"`agents plan resolve {parent.id} PATH --ours|--theirs|--edited`"
+    return {
+        "for": CONFLICT,
+        "what": told_disagreement(conflicts),
+        "remedy": f"{resolve} for each, then `agents plan resume {parent.id}`",
+        "paths": _paths(conflicts),
+    }
+
+
+def told_disagreement(conflicts: Sequence[KeptConflict]) -> str:
+    """What it is about, in short."""
+    paths = _paths(conflicts)
+    more = f" and {len(paths) - _NAMED} more" if len(paths) > _NAMED else ""
+    return f"sub-plans disagree about {', '.join(paths[:_NAMED])}{more}"
+
+
+def _paths(conflicts: Sequence[KeptConflict]) -> list[str]:
+    return list(dict.fromkeys(conflict.shown_path for conflict in conflicts))
+
+
+def _asks(view: TreeView, number: int) -> list[Mapping[str, JsonValue]]:
+    """What a sub-plan, or one below it, wants to hear from a person."""
+    child = view.child(number)
+    waited = None if child is None else child.waiting_for
+    if child is None or not isinstance(waited, Mapping):
+        return []
+    if waits_for_sub_plans(child):
+        return [ask for ask in asked_below(child) if isinstance(ask, Mapping)]
+    facts = {key: waited.get(key) for key in ("for", "what", "remedy")}
+    return [{"plan": child.id, "who": called(view, number), **facts}]
+
+
+def _failed(view: TreeView) -> list[str]:
+    """Those that failed or were cancelled while others go on, here and below, each with why."""
+    said: list[str] = []
+    for number, fate in view.fates().items():
+        child = view.child(number)
+        if child is not None and fate in (Fate.FAILED, Fate.CANCELLED):
+            said.append(redact_text(f"{view.task(number).name} ({_brief(child.error)})"))
+        elif child is not None and fate is Fate.WAITING:
+            said += [str(one) for one in failed_below(child)]
+    return said
+
+
+def _remedy_for(parent: Plan, fates: Mapping[int, Fate]) -> str:
+    resume = f"`agents plan resume {parent.root}`"
+    if Fate.FAILED in fates.values():
+        return f"{resume} tries again what failed" + _and_without(fates.values())
+    return f"{resume} goes on without it, and without what needs it"
+
+
+def _and_without(fates: Iterable[Fate]) -> str:
+    return " and goes on without what was cancelled" if Fate.CANCELLED in fates else ""

@@ -1,0 +1,206 @@
+"""The tools with which an actor asks for context: what matters for a question, what was changed before, and
+how much may still be asked for.
+
+How much that is, `PlanContext` keeps count of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from fnmatch import fnmatchcase
+
+from pydantic import Field
+
+from cleveragents.context.context_parts import PastCommit
+from cleveragents.context.model.code_terms import terms_of
+from cleveragents.context.plan_context import REQUEST_CONTEXT, PlanContext
+from cleveragents.context.query import LEAST_TOKENS
+from cleveragents.context.search.commit_likeness import most_alike
+from cleveragents.core.errors import QuestionRefused, SourceMissing, ToolRefused, UnknownTool
+from cleveragents.core.json_value import JsonValue
+from cleveragents.core.policy import Capability
+from cleveragents.core.text.redaction import redact_content_text
+from cleveragents.core.tool import ToolSpec
+from cleveragents.models.tokens import estimate_text
+from cleveragents.tools.ports import SandboxFiles, Tool, Workplace
+from cleveragents.tools.typed_tool import Arguments, Result, TypedTool
+
+__all__ = ["ContextTools"]
+
+_FILES_NAMED = 20
+_NOTES_TOLD = 5
+_MOST_NOTE = 300
+_MOST_COMMITS = 2_000
+_MOST_MESSAGE = 600
+_PATHS_NAMED = 20
+
+
+class RequestContextArguments(Arguments):
+    question: str = Field(
+        min_length=1, max_length=20_000, description="what you need to know, with names and error messages"
+    )
+    budget_tokens: int = Field(
+        default=4_000, ge=LEAST_TOKENS, le=100_000, description="the most that the answer may take"
+    )
+
+
+class RequestContextResult(Result):
+    text: str = Field(description="the parts that matter, whole definitions, the best file first")
+    files: list[str] = Field(description="files that matter, the best first")
+    tokens: int
+    tokens_left: int = Field(description="how many the plan may still be given")
+    notes: list[str]
+
+
+class RequestContext(TypedTool[RequestContextArguments, RequestContextResult]):
+    name = REQUEST_CONTEXT
+    description = (
+        "Finds the parts of the repository that matter for a question, by words, names, paths, imports and "
+        "history, and shows them within a budget of tokens. Quicker than searching file by file."
+    )
+    capability = Capability.READ
+    arguments = RequestContextArguments
+    result = RequestContextResult
+
+    def __init__(self, context: PlanContext) -> None:
+        self._context = context
+
+    def run(self, arguments: RequestContextArguments, workplace: Workplace) -> RequestContextResult:
+        left = self._context.left
+        if left < LEAST_TOKENS:  # guard: what was given stays within what is allowed
+            spent = f"the {self._context.terms.plan_tokens:,} tokens of context of this plan are used up"
+            reason = f"{spent}; use grep and read"
+            raise ToolRefused(self.name, reason)
+        try:
+            answer = self._context.ask(arguments.question, min(arguments.budget_tokens, left))
+        except (QuestionRefused, SourceMissing) as refused:
+            raise ToolRefused(self.name, str(refused)) from refused
+        workplace.stop.raise_if_cancelled()
+        room = min(arguments.budget_tokens, left) - answer.tokens
+        notes, room = _fitting((note[:_MOST_NOTE] for note in answer.notes[:_NOTES_TOLD]), room)
+        files, room = _fitting((place.path for place in answer.files[:_FILES_NAMED]), room)
+        tokens = min(arguments.budget_tokens, left) - room
+        return RequestContextResult(
+            text=answer.text, files=files, tokens=tokens, tokens_left=left - tokens, notes=notes
+        )
+
+
+class QueryHistoryArguments(Arguments):
+    question: str = Field(default="", max_length=20_000, description="what the commits should be about")
+    path: str = Field(default="", description="only commits that changed this file, or files like `src/**`")
+    limit: int = Field(default=10, ge=1, le=50, description="how many commits to give")
+
+
+class QueriedCommit(Result):
+    id: str
+    date: str
+    message: str
+    paths: list[str]
+
+
+class QueryHistoryResult(Result):
+    commits: list[QueriedCommit] = Field(description="the most alike first, or the newest without a question")
+    searched: int = Field(description="how many commits were looked at")
+
+
+class QueryHistory(TypedTool[QueryHistoryArguments, QueryHistoryResult]):
+    name = "query_history"
+    description = "Finds past commits that are about a question, or that changed a file."
+    capability = Capability.READ
+    arguments = QueryHistoryArguments
+    result = QueryHistoryResult
+
+    def __init__(self, context: PlanContext) -> None:
+        self._context = context
+
+    def run(self, arguments: QueryHistoryArguments, workplace: Workplace) -> QueryHistoryResult:
+        commits = self._context.commits(_MOST_COMMITS)
+        pattern = arguments.path.removeprefix("./").replace("**", "*")
+        if pattern:
+            commits = [commit for commit in commits if _touches(commit, pattern)]
+        found = list(commits[: arguments.limit])
+        if arguments.question.strip():
+            query = dict.fromkeys(terms_of(arguments.question), 1.0)
+            found = [commit for _, commit in most_alike(commits, query, most=arguments.limit)]
+        return QueryHistoryResult(commits=[_told(commit) for commit in found], searched=len(commits))
+
+
+class GetContextBudgetArguments(Arguments):
+    pass
+
+
+class GetContextBudgetResult(Result):
+    allowed: int = Field(description="tokens of context that the plan may be given in all")
+    given: int
+    left: int
+
+
+class GetContextBudget(TypedTool[GetContextBudgetArguments, GetContextBudgetResult]):
+    name = "get_context_budget"
+    description = "Says how many tokens of context can still be asked for with request_context."
+    capability = Capability.READ
+    arguments = GetContextBudgetArguments
+    result = GetContextBudgetResult
+
+    def __init__(self, context: PlanContext) -> None:
+        self._context = context
+
+    def run(self, arguments: GetContextBudgetArguments, workplace: Workplace) -> GetContextBudgetResult:
+        given, allowed = self._context.given, self._context.terms.plan_tokens
+        return GetContextBudgetResult(allowed=allowed, given=given, left=max(0, allowed - given))
+
+
+class ContextTools:
+    """`ToolSource` of these three. Any thread may ask."""
+
+    def __init__(self, context: PlanContext) -> None:
+        tools: tuple[Tool, ...] = (GetContextBudget(context), QueryHistory(context), RequestContext(context))
+        self._tools: Mapping[str, Tool] = {tool.spec.name: tool for tool in tools}
+
+    def get(self, name: str) -> Tool:
+        found = self._tools.get(name)
+        if found is None:
+            raise UnknownTool(name, self.names())
+        return found
+
+    def capability_of(
+        self, tool: Tool, arguments: Mapping[str, JsonValue], files: SandboxFiles
+    ) -> Capability:
+        return tool.capability_of(arguments, files)
+
+    def names(self) -> tuple[str, ...]:
+        return tuple(sorted(self._tools))
+
+    def specs(self) -> tuple[ToolSpec, ...]:
+        return tuple(self._tools[name].spec for name in self.names())
+
+    def problems(self) -> tuple[ToolRefused, ...]:
+        return ()
+
+
+def _fitting(texts: Iterable[str], room: int) -> tuple[list[str], int]:
+    """The first of them that fit into so many tokens, and the room that is left."""
+    kept: list[str] = []
+    for text in texts:
+        tokens = estimate_text(text) + 1
+        if tokens > room:  # guard: whatever is given is counted
+            break
+        kept.append(text)
+        room -= tokens
+    return kept, room
+
+
+def _touches(commit: PastCommit, pattern: str) -> bool:
+    below = f"{pattern.rstrip('/')}/"
+    return any(
+        path == pattern or path.startswith(below) or fnmatchcase(path, pattern) for path in commit.paths
+    )
+
+
+def _told(commit: PastCommit) -> QueriedCommit:
+    return QueriedCommit(
+        id=commit.id[:12],
+        date=commit.at.date().isoformat(),
+        message=redact_content_text(commit.message.strip())[:_MOST_MESSAGE],
+        paths=list(commit.paths[:_PATHS_NAMED]),
+    )

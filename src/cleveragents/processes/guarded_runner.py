@@ -1,0 +1,271 @@
+"""Runs commands, each below a guard process that ends whatever it started.
+
+What holds without bubblewrap: few variables, an own session, an empty home, no descriptor of ours, bounded
+time and output, and the end of every process. What does not: such a command can read and write whatever the
+user can, use the network, and read the memory and variables of the user's other processes.
+
+What no mode can do: end a process that somebody else started at the command's request (a container daemon,
+systemd, cron), or undo what was sent over a network that was allowed. Without bubblewrap, if the guard itself
+is killed by force, processes that both detached and emptied their environment are ended only where the
+command has a cgroup.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+from cleveragents.core.errors import ToolRefused
+from cleveragents.core.json_value import JsonValue
+from cleveragents.core.text.known_secrets import KnownSecrets
+from cleveragents.processes.bubblewrap import (
+    HOME,
+    TEMPORARY,
+    BubblewrapProbe,
+    arguments_for,
+    seccomp_for,
+    shared_probe,
+)
+from cleveragents.processes.command_inputs import command_inputs
+from cleveragents.processes.environment import command_environment
+from cleveragents.processes.guard import NOT_EXECUTED
+from cleveragents.processes.guard_process import COMMAND_MARKER, GuardProcess
+from cleveragents.processes.guard_protocol import GuardProgram, GuardReport
+from cleveragents.processes.lent import furnish, keep_secrets_of, mask_for
+from cleveragents.processes.output_tail import OutputTail
+from cleveragents.processes.ports import HOME_IN_ARGV, Command, CommandResult, StopSignal
+from cleveragents.processes.private_directory import make_directory, remove_directory
+from cleveragents.processes.program_lookup import (
+    TOOL,
+    check_command,
+    ensure_network_denied,
+    find_program,
+)
+
+__all__ = ["GuardedCommandRunner", "Isolation"]
+
+Isolation = Literal["auto", "require", "off"]
+_LOOK_SECONDS = 0.05
+_LONGEST_GRACE_SECONDS = 3.0
+_GUARD_SECONDS = 3.0
+# It takes its own time for a slow machine's, so one that still works is not given up for a hanging one.
+_LATE_GUARD_SECONDS = 60.0
+_VISIBLE = (
+    "commands see the sandbox, the system's directories and those on the PATH of `agents`: "
+    "install the program in one of them, or add its directory to PATH"
+)
+_REFUSAL_WORDS = 500
+_OUR_DOING = ("order", "timeout", "processes")
+_LOST = "\n[the guard of the command was lost: {}]\n"
+# A process namespace ends with its first process, and that one ends with the guard.
+_ALL_ENDED = "all processes of the command were ended"
+_FOUND_ENDED = "the processes that could be found were ended; a hidden one may still run"
+
+
+class GuardedCommandRunner:
+    """`CommandRunner` over one guard process per command, under bubblewrap where that works.
+
+    `isolation`: "auto" runs plainly, with a warning, where bubblewrap does not work; "require" refuses then;
+    "off" never isolates. `hidden` are places that no command sees or finds programs in: the user's own
+    checkout, our state directory; without bubblewrap only the latter holds. `allowed_names` are variables of
+    ours that commands get. Between SIGTERM and SIGKILL pass `grace_seconds`, 3 at most, so that a cancelled
+    command is over within 5 seconds.
+
+    Stateless: any thread may share it. A call's own thread reads the output and calls `on_output`, which must
+    not block: a cancel is noticed between two calls of it.
+    """
+
+    def __init__(
+        self,
+        *,
+        isolation: Isolation = "auto",
+        hidden: tuple[Path, ...] = (),
+        allowed_names: tuple[str, ...] = (),
+        grace_seconds: float = 2.0,
+        probe: BubblewrapProbe = shared_probe,
+        monotonic: Callable[[], float] = time.monotonic,
+        secrets: KnownSecrets | None = None,
+    ) -> None:
+        self._isolation = isolation
+        self._hidden = tuple(place.absolute() for place in hidden)
+        self._allowed_names = allowed_names
+        self._grace_seconds = min(max(grace_seconds, 0.0), _LONGEST_GRACE_SECONDS)
+        self._probe = probe
+        self._monotonic = monotonic
+        self._secrets = secrets or KnownSecrets()
+
+    @property
+    def isolates(self) -> bool:
+        return self._isolation != "off" and self._probe.result().program is not None
+
+    def inputs_of(self, command: Command) -> Mapping[str, JsonValue]:
+        return command_inputs(
+            command,
+            os.environ,
+            isolated=self.isolates,
+            hidden=self._hidden,
+            allowed_names=self._allowed_names,
+        )
+
+    def run(
+        self, command: Command, stop: StopSignal, *, on_output: Callable[[bytes], None] | None = None
+    ) -> CommandResult:
+        check_command(command)
+        bubblewrap = self._bubblewrap()
+        isolated = bubblewrap is not None
+        ensure_network_denied(command, isolated=isolated)
+        if stop.is_cancelled:
+            return CommandResult(None, "", 0, 0.0, cancelled=True, isolated=isolated)
+        started = time.monotonic()
+        keep_secrets_of(self._allowed_names, os.environ, self._secrets)
+        mask = mask_for(command.passed, os.environ, self._secrets)
+        tail = OutputTail(command.output_limit_bytes, on_output, mask)  # guard: what it was given stays ours
+        with self._place(command, isolated) as place:
+            program = self._program(command, place, bubblewrap)
+            report = self._watch(program, command.input, stop, tail)
+        tail.close()
+        output, missing = tail.finish()
+        if report["refused"] is not None:
+            raise ToolRefused(TOOL, _why_refused(command, report["refused"], output))
+        return CommandResult(
+            None if report["cause"] in _OUR_DOING else _shell_code(report["code"]),
+            output,
+            missing,
+            time.monotonic() - started,
+            timed_out=report["cause"] == "timeout",
+            cancelled=report["cause"] == "order",
+            isolated=isolated,
+            crowded=report["cause"] == "processes",
+        )
+
+    def _bubblewrap(self) -> str | None:
+        """Where it is, if it is to be used."""
+        if self._isolation == "off":
+            return None
+        result = self._probe.result()
+        if result.program is None:
+            if self._isolation == "require":
+                raise ToolRefused(TOOL, f"it cannot be isolated: {result.remedy}")
+            if self._probe.first_time():
+                import structlog
+
+                logger = structlog.get_logger(__name__)
+                logger.warning("command.not_isolated", reason=result.problem, told=result.warning)
+        return result.program
+
+    @contextmanager
+    def _place(self, command: Command, isolated: bool) -> Iterator[Path | None]:
+        """A directory for what the command keeps for itself; None where it gets an empty one anyway."""
+        if isolated and command.home is None:
+            yield None
+            return
+        private = make_directory()
+        try:
+            if command.home is not None:
+                furnish(private / "home", command.home, command.argv[0])
+            yield private
+        finally:
+            remove_directory(str(private))
+
+    def _program(self, command: Command, private: Path | None, bubblewrap: str | None) -> GuardProgram:
+        own = None if bubblewrap is not None else private
+        home = HOME if own is None else str(own / "home")
+        if command.home is not None:
+            command = replace(command, argv=tuple(_at_home(word, home) for word in command.argv))
+        markers = {**command.markers, COMMAND_MARKER: uuid.uuid4().hex}
+        environment = command_environment(
+            replace(command, markers=markers),
+            os.environ,
+            home=home,
+            temporary=TEMPORARY if own is None else str(own / "tmp"),
+            hidden=self._hidden,
+            allowed_names=self._allowed_names,
+        )
+        found = find_program(
+            command, environment["PATH"], os.environ.get("PATH", ""), isolated=bubblewrap is not None
+        )
+        program: GuardProgram = {
+            "executable": str(found),
+            "argv": [*command.argv],
+            "arguments": None,
+            "environment": environment,
+            "markers": markers,
+            "directory": str(command.directory),
+            "output": -1,
+            "input": -1,
+            "timeout_seconds": command.timeout_seconds,
+            "grace_seconds": self._grace_seconds,
+            "parent": 0,
+            "path": [],
+            "private": None if private is None else str(private),
+            "processes": command.processes,
+        }
+        if bubblewrap is not None:
+            # guard: bubblewrap runs outside, so nothing that a command brings (LD_PRELOAD) may reach it
+            program["environment"] = markers
+            program["directory"] = "/"
+            program["executable"] = bubblewrap
+            program["argv"] = [bubblewrap, "--", *command.argv]
+            filtered = seccomp_for(bubblewrap)
+            program["seccomp"] = None if filtered is None else filtered.hex()
+            program["arguments"] = arguments_for(
+                command,
+                environment,
+                bubblewrap=bubblewrap,
+                program=found,
+                hidden=self._hidden,
+                home=None if private is None else private / "home",
+            )
+        return program
+
+    def _watch(self, program: GuardProgram, feed: bytes, stop: StopSignal, tail: OutputTail) -> GuardReport:
+        """Until the guard says that nothing is left, or is itself gone or stuck."""
+        ordered = False
+        now = self._monotonic
+        late = now() + program["timeout_seconds"] + self._grace_seconds + _LATE_GUARD_SECONDS
+        with GuardProcess(program, feed) as guard:
+            while guard.report is None and not guard.lost and now() < late:
+                tail.append(guard.read(_LOOK_SECONDS))
+                if not ordered and stop.is_cancelled:
+                    ordered = True
+                    late = now() + self._grace_seconds + _GUARD_SECONDS
+                    guard.end()
+            if guard.report is None:  # it may have reported in time, and we be late to hear of it
+                tail.append(guard.read(0))
+            report = guard.report
+            if report is None:
+                cause = "order" if ordered else None if guard.lost else "timeout"
+                report = {"code": guard.end_by_marker(), "cause": cause, "refused": None}
+            elif report["cause"] is None and report["code"] and stop.is_cancelled:
+                # Whoever stops it in haste kills its processes before the guard has heard the order.
+                report = {**report, "cause": "order"}
+            tail.append(guard.rest())
+            if guard.report is None and not ordered:
+                isolated = program["arguments"] is not None
+                tail.append(_LOST.format(_ALL_ENDED if isolated else _FOUND_ENDED).encode())
+        return report
+
+
+def _at_home(word: str, home: str) -> str:
+    return word.replace(HOME_IN_ARGV, home)
+
+
+def _shell_code(code: int | None) -> int:
+    """As a shell tells it, whatever stood between the command and us: 128 and the number of the signal."""
+    if code is None:
+        return 128 + signal.SIGKILL
+    return 128 - code if code < 0 else code
+
+
+def _why_refused(command: Command, problem: str, output: str) -> str:
+    if problem != NOT_EXECUTED:
+        return f"{command.argv[0]!r} cannot be run: {problem}"
+    said = " ".join(output.split())[-_REFUSAL_WORDS:]
+    return f"{command.argv[0]!r} cannot be run: {said}; {_VISIBLE}"

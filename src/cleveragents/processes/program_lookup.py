@@ -1,0 +1,116 @@
+"""Finds the program that a command names, the way its PATH would, and says why when there is none.
+
+A program is a regular file that may be executed, in a directory that PATH names absolutely. Nothing is opened
+here: a named pipe would hold whoever opens it until somebody writes.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import stat
+from pathlib import Path
+
+from cleveragents.core.errors import InvalidToolCall, OutsideSandbox, ToolRefused
+from cleveragents.processes.environment import absolute_entries, real_path
+from cleveragents.processes.ports import NETWORK_NOT_DENIED, Command
+
+__all__ = ["TOOL", "check_command", "ensure_network_denied", "find_program", "look_up"]
+
+TOOL = "command"
+_MOST_SUGGESTIONS = 3
+_SYSTEM = frozenset(
+    map(Path, ("/bin", "/sbin", "/usr/bin", "/usr/sbin", "/usr/local/bin", "/usr/local/sbin"))
+)
+
+
+def check_command(command: Command) -> None:
+    """Returns, or says what is wrong with it before anything is started."""
+    if not command.argv or not command.argv[0]:
+        raise InvalidToolCall(TOOL, "there is no program to run")
+    named = (*command.environment.items(), *command.markers.items())
+    for word in (*command.argv, *(word for pair in named for word in pair)):
+        if "\0" in word:
+            raise InvalidToolCall(TOOL, f"{word!r} holds a NUL character")
+    if any("=" in name or not name for name, _ in named):
+        raise InvalidToolCall(TOOL, "the name of a variable is empty or holds '='")
+    if not command.timeout_seconds > 0:
+        raise InvalidToolCall(TOOL, f"a timeout of {command.timeout_seconds} seconds leaves no time to run")
+    if not command.root.is_dir():
+        raise ToolRefused(TOOL, f"the sandbox {command.root} is not there")
+    if not command.directory.is_dir():
+        raise ToolRefused(TOOL, f"the directory {command.directory} does not exist")
+    if not real_path(command.directory).is_relative_to(real_path(command.root)):
+        raise OutsideSandbox(str(command.directory), "is not in the sandbox")
+
+
+def ensure_network_denied(command: Command, *, isolated: bool) -> None:
+    """`ToolRefused` if the command may not use the network, and nothing keeps it from that."""
+    if command.network_denied and not isolated:  # guard: a profile that denies the network keeps its word
+        raise ToolRefused(TOOL, NETWORK_NOT_DENIED)
+
+
+def find_program(command: Command, path: str, user_path: str, *, isolated: bool = False) -> Path:
+    """The file that will be run. `ToolRefused`: missing, a directory or a device, not executable.
+
+    `path` is the command's PATH; the user's own may have more, and a program that is only there is named. Of
+    what an `isolated` command names elsewhere nothing is looked at: it is run, or not, by what it sees.
+    """
+    name = command.argv[0]
+    if "/" in name:
+        program = command.directory / name
+        if isolated and not _is_in(program, command.root):  # guard: a refusal would say whether it is there
+            return program
+        return _checked(program, name)
+    named = absolute_entries(path)
+    ours = {*absolute_entries(user_path), *_SYSTEM}
+    known = [entry for entry in named if not isolated or entry in ours or _is_in(entry, command.root)]
+    path = os.pathsep.join(map(str, known))
+    found = look_up(name, path)
+    if found is not None:
+        return found
+    if len(known) < len(named):  # guard: a refusal would say what is there
+        return Path(name)
+    elsewhere = look_up(name, user_path)
+    if elsewhere is not None:
+        raise ToolRefused(TOOL, f"{name!r} is only at {elsewhere}, which commands in a sandbox do not see")
+    near = difflib.get_close_matches(name, _programs(path), n=_MOST_SUGGESTIONS)
+    hint = f"; did you mean {' or '.join(near)}?" if near else ""
+    raise ToolRefused(TOOL, f"there is no program {name!r} on the command's PATH ({path}){hint}")
+
+
+def look_up(name: str, path: str) -> Path | None:
+    """The first program of that name in the absolute directories of `path`; None if there is none."""
+    for entry in absolute_entries(path):
+        program = entry / name
+        if os.access(program, os.X_OK) and program.is_file():
+            return program
+    return None
+
+
+def _is_in(path: Path, root: Path) -> bool:
+    return real_path(path).is_relative_to(real_path(root))
+
+
+def _checked(program: Path, name: str) -> Path:
+    try:
+        mode = program.stat().st_mode
+    except OSError as error:
+        raise ToolRefused(TOOL, f"there is no program {name!r} ({error.strerror})") from error
+    if stat.S_ISDIR(mode):
+        raise ToolRefused(TOOL, f"{name!r} is a directory")
+    if not stat.S_ISREG(mode):  # guard: a pipe or a device may hold for ever whoever opens it
+        raise ToolRefused(TOOL, f"{name!r} is not a program but a pipe, a socket or a device")
+    if not os.access(program, os.X_OK):
+        raise ToolRefused(TOOL, f"{name!r} is not executable; `chmod +x` makes it so")
+    return program
+
+
+def _programs(path: str) -> list[str]:
+    names: set[str] = set()
+    for directory in absolute_entries(path):
+        try:
+            names |= {entry.name for entry in directory.iterdir()}
+        except OSError:
+            continue
+    return sorted(names)

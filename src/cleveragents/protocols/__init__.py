@@ -1,0 +1,1 @@
+"""Protocols for other agents: an MCP server and an A2A server."""

@@ -1,0 +1,415 @@
+"""A sandbox of either strategy: files in `tree`, their content and history in a git directory of ours.
+
+Everything is asked of `engine`, never of the `.git` that commands see, and git never looks at `tree`: what is
+there is read and written by `SandboxTree` and `tree_restore`. An index is copied, worked on and put in place
+whole, so that readers in several processes need no lock and a killed one leaves none.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Literal
+
+from cleveragents.changes.model.merge_conflict import TreeMerge
+from cleveragents.core.errors import CleverAgentsError, SandboxMissing, SandboxRefused
+from cleveragents.core.faults import FaultPoints, NoFaults
+from cleveragents.core.file_state import SYMLINK, Difference, FileState
+from cleveragents.git.content_merge import merged_content
+from cleveragents.git.git_directory import copy_index
+from cleveragents.git.index_file import holds_attributes
+from cleveragents.git.loose_objects import LooseObjects
+from cleveragents.git.plumbing import PrivateRepository, index_line
+from cleveragents.sandboxes.facts import SandboxFacts, SandboxPlace
+from cleveragents.sandboxes.locking import is_abandoned, locked, marked
+from cleveragents.sandboxes.ports import Sandbox, Unapplied
+from cleveragents.sandboxes.tree.carrying import copy_objects, place_of
+from cleveragents.sandboxes.tree.conversions import untouched
+from cleveragents.sandboxes.tree.ignore_rules import ignored_by, rules_for
+from cleveragents.sandboxes.tree.ignored import IgnoredFiles
+from cleveragents.sandboxes.tree.index import ATTRIBUTES, Look, SandboxTree, Unrecordable
+from cleveragents.sandboxes.tree.merge import MergePlace, files_of, merge_of
+from cleveragents.sandboxes.tree.restore import restore_files
+from cleveragents.sandboxes.tree.setting_aside import SettingAside
+from cleveragents.sandboxes.tree.unrecordable import move_aside, strange_submodules
+from cleveragents.sandboxes.tree.visible_git import VisibleGit
+from cleveragents.storage.files.paths import (
+    directory_of,
+    is_repository_path,
+    remove_all,
+    remove_empty,
+)
+
+__all__ = ["GitSandbox"]
+
+# Below what every kernel takes as one argument list.
+_ARGUMENT_BYTES = 100_000
+_BUSY_SECONDS = 30.0
+
+
+class GitSandbox:
+    """`Sandbox` on a directory that a strategy made. Stateless but for what never changes, so any thread
+    may share it; `writing` is for those who change files."""
+
+    def __init__(self, place: SandboxPlace, facts: SandboxFacts, faults: FaultPoints | None = None) -> None:
+        self._place = place
+        self._facts = facts
+        self._engine = PrivateRepository(place.engine, facts.traits)
+        self._objects = LooseObjects(place.engine / "objects", facts.object_format, facts.durable)
+        self._tree = SandboxTree(place, self._engine, self._objects, facts.plain, facts.exact, facts.gitlinks)
+        self._ignored = IgnoredFiles(self._tree, facts.durable)
+        self._visible = VisibleGit(place, facts, self._engine)
+        self._aside = SettingAside(place, facts.durable, faults or NoFaults())
+
+    @property
+    def plan_id(self) -> str:
+        return self._facts.plan_id
+
+    @property
+    def root(self) -> Path:
+        return self._place.tree
+
+    @property
+    def base(self) -> str:
+        return self._facts.base
+
+    @property
+    def facts(self) -> SandboxFacts:
+        """What was written down when it was made."""
+        return self._facts
+
+    @property
+    def repository(self) -> PrivateRepository:
+        """Our git directory, for those who merge into the user's files."""
+        return PrivateRepository(self._place.engine)
+
+    @property
+    def readable(self) -> tuple[Path, ...]:
+        return tuple(Path(path) for path in self._facts.readable)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return self._facts.notes
+
+    @contextmanager
+    def writing(self, *, timeout_seconds: float = 0.0) -> Iterator[None]:
+        with locked(self._place.lock, self.plan_id, timeout_seconds=timeout_seconds):
+            self._aside.put_back()  # guard: who set it aside is dead, or the lock were not ours
+            try:
+                yield
+            finally:
+                with self._refusing("its git directory cannot be reset"):
+                    self._visible.reset()  # guard: a person may type `git status` there next
+
+    @contextmanager
+    def occupied(self) -> Iterator[None]:
+        self._ensure_there()
+        with marked(self._place.occupied) as unmark:
+            try:
+                yield
+            except BaseException:
+                with suppress(CleverAgentsError, OSError):  # what went wrong counts more; the mark stays
+                    self._clear(_BUSY_SECONDS)
+                    unmark()
+                raise
+            self._clear(_BUSY_SECONDS)
+            unmark()
+
+    def vacate(self) -> None:
+        if is_abandoned(self._place.occupied):
+            with suppress(CleverAgentsError, OSError):  # the mark stays in any case
+                self._clear(0.0)
+
+    def _clear(self, timeout_seconds: float) -> None:
+        with suppress(SandboxMissing), self.writing(timeout_seconds=timeout_seconds):
+            self._look()
+
+    def _look(self) -> Look:
+        """What is there; repositories in it are disarmed, whatever else is wrong with it."""
+        self._ensure_there()
+        with self._refusing("it cannot be looked through"):
+            look = self._tree.look(self._place.index)
+            self._ignored.note_repositories(self._visible.disarm(look.found.repositories))
+            return look
+
+    def scan(self) -> Mapping[str, Difference]:
+        look = self._look()
+        strange = strange_submodules(self.root, self._facts.gitlinks)
+        if strange:
+            problem = f"{strange[0]} is a submodule, and files were put in its place"
+            raise self._unrecordable(Unrecordable(problem, strange))
+        with self._refusing("it cannot be recorded"), self._index(self._place.index) as index:
+            left = self._tree.stage(index, look)
+            if left is not None:
+                raise self._unrecordable(left)
+            options = ("--cached", "--raw", "-z", "--no-abbrev", "--no-renames")
+            listed = self._engine.git("diff-index", *options, self.base, index=index)
+            index.replace(self._place.index)
+        differences = dict(_differences(listed))
+        for path in self._merely_converted(differences):
+            del differences[path]
+        return differences
+
+    def state_of(self, path: str) -> FileState | None:
+        self._ensure_there()
+        if not is_repository_path(path):
+            return None
+        if path in self._facts.gitlinks:
+            with self._refusing(f"{path!r} cannot be looked at"):
+                return self.base_states((path,))[path] if path in self._tree.kept_submodules() else None
+        if not self._needs_no_git(path):
+            return self._state_by_git(path)
+        with directory_of(self.root, path) as found, self._refusing(f"{path!r} cannot be recorded"):
+            known = None if found is None else self._tree.state_at(*found)
+            return None if known is None else known[0]
+
+    def ignored(self, paths: Iterable[str]) -> frozenset[str]:
+        spelled, rules = rules_for(self.root, filter(is_repository_path, paths))
+        found = ignored_by(self._engine, self._place, spelled, rules, unless_in=self._place.index)
+        return frozenset(path.rstrip("/") for path in found)
+
+    def ignored_entries(self, recorded: Iterable[str] = ()) -> tuple[str, ...]:
+        return self.unapplied(recorded).ignored
+
+    def unapplied(self, recorded: Iterable[str] = ()) -> Unapplied:
+        self._ensure_there()
+        found = self._ignored.unapplied(recorded)
+        # What is at the root of a repository's sandbox came with it.
+        own = {""} if self._facts.common_dir is not None else set()
+        made = [path or "." for path in found.repositories if path not in own]
+        ignored = tuple(sorted({*found.ignored, *self._aside.entries()}))
+        return Unapplied(ignored, tuple(sorted(made)), found.submodules)
+
+    def count_as_set_up(self) -> None:
+        self._ensure_there()
+        self._ignored.count_as_set_up()
+
+    @contextmanager
+    def without_ignored(self, recorded: Iterable[str] = ()) -> Iterator[tuple[str, ...]]:
+        self._ensure_there()
+        kept = tuple(recorded)
+        made = self._ignored.made(kept)
+        try:
+            self._aside.move(made)
+            try:
+                yield made
+            finally:
+                # guard: only now, when all that was there before is away
+                for entry in self._ignored.made(kept):
+                    self._aside.remove(entry)
+        finally:
+            self._aside.put_back()
+
+    def base_states(self, paths: Iterable[str]) -> Mapping[str, FileState | None]:
+        states: dict[str, FileState | None] = dict.fromkeys(paths)
+        for names in _portions(path for path in states if is_repository_path(path)):
+            listed = self._engine.git("--literal-pathspecs", "ls-tree", "-z", self.base, "--", *names)
+            for line in os.fsdecode(listed).split("\0")[:-1]:
+                facts, _, path = line.partition("\t")
+                mode, kind, name = facts.split(" ")
+                if kind != "tree" and path in states:
+                    states[path] = FileState(int(mode, 8), name)
+        return states
+
+    def content(self, name: str) -> bytes:
+        kept = self._objects.read(name)
+        return self._engine.git("cat-file", "blob", name) if kept is None else kept
+
+    def restore(self, states: Mapping[str, FileState | None]) -> None:
+        self._ensure_there()
+        for path in states:
+            if not is_repository_path(path):
+                raise SandboxRefused(str(self.root), f"{path!r} is not a path that can be restored")
+        with self._index(self._place.index) as index, self._refusing("files cannot be restored"):
+            restore_files(self._place, self._engine, states, index)
+            for path in self._facts.gitlinks:
+                if path in states and states[path] is None:
+                    remove_empty(self.root, path)
+
+    def put_aside(self) -> tuple[str, ...]:
+        look = self._look()
+        with self._index(self._place.index) as index:
+            left = self._tree.stage(index, look)
+        refused = () if left is None else left.paths
+        found = (*strange_submodules(self.root, self._facts.gitlinks), *refused)
+        if found:
+            move_aside(self._place, found)
+        return found
+
+    def tree(self, states: Mapping[str, FileState | None]) -> str:
+        if not states:
+            return self.base
+        with self._index(self._place.base_index) as index:
+            no_object = "0" * len(self.base)
+            gone = [index_line(0, no_object, path) for path, state in states.items() if state is None]
+            there = [
+                index_line(state.mode, state.content, path)
+                for path, state in states.items()
+                if state is not None
+            ]
+            # First what goes, so that a file may come where a directory was.
+            self._update_index(index, [*gone, *there])
+            return self._engine.text("write-tree", index=index)
+
+    def changes_of(self, tree: str) -> Mapping[str, Difference]:
+        listed = self._engine.git(
+            "diff-tree", "-r", "-z", "--raw", "--no-renames", "--no-abbrev", self.base, tree
+        )
+        return dict(_differences(listed))
+
+    def merge_content(
+        self, ancestor: str | None, ours: str, theirs: str, *, favour: Literal["ours", "theirs"] | None = None
+    ) -> str | None:
+        return merged_content(self._engine, ancestor, ours, theirs, favour=favour)
+
+    def files_below(self, tree: str) -> Mapping[str, FileState]:
+        return files_of(self._engine, tree)
+
+    def keeps(self, tree: str) -> bool:
+        told = self._engine.git("cat-file", "--batch-check", feed=tree.encode("ascii") + b"\n")
+        return not told.endswith(b" missing\n")
+
+    def take_in(self, other: Sandbox, tree: str) -> None:
+        source, durable = place_of(other), self._facts.durable
+        if not self.keeps(other.base):  # it is no tree of this one if this one was made anew since
+            head = self._facts.head
+            known = f"{head}^{{tree}}" if head else None
+            copy_objects(source, self._place, other.base, known=known, durable=durable)
+        copy_objects(source, self._place, tree, known=other.base, durable=durable)
+
+    def merge(self, base: str, ours: str, theirs: str, *, labels: tuple[str, str]) -> TreeMerge:
+        with self._attributes() as rules:
+            place = MergePlace(self._engine, rules, self._place.index, self._place.scratch("index"))
+            return merge_of(place, base, ours, theirs, labels)
+
+    def diff(self, tree: str, *, options: Sequence[str] = (), paths: Sequence[str] = ()) -> bytes:
+        if tree == self.base:
+            return b""
+        with self._attributes() as rules:
+            return self._engine.git(
+                "--literal-pathspecs",
+                "-c",
+                "core.quotePath=false",  # names as people write them
+                "diff",
+                "--no-ext-diff",
+                "--no-textconv",
+                *options,
+                self.base,
+                tree,
+                "--",
+                *paths,
+                work_tree=rules,
+                index=self._place.index,
+            )
+
+    @contextmanager
+    def _attributes(self) -> Iterator[Path]:
+        """A work tree for git with the .gitattributes files that were last recorded, and nothing else."""
+        if not holds_attributes(self._place.index):
+            yield self._place.nothing
+            return
+        rules = self._place.scratch("attributes")
+        rules.mkdir()
+        try:
+            for path, entry in self._tree.entries(self._place.index).items():
+                if path.rpartition("/")[2] == ATTRIBUTES and entry.mode != SYMLINK:
+                    (rules / path).parent.mkdir(parents=True, exist_ok=True)
+                    (rules / path).write_bytes(self.content(entry.name))
+            yield rules
+        finally:
+            remove_all(rules)
+
+    @contextmanager
+    def _refusing(self, what: str) -> Iterator[None]:
+        """`SandboxRefused` for what a command has locked, or keeps replacing."""
+        try:
+            yield
+        except OSError as error:
+            raise SandboxRefused(str(self.root), f"{what} ({error.strerror or error})") from error
+
+    def _ensure_there(self) -> None:
+        if not self.root.is_dir():
+            raise SandboxMissing(self.plan_id, str(self._place.directory))
+
+    def _unrecordable(self, left: Unrecordable) -> SandboxRefused:
+        named = ", ".join(map(repr, left.paths))
+        reason = (
+            f"{named} cannot be recorded: {left.problem}; remove or rename it there, "
+            "or roll the plan back, which puts it aside"
+        )
+        return SandboxRefused(str(self.root), reason)
+
+    def _merely_converted(self, found: Mapping[str, Difference]) -> frozenset[str]:
+        """Files that count as changed for git, and that nobody changed."""
+        suspects = {
+            path: step.before
+            for path, step in found.items()
+            if step.before and step.after and step.before.mode == step.after.mode != SYMLINK
+        }
+        if all(map(self._needs_no_git, suspects)):
+            return frozenset()
+        with self._index(self._place.index) as index:
+            return untouched(self._place, self._engine, suspects, index)
+
+    def _needs_no_git(self, path: str) -> bool:
+        """Whether a file's bytes are its content, and its permissions its mode."""
+        if not self._facts.plain or self._facts.exact:
+            return self._facts.plain
+        directory = ""
+        for part in path.split("/"):
+            if os.path.lexists(self.root / directory / ATTRIBUTES):
+                return False
+            directory = f"{directory}/{part}" if directory else part
+        return not holds_attributes(self._place.index)
+
+    def _state_by_git(self, path: str) -> FileState | None:
+        with self._index(self._place.index) as index:
+            state = self._tree.state_by_git(path, index)
+        return None if state is None else self._unconverted(path, state)
+
+    def _unconverted(self, path: str, state: FileState) -> FileState:
+        before = self.base_states((path,))[path]
+        if before is None or before == state:
+            return state
+        return before if self._merely_converted({path: Difference(before, state)}) else state
+
+    def _update_index(self, index: Path, lines: Sequence[bytes]) -> None:
+        # `--replace` has to come before what it is about.
+        self._engine.git("update-index", "--replace", "-z", "--index-info", index=index, feed=b"".join(lines))
+
+    @contextmanager
+    def _index(self, source: Path) -> Iterator[Path]:
+        """A copy of an index, for one use."""
+        index = self._place.scratch("index")
+        copy_index(source, index)
+        try:
+            yield index
+        finally:
+            index.unlink(missing_ok=True)
+
+
+def _differences(listed: bytes) -> Iterator[tuple[str, Difference]]:
+    fields = os.fsdecode(listed).split("\0")[:-1]
+    for facts, path in zip(fields[::2], fields[1::2], strict=True):
+        old_mode, new_mode, old, new, _ = facts[1:].split(" ")
+        yield path, Difference(_state(old_mode, old), _state(new_mode, new))
+
+
+def _state(mode: str, name: str) -> FileState | None:
+    number = int(mode, 8)
+    return FileState(number, name) if number else None
+
+
+def _portions(paths: Iterable[str]) -> Iterator[list[str]]:
+    portion: list[str] = []
+    size = 0
+    for path in paths:
+        size += len(os.fsencode(path)) + 16
+        if size > _ARGUMENT_BYTES and portion:
+            yield portion
+            portion, size = [], len(os.fsencode(path)) + 16
+        portion.append(path)
+    if portion:
+        yield portion

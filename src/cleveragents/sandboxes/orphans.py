@@ -1,0 +1,185 @@
+"""What crashes, deleted databases and people left of sandboxes, and which of it may be taken away.
+
+Removed is only what is certainly ours, certainly unused and certainly without work in it. Everything else is
+reported, with what to do about it: a directory that looks forgotten may be another state's, and live.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Protocol
+
+from cleveragents.core.errors import GitFailed, SandboxBusy, SandboxMissing, ToolRefused
+from cleveragents.git.user_repository import pinned_in
+from cleveragents.sandboxes.facts import SandboxPlace
+from cleveragents.sandboxes.locking import is_locked, locked
+from cleveragents.sandboxes.rows import READY, SandboxRow
+from cleveragents.storage.files.paths import remove_all
+
+__all__ = ["MIRRORS", "Leftover", "find_leftovers", "is_copy", "mend_leftovers"]
+
+MIRRORS = "mirrors"
+"""Where mirrors of git remotes are, beside the directory of sandboxes."""
+
+_OURS = frozenset({"lock", "tree", "engine", "sandbox.json.new"})
+_YOUNG_SECONDS = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Leftover:
+    """Something that should not be there. `kind`: row, directory, copy or pin. `advice` says what a person
+    can do about what is not `removable` by us."""
+
+    kind: str
+    plan_id: str
+    location: str
+    reason: str
+    removable: bool
+    advice: str = ""
+
+
+class _Registry(Protocol):
+    @property
+    def directory(self) -> Path: ...
+
+    def rows(self) -> Sequence[SandboxRow]: ...
+
+    def taken_over(self) -> frozenset[str]: ...
+
+    def remove(self, plan_id: str) -> None: ...
+
+
+def find_leftovers(registry: _Registry, now: datetime, resources: Iterable[Path] = ()) -> list[Leftover]:
+    """Looks at every row, every directory, and the pins in these repositories. Changes nothing."""
+    # Directories first: one that is made while we look then has its row already.
+    directories = _directories(registry.directory)
+    known = {row.plan_id: row for row in registry.rows()}
+    elsewhere = registry.taken_over()
+    found = list(_rows(known.values()))
+    for path in directories:
+        if path.name in elsewhere or (path.name not in known and is_copy(path)):
+            found += _copy(path)
+        elif path.name not in known:
+            with suppress(FileNotFoundError):  # its row, and then it itself, went while we looked
+                found += _directory(path, now)
+    for resource in resources:
+        found += _pins(resource, set(known))
+    return found
+
+
+def mend_leftovers(registry: _Registry, now: datetime) -> list[Leftover]:
+    """Takes away what may be taken away, and returns that."""
+    mended: list[Leftover] = []
+    for left in find_leftovers(registry, now):
+        if not left.removable:
+            continue
+        try:
+            if left.kind == "row":
+                registry.remove(left.plan_id)
+            else:
+                _remove_directory(registry, Path(left.location))
+        except (SandboxBusy, SandboxMissing, FileNotFoundError):
+            # Somebody was quicker; it is no leftover any more.
+            continue
+        mended.append(left)
+    return mended
+
+
+def _rows(known: Iterable[SandboxRow]) -> Iterator[Leftover]:
+    for row in known:
+        place = SandboxPlace(row.directory)
+        if is_locked(place.lock):
+            continue
+        if row.state != READY:
+            reason = f"it was {row.state} when its process ended"
+        elif place.facts_file.exists():
+            continue
+        elif place.tree.exists():  # guard: it was complete once, and may hold work
+            advice = "look at its tree, then delete the directory"
+            reason = "it is damaged, and its files are there"
+            yield Leftover("row", row.plan_id, str(row.directory), reason, removable=False, advice=advice)
+            continue
+        else:
+            reason = "its directory is gone"
+        yield Leftover("row", row.plan_id, str(row.directory), reason, removable=True)
+
+
+def _directories(parent: Path) -> list[Path]:
+    try:
+        return sorted(path for path in parent.iterdir() if path.is_dir() and not path.is_symlink())
+    except FileNotFoundError:
+        return []
+
+
+def _directory(path: Path, now: datetime) -> Iterator[Leftover]:
+    if is_locked(SandboxPlace(path).lock):
+        return
+    if _is_remnant(path, now):
+        yield Leftover("directory", path.name, str(path), "it was never completed", removable=True)
+    elif SandboxPlace(path).facts_file.exists():
+        reason = "a complete sandbox of which this database knows nothing"
+        advice = "it may be another's, or hold work; look at its tree, then delete the directory"
+        yield Leftover("directory", path.name, str(path), reason, removable=False, advice=advice)
+    elif _is_old(path, now):
+        advice = "delete the directory if you know that it is not needed"
+        yield Leftover("directory", path.name, str(path), "not a sandbox", removable=False, advice=advice)
+
+
+def _copy(path: Path) -> Iterator[Leftover]:
+    """All that counts of it is recorded in the database: any machine makes its own of that."""
+    if not is_locked(SandboxPlace(path).lock):
+        reason = "another machine has, or had, the sandbox of its plan"
+        yield Leftover("copy", path.name, str(path), reason, removable=True)
+
+
+def is_copy(path: Path) -> bool:
+    """Whether it was made of a checkout of ours, for a plan on a remote."""
+    with suppress(SandboxMissing):
+        facts = SandboxPlace(path).read_facts(path.name)
+        return Path(facts.resource).is_relative_to(path.parent.parent / MIRRORS)
+    return False
+
+
+def _is_remnant(path: Path, now: datetime) -> bool:
+    """Whether no command can ever have run in it: those begin when a sandbox is complete."""
+    return _is_old(path, now) and {entry.name for entry in path.iterdir()} <= _OURS
+
+
+def _is_old(path: Path, now: datetime) -> bool:
+    return now.timestamp() - path.lstat().st_mtime > _YOUNG_SECONDS
+
+
+def _pins(resource: Path, known: set[str]) -> list[Leftover]:
+    try:
+        directory, pins = pinned_in(resource)
+    except (GitFailed, ToolRefused):
+        return []
+    return [
+        Leftover(
+            "pin",
+            plan_id,
+            str(directory),
+            "a base is kept for a sandbox of which this database knows nothing",
+            removable=False,
+            advice=f"git update-ref -d refs/cleveragents/base/{plan_id}",
+        )
+        for plan_id in pins
+        if plan_id not in known
+    ]
+
+
+def _remove_directory(registry: _Registry, path: Path) -> None:
+    place = SandboxPlace(path)
+    if not place.lock.exists():
+        place.lock.touch()
+    with locked(place.lock, path.name):
+        made_meanwhile = any(row.plan_id == path.name for row in registry.rows())
+        copied = path.name in registry.taken_over() or is_copy(path)
+        needed = place.facts_file.exists() and not copied
+        if made_meanwhile or needed:  # guard: never what became a sandbox while we looked
+            raise SandboxBusy(path.name)
+        remove_all(path)

@@ -1,0 +1,118 @@
+"""Compares what plans have come to, although each keeps its content in a sandbox of its own.
+
+The comparison is made in a git directory that borrows from both and is gone afterwards: looking at a sandbox
+changes nothing in it.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from cleveragents.core.errors import SandboxRefused
+from cleveragents.core.file_state import GITLINK
+from cleveragents.git.git_directory import GitDirectory
+from cleveragents.git.plumbing import PrivateRepository
+from cleveragents.sandboxes.git_sandbox import GitSandbox
+from cleveragents.sandboxes.ports import Sandbox
+
+__all__ = ["ChangedFile", "Outcome", "bytes_between", "changed_between", "diff_between"]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A tree that a sandbox holds."""
+
+    sandbox: Sandbox
+    tree: str
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedFile:
+    """A file that differs. `added` and `removed` are lines, None of what has none; a state is a mode and the
+    name of a content, None where there is no file."""
+
+    path: str
+    added: int | None
+    removed: int | None
+    before: tuple[str, str] | None
+    after: tuple[str, str] | None
+
+
+def diff_between(
+    one: Outcome, other: Outcome, *, options: Sequence[str] = (), paths: Sequence[str] = ()
+) -> bytes:
+    """git's own difference from the one to the other. `SandboxRefused` when they cannot be compared."""
+    with _borrowing(one, other) as repository:
+        return repository.git(
+            "--literal-pathspecs",
+            "-c",
+            "core.quotePath=false",  # names as people write them
+            "diff",
+            "--no-ext-diff",
+            "--no-textconv",
+            *options,
+            one.tree,
+            other.tree,
+            "--",
+            *paths,
+        )
+
+
+def changed_between(one: Outcome, other: Outcome, paths: Sequence[str] = ()) -> list[ChangedFile]:
+    """Every file that differs, by path."""
+    options = ("--raw", "--numstat", "--no-renames", "--no-abbrev", "-z")
+    fields = iter(os.fsdecode(diff_between(one, other, options=options, paths=paths)).split("\0")[:-1])
+    states: dict[str, tuple[tuple[str, str] | None, tuple[str, str] | None]] = {}
+    found: list[ChangedFile] = []
+    for entry in fields:
+        if entry.startswith(":"):
+            old_mode, new_mode, old, new, _ = entry[1:].split(" ")
+            states[next(fields)] = _state(old_mode, old), _state(new_mode, new)
+            continue
+        added, removed, path = entry.split("\t", 2)
+        before, after = states[path]
+        found.append(ChangedFile(path, _lines(added), _lines(removed), before, after))
+    return sorted(found, key=lambda changed: changed.path)
+
+
+def bytes_between(one: Outcome, other: Outcome, files: Sequence[ChangedFile]) -> int:
+    """How much the contents are that differ, of both sides, the same content once."""
+    states = [state for changed in files for state in (changed.before, changed.after) if state is not None]
+    names = {name for mode, name in states if int(mode, 8) != GITLINK}
+    feed = "".join(f"{name}\n" for name in sorted(names)).encode("ascii")
+    with _borrowing(one, other) as repository:
+        told = repository.git("cat-file", "--batch-check=%(objectsize)", feed=feed)
+    return sum(map(int, told.split()))
+
+
+@contextmanager
+def _borrowing(one: Outcome, other: Outcome) -> Iterator[PrivateRepository]:
+    engines = [_engine(outcome.sandbox) for outcome in (one, other)]
+    formats = {object_format for _, object_format in engines}
+    if len(formats) > 1:
+        reason = f"{other.sandbox.root} names its content in another way (another object format of git's)"
+        raise SandboxRefused(str(one.sandbox.root), f"they cannot be compared: {reason}")
+    stores = dict.fromkeys(directory / "objects" for directory, _ in engines)
+    with tempfile.TemporaryDirectory(prefix="cleveragents-") as scratch:
+        directory = Path(scratch, "both")
+        GitDirectory(object_format=formats.pop(), borrowed=tuple(stores)).write(directory)
+        yield PrivateRepository(directory)
+
+
+def _engine(sandbox: Sandbox) -> tuple[Path, str]:
+    if not isinstance(sandbox, GitSandbox):
+        raise SandboxRefused(str(sandbox.root), "what it holds cannot be compared")
+    return sandbox.repository.directory, sandbox.facts.object_format
+
+
+def _state(mode: str, name: str) -> tuple[str, str] | None:
+    return (mode, name) if int(mode, 8) else None
+
+
+def _lines(number: str) -> int | None:
+    return None if number == "-" else int(number)

@@ -1,0 +1,437 @@
+"""Sandboxes of git repositories: a repository of its own that borrows the user's objects.
+
+A linked worktree would share refs, stash, configuration and hooks with the user's repository, and making two
+at once fails on its lock. Here everything but the objects is the sandbox's own, and the one write to the
+user's repository is a ref of its own name. So any number can be made at once, and nothing done inside one
+reaches the user.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from cleveragents.core.errors import GitFailed, SandboxMissing, SandboxRefused
+from cleveragents.core.faults import FaultPoints, NoFaults
+from cleveragents.git.durability import FSYNC_SETTINGS
+from cleveragents.git.filesystem import ignores_case, traits_of
+from cleveragents.git.git_directory import GitDirectory, copy_index, copy_shared_indexes
+from cleveragents.git.hidden_files import hidden_files, reveal
+from cleveragents.git.index_file import holds_attributes, summary_of
+from cleveragents.git.loose_objects import LooseObjects
+from cleveragents.git.plumbing import PrivateRepository, RunningGit, index_line
+from cleveragents.git.stored_forms import EXACT_ATTRIBUTES
+from cleveragents.git.user_repository import (
+    UserRepository,
+    content_of,
+    look_at,
+    pin,
+    pinned_in,
+    unpin,
+)
+from cleveragents.sandboxes.facts import SandboxFacts, SandboxPlace
+from cleveragents.sandboxes.git_sandbox import GitSandbox
+from cleveragents.sandboxes.ports import Sandbox, SandboxRequest
+from cleveragents.sandboxes.resources import is_repository
+from cleveragents.sandboxes.tree.carrying import is_exact, place_of, start_from, stored_forms
+from cleveragents.sandboxes.tree.ignored import IgnoredFiles
+from cleveragents.sandboxes.tree.included import bring_included
+from cleveragents.sandboxes.tree.index import SandboxTree
+from cleveragents.storage.files.paths import empty, read_file
+
+__all__ = ["PrivateClone"]
+
+_NAMED = 5
+
+
+class PrivateClone:
+    """`SandboxStrategy` for git repositories. Stateless: any thread may share it."""
+
+    name = "private_clone"
+
+    def __init__(self, faults: FaultPoints | None = None, *, durable: bool = False) -> None:
+        self._faults = faults or NoFaults()
+        self._durable = durable
+
+    def suits(self, resource: Path) -> bool:
+        return is_repository(resource)
+
+    def create(self, request: SandboxRequest, directory: Path, origin: Sandbox | None = None) -> GitSandbox:
+        self._faults.reach("sandbox.create.before")
+        repository = look_at(request.resource)
+        if origin is not None:
+            repository = _as_known_to(origin, repository)
+        place = SandboxPlace(directory)
+        place.tree.mkdir(parents=True)
+        place.lock.touch()
+        exact = request.remote is None if origin is None else is_exact(origin)
+        _write_engine(repository, place, FSYNC_SETTINGS if self._durable else {}, exact=exact)
+        _ensure_apart(request.resource, place)
+        making = _Making(request, repository, place, self._faults, self._durable, origin, exact=exact)
+        try:
+            facts = making.run()
+        except GitFailed as error:
+            if repository.is_partial:
+                reason = f"it is a partial clone, and not all of its objects are here ({error.problem})"
+                raise SandboxRefused(str(request.resource), reason) from error
+            raise
+        place.write_facts(facts)
+        self._faults.reach("sandbox.create.after")
+        return GitSandbox(place, facts, self._faults)
+
+    def open(self, plan_id: str, resource: Path, directory: Path) -> GitSandbox:
+        place = SandboxPlace(directory)
+        return GitSandbox(place, place.read_facts(plan_id), self._faults)
+
+    def remove(self, plan_id: str, resource: Path, directory: Path) -> None:
+        self._faults.reach("sandbox.remove.before")
+        place = SandboxPlace(directory)
+        with contextlib.suppress(SandboxMissing):
+            _let_go(plan_id, resource, place)
+        self._faults.reach("sandbox.remove.after-ref")
+        empty(directory, but=place.lock.name)
+        self._faults.reach("sandbox.remove.after")
+
+
+@dataclass
+class _Making:
+    """One sandbox on its way. Not thread-safe: the call that makes it uses it."""
+
+    request: SandboxRequest
+    repository: UserRepository
+    place: SandboxPlace
+    faults: FaultPoints
+    durable: bool
+    origin: Sandbox | None = None
+    exact: bool = True
+    notes: list[str] = field(default_factory=list)
+    absent: tuple[str, ...] = ()
+    traits: Mapping[str, str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.traits = traits_of(self.place.directory)
+
+    def run(self) -> SandboxFacts:
+        repository, place = self.repository, self.place
+        base = self._base_and_checkout()
+        place.base_index.hardlink_to(place.index)
+        self._write_visible_index(base)
+        self._bring_included()
+        self.faults.reach("sandbox.create.after-checkout")
+        summary = summary_of(place.index, name_bytes=20 if repository.object_format == "sha1" else 32)
+        if summary.gitlinks:
+            self.notes.append(
+                f"submodules are left empty, and changes inside them are not recorded: "
+                f"{', '.join(summary.gitlinks)}"
+            )
+        if self.absent:
+            more = f" and {len(self.absent) - _NAMED} more" if len(self.absent) > _NAMED else ""
+            self.notes.append(
+                "files that your sparse checkout leaves out are as the index has them, and a change to one "
+                f"can be applied once you check it out: {', '.join(self.absent[:_NAMED])}{more}"
+            )
+        if self._uses_filters():
+            self.notes.append(
+                "filters such as git-lfs do not run in it: files that use them are as git stores them"
+            )
+        return SandboxFacts(
+            plan_id=self.request.plan_id,
+            strategy=PrivateClone.name,
+            resource=str(self.request.resource),
+            base=base,
+            object_format=repository.object_format,
+            plain=self._is_plain,
+            size_bytes=summary.size_bytes,
+            head=repository.head,
+            branch=repository.branch,
+            common_dir=str(repository.common_dir),
+            gitlinks=summary.gitlinks,
+            readable=tuple(str(store) for store in (*repository.object_stores, place.engine / "objects")),
+            notes=tuple(self.notes),
+            traits=self.traits,
+            durable=self.durable,
+            exact=self.exact,
+            converts=_converts(repository),
+            filters=self._filters,
+        )
+
+    @property
+    def _is_plain(self) -> bool:
+        keeps_all = self.traits["core.filemode"] == self.traits["core.symlinks"] == "true"
+        return keeps_all and (self.exact or not _converts(self.repository))
+
+    def _write_visible_index(self, base: str) -> None:
+        """The index that commands see. Entries hold what git would commit: the git in a sandbox converts."""
+        shown, head_tree = self.place.tree / ".git" / "index", self.repository.head_tree
+        if not self._has_other_forms(self.place.index) or head_tree in (None, base):
+            copy_index(self.place.index, shown)
+            return
+        engine, draft = PrivateRepository(self.place.engine), self.place.scratch("index")
+        copy_index(self.place.index, draft)
+        options = ("-r", "-z", "--raw", "--no-renames", "--no-abbrev", "--diff-filter=MT")
+        listed = os.fsdecode(engine.git("diff-tree", *options, base, str(head_tree))).split("\0")[:-1]
+        lines = []
+        for facts, path in zip(listed[::2], listed[1::2], strict=True):
+            _, mode, _, name, _ = facts.split(" ")
+            lines.append(index_line(int(mode, 8), name, path))
+        engine.git("update-index", "-z", "--index-info", index=draft, feed=b"".join(lines))
+        draft.replace(shown)
+
+    def _has_other_forms(self, index: Path) -> bool:
+        """Whether git may commit other bytes of a file in this index than those on disk."""
+        return self.exact and (_converts(self.repository) or holds_attributes(index))
+
+    def _bring_included(self) -> None:
+        came, notes = bring_included(self.request, self.place)
+        self.notes += notes
+        if came:
+            engine = PrivateRepository(self.place.engine, self.traits)
+            objects = LooseObjects(self.place.engine / "objects", self.repository.object_format, self.durable)
+            IgnoredFiles(SandboxTree(self.place, engine, objects, plain=False), self.durable).bring(came)
+
+    def _uses_filters(self) -> bool:
+        return bool(self._filters) and b"filter=" in content_of(self.place.tree / ".gitattributes")
+
+    @property
+    def _filters(self) -> tuple[str, ...]:
+        """The names of the user's filter programs."""
+        names = (name for name in self.repository.settings if name.startswith("filter."))
+        return tuple(sorted({name.removeprefix("filter.").rpartition(".")[0] for name in names}))
+
+    def _base_and_checkout(self) -> str:
+        """The base's tree, checked out. What is committed is checked out while we look for what is not."""
+        head, head_tree = self.repository.head, self.repository.head_tree
+        engine = PrivateRepository(self.place.engine)
+        index = self.place.scratch("index")
+        if head:
+            self._pin(head)
+        self.faults.reach("sandbox.create.after-ref")
+        with contextlib.ExitStack() as running:
+            checkout = None
+            if head_tree and self.request.start is None:
+                checkout = running.enter_context(self._start_checkout(index, head_tree))
+            _write_visible(self.repository, self.place, self.traits)
+            base = self._base(engine)
+            if checkout:
+                checkout.finish()
+        base = base or engine.text("mktree")
+        if base != head_tree or checkout is None:
+            self._keep_uncommitted(engine, base)
+            with self._start_checkout(index, base) as checkout:
+                checkout.finish()
+        index.replace(self.place.index)
+        return base
+
+    def _base(self, engine: PrivateRepository) -> str | None:
+        """The name of its tree; None for what is committed before anything is."""
+        start, origin = self.request.start, self.origin
+        if start is not None and origin is not None:
+            start_from(start, origin, self.place, known=self.repository.head_tree)
+            return start.tree
+        if self.request.from_head and self.repository.head is None:
+            return None
+        other_forms = self._has_other_forms(self.repository.git_dir / "index")
+        if not other_forms and self._is_only_what_is_committed(engine):
+            return self.repository.head_tree
+        return self._capture(engine)
+
+    def _pin(self, head: str) -> None:
+        try:
+            pin(self.repository, self.request.plan_id, head)
+        except (GitFailed, OSError) as error:
+            said = error.problem if isinstance(error, GitFailed) else str(error)
+            where = self.repository.common_dir
+            reason = (
+                f"a ref that keeps the plan's base cannot be written in {where} ({said}); "
+                "make that writable for you, or use a clone of it"
+            )
+            raise SandboxRefused(str(self.request.resource), reason) from error
+
+    def _start_checkout(self, index: Path, tree: str) -> RunningGit:
+        engine = PrivateRepository(self.place.engine, self.traits)
+        return engine.start("read-tree", "--reset", "-u", tree, work_tree=self.place.tree, index=index)
+
+    def _is_only_what_is_committed(self, engine: PrivateRepository) -> bool:
+        """Whether the base is HEAD's tree: asked for, or because the user's files are nothing else."""
+        if self.request.from_head:
+            return True
+        if self.repository.head is None or self._shared_indexes():
+            return False
+        # Reads the user's index where it is: locks are off, so that nothing is written back.
+        options = (
+            "--porcelain",
+            "-z",
+            "--no-renames",
+            "--ignore-submodules=dirty",
+            "--untracked-files=normal",
+        )
+        index = self.repository.git_dir / "index"
+        with engine.start("status", *options, work_tree=self.request.resource, index=index) as status:
+            hidden = hidden_files(engine, self.request.resource, index)
+            unchanged = not status.finish()[0]
+        if hidden.assumed or hidden.present:  # guard: git says nothing of an edit that the index hides
+            return False
+        self.absent = hidden.absent
+        return unchanged
+
+    def _shared_indexes(self) -> list[Path]:
+        """What a split index is the difference to; git looks for it in its own directory."""
+        return list(self.repository.git_dir.glob("sharedindex.*"))
+
+    def _capture(self, engine: PrivateRepository) -> str:
+        """The tree of the user's files as they are; new objects go to our store."""
+        index = self.place.scratch("index")
+        copy_index(self.repository.git_dir / "index", index)
+        copy_shared_indexes(self.repository.git_dir, self.place.engine)
+        resource = self.request.resource
+        forms = stored_forms(self.place, self.traits, self._filters)
+        try:
+            if self.request.from_head:
+                tree = str(self.repository.head_tree)
+                engine.git("read-tree", "--reset", tree, work_tree=resource, index=index)
+                forms.check_out(resource, index)
+                return engine.text("write-tree", index=index)
+            self.absent = reveal(engine, resource, index).absent
+            nested = engine.stage(resource, index)
+            if nested:
+                self.notes.append(f"repositories inside it are left out: {', '.join(nested)}")
+            if self._has_other_forms(index):
+                forms.read_exactly(resource, index)
+            return engine.text("write-tree", index=index)
+        finally:
+            index.unlink(missing_ok=True)
+
+    def _keep_uncommitted(self, engine: PrivateRepository, base: str) -> None:
+        """Copies what no commit holds. Staged content is in the user's store, where a `git gc` of theirs may
+        prune it; a sandbox must not break by that. What came from another sandbox is copied already."""
+        if self.origin is not None:
+            return
+        revisions = [base, *([f"^{self.repository.head_tree}"] if self.repository.head_tree else [])]
+        pack = self.place.engine / "objects" / "pack" / "pack"
+        feed = "\n".join(revisions).encode() + b"\n"
+        engine.git("pack-objects", "--revs", "-q", str(pack), feed=feed)  # guard: see above
+
+
+def _as_known_to(origin: Sandbox, repository: UserRepository) -> UserRepository:
+    """The repository as it was when the origin was made: what the user committed since is not in its tree."""
+    place = place_of(origin)
+    facts = place.read_facts(origin.plan_id)
+    head = facts.head
+    head_tree = PrivateRepository(place.engine).text("rev-parse", f"{head}^{{tree}}") if head else None
+    return replace(repository, head=head, head_tree=head_tree, branch=facts.branch)
+
+
+def _ensure_apart(resource: Path, place: SandboxPlace) -> None:
+    """A sandbox inside the resource would be a part of the next one's base, unless it is ignored."""
+    if not place.directory.resolve().is_relative_to(resource.resolve()):
+        return
+    inside = str(place.directory.resolve().relative_to(resource.resolve()))
+    engine = PrivateRepository(place.engine)
+    said = engine.git("check-ignore", inside, work_tree=resource, index=place.index, succeeds=(0, 1))
+    if not said:
+        reason = (
+            f"sandboxes are kept inside it, in {Path(inside).parent}; ignore that, or keep them elsewhere"
+        )
+        raise SandboxRefused(str(resource), reason)
+
+
+def _write_engine(
+    repository: UserRepository, place: SandboxPlace, more: Mapping[str, str], *, exact: bool
+) -> None:
+    """Our git directory."""
+    own_attributes = content_of(repository.common_dir / "info" / "attributes")
+    attributes_file = {"core.attributesfile": str(place.engine / "user-attributes")}
+    GitDirectory(
+        object_format=repository.object_format,
+        faithful=repository.settings,
+        # What is uncommitted is what differs from this.
+        head=repository.head or "ref: refs/heads/none",
+        settings={
+            "core.bare": "true",
+            "core.ignorecase": str(ignores_case(repository.common_dir / "objects")).lower(),
+            "core.excludesfile": str(place.engine / "user-exclude"),
+            "core.untrackedcache": "false",
+            "core.splitindex": "false",
+            "merge.directoryrenames": "false",
+            **attributes_file,
+            **({"core.autocrlf": "false"} if exact else {}),
+            **more,
+        },
+        borrowed=(repository.common_dir / "objects",),
+        exclude=content_of(repository.common_dir / "info" / "exclude"),
+        attributes=own_attributes + (EXACT_ATTRIBUTES if exact else b""),
+        shallow=content_of(repository.common_dir / "shallow"),
+    ).write(place.engine)
+    if exact:
+        GitDirectory(
+            object_format=repository.object_format,
+            faithful=repository.settings,
+            settings={"core.bare": "true", **attributes_file, **more},
+            attributes=own_attributes,
+        ).write(place.converting)
+    (place.engine / "user-exclude").write_bytes(repository.user_exclude)
+    (place.engine / "user-attributes").write_bytes(repository.user_attributes)
+
+
+def _write_visible(repository: UserRepository, place: SandboxPlace, traits: Mapping[str, str]) -> None:
+    """The git directory that commands see. The files that the user's settings name are not there for them, so
+    their content is."""
+    settings = repository.settings
+    author = {name: settings[name] for name in ("user.name", "user.email") if name in settings}
+    head, branch = repository.head, repository.branch
+
+    def shown(path: str) -> bytes:
+        # guard: a link would lead to what is not the repository's, and commands would see it
+        return read_file(repository.common_dir, path) or b""
+
+    visible = GitDirectory(
+        object_format=repository.object_format,
+        faithful=settings,
+        settings={"core.bare": "false", "core.logallrefupdates": "true", **author, **traits},
+        head=f"ref: {branch}" if branch else str(head),
+        refs={branch: head} if branch and head else {},
+        borrowed=(repository.common_dir / "objects", place.engine / "objects"),
+        # The lower in rank first: a later pattern has the last word.
+        exclude=repository.own_exclude + b"\n" + shown("info/exclude"),
+        attributes=repository.own_attributes + b"\n" + shown("info/attributes"),
+        shallow=shown("shallow"),
+    )
+    visible.write(place.tree / ".git")
+    visible.write(place.engine / "visible")  # what commands do to theirs is taken back to this
+
+
+def _converts(repository: UserRepository) -> bool:
+    """Whether settings make git commit other bytes than those on disk, even without a .gitattributes file."""
+    return bool(
+        repository.flag("core.autocrlf", otherwise=False)
+        or content_of(repository.common_dir / "info" / "attributes").strip()
+        or repository.user_attributes.strip()
+    )
+
+
+def _let_go(plan_id: str, resource: Path, place: SandboxPlace) -> None:
+    """No pin of the plan's is left. `SandboxRefused` when there is one that cannot be removed."""
+    try:
+        common_dir = _common_dir(plan_id, resource, place)
+    except SandboxRefused:
+        return
+    try:
+        unpin(common_dir, plan_id)
+    except (GitFailed, OSError) as error:
+        if plan_id in pinned_in(resource)[1]:  # else there is none, where nothing can be written
+            reason = (
+                f"the ref of plan {plan_id} cannot be removed in {common_dir}; make that writable for you"
+            )
+            raise SandboxRefused(str(resource), reason) from error
+
+
+def _common_dir(plan_id: str, resource: Path, place: SandboxPlace) -> Path:
+    """Where the pin is. The facts are the last thing to be written, so half a sandbox has none."""
+    with contextlib.suppress(SandboxMissing):
+        known = place.read_facts(plan_id).common_dir
+        if known is not None:
+            return Path(known)
+    return look_at(resource).common_dir

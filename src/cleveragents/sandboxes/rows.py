@@ -1,0 +1,98 @@
+"""Sandboxes as rows of the database."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from sqlalchemy import ColumnElement, Connection, delete, insert, select, update
+
+from cleveragents.storage.columns import microseconds, moment
+from cleveragents.storage.tables import sandboxes
+
+__all__ = ["MAKING", "READY", "REMOVING", "SandboxRow", "all_rows", "drop", "find", "put", "set_state"]
+
+MAKING = "making"
+READY = "ready"
+REMOVING = "removing"
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxRow:
+    """A sandbox as the registry knows it. `home` names the state directory that has it; None in rows from
+    before those had names. `remote` is what its plan works on, if that is a git remote."""
+
+    plan_id: str
+    strategy: str
+    directory: Path
+    state: str
+    resource: Path
+    size_bytes: int
+    created_at: datetime
+    home: str | None = None
+    remote: str | None = None
+
+
+def find(connection: Connection, plan_id: str) -> SandboxRow | None:
+    """The plan's sandbox."""
+    found = connection.execute(select(sandboxes).where(sandboxes.c.plan_id == plan_id)).one_or_none()
+    return None if found is None else _row(found._asdict())
+
+
+def all_rows(connection: Connection) -> Sequence[SandboxRow]:
+    """Every sandbox, in order of plan."""
+    found = connection.execute(select(sandboxes).order_by(sandboxes.c.plan_id))
+    return [_row(row._asdict()) for row in found]
+
+
+def put(connection: Connection, row: SandboxRow) -> None:
+    """Adds it, or replaces what was known of it."""
+    connection.execute(delete(sandboxes).where(sandboxes.c.plan_id == row.plan_id))
+    # ASCII, because a name on disk need not be Unicode and a database's text must.
+    facts: dict[str, object] = {"resource": str(row.resource), "size_bytes": row.size_bytes}
+    if row.remote is not None:
+        facts["remote"] = row.remote
+    details = json.dumps(facts)
+    values = {
+        "plan_id": row.plan_id,
+        "strategy": row.strategy,
+        "directory": str(row.directory),
+        "state": row.state,
+        "details": details,
+        "created_at": microseconds(row.created_at),
+        "home": row.home,
+    }
+    connection.execute(insert(sandboxes), values)
+
+
+def set_state(connection: Connection, row: SandboxRow, state: str) -> bool:
+    """Whether there was such a row, of that home."""
+    return connection.execute(update(sandboxes).where(*_this(row)).values(state=state)).rowcount > 0
+
+
+def drop(connection: Connection, row: SandboxRow) -> bool:
+    """Whether there was such a row, of that home."""
+    return connection.execute(delete(sandboxes).where(*_this(row))).rowcount > 0
+
+
+def _this(row: SandboxRow) -> tuple[ColumnElement[bool], ...]:
+    # guard: what another machine has registered since is not this one's
+    return sandboxes.c.plan_id == row.plan_id, sandboxes.c.home.is_not_distinct_from(row.home)
+
+
+def _row(values: dict[str, object]) -> SandboxRow:
+    details = json.loads(str(values["details"]))
+    return SandboxRow(
+        plan_id=str(values["plan_id"]),
+        strategy=str(values["strategy"]),
+        directory=Path(str(values["directory"])),
+        state=str(values["state"]),
+        resource=Path(details["resource"]),
+        size_bytes=int(details["size_bytes"]),
+        created_at=moment(int(str(values["created_at"]))),
+        home=None if values["home"] is None else str(values["home"]),
+        remote=details.get("remote"),
+    )

@@ -1,0 +1,267 @@
+"""A cache of the environments that setup commands make: virtual environments, node_modules.
+
+A setup command can read every file of its sandbox, so every file is part of the key, with everything else
+that decides what the command does. A branch that differs in anything has another key, and what its setup
+makes never reaches plans on other branches.
+
+Entries are copies, and a sandbox gets a copy: nothing that a plan does reaches an entry. The content of an
+entry is verified before a sandbox gets it. An entry appears whole, by a rename, and is not removed while it
+is copied. Programs in a virtual environment contain the path they were installed in, so that path is replaced
+on the way into another sandbox.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import hmac
+import json
+import os
+import secrets
+import stat
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from cleveragents.core.errors import SandboxMissing
+from cleveragents.git.durability import flush
+from cleveragents.sandboxes.content_digest import TooMuchToDigest, content_digest, sandbox_digest
+from cleveragents.sandboxes.facts import SandboxPlace
+from cleveragents.sandboxes.setup_ports import SetupInputs
+from cleveragents.storage.files.copying import copy_entry
+from cleveragents.storage.files.paths import (
+    directory_of,
+    disk_use,
+    is_repository_path,
+    remove_all,
+)
+
+__all__ = ["SetupCache"]
+
+_log = structlog.get_logger(__name__)
+_LARGEST_NAMING_BYTES = 1 << 20
+_NAMING_SUFFIXES = (".pth", ".egg-link", ".cfg")
+_GIBIBYTE = 1 << 30
+_SECRET_BYTES = 32
+_OS_RELEASE = Path("/etc/os-release")
+
+
+@dataclass(frozen=True, slots=True)
+class SetupCache:
+    """`SetupStore` in a directory, holding at most `limit_bytes`; the least recently used entry goes first.
+
+    Stateless but for the directory: any thread and process may share it.
+    """
+
+    directory: Path
+    limit_bytes: int = 10 * _GIBIBYTE
+
+    def key(self, inputs: SetupInputs, tree: Path) -> str | None:
+        try:
+            files = sandbox_digest(tree)
+        except OSError:
+            return None
+        facts = {**asdict(inputs), "files": files, "resource": _resource(tree), "machine": _machine()}
+        return self._sign(facts)
+
+    def take(self, key: str, tree: Path, paths: Sequence[str]) -> bool:
+        entry = self.directory / key
+        draft = tree.parent / f"setup-{secrets.token_hex(8)}"
+        try:
+            with self._locked(fcntl.LOCK_SH):  # guard: not removed while it is copied
+                if not entry.exists():
+                    return False
+                facts = self._facts(key)
+                if facts is not None:
+                    if facts["paths"] != list(paths):
+                        return False
+                    os.utime(entry)
+                    draft.mkdir()
+                    for path in paths:
+                        _copy(entry / "files", draft, path)
+            # guard: what was altered or damaged after it was kept runs nowhere
+            if facts is None or facts["digest"] != content_digest(draft, facts["paths"]):
+                self._discard(key)
+                return False
+            for path in facts["naming"]:
+                _rename_inside(draft, path, facts["root"], str(tree))
+            if not all(_is_free(draft, tree, path) for path in paths):  # guard: half an environment is none
+                return False
+            return all(_move(draft, tree, path) for path in paths)
+        finally:
+            remove_all(draft)
+
+    def keep(self, key: str, tree: Path, paths: Sequence[str]) -> None:
+        if (self.directory / key).exists():
+            return
+        self._make_directory()
+        draft = self.directory / f"draft-{secrets.token_hex(8)}"
+        try:
+            for path in paths:
+                _copy(tree, draft / "files", path)
+            files = draft / "files"
+            files.mkdir(parents=True, exist_ok=True)
+            naming = list(_naming(files, os.fsencode(tree)))
+            facts = {
+                "key": key,
+                "paths": list(paths),
+                "root": str(tree),
+                "naming": naming,
+                "digest": content_digest(files, paths),
+            }
+            sealed = {**facts, "seal": self._sign(facts)}
+            (draft / "entry.json").write_text(json.dumps(sealed), encoding="utf-8")
+            with suppress(OSError):
+                # A peer may have kept the same meanwhile; one is enough.
+                draft.rename(self.directory / key)
+        except TooMuchToDigest:
+            return
+        finally:
+            remove_all(draft)
+        self._trim(spared=key)
+
+    def _facts(self, key: str) -> dict[str, Any] | None:
+        """What was written down of an entry when it was kept; None if it says something else by now."""
+        try:
+            facts = json.loads((self.directory / key / "entry.json").read_text(encoding="utf-8"))
+            seal = str(facts.pop("seal"))
+        except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError):
+            return None  # also what a power cut leaves of it
+        genuine = hmac.compare_digest(seal, self._sign(facts))
+        return facts if genuine and facts["key"] == key else None
+
+    def _discard(self, key: str) -> None:
+        """Removes an entry that is not what was kept, so that the next setup replaces it."""
+        thrown = self.directory / f"thrown-{secrets.token_hex(8)}"
+        with self._locked(fcntl.LOCK_EX), suppress(FileNotFoundError):
+            (self.directory / key).rename(thrown)
+        _log.warning("setup_cache.entry_altered", key=key)
+        remove_all(thrown)
+
+    def _sign(self, facts: Mapping[str, object]) -> str:
+        """Keyed, because variables with secrets are among the inputs and keys are shown to people."""
+        text = json.dumps(facts, sort_keys=True).encode("utf-8", "surrogateescape")
+        return hmac.new(self._secret(), text, hashlib.sha256).hexdigest()
+
+    def _secret(self) -> bytes:
+        """Random bytes of this cache, made by its first user."""
+        place = self.directory / "secret"
+        with suppress(FileNotFoundError):
+            return place.read_bytes()
+        self._make_directory()
+        draft = self.directory / f"draft-{secrets.token_hex(8)}"
+        try:
+            draft.mkdir(mode=0o700)
+            (draft / "secret").touch(mode=0o600)
+            (draft / "secret").write_text(secrets.token_hex(_SECRET_BYTES), encoding="ascii")
+            flush(draft / "secret")
+            with suppress(FileExistsError):  # a peer was first; all use the same
+                place.hardlink_to(draft / "secret")
+        finally:
+            remove_all(draft)
+        return place.read_bytes()
+
+    def _trim(self, *, spared: str) -> None:
+        """Throws away what is over the limit, unless somebody copies just now: then the next one does it."""
+        thrown: list[Path] = []
+        with suppress(BlockingIOError), self._locked(fcntl.LOCK_EX | fcntl.LOCK_NB):
+            entries = sorted(self._entries(), key=lambda entry: entry.stat().st_mtime_ns)
+            sizes = {entry: disk_use(entry) for entry in entries}
+            over = sum(sizes.values()) - self.limit_bytes
+            for entry in entries:
+                if over <= 0:
+                    break
+                if entry.name != spared:
+                    over -= sizes[entry]
+                    thrown.append(entry.rename(self.directory / f"thrown-{secrets.token_hex(8)}"))
+        for entry in thrown:
+            remove_all(entry)
+
+    def _entries(self) -> list[Path]:
+        return [path.parent for path in self.directory.glob("*/entry.json") if "-" not in path.parent.name]
+
+    def _make_directory(self) -> None:
+        self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)  # as of the sandboxes it is copied from
+
+    @contextmanager
+    def _locked(self, how: int) -> Iterator[None]:
+        self._make_directory()
+        descriptor = os.open(self.directory / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(descriptor, how)
+            yield
+        finally:
+            os.close(descriptor)
+
+
+def _resource(tree: Path) -> str:
+    """What the sandbox with these files was made of; a tree that is no sandbox's stands for itself."""
+    try:
+        return SandboxPlace(tree.parent).read_facts("").resource
+    except SandboxMissing:
+        return str(tree)
+
+
+def _machine() -> list[str]:
+    """The system that programs are built for, and the user who runs them."""
+    release = _OS_RELEASE.read_text("utf-8", "replace") if _OS_RELEASE.is_file() else ""
+    system = os.uname()
+    return [system.sysname, system.machine, release, str(os.geteuid())]
+
+
+def _copy(source: Path, target: Path, path: str) -> None:
+    """What is at `path` below one, to the same path below the other; nothing if it is not there."""
+    if not is_repository_path(path):
+        return
+    target.mkdir(parents=True, exist_ok=True)
+    with directory_of(source, path) as there, directory_of(target, path, make=True) as here:
+        if there is not None and here is not None:
+            copy_entry(there[0], here[0], there[1])
+
+
+def _is_free(draft: Path, tree: Path, path: str) -> bool:
+    """Whether nothing is at `path` of the tree, or nothing is to be put there."""
+    if not os.path.lexists(draft / path):
+        return True
+    with directory_of(tree, path, make=True) as here:
+        if here is None:
+            return False
+        with suppress(FileNotFoundError):
+            os.lstat(here[1], dir_fd=here[0])
+            return False
+    return True
+
+
+def _move(draft: Path, tree: Path, path: str) -> bool:
+    """Whether it could be put in place."""
+    if not os.path.lexists(draft / path):
+        return True
+    with directory_of(draft, path) as there, directory_of(tree, path, make=True) as here:
+        if there is None or here is None:
+            return False
+        os.rename(there[1], here[1], src_dir_fd=there[0], dst_dir_fd=here[0])
+    return True
+
+
+def _naming(files: Path, root: bytes) -> Iterator[str]:
+    """The files that name the sandbox they were made in: programs, and what Python reads at its start."""
+    for place, _, names in os.walk(files):
+        for name in names:
+            path = Path(place, name)
+            if path.parent.name != "bin" and path.suffix not in _NAMING_SUFFIXES:
+                continue
+            status = path.lstat()
+            if stat.S_ISREG(status.st_mode) and status.st_size <= _LARGEST_NAMING_BYTES:
+                content = path.read_bytes()
+                if root in content and b"\0" not in content:
+                    yield str(path.relative_to(files))
+
+
+def _rename_inside(draft: Path, path: str, old: str, new: str) -> None:
+    file = draft / path
+    file.chmod(file.stat().st_mode | stat.S_IWUSR)
+    file.write_bytes(file.read_bytes().replace(os.fsencode(old), os.fsencode(new)))

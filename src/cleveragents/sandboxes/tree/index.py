@@ -1,0 +1,343 @@
+"""The files of a sandbox, recorded in an index without git ever looking at them.
+
+We walk the tree ourselves (`tree_walk`), compare stat data with the index, and read what changed through open
+directories. git is given blobs and names. Where settings or attributes convert line endings and the like, git
+is given copies of the changed files in a directory that no command can reach.
+
+Safe while hostile processes change the tree; whether what is recorded is one consistent state is up to the
+caller, who holds the sandbox's lock and has ended the processes of the call.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from cleveragents.core.errors import GitFailed, SandboxRefused
+from cleveragents.core.file_state import EXECUTABLE, GITLINK, REGULAR, SYMLINK, FileState
+from cleveragents.git.index_file import IndexEntry, entries_of, stat_key, with_stats
+from cleveragents.git.loose_objects import LooseObjects
+from cleveragents.git.plumbing import PrivateRepository, index_line
+from cleveragents.git.submodules import MODULES, submodule_paths
+from cleveragents.sandboxes.facts import SandboxPlace
+from cleveragents.sandboxes.tree.ignore_rules import ignored_by
+from cleveragents.sandboxes.tree.walk import DirectoryCursor, Known, Survey, read_bytes, survey
+from cleveragents.storage.files.copying import copy_file
+from cleveragents.storage.files.paths import directory_of, remove_all
+
+__all__ = ["ATTRIBUTES", "Look", "SandboxTree", "Unrecordable", "is_unchanged", "open_tree"]
+
+ATTRIBUTES = ".gitattributes"
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
+_ATTEMPTS = 20
+_LARGEST_MODULES = 1 << 20
+# File systems may give one time to two changes that are this close together.
+_TICK_NS = 50_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Unrecordable:
+    """Files that are not in the index though they are in the tree, and why."""
+
+    problem: str
+    paths: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What the tree held, and the entries of the index that it was compared with. The look began, and the
+    index was written, at these times."""
+
+    found: Survey
+    entries: dict[str, IndexEntry]
+    began_ns: int
+    written_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxTree:
+    """The tree of one sandbox. Stateless but for what never changes, so any thread may share it.
+
+    `plain`: no setting stands between a file's bytes and its object; a .gitattributes file still may, unless
+    the tree is `exact`. `gitlinks` are the submodules that it began with.
+    """
+
+    place: SandboxPlace
+    engine: PrivateRepository
+    objects: LooseObjects
+    plain: bool
+    exact: bool = False
+    gitlinks: tuple[str, ...] = ()
+
+    @property
+    def root(self) -> Path:
+        return self.place.tree
+
+    def entries(self, index: Path) -> dict[str, IndexEntry]:
+        """What an index of this sandbox holds."""
+        return entries_of(index, name_bytes=self._name_bytes)
+
+    def survey(
+        self, index: Path, *, never_entered: Collection[str] = ()
+    ) -> tuple[Survey, dict[str, IndexEntry]]:
+        """What is there now, and the entries of the index. `SandboxRefused` if it has a problem.
+
+        Directories called as in `never_entered` are passed over unless something in them is tracked.
+        """
+        look = self.look(index, never_entered=never_entered)
+        self._ensure_reliable(look)
+        return look.found, look.entries
+
+    def look(self, index: Path, *, never_entered: Collection[str] = ()) -> Look:
+        """As `survey`; also what has a problem."""
+        written_ns = _written_ns(index)
+        began_ns = time.time_ns()
+        entries = self.entries(index)
+        links = [path for path, entry in entries.items() if entry.mode == GITLINK]
+        ignores = partial(ignored_by, self.engine, self.place)
+        known = Known(entries.keys(), frozenset((*links, *self.gitlinks)), frozenset(never_entered))
+        return Look(survey(self.root, known, ignores), entries, began_ns, written_ns)
+
+    def stage(self, index: Path, look: Look) -> Unrecordable | None:
+        """Brings the index, a copy of the caller's own, up to date with a look at the tree; returns what it
+        could not record.
+
+        Of submodules, only their removal is recorded (`kept_submodules`). `SandboxRefused` if a path is too
+        long, or a file is written without end.
+        """
+        self._ensure_reliable(look)
+        found, entries = look.found, look.entries
+        changed = [
+            path
+            for path, status in found.files.items()
+            if path not in entries or not is_unchanged(entries[path], status, look.written_ns)
+        ]
+        gone = [path for path, entry in entries.items() if path not in found.files and entry.mode != GITLINK]
+        left = None
+        if changed or gone:
+            plain = self.plain and (self.exact or not _hold_attributes(found.files))
+            record = self._record_plainly if plain else self._record_by_git
+            left = record(index, changed, gone, look.began_ns)
+        self._record_submodules(index, entries)
+        return left
+
+    def _ensure_reliable(self, look: Look) -> None:
+        if look.found.problem:
+            raise SandboxRefused(str(self.root), look.found.problem)
+
+    def kept_submodules(self) -> frozenset[str]:
+        """The submodules that were not removed. One is removed when its directory is gone and .gitmodules
+        does not name it: a directory that was only empty is easily lost."""
+        gone = self._gone_submodules()
+        return frozenset(self.gitlinks) - (gone - self._named_submodules() if gone else gone)
+
+    def half_removed_submodules(self) -> frozenset[str]:
+        """The submodules whose directory was removed, and which .gitmodules still names."""
+        gone = self._gone_submodules()
+        return gone & self._named_submodules() if gone else gone
+
+    def state_by_git(self, path: str, index: Path) -> FileState | None:
+        """What git makes of one file; the index, a copy of the caller's own, is used up."""
+        attributes = self._there(above for above in _attributes_above(path) if above != path)
+        left = self._record_by_git(index, [*attributes, path], (), time.time_ns())
+        if left is not None and path in left.paths:
+            raise SandboxRefused(str(self.root), f"{path!r} cannot be recorded: {left.problem}")
+        entry = self.entries(index).get(path)
+        return None if entry is None else FileState(entry.mode, entry.name)
+
+    def state_at(self, directory: int, name: str) -> tuple[FileState, os.stat_result] | None:
+        """What the file in an open directory is now, as its bytes are; its content is kept. None if it is
+        neither a file nor a link. `SandboxRefused` if it is written without end."""
+        try:
+            status = os.lstat(name, dir_fd=directory)
+            if stat.S_ISLNK(status.st_mode):
+                target = os.readlink(os.fsencode(name), dir_fd=directory)
+                return FileState(SYMLINK, self.objects.keep(target)), status
+            if not stat.S_ISREG(status.st_mode):
+                return None
+            descriptor = os.open(name, _READ, dir_fd=directory)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        try:
+            return self._regular(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def _regular(self, descriptor: int) -> tuple[FileState, os.stat_result] | None:
+        for _ in range(_ATTEMPTS):
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode):
+                return None
+            name = self.objects.keep_file(descriptor, status.st_size)
+            if name is not None:
+                return FileState(EXECUTABLE if status.st_mode & stat.S_IXUSR else REGULAR, name), status
+            os.lseek(descriptor, 0, os.SEEK_SET)
+        raise SandboxRefused(str(self.root), "a file is being written without end, and cannot be recorded")
+
+    def _gone_submodules(self) -> frozenset[str]:
+        with DirectoryCursor(self.root) as cursor:
+            return frozenset(path for path in self.gitlinks if cursor.open(path) is None)
+
+    def _named_submodules(self) -> frozenset[str]:
+        """Those that .gitmodules names; all of them, if it cannot be read."""
+        with DirectoryCursor(self.root) as cursor:
+            root = cursor.open("")
+            if root is None or not os.path.lexists(self.root / MODULES):
+                return frozenset()
+            content = read_bytes(root, MODULES, at_most=_LARGEST_MODULES)
+        if content is None:
+            return frozenset(self.gitlinks)
+        named = submodule_paths(self.engine, content)
+        return frozenset(self.gitlinks) if named is None else named
+
+    def _record_submodules(self, index: Path, entries: Mapping[str, IndexEntry]) -> None:
+        if not self.gitlinks:
+            return
+        kept = self.kept_submodules()
+        lines = [self._no_entry(path) for path in self.gitlinks if path in entries and path not in kept]
+        back = [path for path in kept if path not in entries]
+        if back:
+            base = self.entries(self.place.base_index)
+            lines += [index_line(GITLINK, base[path].name, path) for path in back]
+        if lines:
+            self.engine.git("update-index", "-z", "--index-info", index=index, feed=b"".join(lines))
+
+    @property
+    def _name_bytes(self) -> int:
+        return 20 if self.objects.algorithm == "sha1" else 32
+
+    def _record_plainly(
+        self, index: Path, changed: Sequence[str], gone: Sequence[str], began_ns: int
+    ) -> Unrecordable | None:
+        stats: dict[str, os.stat_result] = {}
+        closed: list[str] = []
+        lines = [self._no_entry(path) for path in gone]
+        with DirectoryCursor(self.root) as cursor:
+            for path in changed:
+                directory, _, name = path.rpartition("/")
+                descriptor = cursor.open(directory)
+                try:
+                    found = None if descriptor is None else self.state_at(descriptor, name)
+                except OSError:
+                    closed.append(path)
+                    continue
+                if found is None:
+                    lines.append(self._no_entry(path))  # it went, or changed its kind, since the survey
+                else:
+                    state, stats[path] = found
+                    lines.append(index_line(state.mode, state.content, path))
+        options = ("update-index", "--replace", "-z", "--index-info")
+        self.engine.git(*options, index=index, feed=b"".join(lines))
+        return self._recorded(index, stats, closed, began_ns)
+
+    def _record_by_git(
+        self, index: Path, changed: Sequence[str], gone: Sequence[str], began_ns: int
+    ) -> Unrecordable | None:
+        shadow = self.place.scratch("changed")
+        shadow.mkdir()
+        try:
+            stats, closed = self._copy(changed, shadow)
+            there = frozenset(stats)
+            away = [self._no_entry(path) for path in (*gone, *changed) if path not in there]
+            removing = ("update-index", "--replace", "-z", "--index-info")
+            self.engine.git(*removing, index=index, feed=b"".join(away))
+            feed = b"".join(os.fsencode(path) + b"\0" for path in stats)
+            adding = ("update-index", "--add", "--replace", "-z", "--stdin")
+            self.engine.git(*adding, work_tree=shadow, index=index, feed=feed)
+        except GitFailed as error:  # a file does not fit its `working-tree-encoding`
+            reason = f"its files cannot be recorded: {error.problem}; change the file, or .gitattributes"
+            raise SandboxRefused(str(self.root), reason) from error
+        finally:
+            remove_all(shadow)
+        return self._recorded(index, stats, closed, began_ns)
+
+    def _recorded(
+        self, index: Path, stats: Mapping[str, os.stat_result], closed: Sequence[str], began_ns: int
+    ) -> Unrecordable | None:
+        """Completes the index. git passes over a name that it does not take: nothing may be lost by that."""
+        taken = with_stats(index, _settled(stats, began_ns), name_bytes=self._name_bytes)
+        refused = tuple(path for path in stats if path not in taken)  # guard: see above
+        if closed:
+            return Unrecordable("it cannot be read", (*closed, *refused))
+        return Unrecordable("invalid path: git does not take that name", refused) if refused else None
+
+    def _there(self, paths: Iterable[str]) -> list[str]:
+        """Those at which there is a file, and not behind a link."""
+        with DirectoryCursor(self.root) as cursor:
+            return [path for path in paths if _is_file(cursor, path)]
+
+    def _copy(self, paths: Iterable[str], shadow: Path) -> tuple[dict[str, os.stat_result], list[str]]:
+        """Copies what is at these paths, and says what it was, and what could not be read."""
+        stats: dict[str, os.stat_result] = {}
+        closed: list[str] = []
+        with DirectoryCursor(self.root) as cursor:
+            for path in paths:
+                directory, _, name = path.rpartition("/")
+                descriptor = cursor.open(directory)
+                if descriptor is None:
+                    continue
+                with directory_of(shadow, path, make=True) as target:
+                    assert target is not None
+                    try:
+                        status = copy_file(descriptor, target[0], name)
+                    except OSError:
+                        closed.append(path)
+                        continue
+                if status is not None:
+                    stats[path] = status
+        return stats, closed
+
+    def _no_entry(self, path: str) -> bytes:
+        return index_line(0, "0" * (2 * self._name_bytes), path)
+
+
+def open_tree(directory: Path) -> SandboxTree:
+    """The tree of the sandbox in `directory`. `SandboxMissing`."""
+    place = SandboxPlace(directory)
+    facts = place.read_facts(directory.name)
+    objects = LooseObjects(place.engine / "objects", facts.object_format, facts.durable)
+    engine = PrivateRepository(place.engine, facts.traits)
+    return SandboxTree(place, engine, objects, facts.plain, facts.exact, facts.gitlinks)
+
+
+def is_unchanged(entry: IndexEntry, status: os.stat_result, written_ns: int) -> bool:
+    """Whether the file is as the index has it. One that changed when the index was written may have changed
+    again since, within the same tick of the clock."""
+    return entry.key == stat_key(status) and status.st_ctime_ns < written_ns
+
+
+def _settled(stats: Mapping[str, os.stat_result], began_ns: int) -> dict[str, os.stat_result | None]:
+    """The stat data that tells a file from what it may become: a change from now on gives it another time."""
+    return {
+        path: status if status.st_ctime_ns < began_ns - _TICK_NS else None for path, status in stats.items()
+    }
+
+
+def _written_ns(index: Path) -> int:
+    try:
+        return index.stat().st_mtime_ns
+    except FileNotFoundError:
+        return 0
+
+
+def _hold_attributes(paths: Iterable[str]) -> bool:
+    return any(path.rpartition("/")[2] == ATTRIBUTES for path in paths)
+
+
+def _attributes_above(path: str) -> list[str]:
+    parts = path.split("/")
+    return ["/".join([*parts[:count], ATTRIBUTES]) for count in range(len(parts))]
+
+
+def _is_file(cursor: DirectoryCursor, path: str) -> bool:
+    directory, _, name = path.rpartition("/")
+    descriptor = cursor.open(directory)
+    try:
+        return descriptor is not None and stat.S_ISREG(os.lstat(name, dir_fd=descriptor).st_mode)
+    except OSError:
+        return False

@@ -1,0 +1,255 @@
+"""Merges the result of a sub-plan into its parent's tree as git would, and keeps what git cannot decide.
+
+Nothing is decided here that git does not decide: what merges, merges as git merges it, and each conflict is
+where git has one. Text is left as git marks it, both sides in the file. Of everything else one side only fits
+into a tree: that is ours, or, where the question is merely in which directory a file belongs, the place that
+git proposes. Both sides are told.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from cleveragents.changes.model.merge_conflict import DIRECTORY, KeptConflict, TreeMerge
+from cleveragents.core.errors import GitFailed
+from cleveragents.core.file_state import EXECUTABLE, REGULAR, FileState
+from cleveragents.git.merge_tree import Merged, Message, merged_trees
+from cleveragents.git.plumbing import PrivateRepository, index_line
+
+__all__ = ["MergePlace", "files_of", "merge_of"]
+
+_FILE_LOCATION = "file location"
+_FILES = (REGULAR, EXECUTABLE)
+_Stages = dict[int, FileState]
+
+
+@dataclass(frozen=True, slots=True)
+class MergePlace:
+    """Where a merge is made: our git directory, and the files whose attributes count."""
+
+    engine: PrivateRepository
+    work_tree: Path
+    index: Path
+    scratch: Path
+
+
+def merge_of(place: MergePlace, base: str, ours: str, theirs: str, labels: tuple[str, str]) -> TreeMerge:
+    """Base → theirs brought into `ours`; `labels` name the sides in text with marks. No file changes."""
+    if theirs in (base, ours):
+        return TreeMerge(ours)
+    if ours == base:
+        return TreeMerge(theirs)
+    trees = (base, ours, theirs)
+    try:
+        said = _said(place, trees, directory_renames="conflict")  # guard: git's own default
+    except GitFailed:
+        # Seldom, where a renamed directory and a file in its place meet, git 2.39 loses a file in its own
+        # answer, or gives none. It does if it leaves directories alone.
+        said = _said(place, trees, directory_renames="false")
+    if not said.stages and not said.messages:
+        return TreeMerge(said.tree)
+    return _Keeping(place, said, (ours, theirs), labels).run()
+
+
+def _said(place: MergePlace, trees: tuple[str, str, str], *, directory_renames: str) -> Merged:
+    said = merged_trees(
+        place.engine,
+        *trees,
+        directory_renames=directory_renames,
+        work_tree=place.work_tree,
+        index=place.index,
+    )
+    if said.lost:  # guard: what git lost is not taken for what nobody has
+        raise GitFailed("merge-tree", f"its answer has no content for {', '.join(said.lost)}")
+    return said
+
+
+@dataclass
+class _Keeping:
+    """One merge with conflicts. Not thread-safe: the call that makes it uses it."""
+
+    place: MergePlace
+    said: Merged
+    trees: tuple[str, str]
+    labels: tuple[str, str]
+    _relabelled: dict[str, tuple[str, bool]] = field(default_factory=dict)
+
+    def run(self) -> TreeMerge:
+        stages = self._stages()
+        kinds = self._kinds(stages)
+        old_places = self._old_places()
+        paths = {*kinds, *old_places.values()}
+        merged, ours, theirs = (_entries(self.place.engine, tree, paths) for tree in self._all_trees())
+        kept: list[KeptConflict] = []
+        for path in sorted(kinds):
+            conflict = self._conflict(path, kinds[path], stages.get(path, {}), merged.get(path))
+            if path not in stages:
+                conflict = replace(
+                    conflict, ours=ours.get(path), theirs=theirs.get(path), left=merged.get(path)
+                )
+            elif path in old_places and not conflict.marked:
+                conflict = _placed(conflict, merged.get(path), old_places[path], ours, theirs)
+            kept.append(conflict)
+        return self._left(kept, merged)
+
+    def _all_trees(self) -> tuple[str, str, str]:
+        return self.said.tree, *self.trees
+
+    def _stages(self) -> dict[str, _Stages]:
+        found: dict[str, _Stages] = {}
+        for path, states in self.said.stages.items():
+            found.setdefault(self.said.named(path), {}).update(states)
+        return found
+
+    def _kinds(self, stages: Mapping[str, _Stages]) -> dict[str, str]:
+        """Each conflict's path with what git calls it: where there are stages, or, where a message is about
+        none of these, the first path that it names. The most telling word wins over `content`."""
+        kinds: dict[str, str] = {}
+        for message in self.said.messages:
+            paths = list(map(self.said.named, message.paths))
+            for path in [path for path in paths if path in stages] or paths[:1]:
+                if kinds.get(path, "content") == "content":
+                    kinds[path] = message.kind
+        return dict.fromkeys(stages, "content") | kinds
+
+    def _old_places(self) -> dict[str, str]:
+        """Where files were put because their directory was renamed, and where their own side had them."""
+        return {
+            message.paths[0]: message.paths[1] for message in self.said.messages if _is_about_place(message)
+        }
+
+    def _conflict(self, path: str, kind: str, stages: _Stages, merged: FileState | None) -> KeptConflict:
+        base, ours, theirs = stages.get(1), self._named(stages.get(2)), self._named(stages.get(3))
+        left, marked = ours, False
+        if ours is not None and theirs is not None and _are_files(merged, ours, theirs):
+            # Either marked, or both contents are in it and only the mode is not clear, or it is ours.
+            left = self._named(merged)
+            marked = self._is_marked(merged)
+        elif _is_directory(merged):
+            # A directory of the one side, a file of the other.
+            if ours is None:
+                ours = left = merged
+            elif theirs is None:
+                theirs = merged
+        return KeptConflict(path, kind, base, ours, theirs, left, marked)
+
+    def _left(self, kept: Iterable[KeptConflict], merged: Mapping[str, FileState]) -> TreeMerge:
+        """The merged tree, less the files that made way, with what is left at each conflicted path. A file
+        takes the place of a directory last: then the directory is as it is kept."""
+        changed = [one for one in kept if one.left != merged.get(one.path)]
+        over = [one for one in kept if _is_directory(merged.get(one.path))]
+        first = self._changed(self.said.tree, self._made_way(), [one for one in changed if one not in over])
+        places = {one.path for one in over}
+        directories = _entries(self.place.engine, first, places) if over else {}
+        found = tuple(_with_directory(one, directories) if one in over else one for one in kept)
+        files = [one for one in found if one.path in places and not _is_directory(one.left)]
+        return TreeMerge(self._changed(first, [], files), found)
+
+    def _made_way(self) -> list[str]:
+        return [path for path in self.said.stages if path != self.said.named(path)]
+
+    def _changed(self, tree: str, gone: Iterable[str], conflicts: Iterable[KeptConflict]) -> str:
+        """The tree without what is gone, and with what is left of these."""
+        none = "0" * len(tree)
+        lines = [index_line(0, none, path) for path in gone]
+        lines += [index_line(0, none, one.path) for one in conflicts if one.left is None]
+        lines += [
+            index_line(one.left.mode, one.left.content, one.path) for one in conflicts if one.left is not None
+        ]
+        if not lines:
+            return tree
+        return self.place.engine.tree_with(tree, lines, self.place.scratch)
+
+    def _named(self, state: FileState | None) -> FileState | None:
+        """The same, with our names for the sides in what git marked."""
+        if state is None or state.mode not in _FILES:
+            return state
+        return FileState(state.mode, self._relabel(state.content)[0])
+
+    def _is_marked(self, state: FileState | None) -> bool:
+        return state is not None and state.mode in _FILES and self._relabel(state.content)[1]
+
+    def _relabel(self, content: str) -> tuple[str, bool]:
+        """The content's name with our labels in it, and whether there were any to put."""
+        if content not in self._relabelled:
+            engine = self.place.engine
+            text = engine.git("cat-file", "blob", content)
+            changed = _with_labels(text, self.said.sides, self.labels)
+            name = content
+            if changed != text:
+                name = engine.git("hash-object", "-w", "--stdin", feed=changed).decode("ascii").strip()
+            self._relabelled[content] = (name, changed != text)
+        return self._relabelled[content]
+
+
+def files_of(engine: PrivateRepository, tree: str) -> dict[str, FileState]:
+    """Every file of a tree."""
+    return dict(_listed(engine, tree, "-r"))
+
+
+def _entries(engine: PrivateRepository, tree: str, paths: Collection[str]) -> dict[str, FileState]:
+    """What the tree has at these paths, directories too; those that it has not are left out."""
+    return {path: state for path, state in _listed(engine, tree, "-r", "-t") if path in paths}
+
+
+def _listed(engine: PrivateRepository, tree: str, *options: str) -> Iterator[tuple[str, FileState]]:
+    listed = engine.git("ls-tree", "-z", "--full-tree", *options, tree)
+    for line in os.fsdecode(listed).split("\0")[:-1]:
+        about, _, path = line.partition("\t")
+        mode, _, name = about.split(" ")
+        yield path, FileState(int(mode, 8), name)
+
+
+def _is_directory(state: FileState | None) -> bool:
+    return state is not None and state.mode == DIRECTORY
+
+
+def _with_directory(conflict: KeptConflict, directories: Mapping[str, FileState]) -> KeptConflict:
+    """The same, with the directory as it is in the tree that is left."""
+    now = directories.get(conflict.path)
+    return replace(
+        conflict,
+        ours=now if _is_directory(conflict.ours) else conflict.ours,
+        theirs=now if _is_directory(conflict.theirs) else conflict.theirs,
+        left=now if _is_directory(conflict.left) else conflict.left,
+    )
+
+
+def _is_about_place(message: Message) -> bool:
+    return message.kind == _FILE_LOCATION and len(message.paths) == 2
+
+
+def _are_files(*states: FileState | None) -> bool:
+    return all(state is not None and state.mode in _FILES for state in states)
+
+
+def _with_labels(text: bytes, sides: tuple[str, str], labels: tuple[str, str]) -> bytes:
+    """git's marks, with the labels in place of the names of the commits that it was given."""
+    for mark, side, label in zip((b"<", b">"), sides, labels, strict=True):
+        pattern = b"^(" + mark + b"{7,} )" + side.encode("ascii") + b"(?=[:\r\n]|$)"
+        text = re.sub(pattern, rb"\g<1>" + label.encode("ascii"), text, flags=re.MULTILINE)
+    return text
+
+
+def _placed(
+    conflict: KeptConflict,
+    merged: FileState | None,
+    old: str,
+    ours: Mapping[str, FileState],
+    theirs: Mapping[str, FileState],
+) -> KeptConflict:
+    """The file as git merged it, at the place that it proposes; who had it elsewhere would have it there."""
+    return KeptConflict(
+        conflict.path,
+        conflict.kind,
+        conflict.base,
+        ours=merged,
+        theirs=merged,
+        left=merged,
+        ours_path=old if old in ours else None,
+        theirs_path=old if old in theirs else None,
+    )

@@ -1,0 +1,385 @@
+"""The git directories that commands see in a sandbox, made harmless for the person who looks there next.
+
+Commands use `tree/.git` as they like, and may plant what runs when somebody types `git status` there: a file
+monitor, an alias, a filter, a hook, a submodule with such configuration. After each call
+
+- `tree/.git` is a valid git directory again, so that git looks no further, with our configuration, no hooks
+  and no links; branches, commits, the index and the stash stay;
+- the index has entries and no extensions, in bytes that we wrote, and leads git into no other repository, or
+  it is replaced by ours;
+- repositories that commands made inside the tree keep what their configuration says of remotes, branches and
+  the author, and nothing else; files and links that name a git directory elsewhere are removed.
+
+Every step is taken from an open directory, and no link is followed: commands may still be running.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import stat
+from collections.abc import Collection, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from cleveragents.core.errors import GitFailed
+from cleveragents.core.file_state import GITLINK
+from cleveragents.git.git_directory import GitDirectory
+from cleveragents.git.index_file import PlainIndex, plain_index
+from cleveragents.git.plumbing import PrivateRepository
+from cleveragents.sandboxes.facts import SandboxFacts, SandboxPlace
+from cleveragents.sandboxes.tree.walk import read_bytes
+from cleveragents.storage.files.copying import copy_entry
+from cleveragents.storage.files.paths import (
+    directory_of,
+    is_repository_path,
+    open_directory,
+    remove_entry,
+)
+
+__all__ = ["VisibleGit"]
+
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+_WRITE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+# Replaced by what the sandbox began with; what it began without is removed.
+_OURS = ("config", "info/exclude", "info/attributes", "objects/info/alternates")
+# None of these is there in a sandbox that nobody tampered with.
+_FOREIGN = (
+    *("config.worktree", "commondir", "gitdir", "hooks", "worktrees", "modules"),
+    "objects/info/http-alternates",
+)
+_HEAD = re.compile(rb"(?:ref: refs/[^\0\n]{1,1000}|[0-9a-f]{40}|[0-9a-f]{64})\n?")
+_LARGEST_HEAD = 2_000
+_HARMLESS_CORE = (
+    *("repositoryformatversion", "filemode", "bare", "logallrefupdates", "ignorecase", "precomposeunicode"),
+    *("symlinks", "autocrlf", "eol"),
+)
+_HARMLESS = {
+    "core": _HARMLESS_CORE,
+    "extensions": ("objectformat",),
+    "user": ("name", "email"),
+    "remote": ("url", "fetch"),
+    "branch": ("remote", "merge", "rebase"),
+    "submodule": ("url", "active"),
+}
+_LARGEST_CONFIG = 1 << 18
+_LARGEST_INDEX = 64 << 20
+_MOST_FILTERED = 200
+_MOST_DEPTH = 32
+
+
+@dataclass(frozen=True, slots=True)
+class VisibleGit:
+    """Those of one sandbox. Stateless: any thread may share it; whoever resets holds the sandbox's lock."""
+
+    place: SandboxPlace
+    facts: SandboxFacts
+    engine: PrivateRepository
+
+    def reset(self) -> None:
+        """Replaces what a person's git would believe. `OSError` if commands keep it from being replaced."""
+        if not self.place.tree.is_dir():
+            return
+        root = os.open(self.place.tree, _DIRECTORY)
+        try:
+            if self.facts.common_dir is not None or _is_bare(root):
+                self._reset_own(root, self._template)
+            else:
+                self._disarm(root)
+                git = _open_at(root, ".git")
+                if git is not None:
+                    try:
+                        _complete(git, self._template)
+                    finally:
+                        os.close(git)
+        finally:
+            os.close(root)
+
+    def disarm(self, repositories: Iterable[str]) -> list[str]:
+        """Removes what runs a program from the configuration of the repositories in these directories.
+        Returns those whose `.git` it removed, because it is a file or a link that leads elsewhere."""
+        removed = []
+        problem: OSError | None = None
+        for number, path in enumerate(repositories):
+            if path:
+                with directory_of(self.place.tree, f"{path}/.git") as found:
+                    try:
+                        if found is not None and not self._disarm(found[0], filtered=number < _MOST_FILTERED):
+                            removed.append(path)
+                    except OSError as error:  # the others are disarmed all the same
+                        problem = error
+        if problem is not None:
+            raise problem
+        return removed
+
+    @property
+    def _template(self) -> Path:
+        """What `tree/.git` began as, or would have."""
+        template = self.place.engine / "visible"
+        if not template.is_dir():  # made by an earlier version, or of a plain directory
+            draft = self.place.scratch("visible")
+            settings = {"core.bare": "false", "core.logallrefupdates": "true", **self.facts.traits}
+            stores = tuple(map(Path, self.facts.readable))
+            GitDirectory(self.facts.object_format, settings=settings, borrowed=stores).write(draft)
+            with suppress(OSError):
+                draft.rename(template)
+        return template
+
+    def _reset_own(self, root: int, template: Path) -> None:
+        git = _made_directory(root, ".git")
+        try:
+            self._clean(git)
+            for path in _OURS:
+                _remove_unlike(git, path, template / path)
+            index = self._kept_index(git, self.facts.gitlinks)
+            for path in self.facts.gitlinks:
+                with directory_of(self.place.tree, f"{path}/.git") as found:
+                    if found is not None:
+                        remove_entry(*found)
+            # Only now, when all that was planted is gone, is something written.
+            _complete(git, template)
+            for path in _OURS:
+                _put(git, path, template / path)
+            if index is not None:
+                _write(git, "index", *index)
+            elif not _has(git, "index") and self.facts.common_dir is not None and self.place.index.is_file():
+                _write(git, "index", self.place.index.read_bytes())
+        finally:
+            os.close(git)
+
+    def _clean(self, git: int) -> None:
+        _remove_links(git, _MOST_DEPTH)
+        for path in _FOREIGN:
+            _remove(git, path)
+
+    def _kept_index(self, git: int, submodules: Collection[str] = ()) -> tuple[bytes, int] | None:
+        """Removes the index unless it is safe and has entries only; returns what of it may be written again,
+        and its time. git looks into every submodule that an index names, with the configuration that it finds
+        there, and writes files by the names in it."""
+        data = read_bytes(git, "index", at_most=_LARGEST_INDEX)
+        name_bytes = 20 if self.facts.object_format == "sha1" else 32
+        plain = None if data is None else plain_index(data, name_bytes=name_bytes)
+        safe = plain if plain is not None and _is_safe(plain, submodules) else None
+        if safe is not None and safe.data == data:
+            return None
+        # A change right after `git add` is found by comparing a file's time with that of the index.
+        modified_ns = os.lstat("index", dir_fd=git).st_mtime_ns if safe is not None else 0
+        remove_entry(git, "index")
+        return None if safe is None else (safe.data, modified_ns)
+
+    def _disarm(self, directory: int, *, filtered: bool = True) -> bool:
+        """The `.git` in an open directory; whether it is left there."""
+        try:
+            status = os.lstat(".git", dir_fd=directory)
+        except FileNotFoundError:
+            return True
+        if not stat.S_ISDIR(status.st_mode):  # guard: it leads to a git directory that is called otherwise
+            remove_entry(directory, ".git")
+            return False
+        git = open_directory(directory, ".git")
+        try:
+            self._clean(git)
+            index = self._kept_index(git)
+            config = read_bytes(git, "config", at_most=_LARGEST_CONFIG)
+            kept = self._filtered(config) if config is not None and filtered else b""
+            if kept != config:
+                remove_entry(git, "config")
+                if kept:
+                    _write(git, "config", kept)
+            if index is not None:
+                _write(git, "index", *index)
+        finally:
+            os.close(git)
+        return True
+
+    def _filtered(self, config: bytes) -> bytes:
+        """The settings that run nothing, each spelled out; the same bytes if there are no others."""
+        try:
+            listed = self.engine.git("config", "--no-includes", "--file", "-", "--list", "-z", feed=config)
+        except (GitFailed, OSError):
+            return b""
+        rows = [row.partition(b"\n") for row in listed.split(b"\0")[:-1]]
+        if all(_is_harmless(key) for key, _, _ in rows):
+            return config
+        return b"".join(_setting(key, value) for key, _, value in rows if _is_harmless(key))
+
+
+def _is_safe(index: PlainIndex, submodules: Collection[str]) -> bool:
+    return all(
+        is_repository_path(path) and (mode != GITLINK or path in submodules) for path, mode in index.entries
+    )
+
+
+def _is_harmless(key: bytes) -> bool:
+    section, _, rest = key.partition(b".")
+    return rest.rpartition(b".")[2].decode("utf-8", "replace").lower() in _HARMLESS.get(
+        section.decode("utf-8", "replace").lower(), ()
+    )
+
+
+def _setting(key: bytes, value: bytes) -> bytes:
+    section, _, rest = key.partition(b".")
+    part, _, name = rest.rpartition(b".")
+    head = section + (b' "' + _quoted(part) + b'"' if part else b"")
+    return b"[" + head + b"]\n\t" + name + b' = "' + _quoted(value).replace(b"\n", b"\\n") + b'"\n'
+
+
+def _quoted(text: bytes) -> bytes:
+    return text.replace(b"\\", b"\\\\").replace(b'"', b'\\"')
+
+
+def _open_at(directory: int, name: str) -> int | None:
+    """A directory; None if there is none. `PermissionError` if it lets nobody in."""
+    try:
+        return open_directory(directory, name)
+    except PermissionError:
+        raise
+    except OSError:
+        return None
+
+
+def _made_directory(parent: int, name: str) -> int:
+    """A directory of that name, in place of whatever else is there."""
+    found = _open_at(parent, name)
+    if found is None:
+        remove_entry(parent, name)
+        os.mkdir(name, dir_fd=parent)
+        found = open_directory(parent, name)
+    _let_us_write(found)
+    return found
+
+
+def _let_us_write(descriptor: int) -> None:
+    mode = stat.S_IMODE(os.fstat(descriptor).st_mode)
+    if mode & stat.S_IRWXU != stat.S_IRWXU:
+        os.fchmod(descriptor, mode | stat.S_IRWXU)
+
+
+def _is_bare(root: int) -> bool:
+    """Whether git would take the tree itself for a git directory, as it does where there is no `.git`."""
+    names = {name for name in ("HEAD", "objects", "refs") if _has(root, name)}
+    return len(names) == 3 and not _has(root, ".git")
+
+
+def _has(directory: int, name: str) -> bool:
+    try:
+        os.lstat(name, dir_fd=directory)
+    except OSError:
+        return False
+    return True
+
+
+def _open_below(directory: int, path: str) -> int | None:
+    descriptor = os.dup(directory)
+    for part in path.split("/"):
+        below = _open_at(descriptor, part)
+        os.close(descriptor)
+        if below is None:
+            return None
+        descriptor = below
+    return descriptor
+
+
+def _complete(git: int, template: Path) -> None:
+    """Makes it a git directory that git believes; else git would go on looking for another one."""
+    head = read_bytes(git, "HEAD", at_most=_LARGEST_HEAD)
+    if head is None or not _HEAD.fullmatch(head):  # guard: see above
+        remove_entry(git, "HEAD")
+        _write(git, "HEAD", (template / "HEAD").read_bytes())
+    source = os.open(template, _DIRECTORY)
+    try:
+        for name in ("objects", "refs", "info"):
+            found = _open_at(git, name)
+            if found is None:
+                remove_entry(git, name)
+                copy_entry(source, git, name)
+                continue
+            _let_us_write(found)
+            os.close(found)
+    finally:
+        os.close(source)
+    for path in ("objects/info", "objects/pack"):
+        parent, name = _open_below(git, "objects"), path.rpartition("/")[2]
+        if parent is not None:
+            try:
+                os.close(_made_directory(parent, name))
+            finally:
+                os.close(parent)
+
+
+def _remove(git: int, path: str) -> None:
+    directory, _, name = path.rpartition("/")
+    parent = _open_below(git, directory) if directory else os.dup(git)
+    if parent is not None:
+        try:
+            remove_entry(parent, name)
+        finally:
+            os.close(parent)
+
+
+def _remove_unlike(git: int, path: str, template: Path) -> None:
+    """Removes a file that is not as in the template."""
+    directory, _, name = path.rpartition("/")
+    parent = _open_below(git, directory) if directory else os.dup(git)
+    if parent is None:
+        return
+    try:
+        wanted = template.read_bytes() if template.is_file() else None
+        if wanted is None or read_bytes(parent, name, at_most=len(wanted)) != wanted:
+            remove_entry(parent, name)
+    finally:
+        os.close(parent)
+
+
+def _put(git: int, path: str, template: Path) -> None:
+    """Writes a file of the template that is missing."""
+    directory, _, name = path.rpartition("/")
+    parent = _open_below(git, directory) if directory else os.dup(git)
+    if parent is None:
+        return
+    try:
+        if template.is_file() and not _has(parent, name):
+            _write(parent, name, template.read_bytes())
+    finally:
+        os.close(parent)
+
+
+def _write(directory: int, name: str, data: bytes, modified_ns: int | None = None) -> None:
+    """Writes a file that is missing, whole or not at all."""
+    draft = f"{name}.{secrets.token_hex(4)}"
+    descriptor = os.open(draft, _WRITE, mode=0o644, dir_fd=directory)
+    try:
+        left = memoryview(data)
+        while left:
+            left = left[os.write(descriptor, left) :]
+        if modified_ns is not None:
+            os.utime(descriptor, ns=(modified_ns, modified_ns))
+        os.rename(draft, name, src_dir_fd=directory, dst_dir_fd=directory)
+    except OSError:
+        remove_entry(directory, draft)
+        raise
+    finally:
+        os.close(descriptor)
+
+
+def _remove_links(directory: int, depth: int) -> None:
+    """Removes every symbolic link below: a git directory needs none, and one leads elsewhere."""
+    with os.scandir(directory) as entries:
+        found = [(entry.name, entry.is_symlink(), entry.is_dir(follow_symlinks=False)) for entry in entries]
+    for name, is_link, is_directory in found:
+        if is_link:
+            with suppress(OSError):
+                os.unlink(name, dir_fd=directory)
+        elif is_directory:
+            below = _open_at(directory, name)
+            if below is None:
+                continue
+            try:
+                if depth:
+                    _remove_links(below, depth - 1)
+                else:
+                    remove_entry(directory, name)
+            finally:
+                os.close(below)

@@ -1,0 +1,143 @@
+"""How a route says what it needs: every route takes one of these, and `desk.access` decides.
+
+A plan in the address is taken as `ReadPlan` or `OperatedPlan`, a job as `ReadJob` or `OperatedJob`, a
+resource or a project likewise: the route gets the object only if the user may have it. What a query or a body
+names is asked of the `access` that `AnyUser` gives. `ServerAdmin` is for what belongs to no project.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from fastapi import Depends, Path, Request
+
+from cleveragents.access.model.project import Project, Resource
+from cleveragents.access.model.user import Role, User
+from cleveragents.api.access import Access
+from cleveragents.core.errors import NotAuthenticated
+from cleveragents.jobs.model.job import Job
+from cleveragents.plans.model.plan import Plan
+from cleveragents.server.accounts import NamePath
+from cleveragents.server.plan_models import PlanId
+
+if TYPE_CHECKING:
+    from starlette.requests import Request as AnyRequest
+
+    from cleveragents.access.model.user import Token
+    from cleveragents.app.container import Container
+
+__all__ = [
+    "AdministeredProject",
+    "AdministeredResource",
+    "AnyUser",
+    "JobId",
+    "OperatedJob",
+    "OperatedPlan",
+    "Operator",
+    "ReadJob",
+    "ReadPlan",
+    "ReadProject",
+    "Rule",
+    "ServerAdmin",
+    "access_now",
+]
+
+_EXAMPLE_JOB = "01KA2W4XJ7GJ5V8TQ3N6Y0ZB1C"
+JobId = Annotated[str, Path(max_length=100, pattern=r"^[!-~]+$", examples=[_EXAMPLE_JOB])]
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What a route needs: a role, and where. `where` is `server`, `project` (that of the object in the
+    address), or `anywhere` (some project; or any user, for a viewer)."""
+
+    role: Role
+    where: Literal["server", "project", "anywhere"]
+
+    @property
+    def rank(self) -> int:
+        """Of the rules of one route, the highest is the one that decides."""
+        return (("anywhere", "project", "server").index(self.where) << 2) + list(Role).index(self.role)
+
+    @property
+    def needed(self) -> str:
+        """What is needed, in a sentence."""
+        if self.where == "server":
+            return "Needs a server admin."
+        if self.where == "project":
+            return f"Needs the role {self.role.value} in the project."
+        return (
+            "Needs a user." if self.role is Role.VIEWER else f"Needs the role {self.role.value} in a project."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Anywhere(Rule):
+    def __call__(self, request: Request) -> Access:
+        access = _access_of(request)
+        if self.role is not Role.VIEWER:
+            access.ensure_anywhere(self.role)
+        return access
+
+
+@dataclass(frozen=True, slots=True)
+class _OnServer(Rule):
+    def __call__(self, request: Request) -> Access:
+        access = _access_of(request)
+        access.ensure_server_admin()
+        return access
+
+
+@dataclass(frozen=True, slots=True)
+class _OfPlan(Rule):
+    def __call__(self, access: AnyUser, plan_id: PlanId) -> Plan:
+        return access.plan(plan_id, self.role)
+
+
+@dataclass(frozen=True, slots=True)
+class _OfJob(Rule):
+    def __call__(self, access: AnyUser, job_id: JobId) -> Job:
+        return access.job(job_id, self.role)
+
+
+@dataclass(frozen=True, slots=True)
+class _OfProject(Rule):
+    def __call__(self, access: AnyUser, name: NamePath) -> Project:
+        return access.project(name, self.role)
+
+
+@dataclass(frozen=True, slots=True)
+class _OfResource(Rule):
+    def __call__(self, access: AnyUser, name: NamePath) -> Resource:
+        return access.resource(name, self.role)
+
+
+def access_now(request: AnyRequest, container: Container) -> Access | None:
+    """The user's rights as they are now; None if the token no longer holds. For answers that last: the rights
+    of the request were looked up once, when it came."""
+    secret: str | None = request.state.secret
+    token: Token | None = request.state.token
+    if secret is None or token is None:
+        return None
+    found = container.users.known_by(secret, token.kind, now=container.clock.now())
+    return None if found is None else Access(container, found[0])
+
+
+def _access_of(request: Request) -> Access:
+    user: User | None = getattr(request.state, "user", None)
+    if user is None:
+        raise NotAuthenticated("send one in the header Authorization, as Bearer, or log in at /login")
+    return Access(request.app.state.service.container, user)
+
+
+AnyUser = Annotated[Access, Depends(_Anywhere(Role.VIEWER, "anywhere"))]
+Operator = Annotated[Access, Depends(_Anywhere(Role.OPERATOR, "anywhere"))]
+ServerAdmin = Annotated[Access, Depends(_OnServer(Role.ADMIN, "server"))]
+ReadPlan = Annotated[Plan, Depends(_OfPlan(Role.VIEWER, "project"))]
+OperatedPlan = Annotated[Plan, Depends(_OfPlan(Role.OPERATOR, "project"))]
+ReadJob = Annotated[Job, Depends(_OfJob(Role.VIEWER, "project"))]
+OperatedJob = Annotated[Job, Depends(_OfJob(Role.OPERATOR, "project"))]
+ReadProject = Annotated[Project, Depends(_OfProject(Role.VIEWER, "project"))]
+AdministeredProject = Annotated[Project, Depends(_OfProject(Role.ADMIN, "project"))]
+AdministeredResource = Annotated[Resource, Depends(_OfResource(Role.ADMIN, "project"))]

@@ -1,0 +1,82 @@
+"""Accounts as the models that describe them, and names that requests may say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, TypeVar, get_args
+
+from fastapi import Path as InPath
+from fastapi import Query
+from pydantic import BaseModel, ValidationInfo, field_validator
+from pydantic_core import PydanticKnownError
+
+from cleveragents.access.model.user import Role
+from cleveragents.api.wording import shown_name
+from cleveragents.core.json_value import JsonValue, freeze, thaw
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from cleveragents.api.access import Access
+
+__all__ = ["NAME", "Body", "InResource", "NamePath", "PartOfName", "account_as", "root_named", "sayable"]
+
+Model = TypeVar("Model", bound=BaseModel)
+
+NAME = r"^[a-z0-9][a-z0-9._-]*$"
+"""Names of projects and resources: lower case letters, digits and `._-`."""
+
+NamePath = Annotated[str, InPath(max_length=64, pattern=NAME, examples=["shop"])]
+# A part of `namespace/name`. It has no dot, so it is never a file.
+PartOfName = Annotated[
+    str, InPath(max_length=64, pattern=r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$", examples=["builtin"])
+]
+InResource = Annotated[
+    str | None,
+    Query(
+        max_length=64,
+        pattern=NAME,
+        description="what the repository of this resource brings along counts, too",
+        examples=["shop-main"],
+    ),
+]
+
+
+class Body(BaseModel):
+    """A request body. `true` is not a number in it, although pydantic would read it as 1."""
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _refuse_boolean(cls, value: object, info: ValidationInfo) -> object:
+        if isinstance(value, bool) and info.field_name is not None:
+            annotation = cls.model_fields[info.field_name].annotation
+            kinds = {annotation, *get_args(annotation)}
+            if bool not in kinds and kinds & {int, float}:
+                raise PydanticKnownError("int_type" if int in kinds else "float_type")
+        return value
+
+
+def account_as(model: type[Model], account: Mapping[str, JsonValue]) -> Model:
+    """The account, as the API promises it."""
+    return model.model_validate(sayable(thaw(freeze(account))))
+
+
+def sayable(value: object) -> object:
+    """The same for JSON in UTF-8, whatever bytes the names of files are."""
+    if type(value) is str:
+        return shown_name(value)
+    if isinstance(value, dict):
+        return {sayable(key): sayable(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [sayable(item) for item in value]
+    return value
+
+
+def root_named(access: Access, resource: str | None) -> Path | None:
+    """Where the files of the resource of that name are, for a viewer of its project; none for a remote that
+    was never fetched here. `UnknownResource`, `SandboxRefused`."""
+    from cleveragents.api.project_account import known_place_of
+
+    if resource is None:
+        return None
+    return known_place_of(access.container, access.resource(resource, Role.VIEWER))

@@ -1,0 +1,107 @@
+"""The application: gates, problems, and the routes of every resource, each in a module of its own."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from fastapi import APIRouter, FastAPI
+
+from cleveragents import __version__
+from cleveragents.server import problems
+from cleveragents.server.buckets import Buckets
+from cleveragents.server.description import DescribedApi
+from cleveragents.server.meters import Meters, RequestMeter
+from cleveragents.server.middleware.account import Account
+from cleveragents.server.middleware.body import BodyGate
+from cleveragents.server.middleware.headers import SecurityHeaders
+from cleveragents.server.middleware.host import HostGate, allowed_names, is_loopback
+from cleveragents.server.middleware.idempotency import IdempotencyGate
+from cleveragents.server.middleware.identity import Identity
+from cleveragents.server.middleware.media import MediaGate
+from cleveragents.server.middleware.origin import OriginGate
+from cleveragents.server.middleware.rate import RateGate
+from cleveragents.server.routes import page
+from cleveragents.server.service import Service
+
+__all__ = ["PROTOCOLS", "ROUTES", "create_app"]
+
+ROUTES: tuple[str, ...] = (
+    "session",
+    "users",
+    "jobs",
+    "workers",
+    "context",
+    "actors",
+    "actions",
+    "models",
+    "projects",
+    "resources",
+    "trust",
+    "about",
+    "page",
+    "events",
+    "output",
+    "health",
+    "plans",
+    "plan_reading",
+    "plan_deciding",
+    "plan_changes",
+    "plan_comparing",
+)
+"""The modules of `server.routes`; a new resource is a new one of them. Each has a `router`, which
+is below /api, or a `root`, which is not, or both."""
+
+PROTOCOLS: tuple[str, ...] = ("cleveragents.protocols.a2a_routes",)
+"""Protocols that the server also speaks. Each module says by `is_installed` whether its library is there, and
+has `routes(container)`."""
+
+_STRANGERS_PER_MINUTE = 10
+
+
+def create_app(service: Service) -> FastAPI:
+    """The application on these parts, which the caller closes."""
+    app = DescribedApi(
+        title="CleverAgents",
+        version=__version__,
+        docs_url=None,
+        redoc_url=None,
+        openapi_url="/api/openapi.json",
+    )
+    app.state.service = service
+    problems.install(app)
+    for name in ROUTES:
+        module = import_module(f"cleveragents.server.routes.{name}")
+        router: APIRouter | None = getattr(module, "router", None)
+        if router is not None:
+            app.include_router(router, prefix="/api")
+        root: APIRouter | None = getattr(module, "root", None)
+        if root is not None:
+            app.include_router(root)
+    for name in PROTOCOLS:
+        protocol = import_module(name)
+        if protocol.is_installed():
+            app.router.routes.extend(protocol.routes(service.container))
+    page.install(app)
+    _add_gates(app, service)
+    return app
+
+
+def _add_gates(app: FastAPI, service: Service) -> None:
+    container = service.container
+    settings = container.settings.server
+    monotonic = container.clock.monotonic
+    strangers = Buckets(_STRANGERS_PER_MINUTE, monotonic)
+    app.state.strangers = strangers
+    # The last one added is the first that a request comes to.
+    app.add_middleware(IdempotencyGate, service=service)
+    app.add_middleware(MediaGate)
+    app.add_middleware(OriginGate)
+    app.add_middleware(BodyGate, limit=settings.body_bytes, seconds=settings.body_seconds)
+    app.add_middleware(RateGate, buckets=Buckets(settings.requests_per_minute, monotonic))
+    app.add_middleware(Identity, service=service, strangers=strangers)
+    names = allowed_names(settings.host, settings.names)
+    app.add_middleware(HostGate, names=names, any_address=not is_loopback(settings.host))
+    app.add_middleware(Account, clock=container.clock, identifiers=container.identifiers)
+    app.add_middleware(SecurityHeaders)
+    app.state.meters = Meters()
+    app.add_middleware(RequestMeter, meters=app.state.meters, container=container)

@@ -1,0 +1,124 @@
+"""The first token of a server: without one nobody could log in to make another."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from secrets import token_hex
+from typing import TYPE_CHECKING
+
+from cleveragents.access.model.user import Role, TokenKind
+from cleveragents.core.errors import AlreadyThere, ConfigurationError
+
+if TYPE_CHECKING:
+    from cleveragents.app.container import Container
+
+__all__ = ["FirstToken", "adopt_token", "anybody_has_a_token", "ensure_first_token", "token_file"]
+
+ADMIN = "admin"
+_LARGEST = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class FirstToken:
+    """The file of the first token, and its user. `secret` is set by the call that made the token: show it
+    once, and on a terminal only. `lets_in`: the token in the file is known, and was not revoked."""
+
+    file: Path
+    secret: str | None
+    lets_in: bool
+    user: str | None = None
+
+
+def token_file(state_directory: Path) -> Path:
+    """Where the first token is kept, readable by its owner alone."""
+    return state_directory / "server-token"
+
+
+def anybody_has_a_token(container: Container) -> bool:
+    """Whether somebody could log in."""
+    users = container.users
+    return any(
+        token.kind is TokenKind.PROGRAM for user in users.list() for token in users.tokens_of(user.name)
+    )
+
+
+def ensure_first_token(container: Container) -> FirstToken:
+    """Makes an admin and a token where nobody has one yet. One that was made for another database counts for
+    a new one, too: whoever is told of the file gets in with it. `ConfigurationError`, `InvalidName`."""
+    file = token_file(container.state_directory)
+    if anybody_has_a_token(container):
+        return _kept(container, file)
+    if file.exists():
+        if not container.users.list():  # guard: one that was revoked stays so
+            adopt_token(container, file)
+        return _kept(container, file)
+    now = container.clock.now()
+    name = _an_admin(container)
+    token, secret = container.users.issue(name, TokenKind.PROGRAM, "made by `agents serve`", now=now)
+    if not _write(file, secret):  # another server began at this moment
+        container.users.revoke(token.id, now=now)
+        return _kept(container, file)
+    return FirstToken(file, secret, lets_in=True, user=name)
+
+
+def adopt_token(container: Container, file: Path) -> None:
+    """Lets in, as an admin, who has the token in that file. `ConfigurationError`, `InvalidName`."""
+    secret = _read(file)
+    now = container.clock.now()
+    if container.users.known_by(secret, TokenKind.PROGRAM, now=now) is not None:
+        return
+    name = _an_admin(container)
+    try:
+        container.users.issue(name, TokenKind.PROGRAM, f"from {file.name}", now=now, secret=secret)
+    except AlreadyThere:  # another server began at this moment
+        if container.users.known_by(secret, TokenKind.PROGRAM, now=now) is None:
+            raise
+
+
+def _kept(container: Container, file: Path) -> FirstToken:
+    try:
+        secret = file.read_text(encoding="ascii").strip()
+    except (OSError, ValueError):
+        return FirstToken(file, None, lets_in=False)
+    known = container.users.known_by(secret, TokenKind.PROGRAM, now=container.clock.now())
+    return FirstToken(file, None, lets_in=known is not None)
+
+
+def _an_admin(container: Container) -> str:
+    found = next((user.name for user in container.users.list() if user.role is Role.ADMIN), None)
+    if found is not None:
+        return found
+    try:
+        return container.users.add(ADMIN, Role.ADMIN, now=container.clock.now()).name
+    except AlreadyThere:  # by another server, or with another role
+        return container.users.set_role(ADMIN, Role.ADMIN, now=container.clock.now()).name
+
+
+def _read(file: Path) -> str:
+    try:
+        with file.open(encoding="ascii") as opened:
+            if os.fstat(opened.fileno()).st_mode & 0o077:  # guard: a token that others can read is none
+                raise ConfigurationError(str(file), "others can read it: chmod 600")
+            return opened.read(_LARGEST).strip()
+    except OSError as error:
+        raise ConfigurationError(str(file), f"cannot be read as a token ({error.strerror})") from error
+    except UnicodeDecodeError as error:
+        raise ConfigurationError(str(file), "is no token: it holds more than ASCII") from error
+
+
+def _write(file: Path, secret: str) -> bool:
+    """Whether it was written, whole; False if there is one."""
+    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    draft = file.with_name(f".server-token.{token_hex(8)}")
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    with os.fdopen(descriptor, "w", encoding="ascii") as opened:
+        opened.write(secret + "\n")
+    try:
+        os.link(draft, file)  # unlike a rename, this takes nobody's place
+    except FileExistsError:
+        return False
+    finally:
+        draft.unlink()
+    return True

@@ -1,0 +1,89 @@
+"""The account of each request: its number, one line in the log, and an answer also where something failed.
+
+The line names the path without its query, which may hold what is nobody's business, and never a header.
+"""
+
+from __future__ import annotations
+
+import structlog
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from cleveragents.core.clock import Clock
+from cleveragents.core.errors import CleverAgentsError, Fault
+from cleveragents.core.identifiers import IdentifierSource
+from cleveragents.server.middleware.wire import address_of, state_of
+from cleveragents.server.problems import Refused, internal_problem, problem_of
+
+__all__ = ["Account"]
+
+
+class Account:
+    """Numbers requests, answers for what gates and routes raise, and logs one line for each.
+
+    Nobody learns from an answer how the server is made: what was not raised on purpose is a number there,
+    and the trace-back is in the log.
+    """
+
+    def __init__(self, app: ASGIApp, clock: Clock, identifiers: IdentifierSource) -> None:
+        self._app = app
+        self._clock = clock
+        self._identifiers = identifiers
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        began = self._clock.monotonic()
+        request_id = self._identifiers.new()
+        state_of(scope)["request_id"] = request_id
+        sending = _Numbered(send, request_id)
+        with structlog.contextvars.bound_contextvars(request_id=request_id):
+            try:
+                await self._answered(scope, receive, sending)
+            finally:
+                _log(scope, sending.status, self._clock.monotonic() - began)
+
+    async def _answered(self, scope: Scope, receive: Receive, sending: _Numbered) -> None:
+        try:
+            await self._app(scope, receive, sending)
+        except Exception as error:
+            meant = isinstance(error, (CleverAgentsError, Refused)) and not isinstance(error, Fault)
+            if not meant:
+                structlog.get_logger().exception("server.failed")
+            if sending.status is not None:
+                raise  # half an answer went out: the connection is cut, and it does not pass for a whole one
+            answer = internal_problem(sending.request_id, error)
+            if isinstance(error, (CleverAgentsError, Refused)) and meant:
+                answer = problem_of(error)
+            await answer(scope, receive, sending)
+
+
+class _Numbered:
+    """Sends what it is given, with the request's number, and remembers the status."""
+
+    def __init__(self, send: Send, request_id: str) -> None:
+        self._send = send
+        self.request_id = request_id
+        self.status: int | None = None
+
+    async def __call__(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = int(message["status"])
+            number = (b"x-request-id", self.request_id.encode())
+            message = {**message, "headers": [*message.get("headers", ()), number]}
+        await self._send(message)
+
+
+def _log(scope: Scope, status: int | None, seconds: float) -> None:
+    user = state_of(scope).get("user")
+    parts = scope.get("path_params") or {}
+    structlog.get_logger().info(
+        "server.request",
+        method=scope["method"],
+        path=scope["path"],
+        status=status,
+        milliseconds=round(seconds * 1000, 1),
+        user=None if user is None else user.name,
+        address=address_of(scope),
+        **{name: parts[name] for name in ("plan_id", "job_id") if name in parts},
+    )

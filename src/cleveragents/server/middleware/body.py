@@ -1,0 +1,143 @@
+"""Limits on request bodies: how large they are, and how long they take to arrive.
+
+This gate comes after `identity`: the body of a request without a token is read by the framework before the
+route refuses it, so it may hold no more than it takes to log in.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from cleveragents.server.middleware.wire import header, state_of
+from cleveragents.server.problems import Refused
+
+__all__ = ["UNAUTHENTICATED_BYTES", "BodyGate"]
+
+UNAUTHENTICATED_BYTES = 16 * 1024
+"""The largest body of a request without a token or a cookie."""
+
+_BEARABLE = 8
+_BYTES_PER_SECOND = 1024
+_DISCARD_SECONDS = 5.0
+_CLOSE = {"Connection": "close"}
+
+
+class BodyGate:
+    """Refuses a body that is too large (413), or too large for a request without a user (401), and one that
+    arrives too slowly (408)."""
+
+    def __init__(self, app: ASGIApp, limit: int, *, seconds: float) -> None:
+        self._app = app
+        self._limit = limit
+        self._seconds = seconds
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        too_large = self._too_large(known=state_of(scope).get("user") is not None)
+        said = header(scope, b"content-length") or "0"
+        if not said.isdecimal() or int(said) > too_large.limit:  # guard: nothing of it is read
+            raise too_large
+        body = _Body(receive, send, too_large, self._seconds)
+        try:
+            await self._app(scope, body.receive, body.send)
+        except Exception:
+            if body.refusal is None:
+                raise
+        if body.refusal is not None and not body.started:
+            raise body.refusal
+
+    def _too_large(self, *, known: bool) -> _TooLarge:
+        if known:
+            detail = f"the request body has more than {self._limit:,} bytes, the setting server.body_bytes"
+            return _TooLarge(413, "body-too-large", detail, self._limit, known=True)
+        limit = min(self._limit, UNAUTHENTICATED_BYTES)
+        detail = (
+            f"a request without a token has at most {limit:,} bytes; send a token in the header "
+            "Authorization, as Bearer, or log in at /login"
+        )
+        return _TooLarge(401, "not-authenticated", detail, limit, known=False)
+
+
+class _TooLarge(Refused):
+    def __init__(self, status: int, code: str, detail: str, limit: int, *, known: bool) -> None:
+        super().__init__(status, code, detail, _CLOSE)
+        self.limit = limit
+        self.known = known
+
+
+class _Stopped(Exception):
+    """Ends the reader of a body that was refused."""
+
+
+class _Body:
+    """The body of one request, and its response.
+
+    After a refusal the reader of the body can send nothing: a framework would take the error for a malformed
+    body, and say so.
+    """
+
+    def __init__(self, receive: Receive, send: Send, too_large: _TooLarge, seconds: float) -> None:
+        self._receive = receive
+        self._send = send
+        self._too_large = too_large
+        self._seconds = seconds
+        self._deadline: float | None = None
+        self._received = 0
+        self._complete = False
+        self.refusal: Refused | None = None
+        self.started = False
+
+    async def receive(self) -> Message:
+        message = await self._next()
+        if self._received > self._too_large.limit:  # guard: a body that comes in pieces says no size
+            self.refusal = self._too_large
+            await self._discard()
+            raise _Stopped
+        return message
+
+    async def _next(self) -> Message:
+        """The next piece. Once the body is complete this waits for the client to go, however long."""
+        if self._complete:
+            return await self._receive()
+        if self._deadline is None:
+            self._deadline = _now() + self._seconds
+        try:
+            async with asyncio.timeout_at(self._deadline):
+                message = await self._receive()
+        except TimeoutError:
+            self.refusal = self.refusal or self._too_slow()
+            raise _Stopped from None
+        size = len(message.get("body", b""))
+        self._received += size
+        if self._too_large.known:  # guard: without a token a slow body gains no time
+            self._deadline += size / _BYTES_PER_SECOND
+        self._complete = not message.get("more_body", False)
+        return message
+
+    async def _discard(self) -> None:
+        """Read on for a while: closing a connection while its client sends takes the response with it."""
+        bearable = self._too_large.limit * (1 + _BEARABLE)
+        self._deadline = _now() + min(_DISCARD_SECONDS, self._seconds)
+        while not self._complete and self._received < bearable:
+            await self._next()
+
+    def _too_slow(self) -> Refused:
+        detail = (
+            f"the request body did not arrive in time: {self._received:,} bytes came; send it again over a "
+            "faster connection, or have an admin raise the setting server.body_seconds"
+        )
+        return Refused(408, "request-timeout", detail, _CLOSE)
+
+    async def send(self, message: Message) -> None:
+        if self.refusal is not None and not self.started:
+            return
+        self.started = True
+        await self._send(message)
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

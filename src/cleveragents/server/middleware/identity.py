@@ -1,0 +1,109 @@
+"""Who asks: known by a token that a program sends, or by the cookie of a browser that logged in.
+
+A token is never read from the address: those end up in logs, histories and `Referer`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NoReturn
+
+from starlette.concurrency import run_in_threadpool
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from cleveragents.access.model.user import TokenKind
+from cleveragents.core.acting_user import acting_as
+from cleveragents.core.errors import DatabaseFailed, DatabaseUnusable, NotAuthenticated, Unavailable
+from cleveragents.server.middleware.wire import (
+    SAFE_METHODS,
+    address_of,
+    header,
+    is_for_anybody,
+    state_of,
+)
+
+if TYPE_CHECKING:
+    from cleveragents.server.buckets import Buckets
+    from cleveragents.server.service import Service
+
+__all__ = ["COOKIE", "Identity", "refuse_stranger"]
+
+COOKIE = "cleveragents_session"
+
+_REMEDY = "send one in the header Authorization, as Bearer, or log in at /login"
+_UNKNOWN = "this one is unknown, expired or revoked; whoever runs the server can make another"
+
+
+class Identity:
+    """Puts the user and the token into `request.state`; None where nobody said who they are.
+
+    A token that nobody knows is refused at once. A cookie that nobody knows any more is as good as none, so
+    that its browser can log in again. Where the database does not say who it is, what is for anybody is still
+    answered: the page, which can say so, and whether the process lives.
+    """
+
+    def __init__(self, app: ASGIApp, service: Service, strangers: Buckets) -> None:
+        self._app = app
+        self._service = service
+        self._strangers = strangers
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            await self._recognise(scope)
+        with acting_as(_who_acts(scope)):  # guard: the log says who did what
+            await self._app(scope, receive, send)
+
+    async def _recognise(self, scope: Scope) -> None:
+        state = state_of(scope)
+        state["user"] = state["token"] = state["secret"] = None
+        program = any(name == b"authorization" for name, _ in scope["headers"])
+        offered = _bearer(scope) if program else _cookie(scope)
+        kind = TokenKind.PROGRAM if program else TokenKind.BROWSER
+        found = None
+        if offered:
+            container = self._service.container
+            try:
+                found = await run_in_threadpool(
+                    lambda: container.users.known_by(offered, kind, now=container.clock.now())
+                )
+            except (Unavailable, DatabaseFailed, DatabaseUnusable):
+                if not is_for_anybody(scope):  # guard: nobody is let in whom nobody could look up
+                    raise
+                return
+        if found is not None:
+            state["user"], state["token"] = found
+            state["secret"] = offered
+        elif program:
+            remedy = _UNKNOWN if offered else _REMEDY
+            refuse_stranger(self._strangers, address_of(scope), remedy)
+
+
+def refuse_stranger(strangers: Buckets, address: str, remedy: str = _UNKNOWN) -> NoReturn:
+    """`NotAuthenticated`, by default for who sent a token; `TooManyRequests` for who tries again and again.
+
+    Only who is wrong is held up: somebody with a good token at the same address is not.
+    """
+    strangers.take(address)  # guard: nobody tries one after the other
+    raise NotAuthenticated(remedy)
+
+
+def _who_acts(scope: Scope) -> str | None:
+    """The user who changes something. What is found out while somebody looks is not their doing."""
+    user = state_of(scope).get("user") if scope["type"] == "http" else None
+    return None if user is None or scope["method"] in SAFE_METHODS else user.name
+
+
+def _bearer(scope: Scope) -> str | None:
+    scheme, _, token = (header(scope, b"authorization") or "").partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else None
+
+
+def _cookie(scope: Scope) -> str | None:
+    pairs = [
+        pair.strip().partition("=")
+        for key, value in scope["headers"]
+        if key == b"cookie"
+        for pair in value.decode("latin-1").split(";")
+    ]
+    found = [value.strip() for name, _, value in pairs if name == COOKIE]
+    # Another server at this host can plant a second one; whose is whose cannot be told.
+    return found[0] if len(found) == 1 else None

@@ -1,0 +1,206 @@
+"""The audit log: read, verified, and live."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header, Query, Request
+from pydantic import BaseModel, Field, StringConstraints
+from starlette.concurrency import run_in_threadpool
+
+from cleveragents.access.model.user import User
+from cleveragents.access.store.project_scope import project_of_plan
+from cleveragents.api.event_account import event_rows, fields_of_row, report_fields
+from cleveragents.api.job_listing import job_ids_of
+from cleveragents.core.errors import AuditLogBroken
+from cleveragents.plans.store.sql_plan_output import SqlPlanOutput
+from cleveragents.server.access import AnyUser, ServerAdmin, access_now
+from cleveragents.server.accounts import sayable
+from cleveragents.server.listing import Limit
+from cleveragents.server.plan_models import OfPlan
+from cleveragents.server.service import Here, Service
+from cleveragents.server.streams.hub import EventHub
+from cleveragents.server.streams.log_follower import LogSource
+from cleveragents.server.streams.stream import EventStream, Watched
+
+__all__ = ["hub_of", "router"]
+
+router = APIRouter(tags=["events"])
+
+_FURTHEST = 2**63 - 1
+Position = Annotated[int | None, Query(ge=0, le=_FURTHEST, description="only events after this position")]
+Outputs = Annotated[
+    list[Annotated[str, StringConstraints(pattern=r"^[0-9A-Za-z]{1,64}(:[0-9]{1,9})?$")]] | None,
+    Query(max_length=20, description="PLAN:N, what this plan prints after number N as well; may be repeated"),
+]
+LastSeen = Annotated[
+    int | None,
+    Header(
+        alias="Last-Event-ID", ge=0, le=_FURTHEST, description="the last position seen; wins over `after`"
+    ),
+]
+
+
+_STREAMED: dict[str, Any] = {
+    "description": "server-sent events",
+    "content": {"text/event-stream": {"schema": {"type": "string"}}},
+}
+
+
+class EventModel(BaseModel):
+    """An event, at its place in the one order that all processes share."""
+
+    position: int = Field(examples=[1207])
+    time: str = Field(examples=["2026-01-01T12:00:00Z"])
+    type: str = Field(examples=["plan.moved"])
+    subject: str = Field(description="which plan, job or user", examples=["01KA2W4XJ7GJ5V8TQ3N6Y0ZB1C"])
+    facts: dict[str, Any] = Field(
+        examples=[{"phase": "execute", "state": "complete", "was": "execute/processing"}]
+    )
+    event_id: str = Field(examples=["01KA2W4XJ7GJ5V8TQ3N6Y0ZB1D"])
+    hash: str = Field(description="chains it to the one before")
+
+
+class EventListing(BaseModel):
+    """A piece of the log."""
+
+    items: list[EventModel]
+    next: int | None = Field(description="where to go on, as `after`; null at the end")
+
+
+class FindingModel(BaseModel):
+    """Something that is not as it was written."""
+
+    position: int | None = Field(description="of the event; null: of the log's head")
+    problem: str
+
+
+class AnchorModel(BaseModel):
+    """Which events the anchors outside the machine cover."""
+
+    target: str = Field(examples=["https://anchors.example/build-1"])
+    anchors: int = Field(description="valid anchors there", examples=[12])
+    events: int = Field(description="the first so many events match an anchor", examples=[1200])
+    time: str | None = Field(
+        description="of that anchor; null: none matches", examples=["2026-01-01T12:00:00Z"]
+    )
+
+
+class VerificationModel(BaseModel):
+    """Whether the log is what it was when it was written."""
+
+    ok: bool
+    events: int = Field(examples=[1207])
+    findings: list[FindingModel]
+    anchors: list[AnchorModel] = Field(description="one for the setting audit.anchor; else none")
+
+
+@router.get("/events", operation_id="listEvents")
+def list_events(
+    access: AnyUser,
+    here: Here,
+    limit: Limit = 100,
+    after: Position = None,
+    type_name: Annotated[
+        str | None, Query(alias="type", max_length=100, description="such as job.succeeded")
+    ] = None,
+    subject: Annotated[str | None, Query(max_length=100)] = None,
+    plan: OfPlan = None,
+) -> EventListing:
+    """The first events of your projects after a position, or the latest where none is named; in their order
+    either way. Events of users, tokens, workers and trust are for server admins.
+
+    Those of a `plan` are its own, and those of the jobs that ran, applied or undid it.
+    """
+    database = here.container.database
+    with suppress(AuditLogBroken):  # what is there may be looked at; `verification` says what is wrong
+        here.container.audit.sequence_pending()
+    wanted = {"type_name": type_name, "subject": subject}
+    if any(value is not None and "\0" in value for value in wanted.values()):
+        return EventListing(items=[], next=None)  # no database keeps such a text
+    about = None if plan is None else (plan, *job_ids_of(database, plan))
+    rows = event_rows(database, after=after, limit=limit + 1, subjects=about, scope=access.scope, **wanted)
+    if after is None:
+        rows, more = rows[-limit:], False
+    else:
+        rows, more = rows[:limit], len(rows) > limit
+    items = [EventModel.model_validate(sayable(fields_of_row(row))) for row in rows]
+    return EventListing(items=items, next=items[-1].position if more else None)
+
+
+@router.get("/events/verification", operation_id="verifyEvents")
+def verify_events(access: ServerAdmin, here: Here) -> VerificationModel:
+    """Goes through the whole log and names every row that was changed, removed, moved or cut off; with the
+    setting audit.anchor, also what contradicts an anchor outside the machine. Two at once (429)."""
+    container = here.container
+    with here.verifications.one("verifications"):
+        anchors = container.anchors.read() if container.settings.audit.anchor else []
+        report = container.audit.verify(anchors)
+    return VerificationModel.model_validate(report_fields(report))
+
+
+@router.get(
+    "/events/stream",
+    operation_id="streamEvents",
+    status_code=200,
+    response_class=EventStream,
+    responses={
+        200: {
+            "description": "server-sent events",
+            "content": {"text/event-stream": {"schema": {"type": "string"}}},
+        }
+    },
+)
+async def stream_events(
+    request: Request,
+    access: AnyUser,
+    here: Here,
+    after: Position = None,
+    output: Outputs = None,
+    last_event_id: LastSeen = None,
+) -> EventStream:
+    """Events of your projects after a position, or from now on, as they happen; and what plans print.
+
+    `id` is the position, `event` the type, `data` the event as JSON. A client that drops and says the last
+    position it has seen misses nothing and sees nothing twice, also when the server was started anew. What
+    plans print comes as `event: output` without an id; its numbers tell what was seen already. `event: reset`
+    comes first where the position is none in this log: the client should read again what it shows. `event:
+    problem` comes last where the token no longer holds: `data` is what another request would be refused with.
+    Roles and memberships are looked up again every 30 seconds: within a minute, a stream shows no more of a
+    project that the user was removed from.
+    """
+    hub = hub_of(request, here)
+    outputs = {
+        plan_id: int(number or 0) for plan_id, _, number in (one.partition(":") for one in output or ())
+    }
+    start = after if last_event_id is None else last_event_id
+    watched = Watched(await run_in_threadpool(_projects_of, here, outputs), outputs)
+    return EventStream(hub, start, watched, lambda: _rights(request, here), access.user)
+
+
+def hub_of(request: Request, service: Service) -> EventHub:
+    """The hub of this application, made by the first who asks. For the server's loop."""
+    state = request.app.state
+    hub: EventHub | None = getattr(state, "hub", None)
+    if hub is None or hub.loop is not asyncio.get_running_loop():
+        container = service.container
+        source = LogSource(container.audit, SqlPlanOutput(container.database))
+        listen = container.database.add_commit_listener
+        hub = EventHub(source, on_commit=lambda wake: listen(lambda events: wake()))
+        service.stopping.on_begin(hub.close)
+        state.hub = hub
+    return hub
+
+
+def _projects_of(service: Service, plan_ids: Iterable[str]) -> dict[str, str | None]:
+    database = service.container.database
+    return {plan_id: project_of_plan(database, plan_id) for plan_id in plan_ids}
+
+
+async def _rights(request: Request, service: Service) -> User | None:
+    """The user as they are now; None if the token no longer holds."""
+    access = await run_in_threadpool(access_now, request, service.container)
+    return None if access is None else access.user

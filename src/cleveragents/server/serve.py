@@ -1,0 +1,233 @@
+"""One process that serves: it listens, says where it is, and stops in order.
+
+The socket is bound here rather than by uvicorn: so a port that is taken is an error like any other, and port
+0 is known before anybody is told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import ipaddress
+import logging
+import os
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+import uvicorn
+
+from cleveragents.api.wording import counted, timestamp
+from cleveragents.core.errors import ConfigurationError, PortTaken
+from cleveragents.server.app import create_app
+from cleveragents.server.connections import ServingConfig
+from cleveragents.server.first_token import anybody_has_a_token
+from cleveragents.server.middleware.host import is_loopback
+from cleveragents.server.server_file import announced, running_server
+from cleveragents.server.service import Service
+
+if TYPE_CHECKING:
+    from cleveragents.app.container import Container
+    from cleveragents.app.worker_parts import SharedWorker
+
+__all__ = ["DRAIN_SECONDS", "ensure_guarded", "listening", "places_of", "remedy_of", "serve", "url_of"]
+
+DRAIN_SECONDS = 60.0
+"""How long running jobs may go on after the server was told to stop, unless somebody says otherwise."""
+
+_LOOK_SECONDS = 0.1
+_BACKLOG = 512
+_INTERRUPTED = 130
+
+
+def ensure_guarded(container: Container) -> None:
+    """`ConfigurationError` if others than this machine could ask, and nobody has a token."""
+    host = container.settings.server.host
+    if not is_loopback(host) and not anybody_has_a_token(container):  # guard: never open to a network
+        raise ConfigurationError(
+            "server.host",
+            f"{host} can be reached from elsewhere, and nobody has a token yet; make one first: "
+            "`agents user add NAME --role admin` and `agents user token NAME`, or give --token-file FILE",
+        )
+
+
+@contextmanager
+def listening(host: str, port: int, state_directory: Path | None = None) -> Iterator[socket.socket]:
+    """A socket that listens there, closed afterwards. `PortTaken`, also by the server that runs on the same
+    state; `ConfigurationError`."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host.strip("[]"), port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+    except OSError as error:
+        raise ConfigurationError("server.host", f"{host} is no address of this machine: {error}") from error
+    with socket.socket(family, kind, protocol) as opened:
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            opened.bind(address)
+            opened.listen(_BACKLOG)
+        except OSError as error:
+            itself = _runs_there(state_directory, port) if error.errno == errno.EADDRINUSE else None
+            raise PortTaken(_place(host, port), itself or remedy_of(error)) from error
+        yield opened
+
+
+def _runs_there(state_directory: Path | None, port: int) -> str | None:
+    """That the server of this state has the port already."""
+    other = None if state_directory is None else running_server(state_directory)
+    if other is None or urlsplit(other.url).port != port:
+        return None
+    return f"it runs already at {other.url} (pid {other.pid}), on the same state"
+
+
+def url_of(host: str, listens: socket.socket) -> str:
+    """What to type into a browser on this machine."""
+    if _is_everywhere(listens):
+        host = "::1" if listens.family == socket.AF_INET6 else "127.0.0.1"
+    return f"http://{_place(host, listens.getsockname()[1])}"
+
+
+def places_of(host: str, listens: socket.socket) -> str:
+    """Where it listens, in words: who opens it to a network reads that."""
+    others = " and all other addresses of this machine" if _is_everywhere(listens) else ""
+    return f"{url_of(host, listens)}{others}"
+
+
+def _is_everywhere(listens: socket.socket) -> bool:
+    """Whether it is on all addresses of this machine."""
+    return ipaddress.ip_address(listens.getsockname()[0].partition("%")[0]).is_unspecified
+
+
+def serve(
+    container: Container,
+    listens: socket.socket,
+    *,
+    plans_at_once: int,
+    say: Callable[[str], None],
+    drain_seconds: float = DRAIN_SECONDS,
+) -> int:
+    """Serves until it is told to stop; the exit code. Call it on the main thread.
+
+    It runs so many plans at once itself. Told to stop, it lets them go on for `drain_seconds`, and gives back
+    what it still has before it returns.
+    `EngineUnavailable`, `ConfigurationError`.
+    """
+    service = Service(container)
+    url = url_of(container.settings.server.host, listens)
+    _quieten()
+    config = ServingConfig(create_app(service), container.settings.server)
+    with ExitStack() as stack:
+        server = _Server(config, service, say, drain_seconds)
+        stack.enter_context(server.signals())
+        server.worker = _worker(container, plans_at_once)
+        if server.worker is not None:
+            stack.enter_context(server.worker)
+        started = timestamp(container.clock.now())
+        if not stack.enter_context(announced(container.state_directory, url, started)):
+            other = running_server(container.state_directory)
+            say(f"commands go on through the server at {other.url if other else 'another address'}")
+        if not is_loopback(container.settings.server.host):
+            say("others on the network can read what goes over http; a reverse proxy can speak https for it")
+        say(f"listening on {places_of(container.settings.server.host, listens)} (Ctrl-C stops it)")
+        server.run(sockets=[listens])
+    return _INTERRUPTED if server.interrupted else 0
+
+
+def _worker(container: Container, plans_at_once: int) -> SharedWorker | None:
+    if not plans_at_once:
+        return None
+    from cleveragents.app.worker_parts import WorkerParts
+
+    name = f"server-{socket.gethostname()}-{os.getpid()}"
+    return WorkerParts(container).start(name=name, concurrency=plans_at_once)
+
+
+class _Server(uvicorn.Server):
+    """Stops in order: takes no more requests and jobs, ends streams, lets the rest be answered and end.
+
+    Not thread-safe: use it on the main thread.
+    """
+
+    def __init__(
+        self, config: uvicorn.Config, service: Service, say: Callable[[str], None], drain_seconds: float
+    ) -> None:
+        super().__init__(config)
+        self._service = service
+        self._say = say
+        self._drain_seconds = drain_seconds
+        self.worker: SharedWorker | None = None
+        self.interrupted = False
+
+    @contextmanager
+    def signals(self) -> Iterator[None]:
+        """Ctrl-C and SIGTERM stop it; a second Ctrl-C waits for nobody."""
+        numbers = (signal.SIGINT, signal.SIGTERM)
+        handlers = {number: signal.signal(number, self._on_signal) for number in numbers}
+        try:
+            yield
+        finally:
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Ours are in place; uvicorn would raise them again at the end, and end the process otherwise."""
+        yield
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._say(self._farewell())
+        self._service.stopping.begin()
+        draining = asyncio.create_task(asyncio.to_thread(self._drain))
+        await super().shutdown(sockets)
+        while not draining.done():
+            if self.force_exit and self.worker is not None:
+                await asyncio.to_thread(self.worker.close)
+            await asyncio.wait([draining], timeout=_LOOK_SECONDS)
+
+    def _drain(self) -> None:
+        if self.worker is not None:
+            self.worker.drain(self._drain_seconds)
+
+    def _farewell(self) -> str:
+        running = 0 if self.worker is None else self.worker.running
+        if not running:
+            return "stopping …"
+        then = "is then given back" if running == 1 else "are then given back"
+        left = f"{counted(running, 'job')} may go on for {self._drain_seconds:g} s, and {then}"
+        return f"stopping: {left} (Ctrl-C once more does so at once)"
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        if self.should_exit:
+            self.force_exit = self.force_exit or number == signal.SIGINT
+        else:
+            self.interrupted = number == signal.SIGINT
+            self.should_exit = True
+
+
+def _quieten() -> None:
+    # What it would print passes no redaction. Requests and failures are in our own log.
+    for name in ("uvicorn", "uvicorn.error", "uvicorn.access"):
+        logger = logging.getLogger(name)
+        logger.handlers = [logging.NullHandler()]
+        logger.propagate = False
+
+
+def _place(host: str, port: int) -> str:
+    host = host.strip("[]")
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def remedy_of(error: OSError) -> str:
+    """What to do about a place where one cannot listen."""
+    if error.errno == errno.EADDRINUSE:
+        return "another program has that port; stop it, or take another: `agents serve --port 0`"
+    if error.errno == errno.EACCES:
+        return "ports below 1024 are the system's; take another with --port, behind a reverse proxy"
+    if error.errno == errno.EADDRNOTAVAIL:
+        return "that is no address of this machine; 127.0.0.1 is one, and `ip address` shows others"
+    return error.strerror or str(error)

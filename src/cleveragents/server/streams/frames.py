@@ -1,0 +1,174 @@
+"""Server-sent events as bytes, made once for all who get them, and the ring of the latest of them.
+
+Positions have no gap, so a ring needs no index: the place of a frame follows from its position.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Iterable, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from cleveragents.api.event_account import fields_of_row
+
+if TYPE_CHECKING:
+    from cleveragents.access.model.user import ProjectScope
+    from cleveragents.events.chain import LogRow
+    from cleveragents.plans.ports.output import OutputPiece
+
+__all__ = [
+    "HEARTBEAT",
+    "EventFrame",
+    "FrameRing",
+    "OutputRing",
+    "event_frame",
+    "joined",
+    "opening_frame",
+    "output_frame",
+    "problem_frame",
+]
+
+HEARTBEAT = b": still here\n\n"
+"""A comment. Proxies end connections on which nothing is said for long."""
+
+_RETRY_MILLISECONDS = 1000
+_CHUNK_BYTES = 64 * 1024
+
+
+class EventFrame(bytes):
+    """An event as it is sent, and the project it belongs to. Without one it is for server admins."""
+
+    project: str | None = None
+
+
+def event_frame(row: LogRow, project: str | None = None) -> EventFrame:
+    """An event: its position is its id, so whoever comes back says which was the last."""
+    told = _json(fields_of_row(row))
+    frame = EventFrame(b"id: %d\nevent: %s\ndata: %s\n\n" % (row.position, _line(row.event_type), told))
+    frame.project = project
+    return frame
+
+
+def output_frame(piece: OutputPiece) -> bytes:
+    """A piece of a plan's output. It has no id: that is the place in the log, which is another matter."""
+    told = {"plan_id": piece.plan_id, "number": piece.number, "kind": piece.kind, "text": piece.text}
+    return b"event: output\ndata: %s\n\n" % _json(told)
+
+
+def opening_frame(position: int, *, reset: bool) -> bytes:
+    """Says where the stream begins, so that who is cut off before the first event comes back to this place.
+
+    Without data it is no event. `reset`: the client's place is none in this log, and it begins at its end.
+    """
+    opening = b"retry: %d\nid: %d\n" % (_RETRY_MILLISECONDS, position)
+    if reset:
+        opening += b"event: reset\ndata: %s\n" % _json({"position": position})
+    return opening + b"\n"
+
+
+def problem_frame(body: bytes) -> bytes:
+    """Why the stream ends, as a refusal says it (JSON, on one line). It has no id: it is no event."""
+    return b"event: problem\ndata: %s\n\n" % body
+
+
+class FrameRing:
+    """The frames of the positions above `base` up to `tip`, without a gap; bounded, the oldest go first.
+
+    Not thread-safe: use it on the server's loop.
+    """
+
+    def __init__(self, base: int, *, most_frames: int, most_bytes: int) -> None:
+        self.base = base
+        self._frames: deque[bytes] = deque()
+        self._bytes = 0
+        self._most_frames = most_frames
+        self._most_bytes = most_bytes
+        self._joined: dict[tuple[int, ProjectScope], tuple[int, bytes]] = {}
+
+    @property
+    def tip(self) -> int:
+        return self.base + len(self._frames)
+
+    def extend(self, after: int, frames: Sequence[bytes]) -> None:
+        """Adds the frames of the positions that follow `after`, which has to be the tip."""
+        if after != self.tip:
+            raise ValueError(f"frames after {after} do not follow {self.tip}")
+        self._joined.clear()
+        self._frames.extend(frames)
+        self._bytes += sum(map(len, frames))
+        while len(self._frames) > self._most_frames or self._bytes > self._most_bytes:
+            self._bytes -= len(self._frames.popleft())
+            self.base += 1
+
+    def after(self, position: int, scope: ProjectScope = None) -> tuple[int, bytes] | None:
+        """What may be seen of some frames after that position as one, and the position of the last of them;
+        None where there are none, or none any more. Those who are at the same place and see the same projects
+        get the same bytes."""
+        if not self.base <= position < self.tip:  # guard: who fell off the ring would miss something
+            return None
+        found = self._joined.get((position, scope))
+        if found is None:
+            left = islice(self._frames, position - self.base, None)
+            found = self._joined[position, scope] = joined(position, left, scope)
+        return found
+
+
+class OutputRing:
+    """The latest of what a plan printed: all after the number `base`. Numbers may have gaps where the oldest
+    were gone before they were read.
+
+    Not thread-safe: use it on the server's loop.
+    """
+
+    def __init__(self, base: int, *, most_pieces: int) -> None:
+        self.base = base
+        self.tip = base
+        self._pieces: deque[tuple[int, bytes]] = deque()
+        self._most = most_pieces
+
+    def extend(self, pieces: Sequence[tuple[int, bytes]]) -> None:
+        """Adds what is new of them."""
+        for piece in pieces:
+            if piece[0] > self.tip:
+                self._pieces.append(piece)
+                self.tip = piece[0]
+        while len(self._pieces) > self._most:
+            self.base = self._pieces.popleft()[0]
+
+    def after(self, number: int) -> list[tuple[int, bytes]] | None:
+        """What there is after the number; None if more of it may be elsewhere."""
+        if number < self.base:
+            return None
+        return [] if number >= self.tip else [piece for piece in self._pieces if piece[0] > number]
+
+
+def joined(position: int, frames: Iterable[bytes], scope: ProjectScope = None) -> tuple[int, bytes]:
+    """As many of the frames after that position as make a chunk, and where they end. Of other projects none
+    is in it, so it may be empty."""
+    chunk = bytearray()
+    for frame in frames:
+        foreign = scope is not None and not (isinstance(frame, EventFrame) and frame.project in scope)
+        if foreign:  # guard: no event of another project is shown
+            position += 1
+            continue
+        if chunk and len(chunk) + len(frame) > _CHUNK_BYTES:
+            break
+        chunk += frame
+        position += 1
+    return position, bytes(chunk)
+
+
+def _json(value: object) -> bytes:
+    # A half character, as in the name of a file that is not UTF-8, is escaped as in the CLI's JSON.
+    try:
+        return msgspec.json.encode(value)
+    except UnicodeEncodeError:
+        return json.dumps(value).encode()
+
+
+def _line(text: str) -> bytes:
+    return " ".join(text.split()).encode()

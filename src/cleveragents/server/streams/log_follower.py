@@ -1,0 +1,189 @@
+"""Follows the audit log, and what watched plans print, for a whole server process, on one thread.
+
+Local commits wake it at once; what other processes write it finds by looking. However often it is woken, it
+looks at most every `COALESCE_SECONDS`: events that come in a burst go out together.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Protocol
+
+import structlog
+
+from cleveragents.access.store.project_scope import projects_of_events
+from cleveragents.api.event_account import end_of_log, event_rows
+from cleveragents.core.errors import AuditLogBroken, CleverAgentsError, StoreBusy
+from cleveragents.events.audit import DurableAuditLog
+from cleveragents.plans.ports.output import OutputPiece, PlanOutput
+from cleveragents.server.streams.frames import event_frame, output_frame
+from cleveragents.server.streams.pages import PAGE_FRAMES
+
+__all__ = ["COALESCE_SECONDS", "LogFollower", "LogSource", "Sink", "Source"]
+
+COALESCE_SECONDS = 0.025
+
+_POLL_SECONDS = 0.1
+_BUSY_SECONDS = 0.0
+_STAYS_BUSY = 40
+"""After something was found, so many looks are quick: events of other processes, too, come in bursts."""
+
+_IDLE_SECONDS = 1.0
+_OUTPUT_PIECES = 500
+_CLOSE_SECONDS = 10.0
+log = structlog.get_logger(__name__)
+
+
+class Source(Protocol):
+    """Where frames come from. Called by several threads."""
+
+    def end(self) -> int:
+        """The position of the last event, of what was committed before."""
+        ...
+
+    def bring_up(self) -> None:
+        """Gives events that wait their place in the log, as far as this process may; not those that somebody
+        else is about to."""
+        ...
+
+    def frames(self, after: int) -> Sequence[bytes]:
+        """Those of the positions that follow, without a gap; a page of them at most."""
+        ...
+
+    def last_output(self, plan_id: str) -> int:
+        """The number of the last piece that a plan printed."""
+        ...
+
+    def output(self, plan_id: str, after: int) -> Sequence[tuple[int, bytes]]:
+        """Frames of what a plan printed after that number, with their numbers."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class LogSource:
+    """The audit log of a database, and the output of its plans. Any thread may use it."""
+
+    audit: DurableAuditLog
+    plan_output: PlanOutput
+
+    def end(self) -> int:
+        with suppress(AuditLogBroken):
+            self.audit.sequence_pending()
+        return end_of_log(self.audit.database)
+
+    def bring_up(self) -> None:
+        # Not waited for: with many plans others do it nearly always, and who waits shows nothing meanwhile.
+        with suppress(StoreBusy):  # guard: what they have placed is shown at once
+            self.audit.sequence_pending(wait=False)
+
+    def frames(self, after: int) -> Sequence[bytes]:
+        rows = event_rows(self.audit.database, after=after, limit=PAGE_FRAMES)
+        if not rows:
+            return []
+        projects = projects_of_events(self.audit.database, rows[0].position, rows[-1].position)
+        return [event_frame(row, projects.get(row.position)) for row in rows]
+
+    def last_output(self, plan_id: str) -> int:
+        return self.plan_output.last(plan_id)
+
+    def output(self, plan_id: str, after: int) -> Sequence[tuple[int, bytes]]:
+        pieces: Sequence[OutputPiece] = self.plan_output.read(plan_id, after=after, limit=_OUTPUT_PIECES)
+        return [(piece.number, output_frame(piece)) for piece in pieces]
+
+
+class Sink(Protocol):
+    """Who gets what the follower found. True: it is taken, in this order. False: it is not."""
+
+    def take_events(self, after: int, frames: Sequence[bytes]) -> bool: ...
+
+    def take_output(self, plan_id: str, pieces: Sequence[tuple[int, bytes]]) -> bool: ...
+
+    def watched(self) -> Mapping[str, int] | None:
+        """The plans whose output is wanted, with the last number that was taken; None: nobody listens."""
+        ...
+
+
+class LogFollower:
+    """Looks at the source again and again, and hands what is new to the sink, in order.
+
+    Thread safety:
+        Owner: the hub that made it starts and closes it. Any thread may `wake` it.
+        Lock: none; its state belongs to its own thread, and two events tell that what to do.
+        Guarantee: the sink gets every position after the one it was started at, once, in order, whatever
+            the source raised meanwhile.
+    Cancel safety: `close` waits for the look under way, for a while.
+    """
+
+    def __init__(
+        self, source: Source, sink: Sink, after: int, *, coalesce_seconds: float = COALESCE_SECONDS
+    ) -> None:
+        self._coalesce_seconds = coalesce_seconds
+        self._source = source
+        self._sink = sink
+        self._position = after
+        self._wakeup = threading.Event()
+        self._stopping = threading.Event()
+        self._said: str | None = None
+        self._quick = 0
+        self._thread = threading.Thread(target=self._run, name="event-follower", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def wake(self) -> None:
+        """There is something new, or somebody new."""
+        self._wakeup.set()
+
+    def stop(self) -> None:
+        """Takes effect after the look under way."""
+        self._stopping.set()
+        self._wakeup.set()
+
+    def close(self) -> None:
+        self.stop()
+        if self._thread.ident is not None:
+            self._thread.join(_CLOSE_SECONDS)
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            self._wakeup.clear()  # before the look, so that a wake during it is not lost
+            pause = self._attempt(self._look)
+            if not self._stopping.wait(self._coalesce_seconds):
+                self._wakeup.wait(pause)
+
+    def _look(self) -> float:
+        """Hands on what is new; returns for how long nothing needs to be looked at, if nobody wakes us."""
+        watched = self._sink.watched()
+        self._attempt(self._brought_up)
+        self._quick = max(0, self._quick - 1)
+        while frames := self._source.frames(self._position):
+            self._quick = _STAYS_BUSY
+            if not self._sink.take_events(self._position, frames):
+                break
+            self._position += len(frames)
+        for plan_id, number in (watched or {}).items():
+            if pieces := self._source.output(plan_id, number):
+                self._sink.take_output(plan_id, pieces)
+        self._said = None
+        if watched is None:
+            return _IDLE_SECONDS
+        return _BUSY_SECONDS if self._quick else _POLL_SECONDS
+
+    def _brought_up(self) -> float:
+        self._source.bring_up()
+        return 0.0
+
+    def _attempt(self, step: Callable[[], float]) -> float:
+        try:
+            return step()
+        except CleverAgentsError as error:
+            # The database will be back, and a log that is broken can still be read; said once.
+            if str(error) != self._said:
+                self._said = str(error)
+                log.warning("server.events_not_followed", error=self._said)
+        except Exception:
+            log.exception("server.events_not_followed")
+        return _POLL_SECONDS

@@ -1,0 +1,1 @@
+"""Files and directories reached without following a link, and copies of them."""

@@ -1,0 +1,183 @@
+"""Leader and followers: writers that come at once share one commit, without a thread of their own.
+
+A commit costs about the same for one write as for many. Whoever finds no commit under way leads: it takes
+what is queued, commits it in one step and wakes the others with their answers. Then the first of those who
+came meanwhile leads. So nobody leads for longer than its own batch, and a lone writer waits for no one.
+
+Writers that shared a commit come back together; the first of them would lead alone, disturbed by all the
+others, who would wait for the commit after. So who leads after a shared commit lets them come first.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Generic, TypeVar
+
+from cleveragents.core.errors import Closed, OutcomeUnknown, StoreBusy
+
+__all__ = ["GroupCommit"]
+
+_GATHER_SECONDS = 0.0001
+
+Item = TypeVar("Item")
+Answer = TypeVar("Answer")
+
+
+class _Ticket(Generic[Item, Answer]):
+    """A writer's place. `leads` changes under the lock; the answer is there once it is woken."""
+
+    __slots__ = ("answers", "error", "item", "leads", "woken")
+
+    def __init__(self, item: Item) -> None:
+        self.item = item
+        self.answers: tuple[Answer, ...] = ()
+        self.error: BaseException | None = None
+        self.leads = False
+        self.woken = threading.Event()
+
+
+class GroupCommit(Generic[Item, Answer]):
+    """`run(item)` returns the item's answer once the commit that held it is over.
+
+    `commit` gets the items of a batch, in order, and returns one answer for each; if it raises, that is
+    the answer to all of them. It runs in one thread at a time. Patience None is for explorations of
+    interleavings, in which time does not pass.
+
+    Thread safety:
+        Owner: the database that built it closes it; any thread may run items.
+        Lock: `_lock` guards the queue and the leadership, for arithmetic only; leadership itself, held
+            while `commit` runs, admits one thread and makes nobody wait but writers; `_shared` is its own.
+        Guarantee: each item is committed once, or its `run` raises; answers go to whom they belong; there
+            is a leader whenever the queue is not empty.
+    Cancel safety: a writer interrupted while it waits leaves the queue, or passes the leadership on; one
+        interrupted while it leads makes `OutcomeUnknown` the answer to its followers.
+    """
+
+    def __init__(
+        self,
+        commit: Callable[[Sequence[Item]], Sequence[Answer]],
+        *,
+        location: str,
+        batch: int = 256,
+        patience_seconds: float | None = 60.0,
+        busy: Callable[[float], StoreBusy] = StoreBusy,
+    ) -> None:
+        self._commit = commit
+        self._location = location
+        self._batch = batch
+        self._patience_seconds = patience_seconds
+        self._busy = busy
+        self._lock = threading.Lock()
+        self._queue: deque[_Ticket[Item, Answer]] = deque()
+        self._leading = False
+        self._shared = False
+        self._leader_thread = 0
+        self._drained: threading.Event | None = None
+
+    def run(self, item: Item) -> Answer:
+        """Commits the item with whatever else is waiting. `Closed`, `StoreBusy`, `OutcomeUnknown`."""
+        if self._leader_thread == threading.get_ident():  # guard: it would wait for itself
+            raise RuntimeError("a write inside a write; use the connection that the outer one was given")
+        ticket: _Ticket[Item, Answer] = _Ticket(item)
+        try:
+            self._enqueue(ticket)
+            if not ticket.leads:
+                self._wait(ticket)
+            if ticket.leads:
+                self._lead()
+        except BaseException:
+            self._withdraw(ticket)
+            raise
+        if ticket.error is not None:
+            raise ticket.error
+        return ticket.answers[0]
+
+    def close(self) -> None:
+        """Takes nothing new; returns when what was queued is committed. `StoreBusy` if that lasts."""
+        with self._lock:
+            if self._drained is None:
+                self._drained = threading.Event()
+            drained = self._drained
+            if not self._leading:
+                drained.set()
+        if not drained.wait(self._patience_seconds):
+            raise self._busy(self._patience_seconds or 0.0)
+
+    def _enqueue(self, ticket: _Ticket[Item, Answer]) -> None:
+        with self._lock:
+            if self._drained is not None:  # guard: closed means nothing is committed any more
+                raise Closed("the database")
+            self._queue.append(ticket)
+            if not self._leading:  # guard: one leader at a time
+                self._leading = True
+                ticket.leads = True
+
+    def _wait(self, ticket: _Ticket[Item, Answer]) -> None:
+        """Returns when the ticket has its answer, or leads."""
+        if ticket.woken.wait(self._patience_seconds):
+            return
+        if self._withdraw(ticket):
+            raise self._busy(self._patience_seconds or 0.0)
+        # A leader has taken it: what becomes of it is decided by a commit that is under way.
+        if not ticket.woken.wait(self._patience_seconds):
+            raise OutcomeUnknown(self._location, "no answer came in time")
+
+    def _withdraw(self, ticket: _Ticket[Item, Answer]) -> bool:
+        """Takes the ticket back, and passes on the leadership if it held it; False if it is not queued."""
+        with self._lock:
+            if ticket not in self._queue:  # guard: what a leader has taken cannot be called back
+                return False
+            self._queue.remove(ticket)
+        if ticket.leads:  # guard: a leader that leaves without a word would leave nobody to lead
+            self._pass_on()
+        return True
+
+    def _lead(self) -> None:
+        batch: list[_Ticket[Item, Answer]] = []
+        try:
+            if self._shared:
+                time.sleep(_GATHER_SECONDS)
+            self._take(batch)
+            self._shared = len(batch) > 1
+            self._leader_thread = threading.get_ident()
+            answers = self._commit([ticket.item for ticket in batch])
+            for ticket, answer in zip(batch, answers, strict=True):
+                ticket.answers = (answer,)
+        except BaseException as error:
+            if not batch:  # guard: it is queued yet, and `run` takes it back and passes the leadership on
+                raise
+            interrupted = not isinstance(error, Exception)
+            unknown = OutcomeUnknown(self._location, "the commit was interrupted")
+            for ticket in batch:
+                ticket.error = unknown if interrupted else error
+            if interrupted:
+                raise
+        finally:
+            if batch:
+                self._leader_thread = 0
+                self._pass_on()
+                for ticket in batch:
+                    ticket.woken.set()
+
+    def _take(self, batch: list[_Ticket[Item, Answer]]) -> None:
+        """Moves what is queued into the batch, one by one: whatever interrupts it, each is in one of them."""
+        with self._lock:
+            while self._queue and len(batch) < self._batch:
+                batch.append(self._queue[0])
+                self._queue.popleft()
+
+    def _pass_on(self) -> None:
+        with self._lock:
+            if self._queue:
+                heir = self._queue[0]
+                heir.leads = True
+            else:
+                heir = None
+                self._leading = False
+                if self._drained is not None:
+                    self._drained.set()
+        if heir is not None:
+            heir.woken.set()

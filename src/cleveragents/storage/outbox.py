@@ -1,0 +1,102 @@
+"""Events written in the business transaction, and the one text form in which they are kept and hashed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from datetime import UTC
+
+from sqlalchemy import Connection, bindparam, select
+
+from cleveragents.core.acting_user import acting
+from cleveragents.core.errors import InvalidPayload
+from cleveragents.core.event import DomainEvent
+from cleveragents.core.event_ports import PreparedEvent
+from cleveragents.core.json_value import JsonValue, thaw
+from cleveragents.storage.prepared_statement import prepared
+from cleveragents.storage.tables import outbox
+
+__all__ = [
+    "append_many_to_outbox",
+    "append_to_outbox",
+    "canonical_json",
+    "event_row",
+    "leave_in_outbox",
+    "take_appended",
+]
+
+_APPENDED = "cleveragents.appended_events"
+_COLUMNS = ("event_id", "event_type", "subject", "occurred_at", "payload")
+_INSERT = outbox.insert().values({name: bindparam(name) for name in _COLUMNS})
+
+
+def append_to_outbox(connection: Connection, event: DomainEvent) -> None:
+    """Adds the event to the transaction under way: it is kept if, and only if, that commits.
+
+    Inside `Database.write` the event is handed to the `on_commit` hook after the commit.
+    """
+    append_many_to_outbox(connection, (event,))
+
+
+def append_many_to_outbox(connection: Connection, events: Iterable[DomainEvent]) -> None:
+    """The same for several, in their order. Each says `by` whom, if somebody acts."""
+    appended = [_attributed(event) for event in events]
+    if not appended:
+        return
+    inserting = prepared(_INSERT, connection.dialect.name)
+    inserting.run_each(connection, [event_row(event) for event in appended])
+    connection.info.setdefault(_APPENDED, []).extend(appended)
+
+
+def _attributed(event: DomainEvent) -> DomainEvent:
+    """The event, which says in whose name it happened, where somebody acts."""
+    name = acting()
+    if name is None or "by" in event.payload:
+        return event
+    return replace(event, payload={**event.payload, "by": name})
+
+
+def leave_in_outbox(connection: Connection, batch: Sequence[PreparedEvent]) -> None:
+    """The same for events that were published already: whoever sequences places them, and none is told of
+    again. What is left twice is placed once."""
+    new = {event.event_id: event._asdict() for event in batch}
+    known = select(outbox.c.event_id).where(outbox.c.event_id.in_(list(new)))
+    for event_id in connection.execute(known).scalars().all():
+        new.pop(event_id)  # guard: a batch is left again when nobody knows whether it was
+    if new:
+        prepared(_INSERT, connection.dialect.name).run_each(connection, list(new.values()))
+
+
+def take_appended(connection: Connection) -> list[DomainEvent]:
+    """What was appended over this connection since the last call. `Database` alone calls it."""
+    appended: list[DomainEvent] = connection.info.pop(_APPENDED, [])
+    return appended
+
+
+def event_row(event: DomainEvent) -> dict[str, str]:
+    """The event as the columns that `outbox` and `events` share; all text, ready to be hashed."""
+    row = {
+        "event_id": event.event_id,
+        "event_type": event.event_type.value,
+        "subject": event.subject,
+        "occurred_at": event.occurred_at.astimezone(UTC).isoformat(timespec="microseconds"),
+        "payload": canonical_json(event.payload),
+    }
+    _ensure_storable(row)
+    return row
+
+
+def canonical_json(value: JsonValue) -> str:
+    """The one text for a JSON value: keys sorted, no spaces, characters as they are."""
+    return json.dumps(thaw(value), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+def _ensure_storable(row: dict[str, str]) -> None:
+    where = f"event {row['event_type']}"
+    if "\0" in row["subject"] or "\0" in row["event_id"]:
+        raise InvalidPayload(where, "its subject or id holds a NUL")
+    try:
+        "".join(row.values()).encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise InvalidPayload(where, f"text that is not Unicode ({error.reason})") from error

@@ -1,0 +1,169 @@
+"""The tables of a service for many: users and their tokens, projects, workers, lanes of jobs, plans' output.
+
+Tokens are kept as digests only: whoever reads the database cannot use them. The contents of files of plans
+that work on git remotes are here, too, so that another machine can go on with such a plan.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import BigInteger, Column, Index, Integer, LargeBinary, Table, Text
+
+from cleveragents.storage.tables import METADATA, id_type
+
+__all__ = [
+    "audit_home",
+    "contents",
+    "deleted_plans",
+    "idempotency_keys",
+    "job_lanes",
+    "members",
+    "plan_output",
+    "projects",
+    "remote_bases",
+    "resources",
+    "tokens",
+    "users",
+    "workers",
+]
+
+# A lane is something that many jobs share, such as a project or a provider; `at_most` of them run at once.
+job_lanes = Table(
+    "job_lanes",
+    METADATA,
+    Column("job_id", id_type(), primary_key=True),
+    Column("lane", id_type(), primary_key=True),
+    Column("at_most", Integer, nullable=False),
+)
+Index("ix_job_lanes_lane_job_id", job_lanes.c.lane, job_lanes.c.job_id)
+
+# Who works, for people to look at; no lease depends on it. `state`: working, draining, gone.
+workers = Table(
+    "workers",
+    METADATA,
+    Column("id", id_type(), primary_key=True),
+    Column("name", Text, nullable=False),
+    Column("host", Text, nullable=False),
+    Column("pid", BigInteger, nullable=False),
+    Column("home", Text, nullable=False),
+    Column("engine", Text, nullable=False),
+    Column("queue", Text, nullable=False),
+    Column("concurrency", Integer, nullable=False),
+    Column("running", Integer, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("started_at", BigInteger, nullable=False),
+    Column("seen_at", BigInteger, nullable=False),
+    Column("isolation", Text),
+)
+
+users = Table(
+    "users",
+    METADATA,
+    Column("id", id_type(), primary_key=True),
+    Column("name", id_type(), nullable=False, unique=True),
+    Column("role", Text, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+)
+
+# `kind`: program, who sends it; browser, which has it as a cookie. What is made with one holds no longer than
+# `issues_until` says. `made_with`: the program's token that it was made with, and ends with.
+tokens = Table(
+    "tokens",
+    METADATA,
+    Column("digest", id_type(), primary_key=True),
+    Column("id", id_type(), nullable=False, unique=True),
+    Column("user_id", id_type(), nullable=False, index=True),
+    Column("kind", Text, nullable=False),
+    Column("label", Text, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("expires_at", BigInteger),
+    Column("issues_until", BigInteger),
+    Column("made_with", id_type(), index=True),
+)
+
+# What a request with that key was answered. No answer yet: it is being worked on, or its server died.
+# `made`: the id of what was made for it (of a correction, its plan's), kept in the transaction that made it.
+idempotency_keys = Table(
+    "idempotency_keys",
+    METADATA,
+    Column("user_id", id_type(), primary_key=True),
+    Column("key", id_type(), primary_key=True),
+    Column("request", Text, nullable=False),
+    Column("answer", Text),
+    Column("created_at", BigInteger, nullable=False),
+    Column("made", id_type()),
+)
+
+projects = Table(
+    "projects",
+    METADATA,
+    Column("name", id_type(), primary_key=True),
+    Column("description", Text, nullable=False),
+    Column("max_parallel", Integer),
+    Column("created_at", BigInteger, nullable=False),
+)
+
+# The role of each member of a project. Server admins need no row: they may act in every project.
+members = Table(
+    "members",
+    METADATA,
+    Column("project", id_type(), primary_key=True),
+    Column("user_id", id_type(), primary_key=True, index=True),
+    Column("role", Text, nullable=False),
+)
+
+# The project of each deleted plan: the audit log still tells of it, to members of that project only.
+deleted_plans = Table(
+    "deleted_plans",
+    METADATA,
+    Column("id", id_type(), primary_key=True),
+    Column("project", id_type(), nullable=False),
+)
+
+resources = Table(
+    "resources",
+    METADATA,
+    Column("name", id_type(), primary_key=True),
+    Column("project", id_type(), nullable=False, index=True),
+    Column("kind", Text, nullable=False),
+    Column("location", Text, nullable=False),
+    Column("branch", Text),
+    Column("home", Text),
+    Column("created_at", BigInteger, nullable=False),
+)
+
+# Whose sequencer orders the audit log: the one row names the home that has its key.
+audit_home = Table(
+    "audit_home",
+    METADATA,
+    Column("number", Integer, primary_key=True, autoincrement=False),
+    Column("home", Text, nullable=False),
+)
+
+contents = Table(
+    "contents",
+    METADATA,
+    Column("root_id", id_type(), primary_key=True),
+    Column("digest", id_type(), primary_key=True),
+    Column("content", LargeBinary, nullable=False),
+)
+
+# The commit of a git remote that a plan and its sub-plans began with, on whichever machine.
+remote_bases = Table(
+    "remote_bases",
+    METADATA,
+    Column("plan_id", id_type(), primary_key=True),
+    Column("base", Text, nullable=False),
+)
+
+# What is seen of a plan while it runs, for those who watch from elsewhere; bounded, the oldest go first.
+# `ends_at`: how many bytes the plan had printed then, so that what is too old is found without counting.
+plan_output = Table(
+    "plan_output",
+    METADATA,
+    Column("plan_id", id_type(), primary_key=True),
+    Column("number", Integer, primary_key=True, autoincrement=False),
+    Column("kind", Text, nullable=False),
+    Column("text", Text, nullable=False),
+    Column("ends_at", BigInteger, nullable=False),
+    Column("written_at", BigInteger, nullable=False),
+)

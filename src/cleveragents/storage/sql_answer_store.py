@@ -1,0 +1,94 @@
+"""Answers to requests with an idempotency key, on a database."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import Connection, delete, select, update
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.sql.dml import ReturningInsert
+
+from cleveragents.core.errors import KeyReused, RequestUnderWay
+from cleveragents.storage.answers import Claim, KeptAnswer
+from cleveragents.storage.claim_fence import claimed, kept_key
+from cleveragents.storage.columns import microseconds
+from cleveragents.storage.database import Database
+from cleveragents.storage.service_tables import idempotency_keys
+
+__all__ = ["SqlAnswerStore"]
+
+KEPT = timedelta(hours=24)
+"""How long an answer is given again."""
+
+PATIENCE = timedelta(minutes=5)
+"""Who has not answered for so long is taken for dead."""
+
+_KEEP: dict[str, ReturningInsert[tuple[str]]] = {
+    "sqlite": sqlite.insert(idempotency_keys).on_conflict_do_nothing().returning(idempotency_keys.c.key),
+    "postgresql": postgresql.insert(idempotency_keys)
+    .on_conflict_do_nothing()
+    .returning(idempotency_keys.c.key),
+}
+_ROWS = idempotency_keys.c
+
+
+class SqlAnswerStore:
+    """`AnswerStore` on a `Database`. Stateless but for the database, so any thread may share it."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def begin(self, user_id: str, key: str, request: str, *, now: datetime) -> Claim | KeptAnswer:
+        claim = Claim(user_id, key, microseconds(now))
+        kept = kept_key(key)
+        row = {"user_id": user_id, "key": kept, "request": request, "created_at": claim.stamp}
+
+        def unit(connection: Connection) -> Claim | KeptAnswer:
+            old = _ROWS.created_at < microseconds(now - KEPT)
+            connection.execute(delete(idempotency_keys).where(_ROWS.user_id == user_id, old))
+            if connection.execute(_KEEP[connection.dialect.name], row).first() is not None:
+                return claim
+            held = select(idempotency_keys).where(_ROWS.user_id == user_id, _ROWS.key == kept)
+            found = connection.execute(held.with_for_update()).first()
+            if found is None:
+                raise RequestUnderWay(key)  # it was released at this moment
+            return _judged(connection, found, request, claim, now)
+
+        return self._database.write(unit)
+
+    def finish(self, claim: Claim, answer: KeptAnswer) -> None:
+        # Readable, so that whoever looks for a secret in the database would find it; any bytes come back.
+        body = answer.body.decode("utf-8", "surrogateescape")
+        text = json.dumps([answer.status, answer.media_type, body, answer.location])
+        self._database.write(
+            lambda connection: connection.execute(
+                update(idempotency_keys).where(*claimed(claim)).values(answer=text)
+            )
+        )
+
+    def release(self, claim: Claim) -> None:
+        # guard: what was made is found again, whatever was answered
+        unmade = (*claimed(claim), _ROWS.made.is_(None))
+        self._database.write(lambda connection: connection.execute(delete(idempotency_keys).where(*unmade)))
+
+
+def _judged(
+    connection: Connection, found: Any, request: str, claim: Claim, now: datetime
+) -> Claim | KeptAnswer:
+    if found.request != request:  # guard: one key, one request
+        raise KeyReused(claim.key)
+    if found.answer is not None:
+        status, media_type, body, location = json.loads(found.answer)
+        return KeptAnswer(status, media_type, body.encode("utf-8", "surrogateescape"), location)
+    # Who made something can make nothing more: whether they live or not, the next finds the same.
+    waits = found.made is None and found.created_at > microseconds(now - PATIENCE)
+    if waits:  # guard: no two work on it at once
+        raise RequestUnderWay(claim.key)
+    # guard: two claims never look the same, whatever the clock says
+    stamp = max(claim.stamp, found.created_at + 1)
+    same = (_ROWS.user_id == claim.user_id, _ROWS.key == found.key)
+    connection.execute(update(idempotency_keys).where(*same).values(created_at=stamp))
+    return replace(claim, stamp=stamp, made=found.made)

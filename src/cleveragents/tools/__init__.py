@@ -1,0 +1,1 @@
+"""Tools: built in, from packages, or from MCP servers, confined to the files of a sandbox."""

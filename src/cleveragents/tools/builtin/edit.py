@@ -1,0 +1,67 @@
+"""Replaces one exact text in a file by another."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from cleveragents.core.policy import Capability
+from cleveragents.tools.files.exact_edit import ExactEdit
+from cleveragents.tools.files.text_files import ensure_unchanged, fingerprint, read_text
+from cleveragents.tools.mask_guard import ensure_no_mask
+from cleveragents.tools.ports import Workplace
+from cleveragents.tools.typed_tool import Arguments, Result, TypedTool
+
+__all__ = ["TOOL", "EditArguments", "EditResult", "EditTool"]
+
+
+class EditArguments(Arguments):
+    path: str = Field(description="the file, relative to the sandbox's root")
+    old: str = Field(min_length=1, description="the text to be replaced, exactly as it is in the file")
+    new: str = Field(description="what takes its place")
+    count: Literal[1, "all"] = Field(
+        default=1, description='1: `old` must occur exactly once; "all": it is replaced everywhere'
+    )
+    line_endings: Literal["exact", "file"] = Field(
+        default="exact",
+        description='"exact": as `old` and `new` have them; "file": they take those of the file',
+    )
+    expected_sha256: str | None = Field(
+        default=None, description="refuse unless the file is still the one that `read` gave this sha256 for"
+    )
+
+
+class EditResult(Result):
+    path: str
+    replacements: int = Field(description="how often `old` was replaced")
+    lines: list[int] = Field(description="where, in the old file; the first 20")
+    sha256: str = Field(description="of the file as it is now")
+
+
+class EditTool(TypedTool[EditArguments, EditResult]):
+    name = "edit"
+    description = "Replaces an exact text in a file. If it is not there, says where text and file part."
+    capability = Capability.EDIT
+    writes = True
+    arguments = EditArguments
+    result = EditResult
+
+    def run(self, arguments: EditArguments, workplace: Workplace) -> EditResult:
+        path = arguments.path
+        text, data = read_text(workplace.files, path)
+        ensure_unchanged(path, data, arguments.expected_sha256)
+        edit = ExactEdit(arguments.old, arguments.new, arguments.count, arguments.line_endings)
+        edited = edit.apply(path, text)
+        ensure_no_mask(path, text, edited.text)
+        after = edited.text.encode("utf-8")
+        workplace.files.write(path, after)
+        return EditResult(
+            path=path,
+            replacements=edited.replacements,
+            lines=list(edited.lines),
+            sha256=fingerprint(after),
+        )
+
+
+TOOL = EditTool()

@@ -1,0 +1,47 @@
+"""Finds files by a pattern of their paths."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from cleveragents.core.policy import Capability
+from cleveragents.tools.files.file_search import files_matching
+from cleveragents.tools.files.path_pattern import Glob
+from cleveragents.tools.ports import Workplace
+from cleveragents.tools.typed_tool import Arguments, Result, TypedTool
+
+__all__ = ["TOOL", "GlobArguments", "GlobResult", "GlobTool"]
+
+_DEFAULT_RESULTS = 1000
+_MOST_RESULTS = 10_000
+
+
+class GlobArguments(Arguments):
+    pattern: Glob = Field(description="like `src/**/*.py`; without a `/`, it is about names in any directory")
+    max_results: int = Field(
+        default=_DEFAULT_RESULTS, ge=1, le=_MOST_RESULTS, description="how many paths to give at most"
+    )
+
+
+class GlobResult(Result):
+    paths: list[str]
+    truncated: bool
+
+
+class GlobTool(TypedTool[GlobArguments, GlobResult]):
+    name = "glob"
+    description = "Finds files and links whose path fits a pattern, in order of path."
+    capability = Capability.READ
+    arguments = GlobArguments
+    result = GlobResult
+
+    def run(self, arguments: GlobArguments, workplace: Workplace) -> GlobResult:
+        paths: list[str] = []
+        for found in files_matching(workplace, arguments.pattern):
+            if len(paths) == arguments.max_results:
+                return GlobResult(paths=paths, truncated=True)
+            paths.append(found.path)
+        return GlobResult(paths=paths, truncated=False)
+
+
+TOOL = GlobTool()

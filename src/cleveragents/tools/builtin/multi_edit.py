@@ -1,0 +1,84 @@
+"""Several exact replacements in one file: all of them, or none."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from cleveragents.core.errors import EditMismatch
+from cleveragents.core.policy import Capability
+from cleveragents.tools.files.exact_edit import Edited, ExactEdit
+from cleveragents.tools.files.text_files import ensure_unchanged, fingerprint, read_text
+from cleveragents.tools.mask_guard import ensure_no_mask
+from cleveragents.tools.ports import Workplace
+from cleveragents.tools.typed_tool import Arguments, Result, TypedTool
+
+__all__ = ["TOOL", "MultiEditArguments", "MultiEditResult", "MultiEditTool", "OneEdit"]
+
+# Each goes through the whole file.
+_EDITS_LIMIT = 500
+_ORDER = "made in this order, each on what the ones before it left"
+
+
+class OneEdit(Arguments):
+    old: str = Field(min_length=1, description="the text to be replaced, exactly as the edits before left it")
+    new: str = Field(description="what takes its place")
+    count: Literal[1, "all"] = Field(
+        default=1, description='1: this `old` must occur exactly once; "all": it is replaced everywhere'
+    )
+
+
+class MultiEditArguments(Arguments):
+    path: str = Field(description="the file, relative to the sandbox's root")
+    edits: list[OneEdit] = Field(min_length=1, max_length=_EDITS_LIMIT, description=_ORDER)
+    line_endings: Literal["exact", "file"] = Field(
+        default="exact",
+        description='for all edits; "exact": as each `old` and `new` has them; "file": those of the file',
+    )
+    expected_sha256: str | None = Field(
+        default=None,
+        description="refuse unless the file, before all edits, is the one that `read` gave this sha256 for",
+    )
+
+
+class MultiEditResult(Result):
+    path: str
+    replacements: list[int] = Field(description="how many each edit made")
+    sha256: str = Field(description="of the file as it is now")
+
+
+class MultiEditTool(TypedTool[MultiEditArguments, MultiEditResult]):
+    name = "multi_edit"
+    description = "Makes several exact replacements in one file, in order; if one does not fit, none is made."
+    capability = Capability.EDIT
+    writes = True
+    arguments = MultiEditArguments
+    result = MultiEditResult
+
+    def run(self, arguments: MultiEditArguments, workplace: Workplace) -> MultiEditResult:
+        path = arguments.path
+        before, data = read_text(workplace.files, path)
+        text = before
+        ensure_unchanged(path, data, arguments.expected_sha256)
+        replacements = []
+        for number, one in enumerate(arguments.edits, start=1):
+            workplace.stop.raise_if_cancelled()
+            edit = ExactEdit(one.old, one.new, one.count, arguments.line_endings)
+            edited = _made(edit, path, text, f"edit {number} of {len(arguments.edits)}")
+            replacements.append(edited.replacements)
+            text = edited.text
+        ensure_no_mask(path, before, text)
+        after = text.encode("utf-8")
+        workplace.files.write(path, after)
+        return MultiEditResult(path=path, replacements=replacements, sha256=fingerprint(after))
+
+
+def _made(edit: ExactEdit, path: str, text: str, which: str) -> Edited:
+    try:
+        return edit.apply(path, text)
+    except EditMismatch as mismatch:
+        raise EditMismatch(path, f"{which}: {mismatch.diagnosis}") from None
+
+
+TOOL = MultiEditTool()

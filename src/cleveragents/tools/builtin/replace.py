@@ -1,0 +1,118 @@
+"""Replaces a text or a regular expression in all files that fit a pattern: in all of them, or in none."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from pydantic import Field
+
+from cleveragents.core.errors import CleverAgentsError, ToolRefused
+from cleveragents.core.policy import Capability
+from cleveragents.tools.files.confined_files import FILE_LIMIT_BYTES
+from cleveragents.tools.files.file_search import Skipped, batches_of
+from cleveragents.tools.files.matchers import Matcher, matcher_for
+from cleveragents.tools.files.path_pattern import Glob
+from cleveragents.tools.mask_guard import ensure_no_mask
+from cleveragents.tools.ports import SandboxFiles, Workplace
+from cleveragents.tools.typed_tool import Arguments, Result, TypedTool
+
+__all__ = ["TOOL", "ReplaceArguments", "ReplaceResult", "ReplaceTool", "ReplacedFile"]
+
+_PATTERN_LIMIT = 10_000
+_SECONDS = 120.0
+# Old and new content of all changed files are held until the last one is known to be right.
+_TOTAL_LIMIT_BYTES = 256 << 20
+_SKIPPED_SHOWN = 50
+
+_Change = tuple[str, bytes, bytes, int]
+
+
+class ReplaceArguments(Arguments):
+    pattern: str = Field(min_length=1, max_length=_PATTERN_LIMIT, description="what to search for")
+    replacement: str = Field(description="what to put in its place; with `regex`, \\1 is the first group")
+    glob: Glob = Field(default="**", description="in which files, like `src/**/*.py`")
+    regex: bool = Field(
+        default=False, description="the pattern is a regular expression of Python's, over lines, not a text"
+    )
+    ignore_case: bool = Field(default=False, description="capital and small letters are the same")
+
+
+class ReplacedFile(Result):
+    path: str
+    count: int
+
+
+class ReplaceResult(Result):
+    files: list[ReplacedFile]
+    total: int
+    skipped: list[Skipped] = Field(description="files that could not be searched")
+
+
+class ReplaceTool(TypedTool[ReplaceArguments, ReplaceResult]):
+    name = "replace"
+    description = "Searches and replaces in all files that fit a pattern, or in none; not in binary files."
+    capability = Capability.EDIT
+    writes = True
+    arguments = ReplaceArguments
+    result = ReplaceResult
+
+    def run(self, arguments: ReplaceArguments, workplace: Workplace) -> ReplaceResult:
+        with matcher_for(
+            arguments.pattern,
+            fixed=not arguments.regex,
+            ignore_case=arguments.ignore_case,
+            seconds=_SECONDS,
+            stop=workplace.stop,
+        ) as matcher:
+            changes, skipped = _planned(arguments, workplace, matcher)
+        _write_all(changes, workplace)
+        return ReplaceResult(
+            files=[ReplacedFile(path=path, count=count) for path, _, _, count in changes],
+            total=sum(count for _, _, _, count in changes),
+            skipped=skipped[:_SKIPPED_SHOWN],
+        )
+
+
+def _planned(
+    arguments: ReplaceArguments, workplace: Workplace, matcher: Matcher
+) -> tuple[list[_Change], list[Skipped]]:
+    changes: list[_Change] = []
+    skipped: list[Skipped] = []
+    total = 0
+    for batch in batches_of(workplace, arguments.glob, skipped):
+        answers = matcher.replace([text for _, text in batch], arguments.replacement)
+        for (path, text), replaced in zip(batch, answers, strict=False):
+            if replaced is None:
+                raise ToolRefused("replace", f"it took too long, at {path!r}; nothing was changed")
+            after, count = replaced
+            if after == text:
+                continue
+            ensure_no_mask(path, text, after)
+            change = (path, text.encode("utf-8"), after.encode("utf-8"), count)
+            total += len(change[1]) + len(change[2])
+            if len(change[2]) > FILE_LIMIT_BYTES or total > _TOTAL_LIMIT_BYTES:
+                raise ToolRefused("replace", f"it would change too much, at {path!r}; nothing was changed")
+            changes.append(change)
+    return changes, skipped
+
+
+def _write_all(changes: list[_Change], workplace: Workplace) -> None:
+    written: list[_Change] = []
+    try:
+        for change in changes:
+            workplace.stop.raise_if_cancelled()
+            path, _, after, _ = change
+            workplace.files.write(path, after)
+            written.append(change)
+    except BaseException:
+        _put_back(written, workplace.files)
+        raise
+
+
+def _put_back(written: list[_Change], files: SandboxFiles) -> None:
+    for path, before, _, _ in reversed(written):
+        with suppress(CleverAgentsError):
+            files.write(path, before)
+
+
+TOOL = ReplaceTool()

@@ -1,0 +1,1 @@
+"""Files as tools use them: confined paths, exact edits and search."""

@@ -1,0 +1,226 @@
+"""One server while it is connected: opened, asked, closed, all on the loop that owns it.
+
+The library's client must be left by the task that entered it, so each connection has a task of its own, which
+waits inside until it is told to leave. Whatever goes wrong becomes a `ToolRefused` that says what happened,
+without anything that the server's configuration holds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import os
+from collections.abc import AsyncIterator, Coroutine, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from cleveragents import __version__
+from cleveragents.core.errors import ToolRefused
+from cleveragents.core.text.redaction import redact_text
+from cleveragents.processes.guard import NOT_EXECUTED
+from cleveragents.processes.talking_lines import Faults
+from cleveragents.processes.talking_process import TalkingProcess
+from cleveragents.tools.mcp.content import CallResult, call_result
+from cleveragents.tools.mcp.filling import filled
+from cleveragents.tools.mcp.gate import Permit
+from cleveragents.tools.mcp.listing import ListedTool, listed
+from cleveragents.tools.mcp.place import ServerPlace, program_for
+from cleveragents.tools.mcp.transport import http_streams, stdio_streams
+
+if TYPE_CHECKING:
+    import anyio
+    from mcp import Client
+    from mcp.client._transport import TransportStreams
+
+__all__ = ["Patience", "ServerConnection"]
+
+T = TypeVar("T")
+
+_SAID = 500
+_PRINTED = 300
+_MOST_PAGES = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long a server may take: to start (a first start may have to fetch it), to list its tools, to
+    answer a call; and, told to leave, until it is made to."""
+
+    start_seconds: float = 60.0
+    list_seconds: float = 30.0
+    call_seconds: float = 300.0
+    leave_seconds: float = 10.0
+
+
+class ServerConnection:
+    """A started server. Not thread-safe: the loop on which it was made uses it."""
+
+    def __init__(self, permit: Permit, place: ServerPlace, patience: Patience) -> None:
+        self._permit = permit
+        self._server = server = permit.server
+        self._place = place
+        self._patience = patience
+        self._faults = Faults()
+        self._process: TalkingProcess | None = None
+        self._leave = asyncio.Event()
+        self._opened: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
+        self._task: asyncio.Task[None] | None = None
+        self._scope: anyio.CancelScope | None = None
+        self._who = f"MCP server {server.name}"
+
+    @property
+    def usable(self) -> bool:
+        """Whether another call may be made; it ends by itself, too."""
+        if self._leave.is_set() or self._task is None or self._task.done():
+            return False
+        return not self._faults.found and not (self._process is not None and self._process.over.is_set())
+
+    async def open(self) -> None:
+        """`ToolRefused` if it cannot be started or does not speak MCP; then nothing of it is left."""
+        self._task = asyncio.create_task(self._serve(), name=self._who)
+        waiting: set[asyncio.Future[Any]] = {self._task, self._opened}
+        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        if self._opened.done():
+            return
+        error = self._task.exception()
+        if isinstance(error, ToolRefused):
+            raise error
+        said = "it cannot be used" if error is None else _start_failure(error)
+        raise self._refusal(said + self._hint)
+
+    async def tools(self) -> tuple[ListedTool, ...]:
+        """All that it offers. `ToolRefused`."""
+        client, seconds = self._opened.result(), self._patience.list_seconds
+        found: list[ListedTool] = []
+        cursor: str | None = None
+        for _ in range(_MOST_PAGES):  # guard: a list whose pages never end is cut
+            page = await self._answer(client.list_tools(cursor=cursor), seconds, "listing its tools")
+            found += [listed(tool) for tool in page.tools]
+            cursor = page.next_cursor
+            if cursor is None:
+                break
+        return tuple(found)
+
+    async def call(self, tool: str, arguments: Mapping[str, Any]) -> CallResult:
+        """What it answered. `ToolRefused`; after one that took too long the server is no longer usable,
+        because it may still be at it."""
+        client, seconds = self._opened.result(), self._patience.call_seconds
+        answer = client.call_tool(tool, dict(arguments))
+        return call_result(await self._answer(answer, seconds, f"the call of {tool!r}"))
+
+    async def close(self) -> None:
+        """Nothing of it is left afterwards. Twice is harmless."""
+        self._leave.set()
+        if self._task is None:
+            return
+        if not self._opened.done() and self._scope is not None:
+            self._scope.cancel()
+        await asyncio.wait({self._task}, timeout=self._patience.leave_seconds)
+        if not self._task.done():
+            self._task.cancel()
+            await asyncio.wait({self._task}, timeout=self._patience.leave_seconds)
+        if self._task.done() and not self._task.cancelled():
+            self._task.exception()  # was told to whoever asked, or came of leaving
+
+    async def _answer(self, question: Coroutine[Any, Any, T], seconds: float, what: str) -> T:
+        from mcp import MCPError
+        from mcp_types import CONNECTION_CLOSED
+
+        asked = asyncio.create_task(question)
+        try:
+            await asyncio.wait({asked}, timeout=seconds)
+        finally:
+            late = asked.cancel()  # True if there is no answer yet, also when we are cancelled ourselves
+        if late:
+            await self.close()  # guard: what it still does would be recorded as another call's doing
+            raise self._refusal(f"{what} took longer than {seconds:g} s, so it was ended")
+        error = asked.exception()
+        if error is None:
+            return asked.result()
+        if not isinstance(error, MCPError):
+            raise self._refusal(f"{what} failed: {_said(error)}")
+        if error.code != CONNECTION_CLOSED and self.usable:
+            raise self._refusal(f"{what} failed: {error.message}")
+        await self.close()  # until then it may have more to say about it
+        raise self._refusal(f"it ended during {what}")
+
+    async def _serve(self) -> None:
+        """The connection's life, in one task."""
+        import anyio
+        from mcp import Client
+        from mcp_types import Implementation
+
+        self._scope = scope = anyio.CancelScope(deadline=anyio.current_time() + self._patience.start_seconds)
+        with scope:
+            async with Client(
+                self._streams(),
+                client_info=Implementation(name="cleveragents", version=__version__),
+                cache=None,
+            ) as client:
+                scope.deadline = math.inf
+                self._opened.set_result(client)
+                await self._leave.wait()
+        if scope.cancelled_caught:
+            raise self._refusal(f"it did not get ready within {self._patience.start_seconds:g} s")
+
+    @asynccontextmanager
+    async def _streams(self) -> AsyncIterator[TransportStreams]:
+        import anyio
+
+        server = filled(self._permit, os.environ, self._place.secrets)
+        if server.url:
+            async with http_streams(server, self._patience.call_seconds, self._faults) as streams:
+                yield streams
+            return
+        self._process = TalkingProcess(program_for(server, self._place))
+        try:
+            async with stdio_streams(self._process, self._faults) as streams:
+                yield streams
+        finally:
+            with anyio.CancelScope(shield=True):  # guard: whoever gives up leaves no process behind
+                await self._process.end()
+
+    @property
+    def _hint(self) -> str:
+        server = self._server
+        if self._process is None or not self._process.isolated or not server.own:
+            return ""
+        way = f"`agents mcp add --replace --not-isolated {server.name} -- …`"
+        return f"; it runs isolated, and {way} lets it out"
+
+    def _refusal(self, what: str) -> ToolRefused:
+        said = ""
+        if self._process is not None:
+            report = self._process.report
+            if report is not None and report["refused"] not in (None, NOT_EXECUTED):
+                what = f"it cannot be run: {report['refused']}"
+            # Many programs tell of a mistake on the wrong stream.
+            printed = "" if self._opened.done() else redact_text(self._faults.printed)[-_PRINTED:]
+            complaint = self._process.complaint or printed
+            said = f"; it said: {complaint}" if complaint else ""
+        fault = f"; {self._faults.found}" if self._faults.found else ""
+        return ToolRefused(self._who, redact_text(f"{what[:_SAID]}{fault}{said}"))
+
+
+def _start_failure(error: BaseException) -> str:
+    from mcp import MCPError
+    from mcp_types import CONNECTION_CLOSED
+
+    first = _first(error)
+    if isinstance(first, MCPError) and first.code == CONNECTION_CLOSED:
+        return "it ended before it was ready"
+    return f"it cannot be used: {_said(first)}"
+
+
+def _said(error: BaseException) -> str:
+    first = _first(error)
+    lines = str(first).splitlines()
+    return f"{type(first).__name__}: {lines[0]}" if lines else type(first).__name__
+
+
+def _first(error: BaseException) -> BaseException:
+    """Of a group of errors: the library raises groups within groups."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

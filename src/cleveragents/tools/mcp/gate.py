@@ -1,0 +1,47 @@
+"""The gate before every MCP server: no server is started or connected to without a permit.
+
+`McpServers` takes permits, not servers, and only gates make them: those here and the one of a plan. Variables
+of a server's entry are filled in after that, so a server that is not permitted receives no value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from cleveragents.core.errors import ToolRefused
+from cleveragents.tools.mcp.server_entry import McpServer
+
+if TYPE_CHECKING:
+    pass
+
+__all__ = ["NamedByUser", "Permit", "StartGate"]
+
+
+@dataclass(frozen=True, slots=True)
+class Permit:
+    """A server that may be started or connected to. Only gates make one."""
+
+    server: McpServer
+
+
+class StartGate(Protocol):
+    """Decides which servers may be started or connected to."""
+
+    def permit(self, server: McpServer) -> Permit:
+        """`PolicyDenied`, `CallDenied` if the server may not be used, `NeedsHuman` if a person has to approve
+        it first, `ToolRefused` if it cannot be isolated though it must be."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class NamedByUser:
+    """Permits the servers that a person named in a command they typed, and no other."""
+
+    names: Collection[str]
+
+    def permit(self, server: McpServer) -> Permit:
+        if server.name not in self.names:  # guard: a command that names one server starts no other
+            raise ToolRefused(f"MCP server {server.name}", "it is not started: the command does not name it")
+        return Permit(server)

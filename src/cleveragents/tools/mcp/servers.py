@@ -1,0 +1,158 @@
+"""The MCP servers of one stage of one plan: each started at its first use, none alive when the stage is over.
+
+Nothing here raises for what a server does: that it cannot be started, does not answer or dies is a refusal
+that says so, which a model can read and a person understand. A call that was cut off is not made again, for
+nobody knows how far it got; the server is, once, by whoever needs it next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from types import TracebackType
+from typing import Any, TypeVar
+
+from cleveragents.core.errors import Cancelled, ToolRefused
+from cleveragents.processes.own_loop import OwnLoop
+from cleveragents.processes.ports import StopSignal
+from cleveragents.tools.mcp.connection import Patience, ServerConnection
+from cleveragents.tools.mcp.content import CallResult
+from cleveragents.tools.mcp.gate import Permit
+from cleveragents.tools.mcp.listing import ListedTool
+from cleveragents.tools.mcp.place import ServerPlace
+
+__all__ = ["McpServers"]
+
+T = TypeVar("T")
+
+_MOST_STARTS = 2
+_EXTRA = "the package `mcp` is not installed; `pip install 'cleveragents[mcp]'` brings it"
+
+
+@dataclass(eq=False, slots=True)
+class _Slot:
+    """A server's place: used on the loop only."""
+
+    permit: Permit
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    connection: ServerConnection | None = None
+    listing: tuple[ListedTool, ...] | None = None
+    starts: int = 0
+    problem: str = ""
+
+
+class McpServers:
+    """A context manager: leaving it ends every server, with all that each had started.
+
+    Thread safety:
+        Owner: the stage that entered it. Any thread may ask meanwhile; all state is the loop's, which is one
+            thread, so there is no lock but the loop's own.
+        Guarantee: a server runs at most once at a time and is started at most twice; none is alive, nor any
+            process it started, when the context is left.
+    Cancel safety: a cancelled call ends its server, which might still be at it; the next use starts it anew.
+    """
+
+    def __init__(self, place: ServerPlace, patience: Patience | None = None) -> None:
+        self._place = place
+        self._patience = patience or Patience()
+        self._slots: dict[str, _Slot] = {}
+        self._loop = OwnLoop("mcp")
+
+    def __enter__(self) -> McpServers:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends them all. Twice is harmless."""
+        self._loop.close(self._close_all)
+
+    def tools(self, permit: Permit, stop: StopSignal | None = None) -> tuple[ListedTool, ...]:
+        """What the server offers; it is asked once. `ToolRefused`, `Cancelled`."""
+        return self._asked(permit, self._list, stop)
+
+    def call(
+        self, permit: Permit, tool: str, arguments: Mapping[str, Any], stop: StopSignal | None = None
+    ) -> CallResult:
+        """What the tool answered. `ToolRefused`, `Cancelled`."""
+        return self._asked(permit, lambda slot: self._call(slot, tool, arguments), stop)
+
+    def _asked(
+        self, permit: Permit, question: Callable[[_Slot], Coroutine[Any, Any, T]], stop: StopSignal | None
+    ) -> T:
+        server = permit.server.name
+        if find_spec("mcp") is None:
+            raise ToolRefused(f"MCP server {server}", _EXTRA)
+
+        async def work() -> T:
+            slot = self._slots.get(server)
+            if slot is None:
+                slot = self._slots[server] = _Slot(permit)
+            return await question(slot)
+
+        try:
+            return self._loop.run(work, stop)
+        except Cancelled:
+            # guard: it might still be at it, and change what nobody looks at any more
+            self._loop.run(lambda: self._drop(server))
+            raise
+
+    async def _list(self, slot: _Slot) -> tuple[ListedTool, ...]:
+        async with slot.turn:
+            connection = await self._connected(slot)
+            if slot.listing is None:
+                slot.listing = await self._noted(slot, connection.tools())
+            return slot.listing
+
+    async def _call(self, slot: _Slot, tool: str, arguments: Mapping[str, Any]) -> CallResult:
+        async with slot.turn:
+            connection = await self._connected(slot)
+        return await self._noted(slot, connection.call(tool, arguments))
+
+    async def _connected(self, slot: _Slot) -> ServerConnection:
+        if slot.connection is not None and slot.connection.usable:
+            return slot.connection
+        if slot.connection is not None:
+            await slot.connection.close()
+            slot.connection = None
+        if slot.starts >= _MOST_STARTS:  # guard: one that keeps dying is not started for ever
+            name = f"MCP server {slot.permit.server.name}"
+            raise ToolRefused(
+                name, f"it is not started a third time; the last time: {slot.problem or 'it ended'}"
+            )
+        slot.starts += 1
+        _quieten()
+        connection = ServerConnection(slot.permit, self._place, self._patience)
+        slot.connection = connection
+        await self._noted(slot, connection.open())
+        return connection
+
+    async def _noted(self, slot: _Slot, work: Coroutine[Any, Any, T]) -> T:
+        try:
+            return await work
+        except ToolRefused as refusal:
+            slot.problem = refusal.reason
+            raise
+
+    async def _drop(self, server: str) -> None:
+        slot = self._slots.get(server)
+        if slot is not None and slot.connection is not None:
+            await slot.connection.close()
+
+    async def _close_all(self) -> None:
+        await asyncio.gather(*(self._drop(name) for name in self._slots))
+
+
+def _quieten() -> None:
+    """What the library logs may hold what servers say, and where they are: it goes nowhere."""
+    for name in ("mcp", "client", "httpx2", "httpcore2"):
+        logger = logging.getLogger(name)
+        logger.propagate = False
+        if not logger.handlers:
+            logger.addHandler(logging.NullHandler())

@@ -1,0 +1,226 @@
+"""The tools of MCP servers as tools like any other: asked for by name, allowed by the policy, recorded.
+
+A server's tool may do anything that its process can, so it needs leave as a command does, or, where it is
+reached over the network, as the network does; and what it changed in the sandbox is found by looking. Only of
+a server that the user added themselves is it believed that a tool merely reads.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
+from typing import Any, cast
+
+from cleveragents.core.errors import CallDenied, NotTrusted, PolicyDenied, ToolRefused, UnknownTool
+from cleveragents.core.json_value import FrozenObject, JsonValue, thaw
+from cleveragents.core.policy import Capability
+from cleveragents.core.tool import ToolSpec
+from cleveragents.processes.ports import StopSignal
+from cleveragents.tools.mcp.arguments import check_arguments
+from cleveragents.tools.mcp.configuration import McpConfiguration
+from cleveragents.tools.mcp.gate import Permit, StartGate
+from cleveragents.tools.mcp.listing import PREFIX, SEPARATOR, ListedTool, full_name, server_in
+from cleveragents.tools.mcp.server_entry import McpServer
+from cleveragents.tools.mcp.servers import McpServers
+from cleveragents.tools.ports import SandboxFiles, Tool, Workplace
+
+__all__ = ["McpTool", "McpTools"]
+
+_WILD = re.compile(r"[*?\[]")
+_OUTPUT = FrozenObject(
+    {
+        "type": "object",
+        "properties": {
+            "text": {"type": "string", "description": "what it said; a part of it, if it is too long"},
+            "structured": {"description": "what it said as JSON, if it did"},
+        },
+        "required": ["text"],
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class McpTool:
+    """One tool of one server. Any thread may call it."""
+
+    servers: McpServers
+    permit: Permit
+    listed: ListedTool
+
+    @property
+    def server(self) -> McpServer:
+        return self.permit.server
+
+    @property
+    def spec(self) -> ToolSpec:
+        reads = self._only_reads
+        return ToolSpec(
+            name=full_name(self.server.name, self.listed.name),
+            description=self.listed.description
+            or f"{self.listed.name}, of the MCP server {self.server.name}",
+            capability=self._capability,
+            input_schema=self.listed.input_schema,
+            output_schema=_OUTPUT,
+            writes=not reads,
+            runs_commands=not reads,
+        )
+
+    def capability_of(self, arguments: Mapping[str, JsonValue], files: SandboxFiles) -> Capability:
+        check_arguments(self.spec.name, self.listed.input_schema, arguments)
+        return self._capability
+
+    def call(self, arguments: Mapping[str, JsonValue], workplace: Workplace) -> JsonValue:
+        name = self.spec.name
+        check_arguments(name, self.listed.input_schema, arguments)
+        given = cast("dict[str, Any]", thaw(FrozenObject(arguments)))
+        answer = self.servers.call(self.permit, self.listed.name, given, workplace.stop)
+        if answer.failed:
+            raise ToolRefused(name, answer.text or "it failed and did not say why")
+        if answer.structured is None:
+            return {"text": answer.text}
+        return {"text": answer.text, "structured": answer.structured}
+
+    @property
+    def _only_reads(self) -> bool:
+        # guard: a repository's server says of itself what it likes
+        return self.listed.read_only and self.server.own
+
+    @property
+    def _capability(self) -> Capability:
+        if self._only_reads:
+            return Capability.READ
+        return Capability.NETWORK if self.server.url else Capability.COMMAND
+
+
+class McpTools:
+    """`ToolSource` of all tools of all servers. Any thread may ask; the first who does starts the servers
+    that it needs, as far as they are configured and trusted, and waits for them."""
+
+    def __init__(
+        self,
+        servers: McpServers,
+        configuration: McpConfiguration,
+        gate: StartGate,
+        stop: StopSignal | None = None,
+        say: Callable[[str], None] | None = None,
+    ) -> None:
+        self._servers = servers
+        self._configuration = configuration
+        self._gate = gate
+        self._stop = stop
+        self._say = say
+        self._said: dict[str, object] = {}
+
+    def under(self, gate: StartGate) -> McpTools:
+        """The same servers for a run with another gate. One that is running is not started again, and a run
+        uses only what its own gate permits."""
+        other = McpTools(self._servers, self._configuration, gate, self._stop, self._say)
+        other._said = self._said
+        return other
+
+    def get(self, name: str) -> Tool:
+        """`UnknownTool`, `NotTrusted`, `ToolRefused` if its server cannot be used; as `StartGate.permit` if
+        it may not be."""
+        server = self._server(name)
+        found = self._tools(server).get(name)
+        if found is None:
+            known = tuple(self._tools(server))
+            near = get_close_matches(name, known, n=3)
+            raise UnknownTool(name, (*near, *(other for other in known if other not in near)))
+        if found.listed.problem:
+            raise ToolRefused(name, f"it cannot be used: {found.listed.problem}")
+        return found
+
+    def capability_of(
+        self, tool: Tool, arguments: Mapping[str, JsonValue], files: SandboxFiles
+    ) -> Capability:
+        return tool.capability_of(arguments, files)
+
+    def names(self) -> tuple[str, ...]:
+        return tuple(sorted(name for name, tool in self._all().items() if not tool.listed.problem))
+
+    def specs(self) -> tuple[ToolSpec, ...]:
+        found = self._all()
+        return tuple(found[name].spec for name in self.names())
+
+    def select(self, pattern: str) -> tuple[str, ...]:
+        """The names that a pattern means: `mcp__*`, or `mcp__server__*`, which starts that server alone.
+
+        A server that is named and cannot be used is an error: whoever names it relies on it. One that may not
+        be used has no tools, and the reason is said.
+        """
+        server, separator, _ = pattern.removeprefix(PREFIX).partition(SEPARATOR)
+        fixed = _WILD.split(pattern, maxsplit=1)[0]
+        # guard: what means none of ours starts no server
+        if not fixed.startswith(PREFIX) and not PREFIX.startswith(fixed):
+            return ()
+        if not pattern.startswith(PREFIX) or not separator or _WILD.search(server):
+            return tuple(name for name in self.names() if fnmatchcase(name, pattern))
+        named = self._server(pattern)
+        try:
+            found = self._tools(named)
+        except (PolicyDenied, CallDenied) as denied:
+            self._tell(named.name, str(denied))
+            return ()
+        return tuple(
+            sorted(name for name in found if fnmatchcase(name, pattern) and not found[name].listed.problem)
+        )
+
+    def problems(self) -> tuple[ToolRefused, ...]:
+        """Of every server that cannot be used and every tool that cannot be offered; starts the servers."""
+        problems = [ToolRefused("mcp", note) for note in self._configuration.notes]
+        for server in self._configuration.servers.values():
+            try:
+                tools = self._tools(server)
+            except ToolRefused as refusal:
+                problems.append(refusal)
+                continue
+            except (PolicyDenied, CallDenied) as denied:
+                problems.append(ToolRefused(f"MCP server {server.name}", str(denied)))
+                continue
+            problems += [
+                ToolRefused(name, f"it cannot be used: {tool.listed.problem}")
+                for name, tool in tools.items()
+                if tool.listed.problem
+            ]
+        return tuple(problems)
+
+    def _all(self) -> dict[str, McpTool]:
+        found: dict[str, McpTool] = {}
+        for server in self._configuration.servers.values():
+            try:
+                tools = self._tools(server)
+            except (ToolRefused, PolicyDenied, CallDenied) as refusal:
+                self._tell(server.name, str(refusal))
+                continue
+            for name, tool in tools.items():
+                if tool.listed.problem:
+                    self._tell(name, f"{name} cannot be used: {tool.listed.problem}")
+            found |= tools
+        return found
+
+    def _tell(self, name: str, what: str) -> None:
+        mine = object()
+        # One step, so that of two threads one says it.
+        if self._say is not None and self._said.setdefault(name, mine) is mine:
+            self._say(what)
+
+    def _tools(self, server: McpServer) -> dict[str, McpTool]:
+        permit = self._gate.permit(server)  # nothing is started or connected to before this
+        listing = self._servers.tools(permit, self._stop)
+        return {full_name(server.name, tool.name): McpTool(self._servers, permit, tool) for tool in listing}
+
+    def _server(self, name: str) -> McpServer:
+        server = server_in(name)
+        found = self._configuration.servers.get(server)
+        if found is not None:
+            return found
+        path = self._configuration.untrusted.get(server)
+        if path is not None:
+            raise NotTrusted(f"the MCP server {server!r}", path)
+        raise UnknownTool(
+            name, tuple(f"{PREFIX}{known}{SEPARATOR}*" for known in self._configuration.servers)
+        )

@@ -1,0 +1,103 @@
+"""A tool that ends with the time it has: what nobody can give a timeout watches a signal instead."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from cleveragents.core.errors import Cancelled, ToolRefused
+from cleveragents.core.json_value import JsonValue
+from cleveragents.core.policy import Capability
+from cleveragents.core.tool import ToolSpec
+from cleveragents.processes.ports import StopSignal
+from cleveragents.tools.ports import SandboxFiles, Tool, Workplace
+
+__all__ = ["EitherStop", "TimedStop", "TimedTool"]
+
+_OVER = "the time that it may take was over"
+_LEAST_SECONDS = 0.001
+_LOOK_SECONDS = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class TimedStop:
+    """`StopSignal` that also fires when no time is left."""
+
+    stop: StopSignal
+    seconds_left: Callable[[], float]
+
+    @property
+    def is_cancelled(self) -> bool:
+        return self.stop.is_cancelled or self.seconds_left() <= 0
+
+    @property
+    def reason(self) -> str | None:
+        if self.stop.is_cancelled or self.seconds_left() > 0:
+            return self.stop.reason
+        return _OVER
+
+    def wait(self, timeout: float | None) -> bool:
+        if timeout is not None:
+            self.stop.wait(max(0.0, min(timeout, self.seconds_left())))
+            return self.is_cancelled
+        while not self.is_cancelled:
+            self.stop.wait(max(_LEAST_SECONDS, self.seconds_left()))
+        return True
+
+    def raise_if_cancelled(self) -> None:
+        if self.is_cancelled:
+            raise Cancelled(self.reason)
+
+
+@dataclass(frozen=True, slots=True)
+class EitherStop:
+    """`StopSignal` that fires when one of two does."""
+
+    one: StopSignal
+    other: StopSignal
+
+    @property
+    def is_cancelled(self) -> bool:
+        return self.one.is_cancelled or self.other.is_cancelled
+
+    @property
+    def reason(self) -> str | None:
+        return self.one.reason if self.one.is_cancelled else self.other.reason
+
+    def wait(self, timeout: float | None) -> bool:
+        ends = None if timeout is None else time.monotonic() + timeout
+        while not self.is_cancelled:
+            left = _LOOK_SECONDS if ends is None else min(_LOOK_SECONDS, ends - time.monotonic())
+            if left <= 0:
+                return False
+            self.one.wait(left)
+        return True
+
+    def raise_if_cancelled(self) -> None:
+        if self.is_cancelled:
+            raise Cancelled(self.reason)
+
+
+@dataclass(frozen=True, slots=True)
+class TimedTool:
+    """`Tool` that is stopped when no time is left: then it failed, and what it changed is recorded."""
+
+    tool: Tool
+    seconds_left: Callable[[], float]
+
+    @property
+    def spec(self) -> ToolSpec:
+        return self.tool.spec
+
+    def capability_of(self, arguments: Mapping[str, JsonValue], files: SandboxFiles) -> Capability:
+        return self.tool.capability_of(arguments, files)
+
+    def call(self, arguments: Mapping[str, JsonValue], workplace: Workplace) -> JsonValue:
+        timed = replace(workplace, stop=TimedStop(workplace.stop, self.seconds_left))
+        try:
+            return self.tool.call(arguments, timed)
+        except Cancelled:
+            if workplace.stop.is_cancelled:  # guard: a cancel is no answer, the call stays open
+                raise
+            raise ToolRefused(self.spec.name, f"{_OVER} before it answered") from None

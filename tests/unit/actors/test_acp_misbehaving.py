@@ -1,0 +1,212 @@
+"""Agents that speak ACP wrongly, too much, or not at all: each is ended, with all that it started, what it
+did is recorded, and it is said what went wrong."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cleveragents.actors.external.acp.bounds import SessionBounds
+from cleveragents.actors.model.progress import ProgressKind
+from cleveragents.core.errors import BudgetExhausted, Cancelled, ToolRefused
+from cleveragents.processes.bubblewrap import shared_probe
+from tests.acp_bench import SessionBench, misbehaving, steps
+from tests.plan_bench import PlanBench
+from tests.processes import PidPipe, children, lives
+
+
+@pytest.fixture
+def bench(plans: PlanBench) -> SessionBench:
+    return SessionBench(plans)
+
+
+@pytest.fixture
+def pids(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PidPipe]:
+    """What agents announce, once they get the variable that names the pipe."""
+    pipe = PidPipe(tmp_path)
+    monkeypatch.setenv("ACP_PIDS", str(pipe.path))
+    yield pipe
+    pipe.close()
+
+
+PIDS: dict[str, Any] = {"environment": ("ACP_PIDS",)}
+
+
+@pytest.mark.parametrize(
+    ("way", "said"),
+    [
+        ("from_the_future", "version 77"),
+        ("wants_a_login", "session/new failed: Authentication required"),
+        ("answers_wrongly", "what it answered to session/prompt is no answer"),
+        ("says_no", r"it is Sunday \(come back tomorrow\)"),
+        ("long_line", "too long to be one"),
+        ("babbles", "keeps writing what is no message, so it was ended; it said: this is no"),
+    ],
+)
+def test_what_is_wrong_with_it_is_said(bench: SessionBench, way: str, said: str) -> None:
+    with pytest.raises(ToolRefused, match=said):
+        bench.talk(misbehaving(way))
+    assert bench.made() == ["acp failed"]
+
+
+def test_one_that_cannot_start_is_named_with_what_it_complained_of_but_not_with_its_secrets(
+    bench: SessionBench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GIVEN_TOKEN", "hunter2-hunter2")
+    with pytest.raises(
+        ToolRefused, match="ended before it answered initialize; it said: I cannot start"
+    ) as told:
+        bench.talk(misbehaving("gone"), environment=("GIVEN_TOKEN",))
+    assert "hunter2" not in str(told.value)
+    with pytest.raises(ToolRefused, match=r"no-such-agent.*; to install it: pip install it"):
+        bench.talk({"argv": ("no-such-agent",), "prompt": ""}, install="pip install it")
+    broken = tmp_path / "broken-agent"
+    broken.write_text("#!/no/such/interpreter\n")
+    broken.chmod(0o755)
+    with pytest.raises(ToolRefused, match="it cannot be run: No such file"):
+        bench.talk({"argv": (str(broken),), "prompt": ""})
+
+
+def test_one_that_says_nothing_is_not_waited_for_for_ever(bench: SessionBench) -> None:
+    before = {child.pid for child in children(recursive=True)}
+    with pytest.raises(ToolRefused, match=r"did not get ready within 0\.5 s"):
+        bench.talk(misbehaving("silent"), bounds=SessionBounds(start_seconds=0.5))
+    assert {child.pid for child in children(recursive=True)} <= before
+
+
+def test_a_flood_is_bounded_and_nobody_is_shown_all_of_it_at_once(bench: SessionBench) -> None:
+    with pytest.raises(ToolRefused, match="said more than anybody reads"):
+        bench.talk(misbehaving("floods"), bounds=SessionBounds(messages=1_000))
+    pieces = [update.text for update in bench.told if update.kind is ProgressKind.PIECE]
+    assert max(map(len, pieces)) <= 4_000
+    with pytest.raises(ToolRefused, match="said more than anybody reads"):
+        bench.talk(misbehaving("floods"), bounds=SessionBounds(bytes_=50_000))
+
+
+def test_what_it_did_before_it_died_is_recorded(bench: SessionBench) -> None:
+    with pytest.raises(ToolRefused, match="ended before it answered session/prompt; it said: out of order"):
+        bench.talk(misbehaving("dies"))
+    assert bench.made() == ["acp failed", "acp ended half.txt"]
+    bench.plans.ensure_consistent(bench.plan)
+    said = bench.talk(steps(("tell_prompt",), ("read", "half.txt")))
+    assert "An earlier session" in said
+    assert said.endswith("read:half")
+
+
+def test_what_is_no_message_is_passed_over_and_wrong_requests_are_refused(
+    bench: SessionBench,
+) -> None:
+    assert bench.talk(misbehaving("odd_messages")) == "-32601 -32602 -32602"
+
+
+@pytest.mark.parametrize("isolation", ["off", "auto"])
+def test_nothing_outside_the_sandbox_is_touched(
+    plans: PlanBench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, isolation: Any
+) -> None:
+    bench = SessionBench(plans, isolation=isolation)
+    (tmp_path / "elsewhere").mkdir()
+    outside = tmp_path / "elsewhere/file.txt"
+    monkeypatch.setenv("OUTSIDE", str(outside))
+    said = bench.talk(misbehaving("writes_outside"), environment=("OUTSIDE",))
+    assert said.split(" ", 6)[:6] == ["True"] * 6
+    if isolation == "auto" and shared_probe.result().program is not None:
+        assert said.endswith("could not")
+        assert not outside.exists()
+    assert not (bench.sandbox.root.parent / "escaped.txt").exists()
+    refusals = [call for call in bench.calls() if call.tool in ("write", "read")]
+    assert len(refusals) == 5
+    assert all("only files inside the sandbox" in str(call.error) for call in refusals)
+    bench.plans.ensure_consistent(bench.plan)
+
+
+def test_too_much_at_once_is_refused_and_the_rest_answered(bench: SessionBench) -> None:
+    assert bench.talk(misbehaving("asks_too_much"), bounds=SessionBounds(requests=4)) == "some refused"
+    assert bench.talk(steps(("terminals", 3)), bounds=SessionBounds(terminals=3), step="2.w.1") == "refused:1"
+
+
+def test_while_a_command_runs_it_is_told_to_end_that_first(bench: SessionBench) -> None:
+    sessions = replace(bench.sessions(), patience_seconds=0.1)
+    said = bench.talk(steps(("busy", "echo ready; sleep 600", "x.txt")), sessions=sessions)
+    assert "a command is still running" in said
+
+
+def test_nothing_that_it_started_outlives_its_session(bench: SessionBench, pids: PidPipe) -> None:
+    bench.talk(misbehaving("forks"), **PIDS)
+    assert not any(map(lives, pids.read(2)))
+
+
+def test_one_with_too_many_processes_is_ended(bench: SessionBench, pids: PidPipe) -> None:
+    with pytest.raises(ToolRefused, match="more than 1 processes at once"):
+        bench.talk({**misbehaving("keeps_writing"), "processes": 1}, **PIDS)
+    assert not any(map(lives, pids.read(1)))
+    bench.plans.ensure_consistent(bench.plan)
+
+
+def test_its_time_is_bounded_and_the_plans_is_not_its_own(bench: SessionBench, pids: PidPipe) -> None:
+    with pytest.raises(ToolRefused, match="longer than it may"):
+        bench.talk(misbehaving("never_answers"), seconds=0.5)
+    left = [30.0]
+
+    def seconds_left() -> float:
+        return left[0]
+
+    def end() -> None:
+        pids.read(1)
+        left[0] = 0.0
+
+    ending = threading.Thread(target=end)
+    ending.start()
+    with pytest.raises(BudgetExhausted):
+        bench.talk(misbehaving("never_answers"), seconds_left=seconds_left, **PIDS)
+    ending.join()
+
+
+@pytest.mark.parametrize("way", ["silent", "never_answers", "keeps_writing"])
+def test_a_cancel_ends_it_and_what_it_did_until_then_is_recorded(
+    bench: SessionBench, pids: PidPipe, way: str
+) -> None:
+    found: list[int] = []
+
+    def cancel() -> None:
+        found.extend(pids.read(1))
+        bench.token.cancel("not wanted")
+
+    cancelling = threading.Thread(target=cancel)
+    cancelling.start()
+    with pytest.raises(Cancelled, match="not wanted"):
+        bench.talk(misbehaving(way), **PIDS)
+    cancelling.join()
+    assert not any(map(lives, found))
+    assert bench.calls()[0].error == "cancelled: not wanted"
+    bench.plans.ensure_consistent(bench.plan)
+
+
+def test_what_it_does_and_says_after_a_cancel_is_recorded_and_no_success(
+    bench: SessionBench, pids: PidPipe
+) -> None:
+    cancelling = threading.Thread(target=lambda: (pids.read(1), bench.token.cancel("not wanted")))
+    cancelling.start()
+    with pytest.raises(Cancelled):
+        bench.talk(steps(("announce", str(pids.path)), ("until_cancelled",)))
+    cancelling.join()
+    assert bench.made() == ["acp failed", "acp ended late.txt"]
+    bench.plans.ensure_consistent(bench.plan)
+
+
+def test_one_that_does_not_leave_is_made_to(bench: SessionBench) -> None:
+    with pytest.raises(ToolRefused, match="longer than it may"):
+        bench.talk(misbehaving("stubborn"), seconds=0.5)
+
+
+def test_without_the_extra_it_is_said_what_to_install(
+    bench: SessionBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "acp", None)
+    with pytest.raises(ToolRefused, match=r"cleveragents\[acp\]"):
+        bench.talk(steps(("say", "x")))

@@ -1,0 +1,251 @@
+"""Sessions with an agent that speaks ACP: what it does through us and by itself is recorded, each under its
+own call, under the plan's policy; and what was interrupted is begun anew and told so."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from cleveragents.actors.model.progress import ProgressKind
+from cleveragents.core.actions.invariant import broken_by
+from cleveragents.core.errors import NeedsHuman, ToolRefused
+from tests.acp_bench import SessionBench, library_steps, steps
+from tests.plan_bench import PlanBench
+
+
+@pytest.fixture
+def bench(plans: PlanBench) -> SessionBench:
+    return SessionBench(plans)
+
+
+def test_what_it_does_through_us_and_by_itself_is_recorded_each_under_its_own_call(
+    bench: SessionBench,
+) -> None:
+    said = bench.talk(
+        library_steps(
+            ("think", "what is there?"),
+            ("plan", "look", "write"),
+            ("read", "b.txt"),
+            ("secretly", "own.txt", "mine\n"),
+            ("write", "new.txt", "new\n"),
+            ("secretly", "own.txt", "mine, later\n"),
+            ("terminal", "echo $GIVEN > made.txt && echo out"),
+            ("terminal", "cat", "made.txt"),
+            ("ask", "execute", "leave"),
+            ("serve", "echo ready; sleep 600"),
+            ("direct", "b.txt", "beta\n"),
+            ("say", "all done"),
+        )
+    )
+    assert said == "all done"
+    assert bench.made() == [
+        "acp ended",
+        "read ended",
+        "acp ended own.txt",
+        "write ended new.txt",
+        "acp ended own.txt",
+        "command ended made.txt",
+        "command ended",
+        "acp ended",
+        "command ended",
+        "acp ended b.txt",
+    ]
+    bench.plans.ensure_consistent(bench.plan)
+    assert bench.text("made.txt") == "given\n"
+    # In as many pieces as masking makes of it: the last word is held back while it may be part of a secret.
+    assert " ".join(bench.seen(ProgressKind.THINKING)).split() == ["what", "is", "there?"]
+    thoughts = [text.strip() for text in bench.seen(ProgressKind.THOUGHT)]
+    assert "[ ] look; [ ] write" in thoughts
+    assert "read:alpha" in thoughts[1]
+    assert "exit:0:out" in thoughts[1]
+    assert "leave:allow_once" in thoughts[1]
+    assert "ended:SIGTERM" in thoughts[1]
+    assert thoughts[-1] == "all done"
+    assert "edit b.txt" in bench.seen(ProgressKind.TOOL)
+    assert "".join(bench.seen(ProgressKind.PIECE)).strip().endswith("all done")
+
+
+def test_a_file_is_read_in_parts_and_what_cannot_be_given_back_as_it_is_not_at_all(
+    bench: SessionBench,
+) -> None:
+    root = bench.sandbox.root
+    said = bench.talk(
+        steps(
+            ("read", "a.txt", 2, 2),
+            ("secretly", "long.txt", "x" * 250_000),
+            ("read", "long.txt"),
+            ("terminal", r"printf '\377\376' > odd.bin"),
+            ("read", "odd.bin"),
+            ("read", "nowhere.txt"),
+        )
+    )
+    assert "read:two\nthree\n" in said
+    assert said.count("refused:") == 3
+    assert "too long" in said
+    assert "no text in UTF-8" in said
+    assert (root / "odd.bin").read_bytes() == b"\xff\xfe"
+
+
+def test_what_is_asked_for_at_once_is_done_in_the_order_in_which_it_came(bench: SessionBench) -> None:
+    """An agent that does not wait for answers would lose an edit to an earlier one, and not hear of it."""
+    bench.talk(steps(("write_at_once", "new.txt", 40)))
+    assert bench.text("new.txt") == "version 39\n"
+    written = [call.arguments["content"] for call in bench.calls() if call.tool == "write"]
+    assert written == [f"version {number}\n" for number in range(40)]
+
+
+def test_a_command_that_does_not_end_is_looked_at_and_killed_and_one_that_is_left_ends_with_the_session(
+    bench: SessionBench,
+) -> None:
+    said = bench.talk(
+        steps(("serve", "echo ready; sleep 600"), ("leave_running", "echo ready; echo x > y.txt; sleep 600"))
+    )
+    assert said == "ended:SIGTERM"
+    assert bench.made() == ["acp ended", "command ended", "command ended y.txt"]
+    outcome = bench.calls()[1].result
+    assert isinstance(outcome, Mapping)
+    assert outcome["exit_code"] is None
+
+
+def test_a_command_that_cannot_be_run_says_so_in_its_terminal(bench: SessionBench) -> None:
+    said = bench.talk(
+        steps(
+            ("terminal", "no-such-program"),
+        )
+    )
+    assert said.startswith("exit:126:")
+    assert "no-such-program" in said
+
+
+def test_a_person_is_asked_and_the_answer_counts_for_the_same_request_of_the_next_session(
+    bench: SessionBench,
+) -> None:
+    request = steps(
+        ("secretly", "before.txt", "x"),
+        ("ask", "fetch", "look"),
+        ("ask", "fetch", "look"),
+        ("tell_prompt",),
+    )
+    with pytest.raises(NeedsHuman, match="needs leave for network"):
+        bench.talk(request, policy="supervised")
+    assert bench.made() == ["acp failed", "acp asked", "acp ended before.txt"]
+    assert bench.calls()[0].error == "it was ended to wait for a person"
+    bench.answer(granted=True)
+    with pytest.raises(NeedsHuman):  # the same for the second time is another request
+        bench.talk(request, policy="supervised")
+    bench.answer(granted=False)
+    said = bench.talk(request, policy="supervised")
+    assert said.startswith("look:allow_once look:reject_once An earlier session")
+    assert [call.state.value for call in bench.calls()] == [
+        *("failed", "ended", "ended", "failed", "failed", "ended")
+    ]
+    bench.plans.ensure_consistent(bench.plan)
+
+
+def test_a_question_that_the_next_session_does_not_ask_is_closed(bench: SessionBench) -> None:
+    with pytest.raises(NeedsHuman):
+        bench.talk(steps(("ask", "fetch", "look")), policy="supervised")
+    assert bench.talk(steps(("say", "without")), policy="supervised") == "without"
+    assert bench.made() == ["acp failed", "acp failed", "acp ended"]
+    assert bench.calls()[1].error == "the agent did without it"
+
+
+def test_leave_to_begin_and_for_the_network_is_asked_for_once(bench: SessionBench) -> None:
+    request = steps(("write", "b.txt", "beta\n"), ("write", "b.txt", "gamma\n"))
+    asked = []
+    for _ in range(3):
+        with pytest.raises(NeedsHuman) as needed:
+            bench.talk(request, policy="manual", network=True)
+        asked.append(str(needed.value))
+        bench.answer(granted=True)
+    wanted = ["network", "command", "edit"]
+    assert [f"leave for {what}" in text for what, text in zip(wanted, asked, strict=True)] == [True] * 3
+    with pytest.raises(NeedsHuman):
+        bench.talk(request, policy="manual", network=True)
+    bench.answer(granted=True)
+    assert bench.talk(request, policy="manual", network=True) == ""
+    assert bench.text("b.txt") == "gamma\n"
+    kinds = [(call.tool, call.approval) for call in bench.calls() if call.approval is not None]
+    assert kinds == [("acp", "granted"), ("acp", "granted"), ("write", "granted"), ("write", "granted")]
+    bench.plans.ensure_consistent(bench.plan)
+
+
+def test_what_the_policy_denies_is_not_begun(bench: SessionBench) -> None:
+    with pytest.raises(ToolRefused, match="needs the network"):
+        bench.talk(steps(("say", "x")), policy="ci", network=True)
+    with pytest.raises(ToolRefused, match="denied by the policy"):
+        bench.talk(steps(("say", "x")), policy="review+ci")
+    assert bench.made() == ["acp failed", "acp failed"]
+    assert bench.told == []
+
+
+def test_one_that_a_person_does_not_want_is_not_begun(bench: SessionBench) -> None:
+    with pytest.raises(NeedsHuman, match="leave for command"):
+        bench.talk(steps(("say", "x")), policy="manual")
+    bench.answer(granted=False)
+    with pytest.raises(ToolRefused, match="denied by a person"):
+        bench.talk(steps(("say", "x")), policy="manual")
+    assert bench.made() == ["acp failed"]
+
+
+@pytest.mark.parametrize("reason", ["max_tokens", "max_turn_requests", "refusal", "cancelled"])
+def test_only_a_turn_that_was_ended_is_a_success(bench: SessionBench, reason: str) -> None:
+    with pytest.raises(ToolRefused, match="it said: so far"):
+        bench.talk(steps(("say", "so far"), ("stop", reason)))
+    assert bench.made() == ["acp failed"]
+
+
+def test_a_finished_session_is_not_had_again(bench: SessionBench) -> None:
+    assert bench.talk(steps(("say", "first")), network=True) == "first"
+    assert bench.talk(steps(("say", "second"))) == "first"
+    assert bench.made() == ["acp ended"]
+
+
+def test_what_breaks_an_invariant_is_taken_back_and_the_agent_is_told(bench: SessionBench) -> None:
+    invariants = ("never change b.txt",)
+    assert broken_by(invariants, ["b.txt"]) is not None
+    said = bench.talk(
+        steps(
+            ("secretly", "b.txt", "beta\n"), ("write", "new.txt", "new\n"), ("write", "new.txt", "newer\n")
+        ),
+        invariants=invariants,
+    )
+    assert "taken back" in said
+    assert (bench.text("b.txt"), bench.text("new.txt")) == ("alpha\n", "newer\n")
+    with pytest.raises(ToolRefused, match="taken back"):
+        bench.talk(steps(("secretly", "b.txt", "beta\n")), invariants=invariants, step="2.work.1")
+    assert bench.text("b.txt") == "alpha\n"
+    bench.plans.ensure_consistent(bench.plan)
+
+
+def test_it_gets_the_variables_and_the_files_of_the_home_that_are_named_and_no_others(
+    bench: SessionBench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / ".agent").mkdir()
+    (tmp_path / ".agent/settings").write_text("mine")
+    (tmp_path / ".other").write_text("not for it")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("WANTED", "given")
+    monkeypatch.setenv("UNWANTED", "kept")
+    said = bench.talk(
+        steps(("environment", "WANTED", "UNWANTED"), ("at_home", ".agent/settings"), ("at_home", ".other")),
+        environment=("WANTED",),
+        home=(".agent",),
+    )
+    assert said == "WANTED=given,UNWANTED=None home:mine home:None"
+
+
+def test_isolated_it_works_as_well(plans: PlanBench) -> None:
+    bench = SessionBench(plans, isolation="auto")
+    said = bench.talk(steps(("secretly", "own.txt", "x"), ("write", "new.txt", "y"), ("say", "done")))
+    assert said == "done"
+    assert bench.made() == ["acp ended", "acp ended own.txt", "write ended new.txt"]
+
+
+def test_a_program_that_is_not_there_is_told_before_anybody_is_asked(bench: SessionBench) -> None:
+    request = {"argv": ("no-such-agent",), "prompt": "x", "install": "buy one", "network": True}
+    with pytest.raises(ToolRefused, match=r"no program .no-such-agent. on your PATH; .*: buy one$"):
+        bench.talk(request, policy="supervised")
+    assert bench.made() == []

@@ -1,0 +1,100 @@
+"""Conditions say what they cannot mean when they are read, and decide safely when they are used."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cleveragents.actors.conditions import Condition
+from cleveragents.core.errors import InvalidCondition
+
+STATE: dict[str, Any] = {
+    "verdict": "approved",
+    "rounds": 2,
+    "files": ["a.py", "b.py"],
+    "review": {"verdict": "again", "items": [1, 0]},
+    "done": False,
+    "nothing": None,
+}
+
+
+@pytest.mark.parametrize(
+    ("text", "holds"),
+    [
+        ("verdict == 'approved'", True),
+        ("verdict != 'approved'", False),
+        ("rounds >= 2 and not done", True),
+        ("done or rounds > 2", False),
+        ("1 < rounds <= 2", True),
+        ("len(files) + 1 == 3", True),
+        ("len(files) - 2", False),
+        ("'a.py' in files", True),
+        ("'c.py' not in files", True),
+        ("verdict in ['approved', 'fine']", True),
+        ("review.verdict == 'again'", True),
+        ("review['verdict'] == 'again'", True),
+        ("review.items[0] == 1", True),
+        ("any(review.items) and not all(review.items)", True),
+        ("max(review.items) > min(review.items)", True),
+        ("lower('ABC') == 'abc'", True),
+        ("-rounds < 0", True),
+        ("nothing == None", True),
+        ("files", True),
+        ("'x' in ('x', 'y')", True),
+    ],
+)
+def test_a_condition_decides(text: str, holds: bool) -> None:
+    assert Condition(text, STATE).holds(STATE) is holds
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("verdict ==", "no condition"),
+        ("", "no condition"),
+        ("verdict = 'x'", "no condition"),
+        ("verdct == 'x'", "did you mean verdict?"),
+        ("zzz == 1", "there are: verdict, rounds"),
+        ("open('/etc/passwd')", "no such function"),
+        ("__import__('os')", "no such function"),
+        ("verdict.upper()", "no such function"),
+        ("(lambda: 1)()", "no such function"),
+        ("[x for x in files]", "ListComp is not part"),
+        ("{'a': 1}", "Dict is not part"),
+        ("f'{verdict}'", "JoinedStr is not part"),
+        ("files[0:1]", "Slice is not part"),
+        ("2 ** 99", "Pow is not part"),
+        ("'a' * 99", "Mult is not part"),
+        ("any(lambda: 1)", "Lambda is not part"),
+        ("rounds if done else 1", "IfExp is not part"),
+        ("(x := 1)", "NamedExpr is not part"),
+        ("b'x' == 1", "is not part"),
+        ("1j == 1", "is not part"),
+        ("max(files, key=len)", "no named arguments"),
+        ("len == 1", "there is no 'len' in the state"),
+        ("rounds == " + "1" * 1000, "longer than"),
+        ("+".join(["1"] * 400), "more than 200 parts"),
+        ("\0", "no condition"),
+    ],
+)
+def test_what_is_no_condition_is_refused_when_it_is_read(text: str, said: str) -> None:
+    with pytest.raises(InvalidCondition) as refused:
+        Condition(text, STATE)
+    assert said in str(refused.value)
+    assert refused.value.text == text
+
+
+@pytest.mark.parametrize(
+    "text", ["verdict > 1", "review.verdct == 1", "files[7] == 1", "len(rounds)", "max([])"]
+)
+def test_what_cannot_be_decided_is_an_error_of_ours(text: str) -> None:
+    condition = Condition(text, STATE)
+    with pytest.raises(InvalidCondition):
+        condition.holds(STATE)
+
+
+def test_a_part_is_looked_up_and_never_an_attribute() -> None:
+    with pytest.raises(InvalidCondition):
+        Condition("review.__class__ == 1", STATE).holds(STATE)
+    assert Condition("review.__class__ == 1", STATE).holds({**STATE, "review": {"__class__": 1}})

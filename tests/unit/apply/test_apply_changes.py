@@ -1,0 +1,215 @@
+"""What a plan may do to files, and that an undo is exactly its reverse."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from cleveragents.core.errors import ApplyRefused
+from tests.applying import Edit, Link, Program, World, git, snapshot, world_at, write
+
+Build = Callable[..., World]
+
+LINES = b"1\n2\n3\n4\n5\n6\n7\n8\n9\n"
+BINARY = bytes(range(256)) * 4
+
+
+@pytest.fixture
+def build(tmp_path: Path) -> Iterator[Build]:
+    """A world with these files."""
+    with ExitStack() as opened:
+
+        def make(files: Mapping[str, Edit], *, repository: bool = True) -> World:
+            return opened.enter_context(world_at(tmp_path / "home", files, repository=repository))
+
+        yield make
+
+
+CASES: dict[str, tuple[Mapping[str, Edit], Mapping[str, Edit]]] = {
+    "an edit": ({"a": LINES}, {"a": b"one" + LINES[1:]}),
+    "a creation in new directories": ({"a": b"x"}, {"b/c/d": b"new"}),
+    "a deletion that empties directories": ({"a": b"x", "b/c/d": b"old"}, {"b/c/d": None}),
+    "a deletion beside a file that stays": ({"b/c": b"x", "b/d": b"y"}, {"b/d": None}),
+    "a rename": ({"a": LINES}, {"a": None, "moved/b": LINES}),
+    "a file made executable": ({"run": b"#!/bin/sh\n"}, {"run": Program(b"#!/bin/sh\n")}),
+    "a program made a plain file": ({"run": Program(b"#!/bin/sh\n")}, {"run": b"#!/bin/sh\n"}),
+    "a link to another place": ({"a": b"x", "b": b"y", "l": Link("a")}, {"l": Link("b")}),
+    "a file made a link": ({"a": b"x", "l": b"text"}, {"l": Link("a")}),
+    "a link made a file": ({"a": b"x", "l": Link("a")}, {"l": b"text"}),
+    "a link that leads out is content like any other": ({"a": b"x"}, {"l": Link("/etc/passwd")}),
+    "binary content": ({"b": BINARY}, {"b": BINARY[::-1]}),
+    "an empty file": ({"a": b"x"}, {"a": b"", "b": b""}),
+    "a file that becomes a directory": ({"d": b"x"}, {"d": None, "d/e": b"y"}),
+    "a directory that becomes a file": (
+        {"d/e": b"x", "d/f/g": b"y"},
+        {"d/e": None, "d/f/g": None, "d": b"z"},
+    ),
+    "names of all kinds": (
+        {"späce and ü": b"1", "new\nline": b"2", 'quo"te\\': b"3", "-dash": b"4"},
+        {"späce and ü": b"one", "new\nline": b"two", 'quo"te\\': None, "-dash": b"four", "\ttab": b"5"},
+    ),
+    "a name that is no text": ({os.fsdecode(b"caf\xe9"): b"1"}, {os.fsdecode(b"caf\xe9"): b"2"}),
+    "a plan that changed nothing": ({"a": b"x"}, {}),
+}
+
+
+@pytest.mark.parametrize("repository", [True, False], ids=["repository", "directory"])
+@pytest.mark.parametrize("case", CASES)
+def test_is_applied_and_taken_out_again_to_the_byte(
+    build: Build, tmp_path: Path, case: str, repository: bool
+) -> None:
+    files, edits = CASES[case]
+    world = build(files, repository=repository)
+    world.plan("p", edits)
+    (tmp_path / "expected").mkdir()
+    write(tmp_path / "expected", files)
+    write(tmp_path / "expected", edits)
+    before, index = world.files(), _index(world)
+    applied = world.apply("p")
+    assert world.files() == snapshot(tmp_path / "expected")
+    assert applied.changes.keys() == {path for path in edits if files.get(path) != edits[path]}
+    assert _index(world) == index, "the index is not touched without a commit"
+    undone = world.undo("p")
+    assert world.files() == before
+    assert undone.changes.keys() == applied.changes.keys()
+    assert _index(world) == index
+    assert not list(world.resource.glob(".git/cleveragents*"))
+
+
+def test_applied_once_more_it_changes_nothing(build: Build) -> None:
+    world = build({"a": LINES})
+    world.plan("p", {"a": LINES + b"10\n"})
+    world.apply("p")
+    after = world.files()
+    assert world.apply("p").changes == {}
+    assert world.files() == after
+
+
+def test_files_of_the_user_beside_the_change_stay_as_they_are(build: Build) -> None:
+    world = build({"a": LINES, ".gitignore": b"ignored\n", "b": b"clean\n"})
+    world.write({"b": b"edited\n", "untracked": b"mine\n", "ignored": b"mine, too\n", "empty": b""})
+    world.git("add", "b")
+    world.plan("p", {"a": b"one" + LINES[1:]})
+    before = world.files()
+    world.apply("p")
+    assert world.files() == before | {"a": ("file 644", b"one" + LINES[1:])}
+    assert world.git("diff", "--cached", "--name-only") == "b"
+
+
+def test_who_may_read_a_file_is_not_changed_by_an_edit(build: Build) -> None:
+    world = build({"secret": b"a\n", "run": Program(b"a\n"), "tool": b"a\n"})
+    (world.resource / "secret").chmod(0o600)
+    (world.resource / "run").chmod(0o750)
+    (world.resource / "tool").chmod(0o640)
+    world.plan("p", {"secret": b"b\n", "run": b"b\n", "tool": Program(b"b\n")})
+    world.apply("p")
+    modes = {path: (world.resource / path).stat().st_mode & 0o777 for path in ("secret", "run", "tool")}
+    assert modes == {"secret": 0o600, "run": 0o640, "tool": 0o750}
+
+
+def test_line_ends_come_out_as_the_attributes_say(build: Build) -> None:
+    world = build(
+        {".gitattributes": b"*.bat eol=crlf\n*.txt text\n", "a.bat": b"1\r\n2\r\n3\r\n", "b.txt": b"x\n"}
+    )
+    world.plan("p", {"a.bat": b"1\r\ntwo\r\n3\r\n", "c.bat": b"new\r\n"})
+    world.apply("p")
+    assert (world.resource / "a.bat").read_bytes() == b"1\r\ntwo\r\n3\r\n"
+    assert (world.resource / "c.bat").read_bytes() == b"new\r\n"
+    world.undo("p")
+    assert (world.resource / "a.bat").read_bytes() == b"1\r\n2\r\n3\r\n"
+
+
+def test_attributes_that_the_plan_brings_count_for_its_files(build: Build) -> None:
+    world = build({"a": b"x\n"})
+    world.plan("p", {".gitattributes": b"*.bat eol=crlf\n", "a.bat": b"1\r\n"})
+    world.apply("p")
+    assert (world.resource / "a.bat").read_bytes() == b"1\r\n"
+
+
+def test_a_linked_worktree_is_changed_and_its_main_one_is_not(build: Build, tmp_path: Path) -> None:
+    world = build({"a": LINES})
+    linked = tmp_path / "linked"
+    world.git("worktree", "add", "-q", "-b", "side", str(linked))
+    main = snapshot(world.resource, with_git=True)
+    world.resource, main_resource = linked, world.resource
+    world.plan("p", {"a": b"one" + LINES[1:], "new": b"x"})
+    world.apply("p")
+    assert (linked / "new").read_bytes() == b"x"
+    assert git(linked, "status", "--porcelain") == " M a\n?? new"
+    now = snapshot(main_resource, with_git=True)
+    assert {path for path in now if not path.startswith(".git/objects")} - main.keys() <= {
+        ".git/refs/cleveragents",
+        ".git/refs/cleveragents/base",
+        ".git/refs/cleveragents/base/p",
+    }
+    assert git(main_resource, "status", "--porcelain") == ""
+
+
+def test_a_thousand_files_are_one_apply(build: Build) -> None:
+    world = build({f"d{n % 10}/f{n}": b"old %d\n" % n for n in range(1000)})
+    world.plan("p", {f"d{n % 10}/f{n}": b"new %d\n" % n for n in range(1000)})
+    before = world.files()
+    assert len(world.apply("p").changes) == 1000
+    assert (world.resource / "d7/f997").read_bytes() == b"new 997\n"
+    world.undo("p")
+    assert world.files() == before
+
+
+def test_there_is_nothing_to_undo_before_an_apply_and_after_an_undo(build: Build) -> None:
+    world = build({"a": b"x\n"})
+    world.plan("p", {"a": b"y\n"})
+    with pytest.raises(ApplyRefused, match="nothing of it to undo"):
+        world.undo("p")
+    world.apply("p")
+    world.undo("p")
+    with pytest.raises(ApplyRefused, match="nothing of it to undo"):
+        world.undo("p")
+
+
+def test_what_came_after_the_plan_survives_its_undo(build: Build) -> None:
+    world = build({"a": LINES, "b": b"x\n"})
+    world.plan("first", {"a": b"one" + LINES[1:]})
+    world.plan("second", {"a": LINES[:-2] + b"nine\n"})
+    world.apply("first")
+    world.apply("second")
+    world.write({"b": b"mine\n"})
+    world.undo("first")
+    assert (world.resource / "a").read_bytes() == LINES[:-2] + b"nine\n"
+    assert (world.resource / "b").read_bytes() == b"mine\n"
+
+
+def test_an_undo_needs_nothing_that_the_users_own_store_may_forget(build: Build) -> None:
+    """The user's edit was never committed, so nothing but us keeps it."""
+    world = build({"a": LINES})
+    world.plan("p", {"a": b"one" + LINES[1:]})
+    world.write({"a": LINES + b"mine\n"})
+    world.git("add", "a")
+    world.apply("p")
+    world.git("add", "a")
+    world.git("gc", "-q", "--prune=now")
+    world.undo("p")
+    assert (world.resource / "a").read_bytes() == LINES + b"mine\n"
+
+
+def test_a_preparation_is_used_once_and_inside_its_block(build: Build) -> None:
+    world = build({"a": b"x\n"})
+    world.plan("p", {"a": b"y\n"})
+    with world.prepare("p") as preparation:
+        preparation.apply()
+        with pytest.raises(ApplyRefused, match="prepare it again"):
+            preparation.apply()
+    world.undo("p")
+    with world.prepare("p") as preparation:
+        pass
+    with pytest.raises(ApplyRefused, match="prepare it again"):
+        preparation.apply()
+    assert (world.resource / "a").read_bytes() == b"x\n"
+
+
+def _index(world: World) -> bytes:
+    index = world.resource / ".git" / "index"
+    return index.read_bytes() if index.exists() else b""

@@ -1,0 +1,30 @@
+"""The lock on a resource, when that is replaced at the moment."""
+
+from __future__ import annotations
+
+import fcntl
+from pathlib import Path
+
+import pytest
+
+from cleveragents.apply.lock import try_resource_lock
+
+
+def test_a_lock_on_a_directory_that_was_replaced_at_the_moment_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resource = tmp_path / "resource"
+    resource.mkdir()
+    flock = fcntl.flock
+
+    def replaced(descriptor: int, how: int) -> None:
+        flock(descriptor, how)
+        resource.rename(tmp_path / "away")
+        resource.mkdir()
+
+    with monkeypatch.context() as patched:
+        patched.setattr(fcntl, "flock", replaced)
+        with try_resource_lock(resource) as held:
+            assert not held
+    with try_resource_lock(resource) as held:
+        assert held

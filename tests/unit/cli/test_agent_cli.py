@@ -1,0 +1,135 @@
+"""Other agents on the command line: what is told of them, and what is told at once."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cleveragents.actors.loading import load_actor
+from cleveragents.processes.agent_presence import absence_of
+from tests.cli_bench import Agents, command_line, use_home
+from tests.plan_bench import new_repository
+
+FAILS = """\
+name: me/fails
+type: command
+argv: [sh, -c, "echo begun; echo why; exit 7"]
+prompt: x
+"""
+ASKS = """\
+name: me/asks
+type: command
+argv: [sh, -c, ":"]
+prompt: x
+environment: [MY_AGENT_KEY, OTHER_SETTING]
+home: [.agent/login]
+network: true
+"""
+ABSENT = "name: me/absent\ntype: {type}\nargv: [no-such-agent]\nprompt: x\nnetwork: true\ninstall: buy one\n"
+
+
+@pytest.fixture
+def mine(tmp_path: Path) -> Path:
+    mine = tmp_path / ".config" / "cleveragents" / "actors"
+    mine.mkdir(parents=True)
+    return mine
+
+
+@pytest.fixture
+def agents(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], mine: Path
+) -> Iterator[Agents]:
+    use_home(monkeypatch, tmp_path, tmp_path / "state")
+    monkeypatch.chdir(new_repository(tmp_path / "repository"))
+    with command_line(monkeypatch, capfd) as run:
+        yield run
+
+
+@pytest.mark.parametrize("kind", ["command", "acp"])
+def test_an_agent_that_is_not_installed_is_told_before_there_is_a_plan(
+    agents: Agents, mine: Path, tmp_path: Path, kind: str
+) -> None:
+    (mine / "absent.yaml").write_text(ABSENT.format(type=kind))
+    (tmp_path / "goals.yaml").write_text("goals:\n  - {name: one, goal: one, actor: me/absent}\n")
+    wanted = "there is no program 'no-such-agent' on your PATH; to install it: buy one"
+    for words in (("hi", "--actor", "me/absent"), ("-f", str(tmp_path / "goals.yaml"))):
+        ran = agents("run", *words)
+        assert ran.code == 2, ran.err
+        assert wanted in ran.err
+        assert "did you mean" not in ran.err
+    assert json.loads(agents("plan", "list", "--format", "json").out) == []
+
+
+def test_what_an_agent_runs_and_gets_and_where_its_file_is_are_shown(agents: Agents) -> None:
+    shown = agents("actor", "show", "external/claude-code").out
+    assert "claude --print" in shown
+    assert "ANTHROPIC_API_KEY" in shown
+    assert ".claude/settings.json" in shown
+    assert "npm install -g @anthropic-ai/claude-code" in shown
+    assert "actors/external/claude-code.yaml" in "".join(shown.split())
+    facts = json.loads(agents("actor", "show", "external/claude-code", "--format", "json").out)
+    assert Path(facts["file"]).is_file()
+
+
+@pytest.mark.parametrize("name", ["external/codex", "builtin/reviewer"])
+def test_a_shipped_actor_is_printed_as_one_that_can_be_kept(agents: Agents, mine: Path, name: str) -> None:
+    printed = agents("actor", "show", name, "--yaml")
+    assert printed.code == 0
+    kept = mine / "kept.yaml"
+    kept.write_text(printed.out)
+    own = f"mine/{name.rpartition('/')[2]}"
+    assert load_actor(kept.read_bytes(), "kept.yaml").name == own
+    shown = json.loads(agents("actor", "show", own, "--format", "json").out)
+    shipped = json.loads(agents("actor", "show", name, "--format", "json").out)
+    assert shown["file"] == str(kept)
+    assert shown["nodes"] == shipped["nodes"]
+
+
+def test_a_broken_actor_is_marked_in_the_list(agents: Agents, mine: Path) -> None:
+    (mine / "bad.yaml").write_text("name: me/bad\n")
+    listed = agents("actor", "list").out
+    (line,) = [line for line in listed.splitlines() if "me/bad" in line]
+    assert "broken: line 1: 'type' is missing" in line
+
+
+def test_what_a_failing_agent_said_last_is_shown_and_where_the_rest_is(agents: Agents, mine: Path) -> None:
+    (mine / "fails.yaml").write_text(FAILS)
+    ran = agents("run", "hi", "--actor", "me/fails")
+    assert ran.code == 1
+    assert "it failed: agent: it ended with exit code 7; it said last: why" in ran.err
+    plan = json.loads(agents("plan", "list", "--format", "json").out)[0]["id"]
+    assert f"agents plan log {plan} 1" in ran.err
+    shown = agents("plan", "show", plan).out
+    assert "it said last: why" in shown
+    assert "\\n" not in shown
+    log = agents("plan", "log", plan, "1").out
+    assert "  begun\n  why\n" in log
+    assert "\\n" not in log
+
+
+def test_who_is_asked_for_leave_is_told_what_is_at_stake(agents: Agents, mine: Path) -> None:
+    (mine / "asks.yaml").write_text(ASKS)
+    ran = agents("run", "hi", "--actor", "me/asks")
+    assert ran.code == 3
+    assert (
+        "needs leave for network: it runs sh, which gets your variables MY_AGENT_KEY, OTHER_SETTING, "
+        "copies of ~/.agent/login and the network"
+    ) in ran.err
+
+
+def test_standard_input_is_no_file_that_could_be_printed(agents: Agents) -> None:
+    ran = agents("actor", "show", "-", "--yaml")
+    assert ran.code == 2
+    assert "- is none" in ran.err
+
+
+def test_an_agent_that_is_named_by_its_path_has_to_be_there_unless_the_sandbox_may_have_it() -> None:
+    assert absence_of("/no/such/agent", "buy one") == (
+        "there is no program '/no/such/agent'; to install it: buy one"
+    )
+    assert absence_of("./agent.sh") is None
+    assert absence_of(sys.executable) is None

@@ -1,0 +1,780 @@
+"""Plans from the command line, run as a user runs them: what is said, what is left to do, which exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from io import StringIO
+from pathlib import Path
+from typing import TextIO
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from cleveragents.app.container import Container
+from cleveragents.cli.output import progress
+from cleveragents.cli.plan.work import asked_for
+from cleveragents.cli.render.live_output import LiveOutput
+from cleveragents.config.loading import load_configuration
+from cleveragents.plans.model.plan import Phase, PlanState
+from cleveragents.plans.ports.plans import NewPlan
+from tests.cli_bench import COMMAND, REPLACE, Agents, command_line, git, paint_shop, use_home
+from tests.forked import Forked
+
+
+@pytest.fixture(scope="module")
+def state(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One database for all tests of this module; each works on a repository of its own."""
+    return tmp_path_factory.mktemp("state")
+
+
+@pytest.fixture
+def repository(tmp_path: Path, state: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    use_home(monkeypatch, tmp_path, state)
+    root = paint_shop(tmp_path / "repository")
+    monkeypatch.chdir(root)
+    return root
+
+
+@pytest.fixture
+def agents(
+    repository: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Iterator[Agents]:
+    with command_line(monkeypatch, capfd) as run:
+        yield run
+
+
+class Breaking(StringIO):
+    """A stderr in which writing certain words is interrupted, once, or answered with a signal."""
+
+    def __init__(self, words: str, cause: BaseException | signal.Signals, rest: TextIO) -> None:
+        super().__init__()
+        self._words = words
+        self._cause: BaseException | signal.Signals | None = cause
+        self._rest = rest
+
+    def write(self, text: str) -> int:
+        if self._cause is not None and self._words in text:
+            cause, self._cause = self._cause, None
+            if isinstance(cause, BaseException):
+                raise cause
+            os.kill(os.getpid(), cause)
+        return self._rest.write(text)
+
+
+Interrupt = Callable[[str, BaseException | signal.Signals], AbstractContextManager[None]]
+
+
+@pytest.fixture
+def interrupt(monkeypatch: pytest.MonkeyPatch) -> Interrupt:
+    @contextmanager
+    def interrupted(words: str, cause: BaseException | signal.Signals) -> Iterator[None]:
+        with monkeypatch.context() as patched:
+            patched.setattr(sys, "stderr", Breaking(words, cause, sys.stderr))
+            yield
+
+    return interrupted
+
+
+@pytest.fixture
+def container(repository: Path) -> Iterator[Container]:
+    with Container(load_configuration(os.environ, repository).settings) as built:
+        yield built
+
+
+# ── Run ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_run_that_nobody_watches_changes_nothing_and_says_what_to_do(
+    agents: Agents, repository: Path
+) -> None:
+    ran = agents(*REPLACE, "--commit", "Spell it")
+    assert ran.code == 3
+    assert "2 files changed, 2 lines added, 2 lines removed" in ran.err
+    assert f"agents plan apply {ran.id} --commit 'Spell it'" in ran.err
+    assert "error" not in ran.err
+    assert "execute/complete: done, not applied" in ran.out
+    assert git(repository, "status", "--short") == ""
+
+
+def test_yes_applies_and_undo_takes_it_back(agents: Agents, repository: Path) -> None:
+    ran = agents(*REPLACE, "--yes")
+    assert ran.code == 0
+    assert (repository / "src/paint.py").read_text() == "color = 1\nother = 2\n"
+    assert f"agents plan undo {ran.id}" in agents("plan", "show", ran.id).out
+    again = agents("plan", "apply", ran.id)
+    assert (again.code, "it is applied already" in again.err) == (2, True)
+    undone = agents("plan", "undo", ran.id)
+    assert undone.code == 0
+    assert f"taken back from 2 files of {repository}" in undone.err
+    assert git(repository, "status", "--short") == ""
+    final = agents("plan", "apply", ran.id)
+    assert (final.code, "it is undone, which is final" in final.err) == (2, True)
+
+
+def test_a_commit_is_made_and_its_undoing_too(agents: Agents, repository: Path) -> None:
+    ran = agents(*REPLACE, "--yes", "--commit", "Spell it")
+    assert ran.code == 0
+    assert git(repository, "log", "-1", "--format=%s%n%(trailers:key=CleverAgents-Plan,valueonly)") == (
+        f"Spell it\n{ran.id}\n\n"
+    )
+    assert agents("plan", "undo", ran.id, "--commit", "Back").code == 0
+    assert git(repository, "log", "-1", "--format=%s") == "Back\n"
+    assert git(repository, "status", "--short") == ""
+
+
+@pytest.mark.parametrize(
+    ("choices", "typed", "answer"),
+    [
+        (["tabs", "tabs"], "tabs\n", "tabs"),
+        (["tabs ", "spaces"], "Tabs \n", "tabs "),
+        (["Yes", "yes"], "YES\nyes\n", "yes"),
+    ],
+    ids=["twice", "white space at an end", "doubtful"],
+)
+def test_every_choice_can_be_chosen(choices: list[str], typed: str, answer: str) -> None:
+    answers: list[str] = []
+    command = click.Command("ask", callback=lambda: answers.append(asked_for({"choices": choices})))
+    asked = CliRunner().invoke(command, input=typed)
+    assert (asked.exception, answers) == (None, [answer])
+
+
+def test_a_terminal_is_asked(agents: Agents, repository: Path) -> None:
+    looked = agents(*REPLACE, typed="what\nd\nN\n")
+    assert looked.code == 0
+    assert "'what' is none of the answers; say y, n, d or r\n" in looked.err
+    assert "Error" not in looked.err
+    assert "+The color of it." in looked.out
+    assert git(repository, "status", "--short") == ""
+    assert "apply/rejected" in agents(*REPLACE, typed="r\n").out
+    assert git(repository, "status", "--short") == ""
+    assert "apply/applied" in agents(*REPLACE, typed="y\n").out
+    assert (repository / "README.md").read_text() == "The color of it.\n"
+
+
+@pytest.mark.parametrize(("pressed", "code"), [("", 0), ("\x03", 130)], ids=["ctrl-d", "ctrl-c"])
+def test_a_question_without_an_answer_leaves_the_plan_to_be_decided(
+    agents: Agents, pressed: str, code: int
+) -> None:
+    stopped = agents(*REPLACE, typed=pressed)
+    assert stopped.code == code
+    assert f"\nit is left as it is\n  agents plan diff {stopped.id}" in stopped.err
+    assert "execute/complete" in agents("plan", "show", stopped.id).out
+
+
+def test_what_there_is_nothing_to_do_about_is_said_to_be_so(agents: Agents, repository: Path) -> None:
+    ran = agents(*REPLACE, "--review")
+    again = agents("plan", "resume", ran.id)
+    assert (again.code, "it was done already, so there was nothing to do" in again.err) == (3, True), (
+        again.err
+    )
+    for name in agents("plan", "diff", ran.id, "--name-only").out.split():
+        (repository / name).write_text((repository / name).read_text().replace("colour", "color"))
+    applied = agents("plan", "apply", ran.id)
+    assert (applied.code, "your files have it already; nothing was changed" in applied.err) == (0, True)
+
+
+@pytest.mark.parametrize(("pressed", "code"), [("", 3), ("\x03", 130)], ids=["ctrl-d", "ctrl-c"])
+def test_leave_that_is_neither_given_nor_refused_is_asked_for_later(
+    agents: Agents, pressed: str, code: int
+) -> None:
+    stopped = agents(*REPLACE, "--profile", "manual", typed=pressed)
+    assert (stopped.code, f"agents plan approve {stopped.id} 1" in stopped.err) == (code, True), stopped.err
+    assert "it needs your leave to go on" in agents("plan", "show", stopped.id).out
+
+
+def test_a_terminal_gives_leave(agents: Agents, repository: Path) -> None:
+    ran = agents(*REPLACE, "--profile", "manual", typed="perhaps\nYes\ny\n")
+    assert ran.code == 0
+    assert "'perhaps' is no answer; say y for yes, or n for no\n" in ran.err
+    assert "needs leave for edit" in ran.err
+    assert ran.err.count(ran.id + ":") == 1
+    assert (repository / "README.md").read_text() == "The color of it.\n"
+
+
+def test_without_a_terminal_leave_is_asked_for_and_given_later(agents: Agents, repository: Path) -> None:
+    ran = agents(*REPLACE, "--profile", "manual", "--commit", "Spell it")
+    assert ran.code == 3
+    assert "the message is to be given again" in ran.err
+    assert "execute/waiting" in ran.out
+    assert f"agents plan approve {ran.id}" in ran.err
+    assert "waits for  call 1 (replace) needs leave for edit" in agents("plan", "show", ran.id).out
+    early = agents("plan", "apply", ran.id)
+    assert (early.code, "needs leave for edit" in early.err) == (2, True)
+    assert agents("plan", "resume", ran.id).code == 2
+    assert agents("plan", "approve", ran.id).code == 3
+    assert agents("plan", "apply", ran.id).code == 0
+    assert (repository / "README.md").read_text() == "The color of it.\n"
+    late = agents("plan", "approve", ran.id)
+    assert (late.code, "nothing in it waits" in late.err) == (2, True)
+
+
+def test_an_answer_shows_its_call_and_is_to_that_call_alone(agents: Agents) -> None:
+    ran = agents(*REPLACE, "--profile", "manual")
+    assert f"agents plan approve {ran.id} 1" in ran.err
+    wrong = agents("plan", "approve", ran.id, "2")
+    assert (wrong.code, "call 2 does not wait for an answer; call 1 does" in wrong.err) == (2, True)
+    assert agents("plan", "deny", ran.id, "2").code == 2
+    right = agents("plan", "approve", ran.id, "1")
+    assert (right.code, "allowed: call 1, replace: " in right.err) == (3, True)
+
+
+def test_the_goal_is_kept_without_secrets(agents: Agents, container: Container) -> None:
+    ran = agents(*COMMAND, "true", "password=hunter2secret")
+    assert "hunter2secret" not in container.plan_parts.plans.get(ran.id).goal
+
+
+def test_what_is_denied_ends_the_plan(agents: Agents) -> None:
+    ran = agents(*REPLACE, "--profile", "manual")
+    denied = agents("plan", "deny", ran.id)
+    assert denied.code == 0
+    assert "denied" in denied.err
+    assert "execute/errored" in denied.out
+
+
+def test_a_denial_that_is_interrupted_ends_as_every_interrupted_command(
+    agents: Agents, interrupt: Interrupt
+) -> None:
+    ran = agents(*REPLACE, "--profile", "manual")
+    with interrupt("plan ", KeyboardInterrupt()):
+        stopped = agents("plan", "deny", ran.id)
+    assert (stopped.code, "execute/cancelled" in stopped.out) == (130, True)
+    assert "error: cancelled: interrupted by the user" in stopped.err
+    assert "denied: cancelled" not in stopped.err
+
+
+def test_review_stops_before_apply_whatever_the_profile(agents: Agents, repository: Path) -> None:
+    ran = agents(*REPLACE, "--review", "--profile", "full-auto")
+    assert ran.code == 0
+    assert "execute/complete" in ran.out
+    assert git(repository, "status", "--short") == ""
+    assert agents(*REPLACE, "--review", "--yes").code == 2
+
+
+def test_a_profile_that_allows_it_applies(agents: Agents, repository: Path) -> None:
+    assert agents(*REPLACE, "--profile", "ci").code == 0
+    assert (repository / "README.md").read_text() == "The color of it.\n"
+
+
+def test_nothing_changed_is_no_question(agents: Agents) -> None:
+    ran = agents("run", "--action", "builtin/replace", "--arg", "pattern=zzz", "--arg", "replacement=y")
+    assert (ran.code, "nothing was changed" in ran.err) == (0, True)
+    assert "done, nothing was changed" in ran.out
+    applied = agents("plan", "apply", ran.id)
+    assert (applied.code, "there is nothing to apply" in applied.err) == (0, True)
+    assert agents("plan", "diff", ran.id).out == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ((), "say what is wanted"),
+        (("--action", "builtin/nope"), "no action"),
+        (("--action", "builtin/command"), "argv (list) is missing"),
+        ((*REPLACE[1:], "--profile", "supervized"), "did you mean supervised?"),
+        ((*REPLACE[1:], "--arg", "pattren=x"), "did you mean pattern?"),
+    ],
+)
+def test_a_wrong_request_makes_no_plan(agents: Agents, arguments: tuple[str, ...], told: str) -> None:
+    refused = agents("run", *arguments)
+    assert (refused.code, told in refused.err) == (2, True), refused.err
+    assert agents("plan", "list", "--here", "--format", "json").out == "[]\n"
+
+
+def test_a_commit_outside_a_repository_is_refused_at_once(
+    agents: Agents, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = tmp_path / "plain"
+    plain.mkdir()
+    monkeypatch.chdir(plain)
+    refused = agents(*REPLACE, "--yes", "--commit", "x")
+    assert (refused.code, "is not a git repository" in refused.err) == (2, True)
+
+
+# ── A command, and what it prints ─────────────────────────────────────────────────────────────────
+
+
+def test_a_command_is_heard_recorded_and_applied(agents: Agents, repository: Path) -> None:
+    script = r"printf 'x' > new.txt; printf '10%%\r100%%\n\033[32mgreen\033[0m\nno end'"
+    ran = agents("run", "--action", "builtin/command", "--yes", "--", "sh", "-c", script)
+    assert ran.code == 0
+    assert "\n  100%\n  green\n  no end\n" in ran.err
+    assert (repository / "new.txt").read_text() == "x"
+    told = agents("plan", "log", ran.id, "1").out
+    assert "exit_code" in told
+    assert "what it printed\n" in told
+    assert "  no end\n" in told
+    assert json.loads(agents("plan", "log", ran.id, "1", "--format", "json").out)["result"]["exit_code"] == 0
+    assert agents("plan", "log", ran.id).out.splitlines()[1].split()[:4] == ["1", "command", "ended", "1"]
+
+
+def test_a_failed_command_fails_the_plan_and_can_be_tried_again(agents: Agents, repository: Path) -> None:
+    ran = agents(*COMMAND, "sh", "-c", "echo broken; exit 4")
+    assert ran.code == 1
+    assert "ended with exit code 4: broken" in ran.err
+    assert ran.err.count(f"plan {ran.id} failed") == 1
+    refused = agents("plan", "apply", ran.id)
+    assert (refused.code, f"agents plan resume {ran.id}" in refused.err) == (2, True)
+    assert agents("plan", "resume", ran.id).code == 1
+    assert agents("plan", "reject", ran.id).code == 0
+    assert git(repository, "status", "--short") == ""
+
+
+def test_where_the_user_stands_is_where_the_command_starts(
+    agents: Agents, repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(repository / "src")
+    ran = agents("run", "--action", "builtin/command", "--yes", "--", "touch", "here.txt")
+    assert ran.code == 0
+    assert (repository / "src/here.txt").exists()
+
+
+def test_ctrl_c_cancels_a_plan_whose_work_was_not_begun(agents: Agents, interrupt: Interrupt) -> None:
+    with interrupt("plan ", KeyboardInterrupt()):
+        stopped = agents(*REPLACE)
+    assert stopped.code == 130
+    plan_id = stopped.out.split()[1]
+    assert "strategize/cancelled" in agents("plan", "show", plan_id).out
+
+
+def test_ctrl_c_ends_a_command_and_keeps_what_it_did(
+    agents: Agents, interrupt: Interrupt, repository: Path
+) -> None:
+    with interrupt("  up", signal.SIGINT):
+        stopped = agents(*COMMAND, "sh", "-c", "touch half.txt; echo up; sleep 1000")
+    assert stopped.code == 130
+    assert "interrupted: stopping the plan …" in stopped.err
+    assert "error: cancelled: interrupted by the user" in stopped.err
+    assert agents("plan", "diff", stopped.id, "--name-only").out == "half.txt\n"
+    failed = agents("plan", "log", stopped.id, "1").out
+    assert "error      cancelled: interrupted by the user" in failed
+    assert git(repository, "status", "--short") == ""
+
+
+def test_sigterm_names_the_way_on(agents: Agents, interrupt: Interrupt) -> None:
+    with interrupt("plan ", SystemExit(143)):
+        stopped = agents(*REPLACE)
+    assert stopped.code == 143
+    [plan] = json.loads(agents("plan", "list", "--here", "--format", "json").out)
+    assert f"agents plan resume {plan['id']}" in stopped.err
+    assert "nobody works on it at present" in agents("plan", "show", plan["id"]).out
+    refused = agents("plan", "apply", plan["id"])
+    assert (refused.code, "it is not done yet" in refused.err) == (2, True)
+    assert agents("plan", "resume", plan["id"]).code == 3
+
+
+def test_live_output_breaks_lines_that_never_end(capsys: pytest.CaptureFixture[str]) -> None:
+    live = LiveOutput(progress)
+    live(b"x" * 5000)
+    live(b"\xff\x1b]0;title\x07\n")
+    live.finish()
+    assert capsys.readouterr().err == f"  {'x' * 5000}\n  \\xff\n"
+
+
+@pytest.mark.usefixtures("commands_are_forked")
+def test_a_plan_at_work_is_cancelled_from_elsewhere(agents: Agents, repository: Path) -> None:
+    script = "touch half.txt; echo up; sleep 1000"
+    arguments = [sys.executable, "-m", "cleveragents", *COMMAND, "sh", "-c", script]
+    with Forked(arguments, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as process:
+        assert process.stderr is not None
+        plan_id = process.stderr.readline().split()[1].rstrip(":")
+        while process.stderr.readline() != "  up\n":
+            pass
+        at_work = agents("plan", "show", plan_id)
+        assert f"agents plan cancel {plan_id}" in at_work.out
+        assert "nobody" not in at_work.out
+        refused = agents("plan", "resume", plan_id)
+        assert (refused.code, "running already" in refused.err) == (2, True)
+        cancelled = agents("plan", "cancel", plan_id, "--reason", "enough")
+        assert cancelled.code == 0
+        assert "none of its processes is left" in cancelled.err
+        assert "cancelled: enough" in process.stderr.read()
+    assert process.returncode == 130
+    assert "created" in agents("plan", "show", plan_id).out
+    assert git(repository, "status", "--short") == ""
+
+
+@pytest.mark.usefixtures("commands_are_forked")
+def test_a_long_difference_goes_through_the_pager_of_a_terminal(
+    agents: Agents, repository: Path, tmp_path: Path
+) -> None:
+    (repository / "long.txt").write_text("colour\n" * 100)
+    ran = agents(*REPLACE, "--review")
+    environment = {**os.environ, "PAGER": f"sh -c 'cat > {tmp_path}/paged'", "TERM": "xterm", "LINES": "24"}
+    leader, follower = pty.openpty()
+    command = [sys.executable, "-m", "cleveragents", "plan", "diff", ran.id]
+    with Forked(command, env=environment, stdin=follower, stdout=follower, stderr=follower) as shown:
+        os.close(follower)
+        assert shown.wait(60) == 0
+    os.close(leader)
+    assert (tmp_path / "paged").read_text().splitlines().count("+color") == 100
+
+
+def test_a_short_difference_is_shown_as_it_is(
+    agents: Agents, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran = agents(*REPLACE, "--review")
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    assert "+The color of it.\n" in agents("plan", "diff", ran.id, "--format", "plain").out
+
+
+# ── Looking ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_show_tells_people_what_changed_and_programs_everything(agents: Agents) -> None:
+    ran = agents(*REPLACE, "--check", "false")
+    shown = agents("plan", "show", ran.id[-8:].lower()).out
+    assert "changed  +1 -1  src/paint.py" in shown
+    assert "false  failed   yes       exit code 1" in shown
+    assert f"agents plan apply {ran.id}" in shown
+    told = json.loads(agents("plan", "show", ran.id, "--format", "json").out)
+    assert [(row["path"], row["change"], row["added"], row["removed"]) for row in told["changes"]] == [
+        ("README.md", "changed", 1, 1),
+        ("src/paint.py", "changed", 1, 1),
+    ]
+    assert [(row["name"], row["verdict"], row["required"]) for row in told["checks"]] == [
+        ("false", "failed", True)
+    ]
+    (made,) = told["calls"]
+    assert made.pop("what").startswith("pattern=colour, replacement=color")
+    assert made == {"number": 1, "tool": "replace", "state": "ended", "changed": 2, "error": None}
+
+
+def test_a_check_that_does_not_pass_is_told_before_and_refused_at_apply(
+    agents: Agents, repository: Path
+) -> None:
+    ran = agents(*REPLACE, "--check", "no-such-program")
+    assert "check no-such-program: not run (it has to pass" in ran.err
+    assert "install what it lacks, or run the goal again with another --check" in ran.err
+    steps = (f"apply {ran.id}   runs its checks again", "not wanted; another run can have another check")
+    assert [step in agents("plan", "show", ran.id).out for step in steps] == [True, True]
+    refused = agents("plan", "apply", ran.id)
+    assert refused.code == 3
+    assert "apply/constrained" in refused.out
+    assert f"agents plan review {ran.id} FILE…" in refused.err
+    assert git(repository, "status", "--short") == ""
+
+
+@pytest.mark.parametrize("options", [(), ("--yes",), ("--review",)])
+@pytest.mark.parametrize("script", ["true", "echo x > c.txt"])
+def test_a_run_with_a_failed_required_check_is_no_success(
+    agents: Agents, repository: Path, options: tuple[str, ...], script: str
+) -> None:
+    """A pipeline looks at the exit code alone."""
+    made = ("run", "--check", "false", *options, "--action", "builtin/command", "--", "sh", "-c", script)
+    ran = agents(*made)
+    assert ran.code == 3
+    assert "check false: failed" in ran.err
+    assert agents("plan", "apply", ran.id).code == 3
+    assert git(repository, "status", "--short") == ""
+
+
+def test_the_diff_is_a_patch_that_git_takes(agents: Agents, repository: Path) -> None:
+    script = "mv README.md README; printf '\\0\\1' > data.bin; chmod +x src/paint.py; ln -s README link"
+    ran = agents(*COMMAND, "sh", "-c", script)
+    patch = agents("plan", "diff", ran.id).out
+    git(repository, "init", "-q", "../other")
+    subprocess.run(["git", "apply", "--check"], input=patch, text=True, cwd=repository, check=True)
+    assert agents("plan", "diff", ran.id, "--name-only", "src").out == "src/paint.py\n"
+    assert "data.bin" in agents("plan", "diff", ran.id, "--stat").out
+    told = json.loads(agents("plan", "diff", ran.id, "--format", "json", "./src/").out)
+    assert [(row["path"], row["after"]["mode"]) for row in told] == [("src/paint.py", "100755")]
+    assert "mode 100755  src/paint.py" in ran.err
+    assert agents("plan", "diff", ran.id, "--stat", "--name-only").code == 2
+    assert agents("plan", "diff", ran.id, "nothing").err == "nothing of that was changed\n"
+
+
+def test_a_name_that_is_not_utf8_is_shown_to_people_and_programs(agents: Agents, repository: Path) -> None:
+    ran = agents(*COMMAND, "sh", "-c", "touch \"$(printf 'bad\\377name')\"")
+    assert "bad\\udcffname" in ran.err
+    assert json.loads(agents("plan", "show", ran.id, "--format", "json").out)["changes"][0]["path"] == (
+        "bad\udcffname"
+    )
+    assert agents("plan", "apply", ran.id).code == 0
+    assert os.path.lexists(os.fsencode(repository) + b"/bad\xffname")
+
+
+def test_the_list_ends_with_the_latest_and_goes_on_after_a_plan(agents: Agents) -> None:
+    made = [agents(*REPLACE, "--review").id for _ in range(3)]
+
+    def listed(*options: str) -> tuple[list[str], str]:
+        ended = agents("plan", "list", "--here", "--format", "json", *options)
+        return [row["id"] for row in json.loads(ended.out)], ended.err
+
+    assert listed() == (made, "")
+    assert listed("--limit", "2") == (made[1:], "these are the latest 2; --limit shows more\n")
+    assert listed("--limit", "1", "--after", made[0]) == (
+        [made[1]],
+        f"there may be more: --after {made[1]}\n",
+    )
+    assert listed("--after", made[1]) == ([made[2]], "")
+    assert listed("--state", "applied") == ([], "")
+    assert agents("plan", "list", "--here").out.splitlines()[0].split() == [
+        "id",
+        "phase",
+        "state",
+        "updated",
+        "goal",
+    ]
+
+
+def test_a_list_for_eyes_has_no_phases(agents: Agents) -> None:
+    agents(*REPLACE, "--review")
+    seen = agents("plan", "list", "--here", "--format", "rich").out
+    assert ("phase" in seen, "to apply" in seen, "no change" in seen) == (False, True, False)
+    agents(*COMMAND, "true")
+    assert "no change" in agents("plan", "list", "--here", "--format", "rich").out
+
+
+def test_a_plan_is_found_by_either_end_of_its_id_or_the_doubt_is_told(agents: Agents) -> None:
+    agents(*REPLACE, "--review")
+    ran = agents(*REPLACE, "--review")
+    assert ran.id in agents("plan", "show", ran.id[-6:]).out
+    unknown = agents("plan", "show", "nope")
+    assert (unknown.code, "agents plan list" in unknown.err) == (2, True)
+    ambiguous = agents("plan", "show", ran.id[:2])
+    assert (ambiguous.code, "write more of the id" in ambiguous.err) == (2, True)
+
+
+def test_many_files_are_counted_rather_than_listed(agents: Agents) -> None:
+    ran = agents(*COMMAND, "sh", "-c", "for n in $(seq 25); do touch new$n; done; rm README.md")
+    assert "  … and 6 more\n26 files changed, 1 line removed\n" in ran.err
+    told = json.loads(agents("run", "--action", "builtin/command", "--format", "json", "--", "true").out)
+    assert (told["state"], told["changes"]) == ("complete", [])
+
+
+def test_a_review_that_cannot_be_told_apart_is_told(agents: Agents, repository: Path) -> None:
+    steps = "[{tool: edit, with: {path: README.md, old: colour, new: colr}}, "
+    steps += "{tool: edit, with: {path: README.md, old: colr, new: color}}]"
+    (repository / "twice.yaml").write_text(f"name: my/twice\nexecute: {{steps: {steps}}}\n")
+    assert agents("action", "create", "--replace", "twice.yaml").code == 0
+    ran = agents("run", "--action", "my/twice", "--review")
+    first = json.loads(agents("plan", "log", ran.id, "--format", "json").out)[0]
+    agents("plan", "review", ran.id, "--changeset", first["changeset"])
+    shown = agents("plan", "show", ran.id)
+    assert shown.code == 0
+    assert "review" in shown.out
+    refused = agents("plan", "apply", ran.id)
+    assert refused.code != 0
+    assert git(repository, "status", "--short") == "?? twice.yaml\n"
+
+
+def test_secrets_in_what_was_asked_for_are_not_shown(agents: Agents) -> None:
+    secret = "ghp_" + "a1B2" * 9
+    ran = agents("run", "--action", "builtin/replace", "--arg", f"pattern={secret}", "--arg", "replacement=x")
+    shown = [ran, agents("plan", "show", ran.id), agents("plan", "list", "--here")]
+    shown += [agents("plan", "log", ran.id, "--format", "json")]
+    assert not any(secret in ended.out + ended.err for ended in shown)
+
+
+# ── Review, rollback, edits of one's own ──────────────────────────────────────────────────────────
+
+
+def test_a_review_is_all_or_nothing_and_knows_directories(agents: Agents, repository: Path) -> None:
+    ran = agents(*REPLACE, "--review")
+    wrong = agents("plan", "review", ran.id, "src", "nope")
+    assert (wrong.code, "it changed no file 'nope'" in wrong.err) == (2, True)
+    assert agents("plan", "review", ran.id, "--changeset", "nope").code == 2
+    assert agents("plan", "review", ran.id).code == 2
+    assert "left_out" not in agents("plan", "show", ran.id).out
+    reviewed = agents("plan", "review", ran.id, "src/")
+    assert "to be applied: 1 file changed" in reviewed.err
+    assert "left out         src/paint.py" in agents("plan", "show", ran.id).out
+    assert agents("plan", "apply", ran.id).code == 0
+    assert git(repository, "status", "--short") == " M README.md\n"
+    late = agents("plan", "review", ran.id, "src")
+    assert (late.code, "a review comes between" in late.err) == (2, True)
+
+
+def test_a_whole_changeset_can_be_left_out_and_taken_in_again(agents: Agents, repository: Path) -> None:
+    ran = agents(*REPLACE, "--review")
+    [call] = json.loads(agents("plan", "log", ran.id, "--format", "json").out)
+    assert agents("plan", "review", ran.id, "--changeset", call["changeset"]).code == 0
+    refused = agents("plan", "apply", ran.id)
+    assert (refused.code, "all it changed is left out" in refused.err) == (2, True)
+    assert agents("plan", "review", ran.id, "--accept", "--changeset", call["changeset"]).code == 0
+    assert agents("plan", "apply", ran.id).code == 0
+    assert len(git(repository, "status", "--short").splitlines()) == 2
+
+
+def test_a_rollback_says_how_to_go_on_and_an_edit_is_taken_in(agents: Agents, repository: Path) -> None:
+    ran = agents(*REPLACE, "--review", "--invariant", "never touch kept/", "--check", "true")
+    assert "recorded as call 2: nothing was changed" in agents("plan", "rollback", ran.id, "1").err
+    shown = agents("plan", "show", ran.id)
+    assert " passed on other files " in shown.out, shown.out
+    assert agents("plan", "rollback", ran.id, "9").code == 2
+    assert agents("plan", "resume", ran.id).code == 3
+    assert agents("plan", "reread", ran.id).err == "nothing was edited\n"
+    place = json.loads(agents("plan", "show", ran.id, "--format", "json").out)["sandbox"]
+    (Path(place) / "README.md").write_text("Mine.\n")
+    taken = agents("plan", "reread", ran.id).err
+    assert ("your edits are recorded as call" in taken, "mind that" in taken) == (True, False), taken
+    (Path(place) / "kept").mkdir()
+    (Path(place) / "kept/new").touch()
+    taken = agents("plan", "reread", ran.id).err
+    assert "mind that kept/new was changed, and that is forbidden: never touch kept/" in taken
+    assert agents("plan", "apply", ran.id).code == 0
+    assert (repository / "README.md").read_text() == "Mine.\n"
+    assert agents("plan", "log", ran.id, "9").code == 2
+
+
+def test_a_conflict_shows_both_sides_and_touches_nothing(agents: Agents, repository: Path) -> None:
+    ran = agents(*REPLACE, "--review")
+    (repository / "src/paint.py").write_text("colour = 5\nother = 2\n")
+    before = git(repository, "status", "--porcelain=v2")
+    refused = agents("plan", "apply", ran.id)
+    assert refused.code == 3
+    assert "src/paint.py" in refused.err
+    assert "| colour = 5" in refused.err
+    assert "| color = 1" in refused.err
+    assert git(repository, "status", "--porcelain=v2") == before
+    again = agents("plan", "resume", ran.id)
+    assert again.code == 3
+    assert agents("plan", "review", ran.id, "src/paint.py").code == 0
+    assert agents("plan", "resume", ran.id).code == 0
+    assert (repository / "src/paint.py").read_text() == "colour = 5\nother = 2\n"
+
+
+def test_an_undo_that_conflicts_touches_nothing(agents: Agents, repository: Path) -> None:
+    ran = agents(*REPLACE, "--yes")
+    (repository / "README.md").write_text("My own words.\n")
+    refused = agents("plan", "undo", ran.id)
+    assert (refused.code, "| My own words." in refused.err) == (3, True)
+    assert (repository / "README.md").read_text() == "My own words.\n"
+    assert (repository / "src/paint.py").read_text() == "color = 1\nother = 2\n"
+    assert f"agents plan diff {ran.id} | git apply --reverse --reject" in refused.err
+    patch = agents("plan", "diff", ran.id).out
+    words = ["git", "apply", "--reverse", "--reject"]
+    subprocess.run(words, cwd=repository, input=patch, text=True, capture_output=True, check=False)
+    assert (repository / "README.md").read_text() == "My own words.\n"
+    assert (repository / "src/paint.py").read_text() == "colour = 1\nother = 2\n"
+
+
+# ── Ends ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_second_cancel_says_so(agents: Agents) -> None:
+    ran = agents(*REPLACE, "--review")
+    first = agents("plan", "cancel", ran.id, "--reason", "wrong branch", "--remove-sandbox")
+    assert (first.code, "execute/cancelled" in first.out) == (0, True)
+    second = agents("plan", "cancel", ran.id)
+    assert second.code == 0
+    assert "was cancelled already (wrong branch); nothing was changed" in second.err
+    assert agents("plan", "resume", ran.id).code == 2
+    assert agents("plan", "reject", ran.id).code == 2
+    gone = agents("plan", "diff", ran.id)
+    assert (gone.code, "was removed" in gone.err) == (2, True)
+
+
+def test_a_plan_that_nobody_runs_is_cancelled_at_once(
+    agents: Agents, container: Container, repository: Path
+) -> None:
+    plan = container.plan_parts.lifecycle.create(NewPlan("g", "builtin/command", str(repository), {}))
+    assert "strategize/cancelled" in agents("plan", "cancel", plan.id).out
+    assert container.plan_parts.plans.get(plan.id).standing == (Phase.STRATEGIZE, PlanState.CANCELLED)
+    assert agents("plan", "diff", plan.id).err == "nothing was changed\n"
+
+
+def test_the_exit_codes_of_a_result_that_is_left_to_its_user_are_those_of_the_help(agents: Agents) -> None:
+    told = " ".join(agents("run", "--help").out.split())
+    assert "elsewhere the exit code is 3. With --review nobody is asked, and the exit code is 0." in told
+    assert agents(*REPLACE).code == 3
+    ran = agents(*REPLACE, "--review")
+    assert ran.code == 0
+    assert "3 for any result that is yours to decide" in " ".join(
+        agents("plan", "watch", "--help").out.split()
+    )
+    assert agents("plan", "watch", ran.id).code == 3
+
+
+def test_unapplied_changes_are_not_deleted_unasked(agents: Agents) -> None:
+    ran = agents(*REPLACE, "--review")
+    kept = agents("plan", "delete", ran.id)
+    assert (kept.code, "never applied" in kept.err) == (3, True)
+    assert agents("plan", "delete", ran.id, typed="\n").code == 130
+    assert agents("plan", "delete", ran.id, typed="y\n").code == 0
+    assert agents("plan", "show", ran.id).code == 2
+    other = agents(*REPLACE, "--review")
+    assert agents("plan", "delete", other.id, "--yes").code == 0
+
+
+def edited_by_hand(agents: Agents, plan_id: str) -> Path:
+    """A file that somebody put into the plan's sandbox."""
+    place = json.loads(agents("plan", "show", plan_id, "--format", "json").out)["sandbox"]
+    mine = Path(place) / "mine.txt"
+    mine.write_text("by hand\n")
+    return mine
+
+
+def test_edits_by_hand_are_not_deleted_nor_collected_unasked(agents: Agents) -> None:
+    ran = agents("run", "--action", "builtin/command", "--", "true")
+    mine = edited_by_hand(agents, ran.id)
+    kept = agents("plan", "delete", ran.id)
+    assert (kept.code, "mine.txt changed in it" in kept.err) == (3, True)
+    agents("plan", "cancel", ran.id)
+    assert f"plan {ran.id} keeps its sandbox: mine.txt" in agents("gc", "--older-than", "0m").err
+    assert agents("plan", "delete", ran.id).code == 3
+    assert mine.exists()
+    assert agents("plan", "delete", ran.id, "--yes").code == 0
+    assert not mine.exists()
+
+
+def test_a_rollback_asks_before_it_throws_edits_away_and_names_them(agents: Agents) -> None:
+    ran = agents(*REPLACE, "--review")
+    mine = edited_by_hand(agents, ran.id)
+    refused = agents("plan", "rollback", ran.id, "1")
+    assert (refused.code, "--yes throws it away" in refused.err) == (3, True)
+    assert agents("plan", "rollback", ran.id, "1", typed="n\n").code == 130
+    assert mine.exists()
+    assert agents("plan", "rollback", ran.id, "1", typed="y\n").code == 0
+    assert not mine.exists()
+    mine.write_text("again\n")
+    assert "not recorded: mine.txt" in agents("plan", "rollback", ran.id, "1", "--yes").err
+    assert not mine.exists()
+
+
+def test_gc_removes_the_sandboxes_of_ended_plans_only(agents: Agents) -> None:
+    kept = agents(*REPLACE, "--review")
+    over = agents(*REPLACE, "--review")
+    agents("plan", "reject", over.id)
+    dry = agents("gc", "--older-than", "0m", "--dry-run", "--format", "json")
+    assert over.id in dry.out
+    assert kept.id not in dry.out
+    assert "nothing was removed, as you asked" in dry.err
+    assert "freed" in agents("gc", "--older-than", "0m").err
+    nothing = agents("gc", "--older-than", "0m").err
+    told = "there is nothing to remove of plans that ended more than 0m ago"
+    assert nothing == f"looking through the sandboxes …\n{told}\n"
+    assert "ended more than 14d ago" in agents("gc", "--older-than", "2w").err
+    assert agents("plan", "apply", kept.id).code == 0
+    assert agents("gc", "--older-than", "1y").code == 2
+
+
+def test_ignored_files_come_along_only_where_the_repository_is_trusted_in_that(
+    agents: Agents, repository: Path
+) -> None:
+    (repository / ".gitignore").write_text(".env\n")
+    (repository / ".env").write_text("PLACE=here\n")
+    (repository / ".worktreeinclude").write_text(".env\n")
+    command = ("run", "--review", "--action", "builtin/command", "--", "cat", ".env")
+    assert agents(*command).code == 1
+    assert agents("trust", "--yes").code == 0
+    trusted = agents(*command)
+    assert (trusted.code, "PLACE=here" in trusted.err) == (0, True)
+
+
+def test_a_file_that_git_refuses_does_not_end_a_plan_for_good(agents: Agents, repository: Path) -> None:
+    ran = agents("run", "--review", "--action", "builtin/command", "--", "touch", "GIT~1")
+    assert ran.code == 1
+    assert "GIT~1" in ran.err
+    rolled = agents("plan", "rollback", ran.id, "1", "--yes")
+    assert rolled.code == 0, rolled.err
+    assert agents("plan", "diff", ran.id).out == ""

@@ -1,0 +1,320 @@
+"""What a newcomer is told about plans: in time, once, and with what to do next."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from cleveragents.app.container import Container
+from cleveragents.cli.run.network_hint import looks_like_no_network
+from cleveragents.config.loading import load_configuration
+from cleveragents.plans.ports.plans import NewPlan
+from cleveragents.processes.bubblewrap import shared_probe
+from tests.cli_bench import COMMAND, REPLACE, Agents, command_line, git, paint_shop, use_home
+
+OTHER = ("run", "--action", "builtin/replace", "--arg", "pattern=other", "--arg", "replacement=o")
+STEPS = """\
+name: team/steps
+execute:
+  steps:
+    - {tool: write, with: {path: a.txt, content: "a"}}
+    - {tool: write, with: {path: b.txt, content: "b"}}
+    - {name: say it, tool: command, with: {argv: [sh, -c, "echo it is said"]}}
+"""
+
+
+@pytest.fixture(scope="module")
+def state(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One database for all tests of this module; each works on a repository of its own."""
+    return tmp_path_factory.mktemp("state")
+
+
+@pytest.fixture
+def repository(tmp_path: Path, state: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    use_home(monkeypatch, tmp_path, state)
+    # Who the tests are run by is nobody here.
+    monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
+    root = paint_shop(tmp_path / "repository")
+    monkeypatch.chdir(root)
+    return root
+
+
+@pytest.fixture
+def agents(
+    repository: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Iterator[Agents]:
+    with command_line(monkeypatch, capfd) as run:
+        yield run
+
+
+@pytest.fixture
+def container(repository: Path) -> Iterator[Container]:
+    with Container(load_configuration(os.environ, repository).settings) as built:
+        yield built
+
+
+def plans_known(agents: Agents) -> str:
+    return agents("plan", "list", "--here", "--format", "json").out
+
+
+def regex(pattern: str, replacement: str) -> tuple[str, ...]:
+    given = (f"pattern={pattern}", f"replacement={replacement}", "regex=true")
+    return ("--action", "builtin/replace", *(word for pair in given for word in ("--arg", pair)))
+
+
+# ── Before the start ──────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_commit_by_nobody_is_refused_before_anything_is_done(agents: Agents, repository: Path) -> None:
+    git(repository, "config", "--unset", "user.name")
+    git(repository, "config", "--unset", "user.email")
+    ran = agents(*REPLACE, "--yes", "--commit", "Spell it")
+    assert (ran.code, "git config --global user.email" in ran.err) == (2, True)
+    assert plans_known(agents) == "[]\n"
+    plan = agents(*REPLACE)
+    applied = agents("plan", "apply", plan.id, "--commit", "Spell it")
+    assert (applied.code, "git does not know who you are" in applied.err) == (2, True)
+    assert "execute/complete" in agents("plan", "show", plan.id).out
+    assert agents("plan", "apply", plan.id).code == 0
+    undone = agents("plan", "undo", plan.id, "--commit", "Back")
+    assert (undone.code, "git does not know who you are" in undone.err) == (2, True)
+    assert "color" in (repository / "README.md").read_text()
+
+
+def test_a_commit_that_should_be_signed_is_refused_before_anything_is_done(
+    agents: Agents, repository: Path
+) -> None:
+    git(repository, "config", "commit.gpgSign", "true")
+    ran = agents(*REPLACE, "--yes", "--commit", "Spell it")
+    assert (ran.code, "commit it yourself when it is applied" in ran.err) == (2, True)
+    assert plans_known(agents) == "[]\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("--yes", "--review"), "say one of them"),
+        ((), "say what is wanted"),
+        (("--action", "builtin/command", "--profile", "nix", "--", "true"), "profile 'nix': does not exist"),
+        (("--action", "builtin/command", "--arg", "timeout_seconds=-1", "--", "true"), "greater than 0"),
+        (regex("(", "x"), "unterminated subpattern"),
+        (regex("x", r"\2"), "invalid group reference 2"),
+    ],
+)
+def test_a_wrong_request_is_told_without_opening_the_database(
+    agents: Agents,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: tuple[str, ...],
+    told: str,
+) -> None:
+    monkeypatch.setenv("CLEVERAGENTS_STATE_DIRECTORY", str(tmp_path / "unopened"))
+    wrong = agents("run", *arguments)
+    assert (wrong.code, told in wrong.err) == (2, True), wrong.err
+    assert not (tmp_path / "unopened").exists()
+
+
+def test_a_step_that_may_fail_is_not_judged_beforehand(agents: Agents, tmp_path: Path) -> None:
+    step = '{tool: grep, with: {pattern: "("}, continue_on_failure: true}'
+    (tmp_path / "a.yaml").write_text(f"name: team/loose\nexecute: {{steps: [{step}]}}\n")
+    assert agents("action", "create", str(tmp_path / "a.yaml")).code == 0
+    assert agents("run", "--action", "team/loose").code == 0
+    strict = step.replace(", continue_on_failure: true", "")
+    (tmp_path / "a.yaml").write_text(f"name: team/strict\nexecute: {{steps: [{strict}]}}\n")
+    assert agents("action", "create", str(tmp_path / "a.yaml")).code == 0
+    assert agents("run", "--action", "team/strict").code == 2
+
+
+# ── While it runs ─────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_step_is_announced_once_however_often_leave_is_asked_for(agents: Agents, tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text(STEPS)
+    assert agents("action", "create", str(tmp_path / "a.yaml")).code == 0
+    ran = agents("run", "--action", "team/steps", "--profile", "manual", typed="y\ny\ny\nn\n")
+    assert ran.code == 0, ran.err
+    assert [ran.err.count(f"step {number} of 3: ") for number in (1, 2, 3)] == [1, 1, 1], ran.err
+    assert ran.err.count("  it is said\n") == 1
+
+
+def test_who_has_run_a_plan_up_to_a_question_takes_nothing_up_after_the_answer(
+    agents: Agents, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would say again what was said before."""
+    at_work: list[list[str]] = []
+
+    def answered(*_: object, **__: object) -> str:
+        at_work.append([one.name for one in threading.enumerate() if one.name.startswith("run-")])
+        return "y" if len(at_work) == 1 else "n"
+
+    monkeypatch.setattr(click, "prompt", answered)
+    ran = agents(*REPLACE, "--profile", "manual", typed="nobody reads this\n")
+    assert (ran.code, at_work) == (0, [[], []]), ran.err
+
+
+needs_bubblewrap = pytest.mark.skipif(
+    shared_probe.result().program is None, reason="nothing is cut off without bubblewrap"
+)
+NOT_RESOLVED = "echo curl: Could not resolve host: example.org; exit 6"
+
+
+@needs_bubblewrap
+@pytest.mark.parametrize(
+    "arguments",
+    [(*COMMAND, "sh", "-c", NOT_RESOLVED), (*REPLACE, "--check", NOT_RESOLVED)],
+    ids=["a command", "a check"],
+)
+def test_who_finds_no_network_is_told_which_profiles_allow_it(
+    agents: Agents, arguments: tuple[str, ...]
+) -> None:
+    allowing = "`--profile trusted` or `--profile full-auto`"
+    ran = agents(*arguments)
+    assert ran.code != 0
+    assert f"no network under the profile supervised; run it with {allowing}" in ran.err
+    allowed = agents(arguments[0], "--profile", "trusted", *arguments[1:])
+    assert allowed.code != 0
+    assert "hint:" not in allowed.err
+
+
+@needs_bubblewrap
+def test_an_action_that_allows_no_network_is_named_for_it(agents: Agents, tmp_path: Path) -> None:
+    step = f"{{tool: command, with: {{script: '{NOT_RESOLVED}'}}}}"
+    (tmp_path / "a.yaml").write_text(f"name: team/shut\nprofile: ci\nexecute: {{steps: [{step}]}}\n")
+    assert agents("action", "create", str(tmp_path / "a.yaml")).code == 0
+    ran = agents("run", "--action", "team/shut")
+    assert (ran.code, "the action's own profile, ci, allows none" in ran.err) == (1, True)
+
+
+def test_other_failures_and_other_machines_are_no_matter_of_the_network(
+    agents: Agents, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "hint:" not in agents(*COMMAND, "sh", "-c", "echo wrong; exit 6").err
+    monkeypatch.setenv("CLEVERAGENTS_SANDBOX_ISOLATION", "off")
+    assert "hint:" not in agents(*COMMAND, "sh", "-c", NOT_RESOLVED).err
+
+
+@pytest.mark.parametrize(
+    "output",
+    [
+        "fatal: unable to access 'https://example.org/': Could not resolve host: example.org",
+        "[Errno -3] Temporary failure in name resolution",
+        "connect: Network is unreachable",
+        "npm ERR! getaddrinfo EAI_AGAIN registry.npmjs.org",
+        "dial tcp: lookup proxy.golang.org: no such host",
+    ],
+)
+def test_what_programs_say_without_a_network_is_known(output: str) -> None:
+    assert looks_like_no_network(output)
+    assert not looks_like_no_network("resolved 3 conflicts in network.py")
+
+
+def test_a_step_without_a_name_is_spelt_as_it_would_be_typed(agents: Agents) -> None:
+    ran = agents(*COMMAND, "sh", "-c", "exit 3")
+    assert "step 1 of 1: command sh -c 'exit 3'\n" in ran.err
+    assert """step "command sh -c 'exit 3'" ended with exit code 3""" in ran.err
+
+
+def test_a_cancel_says_what_it_is_at(agents: Agents, container: Container, repository: Path) -> None:
+    request = {"arguments": {}, "profile": "supervised"}
+    made = container.plan_parts.lifecycle.create(NewPlan("wait", "builtin/command", str(repository), request))
+    cancelled = agents("plan", "cancel", made.id)
+    assert (cancelled.code, f"stopping plan {made.id}" in cancelled.err) == (0, True)
+    assert "stopping" not in agents("plan", "cancel", made.id).err
+
+
+# ── Afterwards ────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_an_undo_says_that_the_commit_stays(agents: Agents, repository: Path) -> None:
+    ran = agents(*REPLACE, "--yes", "--commit", "Spell it")
+    commit = git(repository, "rev-parse", "HEAD").strip()
+    undone = agents("plan", "undo", ran.id)
+    assert undone.code == 0
+    assert f"its commit {commit} stays in the history; only your files were changed" in undone.err
+    git(repository, "checkout", "--", ".")
+    again = agents("run", "--action", "builtin/replace", "--arg", "pattern=color", "--arg", "replacement=hue")
+    assert agents("plan", "apply", again.id, "--commit", "Another").code == 0
+    commit = git(repository, "rev-parse", "HEAD").strip()
+    undone = agents("plan", "undo", again.id, "--commit", "Back")
+    assert undone.err.endswith(f"its commit {commit} stays in the history\n"), undone.err
+    uncommitted = agents(*OTHER)
+    assert agents("plan", "apply", uncommitted.id).code == 0
+    assert "stays in the history" not in agents("plan", "undo", uncommitted.id).err
+
+
+def test_gc_says_what_it_ends_and_nothing_offers_that_afterwards(agents: Agents, repository: Path) -> None:
+    applied = agents(*REPLACE, "--yes", "--commit", "Spell it")
+    commit = git(repository, "rev-parse", "HEAD").strip()
+    rejected = agents(*OTHER)
+    assert agents("plan", "reject", rejected.id).code == 0
+    assert f"agents plan undo {applied.id}" in agents("plan", "show", applied.id).out
+    dry = agents("gc", "--older-than", "0m", "--dry-run")
+    assert f"{applied.id}  applied" in dry.out
+    assert "undo and diff" in dry.out
+    assert "could not be undone any more" in dry.err
+    assert "removing" not in dry.err
+    done = agents("gc", "--older-than", "0m")
+    assert f"removing the sandbox of plan {applied.id} (applied), which ends its undo and diff" in done.err
+    assert f"removing the sandbox of plan {rejected.id} (rejected), which ends its diff" in done.err
+    assert "cannot be undone any more" in done.err
+    shown = agents("plan", "show", applied.id).out
+    assert "removed, and with it what a diff and an undo need" in shown
+    assert "agents plan" not in shown
+    undo = agents("plan", "undo", applied.id)
+    assert (undo.code, f"`git revert {commit}`" in undo.err) == (2, True)
+    for form in ("plain", "json"):
+        diff = agents("plan", "diff", applied.id, "--format", form)
+        assert (diff.code, diff.out, "cannot be shown any more" in diff.err) == (2, "", True)
+    assert agents("plan", "log", applied.id).code == 0
+
+
+def test_a_plan_without_changes_is_shown_as_such_after_gc(agents: Agents) -> None:
+    ran = agents(*COMMAND, "true")
+    assert agents("gc", "--older-than", "0m").code == 0
+    diff = agents("plan", "diff", ran.id)
+    assert (diff.code, "nothing was changed" in diff.err) == (0, True)
+
+
+@pytest.mark.parametrize("emptied", [False, True])
+def test_a_plan_whose_repository_is_away_is_named_with_what_to_do(
+    agents: Agents, repository: Path, emptied: bool
+) -> None:
+    plan = agents(*REPLACE)
+    away = repository.with_name("away")
+    os.chdir("/")
+    repository.rename(away)
+    if emptied:
+        repository.mkdir()  # as an unmounted disk leaves it
+    for command in (("apply", "--commit", "x"), ("diff",), ("rollback", "1"), ("reread",), ("review", "a")):
+        refused = agents("plan", command[0], plan.id, *command[1:])
+        assert (refused.code, "agents doctor" in refused.err) == (3, True), command
+        assert f"{repository} is out of reach" in refused.err
+    shown = agents("plan", "show", plan.id)
+    assert (shown.code, "out of reach; `agents doctor` says more" in shown.out) == (0, True)
+    told = json.loads(agents("plan", "show", plan.id, "--format", "json").out)
+    assert (told["id"], told["out_of_reach"]) == (plan.id, str(repository))
+    if emptied:
+        repository.rmdir()
+    away.rename(repository)
+    assert agents("plan", "apply", plan.id).code == 0
+    repository.rename(away)
+    undo = agents("plan", "undo", plan.id)
+    assert (undo.code, "is out of reach" in undo.err) == (3, True)
+
+
+def test_a_plan_that_waits_or_failed_says_so_when_its_repository_is_away(
+    agents: Agents, repository: Path
+) -> None:
+    waits = agents(*REPLACE, "--profile", "manual")
+    failed = agents(*COMMAND, "false")
+    os.chdir("/")
+    repository.rename(repository.with_name("away"))
+    for command in (("approve", waits.id), ("deny", waits.id), ("resume", failed.id)):
+        refused = agents("plan", *command)
+        assert (refused.code, "is out of reach" in refused.err) == (3, True), command

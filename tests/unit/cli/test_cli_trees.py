@@ -1,0 +1,494 @@
+"""Trees of plans from the command line: goals that belong together, run, shown, answered and ended."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cleveragents.api.plans.meanings import state_in_short
+from cleveragents.api.plans.next_steps import steps_from
+from cleveragents.cli.plan.outcome import exit_code_of, joint_exit_code
+from cleveragents.plans.model.plan import Phase, PlanState
+from cleveragents.plans.ports.plans import PlanFacts
+from tests import forked
+from tests.cli_bench import Agents, Ended, command_line, paint_shop, use_home
+from tests.tree_bench import tree_bench
+
+SED = "{action: builtin/command, arguments: {argv: [sed, -i, s/colour/%s/, %s]}, name: %s}"
+TWO_AND_ONE = """\
+goal: Say color
+checks: ["grep -q color README.md"]
+goals:
+  - {name: readme, action: builtin/replace, arguments: {pattern: colour, replacement: color, glob: README.md}}
+  - name: code
+    action: builtin/command
+    arguments: {argv: [sed, -i, s/colour/color/, src/paint.py]}
+    checks: ["grep -q color src/paint.py"]
+  - name: count
+    action: builtin/command
+    arguments: {argv: [sh, -c, "cat README.md src/paint.py | grep -c color > count"]}
+    needs: [readme, code]
+"""
+ASKING = """\
+goals:
+  - {name: readme, action: builtin/replace, arguments: {pattern: colour, replacement: color, glob: README.md}}
+  - {name: code, action: builtin/command, arguments: {argv: [sed, -i, s/colour/color/, src/paint.py]}}
+"""
+
+
+@pytest.fixture
+def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    use_home(monkeypatch, tmp_path / "home", tmp_path / "state")
+    monkeypatch.setenv("CLEVERAGENTS_SANDBOX_ISOLATION", "off")
+    root = paint_shop(tmp_path / "shop")
+    monkeypatch.chdir(root)
+    return root
+
+
+@pytest.fixture
+def agents(
+    repository: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Iterator[Agents]:
+    with command_line(monkeypatch, capfd) as run:
+        yield run
+
+
+def run(agents: Agents, text: str, *options: str, typed: str | None = None) -> Ended:
+    # Outside of what is worked on, so that no plan sees it.
+    file = Path.cwd().parent / "goals.yaml"
+    file.write_text(text)
+    return agents("run", "-f", str(file), *options, typed=typed)
+
+
+def shown(agents: Agents, plan_id: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(agents("plan", "show", plan_id, "--format", "json").out)
+    return found
+
+
+def parts_of(agents: Agents, plan_id: str) -> dict[str, dict[str, Any]]:
+    return {part["name"]: part for part in shown(agents, plan_id)["sub_plans"]}
+
+
+def listed(agents: Agents, *options: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(agents("plan", "list", *options, "--format", "json").out)
+    return found
+
+
+# ── All goes well ─────────────────────────────────────────────────────────────────────────────────
+
+
+def test_goals_run_by_their_needs_and_are_applied_as_one_plan(agents: Agents, repository: Path) -> None:
+    ran = run(agents, TWO_AND_ONE, "--yes", "--commit", "Say color")
+    assert ran.code == 0, ran.err
+    assert (repository / "count").read_text() == "2\n"
+    lines = ran.err.splitlines()
+    for first, then in (
+        ("sub-plan 1 of 3 begins: readme", "merged: readme (1 file)"),
+        ("sub-plan 2 of 3 begins: code", "merged: code (1 file)"),
+        ("merged: readme (1 file)", "sub-plan 3 of 3 begins: count"),
+        ("merged: code (1 file)", "sub-plan 3 of 3 begins: count"),
+        ("merged: count (1 file)", "check grep -q color README.md"),
+    ):
+        assert lines.index(first) < lines.index(then)
+    assert "3 files changed, 3 lines added, 2 lines removed" in ran.err
+
+    account = shown(agents, ran.id)
+    assert (account["parent"], account["root"], account["depth"]) == (None, ran.id, 0)
+    assert [(part["name"], part["needs"], part["merged"]) for part in account["sub_plans"]] == [
+        ("readme", [], True),
+        ("code", [], True),
+        ("count", ["readme", "code"], True),
+    ]
+    assert (account["conflicts"], account["corrections"]) == ([], [])
+    code = account["sub_plans"][1]["id"]
+    # What a sub-plan says has its name before it, and what the whole says has not.
+    assert f"{code[-6:]}  plan {code}: code" in lines
+    part = shown(agents, code)
+    assert (part["parent"], part["root"], part["depth"]) == (ran.id, ran.id, 1)
+    assert [check["command"] for check in part["checks"]] == ["grep -q color src/paint.py"]
+    text = agents("plan", "show", code).out
+    assert f"execute/complete: done, merged into {ran.id[-6:]}" in text
+    assert f"part of    {ran.id}: Say color" in text
+    refused = agents("plan", "apply", code)
+    assert (refused.code, f"agents plan apply {ran.id}" in refused.err) == (2, True), refused.err
+    refused = agents("plan", "review", code, "src/paint.py")
+    assert (refused.code, "it is merged into plan" in refused.err) == (2, True), refused.err
+
+    assert [plan["id"] for plan in listed(agents)] == [ran.id]
+    every = listed(agents, "--all")
+    assert [plan["depth"] for plan in every] == [0, 1, 1, 1]
+    assert (every[0]["sub_plans"], every[0]["sub_plans_done"]) == (3, 3)
+    rows = agents("plan", "list", "--all").out.splitlines()
+    assert rows[1].endswith("Say color")
+    assert rows[2].endswith("    readme")
+
+
+def test_programs_see_which_plan_does_what_and_whose_part_it_is(agents: Agents) -> None:
+    ran = run(agents, ASKING, "--format", "stream-json")
+    assert ran.code == 3, ran.err
+    events = [json.loads(line) for line in ran.out.splitlines()]
+    root = events[-1]
+    assert len(root["sub_plans"]) == 2
+    for part in root["sub_plans"]:
+        own = [event for event in events if event.get("plan") == part["id"]]
+        assert own[0]["text"] == f"plan {part['id']}: {part['name']}"
+        assert {event["parent"] for event in own} == {root["id"]}
+    assert all("parent" not in event for event in events[:-1] if event["plan"] == root["id"])
+
+
+def test_the_goals_of_a_file_are_judged_before_a_plan_is_made(agents: Agents, repository: Path) -> None:
+    text = """\
+goals:
+  - {name: a, action: builtin/comand, arguments: {argv: [ls]}}
+  - {name: b, action: builtin/command, arguments: {argv: ls}}
+  - {name: c, goal: Needs a model}
+  - {name: d, action: builtin/replace, arguments: {pattern: "(", replacement: x, regex: true}}
+  - {name: e, action: builtin/goals}
+"""
+    ran = run(agents, text)
+    assert ran.code == 2
+    for told in (
+        "line 2: a: there is no action 'builtin/comand'; did you mean builtin/command?",
+        "line 3: b: action builtin/command: argv should be",
+        "line 4: c: models.default: names no model",
+        "line 5: d: action builtin/replace: '(' is not a regular expression",
+        "line 6: e: builtin/goals takes its goals from a file",
+    ):
+        assert f"goals.yaml, {told}" in ran.err, ran.err
+    assert "is no list of goals that can be run: 5 mistakes, as told above" in ran.err
+    assert "goals.yaml is no list of goals that can be run: line 1: 'goals' is missing" in (
+        run(agents, "goal: x").err
+    )
+    assert listed(agents) == []
+    for options, problem in (
+        (["--set", "plan.max_fan_out=1"], "there are 2 goals, and a plan may have 1"),
+        (["--set", "plan.max_depth=0"], "the setting plan.max_depth is 0"),
+    ):
+        (repository.parent / "goals.yaml").write_text(ASKING)
+        refused = agents(*options, "run", "-f", str(repository.parent / "goals.yaml"))
+        assert (refused.code, problem in refused.err) == (2, True), refused.err
+    for more, problem in (
+        (["Some goal"], "-f FILE says what is wanted"),
+        (["--profile", "bold"], "bold"),
+    ):
+        refused = run(agents, ASKING, *more)
+        assert (refused.code, problem in refused.err) == (2, True), refused.err
+    assert "cannot read the goals in 'missing.yml'" in agents("run", "-f", "missing.yml").err
+    assert agents("run", "--action", "builtin/goals").code == 2
+
+
+@pytest.mark.usefixtures("commands_are_forked")
+def test_yaml_on_stdin_is_one_plan_and_a_limit_that_it_cannot_reach_does_no_harm(
+    repository: Path,
+) -> None:
+    command = [sys.executable, "-m", "cleveragents", "run", "-f", "-", "--max-usd", "5", "--format", "json"]
+    _, out, err = forked.ran(command, ASKING, timeout=120)
+    told = json.loads(out)
+    assert (told["goal"], told["state"]) == ("2 goals: readme, code", "complete"), err
+
+
+# ── Somebody is needed ────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_sub_plan_that_needs_leave_is_named_and_its_answer_goes_on_with_the_whole(
+    agents: Agents, repository: Path
+) -> None:
+    ran = run(agents, ASKING, "--profile", "manual")
+    assert ran.code == 3, ran.err
+    asking = parts_of(agents, ran.id)["readme"]["id"]
+    assert f"sub-plan {asking} needs you: readme" in ran.err
+    assert f"agents plan approve {asking} 1  allows it" in ran.err
+    assert f"1/2 of its sub-plans are done; {asking[-6:]} needs you" in ran.out
+    assert [plan["id"] for plan in listed(agents)] == [ran.id, asking]
+    assert f"readme (part of {ran.id[-6:]})" in agents("plan", "list", "--after", ran.id).out
+    watched = agents("plan", "watch", ran.id)
+    assert (watched.code, f"sub-plan {asking} needs you: readme" in watched.err) == (3, True), watched.err
+    wrong = agents("plan", "apply", ran.id)
+    assert (wrong.code, "waits" in wrong.err) == (2, True), wrong.err
+
+    done = agents("plan", "approve", asking)
+    assert done.code == 3, done.err
+    assert "merged: readme (1 file)" in done.err
+    assert f"agents plan apply {ran.id}" in done.err
+    assert done.out.startswith(f"plan   {ran.id}")
+    assert agents("plan", "apply", ran.id).code == 0
+    assert (repository / "README.md").read_text() == "The color of it.\n"
+
+
+def test_every_part_that_needs_leave_is_offered_with_the_name_it_has_in_the_file(agents: Agents) -> None:
+    text = """\
+goals:
+  - {name: red, action: builtin/replace, arguments: {pattern: colour, replacement: red, glob: README.md}}
+  - {name: blue, action: builtin/replace, arguments: {pattern: other, replacement: blue, glob: src/*}}
+  - {name: last, action: builtin/command, arguments: {argv: [touch, last]}, needs: [red, blue]}
+"""
+    ran = run(agents, text, "--profile", "manual")
+    parts = parts_of(agents, ran.id)
+    assert {name: part["status"] for name, part in parts.items()} == {
+        "red": "waiting",
+        "blue": "waiting",
+        "last": "to come",
+    }
+    table = agents("plan", "show", ran.id).out
+    for name in ("red", "blue"):
+        assert f"agents plan approve {parts[name]['id']} 1" in table
+        assert f"agents plan approve {parts[name]['id']} 1" in ran.err
+        assert f"allows it ({name})" in table
+    assert f"{parts['red']['id'][-6:]} and {parts['blue']['id'][-6:]} need you" in table
+    assert f"agents plan resume {ran.id}" not in table
+    tree = agents("plan", "tree", ran.id).out
+    assert f"sub-plan {parts['red']['id']}: red" in tree
+    assert "sub-plan: last (to come; needs red, blue)" in tree
+    rows = json.loads(agents("plan", "tree", ran.id, "--format", "json").out)
+    assert [(row["name"], row["status"], row["needs"]) for row in rows] == [
+        ("red", "waiting", []),
+        ("blue", "waiting", []),
+        ("last", "to come", ["red", "blue"]),
+    ]
+    assert "sub-plans 0/3" in agents("plan", "list").out
+    assert agents("plan", "cancel", ran.id).code == 0
+    assert parts_of(agents, ran.id)["last"]["status"] == "not run"
+
+
+def test_on_a_terminal_one_is_asked_for_a_sub_plan_as_for_a_plan(agents: Agents, repository: Path) -> None:
+    ran = run(agents, ASKING, "--profile", "manual", "--format", "plain", typed="y\ny\n")
+    assert ran.code == 0, ran.err
+    assert "Allow it? [y/N]" in ran.err
+    assert (repository / "README.md").read_text() == "The color of it.\n"
+    assert (repository / "src/paint.py").read_text() == "color = 1\nother = 2\n"
+
+
+def test_what_is_refused_to_a_sub_plan_is_told_of_the_whole(agents: Agents) -> None:
+    ran = run(agents, ASKING, "--profile", "manual")
+    asking = parts_of(agents, ran.id)["readme"]["id"]
+    denied = agents("plan", "deny", asking)
+    assert f"it is a part of plan {ran.id}, execute/errored" in denied.err
+    assert parts_of(agents, ran.id)["readme"]["state"] == "errored"
+    failed = shown(agents, ran.id)
+    assert failed["state"] == "errored"
+    assert "readme" in failed["error"]
+
+
+def test_parts_that_disagree_leave_a_conflict_that_a_person_decides(agents: Agents, repository: Path) -> None:
+    red, blue = (SED % (colour, "README.md", colour) for colour in ("red", "blue"))
+    ran = run(agents, f"goals: [{red}, {blue}]")
+    assert ran.code == 3, ran.err
+    assert "it waits: sub-plans disagree about README.md" in ran.err
+    assert f"agents plan resolve {ran.id}" in ran.err
+    (conflict,) = shown(agents, ran.id)["conflicts"]
+    assert (conflict["path"], conflict["marked"]) == ("README.md", True)
+    assert conflict["sub_plan"] == parts_of(agents, ran.id)["blue"]["id"]
+    text = agents("plan", "show", ran.id).out
+    assert "its sub-plans disagree, and you are to decide" in text
+    assert "open conflicts" in text
+    assert agents("plan", "resolve", ran.id, "README.md", "--theirs").code == 0
+    assert shown(agents, ran.id)["conflicts"] == []
+    text = agents("plan", "show", ran.id).out
+    assert "all that its sub-plans disagreed about is decided; it can go on" in text
+    assert f"agents plan resolve {ran.id}" not in text
+    assert agents("plan", "resume", ran.id).code == 3
+    # Who takes the decision back has to decide again.
+    (resolved,) = (call for call in shown(agents, ran.id)["calls"] if call["tool"] == "resolve")
+    assert (resolved["changed"], "README.md" in resolved["what"]) == (1, True), resolved
+    assert agents("plan", "rollback", ran.id, str(resolved["number"])).code == 0
+    text = agents("plan", "show", ran.id).out
+    assert "execute/complete: its sub-plans disagree, and you are to decide" in text
+    assert f"agents plan resolve {ran.id}" in text
+    assert f"agents plan apply {ran.id}" not in text
+    waits = agents("plan", "resume", ran.id)
+    assert (waits.code, "it was done already" in waits.err) == (3, False), waits.err
+    assert agents("plan", "resolve", ran.id, "README.md", "--theirs").code == 0
+    assert agents("plan", "resume", ran.id, "--yes").code == 0
+    assert (repository / "README.md").read_text() == "The blue of it.\n"
+
+
+# ── Something fails, or is ended ──────────────────────────────────────────────────────────────────
+
+
+def test_a_part_that_fails_fails_the_whole_and_is_tried_again_with_it(
+    agents: Agents, repository: Path, tmp_path: Path
+) -> None:
+    luck = tmp_path / "luck"
+    text = f"""\
+goals:
+  - {SED % ("red", "README.md", "good")}
+  - {{name: bad, action: builtin/command, arguments: {{argv: [test, -e, {luck}]}}}}
+  - {{name: after, needs: [bad], action: builtin/command, arguments: {{argv: [touch, after]}}}}
+"""
+    ran = run(agents, text)
+    assert ran.code == 1, ran.err
+    bad = parts_of(agents, ran.id)["bad"]["id"]
+    assert f"agents plan log {bad}" in ran.err
+    assert "says what 'bad' did" in ran.err
+    assert "not run, because it needs that: sub-plan 3 of 3 (after)" in ran.err
+    table = agents("plan", "show", ran.id).out
+    assert "to come" in table
+    states = {name: (part["state"], part["merged"]) for name, part in parts_of(agents, ran.id).items()}
+    assert states == {"good": ("complete", True), "bad": ("errored", False), "after": (None, False)}
+    # The whole failed, and does not go on because a part of it does: that is said.
+    luck.touch()
+    part = agents("plan", "resume", bad)
+    assert part.code == 0, part.err
+    assert "execute/complete: done, to be merged" in part.out
+    assert f"agents plan resume {ran.id}" in part.err
+    again = agents("plan", "resume", ran.id, "--yes")
+    assert again.code == 0, again.err
+    assert (repository / "after").exists()
+    assert (repository / "README.md").read_text() == "The red of it.\n"
+
+
+def test_with_fail_fast_the_others_are_ended(agents: Agents) -> None:
+    text = """\
+fail_fast: true
+goals:
+  - {name: long, action: builtin/command, arguments: {argv: [sleep, "600"]}}
+  - {name: bad, action: builtin/command, arguments: {argv: ["false"]}}
+"""
+    ran = run(agents, text)
+    assert ran.code == 1, ran.err
+    states = {name: part["state"] for name, part in parts_of(agents, ran.id).items()}
+    assert states == {"bad": "errored", "long": "errored"}  # it can go on when the other is mended
+    parts = parts_of(agents, ran.id)
+    assert {name: part["status"] for name, part in parts.items()} == {"bad": "errored", "long": "stopped"}
+    assert "says what 'bad' did" in ran.err
+    assert "says what 'long' did" not in ran.err
+    error = shown(agents, ran.id)["error"]
+    assert error.index("(bad) failed") < error.index("(long) was stopped")
+    assert "it was stopped, because another part failed" in agents("plan", "show", parts["long"]["id"]).out
+
+
+def test_a_tree_is_cancelled_cleaned_up_and_deleted_as_one(agents: Agents, tmp_path: Path) -> None:
+    ran = run(agents, ASKING, "--profile", "manual")
+    parts = parts_of(agents, ran.id)
+    cancelled = agents("plan", "cancel", ran.id)
+    assert cancelled.code == 0, cancelled.err
+    assert (
+        f"plan {ran.id} is cancelled with its sub-plans, and none of its processes is left" in cancelled.err
+    )
+    states = {name: part["state"] for name, part in parts_of(agents, ran.id).items()}
+    assert states == {"readme": "cancelled", "code": "complete"}
+    assert "was cancelled already" in agents("plan", "cancel", ran.id).err
+    whole = agents("plan", "delete", parts["readme"]["id"], "--yes")
+    assert (whole.code, f"agents plan delete {ran.id}" in whole.err) == (2, True), whole.err
+    assert agents("gc", "--older-than", "0m").code == 0
+    assert not list((tmp_path / "state" / "sandboxes").glob("01*/tree"))
+    deleted = agents("plan", "delete", ran.id, "--yes")
+    assert f"plan {ran.id} is deleted, and with it 2 sub-plans" in deleted.err
+    assert listed(agents, "--all") == []
+    assert agents("doctor").code == 0
+
+
+def test_cancelling_a_part_says_what_that_means_for_the_whole(agents: Agents) -> None:
+    ran = run(agents, ASKING, "--profile", "manual")
+    asking = parts_of(agents, ran.id)["readme"]["id"]
+    ended = agents("plan", "cancel", asking, "--remove-sandbox")
+    assert ended.code == 0, ended.err
+    assert f"it is a part of plan {ran.id}" in ended.err
+    failed = agents("plan", "resume", ran.id)
+    assert (failed.code, "readme" in failed.err) == (1, True), failed.err
+    without = agents("plan", "resume", ran.id)
+    assert without.code == 3, without.err
+    assert f"agents plan apply {ran.id}" in without.err
+
+
+# ── Models ────────────────────────────────────────────────────────────────────────────────────────
+
+SCRIPT = """\
+version: 1
+facts: {input_price: 1.0, output_price: 4.0}
+rules:
+  - when: {system: "You plan changes", first_user: "part of a larger goal"}
+    turns:
+      - text: '{"summary": "s", "steps": [{"title": "Do it", "instructions": "Do it."}], "decisions": []}'
+  - when: {system: "You plan changes"}
+    turns:
+      - text: |
+          {"summary": "In two parts.", "decisions": [],
+           "steps": [{"title": "Rename in the readme", "instructions": "colour to color, README.md only",
+                      "sub_plan": true},
+                     {"title": "Rename in the code", "instructions": "colour to color, paint.py only",
+                      "sub_plan": true}]}
+  - when: {system: "You change files", first_user: "README.md only"}
+    turns:
+      - calls: [{tool: edit, arguments: {path: README.md, old: colour, new: color}}]
+      - text: "I renamed it."
+  - when: {system: "You change files"}
+    turns:
+      - calls: [{tool: edit, arguments: {path: src/paint.py, old: colour, new: color}}]
+      - text: "I renamed it."
+  - when: {system: "You review a change"}
+    turns:
+      - text: '{"verdict": "accept", "findings": [], "summary": "Right."}'
+  - reply: {text: "Nobody asked."}
+"""
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> str:
+    (tmp_path / "script.yaml").write_text(SCRIPT)
+    return f"scripted/{tmp_path}/script.yaml"
+
+
+def test_a_goal_that_is_split_spends_one_budget_and_its_parts_say_their_share(
+    agents: Agents, repository: Path, model: str
+) -> None:
+    ran = agents("run", "Say color", "--model", model, "--max-usd", "1", "--parallel", "2", "--yes")
+    assert ran.code == 0, ran.err
+    assert (repository / "README.md").read_text() == "The color of it.\n"
+    assert (repository / "src/paint.py").read_text() == "color = 1\nother = 2\n"
+    whole = shown(agents, ran.id)
+    parts = [shown(agents, part["id"])["spending"] for part in whole["sub_plans"]]
+    assert [part["model_calls"] for part in parts] == [4, 4]
+    assert whole["spending"]["model_calls"] == 10
+    assert 0 < parts[0]["tokens"] < whole["spending"]["tokens"]
+    assert sum(part["usd"] for part in parts) < whole["spending"]["usd"] < 1
+    assert parts[0]["limits"]["usd"] == 1.0
+    text = agents("plan", "show", ran.id).out
+    assert "10 model calls" in text
+    assert f"Rename in the code ({whole['sub_plans'][1]['id'][-6:]})" in text
+
+
+def test_a_tree_that_has_spent_its_budget_goes_on_with_a_larger_one(
+    agents: Agents, repository: Path, model: str
+) -> None:
+    text = f"""\
+goals:
+  - {{name: readme, goal: "Rename, README.md only", model: {model}}}
+  - {{name: code, goal: Rename in paint.py, model: {model}}}
+"""
+    ran = run(agents, text, "--max-steps", "3", "--yes")
+    assert ran.code == 3, ran.err
+    assert "needs you" in ran.err
+    less = agents("plan", "resume", ran.id, "--max-steps", "2")
+    assert (less.code, "it may spend 3 already" in less.err) == (2, True), less.err
+    again = agents("plan", "resume", ran.id, "--max-steps", "99", "--yes")
+    assert again.code == 0, again.err
+    assert (repository / "README.md").read_text() == "The color of it.\n"
+    assert (repository / "src/paint.py").read_text() == "color = 1\nother = 2\n"
+
+
+# ── What it means ─────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_plan_whose_sub_plans_run_elsewhere_is_to_be_looked_at_again(tmp_path: Path) -> None:
+    with tree_bench(tmp_path) as bench:
+        plan = bench.made("whole")
+        waiting = PlanFacts(waiting_for={"for": "sub-plans", "what": "1 of its sub-plans is at work"})
+        way = ["strategize/queued", "strategize/processing", "strategize/complete", "execute/queued"]
+        for step in [*way, "execute/processing", "execute/waiting"]:
+            phase, state = step.split("/")
+            facts = waiting if state == "waiting" else None
+            now = bench.container.clock.now()
+            plan = bench.parts.plans.move(plan, (Phase(phase), PlanState(state)), facts, now=now)
+        assert exit_code_of(bench.parts, plan) == 75
+        assert joint_exit_code([0, 75]) == 75
+        assert joint_exit_code([0, 75, 3]) == 3
+        assert joint_exit_code([75, 130]) == 1
+        assert state_in_short(bench.parts, plan).startswith("sub-plans")
+        # Nobody works on any: that is what is missing.
+        assert [command.split()[2] for command, _ in steps_from(bench.parts, plan)] == ["resume", "cancel"]

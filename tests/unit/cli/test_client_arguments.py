@@ -1,0 +1,29 @@
+"""What is sent to a server of what somebody typed for an action."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cleveragents.cli.client.run_arguments import said_arguments
+from cleveragents.core.errors import InvalidArguments
+
+
+def described(name: str, kind: str, default: object) -> dict[str, Any]:
+    """An argument as the API tells of it."""
+    usual = {"required": default is None, "default": default}
+    return {"name": name, "type": kind, **usual, "description": "", "rest": False}
+
+
+def test_a_default_is_left_to_the_server_which_shows_it_masked() -> None:
+    known = [
+        described("to", "string", None),
+        described("with", "string", "--token ***"),
+        described("also", "list", ["a"]),
+    ]
+    assert said_arguments("team/publish", known, ["to=shop"], []) == {"to": "shop"}
+    pairs = ["to=shop", "with=mine", "also=b"]
+    assert said_arguments("team/publish", known, pairs, []) == {"to": "shop", "with": "mine", "also": ["b"]}
+    with pytest.raises(InvalidArguments, match="is missing"):
+        said_arguments("team/publish", known, [], [])

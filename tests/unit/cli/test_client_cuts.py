@@ -1,0 +1,333 @@
+"""A client whose connection is cut, or whose server is started anew, loses nothing and does nothing twice."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import threading
+from collections.abc import Iterator, Mapping
+from typing import IO, Any
+
+import click
+import pytest
+
+from cleveragents.cli.client.following import Follower
+from cleveragents.cli.client.logins import keep_token, logins_file
+from cleveragents.cli.client.plan.deciding import Deciding, told_at_the_end
+from cleveragents.cli.client.plan.decisions import told_denied
+from cleveragents.cli.client.plan.following import PlansFollower, moment_now, run_to_rest
+from cleveragents.cli.client.problems import ServerSaid
+from cleveragents.cli.client.run_goals import run_goals
+from cleveragents.cli.client.server_client import ServerClient
+from cleveragents.cli.output import Output
+from cleveragents.core.errors import Cancelled, NotAuthenticated, ServerUnreachable
+from tests.client_bench import Cutting, Served, served
+from tests.server_plan_bench import until
+
+pytestmark = pytest.mark.usefixtures("commands_are_forked")
+REPLACE = {"pattern": "colour", "replacement": "color"}
+SLEEP = {"resource": "shop", "action": "builtin/command", "arguments": {"argv": ["sleep", "99"]}}
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with served(tmp_path_factory.mktemp("cuts")) as made:
+        keep_token(logins_file({"HOME": str(made.home)}), made.url, made.token("operator"))
+        yield made
+
+
+@pytest.fixture
+def client(bench: Served) -> Iterator[ServerClient]:
+    with ServerClient(bench.url, bench.token("operator")) as made:
+        yield made
+
+
+class Heard:
+    """What a command says on stderr and stdout, read as it comes."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.lines: list[str] = []
+        self._changed = threading.Condition()
+        streams = [stream for stream in (process.stdout, process.stderr) if stream is not None]
+        self._threads = [threading.Thread(target=self._read, args=(stream,)) for stream in streams]
+        for thread in self._threads:
+            thread.start()
+
+    def _read(self, stream: IO[str]) -> None:
+        with stream:
+            for line in stream:
+                with self._changed:
+                    self.lines.append(line.strip())
+                    self._changed.notify_all()
+
+    def wait_for(self, text: str) -> None:
+        with self._changed:
+            assert self._changed.wait_for(lambda: any(text in line for line in self.lines), 60), self.lines
+
+    def end(self) -> None:
+        for thread in self._threads:
+            thread.join(60)
+
+
+def test_a_plan_that_is_followed_across_a_restart_shows_each_line_once(bench: Served) -> None:
+    """Field report 29: a dropped stream repeats nothing and skips nothing."""
+    script = "echo first; sleep 2; echo second"  # before, in or after the restart: it is all the same
+    words = ("--action", "builtin/command", "--profile", "full-auto", "--", "sh", "-c", script)
+    process = bench.process("--server", bench.url, "run", *words)
+    heard = Heard(process)
+    try:
+        heard.wait_for("first")
+        bench.stop()
+        bench.start()
+        assert process.wait(60) == 0
+    finally:
+        process.kill()
+        process.wait(60)
+        heard.end()
+    assert [line for line in heard.lines if line in ("first", "second")] == ["first", "second"]
+    assert sum(line.startswith("step 1 of 1") for line in heard.lines) == 1
+
+
+def test_events_that_are_followed_across_a_restart_come_once_in_order(
+    bench: Served, client: ServerClient
+) -> None:
+    """Field report 29: a dropped stream repeats nothing and skips nothing."""
+    after = str(client.get("/events", limit=1)["items"][-1]["position"])
+    words = ("events", "tail", "--follow", "--after", after, "--format", "stream-json")
+    process = bench.process("--server", bench.url, *words)
+    heard = Heard(process)
+    try:
+        body = {"resource": "shop", "action": "builtin/replace", "arguments": REPLACE, "apply": "review"}
+        for _ in range(2):
+            heard.wait_for(client.post("/plans", body)["id"])
+            bench.stop()
+            bench.start()
+        heard.wait_for(client.post("/plans", body)["id"])
+    finally:
+        os.kill(process.pid, signal.SIGINT)
+        process.wait(60)
+        heard.end()
+    positions = [json.loads(line)["position"] for line in heard.lines if line.startswith("{")]
+    # Positions between them may belong to events that this user does not see.
+    known = [event["position"] for event in client.get("/events", after=after, limit=1000)["items"]]
+    assert positions == known[: len(positions)]
+    assert process.returncode == 130
+
+
+def test_an_answer_that_is_lost_makes_one_plan(bench: Served) -> None:
+    body = {"resource": "shop", "action": "builtin/replace", "arguments": REPLACE, "apply": "review"}
+    with Cutting(bench.port, cuts=2) as way, ServerClient(way.url, bench.token("operator")) as client:
+        before = {row["id"] for row in client.pages("/plans")}
+        made = client.post("/plans", body)["id"]
+        after = {row["id"] for row in client.pages("/plans")}
+        assert way.cuts == 0
+    assert after - before == {made}
+
+
+def test_lists_come_in_pieces_and_end(client: ServerClient) -> None:
+    every = list(client.pages("/events", after=0))
+    assert list(client.pages("/events", after=0, at_most=3)) == every[:3]
+    positions = [one["position"] for one in every]
+    assert positions == sorted(set(positions)), "each once; what belongs to no project is not shown"
+    assert positions
+
+
+def test_a_server_that_does_not_come_back_is_given_up(bench: Served) -> None:
+    token = bench.token("viewer")
+    with (
+        ServerClient(bench.url, token, patience_seconds=0.3) as client,
+        ServerClient(bench.url, token, patience_seconds=3600.0) as patient,
+    ):
+        assert client.get("/session") == patient.get("/session")
+        bench.stop()
+        try:
+            with pytest.raises(ServerUnreachable):
+                client.get("/session")
+            with pytest.raises(ServerUnreachable):
+                next(Follower(client, 0).frames())
+            _leave_at_once(patient)
+        finally:
+            bench.start()
+    with ServerClient("http://127.0.0.1:9", None) as nobody, pytest.raises(ServerUnreachable):
+        next(Follower(nobody, 0).frames())
+
+
+def _leave_at_once(patient: ServerClient) -> None:
+    """Who interrupts a second time waits for no server, and the exit code says that they did."""
+    deciding = Deciding(patient, "agents", Output("json"))
+    with pytest.raises(click.exceptions.Exit) as left, told_at_the_end(deciding, "PLAN"):
+        raise click.exceptions.Exit(130)
+    assert left.value.exit_code == 130
+
+
+class Impatient(ServerClient):
+    """Whoever uses it hits Ctrl-C: before a plan's cancel is sent, or once that is answered."""
+
+    waits = False
+    _answered = False
+
+    def post(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
+        if path.endswith("/cancel") and not self.waits:
+            raise KeyboardInterrupt
+        answer = super().post(path, body)
+        self._answered = path.endswith("/cancel")
+        return answer
+
+    def pages(self, path: str, *, at_most: int | None = None, **query: Any) -> Iterator[dict[str, Any]]:
+        if self._answered:
+            raise KeyboardInterrupt
+        return super().pages(path, at_most=at_most, **query)
+
+
+class Hasty(ServerClient):
+    """Whoever uses it hits Ctrl-C, once or so often, when a list is asked for."""
+
+    hits = 1
+
+    def pages(self, path: str, *, at_most: int | None = None, **query: Any) -> Iterator[dict[str, Any]]:
+        if self.hits:
+            self.hits -= 1
+            raise KeyboardInterrupt
+        return super().pages(path, at_most=at_most, **query)
+
+
+class Late(Hasty):
+    """What it has cancelled first was cancelled by somebody else, just before; or it may not any more, if
+    there is an `instead` of it by then."""
+
+    instead: ServerClient | None = None
+    _first = True
+
+    def post(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
+        if path.endswith("/cancel") and self.instead is not None:
+            return self.instead.post(path, body)
+        if path.endswith("/cancel") and self._first:
+            self._first = False
+            plan = super().post(path, body)["id"]
+            until(lambda: bool(self.get(f"/plans/{plan}")["state"] == "cancelled"))
+        return super().post(path, body)
+
+
+def test_who_does_not_wait_for_a_cancel_is_told_whether_the_server_has_heard_of_it(
+    bench: Served, client: ServerClient, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = client.post("/plans", {**SLEEP, "profile": "full-auto"})
+    edit = {"resource": "shop", "action": "builtin/replace", "arguments": REPLACE, "apply": "review"}
+    resting = client.post("/plans", edit)
+    following = PlansFollower(client, [resting], Output("plain"), after=moment_now(client))
+    following.to_rest()
+    following.close()
+    capsys.readouterr()
+    with Hasty(bench.url, bench.token("operator")) as hasty, pytest.raises(click.exceptions.Exit) as left:
+        run_to_rest(hasty, resting, Output("plain"), after=moment_now(client), prefix="agents")
+    assert left.value.exit_code == 130
+    said = capsys.readouterr().err
+    assert f"interrupted; plan {resting['id']} is left as it is: execute/complete" in said
+    assert f"agents plan apply {resting['id']}" in said
+    with Impatient(bench.url, bench.token("operator")) as impatient:
+        for waits in (False, True):
+            impatient.waits = waits
+            after = moment_now(client, plan)
+            following = PlansFollower(impatient, [resting, plan], Output("plain"), after=after)
+            with pytest.raises(click.exceptions.Exit) as left:
+                following.stopped("agents")
+            assert left.value.exit_code == 130
+            *before, said = capsys.readouterr().err.splitlines()
+            # Told before it is said, which may hang.
+            assert [line.startswith("interrupted: stopping") for line in before] == [True] * waits
+            heard = f"the server is stopping plan {plan['id']}, which is not waited for"
+            perhaps = f"the server may not have heard that plan {plan['id']} is to be stopped"
+            assert said.startswith(heard if waits else perhaps)
+            assert f"`agents plan {'show' if waits else 'cancel'} {plan['id']}`" in said
+    following = PlansFollower(client, [plan], Output("plain"), after=moment_now(client, plan))
+    assert [one["state"] for one in following.to_rest()] == ["cancelled"]
+    following.close()
+
+
+@pytest.mark.parametrize("hits", [1, 2])
+def test_a_plan_that_the_server_does_not_stop_keeps_no_other_running(
+    bench: Served, client: ServerClient, capsys: pytest.CaptureFixture[str], hits: int
+) -> None:
+    before = {row["id"] for row in client.pages("/plans")}
+    with Late(bench.url, bench.token("operator")) as late, pytest.raises(click.exceptions.Exit) as left:
+        late.hits = hits
+        goals = [{**SLEEP, "profile": "full-auto"}] * 2
+        run_goals(Deciding(late, "agents", Output("plain")), goals, parallel=2)
+    assert left.value.exit_code == 130
+    said = capsys.readouterr().err
+    first, second = sorted({row["id"] for row in client.pages("/plans")} - before)
+    assert "interrupted: stopping 1 plan …" in said
+    assert f"plan {first}: it was cancelled already" in said
+    assert (f"plan {first} is on the server; `agents plan show {first}` says more" in said) == (hits == 2)
+    assert (f"the server is stopping plan {second}, which is not waited for" in said) == (hits == 2)
+    accounts = [client.get(f"/plans/{plan_id}") for plan_id in (first, second)]
+    following = PlansFollower(client, accounts, Output("plain"), after=moment_now(client))
+    stopped = following.to_rest()
+    following.close()
+    assert [one["state"] for one in stopped] == ["cancelled"] * 2
+    with pytest.raises(Cancelled, match="interrupted by the user"):
+        told_denied(Deciding(client, "agents", Output("plain")), stopped[0])
+    assert "denied:" not in capsys.readouterr().err
+
+
+def test_who_may_not_stop_plans_is_told_that_they_go_on(
+    bench: Served, client: ServerClient, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = {row["id"] for row in client.pages("/plans")}
+    with (
+        Late(bench.url, bench.token("operator")) as late,
+        ServerClient(bench.url, bench.token("viewer")) as viewer,
+        pytest.raises(ServerSaid) as refused,
+    ):
+        late.instead = viewer
+        goals = [{**SLEEP, "profile": "full-auto"}]
+        run_goals(Deciding(late, "agents", Output("plain")), goals, parallel=None)
+    (plan_id,) = {row["id"] for row in client.pages("/plans")} - before
+    assert refused.value.status == 403
+    assert f"plan {plan_id} is on the server; `agents plan show {plan_id}`" in capsys.readouterr().err
+    client.post(f"/plans/{plan_id}/cancel")
+
+
+def test_who_is_not_known_follows_nothing_and_the_token_is_in_no_message(bench: Served) -> None:
+    with ServerClient(bench.url, "agents_sk_wrong") as client:
+        with pytest.raises(NotAuthenticated) as unknown:
+            client.get("/session")
+        with pytest.raises(NotAuthenticated):
+            next(Follower(client, 0).frames())
+    assert "agents_sk_wrong" not in str(unknown.value)
+    with ServerClient(bench.url, bench.token("viewer")) as client, pytest.raises(ServerSaid) as refused:
+        client.post("/plans", {"resource": "shop", "goal": "x"})
+    assert (refused.value.status, refused.value.code, refused.value.exit_code) == (403, "not-allowed", 1)
+
+
+def test_a_git_remote_that_the_server_cannot_reach_is_not_taken_for_the_server(
+    bench: Served, client: ServerClient
+) -> None:
+    told: list[str] = []
+    client.tell = told.append
+    with ServerClient(bench.url, bench.token("admin")) as admin:
+        admin.post("/resources", {"name": "far", "project": "team", "remote": "file:///nowhere/far.git"})
+        try:
+            with pytest.raises(ServerSaid, match="cannot be reached") as said:
+                client.post("/context", {"question": "what?", "resource": "far"})
+        finally:
+            admin.delete("/resources/far")
+    assert (said.value.code, said.value.exit_code, told) == ("remote-unreachable", 75, [])
+
+
+def test_something_else_than_the_api_is_recognised(bench: Served) -> None:
+    with ServerClient(f"{bench.url}/nowhere", None) as client, pytest.raises(ServerSaid) as said:
+        client.get("/session")
+    assert (said.value.status, said.value.exit_code) == (404, 2)
+
+
+def test_what_was_deleted_by_a_lost_answer_is_deleted(bench: Served, client: ServerClient) -> None:
+    with pytest.raises(ServerSaid):
+        client.delete("/plans/NOSUCH")
+    with ServerClient(bench.url, bench.token("admin")) as admin:
+        admin.post("/projects", {"name": "short"})
+        admin.delete("/projects/short")
+        with pytest.raises(ServerSaid):
+            admin.delete("/projects/short")

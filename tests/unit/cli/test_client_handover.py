@@ -1,0 +1,173 @@
+"""`agents run` on the machine of a server hands the plan to it, as long as it lives and works."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from io import StringIO
+from pathlib import Path
+
+import click
+import pytest
+
+from cleveragents.cli.run.handover import watched
+from cleveragents.plans.model.plan import Phase, Plan, PlanState
+from cleveragents.plans.ports.plans import PlanFacts
+from cleveragents.server.server_file import announced
+from tests.cli_bench import Agents, command_line
+from tests.plan_bench import PlanBench, plan_bench, write
+from tests.server_plan_bench import PlanServer, plan_server
+
+REPLACE = ("--action", "builtin/replace", "--arg", "pattern=two", "--arg", "replacement=TWO")
+URL = "http://127.0.0.1:8420"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PlanServer]:
+    with plan_server(tmp_path_factory.mktemp("handover")) as made:
+        yield made
+
+
+@pytest.fixture
+def agents(
+    server: PlanServer, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Iterator[Agents]:
+    monkeypatch.setenv("HOME", str(server.home))
+    monkeypatch.setenv("CLEVERAGENTS_STATE_DIRECTORY", str(server.bench.state))
+    monkeypatch.chdir(server.repository)
+    with command_line(monkeypatch, capfd) as run:
+        yield run
+
+
+def queue_of(server: PlanServer, plan_id: str) -> object:
+    return server.parts.plans.get(plan_id).request.get("queue")
+
+
+def plan_in(said: str) -> str:
+    return next(line.split()[1].rstrip(":") for line in said.splitlines() if line.startswith("plan "))
+
+
+def test_a_server_that_lives_runs_the_plan_and_the_command_watches(
+    server: PlanServer, agents: Agents
+) -> None:
+    with announced(server.bench.state, URL, "now"):
+        ended = agents("run", "--review", *REPLACE, "--format", "json")
+    assert ended.code == 0, ended.err
+    assert f"the server at {URL} runs it; --here runs it in this terminal" in ended.err
+    assert "step 1 of 1: replace" in ended.err
+    account = json.loads(ended.out)
+    assert (account["state"], bool(account["request"]["queue"])) == ("complete", True)
+
+
+def test_what_it_asks_is_answered_here_and_worked_on_there(server: PlanServer, agents: Agents) -> None:
+    with announced(server.bench.state, URL, "now"):
+        ended = agents("run", "--profile", "manual", *REPLACE, typed="y\nr\n")
+        background = agents("run", "--background", "--review", *REPLACE, "--format", "json")
+    assert (ended.code, "apply/rejected" in ended.out) == (0, True), ended.err
+    assert ended.err.count("making a sandbox") == 1
+    made = json.loads(background.out)
+    assert made["server"] == URL
+    assert made["id"] == made["plan"]
+    server.rested(made)
+
+
+def test_a_dead_server_and_one_that_does_not_work_get_nothing(server: PlanServer, agents: Agents) -> None:
+    (server.bench.state / "server.json").write_text(json.dumps({"url": URL, "pid": 1, "started": "before"}))
+    dead = agents("run", "--review", *REPLACE)
+    (server.bench.state / "server.json").unlink()
+    nobody = agents("run", "--review", *REPLACE)
+    for ended in (dead, nobody):
+        assert ended.code == 0, ended.err
+        assert queue_of(server, plan_in(ended.err)) is None
+
+
+@pytest.mark.parametrize("how", ["here", "below", "elsewhere"])
+def test_what_is_not_the_servers_runs_here(
+    server: PlanServer, agents: Agents, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, how: str
+) -> None:
+    more = ["--here"] if how == "here" else []
+    if how != "here":
+        place = server.repository / "below" if how == "below" else tmp_path
+        place.mkdir(exist_ok=True)
+        monkeypatch.chdir(place)
+    with announced(server.bench.state, URL, "now"):
+        ended = agents("run", "--review", *more, *REPLACE)
+    assert ended.code == 0, ended.err
+    assert queue_of(server, plan_in(ended.err)) is None
+
+
+def test_a_plan_is_cancelled_before_that_is_said_and_who_interrupts_again_at_once_is_told_so(
+    server: PlanServer, agents: Agents, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["plan ", "interrupted: stopping"]
+
+    class Impatient(StringIO):
+        def write(self, text: str) -> int:
+            written = sys.__stderr__.write(text) if sys.__stderr__ is not None else 0
+            if words and text.startswith(words[0]):
+                words.pop(0)
+                raise KeyboardInterrupt
+            return written
+
+    with announced(server.bench.state, URL, "now"), monkeypatch.context() as patched:
+        patched.setattr(sys, "stderr", Impatient())
+        ended = agents("run", "--action", "builtin/command", "--profile", "full-auto", "--", "sleep", "99")
+    assert ended.code == 130
+    plan_id = plan_in(ended.err)
+    heard = f"the server is stopping plan {plan_id}, which is not waited for"
+    assert f"{heard}; `agents plan show {plan_id}` says where it stands" in ended.err
+    assert server.rested({"id": plan_id})["state"] == "cancelled"
+
+
+# ── Without a server: what an interrupt does to a plan, wherever that stands ──────────────────────
+
+
+class Hitting(StringIO):
+    """A stderr: whoever reads there which plan is followed hits Ctrl-C."""
+
+    def write(self, text: str) -> int:
+        written = super().write(text)
+        if text.startswith("plan ") and ": a goal" in text:
+            os.kill(os.getpid(), signal.SIGINT)
+        return written
+
+
+@pytest.fixture
+def plans(tmp_path: Path) -> Iterator[PlanBench]:
+    with plan_bench(tmp_path) as bench:
+        yield bench
+
+
+def moved(plans: PlanBench, plan: Plan, *way: str) -> Plan:
+    """The plan, taken there by somebody."""
+    for step in way:
+        phase, state = step.split("/")
+        known = PlanFacts(waiting_for={"for": "sub-plans"}) if state == "waiting" else None
+        now = plans.container.clock.now()
+        plan = plans.parts.plans.move(plan, (Phase(phase), PlanState(state)), known, now=now)
+    return plan
+
+
+def test_a_plan_that_waits_for_its_sub_plans_is_cancelled(
+    plans: PlanBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    way = ("strategize/processing", "strategize/complete", "execute/queued", "execute/processing")
+    waits = moved(plans, plans.plan(write("z.txt", "z\n")), *way, "execute/waiting")
+    monkeypatch.setattr(sys, "stderr", Hitting())
+    assert watched(plans.container, waits, None).state is PlanState.CANCELLED
+
+
+def test_a_plan_that_is_being_applied_is_left_to_that(
+    plans: PlanBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done, stderr = plans.done(write("z.txt", "z\n")), Hitting()
+    applied = moved(plans, done, "apply/queued", "apply/processing")
+    monkeypatch.setattr(sys, "stderr", stderr)
+    with pytest.raises(click.exceptions.Exit) as ended:
+        watched(plans.container, applied, None)
+    assert ended.value.exit_code == 130
+    assert f"plan {done.id}: it is being applied" in stderr.getvalue()
+    assert f"interrupted; plan {done.id} is left as it is" in stderr.getvalue()

@@ -1,0 +1,190 @@
+"""What a server tells of plans, as the views of the command line show it, and in the command line's words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+import pytest
+
+from cleveragents.actors.model.progress import Progress, ProgressKind
+from cleveragents.cli.client.cli_words import in_words_of_the_cli, refused_fields
+from cleveragents.cli.client.commands import COMMANDS
+from cleveragents.cli.client.problems import refused_job
+from cleveragents.cli.client.served_plans import ServedMeter, plan_of
+from cleveragents.cli.client.twins import ClientGroup
+from cleveragents.cli.commands import cli
+from cleveragents.cli.render.pieces_view import PiecesView
+from cleveragents.cli.render.rich_view import RichView
+from cleveragents.plans.model.plan import Plan, PlanState
+from tests.unit.cli.test_rich_view import Screen
+
+
+def account(name: str, *, parent: str | None = None, tokens: int = 0, **more: Any) -> dict[str, Any]:
+    moment = "2026-11-15T12:00:00Z"
+    limits = {"usd": 0.5, "tokens": None, "steps": None, "seconds": None}
+    spending = {"model_calls": 1, "tokens": tokens, "usd": 0.25, "limits": limits}
+    known = {"goal": "Say color", "action": "builtin/goal", "phase": "execute", "state": "processing"}
+    times = {"created": moment, "updated": moment, "resource": "/srv/shop", "request": {"name": "a part"}}
+    rest = {"waiting_for": None, "error": None, "job": None, "sub_plans": [{"id": None}]}
+    tree = {"parent": parent, "root": parent or name, "depth": 0 if parent is None else 1}
+    return {"id": name, "spending": spending, **known, **times, **rest, **tree, **more}
+
+
+class Board:
+    """What a board and its views are told."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, Any]] = []
+
+    def view_of(self, plan: Plan) -> Board:
+        return self
+
+    def say(self, message: str) -> None:
+        self.told.append(("say", message))
+
+    def seen(self, seen: Progress) -> None:
+        self.told.append((seen.kind.value, (seen.actor, seen.node, seen.text, seen.failed)))
+
+    def output(self, chunk: bytes) -> None:
+        self.told.append(("output", chunk))
+
+    def close(self) -> None:
+        self.told.append(("close", None))
+
+
+def test_pieces_are_shown_as_what_they_were_where_the_plan_runs() -> None:
+    board = Board()
+    view = PiecesView(board, plan_of(account("A")))
+    for kind, text in (
+        ("node", '{"actor": "builtin/executor", "node": "think"}'),
+        ("model", "I will "),
+        ("model", "edit it."),
+        ("progress", "  edit a.txt\n    it failed: no such line\nstep 1 of 2: do it\n"),
+        ("output", "1 passed\n"),
+        ("nonsense", "of a newer server"),
+        ("node", '{"actor": "builtin/executor", "node": "think", "event": "thinking", "text": "a/model"}'),
+        ("progress", "  edit a.txt\n"),
+        ("node", '{"actor": "builtin/executor", "node": "think", "event": "tool_done", "text": "ok"}'),
+        ("node", '{"actor": "builtin/executor", "node": "think", "event": "of a newer server"}'),
+        ("model", "Done.\n"),
+        ("model", "\n"),
+    ):
+        view.show("A", kind, text)
+    view.show("nobody", "output", "lost")
+    view.close()
+    at = ("builtin/executor", "think")
+    assert board.told == [
+        ("node", (*at, "", False)),
+        ("thinking", (*at, "", False)),
+        ("piece", (*at, "I will ", False)),
+        ("piece", (*at, "edit it.", False)),
+        ("thought", (*at, "I will edit it.", False)),
+        ("tool", (*at, "edit a.txt", False)),
+        ("tool_done", (*at, "no such line", True)),
+        ("say", "step 1 of 2: do it"),
+        ("output", b"1 passed\n"),
+        ("thinking", (*at, "a/model", False)),
+        ("thought", (*at, "", False)),
+        ("tool", (*at, "edit a.txt", False)),
+        ("tool_done", (*at, "ok", False)),
+        ("thinking", (*at, "", False)),
+        ("piece", (*at, "Done.", False)),
+        ("piece", (*at, "\n", False)),
+        ("thought", (*at, "Done.\n", False)),
+        ("close", None),
+    ]
+    assert ProgressKind("tool_done") is ProgressKind.TOOL_DONE
+
+
+def test_on_a_terminal_a_served_plan_is_drawn_live_and_nothing_of_the_drawing_stays() -> None:
+    screen = Screen(100)
+    meter = ServedMeter(account("01M7FAFVRNZ56XTRRK66P37001", tokens=10))
+    rich = RichView(meter, hint="Ctrl-C stops it", stream=screen, size=screen.size, clock=lambda: 100.0)
+
+    class OneView(Board):
+        def view_of(self, plan: Plan) -> Any:
+            return rich
+
+        def close(self) -> None:
+            rich.close()
+
+    view = PiecesView(OneView(), meter.last.plan)
+    at = '{"actor": "builtin/executor", "node": "think"'
+    pieces = [
+        ("progress", "step 1 of 2: look\n"),
+        ("node", f"{at}}}"),
+        ("node", f'{at}, "event": "thinking", "text": "a/model"}}'),
+        ("model", "Let me look at it. "),
+    ]
+    for kind, text in pieces:
+        view.show(meter.last.plan.id, kind, text)
+    meter.take(account(meter.last.plan.id, tokens=1234))
+    rich.draw()
+    drawn = screen.text.splitlines()
+    assert drawn[0] == "step 1 of 2: look"
+    assert drawn[1].startswith("── execute · step 1 of 2: look ─")
+    assert drawn[2].endswith("executor is thinking (a/model)")
+    assert drawn[3:] == ["  Let me look at it.", "1,234 tokens · $0.2500 of $0.5000 · 0:00 · Ctrl-C stops it"]
+    view.show(meter.last.plan.id, "progress", "  read a.py\n")
+    view.close()
+    assert screen.text.splitlines() == ["step 1 of 2: look", "  “Let me look at it.”", "  read a.py"]
+
+
+def test_a_meter_knows_the_tree_from_accounts_and_events() -> None:
+    meter = ServedMeter(account("A", tokens=10))
+    meter.take(account("B", parent="A", tokens=5))
+    meter.hear("plan.moved", "B", {"phase": "execute", "state": "complete"})
+    meter.hear("model_call.ended", "B", {"tokens": 7})
+    meter.hear("model_call.ended", "A", {"tokens": 7})  # asked for instead, with its price
+    meter.hear("plan.moved", "elsewhere", {"phase": "execute", "state": "complete"})
+    (part,) = meter.below
+    assert (part.plan.state, part.spent.tokens, meter.read().spent.tokens) == (PlanState.COMPLETE, 12, 10)
+    assert (meter.last.spent.picodollars, meter.last.limits.picodollars) == (25 * 10**10, 5 * 10**11)
+    meter.take(account("A", tokens=30, state="complete", spending=_unspent()))
+    assert (meter.last.plan.state, meter.last.limits.picodollars) == (PlanState.COMPLETE, None)
+
+
+def _unspent() -> dict[str, Any]:
+    return {"model_calls": None, "tokens": None, "usd": None, "limits": None}
+
+
+def test_fields_are_called_as_options() -> None:
+    assert in_words_of_the_cli("say `limits.usd` or `force`; `agents plan list`") == (
+        "say --max-usd or --yes; `agents plan list`"
+    )
+    errors = [
+        {"where": ["body", "limits", "usd"], "problem": "Input should be greater than 0"},
+        {"where": ["body", "checks", "3"], "problem": "String should match pattern '\\S'"},
+        {"where": ["body", "unheard", "of"], "problem": "Value error, a text has no NUL in it"},
+        {"where": [], "problem": "Field required"},
+    ]
+    assert refused_fields(errors) == (
+        "--max-usd: should be greater than 0; --check: is not written as such a thing is; "
+        "unheard.of: a text has no NUL in it; the request: field required"
+    )
+    assert [refused_fields(nothing) for nothing in (None, [], "words", [1])] == [None] * 4
+
+
+@pytest.mark.parametrize(
+    ("code", "exits"),
+    [("apply-conflict", 3), ("check-failed", 3), ("stale-plan", 75), ("not-allowed", 1), (None, 1)],
+)
+def test_a_job_that_was_refused_ends_the_command_by_its_code(code: str | None, exits: int) -> None:
+    job = {"error": "plan X: so it is", "result": None if code is None else {"code": code}}
+    error = refused_job("X", job, "it was not applied")
+    assert error.exit_code == exits
+    assert str(error).count("X") == 1
+    assert refused_job("X", {"error": None, "result": None}, "so").exit_code == 1
+
+
+def test_every_command_of_a_group_goes_through_a_server_or_says_why_not() -> None:
+    """A subcommand that is added here and forgotten there would be unknown to who has a server set."""
+    with click.Context(cli) as ctx:
+        for name, place in COMMANDS.items():
+            module, _, attribute = place.partition(":")
+            served = getattr(__import__(module, fromlist=[attribute]), attribute)
+            if isinstance(served, ClientGroup):
+                local = cli.get_command(ctx, name)
+                assert isinstance(local, click.Group)
+                assert set(local.list_commands(ctx)) == set(served.list_commands(ctx)) | set(served.refused)

@@ -1,0 +1,190 @@
+"""What a replaced part may answer: each check takes sense as it is, and raises for everything else."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from cleveragents.context.model.code import Span
+from cleveragents.context.model.context import (
+    ContextFragment,
+    ExecutionReport,
+    StrategyReport,
+    StrategyStatus,
+)
+from cleveragents.context.model.context_answer import (
+    Candidate,
+    Choice,
+    Depth,
+    Finding,
+    PackedFragment,
+    RankedPlace,
+    Ranking,
+    Rendering,
+    Shares,
+)
+from cleveragents.context.pipeline import checks as checks
+
+FOUND = ContextFragment("a.py", "", 1.0, "words")
+SAID = Finding("words", "", 1.0)
+CANDIDATE = Candidate("a.py", Span(1, 2), (SAID,))
+PLACE = RankedPlace("a.py", None, 0.5, (SAID,))
+RANKING = Ranking((PLACE,), (replace(PLACE, span=Span(1, 2)),))
+RENDERING = Rendering(Depth.FULL, "text", 4, 1.0)
+CHOICE = Choice(PLACE, (RENDERING,))
+PACKED = PackedFragment(PLACE, RENDERING)
+REPORT = StrategyReport("words", StrategyStatus.USED, (FOUND,), 0.1)
+
+
+def names(answer: Any) -> Any:
+    return checks.checked_names(answer, ["words", "names"])
+
+
+def shares(answer: Any) -> Any:
+    return checks.checked_shares(answer, 100)
+
+
+def report(answer: Any) -> Any:
+    return checks.checked_report(answer, ["words"])
+
+
+def candidates(answer: Any) -> Any:
+    return checks.checked_candidates(answer, [FOUND, FOUND])
+
+
+def ranking(answer: Any) -> Any:
+    return checks.checked_ranking(answer, {"a.py", "b.py"})
+
+
+def choices(answer: Any) -> Any:
+    return checks.checked_choices(answer, RANKING, len)
+
+
+def packing(answer: Any) -> Any:
+    return checks.checked_packing(answer, [CHOICE], 10)
+
+
+def order(answer: Any) -> Any:
+    return checks.checked_order(answer, [PACKED])
+
+
+def text(answer: Any) -> Any:
+    return checks.checked_text(answer, 10, len)
+
+
+class Lying(str):
+    """A text that may run code whenever somebody reads it."""
+
+
+SENSE: list[tuple[Callable[[Any], Any], Any]] = [
+    (names, ("names", "words")),
+    (names, ()),
+    (shares, Shares(0, 20, 80)),
+    (report, ExecutionReport((REPORT,))),
+    (candidates, (CANDIDATE, replace(CANDIDATE, span=None))),
+    (ranking, RANKING),
+    (ranking, Ranking()),
+    (choices, (CHOICE,)),
+    (packing, (PACKED,)),
+    (packing, ()),
+    (order, (PACKED,)),
+    (text, "short"),
+]
+
+
+@pytest.mark.parametrize(("check", "answer"), SENSE)
+def test_sense_is_taken_as_it_is(check: Callable[[Any], Any], answer: Any) -> None:
+    assert check(answer) == answer
+
+
+def test_tokens_are_counted_anew_and_renderings_put_in_order() -> None:
+    lies = (Rendering(Depth.FULL, "longer text", 0, 1.0), Rendering(Depth.PATH, "text", -5, 0.1))
+    (checked,) = choices([Choice(PLACE, lies)])
+    assert [rendering.tokens for rendering in checked.renderings] == [4, 11]
+
+
+def test_of_a_report_as_much_is_kept_as_of_a_strategy() -> None:
+    endless: Any = itertools.repeat(FOUND)
+    (told,) = report(ExecutionReport((replace(REPORT, fragments=endless),))).strategies
+    assert (len(told.fragments), told.truncated) == (1000, True)
+
+
+NONSENSE: list[tuple[Callable[[Any], Any], Any]] = [
+    (names, "words"),
+    (names, ["words", "words"]),
+    (names, ["other"]),
+    (names, [7]),
+    (names, itertools.repeat("words")),
+    (shares, None),
+    (shares, Shares(0, 21, 80)),
+    (shares, Shares(-1, 0, 0)),
+    (shares, replace(Shares(0, 0, 0), preamble=1.5)),
+    (shares, replace(Shares(0, 0, 0), preamble=True)),
+    (report, None),
+    (report, ExecutionReport(())),
+    (report, ExecutionReport((REPORT, REPORT))),
+    (report, ExecutionReport((replace(REPORT, name="other"),))),
+    (report, ExecutionReport((replace(REPORT, status="used"),))),
+    (report, ExecutionReport((replace(REPORT, error=7),))),
+    (report, ExecutionReport((replace(REPORT, seconds=float("nan")),))),
+    (report, ExecutionReport((replace(REPORT, seconds="long"),))),
+    (report, ExecutionReport((replace(REPORT, fragments=(7,)),))),
+    (candidates, [CANDIDATE] * 3),
+    (candidates, [replace(CANDIDATE, path="b.py")]),
+    (candidates, [replace(CANDIDATE, path=Lying("a.py"))]),
+    (candidates, [replace(CANDIDATE, text=None)]),
+    (candidates, [replace(CANDIDATE, span=(1, 2))]),
+    (candidates, [replace(CANDIDATE, span=Span(0, 2))]),
+    (candidates, [replace(CANDIDATE, span=Span(3, 2))]),
+    (candidates, [replace(CANDIDATE, span=Span(1.0, 2.0))]),
+    (candidates, [replace(CANDIDATE, findings=None)]),
+    (candidates, [replace(CANDIDATE, findings=("words",))]),
+    (candidates, [replace(CANDIDATE, findings=(replace(SAID, strategy=None),))]),
+    (candidates, [replace(CANDIDATE, findings=(replace(SAID, score=float("inf")),))]),
+    (candidates, [replace(CANDIDATE, findings=itertools.repeat(SAID))]),
+    (ranking, [PLACE]),
+    (ranking, Ranking((PLACE, PLACE))),
+    (ranking, Ranking((replace(PLACE, path="c.py"),))),
+    (ranking, Ranking((replace(PLACE, score=1.5),))),
+    (ranking, Ranking((replace(PLACE, score=float("nan")),))),
+    (ranking, Ranking((replace(PLACE, score=True),))),
+    (ranking, Ranking((), (replace(PLACE, path="c.py"),))),
+    (ranking, replace(RANKING, files=itertools.repeat(PLACE))),
+    (choices, [PLACE]),
+    (choices, [replace(CHOICE, place=replace(PLACE, path="b.py"))]),
+    (choices, [replace(CHOICE, place=None)]),
+    (choices, [replace(CHOICE, renderings=[replace(RENDERING, depth="full")])]),
+    (choices, [replace(CHOICE, renderings=[replace(RENDERING, text=Lying("x"))])]),
+    (choices, [replace(CHOICE, renderings=[replace(RENDERING, value=-1.0)])]),
+    (choices, [replace(CHOICE, renderings=[replace(RENDERING, value=float("nan"))])]),
+    (choices, [replace(CHOICE, renderings=[replace(RENDERING, text="x" * 9_000_000)])]),
+    (choices, [replace(CHOICE, renderings=itertools.repeat(RENDERING))]),
+    (packing, [PACKED, PACKED]),
+    (packing, [replace(PACKED, rendering=replace(RENDERING, text="other"))]),
+    (packing, [replace(PACKED, place=replace(PLACE, path="b.py"))]),
+    (order, []),
+    (order, [PACKED, PACKED]),
+    (order, [replace(PACKED, place=replace(PLACE, path="b.py"))]),
+    (text, None),
+    (text, Lying("short")),
+    (text, "longer than ten"),
+]
+
+
+@pytest.mark.parametrize(("check", "answer"), NONSENSE)
+def test_nonsense_raises(check: Callable[[Any], Any], answer: Any) -> None:
+    with pytest.raises((TypeError, ValueError)):
+        check(answer)
+
+
+def test_of_one_choice_one_rendering_is_packed_and_no_more_than_there_is_room_for() -> None:
+    small = replace(RENDERING, text="s", tokens=1)
+    both = Choice(PLACE, (small, RENDERING))
+    with pytest.raises(ValueError, match="twice"):
+        checks.checked_packing([PackedFragment(PLACE, small), PACKED], [both, both], 10)
+    with pytest.raises(ValueError, match="more than 3 tokens"):
+        checks.checked_packing([PACKED], [CHOICE], 3)

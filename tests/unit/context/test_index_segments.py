@@ -1,0 +1,170 @@
+"""Segments: what is merged, thinned out or sent through a pipe is as if it had been made at once."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cleveragents.context.index.build.analysis_rows import analysis_from_bytes, analysis_to_bytes
+from cleveragents.context.index.build.batch import Batch
+from cleveragents.context.index.build.sealing import IndexDamaged, pack, sealed, unpack, unsealed
+from cleveragents.context.index.build.segment import (
+    IndexedContent,
+    Segment,
+    TermNumbers,
+    merged,
+    segment_of,
+    term_number,
+)
+from cleveragents.context.index.build.segment_bytes import segment_from_bytes, segment_to_bytes
+from cleveragents.context.index.digests import blob_digest
+from cleveragents.context.model.code import Chunk, Definition, Field, FileAnalysis, Import, Span
+
+WORDS = ("alpha", "beta", "gamma", "delta", "omega")
+counts = st.dictionaries(st.sampled_from(WORDS), st.integers(1, 3), max_size=4)
+chunk = st.builds(
+    lambda body, names: Chunk(Span(1, 1), None, {Field.BODY: body, Field.NAME: names}), counts, counts
+)
+contents = st.lists(st.lists(chunk, max_size=3), max_size=8)
+
+
+def made(chunks: Sequence[Sequence[Chunk]], first: int = 0) -> list[IndexedContent]:
+    found = [
+        IndexedContent(
+            blob_digest(str(first + number).encode()), number, FileAnalysis("text", 1, chunks=tuple(own))
+        )
+        for number, own in enumerate(chunks)
+    ]
+    return sorted(found, key=lambda content: content.digest)
+
+
+def segment(found: Sequence[IndexedContent]) -> Segment:
+    return segment_of(found, range(1, len(found) + 1), TermNumbers())
+
+
+def told(one: Segment) -> dict[str, Any]:
+    """All that a segment says, by content."""
+    answer: dict[str, Any] = {}
+    for number, digest in enumerate(one.digests.tolist()):
+        start, end = one.first_chunk[number], one.first_chunk[number + 1]
+        lengths = one.lengths[start:end].tolist()
+        answer[digest] = {"size": one.sizes[number], "lengths": lengths, "terms": Counter()}
+    document_of = np.repeat(np.arange(len(one.digests)), np.diff(one.first_chunk))
+    for field, postings in one.fields.items():
+        start = 0
+        for term, end in zip(postings.terms.tolist(), postings.ends.tolist(), strict=True):
+            where = postings.chunks[start:end].tolist()
+            assert where == sorted(set(where))
+            for at in range(start, end):
+                place = int(postings.chunks[at])
+                document = document_of[place]
+                within = place - int(one.first_chunk[document])
+                key = (field, term, within)
+                answer[one.digests[document]]["terms"][key] += int(postings.counts[at])
+            start = end
+        assert start == len(postings.chunks) == len(postings.counts)
+        assert postings.terms.tolist() == sorted(set(postings.terms.tolist()))
+    return answer
+
+
+def wanted(found: Sequence[IndexedContent]) -> dict[str, Any]:
+    return {
+        content.digest: {
+            "size": content.size,
+            "lengths": [sum(one.terms[Field.BODY].values()) for one in content.analysis.chunks],
+            "terms": Counter(
+                {
+                    (field, term_number(term), within): count
+                    for within, one in enumerate(content.analysis.chunks)
+                    for field, terms in one.terms.items()
+                    for term, count in terms.items()
+                }
+            ),
+        }
+        for content in found
+    }
+
+
+@settings(max_examples=60, deadline=None)
+@given(contents, contents, st.randoms(use_true_random=False))
+def test_merging_loses_and_invents_nothing_and_drops_what_it_is_told_to(
+    one: list[list[Chunk]], two: list[list[Chunk]], random: Any
+) -> None:
+    first, second = made(one), made(two, first=100)
+    assert told(segment(first)) == wanted(first)
+    parts = []
+    kept = []
+    for found in (first, second):
+        mask = np.array([random.random() < 0.7 for _ in found], np.bool_)
+        parts.append((segment(found), mask))
+        kept += [content for content, keep in zip(found, mask, strict=True) if keep]
+    whole = merged(parts)
+    assert told(whole) == wanted(kept)
+    assert whole.digests.tolist() == sorted(content.digest for content in kept)
+
+
+@settings(max_examples=20, deadline=None)
+@given(contents)
+def test_a_batch_comes_out_of_a_pipe_as_it_went_in(one: list[list[Chunk]]) -> None:
+    found = made(one)
+    batch = Batch(
+        segment(found),
+        [content.digest for content in found],
+        [analysis_to_bytes(content.analysis) for content in found],
+        ["changed"],
+        ["missing\udce9"],
+    )
+    again = Batch.from_bytes(batch.to_bytes())
+    assert told(again.segment) == wanted(found)
+    assert replace(again, segment=batch.segment) == batch
+
+
+def test_an_analysis_is_kept_whole_but_for_its_terms() -> None:
+    analysis = FileAnalysis(
+        "python",
+        12,
+        (Definition("A", "class", Span(1, 9), Span(1, 1)), Definition("é\n", "f", Span(2, 3), Span(2, 2), 0)),
+        (Import("..a.b", (("c", "d"), ("e", "e"))), Import("x")),
+        (Chunk(Span(1, 9), 0), Chunk(Span(10, 12), None)),
+        "generated",
+    )
+    assert analysis_from_bytes(analysis_to_bytes(analysis)) == analysis
+
+
+@pytest.mark.parametrize("data", [b"", b"nothing", analysis_to_bytes(FileAnalysis("text", 1))[:-3]])
+def test_bytes_that_are_no_analysis_are_refused(data: bytes) -> None:
+    with pytest.raises(ValueError):
+        analysis_from_bytes(data)
+
+
+def test_what_was_damaged_is_noticed() -> None:
+    data = sealed(b"something that matters")
+    assert bytes(unsealed(data)) == b"something that matters"
+    for at in range(len(data)):
+        with pytest.raises(IndexDamaged):
+            unsealed(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
+    for wrong in (None, b"", data[:-1], "text"):
+        with pytest.raises(IndexDamaged):
+            unsealed(wrong)
+    parts = pack([b"one", b"", b"three"])
+    assert [bytes(part) for part in unpack(parts)] == [b"one", b"", b"three"]
+    for length in range(len(parts)):
+        with pytest.raises(IndexDamaged):
+            unpack(parts[:length])
+    for wrong in (pack([b"1"]), pack([b""] * 3)):
+        with pytest.raises(IndexDamaged):
+            segment_from_bytes(wrong)
+    assert told(segment_from_bytes(segment_to_bytes(segment([])))) == {}
+
+
+def test_a_count_that_is_too_large_to_keep_is_the_largest_that_can_be() -> None:
+    one = segment(made([[Chunk(Span(1, 1), None, {Field.BODY: {"alpha": 1_000_000}})]]))
+    assert one.fields[Field.BODY].counts.tolist() == [65535]
+    assert one.lengths.tolist() == [1_000_000.0]

@@ -1,0 +1,74 @@
+"""Errors: one tree, documented, complete; each says what to do, and crosses to another process."""
+
+from __future__ import annotations
+
+import inspect
+import pickle
+from dataclasses import MISSING, fields
+from typing import Any
+
+import pytest
+
+from cleveragents.core import errors
+from cleveragents.core.errors import CleverAgentsError
+
+FAMILIES = {errors.InvalidRequest, errors.Conflict, errors.Unavailable, errors.Fault}
+ALL = [cls for _, cls in inspect.getmembers(errors, inspect.isclass) if issubclass(cls, CleverAgentsError)]
+CONCRETE = [cls for cls in ALL if cls is not CleverAgentsError and cls not in FAMILIES]
+SAMPLES: dict[str, Any] = {
+    "str": "text",
+    "int": 7,
+    "float": 2.5,
+    "float | None": 2.5,
+    "str | None": "text",
+    "tuple[str, ...]": ("a", "b"),
+    "bool": True,
+    "tuple[int, int, int] | None": (7, 8, 9),
+}
+
+
+def sample(cls: type[CleverAgentsError], *, only_required: bool) -> CleverAgentsError:
+    given = {
+        one.name: SAMPLES[str(one.type)]
+        for one in fields(cls)
+        if not only_required or (one.default is MISSING and one.default_factory is MISSING)
+    }
+    return cls(**given)
+
+
+def test_all_names_every_error() -> None:
+    assert sorted(errors.__all__) == sorted(cls.__name__ for cls in ALL)
+
+
+def test_the_docstring_draws_the_tree_as_it_is() -> None:
+    drawn = {}
+    path: list[str] = []
+    for line in (errors.__doc__ or "").splitlines():
+        if line.lstrip().startswith("* "):
+            depth = (len(line) - len(line.lstrip())) // 2
+            path[depth:] = [line.strip("* ").split(":")[0]]
+            drawn[path[-1]] = path[-2] if depth else "Exception"
+    assert drawn == {cls.__name__: cls.__bases__[0].__name__ for cls in ALL}
+
+
+@pytest.mark.parametrize("cls", CONCRETE)
+@pytest.mark.parametrize("only_required", [True, False])
+def test_an_error_speaks_in_a_sentence_and_survives_pickling(
+    cls: type[CleverAgentsError], only_required: bool
+) -> None:
+    error = sample(cls, only_required=only_required)
+    again = pickle.loads(pickle.dumps(error))
+    assert type(again) is cls
+    assert str(again) == str(error)
+    assert vars(again) == vars(error)
+    assert "\n" not in str(error)
+    assert "<" not in str(error)
+    assert len(str(error)) >= 9
+
+
+@pytest.mark.parametrize("cls", CONCRETE)
+def test_an_error_belongs_to_one_family_and_ends_the_command_accordingly(
+    cls: type[CleverAgentsError],
+) -> None:
+    assert len([family for family in FAMILIES if issubclass(cls, family)]) == 1
+    assert cls.exit_code in {1, 2, 3, 75, 130}

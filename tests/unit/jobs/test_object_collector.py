@@ -1,0 +1,64 @@
+"""Python's collector is calm while a worker may work, and only then."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from cleveragents.app.container import Container
+from cleveragents.config.settings import Settings
+from cleveragents.jobs.object_collector import COLLECTOR, CalmCollector
+
+
+@pytest.fixture(autouse=True)
+def usual() -> Iterator[None]:
+    """Python's own threshold, and nothing left alone, as all suites leave it."""
+    COLLECTOR.let_go()
+    before = gc.get_threshold()
+    gc.set_threshold(700, 10, 10)
+    yield
+    gc.set_threshold(*before)
+    COLLECTOR.hold()
+
+
+def settings_in(directory: Path) -> Settings:
+    directory.mkdir()
+    told = {"state": {"directory": str(directory)}, "database": {"url": f"sqlite:///{directory}/state.db"}}
+    return msgspec.convert(told, Settings)
+
+
+def test_what_is_there_is_left_alone_from_the_first_worker_until_the_last_has_gone(tmp_path: Path) -> None:
+    with Container(settings_in(tmp_path / "one")) as one:
+        assert gc.get_freeze_count() == 0
+        with Container(settings_in(tmp_path / "other")) as other:
+            one.worker({}, name="one")
+            other.worker({}, name="other")
+            assert gc.get_freeze_count() > 0
+            assert gc.get_threshold() == (10_000, 10, 10)
+        assert gc.get_freeze_count() > 0
+        assert gc.get_threshold() == (10_000, 10, 10)
+    assert gc.get_freeze_count() == 0
+    assert gc.get_threshold() == (700, 10, 10)
+
+
+@pytest.mark.parametrize("youngest", [0, 50_000])
+def test_who_wants_less_of_it_is_not_given_more(youngest: int) -> None:
+    gc.set_threshold(youngest, 5, 5)
+    collector = CalmCollector()
+    collector.hold()
+    assert gc.get_threshold() == (youngest, 5, 5)
+    collector.let_go()
+    assert gc.get_threshold() == (youngest, 5, 5)
+
+
+def test_what_somebody_else_froze_stays_so() -> None:
+    gc.freeze()
+    collector = CalmCollector()
+    collector.hold()
+    collector.let_go()
+    assert gc.get_freeze_count() > 0
+    gc.unfreeze()

@@ -1,0 +1,98 @@
+"""Logs of workers and servers: whatever is said of a job names it, and the plan that it is for."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+import structlog
+
+from cleveragents.core.json_value import FrozenObject, freeze
+from cleveragents.jobs.model.job import Job, NewJob
+from cleveragents.jobs.model.job_moves import submitted
+from cleveragents.jobs.worker.log import speaking_of, worker_log
+from cleveragents.plans.model.plan import Phase, Plan, PlanState
+from cleveragents.plans.ports.plans import NewPlan
+from tests.actor_plan_bench import accept, answer, call, executes, reviews, says, steps, strategizes
+from tests.server_bench import server_bench
+from tests.unit.cli.test_cli_worker import Home, ended
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[Home]:
+    made = Home(tmp_path)
+    yield made
+    made.close()
+
+
+def goal(home: Home) -> Plan:
+    """A plan of actors, whose executor runs a command: that is logged deep below the worker."""
+    script = home.root / "script.yaml"
+    rules = [
+        strategizes(steps({"title": "t", "instructions": "i"})),
+        executes(answer(call("command", script="echo x > made.txt")), says("done")),
+        reviews(accept()),
+    ]
+    script.write_text(json.dumps({"version": 1, "rules": rules}))
+    facts = {"arguments": {"goal": "a goal"}, "profile": "full-auto", "queue": "plans", "apply": "auto"}
+    kept = freeze({**facts, "model": f"scripted/{script}"})
+    assert isinstance(kept, FrozenObject)
+    new = NewPlan("a goal", "builtin/goal", str(home.root / "repository"), kept)
+    return home.container.plan_parts.lifecycle.create(new)
+
+
+def test_all_that_a_worker_logs_between_claim_and_end_names_job_and_plan(home: Home) -> None:
+    programs = home.root / "programs"
+    programs.mkdir()
+    (programs / "bwrap").write_text("#!/bin/sh\nexit 1\n")
+    (programs / "bwrap").chmod(0o755)
+    home.environment |= {
+        "PATH": f"{programs}:{home.environment['PATH']}",
+        "CLEVERAGENTS_SANDBOX_ISOLATION": "auto",
+        "CLEVERAGENTS_LOG_FORMAT": "json",
+        "CLEVERAGENTS_LOG_LEVEL": "debug",
+    }
+    plan = goal(home)
+    said = ended(home.worker("--until-idle"))
+    assert home.now(plan).standing == (Phase.APPLY, PlanState.APPLIED), home.now(plan).error
+    lines = [json.loads(line) for line in said.splitlines() if line.startswith("{")]
+    events = [line["event"] for line in lines]
+    between = lines[events.index("job.started") : events.index("job.finished") + 1]
+    assert "command.not_isolated" in [line["event"] for line in between]
+    assert {(line.get("job_id"), line.get("plan_id")) for line in between} == {(plan.job_id, plan.id)}
+    assert {line["level"] for line in between} >= {"info", "warning"}
+
+
+def job(**payload: str) -> Job:
+    return submitted(NewJob("plan:p", payload), "j", NOW).job
+
+
+def test_who_speaks_of_a_job_from_another_thread_names_both_and_a_job_of_no_plan_has_none() -> None:
+    with structlog.testing.capture_logs() as said:
+        worker_log(job(plan_id="p")).info("a")
+        worker_log(job()).info("b")
+        worker_log().info("c")
+    assert [(line.get("job_id"), line.get("plan_id")) for line in said] == [
+        ("j", "p"),
+        ("j", None),
+        (None, None),
+    ]
+
+
+def test_what_is_bound_for_one_attempt_is_gone_after_it() -> None:
+    with speaking_of(job(plan_id="p")):
+        assert structlog.contextvars.get_contextvars() == {"job_id": "j", "plan_id": "p"}
+    assert structlog.contextvars.get_contextvars() == {}
+
+
+def test_what_a_server_logs_of_a_request_names_the_plan_or_job_it_is_about(tmp_path: Path) -> None:
+    with server_bench(tmp_path) as bench, structlog.testing.capture_logs() as said:
+        for path in ("plans/01AAAA", "jobs/01BBBB", "plans"):
+            bench.viewer.get(f"/api/{path}")
+    names = [(line.get("plan_id"), line.get("job_id")) for line in said if line["event"] == "server.request"]
+    assert names == [("01AAAA", None), (None, "01BBBB"), (None, None)]

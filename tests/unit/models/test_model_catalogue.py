@@ -1,0 +1,332 @@
+"""The catalogue: names, hints, keys, packages; and no key ever shows."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from importlib.metadata import EntryPoint
+from importlib.util import find_spec
+from io import StringIO
+from pathlib import Path
+
+import msgspec
+import pytest
+import structlog
+
+from cleveragents.config.logging import redactor
+from cleveragents.config.settings import ModelSettings
+from cleveragents.core.errors import CleverAgentsError, ConfigurationError, ModelRefused, UnknownModel
+from cleveragents.core.text.known_secrets import KnownSecrets
+from cleveragents.models import keys
+from cleveragents.models.catalogue import ENTRY_POINTS, ModelCatalogue
+from cleveragents.models.keys import Keys
+from cleveragents.models.model.budget import Price
+from cleveragents.models.ports import Model, ModelFacts
+from cleveragents.models.provider import Opening, Provider
+from cleveragents.models.script_document import read_script
+from cleveragents.testing.scripted_server import ScriptedServer
+from tests.model_stand import REQUEST, EndingModel, unavailable
+
+# Looked for, not imported: that takes seconds, and everybody who collects would take them.
+if find_spec("langchain_openai") is None:
+    pytest.skip("langchain_openai is not installed", allow_module_level=True)
+
+KEY = "k3y-0f-nobody-in-particular"
+opened: list[Opening] = []
+
+
+def _open(opening: Opening) -> Model:
+    opened.append(opening)
+    return EndingModel([unavailable() for _ in range(9)], facts=opening.facts)
+
+
+OFFERED = Provider(name="acme", open=_open, variables=("ACME_KEY", "ACME_TOKEN"))
+NOT_INSTALLED = Provider(name="absent", open=_open, module="no_such_module_at_all", extra="absent")
+NO_PROVIDER = object()
+
+
+def entry(name: str, value: str) -> EntryPoint:
+    return EntryPoint(name, f"tests.unit.models.test_model_catalogue:{value}", ENTRY_POINTS)
+
+
+ENTRIES = [
+    EntryPoint("broken", "no_such_module_at_all:PROVIDER", ENTRY_POINTS),
+    EntryPoint("openai", "no_such_module_at_all:PROVIDER", ENTRY_POINTS),
+]
+
+
+@pytest.fixture(autouse=True)
+def this_module_can_be_imported(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setitem(sys.modules, "tests.unit.models.test_model_catalogue", sys.modules[__name__])
+    opened.clear()
+    yield
+    opened.clear()
+
+
+def catalogue(
+    environment: Mapping[str, str] | None = None, keyring: Mapping[str, str] | None = None, **settings: object
+) -> ModelCatalogue:
+    entries = [
+        *ENTRIES,
+        entry("acme", "OFFERED"),
+        entry("absent", "NOT_INSTALLED"),
+        entry("nothing", "NO_PROVIDER"),
+        entry("misnamed", "OFFERED"),
+    ]
+    return ModelCatalogue(
+        msgspec.convert(settings, ModelSettings),
+        environment=environment or {},
+        keyring=(keyring or {}).get,
+        entries=entries,
+    )
+
+
+def test_providers_are_files_and_entry_points() -> None:
+    assert set(catalogue().providers()) >= {"acme", "anthropic", "google", "openai", "scripted"}
+
+
+def test_a_model_is_opened_once_with_its_name_and_key() -> None:
+    found = catalogue({"ACME_TOKEN": KEY})
+    assert found.get_nowait("acme/big/model") is None
+    model = found.get("acme/big/model")
+    assert found.get("acme/big/model") is model
+    assert found.get_nowait("acme/big/model") is model
+    (opening,) = opened
+    assert (opening.model, opening.key, opening.facts.name) == ("big/model", KEY, "acme/big/model")
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("gpt-4o-mini", "did you mean openai/gpt-4o-mini?"),
+        ("opnai/whatever", "did you mean openai? the providers are"),
+        ("openai", "say which model of openai, as in openai/gpt-4.1"),
+        ("acme/", "say which model of acme, as in acme/NAME"),
+        ("zzz", "a model is named provider/model; the providers are"),
+        ("", "a model is named provider/model"),
+        ("scripted/nowhere.yaml", "there is no file nowhere.yaml"),
+    ],
+)
+def test_a_name_that_says_nothing_gets_a_hint(name: str, hint: str) -> None:
+    for use in (catalogue().get, catalogue().facts):
+        with pytest.raises(UnknownModel) as caught:
+            use(name)
+        assert hint in str(caught.value)
+
+
+def test_a_missing_key_is_named_by_its_variables() -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        catalogue({"ACME_KEY": " "}).get("acme/x")
+    assert "set ACME_KEY or ACME_TOKEN" in str(caught.value)
+    inside = "or `keyring set cleveragents ACME_KEY`" in str(caught.value)
+    assert inside == (find_spec("keyring") is not None)
+    for provider, variable in (("openai", "OPENAI"), ("anthropic", "ANTHROPIC"), ("google", "GOOGLE")):
+        with pytest.raises(ConfigurationError, match=f"{variable}_API_KEY"):
+            catalogue().get(f"{provider}/x")
+
+
+@pytest.mark.parametrize("wrong", ["sk-\u2026", "sk-one two", "sk-\u00e9"])
+def test_a_key_that_no_request_can_carry_is_refused_before_one_is_sent(wrong: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        catalogue({"OPENAI_API_KEY": wrong}).get("openai/gpt-4o")
+    strange = next(sign for sign in wrong if sign not in "sk-one")
+    assert f"its key has {strange!r} in it, as no key has; set OPENAI_API_KEY" in str(caught.value)
+    assert wrong not in str(caught.value)
+
+
+def test_a_missing_package_says_how_to_install_it() -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        catalogue().get("absent/x")
+    assert "pip install 'cleveragents[absent]'" in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["broken", "nothing", "misnamed"])
+def test_a_package_that_offers_no_provider_spoils_only_its_own_models(name: str) -> None:
+    found = catalogue({"ACME_KEY": KEY})
+    with pytest.raises(ConfigurationError, match=f"provider {name}"):
+        found.get(f"{name}/x")
+    assert found.get("acme/x").facts.name == "acme/x"
+
+
+def test_what_is_built_in_cannot_be_taken_over() -> None:
+    assert catalogue({"OPENAI_API_KEY": KEY}).facts("openai/gpt-4o").price == Price(
+        2_500_000, 10_000_000, 1_250_000
+    )
+
+
+def test_facts_say_whether_the_key_is_there() -> None:
+    assert not catalogue().facts("acme/x").keyed
+    assert catalogue({"ACME_KEY": KEY}).facts("acme/x").keyed
+    assert catalogue(keyring={"ACME_TOKEN": KEY}).facts("acme/x").keyed
+    keyed = {
+        facts.name.partition("/")[0]: facts.keyed for facts in catalogue({"GEMINI_API_KEY": KEY}).known()
+    }
+    assert keyed == {"anthropic": False, "google": True, "openai": False}
+
+
+def test_the_keyring_is_asked_once_for_what_is_only_looked_at() -> None:
+    asked: list[str] = []
+
+    def keyring(variable: str) -> None:
+        asked.append(variable)
+
+    found = ModelCatalogue(ModelSettings(), environment={}, keyring=keyring)
+    for _ in range(3):
+        found.known()
+    assert len(asked) == len(set(asked))
+
+
+def test_a_server_of_ones_own_needs_no_key_and_has_no_price_we_know() -> None:
+    found = catalogue(base_url="http://127.0.0.1:1/v1")
+    facts = found.facts("openai/gpt-4o")
+    assert (facts.price, facts.keyed) == (None, True)
+    assert found.get("openai/gpt-4o").facts == facts
+    by_variable = catalogue({"OPENAI_BASE_URL": "http://127.0.0.1:1/v1"})
+    assert by_variable.facts("openai/gpt-4o").price is None
+    assert not catalogue(base_url="http://127.0.0.1:1/v1").facts("anthropic/x").keyed
+
+
+def test_an_address_that_is_none_is_named_with_its_variable() -> None:
+    with pytest.raises(ConfigurationError, match="OPENAI_BASE_URL: should be a URL"):
+        catalogue({"OPENAI_BASE_URL": "nonsense"}).get("openai/x")
+
+
+def test_a_wrong_list_of_prices_is_said_whatever_model_is_asked(tmp_path: Path) -> None:
+    (tmp_path / "script.yaml").write_text("rules: []\n")
+    for name in (f"scripted/{tmp_path}/script.yaml", "acme/x"):
+        with pytest.raises(ConfigurationError, match=r"cannot be read: No such file .*models.prices"):
+            catalogue({"ACME_KEY": KEY}, prices=str(tmp_path / "none.toml")).get(name)
+
+
+def test_prices_of_ones_own_count_first(tmp_path: Path) -> None:
+    prices = tmp_path / "prices.toml"
+    prices.write_text('[models."openai/gpt-4o"]\ninput = 1\noutput = 2\n')
+    found = catalogue(base_url="http://127.0.0.1:1/v1", prices=str(prices))
+    assert found.facts("openai/gpt-4o").price == Price(1_000_000, 2_000_000)
+
+
+def test_what_an_open_model_can_is_what_it_was_opened_with(tmp_path: Path) -> None:
+    """The file is not read at every question, and what it says by now the model does not follow."""
+    script = tmp_path / "script.yaml"
+    script.write_text("version: 1\nfacts: {context_tokens: 777}\nrules: [{reply: {text: hi}}]\n")
+    name = f"scripted/{script}"
+    models = catalogue()
+    models.get(name)
+    script.write_text("version: 1\nfacts: {context_tokens: 1}\nrules: [{reply: {text: hi}}]\n")
+    assert models.facts(name).context_tokens == 777
+    assert catalogue().facts(name).context_tokens == 1
+
+
+def test_a_scripted_model_says_itself_what_it_can(tmp_path: Path) -> None:
+    script = tmp_path / "script.yaml"
+    script.write_text("facts: {context_tokens: 99, input_price: 1, output_price: 2.5}\nrules: []\n")
+    name = f"scripted/{script}"
+    expected = ModelFacts(name, 99, 8192, Price(1_000_000, 2_500_000))
+    assert catalogue().facts(name) == expected
+    assert catalogue().get(name).facts == expected
+
+
+def test_all_models_of_a_provider_share_its_breaker() -> None:
+    found = catalogue({"ACME_KEY": KEY}, retries=0)
+    one, other = found.get("acme/one"), found.get("acme/other")
+    for _ in range(5):
+        with pytest.raises(CleverAgentsError, match="busy"):
+            asyncio.run(one.reply(REQUEST))
+    with pytest.raises(CleverAgentsError, match="left alone"):
+        asyncio.run(other.reply(REQUEST))
+
+
+def test_calls_under_way_are_limited_for_each_provider() -> None:
+    async def most() -> int:
+        found = catalogue({"ACME_KEY": KEY}, concurrency=2, retries=0)
+        release = asyncio.Event()
+        inner = EndingModel([release for _ in range(6)])
+        models = [found._wrapped(inner, "acme") for _ in range(3)]
+        calls = [asyncio.ensure_future(model.reply(REQUEST)) for model in models for _ in range(2)]
+        await asyncio.wait(calls, timeout=0.01)
+        release.set()
+        await asyncio.wait_for(asyncio.gather(*calls), 30)
+        return inner.most
+
+    assert asyncio.run(most()) == 2
+
+
+# ── keys never show ───────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_environment_comes_before_the_keyring() -> None:
+    found = Keys({"B": "from environment"}, {"A": "from keyring", "B": "no"}.get, secrets=KnownSecrets())
+    assert found.find(("A", "B")) == "from environment"
+    assert Keys({}, {"B": "from keyring"}.get, secrets=KnownSecrets()).find(("A", "B")) == "from keyring"
+    assert Keys({}, {}.get, secrets=KnownSecrets()).find(("A", "B")) is None
+
+
+def test_a_keyring_that_is_locked_or_broken_has_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    import keyring
+    from keyring.errors import KeyringLocked
+
+    def locked(service: str, name: str) -> str:
+        raise KeyringLocked(service)
+
+    monkeypatch.setattr(keyring, "get_password", locked)
+    assert keys.ask_keyring("OPENAI_API_KEY") is None
+    monkeypatch.setattr(keyring, "get_password", lambda service, name: f"{service} {name}")
+    assert keys.ask_keyring("OPENAI_API_KEY") == "cleveragents OPENAI_API_KEY"
+    monkeypatch.setitem(sys.modules, "keyring", None)
+    assert keys.ask_keyring("OPENAI_API_KEY") is None
+
+
+def everything_said_about(model: Model, opening: Opening | None = None) -> str:
+    """All that a log, a debugger or a trace-back could show of it."""
+    seen: set[int] = set()
+    said: list[str] = [repr(opening), str(opening)]
+    todo: list[object] = [model]
+    while todo:
+        thing = todo.pop()
+        if id(thing) in seen:
+            continue
+        seen.add(id(thing))
+        said += [repr(thing), str(thing)]
+        if hasattr(thing, "_model"):
+            todo.append(thing._model)
+        if hasattr(thing, "_chat"):
+            todo.append(thing._chat)
+    return "\n".join(said)
+
+
+@pytest.mark.parametrize("provider", ["openai", "anthropic", "google"])
+def test_no_key_is_in_what_a_model_prints(provider: str) -> None:
+    model = catalogue({f"{provider.upper()}_API_KEY": KEY}).get(f"{provider}/x")
+    assert KEY not in everything_said_about(model)
+    assert KEY not in repr(Opening(facts=model.facts, model="x", timeout_seconds=1, key=KEY))
+
+
+def test_a_key_that_comes_back_in_an_error_is_masked() -> None:
+    script = read_script(f"rules: [{{reply: {{fault: {{status: 401, message: 'bad: {KEY}'}}}}}}]", "s")
+    with ScriptedServer(script) as server:
+        found = catalogue({"OPENAI_API_KEY": KEY}, base_url=server.base_url)
+        with pytest.raises(ModelRefused) as caught:
+            asyncio.run(found.get("openai/x").reply(REQUEST))
+    assert "bad: ***" in str(caught.value)
+    assert KEY not in str(caught.value)
+
+
+def test_a_key_that_somebody_logs_is_masked() -> None:
+    secrets = KnownSecrets()
+    Keys({"ACME_KEY": KEY}, {}.get, secrets=secrets).find(("ACME_KEY",))
+    stream = StringIO()
+    structlog.configure(
+        processors=[redactor(()), structlog.processors.JSONRenderer()],
+        logger_factory=structlog.PrintLoggerFactory(stream),
+    )
+    structlog.get_logger().error("call.failed", harmless=f"sent {KEY} along")
+    assert "sent *** along" in stream.getvalue()
+    assert KEY not in stream.getvalue()
+
+
+def test_the_process_environment_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    assert "OPENAI_API_KEY" in os.environ
+    assert ModelCatalogue(ModelSettings()).facts("openai/x").keyed

@@ -1,0 +1,342 @@
+"""What libraries and servers say of failures, in our words; and answers that come in odd pieces."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from typing import ClassVar
+
+import pytest
+
+from cleveragents.core.errors import CleverAgentsError, ContextTooLong, ModelRefused, ModelUnavailable
+from cleveragents.models.failures import Subject, translated
+from cleveragents.models.model.conversation import Message, Role, Usage
+from cleveragents.models.ports import ModelFacts, ModelReply, ModelRequest
+
+messages = pytest.importorskip("langchain_core.messages")
+
+SUBJECT = Subject("acme/m", 900, 800, ("ACME_KEY",))
+
+
+class Response:
+    def __init__(self, **headers: str) -> None:
+        self.headers = {name.replace("_", "-"): value for name, value in headers.items()}
+
+
+class Theirs(Exception):
+    """An error of a library: with a status, a body, a response, or nothing."""
+
+    def __init__(self, said: str = "oops", **facts: object) -> None:
+        super().__init__(said)
+        for name, value in facts.items():
+            setattr(self, name, value)
+
+
+class APIError(Theirs):
+    """As libraries call what a server said in the middle of a stream."""
+
+
+class APIConnectionError(Theirs):
+    """As libraries call a connection that was not made."""
+
+
+class ReadTimeout(Theirs):
+    """As they call a wait that was too long."""
+
+
+def told(error: Exception) -> CleverAgentsError:
+    return translated(error, SUBJECT)
+
+
+@pytest.mark.parametrize("status", [408, 409, 425, 429, 500, 502, 503, 504, 529])
+def test_what_may_go_away_is_unavailable(status: int) -> None:
+    assert isinstance(told(Theirs(status_code=status)), ModelUnavailable)
+
+
+def test_a_name_that_is_nearly_one_we_know_gets_a_hint() -> None:
+    wrong = Theirs(status_code=404)
+    assert "did you mean openai/gpt-4.1-mini?" in str(translated(wrong, Subject("openai/gpt-4.1-mni", 1, 1)))
+    assert "did you mean" not in str(translated(wrong, Subject("openai/gpt-4.1-mini", 1, 1)))
+    elsewhere = Subject("openai/gpt-4.1-mni", 1, 1, place="http://localhost:1/v1")
+    assert "did you mean" not in str(translated(wrong, elsewhere))
+
+
+@pytest.mark.parametrize("status", [400, 401, 402, 403, 404, 410, 422])
+def test_what_will_not_go_away_is_refused(status: int) -> None:
+    assert isinstance(told(Theirs(status_code=status)), ModelRefused)
+
+
+def test_a_wrong_key_is_told_where_it_comes_from() -> None:
+    assert "check ACME_KEY (HTTP 401: oops)" in str(told(Theirs(status_code=401)))
+    assert "check its key" in str(translated(Theirs(status_code=403), Subject("m", 1, 1)))
+
+
+class WrongKey(Exception):
+    status_code = 401
+    code = "invalid_api_key"
+    body: ClassVar = {"error": {"message": "Incorrect API key provided: sk-x"}}
+
+
+def test_a_wrong_key_is_masked_and_the_words_around_it_are_not() -> None:
+    said = str(translated(WrongKey(), Subject("m", 1, 1)))
+    assert "Incorrect API key provided: *** (invalid_api_key)" in said
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({"retry_after": "12"}, 12.0),
+        ({"retry_after": "0.5"}, 0.5),
+        ({"retry_after": "-3"}, 0.0),
+        ({"retry_after_ms": "250", "retry_after": "1"}, 0.25),
+        ({"retry_after": "soon"}, None),
+        ({"retry_after": "Wed, 21 Oct 99999999999 07:28:00 GMT"}, None),
+        ({}, None),
+        ({"retry_after": "nan"}, None),
+        ({"retry_after": "inf"}, None),
+        ({"retry_after_ms": "1e999"}, None),
+    ],
+)
+def test_how_long_to_wait_is_read_from_the_headers(headers: dict[str, str], seconds: float | None) -> None:
+    error = told(Theirs(status_code=429, response=Response(**headers)))
+    assert isinstance(error, ModelUnavailable)
+    assert error.retry_after_seconds == seconds
+
+
+@pytest.mark.parametrize("zone", [UTC, None])
+def test_a_date_to_come_back_at_is_understood(zone: object) -> None:
+    later = format_datetime(datetime.now(UTC) + timedelta(hours=1))
+    date = later if zone else later.replace("+0000", "-0000")
+    error = told(Theirs(status_code=503, response=Response(retry_after=date)))
+    assert isinstance(error, ModelUnavailable)
+    assert error.retry_after_seconds is not None
+    assert 3000 < error.retry_after_seconds <= 3600
+    past = format_datetime(datetime(2020, 1, 1, tzinfo=UTC))
+    gone = told(Theirs(status_code=503, response=Response(retry_after=past)))
+    assert isinstance(gone, ModelUnavailable)
+    assert gone.retry_after_seconds == 0
+
+
+def test_the_status_is_found_behind_other_errors() -> None:
+    error = ValueError("wrapped")
+    error.__cause__ = Theirs(code=503)
+    assert "HTTP 503" in str(told(error))
+    assert "HTTP 500" in str(told(Theirs(body={"code": 500, "message": "inside"})))
+
+
+def test_an_error_that_is_its_own_cause_is_read_once() -> None:
+    error = Theirs()
+    error.__context__ = error
+    assert "not understood (oops)" in str(told(error))
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        Theirs(status_code=400, body={"message": "maximum context length is 800 tokens, you sent 900"}),
+        Theirs(status_code=500, body={"error": {"message": "exceeds the available context size: 900 > 800"}}),
+        APIError("the prompt is too long: 900 tokens, 800 at most"),
+        Theirs("prompt is too long", status_code=413),
+    ],
+)
+def test_what_is_too_long_is_told_with_its_numbers(error: Exception) -> None:
+    found = told(error)
+    assert isinstance(found, ContextTooLong)
+    assert (found.needed, found.limit) == (900, 800)
+
+
+def test_what_is_too_long_needs_more_than_there_is() -> None:
+    found = translated(Theirs("prompt is too long", status_code=400), Subject("m", 5, 800))
+    assert isinstance(found, ContextTooLong)
+    assert (found.needed, found.limit) == (801, 800)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [ConnectionResetError("reset"), ssl.SSLError("bad"), APIConnectionError("Connection error.")],
+)
+def test_a_connection_that_failed_is_unavailable(error: Exception) -> None:
+    assert "the connection failed" in str(told(error))
+
+
+def test_a_wait_that_was_too_long_is_unavailable() -> None:
+    for error in (TimeoutError(), ReadTimeout()):
+        assert "no answer in time" in str(told(error))
+
+
+def test_ours_stay_as_they_are() -> None:
+    error = ModelRefused("m", "no")
+    assert told(error) is error
+
+
+def test_what_was_said_is_shortened_and_masked() -> None:
+    found = str(told(Theirs("x" * 5000 + "\n  y", status_code=400)))
+    assert len(found) < 600
+    assert "***" in str(told(Theirs("api_key=verysecretindeed", status_code=400)))
+    assert "(HTTP 400: Theirs)" in str(told(Theirs("", status_code=400)))
+
+
+# ── odd pieces ────────────────────────────────────────────────────────────────────────────────────
+
+
+class Chat:
+    """As much of a chat model as the adapter uses; it streams what it was made with."""
+
+    def __init__(self, *chunks: object) -> None:
+        self.chunks = chunks
+
+    def bind_tools(self, tools: object) -> Chat:
+        return self
+
+    async def astream(self, said: object, **options: object) -> AsyncIterator[object]:
+        for chunk in self.chunks:
+            if isinstance(chunk, Exception):
+                raise chunk
+            yield chunk
+
+
+def piece(
+    text: str = "",
+    ended: str | None = None,
+    calls: tuple[dict[str, object], ...] = (),
+    usage: int | None = None,
+) -> object:
+    metadata = {"finish_reason": ended} if ended else {}
+    counted = {"input_tokens": usage, "output_tokens": 1, "total_tokens": usage + 1} if usage else None
+    return messages.AIMessageChunk(
+        text, response_metadata=metadata, tool_call_chunks=[*calls], usage_metadata=counted
+    )
+
+
+def call(index: int | None, **parts: str | None) -> dict[str, object]:
+    return {"name": None, "args": None, "id": None, **parts, "index": index, "type": "tool_call_chunk"}
+
+
+def heard(*chunks: object, sums: bool = True, most: int = 100) -> ModelReply:
+    from cleveragents.models.langchain_model import LangChainModel
+
+    model = LangChainModel(Chat(*chunks), ModelFacts("acme/m", 800, 100), lambda request: {}, sums_usage=sums)
+    request = ModelRequest(messages=[Message(Role.USER, "hello")], max_output_tokens=most)
+    return asyncio.run(model.reply(request))
+
+
+def test_calls_of_one_index_are_told_apart_by_their_ids() -> None:
+    reply = heard(
+        piece(calls=(call(0, name="a", args="{", id="x"),)),
+        piece(calls=(call(0, args="}"),)),
+        piece(calls=(call(0, name="b", args="{}", id="y"),)),
+        piece(ended="stop"),
+    )
+    assert [(r.tool, r.id, r.problem) for r in reply.message.requests] == [("a", "x", None), ("b", "y", None)]
+
+
+def test_a_call_without_a_name_or_an_id_is_a_problem_of_its_own() -> None:
+    reply = heard(piece(calls=(call(0, args="{}"),)), piece(ended="tool_calls"))
+    (request,) = reply.message.requests
+    assert (request.id, request.tool, request.problem) == ("call_0", "", "the call names no tool")
+
+
+@pytest.mark.parametrize("depth", [100, 200_000])
+def test_arguments_nested_without_end_are_a_problem(depth: int) -> None:
+    written = '{"a":' + "[" * depth + "]" * depth + "}"
+    reply = heard(piece(calls=(call(0, name="a", args=written),)), piece(ended="stop"), most=100_000)
+    (request,) = reply.message.requests
+    assert request.problem is not None
+    assert "nested" in request.problem
+
+
+@pytest.mark.parametrize("written", ['"text"', "3"])
+def test_arguments_that_are_no_object_are_a_problem(written: str) -> None:
+    (request,) = heard(piece(calls=(call(0, name="a", args=written),)), piece(ended="stop")).message.requests
+    assert request.problem is not None
+    assert "have to be one JSON object" in request.problem
+
+
+def test_usage_is_added_up_or_taken_as_it_last_was() -> None:
+    chunks = (piece("a", usage=5), piece("b", usage=7), piece(ended="stop"))
+    assert heard(*chunks).usage == Usage(12, 2)
+    assert heard(*chunks, sums=False).usage == Usage(7, 1)
+
+
+def test_a_server_that_does_not_stop_is_not_listened_to_for_ever() -> None:
+    reply = heard(*(piece("x" * 50_000) for _ in range(10)), most=1)
+    assert reply.cut_off
+    assert len(reply.message.text) == 100_000
+
+
+def test_halves_of_characters_and_nul_are_replaced() -> None:
+    assert heard(piece("a\ud800b\0c"), piece(ended="stop")).message.text == "a\ufffdb\ufffdc"
+
+
+def test_an_answer_without_an_end_is_none() -> None:
+    with pytest.raises(ModelUnavailable, match="lost in the middle"):
+        heard(piece("half"))
+
+
+def test_an_answer_that_broke_off_is_none() -> None:
+    with pytest.raises(ModelUnavailable, match="broke off"):
+        heard(piece(ended="MALFORMED_FUNCTION_CALL"))
+
+
+def test_a_filter_refuses() -> None:
+    with pytest.raises(ModelRefused, match="content_filter"):
+        heard(piece("no", ended="content_filter"))
+
+
+def test_whatever_a_library_raises_is_translated() -> None:
+    with pytest.raises(ModelUnavailable, match="not understood"):
+        heard(piece("a"), KeyError("choices"))
+
+
+# ── what a failure costs ──────────────────────────────────────────────────────────────────────────
+
+
+class ConnectError(Theirs):
+    """As they call it when nobody is there."""
+
+
+def caused_by(cause: Exception) -> Exception:
+    error = APIConnectionError()
+    error.__cause__ = cause
+    return error
+
+
+@pytest.mark.parametrize(
+    ("chunks", "charged"),
+    [
+        ((Theirs(status_code=429),), False),
+        ((Theirs(status_code=401),), False),
+        ((caused_by(ConnectError()),), False),
+        ((caused_by(ConnectionRefusedError()),), False),
+        ((caused_by(ConnectionResetError()),), True),
+        ((caused_by(ReadTimeout()),), True),
+        ((KeyError("choices"),), True),
+        ((), True),
+        ((piece(),), True),
+        ((piece(usage=5),), True),  # thoughts, and no word
+        ((piece(usage=5), Theirs(status_code=529)), True),
+        ((piece("half"), Theirs(status_code=400)), True),
+    ],
+)
+def test_what_reached_the_provider_and_was_not_turned_down_may_be_charged_for(
+    chunks: tuple[object, ...], charged: bool
+) -> None:
+    with pytest.raises((ModelUnavailable, ModelRefused)) as failed:
+        heard(*chunks)
+    assert failed.value.charged is charged
+    assert failed.value.took is None  # what was said so far is not all of it
+
+
+@pytest.mark.parametrize("ended", ["content_filter", "malformed_function_call"])
+def test_what_a_broken_answer_took_is_told_once_it_has_ended(ended: str) -> None:
+    with pytest.raises((ModelUnavailable, ModelRefused)) as failed:
+        heard(piece(usage=5), piece(ended=ended, usage=7))
+    assert (failed.value.charged, failed.value.took) == (True, (12, 2, 0))
+
+
+def test_a_conversation_that_is_too_long_costs_nothing() -> None:
+    with pytest.raises(ContextTooLong):
+        heard(APIError("maximum context length"))

@@ -1,0 +1,101 @@
+"""Prices and limits: what is shipped, what the user says, and what is not known."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cleveragents.core.errors import ConfigurationError
+from cleveragents.models.model.budget import PICODOLLARS, Price
+from cleveragents.models.model.conversation import Usage
+from cleveragents.models.ports import ModelFacts
+from cleveragents.models.prices import UNKNOWN_CONTEXT, UNKNOWN_OUTPUT, PriceList
+
+
+def test_a_million_tokens_cost_what_the_list_says() -> None:
+    price = PriceList().facts("openai/gpt-4o").price
+    assert price is not None
+    assert price.of(Usage(10**6, 0)) == 2.5 * PICODOLLARS
+    assert price.of(Usage(0, 10**6)) == 10 * PICODOLLARS
+    assert price.of(Usage(10**6, 0, 10**6)) == 1.25 * PICODOLLARS
+
+
+def test_every_shipped_model_has_a_price_and_sensible_limits() -> None:
+    listed = PriceList().known()
+    assert len(listed) > 15
+    for facts in listed:
+        assert facts.price is not None
+        assert facts.price.output >= facts.price.input > (facts.price.cached or 0), facts.name
+        assert facts.context_tokens > facts.output_tokens >= 1024
+    assert PriceList().as_of.startswith("20")
+
+
+@pytest.mark.parametrize(
+    ("dated", "plain"),
+    [
+        ("openai/gpt-4o-2024-08-06", "openai/gpt-4o"),
+        ("anthropic/claude-sonnet-4-5-20250929", "anthropic/claude-sonnet-4-5"),
+        ("anthropic/claude-3-5-haiku-latest", "anthropic/claude-3-5-haiku"),
+        ("anthropic/claude-sonnet-4-0", "anthropic/claude-sonnet-4"),
+        ("google/gemini-2.0-flash-001", "google/gemini-2.0-flash"),
+    ],
+)
+def test_a_dated_name_has_the_facts_of_the_undated_one(dated: str, plain: str) -> None:
+    prices = PriceList()
+    assert prices.facts(dated).name == dated
+    assert prices.facts(dated).price == prices.facts(plain).price
+
+
+def test_a_dated_name_that_is_listed_has_its_own() -> None:
+    assert PriceList().facts("openai/gpt-4o-2024-05-13").price == Price(5_000_000, 15_000_000)
+
+
+def test_what_is_not_listed_is_unknown_and_not_free() -> None:
+    unknown = ModelFacts("openai/gpt-99", UNKNOWN_CONTEXT, UNKNOWN_OUTPUT, None)
+    assert PriceList().facts("openai/gpt-99") == unknown
+    assert PriceList().facts("openai/gpt-4o", shipped=False).price is None
+
+
+def test_a_list_of_ones_own_counts_first_and_adds(tmp_path: Path) -> None:
+    own = tmp_path / "own.toml"
+    own.write_text(
+        '[models."openai/gpt-4o"]\ninput = 0.000001\noutput = 0\ncontext_tokens = 5\n'
+        '[models."openai/local"]\ncontext_tokens = 8192\n'
+    )
+    prices = PriceList(str(own))
+    assert prices.facts("openai/gpt-4o", shipped=False) == ModelFacts("openai/gpt-4o", 5, 4096, Price(1, 0))
+    assert prices.facts("openai/local") == ModelFacts("openai/local", 8192, 4096, None)
+    names = [facts.name for facts in prices.known()]
+    assert "openai/local" in names
+    assert names == sorted(names)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("what?", "is no TOML"),
+        ("", "has no [models"),
+        ('models."a/b" = 3', "should be a table"),
+        ('[models."a/b"]\ninput = 1', "both, input and output"),
+        ('[models."a/b"]\ninput = -1\noutput = 1', "is no price"),
+        ('[models."a/b"]\ninput = 0.0000001\noutput = 1', "is no price"),
+        ('[models."a/b"]\ninput = nan\noutput = 1', "is no price"),
+        ('[models."a/b"]\ninput = "1"\noutput = 1', "is a number"),
+        ('[models."a/b"]\ninput = true\noutput = 1', "is a number"),
+        ('[models."a/b"]\ncontext_tokens = 0', "whole number above 0"),
+        ('[models."a/b"]\nprice = 0', "unknown key 'price'; known: cached, context_tokens"),
+    ],
+)
+def test_a_list_that_is_wrong_says_where(tmp_path: Path, text: str, problem: str) -> None:
+    own = tmp_path / "own.toml"
+    own.write_text(text)
+    with pytest.raises(ConfigurationError) as caught:
+        PriceList(str(own))
+    assert problem in str(caught.value)
+    assert "own.toml" in str(caught.value)
+
+
+def test_a_list_that_is_not_there_is_said_to_be_missing(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="cannot be read"):
+        PriceList(str(tmp_path / "none.toml"))

@@ -1,0 +1,273 @@
+"""Anthropic and Google, each against a small stand-in for its server; and what OpenAI is sent."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.util import find_spec
+
+import pytest
+
+from cleveragents.core.errors import ContextTooLong, ModelRefused, ModelUnavailable
+from cleveragents.core.policy import Capability
+from cleveragents.core.tool import ToolSpec
+from cleveragents.models.langchain_messages import ToolNames, lc_messages, lc_tools
+from cleveragents.models.model.conversation import Message, Role, ToolRequest, Usage
+from cleveragents.models.pieces import Talk
+from cleveragents.models.ports import Model, ModelFacts, ModelReply, ModelRequest
+from cleveragents.models.provider import ONE_CALL_EACH, Opening, Provider
+from cleveragents.models.providers import anthropic, google, openai
+from cleveragents.models.script_document import read_script
+from cleveragents.testing.scripted_server import ScriptedServer
+from tests import model_wires
+from tests.model_wires import Wire, serving
+
+# Looked for, not imported: that takes seconds, and everybody who collects would take them.
+if find_spec("langchain_openai") is None:
+    pytest.skip("langchain_openai is not installed", allow_module_level=True)
+
+KEY = "sk-ant-a-key-of-nobody"
+SCHEMA = {"type": "object", "properties": {"path": {"type": "string"}}}
+TOOLS = [ToolSpec("mail.send", "Sends.", Capability.READ, SCHEMA, {})]
+
+
+def opened(provider: Provider, url: str) -> Model:
+    facts = ModelFacts(f"{provider.name}/model", 1000, 100)
+    return provider.open(Opening(facts=facts, model="model", timeout_seconds=60, key=KEY, base_url=url))
+
+
+@dataclass
+class Stand:
+    """A model of one provider, and what its server saw."""
+
+    model: Model
+    wire: Wire
+    pieces: list[str]
+
+    def ask(self, *said: str | Message, **more: object) -> ModelReply:
+        messages = [Message(Role.USER, one) if isinstance(one, str) else one for one in said]
+        request = ModelRequest(**{"messages": messages, "max_output_tokens": 64, "tools": TOOLS, **more})
+        return asyncio.run(self.model.reply(request, self.pieces.append))
+
+
+@pytest.fixture(params=["anthropic", "google"])
+def stand(request: pytest.FixtureRequest) -> Iterator[Stand]:
+    provider = {"anthropic": anthropic, "google": google}[request.param].PROVIDER
+    with serving(getattr(model_wires, request.param)) as wire:
+        yield Stand(opened(provider, wire.url), wire, [])
+
+
+def test_an_answer_with_a_call_comes_over_the_wire(stand: Stand) -> None:
+    reply = stand.ask("hello")
+    (call,) = reply.message.requests
+    assert reply.message.text == "Hello there"
+    assert (call.tool, call.arguments, call.problem) == ("mail.send", {"path": "a"}, None)
+    assert reply.usage == Usage(25, 9, 5)
+    assert "".join(stand.pieces) == "Hello there"
+    assert not reply.cut_off
+
+
+def test_the_key_goes_in_its_header_and_the_connection_is_closed_after_the_call(stand: Stand) -> None:
+    stand.ask("hello")
+    (headers,) = stand.wire.headers
+    sent_as = {headers.get(name) for name in ("x-api-key", "authorization", "x-goog-api-key")}
+    assert sent_as & {KEY, f"Bearer {KEY}"}
+    assert headers["connection"] == "close"
+
+
+def test_a_conversation_with_tools_is_told_in_their_form(stand: Stand) -> None:
+    calls = (ToolRequest("0", "mail.send", {"path": "x"}), ToolRequest("0", "odd name!", {}, "not JSON"))
+    stand.ask(
+        Message(Role.SYSTEM, "Be brief."),
+        "hello",
+        Message(Role.ASSISTANT, "I send.", calls),
+        Message(Role.TOOL, "sent", request_id="0"),
+        Message(Role.TOOL, "the arguments are not JSON", request_id="0"),
+        Message(Role.ASSISTANT, ""),
+        Message(Role.SYSTEM, "Be quick."),
+        tools=TOOLS,
+        temperature=0.5,
+    )
+    (body,) = stand.wire.bodies
+    told = json.dumps(body)
+    assert "Be brief.\\n\\nBe quick." in told
+    assert "mail_send" in told
+    assert "odd_name_" in told
+    assert "mail.send" not in told
+    assert "0.5" in told
+    assert "64" in told
+    conversation = body.get("messages") or body["contents"]
+    assert len(conversation) == 3  # the answers go together, what is empty is left out
+
+
+def test_the_shape_of_an_answer_is_told_in_words(stand: Stand) -> None:
+    stand.ask("hello", schema=SCHEMA)
+    assert "It has to fit this JSON Schema" in json.dumps(stand.wire.bodies[0])
+
+
+def test_a_limit_that_was_reached_is_seen(stand: Stand) -> None:
+    assert stand.ask("up to the limit").cut_off
+
+
+def test_half_an_answer_is_none(stand: Stand) -> None:
+    with pytest.raises(ModelUnavailable, match="lost in the middle"):
+        stand.ask("cut it")
+
+
+def test_an_answer_that_a_filter_stopped_is_refused(stand: Stand) -> None:
+    with pytest.raises(ModelRefused, match="the provider stopped the answer"):
+        stand.ask("refuse it")
+
+
+def test_failures_are_told_in_our_words(stand: Stand) -> None:
+    with pytest.raises(ModelUnavailable) as busy:
+        stand.ask("busy")
+    assert busy.value.retry_after_seconds == 3
+    with pytest.raises(ContextTooLong) as long:
+        stand.ask("too long")
+    assert (long.value.needed, long.value.limit) == (250_000, 200_000)
+    with pytest.raises(ModelRefused, match=r"the key is not accepted; check [A-Z_]+_API_KEY"):
+        stand.ask("key")
+
+
+def test_a_server_that_is_not_there_is_unavailable(stand: Stand) -> None:
+    provider = {"anthropic/model": anthropic, "google/model": google}[stand.model.facts.name].PROVIDER
+    stand.model = opened(provider, "http://127.0.0.1:9")
+    with pytest.raises(ModelUnavailable, match="the connection failed"):
+        stand.ask("hello")
+
+
+# ── what OpenAI is sent ───────────────────────────────────────────────────────────────────────────
+
+
+def sent(**more: object) -> dict[str, object]:
+    """What a server of OpenAI's protocol gets for such a request."""
+    with ScriptedServer(read_script("rules: [{reply: {text: hi}}]", "s"), key=KEY) as server:
+        model = opened(openai.PROVIDER, server.base_url)
+        request = ModelRequest(**{"messages": [Message(Role.USER, "hello")], "max_output_tokens": 64, **more})
+        asyncio.run(model.reply(request))
+        (body,) = server.bodies()
+        return dict(body)
+
+
+def test_limits_are_sent_under_both_names_that_servers_know() -> None:
+    body = sent(temperature=0.25)
+    assert (body["max_tokens"], body["max_completion_tokens"], body["temperature"]) == (64, 64, 0.25)
+    assert body["stream_options"] == {"include_usage": True}
+    assert "tools" not in body
+
+
+@pytest.mark.parametrize(("model", "system"), [("m", "system"), ("o3", "developer")])
+def test_what_is_sent_is_what_the_library_alone_would_send(model: str, system: str) -> None:
+    """In pieces the body takes a shorter way through the library, and arrives as it would by the longer."""
+    from cleveragents.models.plain_chat_openai import PlainChatOpenAI
+
+    arguments = {"path": "ä", "deep": {"list": [1, None, 2.5]}}
+    told = [
+        Message(Role.SYSTEM, "You read."),
+        Message(Role.USER, "Read ä."),
+        Message(Role.ASSISTANT, "", (ToolRequest("x", "read", arguments), ToolRequest("x", "no.such", {}))),
+        Message(Role.TOOL, "its text", request_id="x"),
+        Message(Role.TOOL, "", request_id="x"),
+        Message(Role.ASSISTANT, ""),
+        Message(Role.SYSTEM, "You are brief."),
+        Message(Role.ASSISTANT, "I read it.", (ToolRequest("y", "read", {}),)),
+        Message(Role.TOOL, "more", request_id="y"),
+        Message(Role.ASSISTANT, "There."),
+        Message(Role.USER, "Thanks."),
+    ]
+    names = ToolNames(["read"])
+    spec = ToolSpec("read", "It reads.", Capability.READ, SCHEMA, {})
+    tools = lc_tools(ModelRequest(messages=[], max_output_tokens=8, tools=[spec]), names)
+    talk = Talk(told, names, tools, {"max_tokens": 9, "extra_body": {"seed": 7}})
+    with ScriptedServer(read_script("rules: [{reply: {text: hi}}]", "s"), key=KEY) as server:
+        chat = PlainChatOpenAI(
+            model=model,
+            api_key=KEY,
+            base_url=server.base_url,
+            default_headers=ONE_CALL_EACH,
+            stream_usage=True,
+        )
+
+        async def both() -> None:
+            speaker = chat.bind_tools(tools)
+            assert [chunk async for chunk in speaker.astream(lc_messages(told, names), **talk.options)]
+            assert [piece async for piece in chat.pieces(talk)]
+
+        asyncio.run(both())
+        longer, shorter = server.bodies()
+    assert shorter == longer
+    assert [message["role"] for message in shorter["messages"]] == [
+        system,
+        "user",
+        "assistant",
+        "tool",
+        "tool",
+        "assistant",
+        "tool",
+        "assistant",
+        "user",
+    ]
+    assert shorter["seed"] == 7
+
+
+def test_a_schema_is_sent_as_the_form_of_the_answer() -> None:
+    body = sent(schema=SCHEMA)
+    wanted = {"name": "answer", "schema": SCHEMA, "strict": False}
+    assert body["response_format"] == {"type": "json_schema", "json_schema": wanted}
+
+
+def test_tools_whose_names_would_be_the_same_are_told_apart() -> None:
+    tools = [ToolSpec(name, "It.", Capability.READ, SCHEMA, {}) for name in ("a.b", "a_b", "a/b")]
+    told = json.dumps(sent(tools=tools)["tools"])
+    assert [name for name in ("a_b", "a_b_2", "a_b_3") if f'"{name}"' in told] == ["a_b", "a_b_2", "a_b_3"]
+    names = ToolNames(["a.b", "a_b", "a/b", "x" * 99])
+    assert names.outside("a_b") == "a_b"
+    assert [names.inside(names.outside(name)) for name in ("a.b", "a_b", "a/b", "x" * 99)] == [
+        "a.b",
+        "a_b",
+        "a/b",
+        "x" * 99,
+    ]
+
+
+def test_what_other_servers_leave_out_or_spell_otherwise_is_understood() -> None:
+    """Text in parts, a call without a number, an empty choice, usage without details."""
+    raw = [
+        '{"choices": [{"delta": {"role": "assistant", "content": [{"type": "text", "text": "Hel"}, {}]}}]}',
+        '{"choices": [{"delta": {"content": "lo", "reasoning": 7}}]}',
+        '{"choices": [{"delta": {"tool_calls": [{"id": "x", "function": {"name": "read"}}]}}]}',
+        '{"choices": [{"delta": {"tool_calls": [{"function": {"arguments": "{}"}}, {"type": "function"}]}}]}',
+        '{"choices": [{"delta": null, "finish_reason": "tool_calls"}]}',
+        '{"choices": null, "usage": {"prompt_tokens": 3, "completion_tokens": 2}}',
+    ]
+    script = json.dumps({"rules": [{"reply": {"fault": {"raw": raw}}}]})
+    with ScriptedServer(read_script(script, "s"), key=KEY) as server:
+        model = opened(openai.PROVIDER, server.base_url)
+        asked = ModelRequest(messages=[Message(Role.USER, "hello")], max_output_tokens=64)
+        reply = asyncio.run(model.reply(asked))
+    assert reply.message.text == "Hello"
+    assert [(call.id, call.tool, call.problem) for call in reply.message.requests] == [("x", "read", None)]
+    assert reply.usage == Usage(3, 2)
+
+
+def test_a_gateway_that_answers_with_a_page_is_told_by_its_status_and_had_the_key() -> None:
+    with serving(lambda text: (502, {"Content-Type": "text/html"}, b"<html>bad gateway</html>")) as wire:
+        model = opened(openai.PROVIDER, wire.url)
+        asked = ModelRequest(messages=[Message(Role.USER, "hello")], max_output_tokens=64)
+        with pytest.raises(ModelUnavailable, match=r"HTTP 502.*bad gateway"):
+            asyncio.run(model.reply(asked))
+    (headers,) = wire.headers
+    assert (headers["authorization"], headers["connection"]) == (f"Bearer {KEY}", "close")
+
+
+@pytest.mark.parametrize("body", [b"<html>log in first</html>", b""])
+def test_a_page_in_the_place_of_pieces_is_not_taken_for_a_lost_connection(body: bytes) -> None:
+    with serving(lambda text: (200, {"Content-Type": "text/html"}, body)) as wire:
+        model = opened(openai.PROVIDER, wire.url)
+        asked = ModelRequest(messages=[Message(Role.USER, "hello")], max_output_tokens=64)
+        with pytest.raises(ModelUnavailable, match=r"not understood \(text/html in the place of") as caught:
+            asyncio.run(model.reply(asked))
+    assert caught.value.charged

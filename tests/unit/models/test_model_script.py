@@ -1,0 +1,137 @@
+"""Scripts: how rules match, how they count, and what is said of a script that is wrong."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from cleveragents.core.errors import ConfigurationError, ModelRefused
+from cleveragents.models.model.budget import Price
+from cleveragents.models.model.conversation import Message, Role, Usage
+from cleveragents.models.ports import ModelFacts, ModelRequest
+from cleveragents.models.script import Scripting
+from cleveragents.models.script_document import load_script, read_script
+from cleveragents.models.scripted_model import ScriptedModel, scripted_facts, scripted_usage
+
+
+def scripting(text: str) -> Scripting:
+    return Scripting(read_script(text, "script.yaml"))
+
+
+def said(script: Scripting, *messages: Message, model: str = "m") -> str | None:
+    answer = script.answer(messages or (Message(Role.USER, "hello"),), model=model)
+    return None if answer is None else answer.text
+
+
+def test_the_first_rule_that_fits_answers() -> None:
+    script = scripting("rules: [{when: {user: h}, reply: {text: a}}, {reply: {text: b}}]")
+    assert said(script) == "a"
+    assert said(script, Message(Role.USER, "x")) == "b"
+
+
+def test_nothing_fits_an_empty_conversation_but_a_rule_without_conditions() -> None:
+    assert scripting("rules: [{when: {user: h}, reply: {text: a}}]").answer([], model="m") is None
+    assert scripting("rules: [{reply: {text: a}}]").answer([], model="m") is not None
+
+
+def test_conditions_hold_together() -> None:
+    script = scripting("rules: [{when: {user: h, first_user: once, model: ^gpt}, reply: {text: a}}]")
+    conversation = (Message(Role.USER, "once upon"), Message(Role.USER, "hello"))
+    assert said(script, *conversation, model="gpt-x") == "a"
+    assert said(script, *conversation, model="other") is None
+    assert said(script, *reversed(conversation), model="gpt-x") is None
+
+
+def test_a_condition_on_an_answer_needs_one_that_comes_last() -> None:
+    script = scripting("rules: [{when: {answer: found}, reply: {text: a}}]")
+    answer = Message(Role.TOOL, "not found", request_id="1")
+    assert said(script, answer) == "a"
+    assert said(script, answer, Message(Role.USER, "found")) is None
+
+
+def test_rules_that_count_let_others_answer() -> None:
+    script = scripting("rules: [{skip: 1, times: 2, every: 2, reply: {text: rare}}, {reply: {text: usual}}]")
+    expected = ["usual", "rare", "usual", "rare", "usual", "usual", "usual"]
+    assert [said(script) for _ in expected] == expected
+    script.forget()
+    assert [said(script) for _ in expected] == expected
+
+
+def test_a_group_that_found_nothing_fills_in_nothing() -> None:
+    script = scripting("rules: [{when: {user: 'a(?P<more>b)?'}, reply: {text: '<${more}>${other}'}}]")
+    assert said(script, Message(Role.USER, "a")) == "<>${other}"
+
+
+def test_a_long_text_comes_in_large_pieces() -> None:
+    answer = scripting("rules: [{reply: {text: 'ab ', repeat: 30000}}]").answer([], model="m")
+    assert answer is not None
+    pieces = answer.pieces()
+    assert len(pieces) == 22
+    assert "".join(pieces) == "ab " * 30_000
+
+
+def test_what_is_not_said_is_counted_by_bytes() -> None:
+    script = scripting("rules: [{reply: {text: abcdefgh, calls: [{tool: t, raw: '{}'}]}}]")
+    found = script.answer([], model="m")
+    assert found is not None
+    assert scripted_usage(found, [Message(Role.USER, "é" * 8)]) == Usage(2, 3, 0)
+
+
+def test_facts_are_those_of_the_script() -> None:
+    script = read_script("facts: {input_price: 1, output_price: 2, cached_price: 0.5}\nrules: []", "s")
+    assert scripted_facts("x", script) == ModelFacts("x", 128_000, 8_192, Price(10**6, 2 * 10**6, 500_000))
+    assert scripted_facts("x", read_script("rules: []", "s")).price is None
+
+
+def test_a_request_that_no_rule_fits_is_shown_its_last_message() -> None:
+    model = ScriptedModel("scripted/s", read_script("rules: []", "s"))
+    for messages, shown in (([Message(Role.USER, "hello")], "'hello'"), ([], "''")):
+        with pytest.raises(ModelRefused, match=f"no rule of the script fits; the last message is {shown}"):
+            asyncio.run(model.reply(ModelRequest(messages=messages, max_output_tokens=1)))
+
+
+def test_delays_are_slept(tmp_path: Path) -> None:
+    slept: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+
+    text = "rules: [{reply: {text: a b c, delay_seconds: 5, piece_seconds: 2}}]"
+    model = ScriptedModel("scripted/s", read_script(text, "s"), sleep=sleep)
+    asyncio.run(model.reply(ModelRequest(messages=[], max_output_tokens=1)))
+    assert slept == [5, 2, 2]
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("rules: [", "line 1"),
+        ("- a", "begins with `rules:`"),
+        ("rules:\n  - replay: {}", "line 2: unknown key 'replay'; did you mean 'reply'?"),
+        (
+            "rules:\n  - reply: {text: 5}\n    wen: {}\n    turns: [{calls: [{tol: x}]}]\nold: 1",
+            "line 2: 'text' should be a valid string; line 3: unknown key 'wen'; did you mean 'when'?; "
+            "line 4: 'tool' is missing; line 4: unknown key 'tol'; did you mean 'tool'?; "
+            "line 5: unknown key 'old'; known: version, facts, rules",
+        ),
+        ("rules:\n  - when: {}", "line 2: 'rules' needs either reply or turns"),
+        ("rules:\n  - reply: {}\n    turns: []", "needs either reply or turns"),
+        ("rules:\n  - when: {user: '('}\n    reply: {}", "line 2: 'user' is no regular expression"),
+        ("rules:\n  - reply: {fault: {status: 200}}", "'status' should be greater than or equal to 400"),
+        ("rules:\n  - reply:\n      calls:\n        - {}", "line 4: 'tool' is missing"),
+        ("version: 2\nrules: []", "line 1: 'version' should be 1"),
+        ("facts: {}", "it is no script"),
+    ],
+)
+def test_a_script_that_is_wrong_says_where(text: str, problem: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        read_script(text, "script.yaml")
+    assert problem in str(caught.value)
+    assert str(caught.value).startswith("script.yaml: ")
+
+
+def test_a_script_that_is_not_there_is_said_to_be_missing(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="cannot be read"):
+        load_script(tmp_path / "none.yaml")

@@ -1,0 +1,125 @@
+"""The state machine of plans: exactly these moves, every other one refused with a typed error.
+
+The table is written from the specification, not from the code: per standing, what may follow.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from itertools import product
+
+import pytest
+
+from cleveragents.core.errors import IllegalPlanMove, InvalidRequest
+from cleveragents.plans.model.plan import Phase, Plan, PlanState, Standing, ensure_plan_move, spelt
+
+TABLE = """
+action/queued          strategize/queued action/errored action/cancelled
+action/errored         action/cancelled
+
+strategize/queued      strategize/processing strategize/errored strategize/cancelled
+strategize/processing  strategize/processing strategize/waiting strategize/complete strategize/errored \
+                       strategize/cancelled
+strategize/waiting     strategize/queued strategize/errored strategize/cancelled
+strategize/complete    execute/queued strategize/queued strategize/cancelled
+strategize/errored     strategize/queued strategize/cancelled apply/rejected
+
+execute/queued         execute/processing execute/errored execute/cancelled
+execute/processing     execute/processing execute/waiting execute/complete execute/errored execute/cancelled \
+                       strategize/queued
+execute/waiting        execute/queued execute/errored execute/cancelled strategize/queued
+execute/complete       apply/queued apply/rejected execute/queued strategize/queued execute/cancelled
+execute/errored        execute/queued execute/cancelled apply/rejected strategize/queued
+
+apply/queued           apply/processing apply/errored apply/cancelled apply/rejected
+apply/processing       apply/processing apply/applied apply/constrained apply/errored apply/cancelled
+apply/constrained      apply/queued execute/queued strategize/queued apply/rejected apply/cancelled
+apply/errored          apply/queued apply/applied apply/rejected apply/cancelled
+apply/applied          apply/undone
+"""
+
+ENDED = {PlanState.CANCELLED, PlanState.APPLIED, PlanState.REJECTED, PlanState.UNDONE}
+STANDINGS = list(product(Phase, PlanState))
+
+
+def _standing(text: str) -> Standing:
+    phase, state = text.split("/")
+    return Phase(phase), PlanState(state)
+
+
+def _table() -> dict[Standing, set[Standing]]:
+    rows = [line.split() for line in TABLE.replace("\\\n", " ").splitlines() if line.strip()]
+    return {_standing(now): {_standing(one) for one in then} for now, *then in rows}
+
+
+def _possible(now: Standing) -> Iterator[Standing]:
+    for wanted in STANDINGS:
+        try:
+            ensure_plan_move("p", now, wanted)
+        except IllegalPlanMove:
+            continue
+        yield wanted
+
+
+@pytest.mark.parametrize("now", STANDINGS, ids=spelt)
+def test_a_plan_may_go_where_the_table_says_and_nowhere_else(now: Standing) -> None:
+    assert set(_possible(now)) == _table().get(now, set())
+
+
+@pytest.mark.parametrize("now", [one for one in STANDINGS if one[1] in ENDED], ids=spelt)
+def test_an_end_leads_nowhere_but_from_applied_to_undone(now: Standing) -> None:
+    undone = (Phase.APPLY, PlanState.UNDONE)
+    assert set(_possible(now)) == ({undone} if now == (Phase.APPLY, PlanState.APPLIED) else set())
+
+
+def test_what_calls_itself_ended_is_what_leads_nowhere_but_to_an_undo() -> None:
+    assert {state for state in PlanState if state.ended} == ENDED
+    assert {state for state in PlanState if state.running} == {PlanState.QUEUED, PlanState.PROCESSING}
+    met = {now for now in _reached() if not set(_possible(now)) - {(Phase.APPLY, PlanState.UNDONE)}}
+    assert met == {now for now in _reached() if now[1].ended}
+
+
+def _reached() -> set[Standing]:
+    """Every standing that a plan can get to from its beginning."""
+    found: set[Standing] = set()
+    new = {(Phase.ACTION, PlanState.QUEUED)}
+    while new:
+        found |= new
+        new = {then for now in new for then in _possible(now)} - found
+    return found
+
+
+def test_every_standing_that_can_be_left_can_be_reached_and_the_other_way_round() -> None:
+    """A row that no plan ever gets to, or a place without a way out that is no end, is a slip."""
+    assert _reached() == {*_table(), *(one for row in _table().values() for one in row)}
+
+
+def test_from_wherever_it_is_not_ended_a_plan_can_be_cancelled() -> None:
+    for phase, state in _reached():
+        if not state.ended:
+            ensure_plan_move("p", (phase, state), (phase, PlanState.CANCELLED))
+
+
+def test_nothing_is_applied_but_by_an_apply_that_was_under_way_or_believed_to_have_failed() -> None:
+    before = {now for now in STANDINGS if (Phase.APPLY, PlanState.APPLIED) in set(_possible(now))}
+    assert before == {(Phase.APPLY, PlanState.PROCESSING), (Phase.APPLY, PlanState.ERRORED)}
+    assert {now for now in STANDINGS if any(s is PlanState.APPLIED for _, s in _possible(now))} == before
+
+
+def test_a_refused_move_says_from_where_to_where_and_survives_pickling() -> None:
+    with pytest.raises(
+        IllegalPlanMove, match="plan P7 is execute/waiting and cannot become apply/applied"
+    ) as e:
+        ensure_plan_move("P7", (Phase.EXECUTE, PlanState.WAITING), (Phase.APPLY, PlanState.APPLIED))
+    assert isinstance(e.value, InvalidRequest)
+    assert str(pickle.loads(pickle.dumps(e.value))) == str(e.value)
+
+
+def test_a_plan_stands_where_its_phase_and_state_say() -> None:
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    plan = Plan("p", "goal", "a/b", "/r", Phase.EXECUTE, PlanState.WAITING, 3, now, now)
+    assert plan.standing == (Phase.EXECUTE, PlanState.WAITING)
+    assert spelt(plan.standing) == "execute/waiting"
+    assert plan.request == {}

@@ -1,0 +1,111 @@
+"""What is refused about plans whose apply was interrupted, and about answers to what nobody was asked."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+from sqlalchemy import Connection, select
+
+from cleveragents.apply import commit as commit_module
+from cleveragents.apply.applier import TreeApplier
+from cleveragents.apply.journal import Entry
+from cleveragents.apply.ports import CommitRequest
+from cleveragents.core.errors import ApplyBusy, PlanError
+from cleveragents.core.system_clock import SystemClock
+from cleveragents.core.ulids import UlidSource
+from cleveragents.jobs.worker.async_worker import CancellationToken
+from cleveragents.plans.model.plan import Phase, Plan, PlanState
+from cleveragents.storage.tables import applies
+from tests.plan_bench import PlanBench, command, write
+
+UNDER_WAY = (Phase.APPLY, PlanState.PROCESSING)
+
+
+def left_half_applied(plans: PlanBench, commit: CommitRequest | None = None) -> Plan:
+    """All of its files are moved, and the journal does not say that it is over."""
+
+    def dies(connection: Connection, entry: Entry, done: bool) -> None:
+        raise RuntimeError("dies")
+
+    plan = plans.done(write("x.txt", "1\n"))
+    dying = TreeApplier(plans.container.database, UlidSource(), conclusion=dies)
+    with pytest.raises(RuntimeError, match="dies"):
+        replace(plans.parts.apply, applier=dying).apply(plan, CancellationToken(), commit=commit)
+    assert plans.parts.applier.undecided() == {plan.id}
+    return plans.now(plan)
+
+
+def test_a_plan_that_failed_when_it_was_all_but_applied_is_left_to_its_journal(plans: PlanBench) -> None:
+    plan = left_half_applied(plans)
+    assert plan.standing == UNDER_WAY, "that it failed would be a lie: its files are there"
+    plans.parts.apply.settle()
+    assert plans.now(plan).standing == (Phase.APPLY, PlanState.APPLIED)
+    assert plans.text("x.txt") == "1\n"
+
+
+def test_settling_does_not_say_that_nothing_is_left_of_what_is_out_of_reach(plans: PlanBench) -> None:
+    plan = left_half_applied(plans)
+    away = plans.repository.with_name("away")
+    plans.repository.rename(away)
+    plans.parts.apply.settle()
+    assert plans.now(plan).standing == UNDER_WAY
+    away.rename(plans.repository)
+    plans.parts.apply.settle()
+    assert plans.now(plan).standing == (Phase.APPLY, PlanState.APPLIED)
+
+
+def test_a_plan_whose_apply_is_not_ended_is_not_deleted_from_under_its_journal(plans: PlanBench) -> None:
+    plan = left_half_applied(plans)
+    with pytest.raises(PlanError, match="interrupted and is not ended"):
+        plans.parts.plans.delete(plan, now=SystemClock().now())
+    assert (plans.now(plan), plans.parts.applier.undecided()) == (plan, {plan.id})
+    plans.parts.apply.settle()
+    assert plans.text("x.txt") == "1\n"
+
+
+def test_an_apply_whose_git_still_moves_the_branch_is_not_given_up(
+    plans: PlanBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(commit_module, "_STRAGGLER_PATIENCE_SECONDS", 0.05)
+    plan = left_half_applied(plans, CommitRequest("words"))
+    with plans.container.database.read() as connection:
+        apply_id = connection.execute(select(applies.c.id).where(applies.c.plan_id == plan.id)).scalar_one()
+    # Looks like that git, and lives until its stdin is closed.
+    words = ["-c", "import sys; sys.stdin.read()", "update-ref", "-m", f"cleveragents: apply {apply_id}"]
+    with subprocess.Popen([sys.executable, *words], stdin=subprocess.PIPE) as straggler:
+        try:
+            with pytest.raises(ApplyBusy):
+                plans.parts.apply.give_up(plan)
+        finally:
+            straggler.communicate(timeout=60)
+    assert plans.parts.applier.undecided() == {plan.id}
+    assert plans.parts.apply.give_up(plan)[1] == [str(plans.repository)]
+
+
+@pytest.mark.parametrize("granted", [True, False])
+def test_an_answer_to_another_call_than_the_one_that_asks_answers_nothing(
+    plans: PlanBench, granted: bool
+) -> None:
+    plan = plans.done(command("echo 1", granted=True), command("echo 2"), profile="manual")
+    for number in (1, 3):
+        with pytest.raises(PlanError, match=f"call {number} does not wait for an answer; call 2 does"):
+            plans.parts.lifecycle.answer(plan, granted, number)
+    assert plans.now(plan) == plan
+    asking = plans.parts.lifecycle.asking(plan)
+    assert asking is not None
+    assert asking.approval is None
+    assert plans.parts.lifecycle.answer(plan, granted, 2).state is PlanState.QUEUED
+
+
+def test_a_plan_does_not_complete_with_an_edit_by_hand_that_an_invariant_forbids(plans: PlanBench) -> None:
+    plan = plans.done(command("test -e ready.log"), invariants=("never touch folder/",))
+    root = plans.sandbox(plan).root
+    (root / "ready.log").touch()
+    (root / "folder/c.txt").write_text("by hand\n")
+    plans.parts.rewriting.reread(plan)
+    plan = plans.resume(plan)
+    assert plan.standing == (Phase.EXECUTE, PlanState.ERRORED)
+    assert "folder/c.txt was changed, and that is forbidden" in str(plan.error)

@@ -1,0 +1,552 @@
+"""Corrections: what no longer holds, what is taken back, what stays, and what is never gone on with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from cleveragents.core.decision import DecisionState
+from cleveragents.core.errors import NeedsHuman, PlanError, StalePlan
+from cleveragents.core.fence import Fence
+from cleveragents.core.system_clock import SystemClock
+from cleveragents.core.tool import CallState
+from cleveragents.plans.actors.actor_turn import ActorTurn
+from cleveragents.plans.calls.tool_execution import ToolExecution
+from cleveragents.plans.corrections.correct import PlanCorrection
+from cleveragents.plans.model.correction import MOST_RETURNS, NewCorrection
+from cleveragents.plans.model.plan import Phase, Plan, PlanState
+from cleveragents.plans.model.strategy import Strategy
+from cleveragents.plans.ports.plans import PlanFacts
+from cleveragents.plans.strategize import Strategizing
+from cleveragents.testing.faults import RaiseAt, RecordFaultPoints
+from tests.actor_plan_bench import (
+    ActorPlanBench,
+    accept,
+    actor_plan_bench,
+    answer,
+    call,
+    executes,
+    reviews,
+    says,
+    strategizes,
+)
+from tests.plan_bench import new_repository, write
+
+COMPLETE = (Phase.EXECUTE, PlanState.COMPLETE)
+QUEUED = (Phase.STRATEGIZE, PlanState.QUEUED)
+DONE = says("done")
+ALONE = (None, "builtin/executor", None)
+AGAIN = "This was planned before"
+
+
+def decided(question: str, choice: str, **more: Any) -> dict[str, Any]:
+    return {"question": question, "choice": choice, "rationale": "it fits", **more}
+
+
+def planned(decisions: list[dict[str, Any]], *steps: dict[str, Any]) -> dict[str, Any]:
+    return says({"summary": "s", "decisions": decisions, "steps": list(steps)})
+
+
+def writes(words: str, path: str, **when: str) -> dict[str, Any]:
+    """The executor, told to do that, writes that file."""
+    turn = answer(call("write", path=path, content=f"{path}\n"))
+    return executes(turn, DONE, when={"first_user": words, **when})
+
+
+FIRST = planned(
+    [decided("Where?", "in a file"), decided("Called?", "notes"), decided("Format?", "JSON", parent=1)],
+    {"title": "the notes", "instructions": "do the notes", "decisions": [2]},
+    {"title": "the file", "instructions": "do it as JSON", "decisions": [3]},
+)
+SECOND = planned(
+    [decided("Format?", "YAML", parent=1)],
+    {"title": "the other file", "instructions": "do it as YAML", "decisions": [4]},
+)
+USUAL = (
+    strategizes(SECOND, when={"first_user": AGAIN}),
+    strategizes(FIRST),
+    writes("do the notes", "notes.txt"),
+    writes("do it as JSON", "settings.json"),
+    writes("do it as YAML", "settings.yaml"),
+    writes("mention it", "mention.txt"),
+    reviews(accept()),
+)
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ActorPlanBench]:
+    with actor_plan_bench(tmp_path_factory.mktemp("corrections")) as made:
+        yield made
+
+
+@pytest.fixture
+def bench(shared: ActorPlanBench, tmp_path: Path) -> ActorPlanBench:
+    shared.repository = new_repository(tmp_path / "repository")
+    shared.said.clear()
+    shared.adapt = lambda run: run
+    return shared
+
+
+def correction_of(bench: ActorPlanBench) -> PlanCorrection:
+    return bench.parts.correction
+
+
+def states_of(bench: ActorPlanBench, plan: Plan) -> list[str]:
+    return [one.state.value for one in bench.parts.thinking.decisions.of_plan(plan.id)]
+
+
+def changed(bench: ActorPlanBench, plan: Plan) -> list[str]:
+    bench.ensure_consistent(plan)
+    return bench.diff(plan, "--name-only").split()
+
+
+def test_a_corrected_decision_is_thought_through_again_and_the_rest_is_kept(bench: ActorPlanBench) -> None:
+    plan = bench.reached(*USUAL)
+    assert plan.standing == COMPLETE, plan.error
+    tree = bench.sandbox(plan).tree(bench.parts.history.states(plan.id))
+    thoughts = len(bench.thoughts(plan))
+    kept, plan = correction_of(bench).correct(plan, 3, "people want comments in it")
+    assert plan.standing == QUEUED
+    assert (kept.number, kept.made.superseded, kept.made.outcome) == (1, (3,), tree)
+    assert changed(bench, plan) == ["notes.txt"]
+    plan = bench.work(plan)
+    assert plan.standing == COMPLETE, plan.error
+    assert changed(bench, plan) == ["notes.txt", "settings.yaml"]
+    assert states_of(bench, plan) == ["active", "active", "superseded", "active"]
+    assert [call.step for call in bench.calls(plan) if call.tool == "write"] == [
+        "1.1.think.1",
+        "2.2.think.1",
+        "2~1.2~1.think.1",
+    ]
+    # What was kept is not asked for again: a strategist, an executor with two turns, a reviewer.
+    assert len(bench.thoughts(plan)) == thoughts + 4
+    strategy = Strategy.from_json(plan.strategy)
+    assert [(task.name, task.round) for task in strategy.tasks] == [("the notes", 0), ("the other file", 1)]
+    assert (strategy.round, strategy.returns) == (1, 0)
+    assert strategy.guidance == ("people want comments in it",)
+    assert "kept: 1. the notes" in bench.said
+
+
+def test_correcting_what_all_followed_from_undoes_all(bench: ActorPlanBench) -> None:
+    plan = bench.reached(*USUAL)
+    undoing = correction_of(bench).preview(plan, 1)
+    assert [decision.number for decision in undoing.superseded] == [1, 2, 3]
+    assert (undoing.checkpoint, undoing.calls) == (1, 2)
+    assert undoing.tasks == ("the notes", "the file")
+    assert undoing.paths == ("notes.txt", "settings.json")
+    assert bench.now(plan) == plan
+    _, plan = correction_of(bench).correct(plan, 1, "somewhere else")
+    assert changed(bench, plan) == []
+    plan = bench.work(plan)
+    assert changed(bench, plan) == ["settings.yaml"]
+    assert [task.part(n) for n, task in enumerate(Strategy.from_json(plan.strategy).tasks, 1)] == ["1~1"]
+
+
+class Overhearing:
+    """An actor's turn, and what it was told."""
+
+    def __init__(self, turn: ActorTurn) -> None:
+        self._turn = turn
+        self.told: list[str] = []
+
+    def run(self, *where: Any, **what: Any) -> Any:
+        self.told.append(what["task"])
+        return self._turn.run(*where, **what)
+
+
+def test_the_strategist_is_told_what_holds_what_not_and_why(bench: ActorPlanBench) -> None:
+    plan = bench.reached(*USUAL)
+    _, plan = correction_of(bench).correct(plan, 3, "no JSON, please")
+    heard: list[Overhearing] = []
+
+    def overheard(strategizing: Strategizing) -> Strategizing:
+        heard.append(Overhearing(strategizing.turn))
+        return replace(strategizing, turn=cast("ActorTurn", heard[0]))
+
+    bench.adapt = lambda run: replace(run, strategizing=lambda by: overheard(run.strategizing(by)))
+    assert bench.work(plan).standing == COMPLETE
+    (told,) = heard[0].told
+    assert told.split("\n\n")[:-1] == [
+        "This was planned before. Some of it was wrong, so you plan it again.",
+        "Decisions that hold. Do not decide them again:\n1. Where? -> in a file\n2. Called? -> notes",
+        "Decisions that do not hold any more:\n3. Format? -> JSON\nA person says:\nno JSON, please",
+        "Your first decision has the number 4, the next 5, and so on. "
+        "`parent` may be one of yours or one that holds.",
+        "Done or under way, and it stays. Plan no step for it:\n- the notes",
+        "Planned before, not done or undone. Plan it anew if it is wanted:\n- the file",
+    ]
+    assert "At most 32 steps may be sub-plans" in told
+
+
+def test_later_actors_hear_the_guidance(bench: ActorPlanBench) -> None:
+    guided = "it counts more than the plan:\n- with a comment"
+    plan = bench.reached(
+        strategizes(SECOND, when={"first_user": AGAIN}),
+        strategizes(FIRST),
+        writes("do the notes", "notes.txt"),
+        writes("do it as JSON", "settings.json"),
+        executes(
+            answer(call("write", path="commented.yaml", content="#\n")), DONE, when={"first_user": guided}
+        ),
+        reviews(accept(), when={"first_user": guided}),
+        reviews(accept(), when={"first_user": "settings.json"}),
+    )
+    _, plan = correction_of(bench).correct(plan, 3, "with a comment")
+    plan = bench.work(plan)
+    assert plan.standing == COMPLETE, plan.error
+    assert changed(bench, plan) == ["commented.yaml", "notes.txt"]
+
+
+@pytest.mark.parametrize("point", ["correct.paused", "correct.rolled_back", "correct.kept"])
+def test_a_corrector_that_dies_leaves_a_plan_that_can_be_corrected_or_resumed(
+    bench: ActorPlanBench, point: str
+) -> None:
+    plan = bench.reached(*USUAL)
+    dying = replace(correction_of(bench), faults=RaiseAt(point, KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        dying.correct(plan, 3, "people want comments in it")
+    left = bench.now(plan)
+    kept = point == "correct.kept"
+    assert left.standing != COMPLETE or not kept
+    assert (states_of(bench, plan)[2] == "superseded") is kept
+    bench.ensure_consistent(plan)
+    if left.standing == COMPLETE:
+        left = bench.resume(left)
+        assert changed(bench, plan) == ["notes.txt", "settings.json"]
+        _, left = correction_of(bench).correct(left, 3, "people want comments in it")
+        left = bench.work(left)
+    else:
+        left = bench.resume(left)
+    assert left.standing == COMPLETE, left.error
+    assert changed(bench, plan) == ["notes.txt", "settings.yaml"]
+    assert states_of(bench, plan) == ["active", "active", "superseded", "active"]
+
+
+def test_every_step_of_a_correction_is_a_fault_point(bench: ActorPlanBench) -> None:
+    points = RecordFaultPoints()
+    plan = bench.reached(*USUAL)
+    replace(correction_of(bench), faults=points).correct(plan, 3, "otherwise")
+    assert points.reached == ["correct.paused", "correct.rolled_back", "correct.kept"]
+
+
+def test_a_plan_that_is_not_done_yet_can_be_corrected_again_at_once(bench: ActorPlanBench) -> None:
+    plan = bench.reached(*USUAL)
+    _, plan = correction_of(bench).correct(plan, 3, "otherwise")
+    first = bench.container.jobs.get(str(plan.job_id))
+    kept, plan = correction_of(bench).correct(plan, 2, "another name")
+    assert bench.container.jobs.get(first.id).state.ended
+    assert (kept.number, kept.made.superseded, kept.made.checkpoint) == (2, (2,), 1)
+    plan = bench.work(plan)
+    assert plan.standing == COMPLETE, plan.error
+    assert Strategy.from_json(plan.strategy).round == 2
+    assert changed(bench, plan) == ["settings.yaml"]
+
+
+def test_guidance_that_is_added_undoes_nothing_and_is_one_more_task(bench: ActorPlanBench) -> None:
+    plan = bench.reached(*USUAL)
+    kept, plan = correction_of(bench).append(plan, "mention it  in the changelog")
+    assert (kept.made.decision, kept.made.superseded, kept.made.checkpoint) == (None, (), None)
+    assert plan.standing == (Phase.EXECUTE, PlanState.QUEUED)
+    plan = bench.work(plan)
+    assert plan.standing == COMPLETE, plan.error
+    assert changed(bench, plan) == ["mention.txt", "notes.txt", "settings.json"]
+    assert set(states_of(bench, plan)) == {"active"}
+    strategy = Strategy.from_json(plan.strategy)
+    assert strategy.tasks[-1].name == "mention it in the changelog"
+    assert (strategy.round, strategy.guidance) == (0, ("mention it  in the changelog",))
+
+
+def test_what_was_added_counts_in_later_rounds_too(bench: ActorPlanBench) -> None:
+    plan = bench.reached(*USUAL)
+    _, plan = correction_of(bench).append(plan, "mention it in the changelog")
+    plan = bench.work(plan)
+    _, plan = correction_of(bench).correct(plan, 3, "otherwise")
+    strategy = Strategy.from_json(bench.work(plan).strategy)
+    assert strategy.guidance == ("mention it in the changelog", "otherwise")
+    assert strategy.round == 1
+
+
+def test_a_plan_that_waits_for_leave_asks_again_after_guidance_was_added(bench: ActorPlanBench) -> None:
+    plan = bench.reached(*USUAL, profile="manual")
+    assert bench.waited(plan)["for"] == "leave"
+    _, plan = correction_of(bench).append(plan, "mention it in the changelog")
+    plan = bench.work(plan)
+    assert bench.waited(plan)["for"] == "leave"
+    assert len(Strategy.from_json(plan.strategy).tasks) == 3
+
+
+def test_a_plan_that_failed_goes_on_with_added_guidance(bench: ActorPlanBench) -> None:
+    failing = strategizes(FIRST), writes("do the notes", "notes.txt")
+    plan = bench.reached(*failing)
+    assert plan.state is PlanState.ERRORED
+    model = bench.script(*USUAL)
+    _, plan = correction_of(bench).append(plan, "mention it in the changelog", model=model)
+    plan = bench.work(plan)
+    assert plan.standing == COMPLETE, plan.error
+    assert changed(bench, plan) == ["mention.txt", "notes.txt", "settings.json"]
+
+
+def test_guidance_that_is_added_before_anything_is_decided_is_kept_for_later(bench: ActorPlanBench) -> None:
+    plan = bench.goal(bench.script(*USUAL))
+    _, plan = correction_of(bench).append(plan, "mention it in the changelog")
+    assert plan.standing == QUEUED
+    plan = bench.work(plan)
+    assert plan.standing == COMPLETE, plan.error
+    assert Strategy.from_json(plan.strategy).guidance == ("mention it in the changelog",)
+
+
+# ── By itself ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def rethink(*findings: str) -> dict[str, Any]:
+    return says({"verdict": "rethink", "findings": list(findings), "summary": "not so"})
+
+
+def test_a_plan_that_its_reviewer_wants_thought_through_again_goes_back_by_itself(
+    bench: ActorPlanBench,
+) -> None:
+    plan = bench.reached(
+        strategizes(SECOND, when={"first_user": "The review of the result says:\n- JSON has no comments"}),
+        *USUAL[1:-1],
+        reviews(rethink("JSON has no comments"), when={"first_user": "settings.json"}),
+        reviews(accept()),
+    )
+    assert plan.standing == COMPLETE, plan.error
+    assert changed(bench, plan) == ["settings.yaml"]
+    assert states_of(bench, plan) == ["superseded"] * 3 + ["active"]
+    (kept,) = bench.parts.thinking.corrections.of_plan(plan.id)
+    assert (kept.made.by_itself, kept.made.decision, kept.made.checkpoint) == (True, 1, 1)
+    strategy = Strategy.from_json(plan.strategy)
+    assert (strategy.round, strategy.returns, strategy.guidance) == (1, 1, ())
+
+
+def test_a_plan_goes_back_by_itself_only_so_often_and_is_mended_then(bench: ActorPlanBench) -> None:
+    one = planned([decided("How?", "so")], {"title": "it", "instructions": "do the notes"})
+    plan = bench.reached(
+        strategizes(one),
+        writes("do the notes", "notes.txt"),
+        executes(DONE, when={"first_user": "The reviewer sends it back"}),
+        reviews(rethink("no good")),
+    )
+    assert plan.standing == COMPLETE, plan.error
+    corrections = bench.parts.thinking.corrections.of_plan(plan.id)
+    assert [kept.made.by_itself for kept in corrections] == [True] * MOST_RETURNS
+    assert Strategy.from_json(plan.strategy).returns == MOST_RETURNS
+    _, plan = correction_of(bench).correct(plan, 4, "a person may always")
+    assert plan.standing == QUEUED
+
+
+def test_a_plan_without_a_strategist_is_mended_instead(bench: ActorPlanBench) -> None:
+    cast = (None, "builtin/executor", "builtin/reviewer")
+    plan = bench.reached(
+        executes(DONE, when={"first_user": "The reviewer sends it back"}),
+        writes("a goal", "notes.txt"),
+        reviews(rethink("no good")),
+        cast=cast,
+    )
+    assert plan.standing == COMPLETE, plan.error
+    assert not bench.parts.thinking.corrections.of_plan(plan.id)
+
+
+# ── Decisions that executors make ─────────────────────────────────────────────────────────────────
+
+
+def test_what_an_executor_decides_is_kept_and_can_be_corrected_from_there(bench: ActorPlanBench) -> None:
+    choose = call("decide", question="Which name?", choice="x", rationale="short", instead_of=["y"])
+    plan = bench.reached(
+        executes(
+            answer(call("write", path="y.txt", content="y\n")),
+            DONE,
+            when={"first_user": "it counts more than the plan:\n- call it y"},
+        ),
+        executes(
+            answer(call("write", path="first.txt", content="1\n")),
+            answer(choose),
+            answer(call("write", path="x.txt", content="x\n")),
+            DONE,
+        ),
+        cast=ALONE,
+    )
+    assert plan.standing == COMPLETE, plan.error
+    (decision,) = bench.parts.thinking.decisions.of_plan(plan.id)
+    made = decision.made
+    assert (made.question, made.choice, made.parent, made.checkpoint) == ("Which name?", "x", None, 2)
+    assert (made.made_by, made.alternatives[0].choice) == ("builtin/executor", "y")
+    _, plan = correction_of(bench).correct(plan, 1, "call it y")
+    assert changed(bench, plan) == ["first.txt"]
+    plan = bench.work(plan)
+    assert plan.standing == COMPLETE, plan.error
+    assert changed(bench, plan) == ["first.txt", "y.txt"]
+    assert states_of(bench, plan) == ["superseded"]
+
+
+def test_what_an_executor_decides_follows_from_what_holds(bench: ActorPlanBench) -> None:
+    plan = bench.reached(
+        strategizes(FIRST),
+        executes(
+            answer(call("decide", question="a?", choice="b", parent=2)),
+            answer(call("decide", question="c?", choice="d", parent=77)),
+            DONE,
+            when={"first_user": "do the notes"},
+        ),
+        writes("do it as JSON", "settings.json"),
+        reviews(accept()),
+    )
+    parents = [one.made.parent for one in bench.parts.thinking.decisions.of_plan(plan.id)]
+    assert parents == [None, 1, 1, 2, 1]
+    undoing = correction_of(bench).preview(plan, 2)
+    assert [decision.number for decision in undoing.superseded] == [2, 4, 5]
+
+
+# ── What is refused ───────────────────────────────────────────────────────────────────────────────
+
+
+def refusal(bench: ActorPlanBench, plan: Plan, number: int = 1, guidance: str = "otherwise") -> str:
+    before = bench.now(plan)
+    with pytest.raises(PlanError) as refused:
+        correction_of(bench).correct(before, number, guidance)
+    assert bench.now(plan) == before
+    return refused.value.reason
+
+
+def test_what_cannot_be_corrected_says_so_and_what_to_do(bench: ActorPlanBench) -> None:
+    plan = bench.reached(*USUAL)
+    assert "no decision 9; there are 3" in refusal(bench, plan, 9)
+    assert "guidance is empty" in refusal(bench, plan, guidance=" \n")
+    _, corrected = correction_of(bench).correct(plan, 3, "otherwise")
+    corrected = bench.work(corrected)
+    assert "decision 3 was superseded already by correction 1" in refusal(bench, corrected, 3)
+    bench.apply(corrected)
+    assert "applied, which is final; start a new one" in refusal(bench, corrected)
+
+
+def test_a_plan_of_plain_steps_has_nothing_to_correct(bench: ActorPlanBench) -> None:
+    plan = bench.done(write("x.txt", ""))
+    assert "plain steps" in refusal(bench, plan)
+    with pytest.raises(PlanError, match="plain steps"):
+        correction_of(bench).append(bench.now(plan), "more")
+
+
+def test_a_plan_that_decided_nothing_says_so(bench: ActorPlanBench) -> None:
+    plan = bench.reached(writes("a goal", "notes.txt"), cast=ALONE)
+    assert "it decided nothing yet" in refusal(bench, plan)
+
+
+def test_a_plan_that_failed_while_it_was_applied_is_not_corrected(bench: ActorPlanBench) -> None:
+    plan = bench.reached(*USUAL)
+    now = SystemClock().now()
+    for state in (PlanState.QUEUED, PlanState.PROCESSING, PlanState.ERRORED):
+        plan = bench.parts.plans.move(plan, (Phase.APPLY, state), now=now)
+        wanted = "tries again" if state is PlanState.ERRORED else "it is being applied"
+        assert wanted in refusal(bench, plan)
+
+
+def test_what_stands_in_the_way_of_an_apply_can_be_corrected(bench: ActorPlanBench) -> None:
+    plan = bench.reached(*USUAL)
+    for state in (PlanState.QUEUED, PlanState.PROCESSING, PlanState.CONSTRAINED):
+        plan = bench.parts.plans.move(plan, (Phase.APPLY, state), now=SystemClock().now())
+    _, plan = correction_of(bench).correct(plan, 3, "otherwise")
+    assert bench.work(plan).standing == COMPLETE
+
+
+def test_edits_by_hand_are_not_thrown_away_by_a_correction(bench: ActorPlanBench) -> None:
+    plan = bench.reached(*USUAL)
+    (bench.sandbox(plan).root / "mine.txt").write_text("mine\n")
+    for correct in (
+        lambda: correction_of(bench).correct(plan, 3, "otherwise"),
+        lambda: correction_of(bench).append(plan, "more"),
+    ):
+        with pytest.raises(NeedsHuman, match=r"mine\.txt"):
+            correct()
+    bench.parts.rewriting.reread(bench.now(plan))
+    _, plan = correction_of(bench).append(bench.now(plan), "mention it")
+    assert "mine.txt" in changed(bench, bench.work(plan))
+
+
+def test_edits_by_hand_stay_also_where_nothing_has_to_be_taken_back(bench: ActorPlanBench) -> None:
+    plan = bench.reached(strategizes(FIRST))
+    (bench.sandbox(plan).root / "mine.txt").write_text("mine\n")
+    with pytest.raises(NeedsHuman, match=r"mine\.txt"):
+        correction_of(bench).correct(plan, 3, "otherwise")
+
+
+def test_a_plan_that_was_decided_about_meanwhile_is_not_corrected(bench: ActorPlanBench) -> None:
+    """The other's move comes between the stop and the step that keeps the correction."""
+    plan = bench.reached(*USUAL)
+
+    class Rejecting:
+        def reach(self, name: str) -> None:
+            if name == "correct.rolled_back":
+                bench.parts.lifecycle.reject(bench.now(plan))
+
+    with pytest.raises(StalePlan):
+        replace(correction_of(bench), faults=Rejecting()).correct(plan, 3, "otherwise")
+    assert bench.now(plan).state is PlanState.REJECTED
+    assert set(states_of(bench, plan)) == {DecisionState.ACTIVE.value}
+
+
+def test_a_sub_plan_whose_result_is_part_of_another_plan_is_corrected_there(bench: ActorPlanBench) -> None:
+    parent, child = bench.reached(*USUAL), bench.reached(*USUAL)
+    child = replace(child, parent_id=parent.id, key="1")
+    correction_of(bench).ensure_correctable(child)
+    calls = bench.parts.calls
+    made = calls.add(parent.id, "note", {}, step="merge-1", state=CallState.STARTED, now=SystemClock().now())
+    calls.move(made, CallState.ENDED, now=SystemClock().now())
+    with pytest.raises(PlanError, match=f"correct plan {parent.id}"):
+        correction_of(bench).ensure_correctable(child)
+
+
+def test_a_plan_whose_sandbox_is_gone_is_corrected_from_nothing(bench: ActorPlanBench) -> None:
+    plan = bench.reached(strategizes(FIRST))
+    assert plan.state is PlanState.ERRORED
+    bench.parts.sandboxes.remove(plan.id)
+    kept, plan = correction_of(bench).correct(plan, 3, "otherwise", model=bench.script(*USUAL))
+    assert (kept.made.outcome, kept.made.checkpoint) == (None, None)
+    assert bench.work(plan).standing == COMPLETE
+
+
+def test_decisions_of_a_strategy_that_was_never_kept_can_be_corrected(bench: ActorPlanBench) -> None:
+    """It was cut off after its decisions were kept and before its strategy was."""
+    plan = bench.reached(*USUAL, cast=("builtin/strategist", "builtin/executor", None))
+    bare = replace(bench.now(plan), strategy=None)
+    undoing = correction_of(bench).preview(bare, 1)
+    assert (undoing.checkpoint, len(undoing.superseded)) == (None, 3)
+
+
+def test_the_error_of_a_plan_is_no_reason_to_keep_it(bench: ActorPlanBench) -> None:
+    plan = bench.reached(*USUAL)
+    facts = PlanFacts(error="x")
+    plan = bench.parts.plans.move(plan, (Phase.EXECUTE, PlanState.QUEUED), now=SystemClock().now())
+    plan = bench.parts.plans.move(plan, (Phase.EXECUTE, PlanState.ERRORED), facts, now=SystemClock().now())
+    _, plan = correction_of(bench).correct(plan, 3, "otherwise")
+    assert plan.error is None
+
+
+def test_thinking_again_is_refused_where_nothing_would_come_of_it(bench: ActorPlanBench) -> None:
+    alone = bench.reached(writes("a goal", "notes.txt"), cast=ALONE)
+    execution, fence = cast("ToolExecution", None), cast("Fence", None)
+    assert correction_of(bench).think_again(alone, "no good", execution, fence) is None
+    plan = bench.reached(strategizes(FIRST))
+    for _ in range(MOST_RETURNS):
+        made = NewCorrection("no good", by_itself=True)
+        plan = bench.parts.thinking.corrections.add(plan, made, [QUEUED], now=SystemClock().now())[1]
+        for state in (PlanState.PROCESSING, PlanState.WAITING):
+            plan = bench.parts.plans.move(plan, (Phase.STRATEGIZE, state), now=SystemClock().now())
+    assert correction_of(bench).think_again(plan, "no good", execution, fence) is None
+
+
+def test_a_plan_thinks_again_before_it_did_anything(bench: ActorPlanBench) -> None:
+    plan = bench.parts.lifecycle.queue(bench.reached(strategizes(FIRST)))
+    job = bench.owned_job(plan)
+    plan = bench.parts.plans.move(plan, (Phase.EXECUTE, PlanState.PROCESSING), now=SystemClock().now())
+    run, sandbox = bench.handler(), bench.sandbox(plan)
+    execution = run.open_execution(plan, Strategy.from_json(plan.strategy), sandbox, job)
+    moved = correction_of(bench).think_again(plan, "no good", execution, Fence(job.id, job.fence))
+    assert moved is not None
+    assert moved.standing == QUEUED
+    assert states_of(bench, plan) == ["superseded"] * 3
+    assert not bench.calls(plan)

@@ -1,0 +1,512 @@
+"""Calls of a run that died, of a plan that is cancelled then: what they had done is recorded, once, and each
+says how it ended, whoever cancels and wherever that is interrupted."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from cleveragents.changes.execution_context import PlanExecutionContext
+from cleveragents.changes.model.merge_conflict import RESOLVE
+from cleveragents.core.errors import (
+    Cancelled,
+    DatabaseFailed,
+    DatabaseUnusable,
+    GitFailed,
+    IllegalPlanMove,
+    SandboxRefused,
+    StaleFence,
+    StalePlan,
+    StoreBusy,
+    UnknownChangeset,
+)
+from cleveragents.core.tool import ACP, CallState
+from cleveragents.jobs.model.job import JobState, Outcome
+from cleveragents.plans.calls.call_filing import CallFiling
+from cleveragents.plans.lifecycle import PlanLifecycle
+from cleveragents.plans.model.plan import Phase, Plan, PlanState
+from cleveragents.plans.model.sub_plan import STOPPED
+from cleveragents.sandboxes.ports import Sandbox
+from cleveragents.testing.faults import RaiseAt
+from tests.plan_bench import PlanBench, command, plan_bench, write
+
+CUT = {
+    "tool.work.after": ("failed", "cancelled: not wanted"),
+    "tool.ending.after": ("ended", None),
+    "tool.record.after": ("ended", None),
+}
+
+
+def cut_off(plans: PlanBench, point: str = "tool.work.after", script: str = "echo y > made.txt") -> Plan:
+    """A plan whose worker is gone, and whose call got so far."""
+    plan = plans.plan(command(script))
+    opened = plans.handler()
+
+    def open_execution(*given: object) -> object:
+        return replace(opened.open_execution(*given), faults=RaiseAt(point, lambda: StoreBusy(1.0)))
+
+    job = plans.owned_job(plan)
+    with pytest.raises(StoreBusy):
+        replace(opened, open_execution=open_execution)(job)
+    plans.give_back(job)
+    return plans.now(plan)
+
+
+def changed(plans: PlanBench, plan: Plan) -> list[str]:
+    return [change.entry.path for change in plans.parts.history.changes(plan.id)]
+
+
+def told(plans: PlanBench, plan: Plan) -> list[tuple[str, str | None]]:
+    return [(call.state.value, call.error) for call in plans.calls(plan)]
+
+
+@pytest.mark.parametrize("point", CUT)
+def test_what_a_call_had_done_is_recorded_before_its_plan_is_cancelled(plans: PlanBench, point: str) -> None:
+    plan = cut_off(plans, point)
+    assert plans.cancel(plan).state is PlanState.CANCELLED
+    assert (told(plans, plan), changed(plans, plan)) == ([CUT[point]], ["made.txt"])
+    plans.ensure_consistent(plan)
+
+
+def test_a_cancel_that_is_interrupted_is_finished_by_the_next(tmp_path: Path) -> None:
+    """At each of its commits. As long as it is not finished, nobody is told that the plan is cancelled."""
+    faults = Switch()
+    settled = [CUT["tool.work.after"]], ["made.txt"]
+    interrupted = True
+    nth = 0
+    with plan_bench(tmp_path, faults=faults) as plans:
+        while interrupted:
+            plan, nth = cut_off(plans), nth + 1
+            faults.inner = RaiseAt("store.write.after_commit", lambda: StoreBusy(1.0), nth)
+            try:
+                plans.cancel(plan)
+                interrupted = False
+            except StoreBusy:
+                faults.inner = None
+                if plans.now(plan).state is PlanState.CANCELLED:
+                    assert (told(plans, plan), changed(plans, plan)) == settled
+            faults.inner = None
+            assert plans.cancel(plan).state is PlanState.CANCELLED
+            assert (told(plans, plan), changed(plans, plan)) == settled
+            plans.ensure_consistent(plan)
+    assert nth > len(("request", "ending", "recorded", "closed", "failed", "cancelled"))
+
+
+@pytest.mark.parametrize("seen", [False, True], ids=["nobody looks", "somebody looks"])
+@pytest.mark.parametrize("point", CUT)
+def test_a_run_that_took_too_long_to_stop_ends_its_plan_when_it_does(
+    plans: PlanBench, point: str, seen: bool
+) -> None:
+    """Its worker has ended the job meanwhile, and goes on without it."""
+    plan = plans.plan(command("echo y > made.txt"))
+    opened = plans.handler()
+    job = plans.owned_job(plan)
+
+    def given_up() -> Cancelled:
+        plans.cancel(plan)
+        plans.container.jobs.finish(
+            job.id, job.fence, Outcome(JobState.CANCELLED), now=plans.container.clock.now()
+        )
+        if seen:
+            plans.parts.lifecycle.reconciled(plans.now(plan))
+        return Cancelled("not wanted")
+
+    def open_execution(*given: object) -> object:
+        return replace(opened.open_execution(*given), faults=RaiseAt(point, given_up))
+
+    with pytest.raises((StaleFence, StalePlan)):
+        replace(opened, open_execution=open_execution)(job)
+    assert plans.now(plan).state is PlanState.CANCELLED
+    assert (told(plans, plan), changed(plans, plan)) == ([CUT[point]], ["made.txt"])
+    plans.ensure_consistent(plan)
+
+
+@pytest.mark.parametrize(
+    ("reason", "then"),
+    [
+        (STOPPED, (Phase.EXECUTE, PlanState.ERRORED)),
+        ("not wanted", (Phase.STRATEGIZE, PlanState.CANCELLED)),
+    ],
+    ids=["stopped", "cancelled"],
+)
+def test_a_plan_whose_job_was_ended_between_its_two_phases_is_told_of_it(
+    plans: PlanBench, reason: str, then: tuple[Phase, PlanState]
+) -> None:
+    """A run that took so long there that its worker went on without it."""
+    plan = plans.plan(command("true"))
+    job, now = plans.owned_job(plan), plans.container.clock.now()
+    for state in (PlanState.PROCESSING, PlanState.COMPLETE):
+        plan = plans.parts.plans.move(plan, (Phase.STRATEGIZE, state), now=now)
+    plans.container.jobs.request_cancel(job.id, reason, now=now)
+    plans.container.jobs.finish(job.id, job.fence, Outcome(JobState.CANCELLED), now=now)
+    over = plans.parts.lifecycle.reconciled(plan)
+    assert (over.standing, str(over.error).removeprefix("cancelled: ")) == (then, reason)
+    assert plans.now(plan) == over
+
+
+class Switch:
+    """Fault points that can be changed."""
+
+    inner: RaiseAt | None = None
+
+    def reach(self, name: str) -> None:
+        if self.inner is not None:
+            self.inner.reach(name)
+
+
+def test_a_plan_that_is_rejected_leaves_no_call_open_either(plans: PlanBench) -> None:
+    plan = cut_off(plans)
+    now = plans.container.clock.now()
+    plan = plans.parts.plans.move(plan, (plan.phase, PlanState.ERRORED), now=now)
+    assert plans.parts.lifecycle.reject(plan).state is PlanState.REJECTED
+    assert (told(plans, plan), changed(plans, plan)) == (
+        [("failed", "cancelled: its plan was rejected")],
+        ["made.txt"],
+    )
+
+
+def test_who_works_in_the_sandbox_is_not_disturbed_and_the_next_who_looks_ends_the_call(
+    plans: PlanBench,
+) -> None:
+    plan = cut_off(plans)
+    with plans.sandbox(plan).writing():
+        assert plans.cancel(plan).state is PlanState.CANCELLED
+        assert plans.states_of(plan) == ["started"]
+    plans.parts.lifecycle.reconciled(plans.now(plan))
+    assert (told(plans, plan), changed(plans, plan)) == ([CUT["tool.work.after"]], ["made.txt"])
+
+
+def test_a_call_whose_plan_somebody_went_on_with_is_left_to_them(plans: PlanBench) -> None:
+    plan = cut_off(plans)
+    plans.parts.plans.move(plan, (plan.phase, PlanState.ERRORED), now=plans.container.clock.now())
+    plans.parts.rewriting.end_calls(plan, "not wanted")
+    assert plans.states_of(plan) == ["started"]
+    assert changed(plans, plan) == []
+
+
+@pytest.mark.parametrize(
+    ("harm", "why"),
+    [
+        (lambda plans, plan: plans.parts.sandboxes.remove(plan.id), "its sandbox was removed"),
+        (lambda plans, plan: (plans.sandbox(plan).root / "GIT~1").touch(), "GIT~1"),
+    ],
+    ids=["removed", "unrecordable"],
+)
+def test_what_cannot_be_recorded_any_more_is_told(
+    plans: PlanBench, harm: Callable[[PlanBench, Plan], object], why: str
+) -> None:
+    plan = cut_off(plans)
+    harm(plans, plan)
+    assert plans.cancel(plan).state is PlanState.CANCELLED
+    [(state, error)] = told(plans, plan)
+    assert state == "failed"
+    assert error is not None
+    assert error.startswith("cancelled: not wanted; what it changed is not recorded: ")
+    assert why in error
+    assert plans.parts.changesets.get(str(plans.calls(plan)[0].changeset_id)).closed
+
+
+def test_a_sandbox_that_another_machine_has_is_for_that_one_to_look_into(plans: PlanBench) -> None:
+    plan = cut_off(plans)
+    rewriting = replace(plans.parts.rewriting, is_elsewhere=lambda plan_id: True)
+    rewriting.end_calls(plan, "not wanted")
+    assert plans.states_of(plan) == ["started"]
+    on_a_remote = replace(plan, resource="git+https://git.example/project.git#main")
+    rewriting.end_calls(on_a_remote, "not wanted")
+    [(state, error)] = told(plans, plan)
+    assert (state, changed(plans, plan)) == ("failed", [])
+    assert str(error).endswith("what it changed is not recorded: its sandbox is another machine's")
+
+
+def gone_on_with(plans: PlanBench, plan: Plan, broken: Callable[[Sandbox], object]) -> Plan:
+    """The plan, after one more worker found its sandbox so, and died."""
+    job, opened = plans.owned_job(plan), plans.handler()
+
+    def open_execution(*given: object) -> object:
+        execution = opened.open_execution(*given)
+        return replace(execution, sandbox=broken(execution.sandbox))
+
+    with pytest.raises(StoreBusy):
+        replace(opened, open_execution=open_execution)(job)
+    plans.give_back(job)
+    return plans.now(plan)
+
+
+class Broken:
+    """A sandbox of which one method fails."""
+
+    def __init__(self, inner: Sandbox, name: str, error: Exception) -> None:
+        self._inner, self._name, self._error = inner, name, error
+
+    def __getattr__(self, name: str) -> object:
+        if name == self._name:
+            raise self._error
+        return getattr(self._inner, name)
+
+
+@pytest.mark.parametrize("by_its_run", [False, True], ids=["nobody runs it", "its run is told"])
+def test_a_call_that_the_next_run_died_over_is_recorded_all_the_same(
+    plans: PlanBench, by_its_run: bool
+) -> None:
+    """That one had closed the changeset, to make the call again under another, and got no further."""
+    plan = gone_on_with(plans, cut_off(plans), lambda inner: Broken(inner, "restore", StoreBusy(1.0)))
+    [call] = plans.calls(plan)
+    assert (call.state, plans.parts.changesets.get(str(call.changeset_id)).closed) == ("started", True)
+    if by_its_run:
+        given = plan, plans.strategies[plan.id], plans.sandbox(plan), plans.owned_job(plan)
+        plans.handler().open_execution(*given).abandon("not wanted")
+    else:
+        assert plans.cancel(plan).state is PlanState.CANCELLED
+    assert (told(plans, plan), changed(plans, plan)) == ([CUT["tool.work.after"]], ["made.txt"])
+    plans.ensure_consistent(plan)
+
+
+@pytest.mark.parametrize("path", ["made.txt", "other.txt"])
+@pytest.mark.parametrize("closed", [False, True], ids=["open", "closed"])
+@pytest.mark.parametrize("cancelled", [False, True], ids=["gone on with", "cancelled"])
+def test_what_a_person_edits_after_a_call_was_recorded_is_taken_in_as_theirs(
+    plans: PlanBench, path: str, closed: bool, cancelled: bool
+) -> None:
+    plan = cut_off(plans, "tool.record.after")
+    if closed:
+        plans.parts.changesets.close(str(plans.calls(plan)[0].changeset_id))
+    (plans.sandbox(plan).root / path).write_text("by hand\n")
+    over = plans.cancel(plan) if cancelled else plans.work(plan)
+    assert over.state is (PlanState.CANCELLED if cancelled else PlanState.COMPLETE)
+    assert [(call.tool, call.state.value) for call in plans.calls(plan)] == [
+        ("command", "ended"),
+        ("reread", "ended"),
+    ]
+    assert changed(plans, plan) == ["made.txt", path]
+    assert (plans.sandbox(plan).root / path).read_text() == "by hand\n"
+    plans.ensure_consistent(plan)
+
+
+def test_a_reread_that_is_interrupted_hinders_nobody_who_edits_on(tmp_path: Path) -> None:
+    """At each of its commits; each edit is recorded once."""
+    faults = Switch()
+    interrupted, nth = True, 0
+    with plan_bench(tmp_path, faults=faults) as plans:
+        plan = plans.done(write("x.txt", "0\n"))
+        file = plans.sandbox(plan).root / "x.txt"
+        while interrupted:
+            nth += 1
+            file.write_text(f"{nth}\n")
+            faults.inner = RaiseAt("store.write.after_commit", lambda: StoreBusy(1.0), nth)
+            try:
+                plans.parts.rewriting.reread(plans.now(plan))
+                interrupted = False
+            except StoreBusy:
+                file.write_text(f"{nth}, and more\n")
+            faults.inner = None
+            plans.parts.rewriting.reread(plans.now(plan))
+            assert {*plans.states_of(plan)} == {"ended"}
+            plans.ensure_consistent(plan)
+        taken_in = {call.call_id for call in plans.calls(plan) if call.tool == "reread"}
+        changes = plans.parts.history.changes(plan.id)[1:]
+        assert {change.entry.tool_call_id for change in changes} <= taken_in
+        of = {call.call_id: call.changeset_id for call in plans.calls(plan)}
+        assert all(of[str(change.entry.tool_call_id)] == change.changeset_id for change in changes)
+    assert nth > len(("added", "changeset", "started", "recorded", "closed"))
+
+
+@pytest.mark.parametrize(
+    ("name", "error"),
+    [
+        ("scan", SandboxRefused("it", "so it is")),
+        ("scan", GitFailed("add", "so it is")),
+        ("writing", SandboxRefused("it", "so it is")),
+    ],
+    ids=lambda one: str(getattr(type(one), "__name__", one)) if isinstance(one, Exception) else str(one),
+)
+@pytest.mark.parametrize("tool", ["command", "reread", "rollback"])
+def test_a_sandbox_that_nobody_can_look_into_keeps_no_plan_from_being_cancelled(
+    plans: PlanBench, tool: str, name: str, error: Exception
+) -> None:
+    if tool == "command":
+        plan = cut_off(plans)
+    else:
+        plan = plans.done(write("x.txt", "1\n"), command("exit 1"))
+        now, told_to = plans.container.clock.now(), {"checkpoint": 2} if tool == "rollback" else {}
+        plans.parts.calls.add(plan.id, tool, told_to, step=None, state=CallState.STARTED, now=now)
+
+    assert cancelled_with(plans, plan, name, error).state is PlanState.CANCELLED
+    state, said = told(plans, plan)[-1]
+    assert state == "failed"
+    assert str(said).startswith("cancelled: not wanted; what it changed is not recorded: ")
+    assert str(said).endswith("so it is")
+
+
+def cancelled_with(plans: PlanBench, plan: Plan, name: str, error: Exception) -> Plan:
+    """By somebody for whom that method of its sandbox fails."""
+
+    class Sandboxes:
+        @staticmethod
+        def open(plan_id: str) -> object:
+            return Broken(plans.parts.sandboxes.open(plan_id), name, error)
+
+    lifecycle = plans.parts.lifecycle
+    rewriting = replace(lifecycle.rewriting, sandboxes=Sandboxes())
+    return replace(lifecycle, rewriting=rewriting).cancel(plan, "not wanted")
+
+
+@pytest.mark.parametrize("name", ["scan", "writing"])
+def test_what_the_system_refuses_to_show_is_recorded_by_the_next_who_looks(
+    plans: PlanBench, name: str
+) -> None:
+    plan = cut_off(plans)
+    over = cancelled_with(plans, plan, name, OSError(errno.EMFILE, "Too many open files"))
+    assert (over.state, changed(plans, plan)) == (PlanState.CANCELLED, [])
+    assert [call.is_open for call in plans.calls(plan)] == [True]
+    plans.parts.lifecycle.reconciled(over)
+    assert (told(plans, plan), changed(plans, plan)) == ([CUT["tool.work.after"]], ["made.txt"])
+
+
+@pytest.mark.parametrize("taken_in", [False, True])
+def test_what_a_person_edits_after_a_resolution_was_recorded_is_not_taken_back(
+    plans: PlanBench, taken_in: bool
+) -> None:
+    """Of a resolution its tree says what it did, and whoever recorded that died before it was ended."""
+    plan = plans.done(write("x.txt", "1\n"), command("exit 1"))
+    sandbox, history, now = plans.sandbox(plan), plans.parts.history, plans.container.clock.now()
+    (sandbox.root / "x.txt").write_text("resolved\n")
+    tree = sandbox.tree({path: step.after for path, step in sandbox.scan().items()})
+    calls = plans.parts.calls
+    call = calls.add(plan.id, RESOLVE, {}, step=None, state=CallState.STARTED, now=now)
+    call = calls.move(call, CallState.ENDING, now=now, result={"ended": [], "tree": tree})
+    filing = CallFiling(
+        PlanExecutionContext(plan.id, plans.parts.changesets), calls, history, plans.container.clock
+    )
+    filing.recorded(call, history.leading_to(plan.id, sandbox, tree))
+    (sandbox.root / "x.txt").write_text("by hand\n")
+    if taken_in:
+        plans.parts.rewriting.reread(plans.now(plan))
+    assert plans.cancel(plan).state is PlanState.CANCELLED
+    assert [call.tool for call in plans.calls(plan)][-2:] == [RESOLVE, "reread"]
+    assert not any(call.is_open for call in plans.calls(plan))
+    plans.ensure_consistent(plan)
+
+
+def test_what_a_person_edited_is_taken_in_wherever_that_is_interrupted(tmp_path: Path) -> None:
+    """At each commit of a cancel that finds it beside a call that was recorded and not ended."""
+    faults, interrupted, nth = Switch(), True, 0
+    with plan_bench(tmp_path, faults=faults) as plans:
+        while interrupted:
+            plan, nth = cut_off(plans, "tool.record.after"), nth + 1
+            (plans.sandbox(plan).root / "other.txt").write_text("by hand\n")
+            faults.inner = RaiseAt("store.write.after_commit", lambda: StoreBusy(1.0), nth)
+            try:
+                plans.cancel(plan)
+                interrupted = False
+            except StoreBusy:
+                pass
+            faults.inner = None
+            assert plans.cancel(plan).state is PlanState.CANCELLED
+            assert changed(plans, plan) == ["made.txt", "other.txt"]
+            assert not any(call.is_open for call in plans.calls(plan))
+            plans.ensure_consistent(plan)
+    assert nth > len(("request", "reread", "changeset", "recorded", "closed", "ended", "cancelled"))
+
+
+def test_the_calls_of_a_plan_that_may_not_be_rejected_are_its_own(plans: PlanBench) -> None:
+    plan = cut_off(plans)
+    with pytest.raises(IllegalPlanMove):
+        plans.parts.lifecycle.reject(plan)
+    assert plans.states_of(plan) == ["started"]
+
+
+@pytest.mark.parametrize("wanted", [PlanState.REJECTED, PlanState.CANCELLED])
+def test_a_call_that_could_not_be_ended_with_its_plan_is_ended_by_the_next_who_looks(
+    plans: PlanBench, wanted: PlanState
+) -> None:
+    plan = cut_off(plans)
+    ways = [
+        (Phase.EXECUTE, PlanState.COMPLETE),
+        (Phase.APPLY, PlanState.QUEUED),
+        (Phase.APPLY, PlanState.ERRORED),
+    ]
+    for standing in ways:
+        plan = plans.parts.plans.move(plan, standing, now=plans.container.clock.now())
+    rejects = wanted is PlanState.REJECTED
+    with plans.sandbox(plan).writing():
+        over = plans.parts.lifecycle.reject(plan) if rejects else plans.cancel(plan)
+    assert (over.standing, plans.states_of(plan)) == ((Phase.APPLY, wanted), ["started"])
+    assert plans.parts.lifecycle.reconciled(over) == over
+    reason = "its plan was rejected" if rejects else "not wanted"
+    assert (told(plans, plan), changed(plans, plan)) == ([("failed", f"cancelled: {reason}")], ["made.txt"])
+
+
+def test_two_who_look_at_once_at_a_plan_without_a_sandbox_both_see_it(plans: PlanBench) -> None:
+    plan = cut_off(plans)
+    with plans.sandbox(plan).writing():
+        over = plans.cancel(plan)
+    plans.parts.sandboxes.remove(plan.id)
+    rewriting = plans.parts.rewriting
+
+    class Meanwhile:
+        def __getattr__(self, name: str) -> object:
+            return getattr(rewriting.calls, name)
+
+        def move(self, *given: object, **facts: object) -> object:
+            rewriting.end_calls(over, "not wanted")
+            return rewriting.calls.move(*given, **facts)
+
+    slower = replace(plans.parts.lifecycle, rewriting=replace(rewriting, calls=Meanwhile()))
+    assert slower.reconciled(over) == over
+    assert plans.states_of(plan) == ["failed"]
+
+
+@pytest.mark.parametrize("error", [GitFailed("add", "so it is"), UnknownChangeset("it")])
+def test_a_plan_that_cannot_be_looked_after_hides_no_other(plans: PlanBench, error: Exception) -> None:
+    lifecycle, found = stopped_but_one(plans, error)
+    one, bad, other = lifecycle.all_reconciled(found)
+    assert one.state is other.state is PlanState.CANCELLED
+    assert bad == replace(found[1], error=f"it cannot be looked after: {error}")
+    assert plans.now(bad) == found[1]
+
+
+@pytest.mark.parametrize(
+    "error", [StoreBusy(1.0), DatabaseUnusable("it", "it is read-only"), DatabaseFailed("it", "odd")]
+)
+def test_a_store_that_cannot_be_used_is_told_as_such(plans: PlanBench, error: Exception) -> None:
+    lifecycle, found = stopped_but_one(plans, error)
+    with pytest.raises(type(error)):
+        lifecycle.all_reconciled(found)
+
+
+def stopped_but_one(plans: PlanBench, error: Exception) -> tuple[PlanLifecycle, list[Plan]]:
+    """Three plans that nobody told yet that their jobs were cancelled, and who would fail to tell one."""
+    found = [cut_off(plans) if nth == 1 else plans.plan(command("true")) for nth in range(3)]
+    for plan in found:
+        plans.container.jobs.request_cancel(str(plan.job_id), "not wanted", now=plans.container.clock.now())
+
+    class Failing:
+        def __getattr__(self, name: str) -> object:
+            return getattr(plans.parts.plans, name)
+
+        def get(self, plan_id: str) -> Plan:
+            if plan_id == found[1].id:
+                raise error
+            return plans.parts.plans.get(plan_id)
+
+    lifecycle = plans.parts.lifecycle
+    return replace(lifecycle, rewriting=replace(lifecycle.rewriting, plans=Failing())), found
+
+
+@pytest.mark.parametrize(
+    ("tool", "filed"), [("read_file", []), (ACP, ["by_itself.txt"])], ids=["who only reads", "an agent"]
+)
+def test_only_who_may_have_changed_files_is_said_to_have(
+    plans: PlanBench, tool: str, filed: list[str]
+) -> None:
+    plan = plans.done(write("x.txt", "1\n"), command("exit 1"))
+    now = plans.container.clock.now()
+    plans.parts.calls.add(plan.id, tool, {}, step="9", state=CallState.STARTED, now=now)
+    (plans.sandbox(plan).root / "by_itself.txt").touch()
+    assert plans.cancel(plan).state is PlanState.CANCELLED
+    assert changed(plans, plan) == ["x.txt", *filed]
+    assert told(plans, plan)[-1] == ("failed", "cancelled: not wanted")

@@ -1,0 +1,424 @@
+"""A plan's run: its steps in order, what ends it, what it asks for, and what it never does twice."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cleveragents.changes.execution_context import PlanExecutionContext
+from cleveragents.core.actions.check import Check
+from cleveragents.core.actions.model import Setup
+from cleveragents.core.errors import Cancelled, PlanError, StalePlan, StoreBusy
+from cleveragents.core.policy import PROFILES
+from cleveragents.core.system_clock import SystemClock
+from cleveragents.core.tool import CallState, ToolCall
+from cleveragents.jobs.worker.async_worker import AsyncJob, CancellationToken
+from cleveragents.plans.calls.tool_execution import CallRequest
+from cleveragents.plans.history import PlanHistory
+from cleveragents.plans.model.plan import Phase, PlanState
+from cleveragents.plans.model.strategy import Strategy, StrategyStep
+from cleveragents.testing.faults import RaiseAt
+from tests.plan_bench import PlanBench, command, edit, step, write
+
+words = st.text(min_size=1, max_size=8)
+steps = st.builds(
+    StrategyStep,
+    name=words,
+    tool=words,
+    arguments=st.dictionaries(words, st.one_of(words, st.booleans(), st.lists(words)), max_size=3),
+    continue_on_failure=st.booleans(),
+    expect_exit=st.lists(st.integers(0, 255), max_size=3).map(tuple),
+    granted=st.booleans(),
+)
+strategies = st.builds(
+    Strategy,
+    steps=st.lists(steps, max_size=3).map(tuple),
+    checks=st.lists(st.builds(Check, words, words, st.booleans(), st.floats(1, 9)), max_size=2).map(tuple),
+    profile=st.sampled_from(sorted(PROFILES)),
+    action_profile=st.sampled_from([None, *PROFILES]),
+    setup=st.none()
+    | st.builds(Setup, words, st.lists(words).map(tuple), st.lists(words, max_size=2).map(tuple)),
+    include=st.lists(words, max_size=2).map(tuple),
+    limit_seconds=st.floats(0.1, 9999),
+    limit_steps=st.integers(1, 99),
+    invariants=st.lists(words, max_size=2).map(tuple),
+    directory=words,
+)
+
+
+@given(strategies)
+def test_a_strategy_comes_back_from_its_plan_as_it_was(strategy: Strategy) -> None:
+    back = Strategy.from_json(strategy.to_json())
+    assert back.to_json() == strategy.to_json()
+    assert [dict(one.arguments).keys() for one in back.steps] == [
+        one.arguments.keys() for one in strategy.steps
+    ]
+    changes = {"steps": (), "checks": strategy.checks}
+    assert replace(back, **changes) == replace(strategy, **changes)
+    assert [replace(one, arguments={}) for one in back.steps] == [
+        replace(one, arguments={}) for one in strategy.steps
+    ]
+
+
+def test_an_actions_profile_tightens_the_users_and_never_loosens_it() -> None:
+    strict = Strategy((), profile="full-auto", action_profile="manual").policy
+    assert strict.verdicts == Strategy((), profile="manual", action_profile="full-auto").policy.verdicts
+
+
+def test_steps_run_in_order_each_on_what_the_one_before_it_left(plans: PlanBench) -> None:
+    plan = plans.done(
+        write("new.txt", "1\n"),
+        edit("new.txt", "1", "2"),
+        command("echo 3 >> new.txt"),
+        step("read", path="new.txt"),
+    )
+    assert plan.standing == (Phase.EXECUTE, PlanState.COMPLETE)
+    calls = plans.calls(plan)
+    assert [(call.number, call.step, call.tool) for call in calls] == [
+        (1, "1", "write"),
+        (2, "2", "edit"),
+        (3, "3", "command"),
+        (4, "4", "read"),
+    ]
+    assert isinstance(calls[3].result, Mapping)
+    assert "3" in str(calls[3].result["content"])
+    changes = plans.parts.history.changes(plan.id)
+    assert [(change.entry.kind.value, change.entry.tool_call_id) for change in changes] == [
+        ("create", calls[0].call_id),
+        ("modify", calls[1].call_id),
+        ("modify", calls[2].call_id),
+    ]
+    assert [change.changeset_id for change in changes] == [call.changeset_id for call in calls[:3]]
+    plans.ensure_consistent(plan)
+    assert not (plans.repository / "new.txt").exists()
+
+
+def test_a_step_that_fails_ends_the_plan_with_the_end_of_its_output(plans: PlanBench) -> None:
+    plan = plans.done(command("echo start; seq 900; echo the end; exit 4"), write("never.txt", ""))
+    assert plan.standing == (Phase.EXECUTE, PlanState.ERRORED)
+    assert plan.error is not None
+    assert "exit code 4" in plan.error
+    assert plan.error.endswith("the end")
+    assert "start" not in plan.error
+    assert plans.states_of(plan) == ["ended"]
+
+
+def test_a_tool_that_refuses_ends_the_plan_with_its_reason(plans: PlanBench) -> None:
+    plan = plans.done(edit("a.txt", "no such text", ""))
+    assert plan.state is PlanState.ERRORED
+    assert plans.states_of(plan) == ["failed"]
+    assert str(plans.calls(plan)[0].error) in str(plan.error)
+
+
+@pytest.mark.parametrize(
+    "refused",
+    [step("write", path="../out.txt", content=""), step("no-such-tool"), step("write", pth="x")],
+    ids=["outside", "unknown", "invalid"],
+)
+def test_a_call_that_cannot_be_made_is_a_call_that_failed(plans: PlanBench, refused: StrategyStep) -> None:
+    plan = plans.done(replace(refused, continue_on_failure=True), write("after.txt", ""))
+    assert plan.state is PlanState.COMPLETE
+    assert plans.states_of(plan) == ["failed", "ended"]
+    assert plans.done(refused, write("after.txt", "")).state is PlanState.ERRORED
+
+
+def test_a_failure_may_be_said_not_to_matter(plans: PlanBench) -> None:
+    plan = plans.done(
+        command("echo x > half.txt; exit 1", continue_on_failure=True), command("exit 3", expect_exit=(0, 3))
+    )
+    assert plan.state is PlanState.COMPLETE
+    assert list(plans.parts.history.differences(plan.id)) == ["half.txt"]
+
+
+def test_a_plan_ends_when_its_time_is_over(plans: PlanBench) -> None:
+    for seconds in (2.0, 10.0, 50.0):  # it may be over before anything has begun
+        plan = plans.done(command("echo begun; sleep 60"), write("never.txt", ""), limit_seconds=seconds)
+        assert plan.state is PlanState.ERRORED
+        if "begun" in str(plan.error):
+            break
+    assert "took too long: begun" in str(plan.error)
+    waiting = command("sleep 60", continue_on_failure=True)
+    for seconds in (2.0, 10.0, 50.0):
+        late = plans.done(waiting, write("never.txt", ""), limit_seconds=seconds)
+        assert f"more than {seconds:g} s, its budget" in str(late.error)
+        if plans.states_of(late):
+            break
+    assert plans.states_of(late) == ["ended"]
+    # What an attempt used is used, or a budget would be as long as there are attempts.
+    assert f"more than {seconds:g} s, its budget" in str(plans.resume(late).error)
+    assert plans.states_of(late) == ["ended"]
+
+
+def test_a_plan_with_more_steps_than_allowed_makes_none(plans: PlanBench) -> None:
+    plan = plans.done(write("1.txt", ""), write("2.txt", ""), limit_steps=1)
+    assert "more than 1 steps, its budget" in str(plan.error)
+    assert plans.states_of(plan) == []
+
+
+def test_what_a_policy_asks_for_waits_and_goes_on_after_leave_without_repeating_anything(
+    plans: PlanBench,
+) -> None:
+    """The run before the question counts in a file that is not recorded, and would show a repetition."""
+    counted = command("echo once >> count.log; echo x > made.txt", granted=True)
+    plan = plans.done(counted, command("echo twice >> count.log"), profile="manual")
+    assert plan.standing == (Phase.EXECUTE, PlanState.WAITING)
+    assert "call 2 (command) needs leave for command" in str(plan.waiting_for)
+    job = plans.container.jobs.get(str(plan.job_id))
+    assert job.state.ended
+    with pytest.raises(PlanError, match="waits for your answer"):
+        plans.parts.lifecycle.resume(plan)
+    plan = plans.answer(plan, True)
+    assert plan.state is PlanState.COMPLETE
+    assert (plans.sandbox(plan).root / "count.log").read_text() == "once\ntwice\n"
+    assert plans.states_of(plan) == ["ended", "ended"]
+
+
+def test_what_the_user_asked_for_needs_no_leave_and_stays_denied_where_it_is_denied(plans: PlanBench) -> None:
+    asked_for = command("echo x > x.txt", granted=True)
+    assert plans.done(asked_for, profile="manual").state is PlanState.COMPLETE
+    denied = plans.done(asked_for, profile="ci", action_profile="manual")
+    assert denied.state is PlanState.ERRORED
+    assert plans.calls(denied) == []
+
+
+def test_a_resumed_plan_tells_only_the_steps_that_it_makes(plans: PlanBench) -> None:
+    plan = plans.done(command("true"), command("test -e ready.log"))
+    (plans.sandbox(plan).root / "ready.log").touch()
+    plans.said.clear()
+    assert plans.resume(plan).state is PlanState.COMPLETE
+    assert [line for line in plans.said if line.startswith("step")] == ["step 2 of 2: command"]
+
+
+def test_what_a_person_denies_ends_the_plan_and_says_so(plans: PlanBench) -> None:
+    plan = plans.done(step("delete", path="a.txt"), profile="manual")
+    plan = plans.answer(plan, False)
+    assert plan.state is PlanState.ERRORED
+    assert "denied by a person" in str(plan.error)
+    assert plans.states_of(plan) == ["failed"]
+    assert (plans.sandbox(plan).root / "a.txt").exists()
+    with pytest.raises(PlanError, match="nothing in it waits"):
+        plans.answer(plan, True)
+
+
+def test_what_a_policy_denies_is_not_done(plans: PlanBench) -> None:
+    plan = plans.done(write("x.txt", ""), command("true"), profile="ci", action_profile="manual")
+    assert plan.state is PlanState.ERRORED
+    assert "ci" in str(plan.error)
+    assert plans.states_of(plan) == []
+
+
+def test_an_ignored_file_that_a_tool_writes_is_no_change_of_the_plan(plans: PlanBench) -> None:
+    """Else the next command would be said to have deleted it: no scan sees it."""
+    plan = plans.done(write("debug.log", "x"), command("echo y > seen.txt"))
+    assert [change.entry.path for change in plans.parts.history.changes(plan.id)] == ["seen.txt"]
+    plans.ensure_consistent(plan)
+
+
+def test_a_file_that_is_ignored_after_it_was_recorded_is_not_lost(plans: PlanBench) -> None:
+    hidden = write(".gitignore", "*.out\n")
+    plan = plans.done(write("x.out", "1"), hidden, command("echo 2 > x.out"), command("true"))
+    changes = plans.parts.history.changes(plan.id)
+    assert [(change.entry.kind.value, change.entry.path) for change in changes] == [
+        ("create", "x.out"),
+        ("modify", ".gitignore"),
+        ("modify", "x.out"),
+    ]
+
+
+def test_a_job_that_is_not_the_plans_own_leaves_it_alone(plans: PlanBench) -> None:
+    """As one that was submitted by a process that died before the plan knew of it."""
+    plan = plans.plan(write("x.txt", ""))
+    foreign = _job(plans, "another job", {"plan_id": plan.id})
+    plans.handler()(foreign)
+    assert plans.now(plan) == plan
+
+
+def test_a_run_that_comes_again_when_the_plan_is_done_changes_nothing(plans: PlanBench) -> None:
+    plan = plans.done(write("x.txt", ""))
+    job = plans.owned_job(plan)
+    plans.handler()(job)
+    assert plans.now(plan) == plan
+    applied = plans.apply(plan)
+    plans.handler()(job)
+    assert plans.now(plan) == applied
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_a_worker_that_lost_the_plan_to_another_cannot_end_it(plans: PlanBench, fails: bool) -> None:
+    """Its error is its own: the plan is at another version, moved by its heir."""
+
+    def overtaken(plan: object) -> Strategy:
+        held = plans.parts.plans.get(first.id)
+        plans.parts.plans.move(held, held.standing, now=SystemClock().now())
+        if error is not None:
+            raise error
+        return Strategy((), profile="full-auto")
+
+    first = plans.plan(write("x.txt", ""))
+    error = PlanError(first.id, "the loser's error") if fails else None
+    run = replace(plans.handler(), make_strategy=overtaken)
+    with pytest.raises(StalePlan):
+        run(plans.owned_job(first))
+    assert plans.now(first).state is PlanState.PROCESSING
+    assert plans.now(first).error is None
+
+
+def test_a_passing_trouble_is_tried_again_and_then_said(plans: PlanBench) -> None:
+    def busy(plan: object) -> Strategy:
+        raise StoreBusy(1.0)
+
+    plans.adapt = lambda run: replace(run, make_strategy=busy)
+    plan = plans.plan()
+    job = plans.owned_job(plan)
+    with pytest.raises(StoreBusy):
+        plans.handler()(job)
+    assert plans.now(plan).state is PlanState.PROCESSING
+    plans.handler()(replace(job, attempt=3))
+    assert plans.now(plan).state is PlanState.ERRORED
+
+
+def test_what_nobody_expected_is_kept_with_the_plan_and_told_to_the_worker(plans: PlanBench) -> None:
+    def broken(plan: object) -> Strategy:
+        raise ZeroDivisionError("by zero")
+
+    plans.adapt = lambda run: replace(run, make_strategy=broken)
+    plan = plans.work(plans.plan())
+    assert plan.error == "ZeroDivisionError: by zero"
+    assert "ZeroDivisionError" in str(plans.container.jobs.get(str(plan.job_id)).error)
+
+
+def test_a_worker_that_shuts_down_leaves_the_plan_to_another(plans: PlanBench) -> None:
+    plan = plans.plan(command("true"))
+    job = plans.owned_job(plan)
+    job.token.cancel("the worker shuts down")
+    with pytest.raises(Cancelled):
+        plans.handler()(job)
+    assert plans.now(plan).standing == (Phase.EXECUTE, PlanState.PROCESSING)
+    plans.give_back(job)
+    assert plans.work(plan).state is PlanState.COMPLETE
+
+
+@pytest.mark.parametrize(
+    "point", ["tool.work.before", "tool.work.after", "tool.ending.after", "tool.record.after"]
+)
+def test_a_call_that_was_interrupted_is_recorded_once(plans: PlanBench, point: str) -> None:
+    """By an error that is not the tool's; `tests/crash` does the same with a kill."""
+    interrupted = RaiseAt(point, lambda: StoreBusy(1.0))
+    plan = plans.plan(command("echo x >> count.log; echo y >> made.txt"))
+    opened = plans.handler()
+
+    def open_execution(*given: object) -> object:
+        return replace(opened.open_execution(*given), faults=interrupted)
+
+    job = plans.owned_job(plan)
+    with pytest.raises(StoreBusy):
+        replace(opened, open_execution=open_execution)(job)
+    plans.give_back(job)
+    assert plans.work(plan).state is PlanState.COMPLETE
+    plans.ensure_consistent(plan)
+    assert [change.entry.path for change in plans.parts.history.changes(plan.id)] == ["made.txt"]
+    # What was half done is taken back, so the file says "y" once; the ignored one tells how often it ran.
+    assert (plans.sandbox(plan).root / "made.txt").read_text() == "y\n"
+    ran = 2 if point == "tool.work.after" else 1
+    assert (plans.sandbox(plan).root / "count.log").read_text() == "x\n" * ran
+
+
+def test_a_step_counts_as_done_or_says_why_not() -> None:
+    at = SystemClock().now()
+    call = ToolCall(
+        "plan", 1, "id", "command", {}, CallState.ENDED, at, result={"exit_code": 2, "output": ""}
+    )
+    assert step("command").problem_with(call) == "step 'command' ended with exit code 2"
+    assert step("command", more={"expect_exit": (2,)}).problem_with(call) is None
+    assert step("write").problem_with(replace(call, result=None)) is None
+    failed = replace(call, state=CallState.FAILED, error="no")
+    assert step("write").problem_with(failed) == "step 'write': no"
+    assert step("write", more={"continue_on_failure": True}).problem_with(failed) is None
+
+
+def test_a_call_that_is_a_part_of_a_step_belongs_to_it_and_does_not_end_it() -> None:
+    at = SystemClock().now()
+    strategy = Strategy((step("write"), step("command")))
+
+    def call(name: str | None) -> ToolCall:
+        return ToolCall("plan", 1, "id", "command", {}, CallState.FAILED, at, error="no", step=name)
+
+    found = {name: strategy.step_of(call(name)) for name in ("1", "2", "2.call_a", "2.3.x", "2.")}
+    assert found == {"1": strategy.steps[0]} | dict.fromkeys(
+        ("2", "2.call_a", "2.3.x", "2."), strategy.steps[1]
+    )
+    for name in (None, "", "0", "3", "3.call_a", ".2", "call_a", "-1", "²"):
+        assert strategy.step_of(call(name)) is None
+    setup = strategy.step_of(call("setup.again"))
+    assert setup is not None
+    assert setup.name == "setup"
+    assert strategy.steps[1].problem_with(call("2")) == "step 'command': no"
+    assert strategy.steps[1].problem_with(call("2.call_a")) is None
+
+
+def test_what_a_part_of_a_step_did_is_not_taken_back_when_the_plan_is_resumed(plans: PlanBench) -> None:
+    plan = plans.done(command("echo 1 > x.txt; exit 3"), write("never.txt", ""))
+    assert plans.now(plan).state is PlanState.ERRORED
+    execution = plans.handler().open_execution(
+        plans.now(plan), plans.strategies[plan.id], plans.sandbox(plan), plans.owned_job(plan)
+    )
+    failed = execution.call(CallRequest("1.call_a", "command", {"script": "echo 2 > x.txt; exit 3"}))
+    assert failed.result is not None
+    assert plans.parts.rewriting.take_back_failure(plans.now(plan)) is None
+    assert (plans.sandbox(plan).root / "x.txt").read_text() == "2\n"
+    assert execution.call(CallRequest("1.call_a", "command", {})) == failed
+
+
+class CountedReads:
+    """A store that counts what it hands out."""
+
+    def __init__(self, store: object) -> None:
+        self.store = store
+        self.handed_out = 0
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self.store, name)
+
+        def counted(*given: Any, **more: Any) -> Any:
+            answer = method(*given, **more)
+            self.handed_out += len(answer) if isinstance(answer, (list, tuple)) else 1
+            return answer
+
+        return counted
+
+
+def test_a_call_reads_no_more_of_the_records_the_more_there_are(plans: PlanBench) -> None:
+    plan = plans.done(write("first.txt", ""))
+    calls, changesets = CountedReads(plans.parts.calls), CountedReads(plans.parts.changesets)
+    opened = plans.handler().open_execution(
+        plan, plans.strategies[plan.id], plans.sandbox(plan), plans.owned_job(plan)
+    )
+    execution = replace(
+        opened,
+        calls=calls,
+        context=PlanExecutionContext(plan.id, changesets),
+        history=PlanHistory(changesets, calls),
+    )
+    execution.settle()
+    costs = []
+    for number in range(2, 18):
+        before = calls.handed_out + changesets.handed_out
+        # A file that no scan sees makes the call look at what is recorded.
+        for part, path in enumerate(("x.txt", "x.log")):
+            request = CallRequest(f"{number}.{part}", "write", {"path": path, "content": f"{number}\n"})
+            made = execution.call(request)
+            assert made.state is CallState.ENDED
+            assert execution.call(request) == made
+        costs.append(calls.handed_out + changesets.handed_out - before)
+    # The first one makes the file, and looks at nothing twice.
+    assert set(costs[1:]) == {costs[1]}
+    plans.ensure_consistent(plan)
+
+
+def _job(plans: PlanBench, job_id: str, payload: dict[str, str]) -> AsyncJob:
+    return AsyncJob(job_id, "plan", payload, 1, 1, CancellationToken(), {})

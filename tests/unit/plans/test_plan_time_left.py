@@ -1,0 +1,55 @@
+"""How much of its time a plan has left: what its tree may take, less what its tree took."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from cleveragents.core.tool import CallState
+from cleveragents.models.model.budget import Limits
+from cleveragents.plans.model.plan import Plan
+from cleveragents.plans.model.strategy import Strategy
+from tests.actor_plan_bench import ActorPlanBench, actor_plan_bench, executes, says
+
+ALONE = (None, "builtin/executor", None)
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[ActorPlanBench]:
+    with actor_plan_bench(tmp_path) as made:
+        yield made
+
+
+def below(root: Plan) -> Plan:
+    """A sub-plan of it, as its worker has it."""
+    return replace(root, id="SUBPLAN", parent_id=root.id, root_id=root.id, depth=1)
+
+
+def left(bench: ActorPlanBench, plan: Plan, strategy: Strategy) -> float:
+    return bench.parts.thinking.time_left(plan, strategy)
+
+
+def test_the_time_of_a_sub_plan_is_its_roots(bench: ActorPlanBench) -> None:
+    root = bench.goal(bench.script(), cast=ALONE, limits=Limits(seconds=100.0))
+    own = replace(bench.strategies[root.id], limit_seconds=5.0)
+    assert left(bench, below(root), own) == 100.0
+    bench.raise_limits(root, Limits(seconds=300.0))
+    assert left(bench, below(root), own) == 300.0
+    now = bench.container.clock.now()
+    call = bench.parts.calls.add(root.id, "command", {}, step="1", state=CallState.STARTED, now=now)
+    bench.parts.calls.move(call, CallState.ENDED, now=now + timedelta(seconds=40))
+    assert left(bench, below(root), own) == 260.0
+
+
+def test_without_a_limit_in_its_budget_it_is_what_the_root_began_with(bench: ActorPlanBench) -> None:
+    model = bench.script(executes(says("done")))
+    root = bench.work(bench.goal(model, cast=ALONE, limit_seconds=500.0))
+    own = replace(bench.strategies[root.id], limit_seconds=5.0)
+    assert 400.0 < left(bench, below(root), own) <= 500.0
+    assert 400.0 < left(bench, below(root), replace(own, casting=None)) <= 500.0
+    begun = bench.goal(model, cast=ALONE)
+    assert left(bench, below(begun), own) == 5.0, "the root has no strategy yet"

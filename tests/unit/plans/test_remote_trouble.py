@@ -1,0 +1,306 @@
+"""Plans on git remotes while something is in the way: they are applied after all, or say why not."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from sqlalchemy import update
+
+from cleveragents.access.model.remote import RemoteAddress
+from cleveragents.api.plans.account import account_of
+from cleveragents.api.plans.changes import changed_files, changes_of, unapplied_of
+from cleveragents.api.plans.deciding import ensure_decidable
+from cleveragents.api.plans.diffs import patch_of
+from cleveragents.api.plans.meanings import meaning_of
+from cleveragents.api.plans.next_steps import steps_from
+from cleveragents.api.plans.standing import can_of, needs_of
+from cleveragents.core.errors import ApplyRefused, PlanError, RemoteUnreachable, StalePlan
+from cleveragents.core.fence import Fence
+from cleveragents.jobs.worker.async_worker import AsyncJob
+from cleveragents.plans.deciding import concluded
+from cleveragents.plans.jobs.shared_jobs import PlanJob, Watched
+from cleveragents.plans.model.plan import Phase, Plan, PlanState
+from cleveragents.plans.remote.sandboxes import RemoteSandboxes
+from cleveragents.sandboxes.ports import Unapplied
+from cleveragents.storage.tables import plans
+from cleveragents.testing.faults import RaiseAt
+from tests.plan_bench import write
+from tests.remote_bench import At, Died, Machine, machines_at
+from tests.remotes import Remote, new_remote
+
+APPLIED = (Phase.APPLY, PlanState.APPLIED)
+PROCESSING = (Phase.APPLY, PlanState.PROCESSING)
+
+
+@pytest.fixture
+def remote(tmp_path: Path) -> Remote:
+    return new_remote(tmp_path)
+
+
+@pytest.fixture
+def machines(tmp_path: Path) -> Iterator[Callable[..., Machine]]:
+    with machines_at(tmp_path) as made:
+        yield made
+
+
+def wanted(machine: Machine, remote: Remote) -> tuple[Plan, AsyncJob]:
+    """A plan that is to be applied as soon as it is done, and its job."""
+    plan = machine.plan(remote, write("a.txt", "changed\n"), request={"apply": "auto"})
+    return plan, machine.claimed(plan)
+
+
+def run(machine: Machine, job: AsyncJob, told: list[str] | None = None) -> None:
+    watched = Watched(lambda plan, line: None if told is None else told.append(line))
+    PlanJob(machine.handler(), machine.parts, watched)(job)
+
+
+def again(machine: Machine, plan: Plan, job: AsyncJob) -> AsyncJob:
+    """The next attempt, as that machine's worker has it."""
+    machine.lose(job)
+    return machine.claimed(plan)
+
+
+class Held:
+    """The branch is held by somebody else's push, which goes on until it was tried so many times."""
+
+    def __init__(self, remote: Remote, times: int) -> None:
+        self.lock = remote.directory / "refs/heads/main.lock"
+        self.left = times
+
+    def reach(self, name: str) -> None:
+        if name == "apply.push.before" and self.left > 0:
+            self.lock.touch()
+        if name == "apply.push.after":
+            self.left -= 1
+            if self.left == 0:
+                self.lock.unlink()
+
+
+def test_a_branch_that_another_push_holds_is_tried_again(
+    remote: Remote, machines: Callable[..., Machine]
+) -> None:
+    one = machines("one", faults=Held(remote, 2))
+    plan, job = wanted(one, remote)
+    run(one, job)
+    assert one.now(plan.id).standing == APPLIED
+    assert remote.commits_of(plan.id) == [remote.tip()]
+
+
+def test_a_branch_that_is_held_for_ever_is_told_in_the_remotes_words(
+    remote: Remote, machines: Callable[..., Machine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cleveragents.plans.apply._ROUNDS", 2)
+    one = machines("one", faults=Held(remote, 100))
+    plan, job = wanted(one, remote)
+    run(one, job)
+    assert one.now(plan.id).standing == (Phase.APPLY, PlanState.CONSTRAINED)
+    assert "cannot lock ref" in str(one.now(plan.id).error)
+
+
+def test_a_hook_that_speaks_of_locks_is_not_asked_again(
+    remote: Remote, machines: Callable[..., Machine], tmp_path: Path
+) -> None:
+    asked = tmp_path / "asked"
+    hook = remote.directory / "hooks" / "pre-receive"
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text(f"#!/bin/sh\necho x >> {asked}\necho main is blocked, cannot lock ref >&2\nexit 1\n")
+    hook.chmod(0o755)
+    one = machines("one")
+    plan, job = wanted(one, remote)
+    run(one, job)
+    assert asked.read_text() == "x\n"
+    with pytest.raises(ApplyRefused, match="main is blocked"):
+        one.apply(plan)
+
+
+def test_a_result_whose_remote_is_away_is_applied_when_it_is_back(
+    remote: Remote, machines: Callable[..., Machine]
+) -> None:
+    one = machines("one")
+    plan, job = wanted(one, remote)
+    one.run(job)
+    away = remote.directory.rename(remote.directory.with_name("away.git"))
+    told: list[str] = []
+    with pytest.raises(RemoteUnreachable):
+        run(one, again(one, plan, job), told)
+    assert any("shop.git" in line for line in told)
+    away_now = one.now(plan.id)
+    assert away_now.standing == (Phase.APPLY, PlanState.CONSTRAINED)
+    assert "shop.git cannot be reached: fatal: " in str(away_now.error)
+    assert "does not appear to be a git repository; git's own settings say" in str(away_now.error)
+    assert "nothing was changed, apply it again once it answers" in str(away_now.error)
+    assert "apply" in can_of(one.parts, away_now)
+    away.rename(remote.directory)
+    run(one, again(one, plan, one.claimed_jobs[-1]))
+    assert one.now(plan.id).standing == APPLIED
+
+
+def test_a_machine_without_a_sandbox_of_the_plan_says_that_the_remote_is_away_too(
+    remote: Remote, machines: Callable[..., Machine]
+) -> None:
+    one, other = machines("one"), machines("other")
+    plan = one.plan(remote, write("a.txt", "changed\n"))
+    one.run(one.claimed(plan))
+    remote.directory.rename(remote.directory.with_name("away.git"))
+    seen = account_of(other.parts, other.now(plan.id))
+    assert (seen["files_changed"], seen["sandbox"], seen["changes"][0]["path"]) == (1, None, "a.txt")
+    assert "told without its lines: file://" in seen["notes"][0]
+    assert changes_of(other.parts, plan) == changed_files(other.parts, plan) == list(seen["changes"])
+    assert unapplied_of(other.parts, plan) == Unapplied()
+    with pytest.raises(RemoteUnreachable):
+        other.apply(plan)
+    assert other.now(plan.id).standing == (Phase.APPLY, PlanState.CONSTRAINED)
+    assert "once it answers" in str(other.now(plan.id).error)
+
+
+def test_a_remote_that_goes_away_after_the_push_is_asked_until_it_answers(
+    remote: Remote, machines: Callable[..., Machine]
+) -> None:
+    away = remote.directory.with_name("away.git")
+    one = machines("one", faults=At("apply.push.before", lambda: remote.directory.rename(away)))
+    plan, job = wanted(one, remote)
+    with pytest.raises(RemoteUnreachable):  # so that the job is tried again: nobody else looks at it
+        run(one, job)
+    unknown = one.now(plan.id)
+    assert unknown.standing == PROCESSING
+    assert str(unknown.error).startswith("it may be applied or not: file://")
+    other = machines("other")
+    other.knows(one)
+    job = again(other, plan, job)
+    with pytest.raises(RemoteUnreachable):
+        run(other, job)
+    assert other.now(plan.id) == unknown  # it is said once, however often it is asked
+    assert (needs_of(one.parts, unknown), can_of(one.parts, unknown)) == ("error", ["apply"])
+    assert "cannot be asked" in meaning_of(one.parts, unknown)
+    [_, (step, what)] = steps_from(one.parts, unknown)
+    assert (step, what) == (f"agents plan apply {plan.id}", "finds out, and applies it if it was not")
+    with pytest.raises(PlanError, match="it may be applied or not"):
+        ensure_decidable(unknown)
+    away.rename(remote.directory)
+    run(other, again(other, plan, job))
+    assert other.now(plan.id).standing == APPLIED
+    assert remote.commits_of(plan.id) == [remote.tip()]
+
+
+def test_a_plan_that_somebody_moves_while_it_is_applied_is_looked_at_again(
+    remote: Remote, machines: Callable[..., Machine]
+) -> None:
+    one = machines("one")
+    plan, job = wanted(one, remote)
+    one.run(job)
+    before = one.now(plan.id)
+    one.parts.plans.move(before, (Phase.APPLY, PlanState.QUEUED), now=one.container.clock.now())
+    with pytest.raises(StalePlan):
+        concluded(one.parts, before, fence=Fence(job.id, job.fence))
+    assert concluded(one.parts, before).standing == (Phase.APPLY, PlanState.QUEUED)
+
+
+def test_a_machine_that_starts_again_leaves_alone_what_another_has_the_job_of(
+    remote: Remote, machines: Callable[..., Machine]
+) -> None:
+    """Whoever has the job finds out; two who do so at once would take each other's apply for a dead one."""
+    one = machines("one", faults=RaiseAt("apply.push.before", Died))
+    plan, job = wanted(one, remote)
+    with pytest.raises(Died):
+        run(one, job)
+    assert one.now(plan.id).standing == PROCESSING
+    one.lose(job)
+    one.parts.apply.settle()
+    assert one.now(plan.id).standing == PROCESSING
+    other = machines("other")
+    other.knows(one)
+    run(other, other.claimed(plan))
+    assert other.now(plan.id).standing == APPLIED
+    assert remote.commits_of(plan.id) == [remote.tip()]
+
+
+def test_two_who_find_the_same_commit_at_once_say_it_once(
+    remote: Remote, machines: Callable[..., Machine]
+) -> None:
+    one, other = machines("one", faults=RaiseAt("apply.push.after", Died)), machines("other")
+    plan, job = wanted(one, remote)
+    with pytest.raises(Died):
+        run(one, job)
+    pushing = other.parts.remotes.applier._remotes
+    engine, address = pushing.engine, remote.address
+    engine.mirrors.fetch(address)
+    landed = engine.landed(plan.id, address, pushing.base_of(plan.id, address))
+    assert landed is not None
+    assert one.parts.apply.taken_up(one.now(plan.id), None).standing == APPLIED
+    assert engine.record_landed(landed, None).commit == remote.tip()
+    assert other.now(plan.id).standing == APPLIED
+    assert [entry.id for entry in engine.journal.latest(remote.resource, 5)] == [landed.entry.id]
+
+
+def test_a_mirror_whose_ref_is_held_for_a_moment_is_fetched_all_the_same(
+    remote: Remote, machines: Callable[..., Machine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fetch goes on for a while after the worker that asked for it was killed."""
+    one = machines("one")
+    mirrors, address = one.parts.remotes.mirrors, remote.address
+    mirrors.fetch(address)
+    tip = remote.commit({"b.txt": "theirs\n"})
+    lock = mirrors.repository(address).directory / "refs/heads/main.lock"
+    lock.touch()
+    # The mirror's own view of time alone: who waits for git's process sleeps, too.
+    freeing = SimpleNamespace(time=time.time, monotonic=time.monotonic, sleep=lambda _: lock.unlink())
+    monkeypatch.setattr("cleveragents.sandboxes.mirror.time", freeing)
+    assert mirrors.fetched(address) == tip
+
+
+def test_a_remote_whose_history_was_rewritten_is_no_riddle_to_a_new_machine(
+    remote: Remote, machines: Callable[..., Machine]
+) -> None:
+    one = machines("one", faults=RaiseAt("apply.push.before", Died))
+    plan, job = wanted(one, remote)
+    with pytest.raises(Died):
+        run(one, job)
+    tree = remote.said("rev-parse", "main^{tree}")
+    rewritten = remote.said("commit-tree", "-m", "all anew", tree)
+    remote.said("update-ref", "refs/heads/main", rewritten)
+    remote.said("reflog", "expire", "--expire=now", "--all")
+    remote.said("gc", "-q", "--prune=now")
+    other = machines("other")
+    assert other.parts.apply.taken_up(other.now(plan.id), None).state is PlanState.ERRORED
+    assert remote.tip() == rewritten
+
+
+def test_one_who_looks_is_not_kept_by_a_remote_that_does_not_answer(
+    remote: Remote, machines: Callable[..., Machine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = machines("one"), machines("other")
+    plan = one.plan(remote, write("a.txt", "changed\n"))
+    one.run(one.claimed(plan))
+    # From now on its address leads into a hole: somebody takes the call, and says nothing.
+    hole = remote.directory.with_name("ssh")
+    hole.write_text("#!/bin/sh\nexec sleep 600\n")
+    hole.chmod(0o700)
+    monkeypatch.setenv("GIT_SSH", str(hole))
+    silent = str(RemoteAddress("ssh://host/shop.git", "main"))
+    one.container.database.write(
+        lambda connection: connection.execute(update(plans).values(resource=f'"{silent}"'))
+    )
+    monkeypatch.setattr(RemoteSandboxes, "answer_seconds", 0.3)
+    began = time.monotonic()
+    seen = account_of(other.parts, other.now(plan.id))
+    assert (seen["files_changed"], seen["changes"][0]["path"]) == (1, "a.txt")
+    assert "told without its lines: ssh://host" in seen["notes"][0]
+    assert "did not answer" in seen["notes"][0]
+    with pytest.raises(RemoteUnreachable):
+        patch_of(other.parts, other.now(plan.id))
+    assert time.monotonic() - began < 60
+
+
+def test_one_who_looks_gets_what_a_remote_that_answers_has(
+    remote: Remote, machines: Callable[..., Machine]
+) -> None:
+    one, other = machines("one"), machines("other")
+    plan = one.plan(remote, write("a.txt", "changed\n"))
+    one.run(one.claimed(plan))
+    assert b"+changed" in patch_of(other.parts, other.now(plan.id))
+    remote.directory.rename(remote.directory.with_name("away.git"))
+    assert b"+changed" in patch_of(other.parts, other.now(plan.id))

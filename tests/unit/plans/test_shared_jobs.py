@@ -1,0 +1,551 @@
+"""Jobs of a shared queue: plans are concluded without a terminal, applies and undoes are done once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from cleveragents.apply.lock import resource_lock
+from cleveragents.apply.ports import Applier, Terms
+from cleveragents.core.cancel_reason import mere_stop
+from cleveragents.core.errors import ApplyRefused, Cancelled, PlanError, RemoteMoved, StalePlan
+from cleveragents.core.fence import Fence
+from cleveragents.core.worker_identity import WorkerIdentity
+from cleveragents.jobs.model.job import HANDED_ON, Job, JobState, NewJob, Outcome
+from cleveragents.jobs.worker.async_worker import AsyncJob, CancellationToken
+from cleveragents.plans.apply_obstacles import is_for_another_try
+from cleveragents.plans.deciding import is_to_be_applied
+from cleveragents.plans.jobs.cancelled_jobs import cancel_plan_of
+from cleveragents.plans.jobs.names import phase_of
+from cleveragents.plans.jobs.shared_jobs import ApplyJob, PlanJob, UndoJob, Watched
+from cleveragents.plans.model.plan import Phase, Plan, PlanState
+from cleveragents.plans.model.strategy import Strategy
+from cleveragents.sandboxes.ports import Sandbox
+from tests.applying import git
+from tests.crash.programs.shared_worker import shared_plan
+from tests.plan_bench import PlanBench, check, command, edit, plan_bench, write
+
+ANN = WorkerIdentity("ann", "another machine", 1, 1)
+APPLIED = (Phase.APPLY, PlanState.APPLIED)
+
+
+class Desk:
+    """A bench whose jobs are run by hand, as a worker would."""
+
+    def __init__(self, bench: PlanBench) -> None:
+        self.bench = bench
+        self.said: list[str] = []
+        self.ended: list[str] = []
+        watched = Watched(lambda plan, line: self.said.append(line), self.ended.append)
+        self.apply = ApplyJob(bench.parts, watched)
+        self.undo = UndoJob(bench.parts, watched)
+        self.run = PlanJob(bench.handler(), bench.parts, watched)
+
+    def plan(self, *steps: object, profile: str = "full-auto", **request: object) -> Plan:
+        facts = {name: request.pop(name) for name in ("checks",) if name in request}
+        plan = shared_plan(self.bench, **request)
+        self.bench.strategies[plan.id] = Strategy(
+            steps or (write("made.txt", "made\n"),), **facts, profile=profile
+        )
+        return plan
+
+    def now(self, plan: Plan) -> Plan:
+        return self.bench.now(plan)
+
+    def asked(self, kind: str, plan: Plan, **payload: object) -> AsyncJob:
+        """A claimed job that somebody asked for."""
+        new = NewJob(f"{kind}:{plan.id}", {"plan_id": plan.id, "by": "ada", **payload}, queue="plans")
+        self.bench.container.jobs.submit(new, now=self.bench.container.clock.now())
+        return self.claimed()
+
+    def claimed(self, token: CancellationToken | None = None) -> AsyncJob:
+        kinds = ["plan", "apply", "undo"]
+        now = self.bench.container.clock.now()
+        job = self.bench.container.jobs.claim(ANN, kinds, now=now, queues=["plans"])
+        assert job is not None
+        return view(job, token)
+
+    def given_back(self, job: AsyncJob) -> AsyncJob:
+        """The next attempt at it."""
+        now = self.bench.container.clock.now()
+        self.bench.container.jobs.finish(job.id, job.fence, Outcome(JobState.QUEUED), now=now)
+        return self.claimed()
+
+    def done(self, *steps: object, **request: object) -> Plan:
+        plan = self.plan(*steps, **{"apply": "review", **request})
+        self.run(self.claimed())
+        return self.now(plan)
+
+
+def killed(desk: Desk, plan: Plan) -> Plan:
+    """One whose applier died before it touched anything."""
+    now = desk.bench.container.clock.now()
+    for state in (PlanState.QUEUED, PlanState.PROCESSING):
+        plan = desk.bench.parts.plans.move(plan, (Phase.APPLY, state), now=now)
+    return plan
+
+
+def view(job: Job, token: CancellationToken | None = None) -> AsyncJob:
+    return AsyncJob(job.id, job.kind, job.payload, job.attempt, job.fence, token or CancellationToken(), {})
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Iterator[Desk]:
+    with plan_bench(tmp_path, isolation="off") as bench:
+        yield Desk(bench)
+
+
+# ── plans ───────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("profile", "asked", "applied"),
+    [
+        ("full-auto", None, True),
+        ("full-auto", "review", False),
+        ("review", "auto", True),
+        ("review", None, False),
+    ],
+)
+def test_a_result_is_applied_by_itself_if_policy_or_user_say_so(
+    desk: Desk, profile: str, asked: str | None, applied: bool
+) -> None:
+    plan = desk.plan(profile=profile, **({} if asked is None else {"apply": asked}))
+    told = desk.run(desk.claimed())
+    after = desk.now(plan)
+    assert (after.standing == APPLIED) is applied
+    assert told == {"plan": plan.id, "phase": after.phase.value, "state": after.state.value}
+    assert (desk.bench.repository / "made.txt").exists() is applied
+    assert desk.ended == [plan.id]
+
+
+@pytest.mark.parametrize(
+    ("profile", "request_", "applied"),
+    [("full-auto", {}, True), ("full-auto", {"apply": "review"}, False), ("review", {}, False)],
+)
+def test_where_phases_are_apart_each_is_a_claim_of_its_own_and_none_costs_an_attempt(
+    desk: Desk, profile: str, request_: dict[str, str], applied: bool
+) -> None:
+    plans, jobs = desk.bench.parts.plans, desk.bench.container.jobs
+    desk.run = replace(desk.run, run=replace(desk.bench.handler(), one_phase=True), phases_apart=True)
+    plan = desk.plan(profile=profile, **request_)
+    seen = []
+    job = desk.claimed()
+    while (told := desk.run(job)) is HANDED_ON:
+        seen.append((phase_of(jobs.get(job.id), plans), job.attempt, job.fence))
+        outcome = Outcome(JobState.QUEUED, handed_on=True)
+        jobs.finish(job.id, job.fence, outcome, now=desk.bench.container.clock.now())
+        job = desk.claimed()
+    apart = [("execute", 1, 1), ("apply", 1, 2)]
+    assert seen == apart[: 1 + applied]
+    after = desk.now(plan)
+    assert (after.standing == APPLIED) is applied
+    assert told == {"plan": plan.id, "phase": after.phase.value, "state": after.state.value}
+
+
+@pytest.mark.parametrize("reason", ["enough", mere_stop("a sibling failed")])
+@pytest.mark.parametrize("phases", [1, 2])
+def test_a_plan_whose_job_is_cancelled_between_two_phases_is_told_of_it(
+    desk: Desk, phases: int, reason: str
+) -> None:
+    """Nobody runs it then. After the last look at its job, the first phase leaves a plan that waits for the
+    next one, and the second a result that nobody has applied yet."""
+    jobs, lifecycle = desk.bench.container.jobs, desk.bench.parts.lifecycle
+    desk.run = replace(desk.run, run=replace(desk.bench.handler(), one_phase=True), phases_apart=True)
+    plan = desk.plan()
+    for done in range(phases):
+        job = desk.claimed()
+        assert desk.run(job) is HANDED_ON
+        if done + 1 == phases:
+            jobs.request_cancel(job.id, reason, now=desk.bench.container.clock.now())
+        outcome = Outcome(JobState.QUEUED, handed_on=True)
+        ended = jobs.finish(job.id, job.fence, outcome, now=desk.bench.container.clock.now())
+    assert ended.state is JobState.CANCELLED
+    cancel_plan_of(ended, lifecycle)
+    cancel_plan_of(ended, lifecycle)
+    stopped = PlanState.ERRORED if phases == 1 else PlanState.COMPLETE
+    assert desk.now(plan).state is (PlanState.CANCELLED if reason == "enough" else stopped)
+
+
+def test_a_cancelled_job_tells_no_plan_but_its_own(desk: Desk) -> None:
+    jobs, lifecycle = desk.bench.container.jobs, desk.bench.parts.lifecycle
+    plan = desk.done()
+    for kind, payload in (("apply", {"plan_id": plan.id}), ("plan", {"plan_id": plan.id}), ("plan", {})):
+        new = NewJob(f"{kind}:{plan.id}", payload, queue="plans")
+        job = jobs.submit(new, now=desk.bench.container.clock.now())
+        cancel_plan_of(jobs.request_cancel(job.id, "enough", now=job.created_at), lifecycle)
+    own = jobs.get(str(plan.job_id))
+    desk.bench.apply(plan)
+    cancel_plan_of(replace(own, cancel_reason="enough"), lifecycle)
+    assert desk.now(plan).standing == APPLIED, "and what has ended stays as it is"
+
+
+def test_a_result_that_holds_no_change_is_no_reason_for_another_phase(desk: Desk) -> None:
+    """What its executor said is the answer of the job that did it."""
+    desk.run = replace(desk.run, phases_apart=True)
+    plan = desk.plan(command("true"), apply="auto")
+    assert desk.run(desk.claimed()) is not HANDED_ON
+    desk.bench.parts.sandboxes.remove(plan.id)
+    assert is_to_be_applied(desk.bench.parts, desk.now(plan)) is False
+
+
+def test_a_job_is_about_the_phase_that_it_was_asked_for(desk: Desk) -> None:
+    plans, jobs = desk.bench.parts.plans, desk.bench.container.jobs
+    plan = desk.plan(apply="review")
+    job = jobs.get(plan.job_id)
+    assert phase_of(job, plans) == "strategize"
+    assert phase_of(replace(job, kind=f"undo:{plan.id}"), plans) == "undo"
+    assert phase_of(replace(job, id="new", payload={"plan_id": plan.id, "to": "execute/queued"}), plans) == (
+        "execute"
+    )
+    assert phase_of(replace(job, payload={}), plans) == ""
+
+
+def test_a_result_whose_check_failed_is_not_applied_and_the_job_is_done(desk: Desk) -> None:
+    plan = desk.plan(checks=(check("false"),), apply="auto")
+    desk.run(desk.claimed())
+    assert desk.now(plan).phase is Phase.EXECUTE
+    assert not (desk.bench.repository / "made.txt").exists()
+
+
+def test_who_has_lost_the_plan_does_not_apply_it(desk: Desk) -> None:
+    plan = desk.plan(apply="auto")
+    job = desk.claimed()
+    lost = PlanJob(
+        lambda job: (desk.bench.handler()(job), job.token.cancel("lease"))[0],
+        desk.run.parts,
+        desk.run.watched,
+    )
+    with pytest.raises(Cancelled):
+        lost(job)
+    assert desk.now(plan).standing == (Phase.EXECUTE, PlanState.COMPLETE)
+
+
+def test_a_job_that_is_not_the_plan_s_any_more_concludes_nothing(desk: Desk) -> None:
+    plan = desk.plan(apply="auto")
+    desk.bench.parts.lifecycle.resume(plan, model="openai/other")
+    stale, current = desk.claimed(), desk.claimed()
+    desk.bench.handler()(current)
+    desk.run(stale)
+    assert desk.now(plan).standing == (Phase.EXECUTE, PlanState.COMPLETE)
+    desk.run(current)
+    assert desk.now(plan).standing == APPLIED
+
+
+def test_an_apply_that_its_worker_had_to_give_back_is_made_by_the_next(desk: Desk) -> None:
+    plan = desk.plan(apply="auto")
+    token = CancellationToken()
+    job = desk.claimed(token)
+    answer = desk.bench.handler()(job)
+    assert answer["state"] == "complete"
+    token.cancel("the worker shuts down")
+    with pytest.raises(Cancelled):
+        desk.bench.parts.apply.apply(desk.now(plan), token)
+    assert desk.now(plan).standing == (Phase.APPLY, PlanState.CONSTRAINED)
+    desk.run(desk.given_back(job))
+    assert desk.now(plan).standing == APPLIED
+
+
+def test_what_stood_in_the_way_of_an_earlier_attempt_is_not_tried_again(desk: Desk) -> None:
+    plan = desk.plan(edit("b.txt", "alpha", "beta"), apply="auto")
+    job = desk.claimed()
+    desk.bench.handler()(job)
+    (desk.bench.repository / "b.txt").write_text("mine\n")
+    with pytest.raises(PlanError):
+        desk.apply.applied(job, desk.now(plan))
+    constrained = desk.now(plan)
+    assert constrained.state is PlanState.CONSTRAINED
+    desk.run(desk.given_back(job))
+    assert desk.now(plan) == constrained
+
+
+def test_an_interrupted_apply_that_meets_a_conflict_leaves_that_to_the_plan(desk: Desk) -> None:
+    plan = desk.plan(edit("b.txt", "alpha", "beta"), apply="auto")
+    job = desk.claimed()
+    desk.bench.handler()(job)
+    stopped = CancellationToken()
+    stopped.cancel("the worker shuts down")
+    with pytest.raises(Cancelled):
+        desk.bench.parts.apply.apply(desk.now(plan), stopped)
+    (desk.bench.repository / "b.txt").write_text("mine\n")
+    assert desk.run(desk.given_back(job))["state"] == "constrained"
+    assert "b.txt" in str(desk.now(plan).error)
+
+
+def test_a_killed_apply_is_made_again_once_another_plan_is_applied_to_the_same_files(desk: Desk) -> None:
+    plan = desk.plan(apply="auto")
+    job = desk.claimed()
+    desk.bench.handler()(job)
+    killed(desk, desk.now(plan))
+    with ExitStack() as others:
+        others.enter_context(resource_lock(desk.bench.repository, timeout_seconds=30))
+        # Only who waits for the other apply says so; that ends then.
+        watched = Watched(lambda plan, line: others.close())
+        told = replace(desk.run, watched=watched)(desk.given_back(job))
+    assert told["state"] == "applied"
+    assert desk.bench.text("made.txt") == "made\n"
+
+
+def test_an_apply_that_was_stopped_while_it_waited_for_another_is_made_by_the_next(
+    desk: Desk,
+) -> None:
+    plan = desk.plan(apply="auto")
+    token = CancellationToken()
+    job = desk.claimed(token)
+    # It waits for whoever holds the files, and is told to stop when it says so.
+    waits = replace(desk.run, watched=Watched(lambda plan, line: token.cancel("the worker shuts down")))
+    with resource_lock(desk.bench.repository, timeout_seconds=30), pytest.raises(Cancelled):
+        waits(job)
+    assert not desk.now(plan).state.running
+    desk.run(desk.given_back(job))
+    assert desk.now(plan).standing == APPLIED
+
+
+@pytest.mark.parametrize("what", ["plan", "apply", "undo"])
+def test_who_takes_over_an_apply_and_is_cancelled_while_it_waits_for_another_ends_at_once(
+    desk: Desk, what: str
+) -> None:
+    token = CancellationToken()
+    if what == "plan":
+        plan = desk.plan(apply="auto")
+        job = desk.claimed()
+        desk.bench.handler()(job)
+        killed(desk, desk.now(plan))
+        desk.given_back(job)
+        again = view(desk.bench.container.jobs.get(job.id), token)
+    else:
+        plan = desk.done()
+        if what == "undo":
+            desk.apply(desk.asked("apply", plan))
+        else:
+            killed(desk, plan)
+        again = replace(desk.asked(what, plan), token=token)
+    before = desk.now(plan)
+    # Who waits says so, and is told to stop then.
+    watched = Watched(lambda plan, line: token.cancel("not wanted"))
+    handler = replace({"plan": desk.run, "apply": desk.apply, "undo": desk.undo}[what], watched=watched)
+    with resource_lock(desk.bench.repository, timeout_seconds=30), pytest.raises(Cancelled):
+        handler(again)
+    assert desk.now(plan) == before, "nobody knows yet what was done"
+    desk.bench.parts.apply.settle()
+    assert desk.now(plan).state is (PlanState.APPLIED if what == "undo" else PlanState.ERRORED)
+
+
+def test_an_undo_that_is_cancelled_while_it_is_prepared_takes_nothing_out(desk: Desk) -> None:
+    plan = desk.done()
+    desk.apply(desk.asked("apply", plan))
+    token = CancellationToken()
+    token.cancel("not wanted")
+    with pytest.raises(Cancelled):
+        desk.bench.parts.apply.undo(desk.now(plan), stop=token)
+    assert desk.now(plan).standing == APPLIED
+    assert desk.bench.text("made.txt") == "made\n"
+
+
+@pytest.mark.parametrize("what", ["plan", "apply", "undo"])
+def test_what_cannot_be_settled_without_a_person_ends_the_job_at_once_and_says_why(
+    desk: Desk, what: str
+) -> None:
+    if what == "plan":
+        plan = desk.plan(apply="auto")
+        job = desk.claimed()
+        desk.bench.handler()(job)
+        killed(desk, desk.now(plan))
+        again = desk.given_back(job)
+    else:
+        plan = killed(desk, desk.done())
+        again = desk.asked(what, plan)
+    away = replace(desk.bench.parts.apply, applier=OutOfReach(desk.bench.parts.apply.applier))
+    handler = {"plan": desk.run, "apply": desk.apply, "undo": desk.undo}[what]
+    parts = PartsWith(desk.bench.parts, away)
+    with pytest.raises(PlanError, match=f"^plan {plan.id}: the interrupted apply .* out of reach"):
+        replace(handler, parts=parts)(again)
+    assert "out of reach" in desk.said[-1]
+    assert desk.ended[-1] == plan.id
+
+
+class OutOfReach:
+    """An `Applier` that cannot end what was interrupted, as where a disk is not there."""
+
+    def __init__(self, inner: Applier) -> None:
+        self.undecided = inner.undecided
+
+    @contextmanager
+    def deciding(self, plan_id: str, resource: str, terms: Terms) -> Iterator[None]:
+        raise ApplyRefused(plan_id, f"the interrupted apply of plan {plan_id} cannot be ended: out of reach")
+        yield
+
+
+class PartsWith:
+    """Those of a bench, but for who applies."""
+
+    def __init__(self, parts: object, apply: object) -> None:
+        self._parts = parts
+        self.apply = apply
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._parts, name)
+
+
+class Moving:
+    """An `Applier` for whom the branch moves in the first round; who asks again is cancelled meanwhile."""
+
+    def __init__(self, inner: Applier, token: CancellationToken) -> None:
+        self.undecided = inner.undecided
+        self._inner = inner
+        self._token = token
+        self._rounds = 0
+
+    @contextmanager
+    def prepare(self, plan_id: str, sandbox: Sandbox, tree: str, terms: Terms) -> Iterator[object]:
+        self._rounds += 1
+        if self._rounds > 1:
+            self._token.cancel("not wanted")
+            self._token.raise_if_cancelled()
+        with self._inner.prepare(plan_id, sandbox, tree, terms) as found:
+            yield SimpleNamespace(merged=found.merged, conflicts=(), landed=True, apply=self._moved)
+
+    def _moved(self, commit: object) -> None:
+        raise RemoteMoved("there", "main")
+
+
+def test_an_apply_that_is_cancelled_in_its_second_round_is_not_left_under_way(desk: Desk) -> None:
+    plan = desk.done()
+    token = CancellationToken()
+    moved = replace(desk.bench.parts.apply, applier=Moving(desk.bench.parts.apply.applier, token))
+    with pytest.raises(Cancelled):
+        moved.apply(plan, token)
+    assert desk.now(plan).standing == (Phase.APPLY, PlanState.CONSTRAINED)
+
+
+@pytest.mark.parametrize("moves", [1, 2], ids=["queued", "processing"])
+def test_an_apply_that_took_too_long_to_stop_is_not_left_under_way(desk: Desk, moves: int) -> None:
+    """Its worker has ended the job meanwhile, and goes on without it: nobody else will look at the plan."""
+    plan = desk.done()
+    job = desk.asked("apply", plan)
+    container, plans = desk.bench.container, desk.bench.parts.plans
+    made: list[object] = []
+
+    class Slow:
+        def __getattr__(self, name: str) -> object:
+            return getattr(plans, name)
+
+        def move(self, *given: object, **facts: object) -> object:
+            made.append(plans.move(*given, **facts))
+            if len(made) == moves:
+                now = container.clock.now()
+                container.jobs.request_cancel(job.id, "not wanted", now=now)
+                container.jobs.finish(job.id, job.fence, Outcome(JobState.CANCELLED), now=now)
+                job.token.cancel("not wanted")
+            return made[-1]
+
+    slow = replace(desk.bench.parts.apply, plans=Slow())
+    with pytest.raises(Cancelled):
+        slow.apply(plan, job.token, fence=Fence(job.id, job.fence))
+    over = desk.now(plan)
+    assert (over.standing, is_for_another_try(over)) == ((Phase.APPLY, PlanState.CONSTRAINED), True)
+    assert not (desk.bench.repository / "made.txt").exists()
+    assert desk.apply(desk.asked("apply", plan))["state"] == "applied"
+
+
+# ── applies and undoes ──────────────────────────────────────────────────────────────────────────
+
+
+def test_a_result_is_applied_with_a_commit_and_undone_again(desk: Desk) -> None:
+    plan = desk.done()
+    assert desk.apply(desk.asked("apply", plan, commit="Make it"))["state"] == "applied"
+    assert git(desk.bench.repository, "log", "-1", "--format=%s") == "Make it"
+    assert desk.undo(desk.asked("undo", plan, commit=None))["state"] == "undone"
+    assert not (desk.bench.repository / "made.txt").exists()
+
+
+def test_what_is_applied_or_undone_already_is_a_success_and_is_not_done_again(desk: Desk) -> None:
+    plan = desk.done()
+    for _ in range(2):
+        assert desk.apply(desk.asked("apply", plan))["state"] == "applied"
+    (desk.bench.repository / "made.txt").write_text("mine now\n")
+    assert desk.apply(desk.asked("apply", plan))["state"] == "applied"
+    assert desk.bench.text("made.txt") == "mine now\n"
+    (desk.bench.repository / "made.txt").write_text("made\n")
+    for _ in range(2):
+        assert desk.undo(desk.asked("undo", plan))["state"] == "undone"
+
+
+def test_an_apply_that_was_killed_before_it_touched_anything_is_made_again(desk: Desk) -> None:
+    plan = killed(desk, desk.done())
+    assert desk.apply(desk.asked("apply", plan))["state"] == "applied"
+
+
+@pytest.mark.parametrize("what", ["apply", "undo"])
+def test_a_conflict_fails_the_job_for_good_and_is_said(desk: Desk, what: str) -> None:
+    plan = desk.done(edit("b.txt", "alpha", "beta"))
+    if what == "undo":
+        desk.apply(desk.asked("apply", plan))
+    (desk.bench.repository / "b.txt").write_text("mine\n")
+    job = desk.asked(what, plan)
+    with pytest.raises(PlanError, match=r"b\.txt"):
+        getattr(desk, what)(job)
+    assert "b.txt" in desk.said[-1]
+    assert desk.ended[-1] == plan.id
+    assert desk.bench.text("b.txt") == "mine\n"
+
+
+@pytest.mark.parametrize("what", ["apply", "undo"])
+def test_a_cancelled_apply_or_undo_touches_nothing(desk: Desk, what: str) -> None:
+    plan = desk.done()
+    if what == "undo":
+        desk.apply(desk.asked("apply", plan))
+    before = desk.now(plan)
+    job = desk.asked(what, plan)
+    job.token.cancel("not wanted")
+    with pytest.raises(Cancelled):
+        getattr(desk, what)(job)
+    assert desk.now(plan) == before
+
+
+@pytest.mark.parametrize("what", ["apply", "undo"])
+def test_a_plan_that_somebody_else_has_in_hand_is_looked_at_again_by_the_next_attempt(
+    desk: Desk, what: str
+) -> None:
+    plan = desk.done()
+    if what == "undo":
+        desk.apply(desk.asked("apply", plan))
+
+    def moved(plan: Plan, *_: object, **__: object) -> object:
+        raise StalePlan(plan.id, plan.version)
+
+    busy = SimpleNamespace(taken_up=lambda plan, *_: plan, apply=moved, undo=moved)
+    handler = (ApplyJob if what == "apply" else UndoJob)(
+        SimpleNamespace(plans=desk.bench.parts.plans, apply=busy), Watched()
+    )
+    with pytest.raises(StalePlan):
+        handler(desk.asked(what, plan))
+
+
+def test_the_log_says_who_asked_for_an_apply_and_an_undo(desk: Desk) -> None:
+    plan = desk.done()
+    desk.apply(desk.asked("apply", plan, by="ada"))
+    desk.undo(desk.asked("undo", plan, by="bob"))
+    audit = desk.bench.container.audit
+    audit.sequence_pending()
+    told = [one.event for one in audit.read() if one.event.event_type.startswith("apply.")]
+    assert [event.payload.get("by") for event in told] == ["ada", "ada", "bob", "bob"]
+
+
+def test_an_undo_that_is_refused_says_once_why_and_that_the_plan_is_still_applied(desk: Desk) -> None:
+    plan = desk.done()
+    desk.apply(desk.asked("apply", plan))
+    (desk.bench.repository / "made.txt").write_text("somebody else's\n", encoding="utf-8")
+    with pytest.raises(PlanError) as refused:
+        desk.undo(desk.asked("undo", plan))
+    said = str(refused.value)
+    assert said.startswith(
+        f"plan {plan.id}: the undo was refused, and it is still applied: it conflicts with"
+    )
+    assert said.count(plan.id) == 1
+    assert desk.now(plan).standing == APPLIED

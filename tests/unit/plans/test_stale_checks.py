@@ -1,0 +1,135 @@
+"""A verdict is of the files that were looked at: of others nothing is said to have passed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from cleveragents.api.plans.account import account_of
+from cleveragents.changes.model.review import ReviewKind
+from cleveragents.cli.plan.sections import in_short
+from cleveragents.core.actions.check import REVIEW, CheckRun, CheckVerdict
+from cleveragents.core.errors import ApplyConflict, CheckFailed
+from cleveragents.core.json_value import FrozenObject
+from cleveragents.jobs.worker.async_worker import CancellationToken
+from cleveragents.plans.deciding import ensure_checked
+from cleveragents.plans.model.plan import Plan, PlanState
+from tests.plan_bench import PlanBench, check, edit, write
+
+
+def said(plans: PlanBench, plan: Plan) -> list[tuple[str, str]]:
+    """What people read of each check."""
+    rows = account_of(plans.parts, plans.now(plan))["checks"]
+    assert isinstance(rows, tuple)
+    return [
+        (str(row["name"]), str(in_short(row)["verdict"])) for row in rows if isinstance(row, FrozenObject)
+    ]
+
+
+def test_what_passed_before_a_rollback_did_not_pass_on_what_is_left(plans: PlanBench) -> None:
+    plan = plans.done(write("x.txt", "1\n"), write("y.txt", "2\n"), checks=[check("true"), check("false")])
+    assert said(plans, plan) == [("true", "passed"), ("false", "failed")]
+    plans.parts.rewriting.rollback(plan, 2)
+    assert said(plans, plan) == [("true", "passed on other files"), ("false", "failed on other files")]
+    plans.parts.rewriting.rollback(plan, 1)
+    assert said(plans, plan)[0] == ("true", "passed on other files"), "nothing is changed any more"
+    plans.parts.rewriting.rollback(plan, 3)
+    assert said(plans, plan)[0] == ("true", "passed"), "the rollbacks were taken back: these files it saw"
+
+
+def test_edits_and_files_that_are_left_out_make_other_files_too(plans: PlanBench) -> None:
+    plan = plans.done(write("x.txt", "1\n"), write("y.txt", "2\n"), checks=[check("true")])
+    plans.parts.result.review(plan, ReviewKind.PATH, "y.txt", accepted=False)
+    assert said(plans, plan) == [("true", "passed on other files")]
+    plans.parts.result.review(plan, ReviewKind.PATH, "y.txt", accepted=True)
+    assert said(plans, plan) == [("true", "passed")]
+    (plans.sandbox(plan).root / "x.txt").write_text("mine\n")
+    plans.parts.rewriting.reread(plan)
+    assert said(plans, plan) == [("true", "passed on other files")]
+
+
+def test_nothing_new_is_said_without_the_files(plans: PlanBench) -> None:
+    plan = plans.done(write("x.txt", "1\n"), write("y.txt", "2\n"), checks=[check("true")])
+    plans.parts.rewriting.rollback(plan, 2)
+    plans.parts.sandboxes.remove(plan.id)
+    assert said(plans, plan) == [("true", "passed")]
+
+
+def test_what_did_not_run_saw_no_files(plans: PlanBench) -> None:
+    plan = plans.done(write("x.txt", ""), write("y.txt", ""), checks=[check("no-such-program-at-all")])
+    plans.parts.rewriting.rollback(plan, 2)
+    assert said(plans, plan) == [("no-such-program-at-all", "not run")]
+
+
+def test_what_was_checked_as_merged_is_what_was_applied(plans: PlanBench) -> None:
+    plan = plans.done(edit("a.txt", "two", "2"), checks=[check("true")])
+    (plans.repository / "b.txt").write_text("the user's\n")
+    assert plans.apply(plan).state is PlanState.APPLIED
+    first, merged = plans.parts.check_runs.of_plan(plan.id)
+    assert first.tree != merged.tree
+    assert said(plans, plan) == [("true", "passed")]
+
+
+def test_what_failed_as_merged_is_what_keeps_it_back(plans: PlanBench) -> None:
+    plan = plans.done(edit("a.txt", "two", "2"), checks=[check("grep alpha b.txt")])
+    (plans.repository / "b.txt").write_text("the user's\n")
+    with pytest.raises(CheckFailed):
+        plans.apply(plan)
+    assert said(plans, plan) == [("grep alpha b.txt", "failed")]
+
+
+def test_a_pass_of_other_files_is_none_of_a_plan_that_could_not_be_applied(plans: PlanBench) -> None:
+    """What stood in the way was found before any check ran."""
+    plan = plans.done(edit("b.txt", "alpha", "beta"), write("y.txt", ""), checks=[check("true")])
+    plans.parts.rewriting.rollback(plan, 2)
+    (plans.repository / "b.txt").write_text("the user's\n")
+    with pytest.raises(ApplyConflict):
+        plans.apply(plan)
+    assert said(plans, plan) == [("true", "passed on other files")]
+
+
+def test_while_it_is_applied_a_check_of_the_merged_files_holds(plans: PlanBench) -> None:
+    """The first of two is told as it is, while the second runs."""
+    seen: list[list[tuple[str, str]]] = []
+    both = [check("true"), check("true; true")]
+    plan = plans.done(edit("a.txt", "two", "2"), write("y.txt", ""), checks=both)
+    plans.parts.rewriting.rollback(plan, 2)
+    (plans.repository / "b.txt").write_text("the user's\n")
+    plans.parts.own_checkout = lambda *asked: seen.append(said(plans, plan))
+    plans.apply(plan)
+    other = "passed on other files"
+    assert seen == [
+        [("true", other), ("true; true", other)],
+        [("true", "passed"), ("true; true", other)],
+    ]
+
+
+def reviewed(plan: Plan, tree: str, actor: str) -> CheckRun:
+    return CheckRun(plan.id, REVIEW, actor, False, CheckVerdict.PASSED, "", tree, plan.updated_at)
+
+
+def test_a_reviewers_word_is_of_its_files_also_once_they_are_applied(plans: PlanBench) -> None:
+    plan = plans.done(write("x.txt", ""), write("y.txt", ""))
+    runs, tree = plans.parts.check_runs, plans.parts.result.tree(plan, plans.sandbox(plan))
+    runs.record(reviewed(plan, tree, "builtin/reviewer"))
+    assert said(plans, plan) == [(REVIEW, "passed")]
+    plans.parts.rewriting.rollback(plan, 2)
+    assert said(plans, plan) == [(REVIEW, "passed on other files")]
+    assert plans.apply(plan).state is PlanState.APPLIED
+    assert said(plans, plan) == [(REVIEW, "passed on other files")]
+    runs.record(reviewed(plan, "", "builtin/reviewer"))
+    assert said(plans, plan) == [(REVIEW, "passed")], "which files an older version's saw is not known"
+
+
+def test_a_reviewers_word_is_no_check_that_is_spelt_like_its_actor(plans: PlanBench) -> None:
+    plan = plans.done(write("x.txt", ""))
+    strategy = replace(plans.strategies[plan.id], checks=(check("my/reviewer"),))
+    held = replace(plan, strategy=strategy.to_json())
+    tree = plans.parts.result.tree(plan, plans.sandbox(plan))
+    plans.parts.check_runs.record(reviewed(plan, tree, "my/reviewer"))
+    with pytest.raises(CheckFailed, match="not run"):
+        ensure_checked(plans.parts, held)
+    with pytest.raises(CheckFailed, match="did not run"):
+        plans.parts.apply.apply(held, CancellationToken())
+    assert said(plans, plan) == [(REVIEW, "passed"), ("my/reviewer", "not run")]

@@ -1,0 +1,236 @@
+"""What is made of a strategist's answer, and what it is told: models miscount, and nothing may come of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+
+from cleveragents.core.decision import Decision, DecisionState, NewDecision
+from cleveragents.core.json_value import JsonValue, freeze
+from cleveragents.core.tool import CallState, ToolCall
+from cleveragents.plans.actors.strategist_answer import StepTerms, decisions_in, tasks_in, unread_in
+from cleveragents.plans.actors.strategist_words import Past, words_for
+from cleveragents.plans.model.correction import Correction, NewCorrection
+from cleveragents.plans.model.strategy import Strategy, Task
+from cleveragents.plans.model.undoing import checkpoint_for, kept_tasks, part_of, tasks_since, undone_with
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+WHOLE = Task("whole", round=1)
+
+
+def terms(*kept: int, sub_plans: int = 9) -> StepTerms:
+    tasks = {number: Task(f"kept {number}") for number in kept}
+    return StepTerms(tasks, round=1, decisions=frozenset({1, 2}), sub_plans=sub_plans, otherwise=WHOLE)
+
+
+def decision(
+    number: int, *, checkpoint: int | None = None, held: bool = True, parent: int | None = None
+) -> Decision:
+    state = DecisionState.ACTIVE if held else DecisionState.SUPERSEDED
+    said = NewDecision(f"{number}?", "so", checkpoint=checkpoint, parent=parent)
+    return Decision("p", number, said, state, NOW)
+
+
+def made(number: int, step: str | None, state: CallState = CallState.ENDED) -> ToolCall:
+    return ToolCall("p", number, f"c{number}", "write", {}, state, NOW, step=step)
+
+
+@pytest.mark.parametrize(
+    ("said", "parents"),
+    [
+        ([{}, {}, {}], [2, 5, 5]),
+        ([{"parent": 3}, {"parent": 6}, {"parent": 6}], [3, 5, 6]),
+        ([{"parent": 5}, {"parent": 4}, {"parent": 99}], [2, 5, 5]),
+        ([{"parent": True}, {"parent": "3"}, {"parent": None}, 7, "no object"], [2, 5, 5]),
+        ("nothing", []),
+        (None, []),
+    ],
+)
+def test_a_decision_follows_from_one_that_holds_or_came_before_it(
+    said: object, parents: list[int | None]
+) -> None:
+    found = decisions_in(freeze(said), "me", first=5, held=[2, 3], parent=2)
+    assert [one.parent for one in found] == parents
+
+
+def test_what_a_decision_says_of_itself_is_kept_as_far_as_it_makes_sense() -> None:
+    said: JsonValue = freeze(
+        [
+            {
+                "question": "How?",
+                "choice": "so",
+                "rationale": "it fits",
+                "confidence": 7,
+                "alternatives": [{"choice": "else", "reason": "no"}, "what?"],
+            },
+            {"confidence": "very", "alternatives": "none"},
+        ]
+    )
+    one, other = decisions_in(said, "me", first=1, held=[], parent=None)
+    assert (one.question, one.choice, one.rationale, one.confidence) == ("How?", "so", "it fits", 1.0)
+    assert [(a.choice, a.reason) for a in one.alternatives] == [("else", "no")]
+    assert (one.parent, other.parent, other.confidence, other.alternatives) == (None, 1, None, ())
+    assert one.made_by == "me"
+
+
+def test_steps_come_in_the_order_in_which_they_are_done_after_those_that_stay() -> None:
+    said = freeze(
+        [
+            {
+                "title": "last",
+                "instructions": "x",
+                "needs": [3, 3, 1, 9, True, "2"],
+                "decisions": [2, 2, 7, "1"],
+            },
+            {"title": "second", "needs": [3]},
+            {"title": "first", "sub_plan": True},
+        ]
+    )
+    tasks = tasks_in(said, terms(1, 2, sub_plans=1))
+    assert [(task.name, task.needs, task.round) for task in tasks] == [
+        ("kept 1", (), 0),
+        ("kept 2", (), 0),
+        ("first", (), 1),
+        ("last", (3,), 1),
+        ("second", (3,), 1),
+    ]
+    assert (tasks[2].sub_plan, tasks[3].decisions) == (True, (2,))
+
+
+def test_the_name_of_a_step_is_one_line() -> None:
+    tasks = tasks_in(freeze([{"title": "write it\napplied to 1 file"}, {"title": " \n"}]), terms())
+    assert [task.name for task in tasks] == ["write it applied to 1 file", "step 2"]
+
+
+def test_steps_take_the_places_of_what_was_taken_back_before_what_stays() -> None:
+    said = freeze([{"title": "a"}, {"title": "b", "needs": [1]}, {"title": "c", "needs": [2]}])
+    tasks = tasks_in(said, terms(2, 4))
+    assert [task.name for task in tasks] == ["a", "kept 2", "b", "kept 4", "c"]
+    assert [task.needs for task in tasks] == [(), (), (1,), (), (3,)]
+
+
+def test_what_stays_moves_up_where_there_are_fewer_steps_and_its_run_keeps_its_name() -> None:
+    kept = {1: Task("a"), 4: Task("d", needs=(1, 2)), 5: Task("e", needs=(4,), sub_plan=True)}
+    one = replace(terms(), kept=kept)
+    tasks = tasks_in(freeze([{"title": "new"}]), one)
+    numbered = [(task.part(n), task.name, task.needs) for n, task in enumerate(tasks, start=1)]
+    assert numbered == [("1", "a", ()), ("2~1", "new", ()), ("4", "d", (1,)), ("5", "e", (3,))]
+    # And again in the next round, after the strategy was kept and read.
+    read = Strategy.from_json(Strategy((), tasks=tasks).to_json()).tasks
+    later = tasks_in(freeze([{"title": "more"}]), replace(one, round=2, kept=dict(enumerate(read, start=1))))
+    assert [task.part(n) for n, task in enumerate(later, start=1)] == ["1", "2~1", "4", "5", "5~2"]
+
+
+def test_where_something_stays_no_step_means_that_nothing_else_is_wanted() -> None:
+    for said in (None, freeze([])):
+        assert [task.name for task in tasks_in(said, terms(1))] == ["kept 1"]
+        assert tasks_in(said, terms()) == (WHOLE,)
+
+
+def test_what_a_step_says_that_nobody_reads_is_found() -> None:
+    steps = [{"title": "a", "decision": [1]}, {"instructions": "b", "sub_plan": True, "why": "c"}, "words"]
+    assert unread_in(freeze(steps)) == ["decision", "why"]
+    assert unread_in(freeze([{"title": "a", "instructions": "b", "needs": [], "decisions": []}])) == []
+
+
+def test_no_more_steps_are_sub_plans_than_may_be() -> None:
+    said = freeze([{"sub_plan": True}, {"sub_plan": "yes"}, {"sub_plan": True}, {"sub_plan": True}])
+    for most, expected in ((2, [True, False, True, False]), (0, [False] * 4)):
+        assert [task.sub_plan for task in tasks_in(said, terms(sub_plans=most))] == expected
+    assert tasks_in(None, terms()) == (WHOLE,)
+    assert tasks_in(freeze([{}]), terms())[0].name == "step 1"
+
+
+def test_a_first_strategist_is_told_only_how_it_may_cut_the_work() -> None:
+    assert words_for(Past((), (), {}, ()), 0) == "No step may be a sub-plan."
+    assert words_for(Past((), (), {}, ()), 3).startswith("At most 3 steps may be sub-plans")
+
+
+def test_a_strategist_whose_decisions_are_all_gone_is_told_what_the_review_found() -> None:
+    correction = Correction("p", 1, NewCorrection("too slow", superseded=(1,), by_itself=True), NOW)
+    nameless = Correction("p", 2, NewCorrection("still too slow", by_itself=True), NOW)
+    told = words_for(Past([decision(1, held=False)], [correction, nameless], {}, ()), 0)
+    assert "1. 1? -> so\nThe review of the result says:\ntoo slow" in told
+    assert "\n\nThe review of the result says:\nstill too slow" in told
+    assert "hold." not in told
+    assert "Done already" not in told
+    assert "Planned before, " not in told
+
+
+# ── What belongs to a decision ────────────────────────────────────────────────────────────────────
+
+TASKS = (Task("a", decisions=(1,)), Task("b", decisions=(2,)), Task("c", round=1, decisions=(3,)))
+CALLS = [
+    made(1, "setup"),
+    made(2, "1.x"),
+    made(3, "1+1.x"),
+    made(4, "2.x"),
+    made(5, None),
+    made(6, "3~1.x"),
+    made(7, "mend-1.x"),
+]
+
+
+@pytest.mark.parametrize(
+    ("numbers", "expected"), [([1], 2), ([2], 4), ([3], 6), ([2, 3], 4), ([9], 2), ([], 2)]
+)
+def test_a_decision_goes_back_to_the_first_call_of_a_task_that_carries_it_out(
+    numbers: list[int], expected: int
+) -> None:
+    strategy = Strategy((), tasks=TASKS)
+    assert checkpoint_for(strategy, CALLS, [decision(number) for number in numbers]) == expected
+
+
+def test_a_task_that_names_no_decision_carries_out_any() -> None:
+    strategy = Strategy((), tasks=(Task("a"), *TASKS[1:]))
+    assert checkpoint_for(strategy, CALLS, [decision(3)]) == 2
+
+
+def test_a_decision_that_was_made_at_work_goes_back_to_its_own_call() -> None:
+    strategy = Strategy((), tasks=TASKS)
+    assert checkpoint_for(strategy, CALLS, [decision(4, checkpoint=6)]) == 6
+    assert checkpoint_for(strategy, CALLS, [decision(2), decision(4, checkpoint=6)]) == 4
+    assert checkpoint_for(strategy, CALLS, [decision(3), decision(4, checkpoint=4)]) == 4
+    gone = [made(6, "3~1.x", CallState.REVERTED)]
+    assert checkpoint_for(strategy, gone, [decision(4, checkpoint=6)]) is None
+
+
+def test_what_was_taken_back_counts_neither_as_begun_nor_as_kept() -> None:
+    gone = [*CALLS[:3], made(4, "2.x", CallState.REVERTED)]
+    assert [*kept_tasks(TASKS, gone)] == [1]
+    assert [*kept_tasks(TASKS, CALLS).values()] == [*TASKS]
+    assert kept_tasks(TASKS, []) == {}
+    assert [task.name for task in tasks_since(Strategy((), tasks=TASKS), CALLS, 4)] == ["b", "c"]
+
+
+def test_what_is_decided_by_a_call_that_is_taken_back_goes_with_it_and_what_followed() -> None:
+    every = [
+        decision(1),
+        decision(2),
+        decision(3),
+        decision(4, checkpoint=6),
+        decision(5, checkpoint=3, parent=2),
+        decision(6, parent=4),
+    ]
+    strategy = Strategy((), tasks=TASKS)
+
+    def undone(number: int) -> tuple[list[int], int | None]:
+        superseded, checkpoint = undone_with(strategy, CALLS, every, number)
+        return [one.number for one in superseded], checkpoint
+
+    assert undone(3) == ([3, 4, 6], 6)
+    # What followed from it was decided earlier than it was carried out, and undoes more than itself.
+    assert undone(2) == ([2, 4, 5, 6], 3)
+    assert undone(4) == ([4, 5, 6], 2)
+
+
+def test_a_task_without_a_trace_is_kept_before_one_of_its_round_unless_it_is_a_sub_plan() -> None:
+    assert [*kept_tasks(TASKS, [made(1, "2.x")])] == [1, 2]
+    assert [*kept_tasks(TASKS, [made(1, "3~1.x")])] == [3]
+    split = (Task("a", sub_plan=True), Task("b"))
+    assert [*kept_tasks(split, [made(1, "2.x")])] == [2]
+    assert [*kept_tasks(split, [made(1, "merge-1")])] == [1]
+    assert part_of(made(1, "merge-1~2")) == "1~2"
+    assert part_of(made(1, None)) is None

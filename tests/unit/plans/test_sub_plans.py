@@ -1,0 +1,671 @@
+"""Trees of plans: parts that run as plans of their own, by what they need, and are merged into one result."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine, event
+
+from cleveragents.cli.run.foreground import run_to_rest
+from cleveragents.core.errors import PlanError, SandboxMissing, StalePlan, UnknownPlan, UnknownTool
+from cleveragents.core.json_value import FrozenObject
+from cleveragents.core.policy import Capability
+from cleveragents.jobs.handlers import JobHandler
+from cleveragents.jobs.model.job import JobState, NewJob, Outcome
+from cleveragents.plans.jobs.names import key_of_job, kind_of_plan
+from cleveragents.plans.model.plan import Phase, Plan, PlanState
+from cleveragents.plans.model.strategy import Task
+from cleveragents.plans.ports.plans import PlanFacts
+from cleveragents.plans.sub_plans.spawn import SpawnTools
+from cleveragents.plans.watch import PlanWatch
+from cleveragents.tools.registry import ToolRegistry
+from tests.plan_bench import command, edit, write
+from tests.tree_bench import TreeBench, part, tree_bench
+
+COMPLETE = (Phase.EXECUTE, PlanState.COMPLETE)
+ERRORED = (Phase.EXECUTE, PlanState.ERRORED)
+WAITING = (Phase.EXECUTE, PlanState.WAITING)
+FAILS = command("exit 3")
+
+
+@pytest.fixture
+def trees(tmp_path: Path) -> Iterator[TreeBench]:
+    with tree_bench(tmp_path) as bench:
+        yield bench
+
+
+def work_once(trees: TreeBench, plan: Plan) -> Plan:
+    """One job of the tree."""
+    job = trees.owned_job(plan)
+    trees.handler()(job)
+    now = trees.container.clock.now()
+    trees.container.jobs.finish(job.id, job.fence, Outcome(JobState.SUCCEEDED), now=now)
+    return trees.now(plan)
+
+
+def waited_for(plan: Plan) -> Any:
+    assert isinstance(plan.waiting_for, Mapping)
+    return plan.waiting_for
+
+
+def test_what_parts_did_is_merged_into_the_whole(trees: TreeBench) -> None:
+    plan = trees.worked(part("x", write("x.txt", "x\n")), part("y", edit("a.txt", "one", "ONE")))
+    assert plan.standing == COMPLETE, plan.error
+    assert trees.file(plan, "x.txt") == "x\n"
+    assert trees.file(plan, "a.txt").startswith("ONE\n")
+    assert trees.merges(plan) == ["merge-1", "merge-2"]
+    assert [line for line in trees.said if "sub-plan" in line] == [
+        "sub-plan 1 of 2 begins: x",
+        "sub-plan 2 of 2 begins: y",
+    ]
+    assert "merged: x (1 file)" in trees.said
+    trees.ensure_consistent(plan)
+    trees.apply(plan)
+    assert trees.text("x.txt") == "x\n"
+
+
+def test_a_part_begins_with_the_merged_result_of_what_it_needs(trees: TreeBench) -> None:
+    plan = trees.worked(
+        part("first", write("x.txt", "1\n")),
+        part("other", write("y.txt", "1\n")),
+        part("then", edit("x.txt", "1", "2"), command("test -e y.txt"), needs=[1, 2]),
+    )
+    assert plan.standing == COMPLETE, plan.error
+    assert trees.file(plan, "x.txt") == "2\n"
+
+
+def test_parts_may_have_parts(trees: TreeBench) -> None:
+    inner = part("inner", parts=[part("deep", write("deep.txt", "1\n")), part("wide", write("wide.txt", ""))])
+    plan = trees.worked(inner, part("beside", write("beside.txt", "")))
+    assert plan.standing == COMPLETE, plan.error
+    assert trees.file(plan, "deep.txt") == "1\n"
+    deep = trees.child(trees.child(plan, "inner"), "deep")
+    assert (deep.depth, deep.root) == (2, plan.id)
+
+
+def test_a_part_that_fails_is_named_and_what_needs_it_is_not_run(trees: TreeBench, tmp_path: Path) -> None:
+    mended = tmp_path / "mended"
+    plan = trees.worked(
+        part("breaks", write("half.txt", ""), command(f"test -e {mended}")),
+        part("sound", write("sound.txt", "")),
+        part("later", write("later.txt", ""), needs=[1]),
+    )
+    assert plan.standing == ERRORED
+    broken = trees.child(plan, "breaks")
+    assert f"sub-plan 1 of 3 (breaks) failed: step 'command' ended with exit code 1 [{broken.id}]" in str(
+        plan.error
+    )
+    assert "not run, because it needs that: sub-plan 3 of 3 (later)" in str(plan.error)
+    assert f"`agents plan resume {plan.id}` tries again what failed" in str(plan.error)
+    assert trees.merges(plan) == ["merge-2"]
+    with pytest.raises(StopIteration):
+        trees.child(plan, "later")
+
+    mended.touch()
+    plan = trees.resume(plan)
+    assert plan.standing == COMPLETE, plan.error
+    assert trees.merges(plan) == ["merge-2", "merge-1", "merge-3"]
+    trees.ensure_consistent(plan)
+
+
+def test_with_fail_fast_the_first_failure_stops_the_others_until_it_is_mended(
+    trees: TreeBench, tmp_path: Path
+) -> None:
+    mended = tmp_path / "mended"
+    asks = part("asks", replace(command("echo > made.txt"), granted=False), profile="manual")
+    plan = trees.worked(
+        part("inner", parts=[asks]),
+        part("breaks", command(f"test -e {mended}")),
+        part("later", write("later.txt", ""), needs=[1]),
+        fail_fast=True,
+    )
+    assert plan.standing == ERRORED
+    inner = trees.child(plan, "inner")
+    below = trees.child(inner, "asks")
+    told = "stopped, because another part of the same plan failed"
+    assert [(one.state, one.error) for one in (inner, below)] == [(PlanState.ERRORED, told)] * 2
+    assert "sub-plan 1 of 3 is stopped, because another failed" in trees.said
+    assert "(breaks) failed" in str(plan.error)
+    mended.touch()
+    plan = trees.resume(plan)
+    trees.parts.lifecycle.answer(trees.now(below), True)
+    plan = trees.work(plan)
+    assert plan.standing == COMPLETE, plan.error
+    assert trees.merges(plan) == ["merge-2", "merge-1", "merge-3"]
+
+
+def test_with_fail_fast_a_part_at_work_is_stopped_and_goes_on_later(trees: TreeBench, tmp_path: Path) -> None:
+    mended = tmp_path / "mended"
+    plan = trees.tree(
+        part("works", write("x.txt", ""), command(f"echo y > y.txt; test -e {mended} || sleep 600")),
+        part("breaks", command(f"test -e {mended}")),
+        fail_fast=True,
+    )
+    worker = trees.container.worker(
+        {kind_of_plan(plan.id): JobHandler(trees.handler())}, name="test", concurrency=2
+    )
+    worker.start()
+    worker.run_until_idle(120)
+    worker.close()
+    plan, works = trees.now(plan), trees.child(plan, "works")
+    assert (plan.standing, works.standing) == (ERRORED, ERRORED)
+    mended.touch()
+    plan = trees.resume(plan)
+    assert plan.standing == COMPLETE, plan.error
+    assert trees.file(plan, "y.txt") == "y\n"
+    trees.ensure_consistent(plan)
+
+
+def test_a_part_that_is_done_before_it_hears_of_a_failure_stays_done(trees: TreeBench) -> None:
+    plan = trees.tree(
+        part("works", write("x.txt", ""), write("y.txt", "")), part("breaks", FAILS), fail_fast=True
+    )
+    work_once(trees, plan)
+
+    def meanwhile(what: str) -> None:
+        if what.startswith("step 2 of 2"):
+            trees.work(plan)  # the other part fails, and the whole stops this one
+
+    trees.adapt = lambda run: replace(run, watch=lambda one: PlanWatch(meanwhile))
+    plan = trees.work(plan)
+    assert plan.standing == ERRORED
+    assert trees.child(plan, "works").standing == COMPLETE
+    assert trees.merges(plan) == ["merge-1"]
+
+
+def test_a_cancelled_part_is_said_once_and_then_gone_on_without(trees: TreeBench) -> None:
+    """strands-agents/harness-sdk#4419: a cancelled child was reported as completed."""
+    plan = work_once(
+        trees, trees.tree(part("x", write("x.txt", "")), part("y", write("y.txt", ""), needs=[1]))
+    )
+    assert plan.standing == WAITING
+    child = trees.cancel(trees.child(plan, "x"))
+    assert child.state is PlanState.CANCELLED
+    plan = trees.work(plan)
+    assert plan.standing == ERRORED
+    assert f"sub-plan 1 of 2 (x) was cancelled [{child.id}]" in str(plan.error)
+    assert "goes on without it" in str(plan.error)
+    plan = trees.resume(plan)
+    assert plan.standing == COMPLETE, plan.error
+    assert trees.merges(plan) == []
+    assert [call.arguments["plan"] for call in trees.calls(plan) if call.tool == "leave_out"] == [child.id]
+
+
+def test_cancelling_the_whole_cancels_all_that_is_unfinished(trees: TreeBench) -> None:
+    plan = trees.tree(
+        part("inner", parts=[part("deep", write("deep.txt", ""))]),
+        part("y", write("y.txt", "")),
+    )
+    work_once(trees, plan)
+    work_once(trees, plan)  # the inner one spawns, too
+    inner = trees.child(plan, "inner")
+    below = [inner, trees.child(plan, "y"), trees.child(inner, "deep")]
+    assert trees.cancel(plan).state is PlanState.CANCELLED
+    assert {trees.now(one).state for one in below} == {PlanState.CANCELLED}
+    assert trees.work(plan).state is PlanState.CANCELLED
+    assert trees.calls(below[2]) == []
+
+
+def test_a_cancel_while_a_part_runs_ends_the_tree(trees: TreeBench) -> None:
+    cancelled: list[Plan] = []
+
+    def meanwhile(what: str) -> None:
+        if what.startswith("step 1 of 2"):
+            cancelled.append(trees.cancel(plan, "enough"))
+
+    trees.adapt = lambda run: replace(run, watch=lambda one: PlanWatch(meanwhile))
+    plan = trees.tree(part("x", write("x.txt", ""), write("y.txt", "")), part("z", write("z.txt", "")))
+    assert trees.work(plan).state is PlanState.CANCELLED
+    assert [child.error for child in trees.parts.plans.children(plan.id)] == ["cancelled: enough"] * 2
+
+
+def test_a_part_of_what_was_cancelled_does_not_begin(trees: TreeBench) -> None:
+    """Whoever cancelled the parent may have been killed before it came to the parts."""
+    plan = work_once(trees, trees.tree(part("x", write("x.txt", ""))))
+    trees.parts.plans.move(plan, (plan.phase, PlanState.CANCELLED), now=trees.container.clock.now())
+    trees.work(plan)
+    child = trees.child(plan, "x")
+    assert child.state is PlanState.CANCELLED
+    assert trees.calls(child) == []
+
+
+def test_what_a_part_waits_for_is_told_by_the_whole(trees: TreeBench) -> None:
+    asks = part("asks", replace(command("echo > made.txt"), granted=False), profile="manual")
+    plan = trees.worked(part("inner", parts=[asks]), part("y", write("y.txt", "")))
+    assert plan.standing == WAITING
+    child = trees.child(trees.child(plan, "inner"), "asks")
+    waited = waited_for(plan)
+    assert waited["for"] == "sub-plans"
+    assert "sub-plan 1 of 1 (asks) waits for you: call 1 (command) needs leave for command" in waited["what"]
+    assert waited["remedy"] == f"`agents plan approve {child.id} 1` or `agents plan deny {child.id} 1`"
+    assert [ask["plan"] for ask in waited["asks"]] == [child.id]
+    trees.parts.lifecycle.answer(child, True)
+    plan = trees.work(plan)
+    assert plan.standing == COMPLETE, plan.error
+    assert trees.file(plan, "made.txt") == "\n"
+
+
+def test_a_strategy_that_is_too_large_starts_nothing(tmp_path: Path) -> None:
+    with tree_bench(tmp_path, settings={"max_fan_out": 2, "max_depth": 1}) as trees:
+        plan = trees.worked(*[part(name, write(name, "")) for name in "abc"])
+        assert plan.standing == ERRORED
+        assert "wants 3 sub-plans, and may have 2 (plan.max_fan_out)" in str(plan.error)
+        assert trees.parts.plans.children(plan.id) == []
+        plan = trees.worked(part("inner", parts=[part("deep", write("deep.txt", ""))]))
+        inner = trees.child(plan, "inner")
+        assert "it lies 1 deep, and sub-plans may lie 1 deep (plan.max_depth)" in str(inner.error)
+        assert trees.parts.plans.children(inner.id) == []
+
+
+def test_leave_for_parts_that_nobody_listed_is_asked_once(trees: TreeBench) -> None:
+    parts = [part("x", write("x.txt", "")), part("y", write("y.txt", ""))]
+    trees.know(part("whole", parts=parts), profile="review")
+    plan = trees.work(trees.parts.lifecycle.queue(trees.made("whole")))
+    assert plan.standing == WAITING
+    assert [(call.tool, call.state.value) for call in trees.calls(plan)] == [("spawn", "asked")]
+    assert trees.parts.plans.children(plan.id) == []
+    plan = trees.answer(plan, True)
+    assert plan.standing == COMPLETE, plan.error
+    assert [call.tool for call in trees.calls(plan)] == ["spawn", "merge", "merge"]
+
+
+def test_parts_that_may_not_be_are_refused(trees: TreeBench) -> None:
+    trees.know(part("whole", parts=[part("x", write("x.txt", ""))]), profile="review", action_profile="ci")
+    plan = trees.work(trees.parts.lifecycle.queue(trees.made("whole")))
+    assert plan.standing == ERRORED
+    assert "spawn" in str(plan.error)
+    assert trees.parts.plans.children(plan.id) == []
+
+
+def test_what_parts_disagree_about_waits_for_a_person_and_is_never_complete(trees: TreeBench) -> None:
+    plan = trees.worked(
+        part("x", edit("a.txt", "one", "ONE")),
+        part("y", edit("a.txt", "one", "Eins")),
+        part("after", write("after.txt", ""), needs=[2]),
+    )
+    assert plan.standing == WAITING
+    assert waited_for(plan)["for"] == "conflict"
+    assert waited_for(plan)["what"] == "sub-plans disagree about a.txt"
+    assert "ONE" in trees.file(plan, "a.txt")
+    assert "Eins" in trees.file(plan, "a.txt")
+    with pytest.raises(PlanError, match="nobody said who is right"):
+        trees.apply(plan)
+    assert trees.resume(plan).standing == WAITING
+    with pytest.raises(StopIteration):
+        trees.child(plan, "after")
+
+
+def test_a_part_is_not_applied_undone_or_deleted_alone(trees: TreeBench) -> None:
+    plan = trees.worked(part("x", write("x.txt", "")))
+    child = trees.child(plan, "x")
+    with pytest.raises(PlanError, match=f"part of plan {plan.id}, and applied with it.*apply {plan.id}"):
+        trees.apply(child)
+    with pytest.raises(PlanError, match=f"undone with it.*undo {plan.id}"):
+        trees.parts.apply.undo(child)
+    with pytest.raises(PlanError, match=f"plan delete {plan.id}"):
+        trees.parts.cleanup.delete(child)
+
+
+def test_deleting_the_whole_deletes_its_parts(trees: TreeBench) -> None:
+    plan = trees.worked(part("x", write("x.txt", "")), part("breaks", FAILS))
+    child = trees.child(plan, "x")
+    trees.parts.cleanup.delete(plan)
+    with pytest.raises(UnknownPlan):
+        trees.now(child)
+    with pytest.raises(SandboxMissing):
+        trees.sandbox(child)
+
+
+def test_a_whole_with_a_part_at_work_is_not_deleted(trees: TreeBench) -> None:
+    plan = work_once(trees, trees.tree(part("x", write("x.txt", ""))))
+    child = trees.child(plan, "x")
+    with pytest.raises(PlanError, match=f"its sub-plan {child.id} is running"):
+        trees.parts.cleanup.delete(plan)
+    assert trees.now(child).state is PlanState.QUEUED
+
+
+def test_cleaning_up_frees_merged_parts_and_keeps_the_others(trees: TreeBench) -> None:
+    plan = trees.tree(part("x", write("x.txt", "")), part("still", command("true")), part("breaks", FAILS))
+    trees.work(plan)
+    merged, still, broken = (trees.child(plan, name) for name in ("x", "still", "breaks"))
+    merge = next(call for call in trees.calls(plan) if call.step == "merge-2")
+    trees.parts.rewriting.rollback(trees.now(plan), merge.number)
+    freed = {one.plan_id for one in trees.parts.cleanup.collect(timedelta(0))}
+    assert freed == {merged.id}
+    assert trees.parts.cleanup.loss_of(trees.now(plan)) == "it holds changes that were never applied"
+    assert {trees.sandbox(one).plan_id for one in (still, broken)} == {still.id, broken.id}
+
+
+def test_a_part_that_was_freed_when_it_was_merged_is_merged_again_after_a_rollback(
+    trees: TreeBench, tmp_path: Path
+) -> None:
+    mended = tmp_path / "mended"
+    plan = trees.worked(
+        part("x", write("x.txt", "x\n"), edit("a.txt", "one", "ONE")),
+        part("breaks", command(f"test -e {mended}"), needs=[1]),
+    )
+    first, freed = trees.child(plan, "x"), trees.parts.cleanup.collect(timedelta(0))
+    assert [one.plan_id for one in freed] == [first.id]
+    # Twice, so that what was merged without the part's sandbox can be merged again, too.
+    for _ in range(2):
+        *_, merge = (call for call in trees.calls(plan) if call.step == "merge-1")
+        trees.parts.rewriting.rollback(trees.now(plan), merge.number)
+        assert not (trees.sandbox(plan).root / "x.txt").exists()
+        plan = trees.resume(plan)
+        assert plan.standing == ERRORED
+        assert trees.file(plan, "x.txt") == "x\n"
+    mended.touch()
+    plan = trees.resume(plan)
+    assert plan.standing == COMPLETE, plan.error
+    assert trees.file(plan, "a.txt").startswith("ONE\n")
+    with pytest.raises(SandboxMissing):
+        trees.sandbox(first)
+    trees.ensure_consistent(plan)
+
+
+@pytest.mark.parametrize("is_committed", [True, False])
+def test_a_part_is_merged_into_a_sandbox_that_was_made_anew(
+    trees: TreeBench, tmp_path: Path, is_committed: bool
+) -> None:
+    """What the part began with is known to its own sandbox only, if the user had not committed it."""
+    mended = tmp_path / "mended"
+    if not is_committed:
+        (trees.repository / "a.txt").write_text("not committed\none\ntwo\n")
+    plan = trees.worked(part("x", edit("a.txt", "one", "ONE"), command(f"test -e {mended}")))
+    assert plan.standing == ERRORED
+    trees.parts.sandboxes.remove(plan.id)
+    (trees.repository / "later.txt").write_text("the user went on\n")
+    mended.touch()
+    plan = trees.resume(plan)
+    assert plan.standing == COMPLETE, plan.error
+    assert "ONE\n" in trees.file(plan, "a.txt")
+    assert trees.file(plan, "later.txt") == "the user went on\n"
+    assert sorted(trees.parts.history.differences(plan.id)) == ["a.txt"]
+    trees.ensure_consistent(plan)
+
+
+def test_cleaning_up_keeps_what_parts_that_can_go_on_begin_with(trees: TreeBench) -> None:
+    plan = trees.worked(part("breaks", FAILS))
+    assert not trees.parts.history.changes(plan.id)
+    assert trees.parts.cleanup.collect(timedelta(0)) == []
+    trees.cancel(trees.child(plan, "breaks"))
+    assert {one.plan_id for one in trees.parts.cleanup.collect(timedelta(0))} == {
+        plan.id,
+        trees.child(plan, "breaks").id,
+    }
+
+
+def test_what_was_said_in_a_part_is_forgotten_with_the_whole(trees: TreeBench) -> None:
+    plan = trees.worked(part("x", write("x.txt", "")))
+    child, cleanup = trees.child(plan, "x"), trees.parts.cleanup
+    later = trees.container.clock.now() + timedelta(days=1)
+    assert not cleanup.is_past(child.id, later)
+    trees.apply(plan)
+    assert cleanup.is_past(child.id, later)
+
+
+def test_what_is_lost_with_a_whole_is_what_its_parts_hold(trees: TreeBench) -> None:
+    plan = trees.worked(part("breaks", write("half.txt", ""), FAILS))
+    child = trees.child(plan, "breaks")
+    loss = f"its sub-plan {child.id}: it holds changes that were never applied"
+    assert trees.parts.cleanup.loss_of(plan) == loss
+
+
+def test_a_whole_hears_of_a_part_whose_worker_died_without_a_word(trees: TreeBench) -> None:
+    plan = work_once(trees, trees.tree(part("x", write("x.txt", ""))))
+    job = trees.owned_job(plan)
+    now = trees.container.clock.now()
+    failed = Outcome(JobState.FAILED, error="its worker died, and again")
+    trees.container.jobs.finish(job.id, job.fence, failed, now=now)
+    plan = trees.parts.lifecycle.reconciled(trees.now(plan))
+    assert plan.standing == (Phase.EXECUTE, PlanState.QUEUED)
+    plan = trees.work(plan)
+    assert plan.standing == ERRORED
+    assert "(x) failed: its worker died, and again" in str(plan.error)
+    plan = trees.resume(plan)
+    assert plan.standing == COMPLETE, plan.error
+
+
+def test_a_tree_whose_worker_died_too_often_is_run_until_nothing_goes_on_by_itself(trees: TreeBench) -> None:
+    """Their last attempts ended without a word, so nobody above them knows."""
+    deep = part("inner", parts=[part("deep", write("deep.txt", ""))])
+    plan, beside = trees.tree(deep), trees.tree(part("beside", write("beside.txt", "")))
+    for one in (plan, plan, beside):
+        work_once(trees, one)
+    child, now = trees.child(beside, "beside"), trees.container.clock.now()
+    for state in (PlanState.PROCESSING, PlanState.COMPLETE):  # it was killed between its two phases
+        child = trees.parts.plans.move(child, (Phase.STRATEGIZE, state), now=now)
+    for one in (plan, beside):
+        job = trees.owned_job(one)
+        failed = Outcome(JobState.FAILED, error="its worker died")
+        trees.container.jobs.finish(job.id, job.fence, failed, now=now)
+    handlers = {kind_of_plan(one.id): JobHandler(trees.handler()) for one in (plan, beside)}
+    worker = trees.container.worker(handlers, name="test")
+    worker.start()
+    run_to_rest(trees.container, [plan, beside], worker)
+    for one, name in ((trees.now(plan), "deep"), (trees.now(beside), "beside")):
+        assert one.standing == ERRORED
+        assert f"({name}) failed: its worker died" in str(one.error)
+
+
+def test_many_plans_learn_what_became_of_their_jobs_and_what_is_known_costs_nothing(trees: TreeBench) -> None:
+    def lost(plan: Plan) -> None:
+        job = trees.owned_job(plan)
+        failed = Outcome(JobState.FAILED, error="its worker died")
+        trees.container.jobs.finish(job.id, job.fence, failed, now=trees.container.clock.now())
+
+    done = trees.worked(part("x", write("x.txt", "")))
+    at_work = work_once(trees, trees.tree(part("x", write("x.txt", ""))))
+    above = trees.tree(part("inner", parts=[part("deep", write("deep.txt", ""))]))
+    queued, alone, unheard = (trees.tree(part(name, write(name, ""))) for name in ("q", "a", "u"))
+    for one in (above, above, unheard):
+        work_once(trees, one)
+    for one in (above, alone):
+        lost(one)
+    # It came to rest, and whoever was to wake the whole was killed before that.
+    child, now = trees.child(unheard, "u"), trees.container.clock.now()
+    trees.parts.plans.move(child, (child.phase, PlanState.ERRORED), now=now)
+    everybody = [*trees.parts.plans.list(), *[trees.now(done)] * 50]
+    known = [plan for plan in everybody if plan.root in (done.id, at_work.id, queued.id)]
+    asked: list[str] = []
+
+    def listen(*facts: Any) -> None:
+        if threading.current_thread() is threading.main_thread() and "SELECT" in facts[2]:
+            asked.append(facts[2])
+
+    event.listen(Engine, "before_cursor_execute", listen)
+    try:
+        assert trees.parts.lifecycle.all_reconciled(known) == known
+    finally:
+        event.remove(Engine, "before_cursor_execute", listen)
+    # For the jobs that are unfinished, until there is none more, and for the parts of those that wait.
+    assert len(asked) == 3, asked
+    after = {plan.id: plan for plan in trees.parts.lifecycle.all_reconciled(everybody)}
+    assert after[alone.id].error == "its worker died"
+    assert trees.child(trees.child(above, "inner"), "deep").error == "its worker died"
+    assert trees.child(above, "inner").state is PlanState.QUEUED
+    assert after[unheard.id].state is PlanState.QUEUED
+
+
+def test_a_job_that_is_claimed_before_its_plan_was_moved_takes_it_up(trees: TreeBench) -> None:
+    """Or whose submitter was killed in between."""
+    trees.know(part("x", write("x.txt", "")))
+    plan = trees.made("x")
+    new = NewJob(kind_of_plan(plan.id), {"plan_id": plan.id}, key=key_of_job(plan), at_most=4)
+    trees.container.jobs.submit(new, now=trees.container.clock.now())
+    assert trees.work(plan).standing == COMPLETE
+    assert trees.parts.lifecycle.queueing.queue(plan).standing == COMPLETE
+
+
+def test_a_job_of_a_plan_that_was_decided_about_since_does_nothing(trees: TreeBench) -> None:
+    trees.know(part("x", write("x.txt", "")))
+    plan = trees.made("x")
+    new = NewJob(kind_of_plan(plan.id), {"plan_id": plan.id}, key=key_of_job(plan))
+    trees.container.jobs.submit(new, now=trees.container.clock.now())
+    trees.parts.lifecycle.cancel(plan, "not wanted")
+    assert trees.work(plan).state is PlanState.CANCELLED
+    assert [job.state for job in trees.container.jobs.list()] == [JobState.SUCCEEDED]
+
+
+def test_a_part_may_do_no_more_than_the_whole(trees: TreeBench) -> None:
+    limits = {"cost_dollars": None, "tokens": 5, "calls": None, "seconds": None}
+    request = {"model": "scripted/x", "limits": limits, "max_parallel": 2, "sub_goals": ["x"]}
+    plan = trees.worked(
+        part("x", write("x.txt", "")),
+        request=request,
+        profile="trusted",
+        action_profile="ci",
+        invariants=("never touch a.txt",),
+        directory="folder",
+        include=("kept/*",),
+    )
+    child = trees.child(plan, "x")
+    assert child.request["profile"] == "trusted+ci"
+    assert child.request["invariants"] == ("never touch a.txt",)
+    assert child.request["directory"] == "folder"
+    assert child.request["include"] == ("kept/*",)
+    assert child.request["model"] == "scripted/x"
+    assert child.request["max_parallel"] == 2
+    assert "sub_goals" not in child.request
+    assert child.action == "builtin/goal"
+    assert child.request["arguments"] == {"goal": "x"}
+    assert trees.container.jobs.get(str(child.job_id)).at_most == 2
+
+
+def test_a_part_that_is_cancelled_before_it_is_queued_does_not_begin(tmp_path: Path) -> None:
+    faults = Deed("sub_plan.spawn.after")
+    with tree_bench(tmp_path, faults=faults) as trees:
+        plan = trees.tree(part("x", write("x.txt", "")))
+        faults.deed = lambda: trees.cancel(trees.child(plan, "x"))
+        plan = trees.work(plan)
+        assert plan.standing == ERRORED
+        assert "(x) was cancelled" in str(plan.error)
+        assert trees.calls(trees.child(plan, "x")) == []
+
+
+class Deed:
+    """Does something, once, when a fault point is reached."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self.deed: Callable[[], object] = lambda: None
+
+    def reach(self, name: str) -> None:
+        if name == self._name:
+            deed, self.deed = self.deed, lambda: None
+            deed()
+
+
+def test_what_a_user_listed_chooses_its_action_and_what_a_model_thought_of_does_not(trees: TreeBench) -> None:
+    own = FrozenObject({"action": "tests/own", "arguments": {"n": 1}, "model": None, "profile": "full-auto"})
+    plan = trees.tree(part("x", write("x.txt", "")), profile="ci")
+    asks = replace(trees.named[plan.goal], tasks=(Task("x", sub_plan=True, request=own),))
+    trees.named[plan.goal] = trees.named["whole"] = asks
+    thought = trees.parts.lifecycle.queue(trees.made("whole"))
+    for one in (plan, thought):
+        trees.work(one)
+    listed = trees.child(plan, "x")
+    assert (listed.action, listed.request["arguments"]) == ("tests/own", {"n": 1})
+    assert "model" not in listed.request
+    assert listed.request["profile"] == "ci"
+    other = trees.child(thought, "x")
+    assert (other.action, other.request["arguments"]) == (thought.action, {})
+    assert thought.action == "tests/made"
+
+
+def test_a_step_of_its_own_needs_an_actor(trees: TreeBench) -> None:
+    trees.know(part("whole", parts=[part("x", write("x.txt", ""))]))
+    tasks = (*trees.named["whole"].tasks, Task("own"))
+    trees.named["whole"] = replace(trees.named["whole"], tasks=tasks)
+    plan = trees.work(trees.parts.lifecycle.queue(trees.made("whole")))
+    assert plan.standing == ERRORED
+    assert plan.error == "step 2 (own) needs an actor, and it has none"
+
+
+def test_a_rejected_part_is_no_result(trees: TreeBench) -> None:
+    plan = trees.worked(part("breaks", FAILS))
+    child = trees.parts.lifecycle.reject(trees.child(plan, "breaks"))
+    plan = trees.resume(plan)
+    assert plan.standing == ERRORED
+    assert f"sub-plan 1 of 1 (breaks) was rejected [{child.id}]" in str(plan.error)
+    assert trees.resume(plan).standing == COMPLETE
+    assert trees.merges(plan) == []
+
+
+def test_a_whole_that_is_rejected_ends_its_parts(trees: TreeBench) -> None:
+    asks = part("asks", replace(command("true"), granted=False), profile="manual")
+    plan = trees.worked(asks, part("breaks", FAILS))
+    child = trees.child(plan, "asks")
+    now = trees.container.clock.now()
+    plan = trees.parts.plans.move(plan, ERRORED, now=now)
+    trees.parts.lifecycle.reject(plan)
+    assert trees.now(child).state is PlanState.CANCELLED
+
+
+def test_the_model_that_is_named_at_a_resume_is_that_of_the_parts_too(trees: TreeBench) -> None:
+    plan = trees.worked(part("breaks", FAILS), part("then", write("x.txt", ""), needs=[1]))
+    broken = trees.child(plan, "breaks")
+    trees.parts.lifecycle.resume(plan, model="scripted/other")
+    job = trees.container.jobs.get(str(trees.now(broken).job_id))
+    assert job.payload["model"] == "scripted/other"
+
+
+def test_what_waits_for_more_budget_goes_on_with_the_whole(trees: TreeBench) -> None:
+    plan = work_once(trees, trees.tree(part("x", write("x.txt", ""))))
+    child = trees.child(plan, "x")
+    now = trees.container.clock.now()
+    for standing in ((Phase.STRATEGIZE, PlanState.PROCESSING), (Phase.STRATEGIZE, PlanState.WAITING)):
+        facts = PlanFacts(waiting_for={"for": "budget", "what": "it is used up", "remedy": "more"})
+        child = trees.parts.plans.move(child, standing, facts, now=now)
+    trees.parts.lifecycle.wake(child)
+    plan = trees.work(plan)
+    assert "(x) waits for you: it is used up" in waited_for(plan)["what"]
+    assert trees.resume(plan).standing == COMPLETE
+
+
+def test_a_plan_that_is_sent_elsewhere_goes_there_whoever_moves_it(trees: TreeBench) -> None:
+    plan = trees.worked(part("x", write("x.txt", "")))
+    there = (Phase.STRATEGIZE, PlanState.QUEUED)
+    queueing = trees.parts.lifecycle.queueing
+    queued = queueing.queue(plan, wanted=there)
+    assert queued.standing == there
+    assert queueing.taken_up_by(str(queued.job_id), plan) == queued  # it saw the plan before it was moved
+    with pytest.raises(StalePlan):
+        trees.parts.lifecycle.queue(replace(queued, version=2))
+
+
+def test_of_two_who_wake_a_whole_one_does(trees: TreeBench) -> None:
+    plan = work_once(trees, trees.tree(part("x", write("x.txt", ""))))
+    child = trees.child(plan, "x")
+    child = trees.parts.plans.move(child, (child.phase, PlanState.ERRORED), now=trees.container.clock.now())
+    queueing = trees.parts.lifecycle.queueing
+    first = queueing.woken(plan, [child])
+    assert first.state is PlanState.QUEUED
+    assert queueing.woken(plan, [child]) == first  # it saw the whole before the other did
+    of_whole = [job for job in trees.container.jobs.list() if job.payload["plan_id"] == plan.id]
+    assert [job.state for job in of_whole] == [JobState.SUCCEEDED, JobState.QUEUED]
+
+
+def test_a_plan_whose_job_is_not_known_any_more_has_none(trees: TreeBench) -> None:
+    plan = trees.tree(part("x", write("x.txt", "")))
+    queueing = trees.parts.lifecycle.queueing
+    assert queueing.job_of(plan) is not None
+    assert queueing.job_of(replace(plan, job_id="nobody")) is None
+
+
+def test_leave_to_spawn_is_no_tool_of_any_actor() -> None:
+    tools = SpawnTools()
+    assert tools.names() == ("spawn",)
+    assert [spec.capability for spec in tools.specs()] == [Capability.SPAWN]
+    assert tools.problems() == ()
+    files: Any = None
+    assert tools.capability_of(tools.get("spawn"), {}, files) is Capability.SPAWN
+    with pytest.raises(UnknownTool):
+        tools.get("write")
+    assert "spawn" not in ToolRegistry().names()

@@ -1,0 +1,348 @@
+"""The guard by itself, spoken to over its pipes, as an ordinary Python program."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from cleveragents.jobs.worker.async_worker import CancellationToken
+from cleveragents.processes import guard
+from cleveragents.processes.bubblewrap import shared_probe
+from cleveragents.processes.guard_process import COMMAND_MARKER, GuardProcess, _kill_groups
+from cleveragents.processes.guarded_runner import GuardedCommandRunner
+from cleveragents.processes.ports import Command
+from tests.command_trees import alive, end_by_hand, tree_script, wait_none_alive
+from tests.measured import counted
+
+ORDINARY = tuple(counted(guard.__name__))
+AS_IT_RUNS = (sys.executable, "-I", "-S", guard.__file__)
+WITHOUT = (
+    "import os, sys\n"
+    f"from {guard.__name__} import main\n"
+    "really_open = os.open\n"
+    "def sabotaged(path, *rest):\n"
+    "    if str(path).endswith('/children'):\n"
+    "        raise FileNotFoundError(path)\n"
+    "    return really_open(path, *rest)\n"
+    "{sabotage}\n"
+    "sys.exit(main())\n"
+)
+"""A guard on a machine that lacks something."""
+SOURCE = Path(__file__).parents[3] / "src"
+_tokens = itertools.count(os.getpid() * 10_000 + 8_001)
+Start = Callable[..., "Conversation"]
+
+
+class Conversation:
+    """A guard, the pipe that controls it, its report, and what the command writes."""
+
+    def __init__(
+        self, directory: Path, argv: list[str], interpreter: list[str], facts: dict[str, Any]
+    ) -> None:
+        self.output, output_in = os.pipe()
+        source = os.open(os.devnull, os.O_RDONLY)
+        program = {
+            "executable": shutil.which(argv[0]) or argv[0],
+            "argv": argv,
+            "arguments": None,
+            "environment": {"PATH": "/usr/bin:/bin"},
+            "markers": {},
+            "directory": str(directory),
+            "output": output_in,
+            "input": source,
+            "timeout_seconds": 60.0,
+            "grace_seconds": 0.2,
+            "parent": os.getpid(),
+            "path": [str(SOURCE)],
+            "private": None,
+            **facts,
+        }
+        self.process = subprocess.Popen(
+            interpreter,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            pass_fds=(output_in, source),
+        )
+        os.close(output_in)
+        os.close(source)
+        assert self.process.stdin is not None
+        self.control = self.process.stdin
+        self.control.write(json.dumps(program).encode() + b"\n")
+        self.control.flush()
+
+    def wait_ready(self) -> None:
+        said = b""
+        while b"ready\n" not in said:
+            said += os.read(self.output, 4096)
+
+    def report(self) -> dict[str, Any]:
+        assert self.process.stdout is not None
+        report: dict[str, Any] = json.loads(self.process.stdout.readline())
+        assert self.process.wait(20) == 0
+        return report
+
+    def close(self) -> None:
+        assert self.process.stdout is not None
+        self.control.close()
+        self.process.wait(20)
+        self.process.stdout.close()
+        os.close(self.output)
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    started = []
+
+    def start(*argv: str, interpreter: tuple[str, ...] = ORDINARY, **facts: Any) -> Conversation:
+        started.append(Conversation(tmp_path, [*argv], [*interpreter], facts))
+        return started[-1]
+
+    yield start
+    for conversation in started:
+        conversation.close()
+
+
+@pytest.fixture
+def token() -> Iterator[int]:
+    token = next(_tokens)
+    yield token
+    end_by_hand(token)
+
+
+def test_it_reports_how_the_command_ended(start: Start) -> None:
+    assert start("true").report() == {"code": 0, "cause": None, "refused": None}
+    assert start("sh", "-c", "kill -9 $$").report()["code"] == -9
+    assert start("sleep", "1000", timeout_seconds=0.05).report()["cause"] == "timeout"
+
+
+def test_a_command_that_ends_at_once_is_never_missed(start: Start) -> None:
+    """Whoever starts a process and drops the handle may have it reaped before it is looked at."""
+    for _ in range(10):
+        assert start("true", interpreter=AS_IT_RUNS).report()["code"] == 0
+
+
+def test_it_says_why_a_command_could_not_start(start: Start, tmp_path: Path) -> None:
+    assert "No such file" in start("/no/such/program").report()["refused"]
+    (tmp_path / "plain").write_text("exit 4")
+    (tmp_path / "plain").chmod(0o755)
+    assert start(str(tmp_path / "plain")).report()["code"] == 4
+    assert "null byte" in start("true", argv=["a\0b"]).report()["refused"]
+
+
+def test_an_order_that_comes_with_the_program_is_obeyed(start: Start, token: int) -> None:
+    conversation = start("sleep", f"1000.{token}")
+    conversation.control.write(b"end\n")
+    conversation.control.flush()
+    assert conversation.report()["cause"] == "order"
+    assert alive(token) == []
+
+
+def test_a_guard_whose_caller_is_gone_starts_nothing(start: Start, tmp_path: Path) -> None:
+    report = start("touch", "started", parent=1).report()
+    assert report["cause"] == "parent"
+    assert not (tmp_path / "started").exists()
+
+
+def test_the_end_of_the_pipe_ends_all_and_removes_the_private_directory(
+    start: Start, token: int, tmp_path: Path
+) -> None:
+    (tmp_path / "private" / "home").mkdir(parents=True)
+    script = tree_script(token, then=f"trap '' TERM; while :; do sleep 1000.{token}9; done")
+    conversation = start("sh", "-c", script, private=str(tmp_path / "private"))
+    conversation.wait_ready()
+    conversation.control.close()
+    assert conversation.report()["cause"] == "parent"
+    assert alive(token) == []
+    assert not (tmp_path / "private").exists()
+
+
+def test_nobody_to_report_to_is_no_reason_to_leave_anything(start: Start, token: int) -> None:
+    conversation = start("sh", "-c", f"echo ready; trap '' TERM; sleep 1000.{token}; sleep 1000.{token}")
+    conversation.wait_ready()
+    conversation.process.stdout.close()
+    conversation.control.close()
+    assert conversation.process.wait(20) == 1
+    assert alive(token) == []
+
+
+def test_a_pipe_that_ends_before_the_program_came_is_the_end() -> None:
+    done = subprocess.run(ORDINARY, input=b"{", capture_output=True, check=False)
+    assert (done.returncode, done.stdout) == (1, b"")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_signal_to_it_is_an_order(start: Start, token: int, number: signal.Signals) -> None:
+    conversation = start("sh", "-c", f"trap '' TERM; echo ready; sleep 1000.{token}; sleep 1000.{token}")
+    conversation.wait_ready()
+    conversation.process.send_signal(number)
+    assert conversation.report()["cause"] == "signal"
+    assert alive(token) == []
+
+
+@pytest.mark.parametrize(
+    ("lacking", "ending"),
+    [
+        # A kernel that does not tell a process's children: the process table does.
+        ("os.open = sabotaged", "its own end"),
+        ("os.open = sabotaged", "order"),
+        # A full disk, an upgrade under way: what ends processes by force is in the guard's one file.
+        ("sys.modules['psutil'] = None", "its own end"),
+        ("sys.modules['psutil'] = None", "order"),
+    ],
+)
+def test_it_ends_everything_with_either_of_its_means(
+    start: Start, token: int, lacking: str, ending: str
+) -> None:
+    deaf = f"trap '' TERM; while :; do sleep 1000.{token}9; done"
+    script = tree_script(token, then="exit 6" if ending == "its own end" else deaf)
+    program = WITHOUT.replace("{sabotage}", lacking)
+    conversation = start("sh", "-c", script, interpreter=(sys.executable, "-c", program))
+    if ending == "order":
+        conversation.wait_ready()
+        conversation.control.write(b"end\n")
+        conversation.control.flush()
+    report = conversation.report()
+    assert (report["cause"], report["code"]) == ((None, 6) if ending == "its own end" else ("order", -9))
+    assert alive(token) == []
+
+
+@pytest.mark.skipif(
+    shared_probe.result().program is None, reason=f"needs bubblewrap: {shared_probe.result().problem}"
+)
+class TestWithBubblewrap:
+    def start(self, start: Start, *argv: str, **facts: Any) -> Conversation:
+        bubblewrap = str(shared_probe.result().program)
+        arguments = [
+            "--ro-bind",
+            "/",
+            "/",
+            "--dev",
+            "/dev",
+            "--unshare-pid",
+            "--proc",
+            "/proc",
+            "--die-with-parent",
+        ]
+        return start(bubblewrap, argv=[bubblewrap, "--", *argv], arguments=arguments, **facts)
+
+    def test_it_tells_a_command_that_failed_from_one_that_never_began(self, start: Start) -> None:
+        assert self.start(start, "false").report() == {"code": 1, "cause": None, "refused": None}
+        assert self.start(start, "/no/such").report()["refused"] == guard.NOT_EXECUTED
+
+    def test_a_command_is_asked_before_its_namespace_is_killed(self, start: Start) -> None:
+        script = "trap 'echo bye; exit' TERM; echo ready; while :; do sleep 0.01; done"
+        conversation = self.start(start, "sh", "-c", script, grace_seconds=20.0)
+        conversation.wait_ready()
+        conversation.control.write(b"end\n")
+        conversation.control.flush()
+        assert conversation.report()["cause"] == "order"
+        assert b"bye" in os.read(conversation.output, 4096)
+
+    def test_a_deaf_one_is_killed_with_its_namespace(self, start: Start, token: int) -> None:
+        script = (
+            f"(setsid sleep 1000.{token} &); trap '' TERM; echo ready; while :; do sleep 1000.{token}; done"
+        )
+        conversation = self.start(start, "sh", "-c", script)
+        conversation.wait_ready()
+        conversation.control.close()
+        assert conversation.report()["cause"] == "parent"
+        assert wait_none_alive(token, timeout=0) == []
+
+
+HANGS = """
+import os, sys, time
+child = os.fork()
+if child == 0:
+    os.setsid()
+    if os.fork() == 0:
+        os.execve("/bin/sleep", ["sleep", f"1000.{sys.argv[1]}"], {})
+    os._exit(0)
+os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)  # it stays unburied
+print("ready", flush=True)
+time.sleep(1000)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="nothing else tells of which group the dead were")
+def test_the_dead_that_a_hanging_guard_has_not_buried_tell_who_goes_on_in_their_group(token: int) -> None:
+    """As with a chain of processes that fork and exit, of which no list is new enough to name the last."""
+    words = [sys.executable, "-c", HANGS, str(token)]
+    hangs = subprocess.Popen(words, stdout=subprocess.PIPE, start_new_session=True)
+    try:
+        assert hangs.stdout is not None
+        assert hangs.stdout.readline() == b"ready\n"
+        _kill_groups("nobody's", spare=hangs.pid)
+        assert hangs.poll() is None, "what carries no marker may be found below it"
+        hangs.kill()
+        assert wait_none_alive(token, timeout=20) == []
+    finally:
+        hangs.kill()
+        hangs.communicate()
+
+
+def test_who_has_the_number_of_a_guard_that_was_killed_is_left_alone(tmp_path: Path, token: int) -> None:
+    program = {
+        "executable": shutil.which("sleep"),
+        "argv": ["sleep", "1000"],
+        "arguments": None,
+        "environment": {},
+        "markers": {COMMAND_MARKER: f"m{token}"},
+        "directory": str(tmp_path),
+        "timeout_seconds": 60.0,
+        "grace_seconds": 0.2,
+        "private": None,
+    }
+    words = ["sh", "-c", f"setsid sleep 1000.{token} & echo $!; wait"]
+    stranger = subprocess.Popen(words, stdout=subprocess.PIPE)
+    try:
+        assert stranger.stdout is not None
+        child = psutil.Process(int(stranger.stdout.readline()))
+        with GuardProcess(program, b"") as killed:
+            killed._process.kill()
+            killed._process.wait()
+            killed._process.pid = stranger.pid  # as if somebody had it since
+        assert child.is_running()
+        assert child.status() != psutil.STATUS_ZOMBIE
+        assert stranger.poll() is None
+    finally:
+        stranger.kill()
+        end_by_hand(token)
+        stranger.communicate()
+
+
+@pytest.mark.parametrize(
+    ("isolation", "known"),
+    [
+        ("off", "the processes that could be found were ended; a hidden one may still run"),
+        pytest.param(
+            "require",
+            "all processes of the command were ended",
+            marks=pytest.mark.skipif(shared_probe.result().program is None, reason="needs bubblewrap"),
+        ),
+    ],
+)
+def test_after_the_loss_of_a_guard_only_what_is_known_is_said(
+    isolation: str, known: str, tmp_path: Path
+) -> None:
+    """Outside of a namespace a process can leave its session, its parent and its variables."""
+
+    def kill_the_guard(chunk: bytes) -> None:
+        for child in psutil.Process().children():
+            if any(word.endswith("/guard.py") for word in child.cmdline()):
+                child.kill()
+
+    runner = GuardedCommandRunner(isolation=isolation, grace_seconds=0.2)
+    command = Command(("/bin/sh", "-c", "echo ready; exec sleep 60"), tmp_path, tmp_path)
+    done = runner.run(command, CancellationToken(), on_output=kill_the_guard)
+    assert done.output == f"ready\n\n[the guard of the command was lost: {known}]\n"

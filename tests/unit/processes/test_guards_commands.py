@@ -1,0 +1,33 @@
+"""Of many commands, one tells the user that bubblewrap is missing."""
+
+from __future__ import annotations
+
+from cleveragents.processes.bubblewrap import BubblewrapProbe
+
+
+class Interrupted(BubblewrapProbe):
+    """Between its look and its note another caller comes, unless the lock keeps that one out."""
+
+    def __init__(self) -> None:
+        self.noted = False
+        self.interrupted = False
+        self.answers: list[bool] = []
+        super().__init__()
+
+    @property
+    def _told(self) -> bool:
+        seen = self.noted
+        if not self.interrupted and not self._lock.locked():
+            self.interrupted = True
+            self.answers.append(self.first_time())
+        return seen
+
+    @_told.setter
+    def _told(self, noted: bool) -> None:
+        self.noted = noted
+
+
+def test_one_caller_is_the_first_also_when_another_comes_in_between() -> None:
+    probe = Interrupted()
+    answers = [probe.first_time(), probe.first_time(), *probe.answers]
+    assert answers.count(True) == 1

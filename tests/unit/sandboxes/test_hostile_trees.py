@@ -1,0 +1,691 @@
+"""G1, G14: whatever a command left in a sandbox, and whatever it does meanwhile, the host neither reads nor
+writes anything outside."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import random
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+import zlib
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cleveragents.context.code_index import CodePlace
+from cleveragents.context.index.sqlite_code_index import SqliteCodeIndex
+from cleveragents.context.search.git_history import GitCommitHistory
+from cleveragents.core.errors import CleverAgentsError, GitFailed, SandboxRefused, SourceChanged
+from cleveragents.git.blob_reader import BlobReader
+from cleveragents.git.index_file import plain_index
+from cleveragents.git.loose_objects import LooseObjects
+from cleveragents.git.plumbing import PrivateRepository, run_git, user_environment
+from cleveragents.plans.calls.tool_execution import _text
+from cleveragents.sandboxes.directory_copy import DirectoryCopy
+from cleveragents.sandboxes.git_sandbox import GitSandbox
+from cleveragents.sandboxes.outcomes import Outcome, changed_between
+from cleveragents.sandboxes.ports import SandboxRequest, SandboxStrategy
+from cleveragents.sandboxes.private_clone import PrivateClone
+from cleveragents.sandboxes.resources import find_resource
+from cleveragents.sandboxes.setup_cache import SetupCache
+from cleveragents.sandboxes.setup_ports import SetupInputs
+from cleveragents.sandboxes.tree import ignore_rules
+from cleveragents.storage.backup import back_up
+from cleveragents.storage.files.copying import copy_file
+from tests.hostile_tree import CANARY, SHAPES, plant, swapping, taking
+from tests.sandbox_resources import commit_all, fingerprint, git, make_repository, write
+
+FILES = {"a.py": "def a(): ...\n", "run.sh": "true\n", ".gitignore": "*.log\nbuild/\n"}
+FILES |= {f"d/f{number}": f"{number}\n" for number in range(40)}
+
+
+@dataclass
+class World:
+    """A sandbox, and what is none of its business: a file, a directory of files, another repository."""
+
+    sandbox: GitSandbox
+    resource: Path
+    secret: Path
+    other: Path
+    place: Path
+
+    @property
+    def root(self) -> Path:
+        return self.sandbox.root
+
+    def outside(self) -> dict[str, object]:
+        return {**fingerprint(self.secret.parent), **fingerprint(self.other)}
+
+
+@pytest.fixture(params=[PrivateClone, DirectoryCopy], ids=["private_clone", "directory_copy"])
+def world(request: pytest.FixtureRequest, tmp_path: Path) -> World:
+    strategy: SandboxStrategy = request.param()
+    resource = tmp_path / "resource"
+    if isinstance(strategy, PrivateClone):
+        make_repository(resource, dict(FILES))
+    else:
+        resource.mkdir()
+        write(resource, dict(FILES))
+    secrets = tmp_path / "secrets"
+    write(secrets, {"secret": f"{CANARY}\n", "secret.log": f"{CANARY}\n", "f1": f"{CANARY}\n"})
+    write(secrets, {".gitignore": f"{CANARY}\n", "build/x": f"{CANARY}\n"})
+    (secrets / "secret").chmod(0o600)
+    other = make_repository(tmp_path / "other", {"private.py": f"# {CANARY}\n"})
+    write(other, {"a.py": CANARY})
+    commit_all(other, CANARY)
+    sandbox = strategy.create(SandboxRequest("plan-1", resource), tmp_path / "state/sandboxes/plan-1")
+    assert isinstance(sandbox, GitSandbox)
+    if not (sandbox.root / ".git").exists():
+        git(sandbox.root, "init", "-q")
+    return World(sandbox, resource, secrets / "secret", other, tmp_path)
+
+
+Entry = Callable[[World], object]
+
+
+def scan(world: World) -> object:
+    return world.sandbox.scan()
+
+
+def states(world: World) -> object:
+    return [
+        world.sandbox.state_of(path) for path in ("a.py", "d/f1", "d/secret", "nested/private.py", "pipe")
+    ]
+
+
+def ignored(world: World) -> object:
+    return world.sandbox.ignored(["a.log", "d/secret.log", "build/x", "d/build/x"])
+
+
+def ignored_entries(world: World) -> object:
+    return world.sandbox.ignored_entries()
+
+
+def without_ignored(world: World) -> object:
+    with world.sandbox.writing(), world.sandbox.without_ignored() as entries:
+        return entries
+
+
+def restore(world: World) -> object:
+    with world.sandbox.writing():
+        world.sandbox.restore(world.sandbox.base_states(FILES))
+    return None
+
+
+def forget(world: World) -> object:
+    """A rollback of what a plan had made at the same paths."""
+    with world.sandbox.writing():
+        world.sandbox.restore(dict.fromkeys(["d/secret", "d/f1", "d/build/x"]))
+    return None
+
+
+def put_aside(world: World) -> object:
+    with world.sandbox.writing():
+        return world.sandbox.put_aside()
+
+
+def diff(world: World) -> object:
+    sandbox = world.sandbox
+    found = sandbox.scan()
+    tree = sandbox.tree({path: step.after for path, step in found.items()})
+    changed = changed_between(Outcome(sandbox, sandbox.base), Outcome(sandbox, tree))
+    return sandbox.diff(tree), changed, sandbox.merge(sandbox.base, tree, sandbox.base, labels=("a", "b"))
+
+
+def context(world: World) -> object:
+    place = CodePlace(world.root, home=world.resource, git_dir=world.root.parent / "engine")
+    with SqliteCodeIndex(world.place / "index").open(place) as snapshot:
+        texts = [snapshot.text(file.path) for file in snapshot.files]
+        return snapshot.status.notes, [file.path for file in snapshot.files], texts
+
+
+def history(world: World) -> object:
+    place = CodePlace(world.root, home=world.resource, git_dir=world.root.parent / "engine")
+    return GitCommitHistory(world.place / "index").commits(place, limit=50)
+
+
+def set_up(world: World) -> object:
+    cache = SetupCache(world.place / "cache")
+    world.sandbox.count_as_set_up()
+    inputs = SetupInputs("default", ("build", "d"), {"argv": ["make"]})
+    key = cache.key(inputs, world.root) or "none: files vanish while they are read"
+    cache.keep(key, world.root, ["build", "d"])
+    kept = [path.read_text() for path in (world.place / "cache").rglob("*") if path.is_file()]
+    return cache.take(key, world.root, ["build", "d"]), kept
+
+
+def backup(world: World) -> object:
+    target = world.place / "backup"
+    shutil.rmtree(target, ignore_errors=True)
+    back_up(world.place / "state", "postgresql:", target, lambda line: None)
+    files = [Path(folder, name) for folder, _, names in os.walk(target) for name in names]
+    return [path.read_bytes() for path in files if path.is_file() and not path.is_symlink()]
+
+
+def visible(world: World) -> object:
+    with world.sandbox.writing():
+        return None
+
+
+# Those that change the tree come last, so that the others see what was planted.
+ENTRIES: list[Entry] = [
+    *(scan, states, ignored, ignored_entries, diff, context, history, set_up, backup),
+    *(without_ignored, put_aside, restore, forget, visible),
+]
+
+
+def told(world: World, entry: Entry) -> str:
+    """What an entry point says, an error among it."""
+    try:
+        return repr(entry(world))
+    except CleverAgentsError as error:
+        return f"{error!r} {error}"
+
+
+def kept(world: World) -> bytes:
+    """Every content that the sandbox has come to keep."""
+    objects = world.root.parent / "engine/objects"
+    return b"".join(zlib.decompress(path.read_bytes()) for path in objects.glob("??/*"))
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_what_a_command_planted_leads_nowhere(world: World, shape: str) -> None:
+    plant(shape, world.root, world.secret, world.other)
+    before = world.outside()
+    for entry in ENTRIES:
+        assert CANARY not in told(world, entry), entry.__name__
+        assert world.outside() == before, entry.__name__
+        assert CANARY.encode() not in kept(world), entry.__name__
+
+
+def test_a_directory_that_is_swapped_for_a_link_meanwhile_leads_nowhere(world: World) -> None:
+    write(world.root, {"d/new": "1\n", "d/x.log": "1\n", "d/build/x": "1\n"})
+    before = world.outside()
+    with swapping(world.root / "d", world.secret.parent):
+        for entry in ENTRIES * 5:
+            assert CANARY not in told(world, entry), entry.__name__
+    assert world.outside() == before
+    assert CANARY.encode() not in kept(world)
+
+
+Restore = Callable[[World, Path], None]
+
+
+def naively(world: World, tree: Path) -> None:
+    index = world.root.parent / "engine/base.index"
+    PrivateRepository(world.root.parent / "engine").git(
+        "checkout-index", "--all", work_tree=tree, index=index
+    )
+
+
+def safely(world: World, tree: Path) -> None:
+    world.sandbox.restore(world.sandbox.base_states(FILES))
+
+
+def restored_while_taken(world: World, tree: Path, restore: Restore) -> int:
+    """How many files of `d` landed outside while a process took the directory away as soon as it came."""
+    before = set(world.secret.parent.iterdir())
+    shutil.rmtree(tree / "d", ignore_errors=True)
+    with taking(tree / "d", world.secret.parent):
+        for _ in range(100):
+            with suppress(CleverAgentsError):
+                restore(world, tree)
+            if set(world.secret.parent.iterdir()) != before:
+                break
+            with suppress(OSError):
+                (tree / "d").unlink()
+    return len(set(world.secret.parent.iterdir()) - before)
+
+
+def test_no_file_is_restored_through_a_directory_that_is_taken_away(world: World) -> None:
+    assert restored_while_taken(world, world.root, safely) == 0
+
+
+def test_git_itself_restores_files_through_a_directory_that_is_taken_away(world: World) -> None:
+    """The naive way, which the test above must be able to catch."""
+    copy = world.place / "copy"
+    copy.mkdir()
+    assert restored_while_taken(world, copy, naively) > 0
+
+
+@pytest.mark.parametrize("planted", ["fsmonitor", "alias", "hook", "worktree config", "include", "filter"])
+def test_nothing_planted_runs_when_a_person_looks(tmp_path: Path, planted: str) -> None:
+    resource = make_repository(tmp_path / "r", {"a": "1\n", ".gitattributes": "a filter=x\n"})
+    sandbox = PrivateClone().create(SandboxRequest("plan-1", resource), tmp_path / "sandbox")
+    evil = tmp_path / "evil"
+    evil.write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\n")
+    evil.chmod(0o755)
+    included = sandbox.root / "included"
+    with sandbox.writing():
+        root = sandbox.root
+        git(root, "branch", "mine")
+        write(root, {"a": "stashed\n"})
+        git(root, "stash", "-q")
+        write(root, {"a": "2\n", "included": f"[core]\n\tfsmonitor = {evil}\n"})
+        git(root, "add", "a")
+        if planted == "fsmonitor":
+            git(root, "config", "core.fsmonitor", str(evil))
+        elif planted == "alias":
+            git(root, "config", "alias.st", f"!{evil}")
+            git(root, "config", "core.pager", str(evil))
+        elif planted == "hook":
+            write(root, {".git/hooks/post-checkout": evil.read_text()})
+            (root / ".git/hooks/post-checkout").chmod(0o755)
+        elif planted == "worktree config":
+            git(root, "config", "extensions.worktreeConfig", "true")
+            write(root, {".git/config.worktree": f"[core]\n\tfsmonitor = {evil}\n"})
+        elif planted == "include":
+            git(root, "config", "include.path", str(included))
+        else:
+            git(root, "config", "filter.x.clean", str(evil))
+            git(root, "config", "filter.x.smudge", str(evil))
+    assert b"M  a" in git(sandbox.root, "status", "--porcelain"), "the index stays"
+    assert git(sandbox.root, "stash", "list").count(b"\n") == 1, "the stash stays"
+    git(sandbox.root, "checkout", "-q", "mine")
+    done = subprocess.run(["git", "st"], cwd=sandbox.root, env={**os.environ, "HOME": "/"}, check=False)
+    assert done.returncode != 0, "the alias is gone"
+    assert not (tmp_path / "ran").exists()
+
+
+INSIDE = """
+mkrepo() { git init -q $1; git -C $1 -c user.name=a -c user.email=a commit -q --allow-empty -m x; }
+evil() { git config --file $1 core.fsmonitor "touch %(trace)s; false"; }
+"""
+LOOKED_INTO = {
+    "nested": "mkrepo n; evil n/.git/config",
+    "ignored": "echo n/ > .gitignore; mkrepo n; git add -f n; evil n/.git/config",
+    "gitdir file": "mkrepo n; mv n/.git eg; echo 'gitdir: ../eg' > n/.git; git add n; evil eg/config",
+    "module": "mkrepo n; mkdir .git/modules; mv n/.git .git/modules/n; "
+    "echo 'gitdir: ../.git/modules/n' > n/.git; git add n; evil .git/modules/n/config",
+    "split index": "echo n/ > .gitignore; mkrepo n; git add -f n; git update-index --split-index; "
+    "evil n/.git/config",
+    "huge index": "mkrepo n; git add n; truncate -s 70M .git/index; evil n/.git/config",
+    "many": "for i in $(seq 210); do git init -q d$i; done; mkrepo z; git add z; evil z/.git/config",
+    "inside another": "echo n/ > .gitignore; mkrepo n; (cd n; mkrepo inner; git add inner; "
+    "evil inner/.git/config); git add -f n",
+    "bare": "rm -rf .git/*; echo junk > .git/HEAD; git init -q --bare b; mv b/* .; "
+    "git config --file config core.bare false; git config --file config core.worktree .; evil config",
+    "head is a directory": "rm .git/HEAD; mkdir .git/HEAD; git init -q --bare b; mv b/* .; "
+    "git config --file config core.bare false; git config --file config core.worktree .; evil config",
+    "objects are a file": "rm -rf .git/objects; touch .git/objects; git init -q --bare b; mv b/* .; "
+    "git config --file config core.bare false; git config --file config core.worktree .; evil config",
+    "a link to a git directory": "mkrepo n; mv n/.git eg; ln -s ../eg n/.git; git add n; evil eg/config",
+    "pipes": "rm -f .git/HEAD .git/index; mkfifo .git/HEAD .git/index",
+}
+
+
+@pytest.mark.parametrize("how", LOOKED_INTO)
+def test_nothing_planted_inside_runs_when_a_person_looks(world: World, how: str) -> None:
+    script = INSIDE % {"trace": world.place / "ran"} + LOOKED_INTO[how]
+    environment = {"PATH": os.environ["PATH"], "HOME": str(world.place)}
+    with world.sandbox.writing():
+        subprocess.run(["sh", "-ec", script], cwd=world.root, env=environment, check=True, timeout=60)
+        (world.place / "ran").unlink(missing_ok=True)
+        world.sandbox.scan()
+    subprocess.run(["git", "status"], cwd=world.root, env=environment, check=False, timeout=60)
+    if how == "nested":
+        subprocess.run(["git", "status"], cwd=world.root / "n", env=environment, check=False, timeout=60)
+    assert not (world.place / "ran").exists()
+
+
+def test_a_repository_inside_keeps_its_remotes_and_loses_the_rest(world: World) -> None:
+    inner = make_repository(world.root / "inner", {"b": "1\n"})
+    git(inner, "remote", "add", "origin", "https://example.org/x.git")
+    git(inner, "config", "alias.x", "!true")
+    with world.sandbox.writing():
+        world.sandbox.scan()
+    assert git(inner, "config", "remote.origin.url") == b"https://example.org/x.git\n"
+    assert b"alias" not in (inner / ".git/config").read_bytes()
+
+
+def index_entry(mode: int, name: bytes, *, claimed: int | None = None, stage: int = 0) -> bytes:
+    flags = struct.pack(">H", (len(name) if claimed is None else claimed) | stage << 12)
+    entry = struct.pack(">10I", *(0,) * 6, mode, *(0,) * 3) + b"\1" * 20 + flags + name
+    return entry + bytes(8 - len(entry) % 8)
+
+
+def index_of(count: int, body: bytes) -> bytes:
+    data = struct.pack(">4sII", b"DIRC", 2, count) + body
+    return data + hashlib.sha1(data).digest()
+
+
+def hidden_by_a_length() -> bytes:
+    """To git, the name of the first entry goes on over the second one, and a submodule follows."""
+    link, second = index_entry(0o160000, b"build/n"), index_entry(0o100644, b"b")
+    first = index_entry(0o100644, b"a")
+    hidden = second + b"ZZZZ" + struct.pack(">I", len(link))
+    claimed = len(first) + len(hidden) - 62 - 8
+    return index_of(2, index_entry(0o100644, b"a", claimed=claimed) + hidden + link)
+
+
+CRAFTED = {
+    "length": hidden_by_a_length,
+    "one of its stages": lambda: index_of(
+        2, index_entry(0o160000, b"build/n", stage=1) + index_entry(0o100644, b"build/n", stage=2)
+    ),
+    "permissions": lambda: index_of(1, index_entry(0o160755, b"build/n")),
+}
+
+
+@pytest.mark.parametrize("how", CRAFTED)
+@pytest.mark.parametrize("inside", ["", "inner"])
+def test_no_crafted_index_hides_a_submodule_from_us(world: World, how: str, inside: str) -> None:
+    """In an ignored directory, where nothing else would find it."""
+    root = world.root / inside
+    script = INSIDE % {"trace": world.place / "ran"} + "mkdir build; mkrepo build/n; evil build/n/.git/config"
+    environment = {"PATH": os.environ["PATH"], "HOME": str(world.place)}
+    with world.sandbox.writing():
+        if inside:
+            make_repository(root, {".gitignore": "build/\n"})
+        subprocess.run(["sh", "-ec", script], cwd=root, env=environment, check=True, timeout=60)
+        (root / ".git/index").write_bytes(CRAFTED[how]())
+        (world.place / "ran").unlink(missing_ok=True)
+        world.sandbox.scan()
+    subprocess.run(["git", "status"], cwd=root, env=environment, check=False, timeout=60)
+    assert not (world.place / "ran").exists()
+
+
+def test_an_index_that_names_a_file_of_git_itself_is_not_kept(world: World) -> None:
+    """`git restore .` would write a hook, and run it the next time."""
+    hook = world.root / ".git/hooks/post-checkout"
+    with world.sandbox.writing():
+        content = git(world.root, "hash-object", "-w", "--stdin", feed=b"#!/bin/sh\n").strip()
+        entry = index_entry(0o100755, b".git/hooks/post-checkout")
+        named = entry.replace(b"\1" * 20, bytes.fromhex(content.decode()))
+        (world.root / ".git/index").write_bytes(index_of(1, named))
+    assert b".git/hooks" not in git(world.root, "ls-files")
+    assert not hook.exists()
+
+
+def test_what_is_kept_of_an_index_is_what_git_reads_in_it(tmp_path: Path) -> None:
+    """Also of damaged and crafted ones."""
+    place = make_repository(tmp_path / "r", {"a": "1\n", "d/b": "2\n", "d/" + "long" * 40: "3\n"})
+    make_repository(place / "n", {"c": "1\n"})
+    git(place, "add", "n")
+    git(place, "commit", "-qm", "x")
+    stages = b"".join(b"100644 %s %d\tz\n" % (b"1" * 40, stage) for stage in (1, 2, 3))
+    git(place, "update-index", "--index-info", feed=stages)
+    write(place, {"later": "1\n"})
+    git(place, "add", "--intent-to-add", "later")
+    honest, choice = (place / ".git/index").read_bytes(), random.Random(18)
+    lengths = [at for at in range(len(honest)) if honest[at : at + 2] in (b"\0\1", b"\0\3", b"\0\xa2")]
+    kept = 0
+    for number in range(400):
+        data = bytearray(honest[:-20])
+        for _ in range(choice.randrange(3) if number else 0):
+            at = choice.choice([choice.choice(lengths) + choice.randrange(2), choice.randrange(len(data))])
+            data[at] = choice.choice([0, 1, 2, 3, 0x40, 0xE0, 0xFF, data[at] ^ 1 << choice.randrange(8)])
+        data += hashlib.sha1(data).digest()
+        plain = plain_index(bytes(data), name_bytes=20)
+        if plain is None:
+            assert number, "an honest one is kept"
+            continue
+        kept += 1
+        assert b"TREE" not in plain.data, "where an entry is, no extension says"
+        (place / ".git/index").write_bytes(plain.data)
+        listed = git(place, "ls-files", "-s", "-z")
+        rows = [row.partition(b"\t") for row in listed.split(b"\0")[:-1]]
+        assert tuple((os.fsdecode(name), int(facts[:6], 8)) for facts, _, name in rows) == plain.entries
+        (place / ".git/index").write_bytes(data)
+        original = subprocess.run(
+            ["git", "ls-files", "-s", "-z"], cwd=place, capture_output=True, check=False
+        )
+        assert original.returncode or original.stdout == listed
+    assert 40 < kept < 360
+    (place / ".git/index").write_bytes(honest)
+    git(place, "update-index", "--split-index")
+    assert plain_index((place / ".git/index").read_bytes(), name_bytes=20) is None, "entries are elsewhere"
+
+
+def test_an_index_is_as_old_as_before_without_its_extensions(tmp_path: Path) -> None:
+    """git compares the time of a file with that of the index, to find a change right after `git add`."""
+    resource = make_repository(tmp_path / "r", {"a": "1\n"})
+    sandbox = PrivateClone().create(SandboxRequest("plan-1", resource), tmp_path / "sandbox")
+    index = sandbox.root / ".git/index"
+    with sandbox.writing():
+        write(sandbox.root, {"a": "2\n"})
+        git(sandbox.root, "add", "a")
+        git(sandbox.root, "commit", "-qm", "x")
+        assert b"TREE" in index.read_bytes()
+        os.utime(index, (1, 1))
+    assert b"TREE" not in index.read_bytes()
+    assert index.stat().st_mtime == 1
+
+
+@pytest.mark.parametrize("fails", ["write", "open", "mkdir"])
+def test_a_full_file_system_keeps_nothing_that_was_planted(
+    world: World, fails: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    evil = '[core]\n\tfsmonitor = false\n[remote "o"]\n\turl = https://example.org\n'
+    inner = make_repository(world.root / "inner", {"b": "1\n"})
+    really, place = {"write": os.write, "open": os.open, "mkdir": os.mkdir}[fails], str(world.root.parent)
+
+    def fail(*words: Any, **facts: Any) -> Any:
+        making = fails != "open" or (len(words) > 1 and words[1] & os.O_CREAT)
+        descriptor = facts.get("dir_fd", words[0] if fails == "write" else None)
+        if making and descriptor is not None and place in str(Path(f"/proc/self/fd/{descriptor}").readlink()):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return really(*words, **facts)
+
+    with pytest.raises(SandboxRefused, match="No space left"), world.sandbox.writing():
+        for planted in (world.root, inner):
+            write(planted, {".git/config": evil, ".git/hooks/post-checkout": "", ".git/commondir": "/"})
+            write(planted, {".git/objects/info/alternates": "/etc\n"})
+            (planted / ".git/index").write_bytes(index_of(1, index_entry(0o160000, b"build/n")))
+            (planted / ".git/HEAD").unlink()
+        shutil.rmtree(world.root / ".git/refs")
+        monkeypatch.setattr(os, fails, fail)
+        world.sandbox.scan()
+    monkeypatch.undo()
+    for planted in (world.root, inner):
+        config = planted / ".git/config"
+        assert not config.exists() or "fsmonitor" not in config.read_text()
+        assert not [name for name in ("hooks", "commondir", "index") if (planted / ".git" / name).exists()]
+    with world.sandbox.writing():
+        world.sandbox.scan()
+    git(world.root, "status")
+
+
+def test_a_write_that_takes_a_part_is_continued(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    really = os.write
+    config = (world.root / ".git/config").read_bytes()
+    with world.sandbox.writing():
+        (world.root / ".git/config").write_bytes(config + b"[core]\n\tfsmonitor = false\n")
+        monkeypatch.setattr(os, "write", lambda descriptor, data: really(descriptor, data[:7]))
+    monkeypatch.undo()
+    assert git(world.root, "config", "core.bare") == b"false\n"
+    assert b"fsmonitor" not in (world.root / ".git/config").read_bytes()
+
+
+@pytest.mark.parametrize(
+    "refused", ["a deep path", "large rules", "a name that git refuses", "rules that git fails on"]
+)
+def test_a_tree_that_is_refused_keeps_no_repository_armed(
+    world: World, refused: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inner = make_repository(world.root / "z/inner", {"b": "1\n"})
+    git(inner, "config", "core.fsmonitor", "false")
+    if refused == "a deep path":
+        write(world.root, {"d/" * 203 + "f": ""})
+    elif refused == "large rules":
+        write(world.root, {f"r{number}/.gitignore": b"#" * 1_000_000 for number in range(35)})
+    elif refused == "a name that git refuses":
+        write(world.root, {"GIT~1": ""})
+    else:
+        monkeypatch.setattr(ignore_rules, "_SECONDS", 0.0)
+    with pytest.raises(SandboxRefused), world.sandbox.writing():
+        world.sandbox.scan()
+    assert b"fsmonitor" not in (inner / ".git/config").read_bytes()
+
+
+def test_files_in_the_place_of_a_submodule_keep_no_repository_armed(tmp_path: Path) -> None:
+    resource = make_repository(tmp_path / "r", {"a": "1\n"})
+    make_repository(resource / "sub", {"b": "1\n"})
+    commit_all(resource)
+    sandbox = PrivateClone().create(SandboxRequest("plan-1", resource), tmp_path / "sandbox")
+    inner = make_repository(sandbox.root / "inner", {"b": "1\n"})
+    git(inner, "config", "core.fsmonitor", "false")
+    write(sandbox.root, {"sub/file": "1\n"})
+    with pytest.raises(SandboxRefused, match="is a submodule"), sandbox.writing():
+        sandbox.scan()
+    assert b"fsmonitor" not in (inner / ".git/config").read_bytes()
+
+
+def test_staged_changes_stay_though_a_name_looks_like_an_extension(tmp_path: Path) -> None:
+    resource = make_repository(tmp_path / "r", {"link": "1\n", "blink.py": "1\n"})
+    sandbox = PrivateClone().create(SandboxRequest("plan-1", resource), tmp_path / "sandbox")
+    with sandbox.writing():
+        write(sandbox.root, {"link": "2\n"})
+        git(sandbox.root, "add", "link")
+    assert git(sandbox.root, "status", "--porcelain") == b"M  link\n"
+
+
+@pytest.mark.parametrize(
+    "shape", ["gitdir file", "gitdir link", "alternates", "foreign objects", "common directory"]
+)
+def test_a_git_directory_that_leads_elsewhere_is_replaced(world: World, shape: str) -> None:
+    if world.sandbox.facts.common_dir is None:
+        return  # a directory has no git directory of ours to be replaced
+    with world.sandbox.writing():
+        plant(shape, world.root, world.secret, world.other)
+    directory = world.root / ".git"
+    assert directory.is_dir()
+    assert not directory.is_symlink()
+    assert not [path for path in directory.rglob("*") if path.is_symlink()]
+    assert not (directory / "commondir").exists()
+    before = world.outside()
+    git(world.root, "checkout", "-q", "-f", "main")
+    assert CANARY.encode() not in git(world.root, "log", "--format=%B", "--all")
+    assert world.outside() == before
+
+
+def test_an_index_that_cannot_be_read_is_not_left_for_a_person(tmp_path: Path) -> None:
+    resource = make_repository(tmp_path / "r", {"a": "1\n"})
+    sandbox = PrivateClone().create(SandboxRequest("plan-1", resource), tmp_path / "sandbox")
+    with sandbox.writing():
+        (sandbox.root / ".git/index").write_bytes(b"DIRC\0\0\0\2\0\0\0\1" + b"\0\0\xe0\0" * 60)
+    assert git(sandbox.root, "status", "--porcelain") == b""
+
+
+def test_a_file_that_became_something_else_is_not_copied(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "directory").mkdir()
+    (tmp_path / "copy").mkdir()
+    source, target = (os.open(path, os.O_RDONLY) for path in (tmp_path, tmp_path / "copy"))
+    try:
+        assert [copy_file(source, target, name) for name in ("pipe", "directory", "gone")] == [None] * 3
+    finally:
+        os.close(source)
+        os.close(target)
+    assert not list((tmp_path / "copy").iterdir())
+
+
+def test_a_tree_of_thousands_of_levels_is_refused_and_removed(tmp_path: Path) -> None:
+    resource = make_repository(tmp_path / "r", {"a": "1\n"})
+    sandbox = PrivateClone().create(SandboxRequest("plan-1", resource), tmp_path / "sandbox")
+    descriptor = os.open(sandbox.root, os.O_RDONLY)
+    for _ in range(3_000):
+        os.mkdir("d", dir_fd=descriptor)
+        below = os.open("d", os.O_RDONLY, dir_fd=descriptor)
+        os.close(descriptor)
+        descriptor = below
+    os.close(os.open("file", os.O_WRONLY | os.O_CREAT, dir_fd=descriptor))
+    os.close(descriptor)
+    with pytest.raises(SandboxRefused, match="its path is longer"):
+        sandbox.scan()
+    PrivateClone().remove("plan-1", resource, tmp_path / "sandbox")
+    assert [path.name for path in (tmp_path / "sandbox").iterdir()] == ["lock"]
+
+
+def test_a_file_that_never_ends_is_not_read_to_its_end(tmp_path: Path) -> None:
+    descriptor = os.open("/dev/zero", os.O_RDONLY)
+    try:
+        assert LooseObjects(tmp_path, "sha1").keep_file(descriptor, 2 << 20) is None
+    finally:
+        os.close(descriptor)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to act as somebody else")
+@pytest.mark.parametrize("mode", [0o000, 0o311])
+def test_a_directory_that_lets_nobody_in_hides_no_change(tmp_path: Path, mode: int) -> None:
+    """As a user for whom permissions count."""
+    script = """
+import os, sys
+from pathlib import Path
+from cleveragents.sandboxes.ports import SandboxRequest
+from cleveragents.sandboxes.private_clone import PrivateClone
+place, mode = Path(sys.argv[1]), int(sys.argv[2])
+PrivateClone().create(SandboxRequest("plan-0", place / "other"), place / "first").scan()  # loads all it needs
+os.setgid(65534)
+os.setuid(65534)
+sandbox = PrivateClone().create(SandboxRequest("plan-1", place / "r"), place / "sandbox")
+(sandbox.root / "hidden").mkdir()
+(sandbox.root / "hidden/x").write_text("1")
+(sandbox.root / "hidden").chmod(mode)
+(sandbox.root / "d").chmod(mode)
+(sandbox.root / ".git").chmod(0o555)
+with sandbox.writing():
+    print(sorted(sandbox.scan()))
+"""
+    place = Path(tempfile.mkdtemp(prefix="cleveragents-test-"))
+    try:
+        make_repository(place / "r", {"d/f": "1\n"})
+        for path in (place, *place.rglob("*")):
+            os.chown(path, 65534, 65534)
+        make_repository(place / "other", {"d/f": "1\n"})
+        source = Path(__file__).parents[3] / "src"
+        done = subprocess.run(
+            [sys.executable, "-c", script, str(place), str(mode)],
+            env={"PATH": os.environ["PATH"], "HOME": str(place), "PYTHONPATH": str(source)},
+            capture_output=True,
+            check=False,
+        )
+        assert done.stdout == b"['hidden/x']\n", done.stderr.decode()
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def test_git_does_not_tell_an_actor_what_it_found(tmp_path: Path) -> None:
+    assert _text(GitFailed("add", CANARY)) == "git add failed"
+
+
+@pytest.mark.parametrize("below", ["", "d"])
+def test_host_git_is_refused_in_a_sandbox(world: World, below: str) -> None:
+    inside = world.root / below
+    with pytest.raises(SandboxRefused, match="git does not run on the files of a sandbox"):
+        run_git("status", environment=user_environment(), directory=inside)
+    with pytest.raises(SandboxRefused, match="git does not run"):
+        run_git("status", environment={**user_environment(), "GIT_DIR": str(world.root / ".git")})
+    with pytest.raises(SandboxRefused, match="git does not run"):
+        PrivateRepository(world.root.parent / "engine").git("status", work_tree=inside)
+    with pytest.raises(SandboxRefused, match="git does not run"):
+        BlobReader(inside).read("0" * 40)
+    link = world.place / "link"
+    link.symlink_to(inside)
+    with pytest.raises(SandboxRefused, match="git does not run"):
+        find_resource(link)
+
+
+def test_contents_that_are_not_what_their_name_says_are_not_believed(tmp_path: Path) -> None:
+    """An object may hold anything under any name; the index is shared by all plans of a repository."""
+    resource = make_repository(tmp_path / "r", {"a.py": "def honest(): ...\n"})
+    forged = zlib.compress(b"blob 18\0def forged(): ...\n")
+    name = hashlib.sha1(b"blob 18\0def honest(): ...\n").hexdigest()
+    path = resource / ".git/objects" / name[:2] / name[2:]
+    path.chmod(0o644)
+    path.write_bytes(forged)
+    (resource / "a.py").unlink()
+    with SqliteCodeIndex(tmp_path / "index").open(CodePlace(resource, "HEAD")) as snapshot:
+        with pytest.raises(SourceChanged):
+            snapshot.text("a.py")
+        assert any("does not have their contents" in note for note in snapshot.status.notes)

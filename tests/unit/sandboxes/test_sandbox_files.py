@@ -1,0 +1,290 @@
+"""The parts that sandboxes are made of: copies, ways without links, objects and indexes without git."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import stat
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from cleveragents.core.errors import GitFailed, SandboxRefused, ToolRefused
+from cleveragents.git.index_file import IndexSummary, holds_attributes, summary_of
+from cleveragents.git.loose_objects import LooseObjects
+from cleveragents.git.plumbing import PrivateRepository, RunningGit, user_environment
+from cleveragents.git.user_repository import look_at, pin, pinned_in, unpin
+from cleveragents.sandboxes.directory_copy import DirectoryCopy
+from cleveragents.sandboxes.ports import SandboxRequest
+from cleveragents.storage.files.copying import copy_content
+from cleveragents.storage.files.paths import delete_file, disk_use, empty, make_writable, remove_all
+from tests.sandbox_resources import fingerprint, git, make_repository, write
+
+EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
+
+
+def copied(source: Path, target: Path, *, without: str | None = None) -> list[str]:
+    target.mkdir()
+    descriptors = [os.open(path, os.O_RDONLY) for path in (source, target)]
+    try:
+        return copy_content(*descriptors, without=without)
+    finally:
+        for descriptor in descriptors:
+            os.close(descriptor)
+
+
+def test_a_copy_has_content_modes_times_and_links(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    write(source, {"a": "a\n", "d/e/run": "x", "empty": "", "large": os.urandom(300_000)})
+    (source / "d/e/run").chmod(0o755)
+    (source / "d/e").chmod(0o500)
+    (source / "link").symlink_to("/nowhere")
+    (source / "d/link").symlink_to("e")
+    os.utime(source / "a", ns=(1, 1_000_000_001))
+    assert copied(source, tmp_path / "copy") == []
+    assert fingerprint(tmp_path / "copy") == fingerprint(source)
+    assert (tmp_path / "copy/a").stat().st_mtime_ns == 1_000_000_001
+    assert stat.S_IMODE((tmp_path / "copy/d/e").stat().st_mode) == 0o500
+
+
+def test_a_sparse_file_stays_sparse(tmp_path: Path) -> None:
+    (tmp_path / "source").mkdir()
+    with (tmp_path / "source/holes").open("wb") as file:
+        file.seek(50_000_000)
+        file.write(b"data")
+        file.truncate(100_000_000)
+    with (tmp_path / "source/nothing").open("wb") as file:
+        file.truncate(10_000_000)
+    copied(tmp_path / "source", tmp_path / "copy")
+    copy = tmp_path / "copy/holes"
+    assert copy.stat().st_size == 100_000_000
+    with copy.open("rb") as file:
+        file.seek(50_000_000)
+        assert file.read(5) == b"data\0"
+    assert (tmp_path / "copy/nothing").stat().st_size == 10_000_000
+    assert disk_use(tmp_path / "copy") < 1_000_000
+
+
+def test_sockets_pipes_and_what_is_unwanted_are_left_out_and_named(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    write(source, {"a": "a", "d/.git/config": "x", "d/b": "b"})
+    os.mkfifo(source / "d/pipe")
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(source / "socket"))
+        left = copied(source, tmp_path / "copy", without=".git")
+    assert sorted(left) == ["d/.git", "d/pipe", "socket"]
+    assert fingerprint(tmp_path / "copy").keys() == {"a", "d", "d/b"}
+
+
+def test_a_sandbox_of_a_directory_says_what_it_left_out(tmp_path: Path) -> None:
+    write(tmp_path / "r", {"a": "a"})
+    make_repository(tmp_path / "r" / "project", {"code.py": "1\n"})
+    os.mkfifo(tmp_path / "r" / "pipe")
+    sandbox = DirectoryCopy().create(SandboxRequest("plan-1", tmp_path / "r"), tmp_path / "sandbox")
+    assert sandbox.notes == (
+        "repositories inside it come as plain files, without history: project",
+        "sockets, pipes and devices are left out: pipe",
+    )
+    assert not (sandbox.root / "project/.git").exists()
+    write(sandbox.root, {"project/code.py": "2\n"})
+    assert set(sandbox.scan()) == {"project/code.py"}
+
+
+def test_a_directory_has_no_head_and_cannot_hold_its_own_sandbox(tmp_path: Path) -> None:
+    write(tmp_path / "r", {"a": "a"})
+    with pytest.raises(SandboxRefused, match="no HEAD"):
+        DirectoryCopy().create(SandboxRequest("p", tmp_path / "r", from_head=True), tmp_path / "s")
+    with pytest.raises(SandboxRefused, match="inside it"):
+        DirectoryCopy().create(SandboxRequest("p", tmp_path / "r"), tmp_path / "r" / "state" / "p")
+    assert not DirectoryCopy().suits(tmp_path / "missing")
+
+
+def test_emptying_keeps_one_name_and_follows_no_link(tmp_path: Path) -> None:
+    write(tmp_path / "outside", {"kept": "x"})
+    write(tmp_path / "d", {"lock": "", "file": "", "sub/x": ""})
+    (tmp_path / "d/link").symlink_to(tmp_path / "outside")
+    (tmp_path / "d/sub/link").symlink_to(tmp_path / "outside")
+    empty(tmp_path / "d", but="lock")
+    assert [path.name for path in (tmp_path / "d").iterdir()] == ["lock"]
+    assert (tmp_path / "outside/kept").exists()
+    empty(tmp_path / "missing", but="lock")
+    remove_all(tmp_path / "missing")
+
+
+def test_what_cannot_be_removed_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("a file is no directory")
+    with pytest.raises(OSError, match="Not a directory"):
+        remove_all(tmp_path / "file")
+
+
+def test_disk_use_counts_a_file_with_two_names_once(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(os.urandom(100_000))
+    once = disk_use(tmp_path)
+    (tmp_path / "b").hardlink_to(tmp_path / "a")
+    assert disk_use(tmp_path) == once
+    assert once >= 100_000
+
+
+@pytest.mark.parametrize("size", [0, 10, 3_000_000])
+def test_objects_are_those_that_git_makes(tmp_path: Path, size: int) -> None:
+    repository = make_repository(tmp_path / "r", {})
+    data = os.urandom(size)
+    (tmp_path / "file").write_bytes(data)
+    objects = LooseObjects(repository / ".git" / "objects", "sha1")
+    with (tmp_path / "file").open("rb") as file:
+        name = objects.keep_file(file.fileno(), size)
+    assert name is not None
+    assert git(repository, "hash-object", str(tmp_path / "file")).decode().strip() == name
+    assert git(repository, "cat-file", "blob", name) == data
+    assert objects.read(name) == data
+    assert objects.keep(data) == name
+    assert objects.read("0" * 40) is None
+    git(repository, "fsck", "--strict")
+    assert not list((repository / ".git" / "objects").glob("tmp*"))
+
+
+@pytest.mark.parametrize("size", [10, 3_000_000])
+def test_a_file_that_changes_while_it_is_read_is_not_kept(tmp_path: Path, size: int) -> None:
+    (tmp_path / "objects").mkdir()
+    (tmp_path / "file").write_bytes(b"x" * (size + 1))
+    objects = LooseObjects(tmp_path / "objects", "sha1")
+    with (tmp_path / "file").open("rb") as file:
+        assert objects.keep_file(file.fileno(), size) is None
+    assert list((tmp_path / "objects").iterdir()) == []
+
+
+@pytest.mark.parametrize("object_format", ["sha1", "sha256"])
+def test_an_index_is_read_as_git_wrote_it(tmp_path: Path, object_format: str) -> None:
+    files: dict[str, str | bytes] = {f"{'n' * n}{n}": "x" * n for n in range(1, 40)}
+    repository = make_repository(tmp_path / "r", files, f"--object-format={object_format}")
+    index = repository / ".git" / "index"
+    name_bytes = 20 if object_format == "sha1" else 32
+    total = sum(range(1, 40))
+    assert summary_of(index, name_bytes=name_bytes) == IndexSummary(39, total, ())
+    assert not holds_attributes(index)
+    commit = git(repository, "rev-parse", "HEAD").decode().strip()
+    git(repository, "update-index", "--add", "--cacheinfo", f"160000,{commit},späce d/sub")
+    write(repository, {"d/.gitattributes": "a", "later": "12345"})
+    git(repository, "add", "d")
+    git(repository, "add", "-N", "later")  # which makes it version 3
+    found = summary_of(index, name_bytes=name_bytes)
+    assert found.gitlinks == ("späce d/sub",)
+    assert holds_attributes(index)
+    assert found.files == 42
+    assert summary_of(tmp_path / "missing", name_bytes=20).files == 0
+    git(repository, "update-index", "--index-version", "4")
+    with pytest.raises(GitFailed, match="version 4"):
+        summary_of(index, name_bytes=name_bytes)
+
+
+def test_a_git_that_was_started_has_ended_when_its_block_is_left(tmp_path: Path) -> None:
+    with pytest.raises(KeyError), RunningGit("--version", environment=user_environment()) as running:
+        raise KeyError
+    assert running._process.returncode == 0
+    with pytest.raises(GitFailed, match="git nonsense failed"):
+        PrivateRepository(tmp_path).git("--no-pager", "nonsense")
+    with pytest.raises(ToolRefused):
+        RunningGit("--version", environment={}, directory=tmp_path / "missing")
+
+
+def test_a_git_that_fails_without_a_word_is_told_by_its_exit_code(tmp_path: Path) -> None:
+    repository = make_repository(tmp_path / "r", {"a": "a"})
+    with pytest.raises(GitFailed, match="exit code 1"):
+        PrivateRepository(repository / ".git").git("diff-tree", "--quiet", "HEAD", EMPTY_TREE)
+
+
+def test_capture_leaves_out_repositories_inside(tmp_path: Path) -> None:
+    resource = make_repository(tmp_path / "r", {"a": "a\n"})
+    make_repository(resource / "inner", {"b": "b\n"})
+    engine = PrivateRepository(resource / ".git")
+    tree = engine.capture(resource, tmp_path / "index")
+    assert git(resource, "ls-tree", "-r", "--name-only", tree) == b"a\n"
+    assert engine.stage(resource, tmp_path / "index") == ("inner",)
+    assert [path.name for path in tmp_path.glob("index*")] == ["index"]
+
+
+def test_alternates_that_lead_in_a_circle_end(tmp_path: Path) -> None:
+    resource = make_repository(tmp_path / "r", {"a": "a\n"})
+    other = make_repository(tmp_path / "o", {"a": "a\n"})
+    write(resource, {".git/objects/info/alternates": f"# a comment\n{other}/.git/objects\n"})
+    write(other, {".git/objects/info/alternates": "../../../r/.git/objects\n"})
+    stores = look_at(resource).object_stores
+    assert stores == (resource / ".git/objects", other / ".git/objects")
+
+
+def shim(place: Path, monkeypatch: pytest.MonkeyPatch, failures: int) -> None:
+    """A `git` that fails so many times to add, as the real one does when a file vanishes, before it works."""
+    real = shutil.which("git")
+    program = (
+        "#!/bin/sh\n"
+        f'case "$*" in *" add "*) if [ "$(cat {place}/failures)" -gt 0 ]; then\n'
+        f"  echo $(($(cat {place}/failures) - 1)) > {place}/failures\n"
+        "  echo \"fatal: unable to stat '4913': No such file or directory\" >&2; exit 128; fi;; esac\n"
+        f'exec {real} "$@"\n'
+    )
+    write(place, {"git": program, "failures": f"{failures}\n"})
+    (place / "git").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{place}:{os.environ['PATH']}")
+
+
+def test_a_file_that_vanishes_while_git_looks_does_not_spoil_a_capture(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resource = make_repository(tmp_path / "r", {"a": "a\n"})
+    expected = git(resource, "rev-parse", "HEAD^{tree}").decode().strip()
+    shim(tmp_path / "bin", monkeypatch, failures=2)
+    engine = PrivateRepository(resource / ".git")
+    assert engine.capture(resource, tmp_path / "index") == expected
+    write(tmp_path / "bin", {"failures": "100\n"})
+    with pytest.raises(GitFailed, match="unable to stat"):
+        engine.capture(resource, tmp_path / "index")
+
+
+def test_a_pin_waits_for_nobody_and_a_lock_that_a_killed_process_left_is_taken_away(tmp_path: Path) -> None:
+    resource = make_repository(tmp_path / "r", {"a": "a\n"})
+    repository = look_at(resource)
+    assert repository.head is not None
+    pin(repository, "plan-1", repository.head)
+    refs = resource / ".git" / "refs" / "cleveragents" / "base"
+    assert (refs / "plan-1").read_text() == f"{repository.head}\n"
+    (refs / "plan-2.lock").touch()
+    with pytest.raises(GitFailed, match="lock"):
+        pin(repository, "plan-2", repository.head)
+    unpin(repository.common_dir, "plan-2")
+    pin(repository, "plan-2", repository.head)
+    assert pinned_in(resource)[1] == {"plan-1": repository.head, "plan-2": repository.head}
+    assert not list((resource / ".git").glob("logs/**/plan-*"))
+    for plan_id in ("plan-1", "plan-2", "plan-2"):
+        unpin(repository.common_dir, plan_id)
+    assert pinned_in(resource)[1] == {}
+
+
+def test_a_pin_where_refs_are_not_files_is_left_to_git(tmp_path: Path) -> None:
+    resource = make_repository(tmp_path / "r", {"a": "a\n"})
+    repository = replace(look_at(resource), settings={"extensions.refstorage": "other"})
+    assert repository.head is not None
+    pin(repository, "plan-1", repository.head)
+    assert pinned_in(resource)[1] == {"plan-1": repository.head}
+
+
+def test_directories_that_were_shut_are_opened_and_links_left_alone(tmp_path: Path) -> None:
+    write(tmp_path / "outside", {"x": ""})
+    (tmp_path / "outside").chmod(0o755)
+    write(tmp_path / "d", {"shut/deep/x": ""})
+    (tmp_path / "d/link").symlink_to(tmp_path / "outside")
+    (tmp_path / "d/shut/deep").chmod(0)
+    (tmp_path / "d/shut").chmod(0)
+    make_writable(tmp_path / "d")
+    modes = [stat.S_IMODE((tmp_path / path).stat().st_mode) for path in ("d/shut", "d/shut/deep", "outside")]
+    assert modes == [0o700, 0o700, 0o755]
+
+
+def test_deleting_takes_a_file_and_what_that_empties_and_nothing_else(tmp_path: Path) -> None:
+    write(tmp_path, {"a/b/c": "", "a/other": "", "file": ""})
+    for path in ("a", "a/b", "missing", "missing/x", "file/x"):
+        delete_file(tmp_path, path)
+    assert fingerprint(tmp_path).keys() == {"a", "a/b", "a/b/c", "a/other", "file"}
+    delete_file(tmp_path, "a/b/c")
+    assert fingerprint(tmp_path).keys() == {"a", "a/other", "file"}

@@ -1,0 +1,143 @@
+"""The name of a state directory."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Barrier
+
+import pytest
+
+from cleveragents.core.errors import ConfigurationError
+from cleveragents.storage.home import home_id
+
+
+def test_a_state_directory_is_named_once_and_for_good(tmp_path: Path) -> None:
+    state = tmp_path / "deep" / "state"
+    first = home_id(state)
+    assert len(first) == 26
+    assert home_id(state) == first
+    assert home_id(tmp_path / "another") != first
+    assert sorted(path.name for path in state.iterdir()) == ["home", "home.place"]
+    assert (state / "home").stat().st_mode & 0o777 == 0o600
+
+
+def test_all_who_name_a_directory_at_once_find_one_name(tmp_path: Path) -> None:
+    for number in range(20):
+        state = tmp_path / str(number)
+        together = Barrier(4)
+
+        def name(state: Path = state, together: Barrier = together) -> str:
+            together.wait(30)
+            return home_id(state)
+
+        with ThreadPoolExecutor(4) as threads:
+            found = {future.result() for future in [threads.submit(name) for _ in range(4)]}
+        assert len(found) == 1
+        assert sorted(path.name for path in state.iterdir()) == ["home", "home.place"]
+
+
+def test_a_directory_keeps_its_name_when_it_moves(tmp_path: Path) -> None:
+    """Renamed; to another disk; or put back from a copy of one's own, where it was."""
+    state, moved = tmp_path / "state", tmp_path / "moved"
+    name = home_id(state)
+    state.rename(moved)
+    assert home_id(moved) == name
+    shutil.copytree(moved, state)
+    shutil.rmtree(moved)
+    assert home_id(state) == name
+    shutil.copytree(state, tmp_path / "copy")
+    shutil.rmtree(state)
+    (tmp_path / "copy").rename(state)
+    assert home_id(state) == name
+
+
+def test_a_copy_is_refused_while_the_other_is_there_and_may_get_a_name_of_its_own(tmp_path: Path) -> None:
+    state, copy = tmp_path / "state", tmp_path / "copy"
+    name = home_id(state)
+    shutil.copytree(state, copy)
+    with pytest.raises(ConfigurationError, match=f"is a copy of {state}; delete {copy}/home"):
+        home_id(copy)
+    assert home_id(state) == name
+    (copy / "home").unlink()
+    own = home_id(copy)
+    assert own not in ("", name)
+    assert (home_id(state), home_id(copy)) == (name, own)
+
+
+def test_a_copy_is_refused_though_its_file_system_gives_it_the_same_number(tmp_path: Path) -> None:
+    """As the top of a volume has it on every volume."""
+    state, copy = tmp_path / "state", tmp_path / "copy"
+    home_id(state)
+    shutil.copytree(state, copy)
+    place = copy / "home.place"
+    place.write_text(json.dumps(json.loads(place.read_text()) | {"inode": copy.stat().st_ino}))
+    with pytest.raises(ConfigurationError, match=f"is a copy of {state}"):
+        home_id(copy)
+
+
+def test_a_copy_whose_files_are_links_is_one_too(tmp_path: Path) -> None:
+    state, copy = tmp_path / "state", tmp_path / "copy"
+    home_id(state)
+    shutil.copytree(state, copy, copy_function=os.link)
+    with pytest.raises(ConfigurationError, match=f"is a copy of {state}"):
+        home_id(copy)
+
+
+def test_a_directory_that_is_seen_from_another_place_is_no_copy(tmp_path: Path) -> None:
+    state, elsewhere = tmp_path / "state", tmp_path / "elsewhere"
+    name = home_id(state)
+    elsewhere.symlink_to(state)
+    place = state / "home.place"
+    place.write_text(json.dumps(json.loads(place.read_text()) | {"path": str(elsewhere)}))
+    assert home_id(state) == name
+
+
+def test_a_place_that_cannot_be_written_down_is_no_obstacle(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = home_id(tmp_path)
+    (tmp_path / "home.place").unlink()
+
+    def refused(path: Path, *_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    for method in ("write_text", "unlink"):
+        monkeypatch.setattr(Path, method, refused)
+    assert home_id(tmp_path) == name
+
+
+def test_a_copy_on_another_machine_is_refused_until_somebody_says_which_keeps_the_name(
+    tmp_path: Path,
+) -> None:
+    state, copy = tmp_path / "state", tmp_path / "copy"
+    name = home_id(state)
+    shutil.copytree(state, copy)
+    shutil.rmtree(state)
+    place = copy / "home.place"
+    place.write_text(json.dumps(json.loads(place.read_text()) | {"machine": "another"}))
+    with pytest.raises(ConfigurationError, match=f"of another machine; if .* delete {place}; else delete"):
+        home_id(copy)
+    place.unlink()
+    assert home_id(copy) == name
+    place.write_text("nothing that makes sense")
+    assert home_id(copy) == name
+
+
+@pytest.mark.parametrize("content", ["", "not a name", "01ARZ3NDEKTSV4RRFFQ69G5FAV and more"])
+def test_a_name_that_is_none_is_refused_instead_of_replaced(tmp_path: Path, content: str) -> None:
+    (tmp_path / "home").write_text(content)
+    with pytest.raises(ConfigurationError, match="ULID"):
+        home_id(tmp_path)
+    assert (tmp_path / "home").read_text() == content
+
+
+def test_a_directory_that_cannot_be_named_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigurationError, match="names this state directory"):
+        home_id(tmp_path / "file")
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]

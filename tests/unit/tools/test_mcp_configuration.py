@@ -1,0 +1,200 @@
+"""Where MCP servers are configured: what counts, what is refused, and what is filled in."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cleveragents.access.trust.sql_trust_store import SqlTrustStore
+from cleveragents.core.errors import ConfigurationError, InvalidToolCall, ToolRefused
+from cleveragents.core.text.known_secrets import KnownSecrets
+from cleveragents.core.text.redaction import redact_text
+from cleveragents.core.ulids import UlidSource
+from cleveragents.storage.database import open_database
+from cleveragents.tools.mcp.arguments import check_arguments
+from cleveragents.tools.mcp.configuration import load_mcp, parse_servers, user_mcp_file
+from cleveragents.tools.mcp.filling import filled
+from cleveragents.tools.mcp.gate import NamedByUser
+from cleveragents.tools.mcp.listing import full_name
+from cleveragents.tools.mcp.server_entry import McpServer
+from tests.ready_database import ready_database
+
+
+def text(**servers: object) -> str:
+    return json.dumps({"mcpServers": servers})
+
+
+@pytest.fixture
+def trust(tmp_path: Path) -> Iterator[SqlTrustStore]:
+    with open_database(ready_database(tmp_path / "state.db")) as database:
+        yield SqlTrustStore(database, UlidSource())
+
+
+def test_both_kinds_of_servers_are_read_as_other_programs_write_them() -> None:
+    servers = parse_servers(
+        text(
+            near={"command": "npx", "args": ["-y", "x"], "env": {"A": "b"}, "cwd": "sub", "type": "stdio"},
+            far={"url": "https://x.test/mcp", "headers": {"H": "v"}, "type": "http", "autoApprove": []},
+            off={"command": "x", "disabled": True},
+        ),
+        "mcp.json",
+        own=True,
+    )
+    assert sorted(servers) == ["far", "near"]
+    near, far = servers["near"], servers["far"]
+    assert (near.command, dict(near.environment), near.directory) == (("npx", "-y", "x"), {"A": "b"}, "sub")
+    assert (far.url, dict(far.headers), far.isolated) == ("https://x.test/mcp", {"H": "v"}, True)
+    assert parse_servers("{}", "mcp.json", own=True) == {}
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("{", "not valid JSON: .*line 1"),
+        ("[" * 100_000, "nested too deeply"),
+        ("[]", "must be a JSON object"),
+        ('{"servers": {}}', 'has no "mcpServers"'),
+        ('{"mcpServers": []}', "object of servers by name"),
+        ('{"mcpServers": {"a": {"command": "x"}, "a": {"command": "y"}}}', "'a' twice"),
+        (text(a="x"), "must be an object with"),
+        (text(a={}), "either `command`.*or `url`"),
+        (text(a={"command": "x", "url": "http://x"}), "either `command`"),
+        (text(a={"command": "x", "headers": {}}), "`headers` does not go with `command`"),
+        (text(a={"url": "http://x", "args": []}), "`args` does not go with `url`"),
+        (text(a={"command": "x", "arg": []}), "no key 'arg'; did you mean 'args'"),
+        (text(a={"command": "x", "zzz": 1}), "no key 'zzz'; known are command"),
+        (text(a={"command": ""}), "`command` must be a text"),
+        (text(a={"command": "x", "args": "y"}), "`args` must be a list of texts"),
+        (text(a={"command": "x", "env": {"A": 1}}), "`env` must be an object of texts"),
+        (text(a={"command": "x", "isolated": "no"}), "`isolated` must be true or false"),
+        (text(a={"command": "x", "disabled": 1}), "`disabled` must be true or false"),
+        (text(a={"url": "ftp://x"}), "must begin with http"),
+        (text(a={"url": "http://x", "type": "sse"}), "the type 'sse' is not one of"),
+        (text(a={"command": "x", "type": 1}), "the type 1 is not one of"),
+        (text(a__b={"command": "x"}), "the name must be"),
+        (text(**{"a b": {"command": "x"}}), "the name must be"),
+    ],
+)
+def test_a_mistake_is_named_with_its_file_and_what_to_write(content: str, words: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"(?s)^mcp.json: .*{words}"):
+        parse_servers(content, "mcp.json", own=True)
+
+
+def test_all_mistakes_are_named_at_once() -> None:
+    with pytest.raises(ConfigurationError, match=r"server 'a'.*server 'b'"):
+        parse_servers(text(a={}, b={"command": 1}), "mcp.json", own=True)
+
+
+def test_a_repository_counts_once_it_is_trusted_and_only_as_it_was_then(
+    tmp_path: Path, trust: SqlTrustStore
+) -> None:
+    mine, repository = tmp_path / "mcp.json", tmp_path / "repository"
+    repository.mkdir()
+    assert load_mcp(mine, repository, trust).servers == {}
+    mine.write_text(text(both={"command": "mine"}))
+    theirs = repository / ".mcp.json"
+    theirs.write_text(text(both={"command": "theirs"}, extra={"command": "theirs"}))
+    before = load_mcp(mine, repository, trust)
+    assert (list(before.servers), list(before.untrusted)) == (["both"], ["extra"])
+    assert f"agents trust {theirs}" in before.notes[0]
+    trust.give(repository, trust.survey(repository).files)
+    after = load_mcp(mine, repository, trust)
+    assert {name: server.own for name, server in after.servers.items()} == {"both": True, "extra": False}
+    assert after.servers["both"].command == ("mine",)
+    assert "you have one of that name" in after.notes[0]
+    theirs.write_text(text(extra={"command": "something else"}))
+    assert list(load_mcp(mine, repository, trust).servers) == ["both"]
+    assert load_mcp(mine).servers.keys() == {"both"}
+
+
+def test_a_repository_may_not_let_its_servers_out(tmp_path: Path, trust: SqlTrustStore) -> None:
+    (tmp_path / ".mcp.json").write_text(text(a={"command": "x", "isolated": False}))
+    trust.give(tmp_path, trust.survey(tmp_path).files)
+    with pytest.raises(ConfigurationError, match="a repository may not say"):
+        load_mcp(tmp_path / "none.json", tmp_path, trust)
+    assert parse_servers(text(a={"command": "x", "isolated": False}), "f", own=True)["a"].isolated is False
+
+
+def test_a_repositorys_file_that_cannot_be_read_stops_nobody(tmp_path: Path, trust: SqlTrustStore) -> None:
+    repository = tmp_path / "repository"
+    repository.mkdir()
+    file = repository / ".mcp.json"
+    file.symlink_to(tmp_path / "outside.json")
+    (tmp_path / "outside.json").write_text(text(a={"command": "x"}))
+    found = load_mcp(tmp_path / "none.json", repository, trust)
+    assert not found.servers
+    assert "it is not used" in found.notes[0]
+    file.unlink()
+    wrong = {"{": "is not valid JSON", '{"mcpServers": 1}': "must be an object", '{"servers": {}}': "has no"}
+    for content, why in wrong.items():
+        file.write_text(content)
+        found = load_mcp(tmp_path / "none.json", repository, trust)
+        assert not found.untrusted
+        (note,) = found.notes
+        assert (str(file) in note, why in note, "it is not used" in note) == (True, True, True), note
+
+
+def test_variables_are_filled_in_and_what_they_held_is_never_printed() -> None:
+    server = McpServer(
+        "a",
+        "mcp.json",
+        True,
+        ("${HOME}/bin/x", "${WHERE:-there}", "$HOME", "${EMPTY:-full}"),
+        environment={"KEY": "${MY_PAT}", "PLAIN": "plain words here", "API_TOKEN": "written-down-1"},
+        headers={"Authorization": "Bearer written-down-2"},
+        url="https://${HOST}/mcp",
+    )
+    secrets = KnownSecrets()
+    given = {"HOME": "/home/somebody", "MY_PAT": "pat-0123456789", "HOST": "h.test", "EMPTY": ""}
+    made = filled(NamedByUser([server.name]).permit(server), given, secrets)
+    assert made.command == ("/home/somebody/bin/x", "there", "$HOME", "full")
+    assert (made.environment["KEY"], made.url) == ("pat-0123456789", "https://h.test/mcp")
+    said = redact_text("/home/somebody plain words here pat-0123456789 written-down-1 written-down-2")
+    assert said == "/home/somebody plain words here *** *** ***"
+    assert "pat-0123456789" not in repr(made)
+
+
+def test_a_variable_that_is_not_set_is_named_and_ours_are_never_given() -> None:
+    server = McpServer("a", "mcp.json", True, ("x", "${ONE}", "${CLEVERAGENTS_SERVER_TOKEN}"))
+    with pytest.raises(ToolRefused, match=r"mcp\.json needs ONE, CLEVERAGENTS_SERVER_TOKEN"):
+        filled(NamedByUser(["a"]).permit(server), {"CLEVERAGENTS_SERVER_TOKEN": "ours"}, KnownSecrets())
+
+
+def test_the_users_file_is_beside_their_settings() -> None:
+    found = user_mcp_file({"XDG_CONFIG_HOME": "/c"})
+    assert found == Path("/c/cleveragents/mcp.json")
+
+
+def test_names_that_had_to_be_altered_stay_apart() -> None:
+    long = "x" * 80
+    names = {full_name("s", name) for name in ("a.b", "a/b", "a_b", long, long + "y")}
+    assert len(names) == 5
+    assert all(len(name) <= 64 for name in names)
+    assert full_name("s", "a_b") == "mcp__s__a_b"
+
+
+def test_a_schema_of_a_strangers_neither_fetches_nor_stalls() -> None:
+    stalling = {"type": "object", "properties": {"a": {"type": "string", "pattern": "^(a+)+$"}}}
+    check_arguments("t", stalling, {"a": "a" * 40 + "!"})
+    check_arguments("t", {"$ref": "http://127.0.0.1:9/schema"}, {"a": 1})
+    check_arguments("t", {"type": 7}, {"a": 1})
+    with pytest.raises(InvalidToolCall, match="'a' is wrong: 1 is not of type 'string'"):
+        check_arguments("t", stalling, {"a": 1})
+    with pytest.raises(InvalidToolCall) as many:
+        check_arguments("t", {"required": [str(number) for number in range(20)]}, {})
+    assert str(many.value).count(";") == 4
+
+
+@pytest.mark.parametrize(
+    ("key", "facts"), [("env", {"command": "x"}), ("headers", {"url": "http://x"})], ids=["env", "headers"]
+)
+@pytest.mark.parametrize("name", ["", "a b", "a\nb", 'password="', "a:", "x" * 201])
+def test_a_name_that_could_be_read_as_something_else_is_refused(
+    key: str, facts: dict[str, object], name: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=f"`{key}` has the name"):
+        parse_servers(json.dumps({"mcpServers": {"a": {**facts, key: {name: "x"}}}}), "f", own=True)
+    assert parse_servers(json.dumps({"mcpServers": {"a": {**facts, key: {"X-a_1.b": "x"}}}}), "f", own=True)
