@@ -69,7 +69,7 @@ def find_program(command: Command, path: str, user_path: str, *, isolated: bool 
     found = look_up(name, path)
     if found is not None:
         return found
-    if len(known) < len(named):  # guard: a refusal would say what is there
+    if len(known) < len(named):  # it may be where we did not look, and the command does
         return Path(name)
     elsewhere = look_up(name, user_path)
     if elsewhere is not None:

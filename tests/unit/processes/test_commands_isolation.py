@@ -412,3 +412,9 @@ def test_whether_a_file_outside_is_there_is_not_told(machine: Machine, way: str)
             machine.run("", argv=(shown,), environment={"PATH": str(place)} if way == "PATH" else {})
         told.add(str(refused.value).replace(name, "NAME"))
     assert len(told) == 1, told
+
+
+@needs_bubblewrap
+def test_a_program_is_found_where_the_command_sees_it_though_we_do_not_look(machine: Machine) -> None:
+    place = subprocess.run(["git", "--exec-path"], capture_output=True, text=True, check=True).stdout.strip()
+    assert machine.run("", argv=("git", "--version"), environment={"PATH": place}).exit_code == 0
