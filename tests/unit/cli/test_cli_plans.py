@@ -28,6 +28,8 @@ from cleveragents.plans.ports.plans import NewPlan
 from tests.cli_bench import COMMAND, REPLACE, Agents, command_line, git, paint_shop, use_home
 from tests.forked import Forked
 
+pytestmark = pytest.mark.usefixtures("commands_are_forked")
+
 
 @pytest.fixture(scope="module")
 def state(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -378,7 +380,6 @@ def test_live_output_breaks_lines_that_never_end(capsys: pytest.CaptureFixture[s
     assert capsys.readouterr().err == f"  {'x' * 5000}\n  \\xff\n"
 
 
-@pytest.mark.usefixtures("commands_are_forked")
 def test_a_plan_at_work_is_cancelled_from_elsewhere(agents: Agents, repository: Path) -> None:
     script = "touch half.txt; echo up; sleep 1000"
     arguments = [sys.executable, "-m", "cleveragents", *COMMAND, "sh", "-c", script]
@@ -401,7 +402,6 @@ def test_a_plan_at_work_is_cancelled_from_elsewhere(agents: Agents, repository: 
     assert git(repository, "status", "--short") == ""
 
 
-@pytest.mark.usefixtures("commands_are_forked")
 def test_a_long_difference_goes_through_the_pager_of_a_terminal(
     agents: Agents, repository: Path, tmp_path: Path
 ) -> None:

@@ -19,6 +19,8 @@ from tests import forked
 from tests.cli_bench import Agents, Ended, command_line, paint_shop, use_home
 from tests.tree_bench import tree_bench
 
+pytestmark = pytest.mark.usefixtures("commands_are_forked")
+
 SED = "{action: builtin/command, arguments: {argv: [sed, -i, s/colour/%s/, %s]}, name: %s}"
 TWO_AND_ONE = """\
 goal: Say color
@@ -182,7 +184,6 @@ goals:
     assert agents("run", "--action", "builtin/goals").code == 2
 
 
-@pytest.mark.usefixtures("commands_are_forked")
 def test_yaml_on_stdin_is_one_plan_and_a_limit_that_it_cannot_reach_does_no_harm(
     repository: Path,
 ) -> None:

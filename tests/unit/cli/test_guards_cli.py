@@ -11,8 +11,9 @@ import pytest
 from tests.cli_bench import COMMAND, command_line, paint_shop, use_home
 from tests.forked import Forked
 
+pytestmark = pytest.mark.usefixtures("commands_are_forked")
 
-@pytest.mark.usefixtures("commands_are_forked")
+
 def test_a_cancel_returns_when_the_plan_is_cancelled_and_not_when_it_was_told_to(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
