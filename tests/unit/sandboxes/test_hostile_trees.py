@@ -12,6 +12,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import traceback
 import zlib
 from collections.abc import Callable
 from contextlib import suppress
@@ -320,6 +321,14 @@ LOOKED_INTO = {
     "git config --file config core.bare false; git config --file config core.worktree .; evil config",
     "a link to a git directory": "mkrepo n; mv n/.git eg; ln -s ../eg n/.git; git add n; evil eg/config",
     "pipes": "rm -f .git/HEAD .git/index; mkfifo .git/HEAD .git/index",
+    "a common directory": "rm -rf .git; mkdir -p c/objects c/refs; echo c > commondir; "
+    "echo 'ref: refs/heads/main' | tee HEAD > c/HEAD; "
+    "git config --file c/config extensions.worktreeConfig true; "
+    "git config --file c/config core.repositoryformatversion 1; evil c/config; "
+    "git config --file config.worktree core.bare false; git config --file config.worktree core.worktree .",
+    "bare behind a file": "rm -rf .git; git init -q --bare b; mv b/* .; "
+    "git config --file config core.bare false; git config --file config core.worktree .; evil config; "
+    "echo 'gitdir: nowhere' > .git",
 }
 
 
@@ -335,6 +344,63 @@ def test_nothing_planted_inside_runs_when_a_person_looks(world: World, how: str)
     if how == "nested":
         subprocess.run(["git", "status"], cwd=world.root / "n", env=environment, check=False, timeout=60)
     assert not (world.place / "ran").exists()
+
+
+def test_a_repository_of_another_format_loses_its_index(world: World) -> None:
+    """One file can be two indexes: names of 20 bytes and of 32 bytes are read differently."""
+    git(world.root, "init", "-q", "--object-format=sha256", "n")
+    write(world.root, {"n/b": "1\n"})
+    git(world.root / "n", "add", "b")
+    with world.sandbox.writing():
+        world.sandbox.scan()
+    assert not (world.root / "n/.git/index").exists()
+
+
+TAKEN = {
+    "the tree": "chmod 555 .",
+    "the git directory": "chmod 555 .git",
+    "a directory in it": "echo x > .git/objects/info/http-alternates; chmod 555 .git/objects/info",
+    "a link below": "mkdir .git/refs/x; ln -s / .git/refs/x/y; chmod 555 .git/refs/x",
+}
+
+
+def reset_by_its_owner(place: Path, strategy: SandboxStrategy, how: str) -> None:
+    """Plants configuration, takes permissions away, and lets the sandbox be reset."""
+    make_repository(place / "r", {"a": "1\n"})
+    sandbox = strategy.create(SandboxRequest("plan-1", place / "r"), place / "sandbox")
+    script = f"git init -q; git config core.fsmonitor 'touch {place}/ran; false'; {TAKEN[how]}"
+    with sandbox.writing():
+        subprocess.run(["sh", "-ec", script], cwd=sandbox.root, check=True, timeout=60)
+    assert b"fsmonitor" not in (sandbox.root / ".git/config").read_bytes()
+    assert not os.path.lexists(sandbox.root / ".git/refs/x/y")
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
+@pytest.mark.parametrize("how", TAKEN)
+def test_permissions_that_a_command_took_do_not_keep_what_it_planted(
+    monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """As a user whom permission bits stop: root would not notice them."""
+    with tempfile.TemporaryDirectory() as made:
+        place = Path(made)
+        place.chmod(0o777)
+        monkeypatch.setenv("HOME", made)
+        (place / "root").mkdir()
+        reset_by_its_owner(place / "root", PrivateClone(), how)  # now nothing is left to be imported
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                os.setgroups([])
+                os.setresgid(65534, 65534, 65534)
+                os.setresuid(65534, 65534, 65534)
+                reset_by_its_owner(place, PrivateClone(), how)
+                code = 0
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                os._exit(code)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 def test_a_repository_inside_keeps_its_remotes_and_loses_the_rest(world: World) -> None:

@@ -64,6 +64,8 @@ _HARMLESS = {
     "branch": ("remote", "merge", "rebase"),
     "submodule": ("url", "active"),
 }
+_OTHER_FORMAT = b"objectformat"
+_SHA1_BYTES = 20
 _LARGEST_CONFIG = 1 << 18
 _LARGEST_INDEX = 64 << 20
 _MOST_FILTERED = 200
@@ -84,10 +86,13 @@ class VisibleGit:
             return
         root = os.open(self.place.tree, _DIRECTORY)
         try:
-            if self.facts.common_dir is not None or _is_bare(root):
+            own = self.facts.common_dir is not None
+            if not own:
+                self._disarm(root)  # first: a file called `.git` would hide that the tree is a git directory
+                own = _is_git_directory(root)
+            if own:
                 self._reset_own(root, self._template)
             else:
-                self._disarm(root)
                 git = _open_at(root, ".git")
                 if git is not None:
                     try:
@@ -130,14 +135,15 @@ class VisibleGit:
     def _reset_own(self, root: int, template: Path) -> None:
         git = _made_directory(root, ".git")
         try:
-            self._clean(git)
-            for path in _OURS:
+            for path in _OURS:  # what runs a program goes first, should something else be in the way
                 _remove_unlike(git, path, template / path)
-            index = self._kept_index(git, self.facts.gitlinks)
+            self._clean(git)
+            name_bytes = 20 if self.facts.object_format == "sha1" else 32
+            index = self._kept_index(git, name_bytes, self.facts.gitlinks)
             for path in self.facts.gitlinks:
                 with directory_of(self.place.tree, f"{path}/.git") as found:
                     if found is not None:
-                        remove_entry(*found)
+                        _drop(*found)
             # Only now, when all that was planted is gone, is something written.
             _complete(git, template)
             for path in _OURS:
@@ -154,19 +160,20 @@ class VisibleGit:
         for path in _FOREIGN:
             _remove(git, path)
 
-    def _kept_index(self, git: int, submodules: Collection[str] = ()) -> tuple[bytes, int] | None:
+    def _kept_index(
+        self, git: int, name_bytes: int, submodules: Collection[str] = ()
+    ) -> tuple[bytes, int] | None:
         """Removes the index unless it is safe and has entries only; returns what of it may be written again,
         and its time. git looks into every submodule that an index names, with the configuration that it finds
         there, and writes files by the names in it."""
         data = read_bytes(git, "index", at_most=_LARGEST_INDEX)
-        name_bytes = 20 if self.facts.object_format == "sha1" else 32
         plain = None if data is None else plain_index(data, name_bytes=name_bytes)
         safe = plain if plain is not None and _is_safe(plain, submodules) else None
         if safe is not None and safe.data == data:
             return None
         # A change right after `git add` is found by comparing a file's time with that of the index.
         modified_ns = os.lstat("index", dir_fd=git).st_mtime_ns if safe is not None else 0
-        remove_entry(git, "index")
+        _drop(git, "index")
         return None if safe is None else (safe.data, modified_ns)
 
     def _disarm(self, directory: int, *, filtered: bool = True) -> bool:
@@ -176,18 +183,25 @@ class VisibleGit:
         except FileNotFoundError:
             return True
         if not stat.S_ISDIR(status.st_mode):  # guard: it leads to a git directory that is called otherwise
-            remove_entry(directory, ".git")
+            _drop(directory, ".git")
             return False
-        git = open_directory(directory, ".git")
         try:
-            self._clean(git)
-            index = self._kept_index(git)
+            git = open_directory(directory, ".git")
+        except PermissionError:  # guard: it lets nobody in, so nobody can look what is in it
+            _drop(directory, ".git")
+            return False
+        try:
+            _let_us_write(git)
             config = read_bytes(git, "config", at_most=_LARGEST_CONFIG)
             kept = self._filtered(config) if config is not None and filtered else b""
             if kept != config:
-                remove_entry(git, "config")
-                if kept:
-                    _write(git, "config", kept)
+                _drop(git, "config")
+            self._clean(git)
+            if _OTHER_FORMAT in kept.lower():  # guard: such an index may read otherwise to git
+                _drop(git, "index")
+            index = self._kept_index(git, _SHA1_BYTES)
+            if kept and kept != config:
+                _write(git, "config", kept)
             if index is not None:
                 _write(git, "index", *index)
         finally:
@@ -244,23 +258,32 @@ def _made_directory(parent: int, name: str) -> int:
     """A directory of that name, in place of whatever else is there."""
     found = _open_at(parent, name)
     if found is None:
-        remove_entry(parent, name)
+        _drop(parent, name)
         os.mkdir(name, dir_fd=parent)
         found = open_directory(parent, name)
     _let_us_write(found)
     return found
 
 
+def _drop(directory: int, name: str) -> None:
+    """Removes an entry of an open directory, also where a command took our permission to."""
+    _let_us_write(directory)
+    remove_entry(directory, name)
+
+
 def _let_us_write(descriptor: int) -> None:
     mode = stat.S_IMODE(os.fstat(descriptor).st_mode)
     if mode & stat.S_IRWXU != stat.S_IRWXU:
-        os.fchmod(descriptor, mode | stat.S_IRWXU)
+        with suppress(PermissionError):  # another user's: then what follows says so
+            os.fchmod(descriptor, mode | stat.S_IRWXU)
 
 
-def _is_bare(root: int) -> bool:
-    """Whether git would take the tree itself for a git directory, as it does where there is no `.git`."""
-    names = {name for name in ("HEAD", "objects", "refs") if _has(root, name)}
-    return len(names) == 3 and not _has(root, ".git")
+def _is_git_directory(root: int) -> bool:
+    """Whether git would take the tree itself for a git directory, as it does where there is no `.git`. Its
+    objects and refs may be where `commondir` says."""
+    if _has(root, ".git") or not _has(root, "HEAD"):
+        return False
+    return _has(root, "commondir") or (_has(root, "objects") and _has(root, "refs"))
 
 
 def _has(directory: int, name: str) -> bool:
@@ -286,14 +309,14 @@ def _complete(git: int, template: Path) -> None:
     """Makes it a git directory that git believes; else git would go on looking for another one."""
     head = read_bytes(git, "HEAD", at_most=_LARGEST_HEAD)
     if head is None or not _HEAD.fullmatch(head):  # guard: see above
-        remove_entry(git, "HEAD")
+        _drop(git, "HEAD")
         _write(git, "HEAD", (template / "HEAD").read_bytes())
     source = os.open(template, _DIRECTORY)
     try:
         for name in ("objects", "refs", "info"):
             found = _open_at(git, name)
             if found is None:
-                remove_entry(git, name)
+                _drop(git, name)
                 copy_entry(source, git, name)
                 continue
             _let_us_write(found)
@@ -314,7 +337,7 @@ def _remove(git: int, path: str) -> None:
     parent = _open_below(git, directory) if directory else os.dup(git)
     if parent is not None:
         try:
-            remove_entry(parent, name)
+            _drop(parent, name)
         finally:
             os.close(parent)
 
@@ -328,7 +351,7 @@ def _remove_unlike(git: int, path: str, template: Path) -> None:
     try:
         wanted = template.read_bytes() if template.is_file() else None
         if wanted is None or read_bytes(parent, name, at_most=len(wanted)) != wanted:
-            remove_entry(parent, name)
+            _drop(parent, name)
     finally:
         os.close(parent)
 
@@ -349,6 +372,7 @@ def _put(git: int, path: str, template: Path) -> None:
 def _write(directory: int, name: str, data: bytes, modified_ns: int | None = None) -> None:
     """Writes a file that is missing, whole or not at all."""
     draft = f"{name}.{secrets.token_hex(4)}"
+    _let_us_write(directory)
     descriptor = os.open(draft, _WRITE, mode=0o644, dir_fd=directory)
     try:
         left = memoryview(data)
@@ -358,7 +382,7 @@ def _write(directory: int, name: str, data: bytes, modified_ns: int | None = Non
             os.utime(descriptor, ns=(modified_ns, modified_ns))
         os.rename(draft, name, src_dir_fd=directory, dst_dir_fd=directory)
     except OSError:
-        remove_entry(directory, draft)
+        _drop(directory, draft)
         raise
     finally:
         os.close(descriptor)
@@ -366,6 +390,7 @@ def _write(directory: int, name: str, data: bytes, modified_ns: int | None = Non
 
 def _remove_links(directory: int, depth: int) -> None:
     """Removes every symbolic link below: a git directory needs none, and one leads elsewhere."""
+    _let_us_write(directory)
     with os.scandir(directory) as entries:
         found = [(entry.name, entry.is_symlink(), entry.is_dir(follow_symlinks=False)) for entry in entries]
     for name, is_link, is_directory in found:
@@ -380,6 +405,6 @@ def _remove_links(directory: int, depth: int) -> None:
                 if depth:
                     _remove_links(below, depth - 1)
                 else:
-                    remove_entry(directory, name)
+                    _drop(directory, name)
             finally:
                 os.close(below)
