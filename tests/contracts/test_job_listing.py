@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from cleveragents.api.job_listing import job_ids_of, listed_jobs
+from cleveragents.api.jobs import job_ids_of, listed_jobs
 from cleveragents.jobs.model.job import JobState, NewJob
 from cleveragents.jobs.store.sql_job_store import SqlJobStore
 from cleveragents.storage.database import Database

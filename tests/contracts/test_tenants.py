@@ -15,7 +15,7 @@ from cleveragents.access.store.sql_member_store import SqlMemberStore
 from cleveragents.access.store.sql_project_store import SqlProjectStore
 from cleveragents.access.store.sql_user_store import SqlUserStore
 from cleveragents.api.event_account import event_rows
-from cleveragents.api.job_listing import listed_jobs
+from cleveragents.api.jobs import listed_jobs
 from cleveragents.core.errors import UnknownProject, UnknownUser
 from cleveragents.core.event import EventType
 from cleveragents.core.ulids import UlidSource

@@ -1,4 +1,5 @@
-"""The one interface of the product to its surfaces: requests, views, access and actions.
+"""The one interface of the product: `Client`, its two implementations, requests and views.
 
-The CLI, the server and the protocols use these functions; none of them prints or speaks HTTP.
+The CLI, the server's routes and the protocols call a client. One module per group of operations (`jobs`, …)
+holds its views, its protocol, and both implementations. Nothing here prints or renders.
 """

@@ -20,7 +20,10 @@ if TYPE_CHECKING:
     from cleveragents.jobs.model.job import Job
     from cleveragents.plans.model.plan import Plan
 
-__all__ = ["Access"]
+__all__ = ["Access", "owner_of"]
+
+OWNER = "owner"
+"""The name of the acting user where no server is involved."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,3 +115,8 @@ class Access:
 
     def _refuse(self, role: Role, needed: str) -> NoReturn:
         raise NotAllowed(self.user.name, role.value, needed)
+
+
+def owner_of(container: Container) -> User:
+    """Return the owner of this machine's state, who may do everything."""
+    return User(OWNER, OWNER, Role.ADMIN, container.clock.now())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cleveragents.api.job_account import worker_state
+from cleveragents.api.workers import worker_state
 from cleveragents.core.isolation import Isolation
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cleveragents.api.job_account import is_silent
+from cleveragents.api.workers import is_silent
 from cleveragents.jobs.model.job import JobState
 from cleveragents.plans.jobs.lanes import SHARED_QUEUE, queue_of
 from cleveragents.plans.jobs.names import is_to_be_run

@@ -13,6 +13,7 @@ __all__ = [
     "counted",
     "on_one_line",
     "shown_name",
+    "shown_value",
     "spelt_duration",
     "timestamp",
 ]
@@ -54,6 +55,17 @@ def shown_name(text: str) -> str:
     """The text in characters that every encoder takes. Names of files may be any bytes; each that is no text
     has a character of its own in Python, which JSON in UTF-8 cannot say."""
     return text if text.isascii() else _NO_TEXT.sub(UNREADABLE, text)
+
+
+def shown_value(value: object) -> object:
+    """Return JSON in text that every encoder accepts."""
+    if type(value) is str:
+        return shown_name(value)
+    if isinstance(value, dict):
+        return {shown_value(key): shown_value(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [shown_value(item) for item in value]
+    return value
 
 
 def spelt_duration(seconds: float) -> str:

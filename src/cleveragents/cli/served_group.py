@@ -31,8 +31,10 @@ class ServedGroup(LazyGroup):
         `click.UsageError` for one that cannot ask a server, and was told to."""
         if name not in self._lazy or name in _ANYWHERE or ctx.resilient_parsing or "server" not in ctx.params:
             return None
-        from cleveragents.cli.client.commands import COMMANDS
+        from cleveragents.cli.client.commands import COMMANDS, EITHER_WAY
 
+        if name in EITHER_WAY:
+            return None
         said = ctx.params["server"]
         if said is None and name not in COMMANDS:
             return None

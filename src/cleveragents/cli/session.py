@@ -13,6 +13,7 @@ import click
 from cleveragents.core.text.known_secrets import KnownSecrets
 
 if TYPE_CHECKING:
+    from cleveragents.api.client import Client
     from cleveragents.app.container import Container
     from cleveragents.config.loading import Configuration
     from cleveragents.processes.bubblewrap import BubblewrapProbe
@@ -38,6 +39,25 @@ class Session:
 
             self._configuration = load_configuration(os.environ, _current_directory(), self._overrides)
         return self._configuration
+
+    def client(self) -> Client:
+        """Return a client of this machine, or of the server that `--server` or the settings name.
+
+        It is closed when the command ends.
+        """
+        from cleveragents.cli.client.selection import selected_url, token_for
+
+        context = click.get_current_context()
+        url = selected_url(context, self)
+        if url is None:
+            from cleveragents.api.client import LocalClient
+
+            return LocalClient(self.container())
+        from cleveragents.api.client import HttpClient
+        from cleveragents.api.transport import HttpTransport
+        from cleveragents.cli.output import progress
+
+        return context.with_resource(HttpClient(HttpTransport(url, token_for(self, url), tell=progress)))
 
     def container(self, *, serves: bool = False) -> Container:
         """The parts, built on first use and closed when the command ends, however it ends. The log of a

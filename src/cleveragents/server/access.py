@@ -1,5 +1,7 @@
-"""How a route says what it needs: every route takes one of these, and `desk.access` decides.
+"""The rule of each route: the role it needs, and where.
 
+A route takes a client of the acting user, as `ProjectViewer`, `ProjectOperator`, `ProjectAdmin` or
+`AnyClient`: the client checks the user's rights; the name states them for the documentation and the tests.
 A plan in the address is taken as `ReadPlan` or `OperatedPlan`, a job as `ReadJob` or `OperatedJob`, a
 resource or a project likewise: the route gets the object only if the user may have it. What a query or a body
 names is asked of the `access` that `AnyUser` gives. `ServerAdmin` is for what belongs to no project.
@@ -15,6 +17,7 @@ from fastapi import Depends, Path, Request
 from cleveragents.access.model.project import Project, Resource
 from cleveragents.access.model.user import Role, User
 from cleveragents.api.access import Access
+from cleveragents.api.client import LocalClient
 from cleveragents.core.errors import NotAuthenticated
 from cleveragents.jobs.model.job import Job
 from cleveragents.plans.model.plan import Plan
@@ -30,11 +33,15 @@ if TYPE_CHECKING:
 __all__ = [
     "AdministeredProject",
     "AdministeredResource",
+    "AnyClient",
     "AnyUser",
     "JobId",
     "OperatedJob",
     "OperatedPlan",
     "Operator",
+    "ProjectAdmin",
+    "ProjectOperator",
+    "ProjectViewer",
     "ReadJob",
     "ReadPlan",
     "ReadProject",
@@ -90,6 +97,15 @@ class _OnServer(Rule):
 
 
 @dataclass(frozen=True, slots=True)
+class _Client(Rule):
+    """A client of the acting user, which checks the rule on every call."""
+
+    def __call__(self, request: Request) -> LocalClient:
+        access = _access_of(request)
+        return LocalClient(access.container, access.user)
+
+
+@dataclass(frozen=True, slots=True)
 class _OfPlan(Rule):
     def __call__(self, access: AnyUser, plan_id: PlanId) -> Plan:
         return access.plan(plan_id, self.role)
@@ -131,6 +147,10 @@ def _access_of(request: Request) -> Access:
     return Access(request.app.state.service.container, user)
 
 
+AnyClient = Annotated[LocalClient, Depends(_Client(Role.VIEWER, "anywhere"))]
+ProjectViewer = Annotated[LocalClient, Depends(_Client(Role.VIEWER, "project"))]
+ProjectOperator = Annotated[LocalClient, Depends(_Client(Role.OPERATOR, "project"))]
+ProjectAdmin = Annotated[LocalClient, Depends(_Client(Role.ADMIN, "project"))]
 AnyUser = Annotated[Access, Depends(_Anywhere(Role.VIEWER, "anywhere"))]
 Operator = Annotated[Access, Depends(_Anywhere(Role.OPERATOR, "anywhere"))]
 ServerAdmin = Annotated[Access, Depends(_OnServer(Role.ADMIN, "server"))]

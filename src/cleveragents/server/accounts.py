@@ -11,7 +11,7 @@ from pydantic import BaseModel, ValidationInfo, field_validator
 from pydantic_core import PydanticKnownError
 
 from cleveragents.access.model.user import Role
-from cleveragents.api.wording import shown_name
+from cleveragents.api.wording import shown_value
 from cleveragents.core.json_value import JsonValue, freeze, thaw
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from cleveragents.api.access import Access
 
-__all__ = ["NAME", "Body", "InResource", "NamePath", "PartOfName", "account_as", "root_named", "sayable"]
+__all__ = ["NAME", "Body", "InResource", "NamePath", "PartOfName", "account_as", "root_named"]
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -58,18 +58,7 @@ class Body(BaseModel):
 
 def account_as(model: type[Model], account: Mapping[str, JsonValue]) -> Model:
     """The account, as the API promises it."""
-    return model.model_validate(sayable(thaw(freeze(account))))
-
-
-def sayable(value: object) -> object:
-    """The same for JSON in UTF-8, whatever bytes the names of files are."""
-    if type(value) is str:
-        return shown_name(value)
-    if isinstance(value, dict):
-        return {sayable(key): sayable(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [sayable(item) for item in value]
-    return value
+    return model.model_validate(shown_value(thaw(freeze(account))))
 
 
 def root_named(access: Access, resource: str | None) -> Path | None:

@@ -9,10 +9,11 @@ import structlog
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, JsonValue
 from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
+from cleveragents.api.wording import shown_value
 from cleveragents.core.errors import (
     ActionExists,
     AlreadyThere,
@@ -33,9 +34,9 @@ from cleveragents.core.errors import (
     TooManyRequests,
     Unavailable,
 )
+from cleveragents.core.errors.facts import facts_of
 from cleveragents.core.errors.families import code_of
-from cleveragents.core.text.redaction import redact_text
-from cleveragents.server.accounts import sayable
+from cleveragents.core.text.redaction import redact, redact_text
 from cleveragents.server.api_words import in_words_of_the_api
 from cleveragents.server.field_words import field_problem, in_a_sentence
 from cleveragents.server.whereabouts import places_of
@@ -111,6 +112,9 @@ class Problem(BaseModel):
     errors: list[FieldProblem] | None = Field(
         default=None, description="which fields are to blame, if any is"
     )
+    facts: dict[str, JsonValue] | None = Field(
+        default=None, description="the fields of the error, from which clients rebuild it", examples=[None]
+    )
 
 
 class Refused(Exception):
@@ -160,7 +164,7 @@ def problem(
     if content["detail"] != masked:
         content["command_line"] = masked
     said = {**({"WWW-Authenticate": "Bearer"} if status == 401 else {}), **(headers or {})}
-    return JSONResponse(sayable(content), status_code=status, media_type=MEDIA_TYPE, headers=said)
+    return JSONResponse(shown_value(content), status_code=status, media_type=MEDIA_TYPE, headers=said)
 
 
 def problem_said(status: int, code: str, detail: str) -> Problem:
@@ -186,7 +190,10 @@ def problem_of(error: CleverAgentsError | Refused, request: Request | None = Non
     told = said_of(error)
     said = in_words_of_the_api(redact_text(told))
     places = [] if request is None else places_of(error, request, said)
-    more = {"errors": places} if places else {}
+    more: dict[str, object] = {"errors": places} if places else {}
+    if told == str(error):  # guard: the facts of a rephrased error are not for clients
+        facts = facts_of(error)
+        more |= {} if facts is None else {"facts": redact(facts)}
     return problem(status_of(error), code_of(error), told, headers=headers, **more)
 
 

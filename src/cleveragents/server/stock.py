@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from cleveragents.api.event_account import end_of_log
-from cleveragents.api.job_account import worker_state
+from cleveragents.api.workers import worker_state
 
 if TYPE_CHECKING:
     from sqlalchemy import ColumnElement, Connection, Table

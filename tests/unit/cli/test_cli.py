@@ -538,7 +538,7 @@ def test_jobs_are_listed_by_state(agents: Agents, container: Container) -> None:
     assert json.loads(queued.out)["id"] == second.id
     page = agents("jobs", "list", "--limit", "1")
     assert first.id in page.out
-    assert page.err == f"there may be more: --after {first.id}\n"
+    assert page.err == f"there are more: --after {first.id}\n"
     assert second.id in agents("jobs", "list", "--after", first.id).out
 
 

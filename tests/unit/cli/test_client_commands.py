@@ -675,8 +675,8 @@ def test_a_result_is_pushed_to_a_new_branch_of_a_remote_and_never_over_another(
     [
         (("plan", "show", "NOSUCH"), 2, "NOSUCH"),
         (("plan", "apply", "a/../b"), 2, ""),
-        (("plan", "diff", ""), 2, "'plans/' names nothing on a server"),
-        (("plan", "diff", "\udcff"), 2, "names nothing on a server"),
+        (("plan", "diff", ""), 2, "'plans/' is not a name of anything on a server"),
+        (("plan", "diff", "\udcff"), 2, "is not a name of anything on a server"),
         (("run",), 2, "say what is wanted"),
         (("run", "--yes", "--review", "goal"), 2, "say one of them"),
         (("run", "--action", "builtin/replace", "--arg", "patern=x"), 2, "pattern"),

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import click
 
-from cleveragents.api.job_account import cancelled, is_job_id, job_account
+from cleveragents.api.jobs import is_job_id
 from cleveragents.cli.output import Output, ago, format_option, progress
 from cleveragents.cli.session import Session, pass_session
 from cleveragents.core.json_value import JsonValue
 
 if TYPE_CHECKING:
-    from cleveragents.jobs.model.job import Job
+    from cleveragents.api.jobs import JobView
 
 __all__ = ["JobId", "jobs"]
 
@@ -21,13 +21,13 @@ _STATES = ("queued", "running", "succeeded", "failed", "cancelled")
 
 
 class JobId(click.ParamType[str]):
-    """A job's id as somebody typed it."""
+    """A job id on the command line."""
 
     name = "id"
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
         if not is_job_id(value):
-            self.fail(f"there is no job {value!r}; `agents jobs list` shows those that exist", param, ctx)
+            self.fail(f"there is no job {value!r}", param, ctx)
         return value
 
 
@@ -66,24 +66,19 @@ def list_jobs(
     Example:
       agents jobs list --state queued --state running --format json
     """
+    from cleveragents.api.views import as_json
     from cleveragents.jobs.model.job import JobState
 
-    wanted = [JobState(state) for state in states]
-    container = session.container()
-    found = container.jobs.list(states=wanted, limit=limit, after=after)
-    rows = [job_account(job) for job in found]
-    if output.for_eyes:
-        now = container.clock.now()
-        rows = [_at_a_glance(job, now) for job in found]
+    page = session.client().jobs.list(states=[JobState(state) for state in states], limit=limit, after=after)
     output.table(
-        rows,
+        [_at_a_glance(job) if output.for_eyes else as_json(job) for job in page.items],
         ["id", "kind", "state", "attempt", "worker", "updated", "error"],
         empty="there are no such jobs",
         cut=["kind", "worker", "error"],
         spare=["worker", "attempt", "error", "updated"],
     )
-    if len(found) == limit:
-        progress(f"there may be more: --after {found[-1].id}")
+    if page.next is not None:
+        progress(f"there are more: --after {page.next}")
 
 
 @jobs.command("show")
@@ -97,7 +92,9 @@ def show_job(session: Session, job_id: str, output: Output) -> None:
     Example:
       agents jobs show 01KA2W4XJ7GJ5V8TQ3N6Y0ZB1C
     """
-    output.record(job_account(session.container().jobs.get(job_id)))
+    from cleveragents.api.views import as_json
+
+    output.record(as_json(session.client().jobs.get(job_id)))
 
 
 @jobs.command("cancel")
@@ -116,14 +113,16 @@ def cancel_job(session: Session, job_id: str, reason: str, output: Output) -> No
     Example:
       agents jobs cancel 01KA2W4XJ7GJ5V8TQ3N6Y0ZB1C --reason "wrong branch"
     """
-    container = session.container()
-    before = container.jobs.get(job_id)
-    after = cancelled(container.jobs, job_id, reason, now=container.clock.now())
+    from cleveragents.api.views import as_json
+
+    jobs = session.client().jobs
+    before = jobs.get(job_id)
+    after = jobs.cancel(job_id, reason=reason)
     progress(_what_cancel_did(before, after))
-    output.record(job_account(after))
+    output.record(as_json(after))
 
 
-def _what_cancel_did(before: Job, after: Job) -> str:
+def _what_cancel_did(before: JobView, after: JobView) -> str:
     why = f"({after.cancel_reason})"
     if before.state.ended:
         return f"job {after.id} was cancelled already {why}; nothing was changed"
@@ -134,10 +133,9 @@ def _what_cancel_did(before: Job, after: Job) -> str:
     return f"job {after.id} was told to stop; `agents jobs show {after.id}` says when it has"
 
 
-def _at_a_glance(job: Job, now: datetime) -> dict[str, JsonValue]:
-    """As `job_account`, in fewer letters."""
-    fields = job_account(job)
-    fields["updated"] = ago(job.updated_at, now)
-    if isinstance(fields["error"], str):
-        fields["error"] = fields["error"].removeprefix(f"the {job.kind} handler failed: ")
-    return fields
+def _at_a_glance(job: JobView) -> dict[str, JsonValue]:
+    """Return a row for a terminal, in fewer letters."""
+    from cleveragents.api.views import as_json
+
+    error = None if job.error is None else job.error.removeprefix(f"the {job.kind} handler failed: ")
+    return as_json(job) | {"updated": ago(job.updated, datetime.now(UTC)), "error": error}

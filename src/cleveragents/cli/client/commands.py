@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["COMMANDS"]
+__all__ = ["COMMANDS", "EITHER_WAY"]
 
 _HERE = "cleveragents.cli.client"
 
@@ -17,6 +17,8 @@ COMMANDS = {
     "resource": f"{_HERE}.projects:resource",
     "trust": f"{_HERE}.trust:trust",
     "user": f"{_HERE}.users:user",
-    "jobs": f"{_HERE}.jobs:jobs",
     "events": f"{_HERE}.events:events",
 }
+
+EITHER_WAY = ("jobs",)
+"""Commands that use `session.client()`: one implementation for this machine and for a server."""

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from cleveragents.cli.client.server_client import ServerClient
     from cleveragents.cli.session import Session
 
-__all__ = ["connected", "prefix_of", "said_server", "selected_url"]
+__all__ = ["connected", "prefix_of", "said_server", "selected_url", "token_for"]
 
 _DIRECTLY = ("", "local")
 
@@ -45,7 +45,7 @@ def connected(session: Session) -> ServerClient:
     url = selected_url(ctx, session)
     if url is None:
         raise ConfigurationError("--server", "names no server")
-    return ctx.with_resource(ServerClient(url, _token(session, url), prefix=prefix_of(session)))
+    return ctx.with_resource(ServerClient(url, token_for(session, url), prefix=prefix_of(session)))
 
 
 def prefix_of(session: Session) -> str:
@@ -54,7 +54,7 @@ def prefix_of(session: Session) -> str:
     return "agents" if said_server(ctx) is None else f"agents --server {selected_url(ctx, session)}"
 
 
-def _token(session: Session, url: str) -> str | None:
+def token_for(session: Session, url: str) -> str | None:
     """The one that was kept; for the server of this very state, the one that it was started with."""
     from cleveragents.cli.client.logins import kept_token, logins_file
 

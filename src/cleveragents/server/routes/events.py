@@ -14,11 +14,11 @@ from starlette.concurrency import run_in_threadpool
 from cleveragents.access.model.user import User
 from cleveragents.access.store.project_scope import project_of_plan
 from cleveragents.api.event_account import event_rows, fields_of_row, report_fields
-from cleveragents.api.job_listing import job_ids_of
+from cleveragents.api.jobs import job_ids_of
+from cleveragents.api.wording import shown_value
 from cleveragents.core.errors import AuditLogBroken
 from cleveragents.plans.store.sql_plan_output import SqlPlanOutput
 from cleveragents.server.access import AnyUser, ServerAdmin, access_now
-from cleveragents.server.accounts import sayable
 from cleveragents.server.listing import Limit
 from cleveragents.server.plan_models import OfPlan
 from cleveragents.server.service import Here, Service
@@ -127,7 +127,7 @@ def list_events(
         rows, more = rows[-limit:], False
     else:
         rows, more = rows[:limit], len(rows) > limit
-    items = [EventModel.model_validate(sayable(fields_of_row(row))) for row in rows]
+    items = [EventModel.model_validate(shown_value(fields_of_row(row))) for row in rows]
     return EventListing(items=items, next=items[-1].position if more else None)
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter
 from pydantic import Field
 
-from cleveragents.api.job_account import job_account
+from cleveragents.api.jobs import JobView, job_view
 from cleveragents.api.plans import deciding, ending
 from cleveragents.api.plans.account import found_plan
 from cleveragents.api.plans.applying import apply_later, undo_later
@@ -18,7 +18,6 @@ from cleveragents.plans.model.plan import Plan
 from cleveragents.server.access import AnyUser, OperatedPlan
 from cleveragents.server.accounts import account_as
 from cleveragents.server.plan_models import PlanAccount, Strict
-from cleveragents.server.routes.jobs import JobAccount
 from cleveragents.server.routes.plan_reading import BudgetAccount
 from cleveragents.server.routes.plans import NewLimits, ToBranch
 from cleveragents.server.service import Here, Service
@@ -153,7 +152,7 @@ def answer_plan(plan: OperatedPlan, body: Replying, here: Here, access: AnyUser)
 
 
 @router.post("/plans/{plan_id}/apply", status_code=202, operation_id="applyPlan")
-def apply_plan(plan: OperatedPlan, here: Here, access: AnyUser, body: Applying | None = None) -> JobAccount:
+def apply_plan(plan: OperatedPlan, here: Here, access: AnyUser, body: Applying | None = None) -> JobView:
     """Brings a plan's result into the repository: merged with what is there now, all of it or nothing.
 
     A worker does it; the answer is its job. Required checks run first, on the merged result. What stands in
@@ -164,11 +163,11 @@ def apply_plan(plan: OperatedPlan, here: Here, access: AnyUser, body: Applying |
         job = apply_later(
             here.container, plan.id, message=asked.commit, by=access.user.name, to_branch=asked.to_branch
         )
-    return account_as(JobAccount, job_account(job))
+    return job_view(job)
 
 
 @router.post("/plans/{plan_id}/undo", status_code=202, operation_id="undoPlan")
-def undo_plan(plan: OperatedPlan, here: Here, access: AnyUser, body: Committing | None = None) -> JobAccount:
+def undo_plan(plan: OperatedPlan, here: Here, access: AnyUser, body: Committing | None = None) -> JobView:
     """Takes an applied plan out of the repository again; what was changed since stays.
 
     A worker does it; the answer is its job. A plan that could not be undone stays applied, and the job says
@@ -177,7 +176,7 @@ def undo_plan(plan: OperatedPlan, here: Here, access: AnyUser, body: Committing 
     with TURNS.of(plan.id):
         message = (body or Committing()).commit
         job = undo_later(here.container, plan.id, message=message, by=access.user.name)
-    return account_as(JobAccount, job_account(job))
+    return job_view(job)
 
 
 @router.post("/plans/{plan_id}/reject", operation_id="rejectPlan")

@@ -7,7 +7,7 @@ from typing import Literal
 from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
-from cleveragents.api.job_account import worker_account
+from cleveragents.api.workers import worker_account
 from cleveragents.server.access import AnyUser
 from cleveragents.server.accounts import account_as
 from cleveragents.server.listing import After, Limit, Listing, piece_of

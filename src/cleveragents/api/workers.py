@@ -1,4 +1,4 @@
-"""Jobs and workers as rows and JSON show them, and how a job is cancelled."""
+"""Workers: their state, and their JSON."""
 
 from __future__ import annotations
 
@@ -8,63 +8,19 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from cleveragents.api.wording import timestamp
-from cleveragents.core.json_value import JsonValue, freeze
-from cleveragents.core.text.redaction import redact
+from cleveragents.core.json_value import JsonValue
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from cleveragents.jobs.model.job import Job
-    from cleveragents.jobs.ports import JobStore
     from cleveragents.jobs.worker_ports import WorkerRecord
 
-__all__ = ["cancelled", "is_job_id", "is_silent", "job_account", "worker_account", "worker_state"]
+__all__ = ["is_silent", "worker_account", "worker_state"]
 
 _SILENT = timedelta(minutes=1)
 """A worker says how it is every few seconds; one that was not heard of for so long does nothing any more."""
 
 _OVER = ("lost", "gone")
-
-
-def is_job_id(text: str) -> bool:
-    """Whether it could be one. Ids are ASCII; anything else is no id, and may be no text at all."""
-    return text.isascii() and text.isprintable()
-
-
-def job_account(job: Job) -> dict[str, JsonValue]:
-    """A job as rows and JSON show it."""
-    return {
-        "id": job.id,
-        "kind": job.kind,
-        "state": job.state.value,
-        "attempt": job.attempt,
-        "max_attempts": job.max_attempts,
-        "priority": job.priority,
-        "worker": job.owner.id if job.owner else None,
-        "created": timestamp(job.created_at),
-        "updated": timestamp(job.updated_at),
-        "not_before": timestamp(job.not_before),
-        "cancel_reason": _shown(job.cancel_reason),
-        "error": _shown(job.error),
-        "key": job.key,
-        "payload": _shown(job.payload),
-        "result": _shown(job.result),
-    }
-
-
-def cancelled(jobs: JobStore, job_id: str, reason: str, *, now: datetime) -> Job:
-    """The job, cancelled or told to stop; one that was cancelled before stays as it is. `UnknownJob`,
-    `JobAlreadyEnded` if it ended otherwise."""
-    from cleveragents.core.cancel_reason import said_by_somebody
-    from cleveragents.core.errors import JobAlreadyEnded
-    from cleveragents.jobs.model.job import JobState
-
-    try:
-        return jobs.request_cancel(job_id, said_by_somebody(reason), now=now)
-    except JobAlreadyEnded as ended:
-        if ended.state != JobState.CANCELLED.value:
-            raise
-        return jobs.get(job_id)
 
 
 def is_silent(worker: WorkerRecord, *, now: datetime) -> bool:
@@ -110,8 +66,3 @@ def worker_account(worker: WorkerRecord, *, now: datetime, home: str) -> dict[st
         "seen": timestamp(worker.seen_at),
         "isolation": worker.isolation,
     }
-
-
-def _shown(value: JsonValue) -> JsonValue:
-    # What a job was given or said may hold a secret; a list of jobs is read over shoulders and pasted.
-    return freeze(redact(value))

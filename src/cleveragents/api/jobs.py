@@ -1,0 +1,277 @@
+"""Jobs: list, get and cancel them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Protocol
+
+from cleveragents.api.views import Page, shown, view, view_of
+from cleveragents.api.wording import timestamp
+from cleveragents.core.json_value import JsonValue, freeze
+from cleveragents.core.text.redaction import redact
+from cleveragents.jobs.model.job import JobState
+
+if TYPE_CHECKING:
+    from sqlalchemy import ColumnElement, Connection
+
+    from cleveragents.access.model.user import ProjectScope
+    from cleveragents.api.access import Access
+    from cleveragents.api.transport import HttpTransport
+    from cleveragents.jobs.model.job import Job
+    from cleveragents.storage.database import Database
+
+__all__ = [
+    "HttpJobs",
+    "JobView",
+    "Jobs",
+    "LocalJobs",
+    "ProblemView",
+    "is_job_id",
+    "job_ids_of",
+    "job_view",
+    "listed_jobs",
+]
+
+_EXAMPLE = "01KA2W4XJ7GJ5V8TQ3N6Y0ZB1C"
+_MOMENT = "2026-11-15T12:00:00Z"
+_REASON = "cancelled by the user"
+
+_DEEDS = ("", "apply:", "undo:")
+"""With which the key of a job begins that runs a plan, applies it or undoes it; `ID@VERSION` follows."""
+
+
+@view
+class ProblemView:
+    """Why a request was refused, as in RFC 9457."""
+
+    type: str = shown(examples=["/problems/unknown-plan"])
+    title: str = shown(examples=["unknown plan"])
+    status: int = shown(examples=[404])
+    code: str = shown("for programs to compare", examples=["unknown-plan"])
+    detail: str = shown("what happened, and what to do next")
+
+
+@view
+class JobView:
+    """A job. Secrets in its payload and result are masked."""
+
+    id: str = shown(examples=[_EXAMPLE])
+    kind: str = shown(examples=["plan:01KA2W4XJ7GJ5V8TQ3N6Y0ZB1A"])
+    state: JobState = shown(examples=["running"])
+    attempt: int = shown("number of attempts so far", examples=[1])
+    max_attempts: int = shown(examples=[3])
+    priority: int = shown("higher runs first", examples=[0])
+    worker: str | None = shown("the worker that runs it", examples=["01KA2W4XJ7GJ5V8TQ3N6Y0ZB1D"])
+    created: datetime = shown(examples=[_MOMENT])
+    updated: datetime = shown(examples=[_MOMENT])
+    not_before: datetime = shown("the earliest time it starts", examples=[_MOMENT])
+    cancel_reason: str | None = shown(examples=[None])
+    error: str | None = shown(examples=[None])
+    key: str | None = shown("two jobs with the same key are one job", examples=[None])
+    payload: object = shown(examples=[{"plan_id": "01KA2W4XJ7GJ5V8TQ3N6Y0ZB1A"}])
+    result: object = shown(examples=[None])
+    problem: ProblemView | None = shown(
+        "why its work was refused, as a request is refused; null for other failures", examples=[None]
+    )
+
+
+class Jobs(Protocol):
+    """The jobs that the acting user can see."""
+
+    def list(
+        self,
+        *,
+        states: Collection[JobState] = (),
+        plan: str | None = None,
+        newest_first: bool = False,
+        limit: int = 100,
+        after: str | None = None,
+    ) -> Page[JobView]:
+        """Return one page of jobs, oldest first unless `newest_first`, in these states and of this plan."""
+
+    def get(self, job_id: str) -> JobView:
+        """Return a job. `UnknownJob`."""
+
+    def cancel(self, job_id: str, *, reason: str = _REASON) -> JobView:
+        """Cancel a job: a queued job at once, a running job as soon as its processes have ended.
+
+        A second call changes nothing. `UnknownJob`, `JobAlreadyEnded`, `NotAllowed`.
+        """
+
+
+class LocalJobs:
+    """Jobs in the database of this process. Any thread may use it."""
+
+    def __init__(self, access: Access) -> None:
+        self._access = access
+
+    def list(
+        self,
+        *,
+        states: Collection[JobState] = (),
+        plan: str | None = None,
+        newest_first: bool = False,
+        limit: int = 100,
+        after: str | None = None,
+    ) -> Page[JobView]:
+        found = listed_jobs(
+            self._access.container.database,
+            states=states,
+            plan_id=plan,
+            limit=limit + 1,
+            after=after,
+            newest_first=newest_first,
+            scope=self._access.scope,
+        )
+        piece = tuple(job_view(job) for job in found[:limit])
+        return Page(items=piece, next=piece[-1].id if len(found) > limit else None)
+
+    def get(self, job_id: str) -> JobView:
+        from cleveragents.access.model.user import Role
+
+        return job_view(self._access.job(job_id, Role.VIEWER))
+
+    def cancel(self, job_id: str, *, reason: str = _REASON) -> JobView:
+        from cleveragents.access.model.user import Role
+        from cleveragents.core.cancel_reason import said_by_somebody
+        from cleveragents.core.errors import JobAlreadyEnded
+
+        container = self._access.container
+        job = self._access.job(job_id, Role.OPERATOR)
+        try:
+            job = container.jobs.request_cancel(job.id, said_by_somebody(reason), now=container.clock.now())
+        except JobAlreadyEnded as ended:
+            if ended.state != JobState.CANCELLED.value:
+                raise
+            job = container.jobs.get(job.id)
+        return job_view(job)
+
+
+class HttpJobs:
+    """Jobs of a server."""
+
+    def __init__(self, http: HttpTransport) -> None:
+        self._http = http
+
+    def list(
+        self,
+        *,
+        states: Collection[JobState] = (),
+        plan: str | None = None,
+        newest_first: bool = False,
+        limit: int = 100,
+        after: str | None = None,
+    ) -> Page[JobView]:
+        order = "newest" if newest_first else "oldest"
+        wanted = [state.value for state in states]
+        return self._http.page(JobView, "/jobs", limit, after, state=wanted, plan=plan, order=order)
+
+    def get(self, job_id: str) -> JobView:
+        return view_of(JobView, self._http.get(f"/jobs/{job_id}"))
+
+    def cancel(self, job_id: str, *, reason: str = _REASON) -> JobView:
+        return view_of(JobView, self._http.post(f"/jobs/{job_id}/cancel", {"reason": reason}))
+
+
+def is_job_id(text: str) -> bool:
+    """Whether the text can be the id of a job: ids are printable ASCII."""
+    return text.isascii() and text.isprintable()
+
+
+def job_view(job: Job) -> JobView:
+    """Return the view of a job."""
+    result = freeze(redact(job.result))
+    return view_of(
+        JobView,
+        {
+            "id": job.id,
+            "kind": job.kind,
+            "state": job.state.value,
+            "attempt": job.attempt,
+            "max_attempts": job.max_attempts,
+            "priority": job.priority,
+            "worker": job.owner.id if job.owner else None,
+            "created": timestamp(job.created_at),
+            "updated": timestamp(job.updated_at),
+            "not_before": timestamp(job.not_before),
+            "cancel_reason": _masked(job.cancel_reason),
+            "error": _masked(job.error),
+            "key": job.key,
+            "payload": _masked(job.payload),
+            "result": result,
+            "problem": _problem(job, result),
+        },
+    )
+
+
+def _problem(job: Job, result: JsonValue) -> JsonValue:
+    """Why the job's work was refused; None for other failures."""
+    code = result.get("code") if isinstance(result, Mapping) else None
+    if job.state is not JobState.FAILED or not isinstance(code, str) or not job.error:
+        return None
+    title, detail = code.replace("-", " "), _masked(job.error)
+    return {"type": f"/problems/{code}", "title": title, "status": 409, "code": code, "detail": detail}
+
+
+def _masked(value: JsonValue) -> JsonValue:
+    # A payload or an error may contain a secret; lists of jobs are read over shoulders and pasted.
+    return freeze(redact(value))
+
+
+def listed_jobs(
+    database: Database,
+    *,
+    states: Collection[JobState] = (),
+    plan_id: str | None = None,
+    limit: int,
+    after: str | None = None,
+    newest_first: bool = False,
+    scope: ProjectScope = None,
+) -> Sequence[Job]:
+    """The jobs of these projects after that id, in the order in which they were made or in the opposite
+    one."""
+    from sqlalchemy import select
+
+    from cleveragents.access.store.project_scope import project_of_job
+    from cleveragents.jobs.store.rows import job_of
+    from cleveragents.storage.tables import jobs
+
+    query = select(jobs).order_by(jobs.c.id.desc() if newest_first else jobs.c.id).limit(limit)
+    if states:
+        query = query.where(jobs.c.state.in_([state.value for state in states]))
+    if scope is not None:
+        query = query.where(project_of_job(database.dialect).in_(scope))
+    if after is not None:
+        query = query.where(jobs.c.id < after if newest_first else jobs.c.id > after)
+    with database.read() as connection:
+        if plan_id is not None:
+            query = query.where(_is_of(connection, plan_id))
+        return [job_of(row) for row in connection.execute(query).mappings()]
+
+
+def job_ids_of(database: Database, plan_id: str) -> Sequence[str]:
+    """The jobs that ran the plan, applied it or undid it, or are to."""
+    from sqlalchemy import select
+
+    from cleveragents.storage.tables import jobs
+
+    with database.read() as connection:
+        return connection.execute(select(jobs.c.id).where(_is_of(connection, plan_id))).scalars().all()
+
+
+def _is_of(connection: Connection, plan_id: str) -> ColumnElement[bool]:
+    """By the key: it says for which plan a job was submitted, and has an index."""
+    from sqlalchemy import and_, or_
+
+    from cleveragents.storage.tables import jobs
+
+    ways: list[ColumnElement[bool]] = []
+    for deed in _DEEDS:
+        begins = f"{deed}{plan_id}@"
+        if connection.dialect.name == "sqlite":
+            # Its LIKE does not tell capitals from small letters, and so passes the index over.
+            ways.append(and_(jobs.c.key >= begins, jobs.c.key < f"{deed}{plan_id}A"))
+        else:
+            ways.append(jobs.c.key.startswith(begins, autoescape=True))
+    return or_(*ways)

@@ -1,0 +1,52 @@
+"""The same client twice: of the services in this process, and of a server over HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from cleveragents.api.client import Client, HttpClient, LocalClient
+from cleveragents.api.transport import HttpTransport
+from tests.served import served
+from tests.server_plan_bench import PlanServer, plan_server
+
+ClientOf = Callable[[str], Client]
+"""Returns the client of a user: viewer, operator or admin."""
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PlanServer]:
+    with plan_server(tmp_path_factory.mktemp("client"), server__requests_per_minute=100_000) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def url(server: PlanServer) -> Iterator[str]:
+    with served(server.bench) as address:
+        yield address
+
+
+@pytest.fixture(params=["local", "http"])
+def client_of(request: pytest.FixtureRequest, server: PlanServer) -> Iterator[ClientOf]:
+    opened: list[Client] = []
+    container = server.bench.container
+    url = request.getfixturevalue("url") if request.param == "http" else None
+
+    def made(name: str) -> Client:
+        if url is None:
+            (user,) = [known for known in container.users.list() if known.name == name]
+            client: Client = LocalClient(container, user)
+        else:
+            client = HttpClient(HttpTransport(url, server.bench.tokens[name]))
+        opened.append(client)
+        return client
+
+    yield made
+    for client in opened:
+        client.close()
+
+
+@pytest.fixture
+def client(client_of: ClientOf) -> Client:
+    return client_of("operator")
