@@ -1,8 +1,85 @@
-"""CleverAgents: many AI agent plans at once on real repositories, and nothing lost."""
+"""CleverAgents: many AI agent plans at once on real repositories, and nothing lost.
+
+    from cleveragents import Limits, PlanRequest, connect
+
+    with connect() as client:
+        plan = client.plans.create(PlanRequest(goal="Add a --json flag", limits=Limits(usd=0.50)))
+        for piece in client.plans.watch(plan.id):
+            print(piece.text, end="")
+        print(client.plans.diff(plan.id))
+        client.plans.apply(plan.id)
+
+The names below are loaded when they are first used, so that `import cleveragents` stays quick.
+"""
+
+from typing import TYPE_CHECKING
 
 from cleveragents import moved
 
-__all__ = ["__version__"]
+if TYPE_CHECKING:
+    from cleveragents.api.async_client import AsyncClient, connect_async
+    from cleveragents.api.client import Client, HttpClient, LocalClient, connect
+    from cleveragents.api.plans.request import Limits, PlanRequest
+    from cleveragents.application.services.acms_pipeline import CircuitBreaker, ParallelStrategyExecutor
+    from cleveragents.application.services.async_worker import AsyncWorker, CancellationToken
+    from cleveragents.application.services.plan_execution_context import PlanExecutionContext
+    from cleveragents.core.errors import CleverAgentsError
+    from cleveragents.infrastructure.events.reactive import ReactiveEventBus
+    from cleveragents.langgraph.bridge import RxPyLangGraphBridge
+
 __version__ = "0.1.0"
 
+_NAMES = {
+    "AsyncClient": "api.async_client",
+    "connect_async": "api.async_client",
+    "Client": "api.client",
+    "HttpClient": "api.client",
+    "LocalClient": "api.client",
+    "connect": "api.client",
+    "Limits": "api.plans.request",
+    "PlanRequest": "api.plans.request",
+    "CleverAgentsError": "core.errors",
+    "AsyncWorker": "application.services.async_worker",
+    "CancellationToken": "application.services.async_worker",
+    "CircuitBreaker": "application.services.acms_pipeline",
+    "ParallelStrategyExecutor": "application.services.acms_pipeline",
+    "PlanExecutionContext": "application.services.plan_execution_context",
+    "ReactiveEventBus": "infrastructure.events.reactive",
+    "RxPyLangGraphBridge": "langgraph.bridge",
+}
+"""Where each name is."""
+
+__all__ = [
+    "AsyncClient",
+    "AsyncWorker",
+    "CancellationToken",
+    "CircuitBreaker",
+    "CleverAgentsError",
+    "Client",
+    "HttpClient",
+    "Limits",
+    "LocalClient",
+    "ParallelStrategyExecutor",
+    "PlanExecutionContext",
+    "PlanRequest",
+    "ReactiveEventBus",
+    "RxPyLangGraphBridge",
+    "__version__",
+    "connect",
+    "connect_async",
+]
+
 moved.install()
+
+
+def __getattr__(name: str) -> object:
+    place = _NAMES.get(name)
+    if place is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f"{__name__}.{place}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

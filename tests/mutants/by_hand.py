@@ -64,7 +64,7 @@ BY_HAND: dict[tuple[str, str], tuple[str, str]] = {
         "not user.may(Role.OPERATOR, plan.project)",
         "False",
     ),
-    ("server/routes/plan_comparing.py", "needs no secret of them"): (
+    ("api/plans/local.py", "needs no secret of them"): (
         "not all(access.user.may(Role.OPERATOR, one.project) for one in plans)",
         "False",
     ),

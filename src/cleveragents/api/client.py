@@ -1,27 +1,56 @@
 """The one interface of the product: a client, of this machine or of a server.
 
-    from cleveragents import connect
+    from cleveragents import PlanRequest, connect
 
-    with connect() as client:                                   # this machine
-        ...
+    with connect() as client:                                     # this machine
+        plan = client.plans.create(PlanRequest(goal="Add a --json flag"))
     with connect("https://agents.example", token=...) as client:  # a server
-        ...
+        print(client.plans.list())
 
-Both have the same methods, return the same views and raise the same errors.
+Both clients have the same methods, return the same views and raise the same errors.
 """
 
 from __future__ import annotations
 
+import os
+import threading
+from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, Self, runtime_checkable
 
 from cleveragents.api.jobs import HttpJobs, Jobs, LocalJobs
+from cleveragents.api.plans.client import Plans
+from cleveragents.api.plans.http import HttpPlans
+from cleveragents.api.plans.local import LocalPlans
 
 if TYPE_CHECKING:
     from cleveragents.access.model.user import User
     from cleveragents.api.transport import HttpTransport
     from cleveragents.app.container import Container
+    from cleveragents.app.worker_parts import SharedWorker
 
-__all__ = ["Client", "HttpClient", "LocalClient"]
+__all__ = ["Client", "HttpClient", "LocalClient", "connect"]
+
+
+def connect(server: str | None = None, *, token: str | None = None, settings: Sequence[str] = ()) -> Client:
+    """Return a client of this machine, or of the server at that address. Use it as a context manager.
+
+    A client of this machine reads the same configuration and state as the command line; `settings` override
+    it, as `--set` does: `"models.default=openai/gpt-4.1"`. It runs the plans it creates in this process,
+    until it is closed; what is not done by then continues with the next client, or with a worker.
+
+    Errors: `ConfigurationError`, `DatabaseUnreachable`; of a server `ServerUnreachable` and
+    `NotAuthenticated`, with the first call.
+    """
+    if server is not None:
+        from cleveragents.api.transport import HttpTransport
+
+        return HttpClient(HttpTransport(server.rstrip("/"), token))
+    from cleveragents.app.container import Container
+    from cleveragents.config.loading import load_configuration
+
+    loaded = load_configuration(os.environ, Path.cwd(), settings)
+    return LocalClient(Container(loaded.settings), embedded=True)
 
 
 @runtime_checkable
@@ -29,11 +58,15 @@ class Client(Protocol):
     """Everything a surface can ask of CleverAgents. Use it as a context manager."""
 
     @property
+    def plans(self) -> Plans:
+        """Plans, from request to undo."""
+
+    @property
     def jobs(self) -> Jobs:
         """The jobs in the queue and those that ended."""
 
     def close(self) -> None:
-        """Release the connection. A second call changes nothing."""
+        """Release what the client holds. A second call changes nothing."""
 
     def __enter__(self) -> Self: ...
 
@@ -44,26 +77,40 @@ class LocalClient:
     """Calls the services in this process, as one user. Any thread may use it.
 
     `user` is the acting user, whose rights every call checks; without one it is the owner of this machine's
-    state, who may do everything. Whoever built the container closes it, unless the client `owns` it.
+    state, who may do everything. An `embedded` client owns its container, and runs the plans it queues.
+
+    Thread safety:
+        Owner: whoever made it closes it.
+        Lock: `_lock` guards `_worker` while an embedded worker is started or taken to be closed.
+        Guarantee: at most one worker is started, and it is closed with the client.
+    Cancel safety: a plan that the worker runs when the client is closed is given back and can be resumed.
     """
 
-    def __init__(self, container: Container, user: User | None = None, *, owns: bool = False) -> None:
+    def __init__(self, container: Container, user: User | None = None, *, embedded: bool = False) -> None:
         from cleveragents.api.access import Access, owner_of
 
         self.access = Access(container, user or owner_of(container))
-        self._owns = owns
+        self._embedded = embedded
+        self._lock = threading.Lock()
+        self._worker: SharedWorker | None = None
+        self._closed = False
 
     @property
-    def container(self) -> Container:
-        return self.access.container
+    def plans(self) -> LocalPlans:
+        return LocalPlans(self.access, self._ensure_worker if self._embedded else lambda: None)
 
     @property
-    def jobs(self) -> Jobs:
+    def jobs(self) -> LocalJobs:
         return LocalJobs(self.access)
 
     def close(self) -> None:
-        if self._owns:
-            self.container.close()
+        if not self._embedded:
+            return
+        with self._lock:
+            worker, self._worker, self._closed = self._worker, None, True
+        if worker is not None:
+            worker.close()
+        self.access.container.close()
 
     def __enter__(self) -> Self:
         return self
@@ -71,15 +118,27 @@ class LocalClient:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def _ensure_worker(self) -> None:
+        from cleveragents.app.worker_parts import WorkerParts
+
+        with self._lock:
+            if self._worker is None and not self._closed:
+                parts = WorkerParts(self.access.container)
+                self._worker = parts.start(name=f"client-{os.getpid()}")
+
 
 class HttpClient:
-    """Calls a server over HTTP. Not thread-safe: use it on the thread that created it."""
+    """Calls a server over HTTP. Any thread may use it."""
 
     def __init__(self, http: HttpTransport) -> None:
         self.http = http
 
     @property
-    def jobs(self) -> Jobs:
+    def plans(self) -> HttpPlans:
+        return HttpPlans(self.http)
+
+    @property
+    def jobs(self) -> HttpJobs:
         return HttpJobs(self.http)
 
     def close(self) -> None:

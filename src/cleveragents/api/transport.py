@@ -86,11 +86,11 @@ class HttpTransport:
             verify=_trusting_nobody() if local and place.scheme == "http" else True,
         )
 
-    def get(self, path: str, **query: Any) -> Any:
+    def get(self, path: str, /, **query: Any) -> Any:
         """Return the JSON at the path."""
         return self._asked("GET", path, params=_given(query)).json()
 
-    def content(self, path: str, **query: Any) -> bytes:
+    def content(self, path: str, /, **query: Any) -> bytes:
         """Return the bytes at the path."""
         return self._asked("GET", path, params=_given(query)).content
 

@@ -7,7 +7,7 @@ An older client ignores a field that a newer server adds.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, dataclass_transform
 
 from cleveragents.api.wording import shown_value
@@ -21,10 +21,13 @@ __all__ = ["Page", "as_json", "every", "shown", "view", "view_of"]
 View = TypeVar("View")
 
 
-def shown(description: str = "", *, examples: list[Any] | None = None) -> Any:
-    """Declare a required field of a view, with its description and examples in the API's documentation."""
+def shown(description: str = "", *, examples: list[Any] | None = None, default: Any = MISSING) -> Any:
+    """Declare a field of a view, with its description and examples in the API's documentation.
+
+    A field without a default is required.
+    """
     said = {"description": description} if description else {}
-    return field(metadata=said if examples is None else {**said, "examples": examples})
+    return field(default=default, metadata=said if examples is None else {**said, "examples": examples})
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(shown,))
@@ -62,6 +65,6 @@ def as_json(view: object) -> dict[str, Any]:
     """Return the JSON of a view."""
     from msgspec import to_builtins
 
-    said = to_builtins(view)
+    said = shown_value(to_builtins(view))  # lists instead of tuples
     assert isinstance(said, dict)
     return said

@@ -1,6 +1,6 @@
 """The rule of each route: the role it needs, and where.
 
-A route takes a client of the acting user, as `ProjectViewer`, `ProjectOperator`, `ProjectAdmin` or
+A route takes a client of the acting user, as `PlanViewer`, `PlanOperator`, `JobViewer`, … or
 `AnyClient`: the client checks the user's rights; the name states them for the documentation and the tests.
 A plan in the address is taken as `ReadPlan` or `OperatedPlan`, a job as `ReadJob` or `OperatedJob`, a
 resource or a project likewise: the route gets the object only if the user may have it. What a query or a body
@@ -36,12 +36,14 @@ __all__ = [
     "AnyClient",
     "AnyUser",
     "JobId",
+    "JobOperator",
+    "JobViewer",
     "OperatedJob",
     "OperatedPlan",
     "Operator",
-    "ProjectAdmin",
-    "ProjectOperator",
-    "ProjectViewer",
+    "OperatorClient",
+    "PlanOperator",
+    "PlanViewer",
     "ReadJob",
     "ReadPlan",
     "ReadProject",
@@ -102,6 +104,22 @@ class _Client(Rule):
 
     def __call__(self, request: Request) -> LocalClient:
         access = _access_of(request)
+        if self.where == "anywhere" and self.role is not Role.VIEWER:
+            access.ensure_anywhere(self.role)
+        return LocalClient(access.container, access.user)
+
+
+@dataclass(frozen=True, slots=True)
+class _PlanClient(Rule):
+    def __call__(self, access: AnyUser, plan_id: PlanId) -> LocalClient:
+        access.plan(plan_id, self.role)  # guard: refused before the body is looked at
+        return LocalClient(access.container, access.user)
+
+
+@dataclass(frozen=True, slots=True)
+class _JobClient(Rule):
+    def __call__(self, access: AnyUser, job_id: JobId) -> LocalClient:
+        access.job(job_id, self.role)  # guard: refused before the body is looked at
         return LocalClient(access.container, access.user)
 
 
@@ -147,10 +165,12 @@ def _access_of(request: Request) -> Access:
     return Access(request.app.state.service.container, user)
 
 
+OperatorClient = Annotated[LocalClient, Depends(_Client(Role.OPERATOR, "anywhere"))]
 AnyClient = Annotated[LocalClient, Depends(_Client(Role.VIEWER, "anywhere"))]
-ProjectViewer = Annotated[LocalClient, Depends(_Client(Role.VIEWER, "project"))]
-ProjectOperator = Annotated[LocalClient, Depends(_Client(Role.OPERATOR, "project"))]
-ProjectAdmin = Annotated[LocalClient, Depends(_Client(Role.ADMIN, "project"))]
+PlanViewer = Annotated[LocalClient, Depends(_PlanClient(Role.VIEWER, "project"))]
+PlanOperator = Annotated[LocalClient, Depends(_PlanClient(Role.OPERATOR, "project"))]
+JobViewer = Annotated[LocalClient, Depends(_JobClient(Role.VIEWER, "project"))]
+JobOperator = Annotated[LocalClient, Depends(_JobClient(Role.OPERATOR, "project"))]
 AnyUser = Annotated[Access, Depends(_Anywhere(Role.VIEWER, "anywhere"))]
 Operator = Annotated[Access, Depends(_Anywhere(Role.OPERATOR, "anywhere"))]
 ServerAdmin = Annotated[Access, Depends(_OnServer(Role.ADMIN, "server"))]

@@ -70,7 +70,7 @@ class Desk:
         if first:
             self.arrived.set()
             assert self.go.wait(SECONDS_LIMIT)
-        asked = NewPlan(**WANTED).asked()
+        asked = NewPlan(**WANTED).request().asked()
         plan = shared_plan(app.state.service.container, asked, by="ada", claim=claim_of(request))
         if first:
             raise ValueError("it broke")
@@ -215,7 +215,7 @@ def test_a_plan_is_made_once_also_when_its_server_was_killed_before_it_answered(
 def test_a_plan_whose_server_was_killed_before_it_was_queued_is_queued_by_the_next_to_ask(
     bench: ServerBench,
 ) -> None:
-    container, asked = bench.container, NewPlan(**WANTED).asked()
+    container, asked = bench.container, NewPlan(**WANTED).request().asked()
     new = requested_for_all(container, asked, by="ada")
     made = container.plan_parts.plans.create(new, now=container.clock.now(), claim=claim(bench, "unqueued"))
     assert made.job_id is None
@@ -237,7 +237,7 @@ class Unmoved(SqlPlanStore):
 
 
 def test_a_plan_whose_job_was_submitted_under_other_settings_is_found_again(bench: ServerBench) -> None:
-    container, asked = bench.container, NewPlan(**WANTED).asked()
+    container, asked = bench.container, NewPlan(**WANTED).request().asked()
     lifecycle, store = container.plan_parts.lifecycle, Unmoved(container.database, container.identifiers)
     killed = replace(lifecycle, plans=store, max_parallel=lifecycle.max_parallel + 1)
     with pytest.raises(Died):
@@ -247,7 +247,7 @@ def test_a_plan_whose_job_was_submitted_under_other_settings_is_found_again(benc
 
 
 def test_a_plan_that_was_made_and_deleted_is_not_made_again(bench: ServerBench) -> None:
-    container, asked = bench.container, NewPlan(**WANTED).asked()
+    container, asked = bench.container, NewPlan(**WANTED).request().asked()
     made = shared_plan(container, asked, by="ada", claim=claim(bench, "deleted"))
     container.plan_parts.lifecycle.cancel(made, "not wanted")
     delete(container, made.id, force=True)
@@ -258,7 +258,7 @@ def test_a_plan_that_was_made_and_deleted_is_not_made_again(bench: ServerBench) 
 
 
 def test_a_plan_that_found_no_room_is_made_by_the_next_to_ask(bench: ServerBench) -> None:
-    container, asked = bench.container, NewPlan(**WANTED).asked()
+    container, asked = bench.container, NewPlan(**WANTED).request().asked()
     lifecycle, before = container.plan_parts.lifecycle, plans(bench)
     full = replace(lifecycle, lanes=replace(lifecycle.lanes, queue_bound=0))
     mine = claim(bench, "full")

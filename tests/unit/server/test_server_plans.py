@@ -13,11 +13,11 @@ import pytest
 from sqlalchemy import Engine, event, update
 
 from cleveragents.access.model.project import ResourceKind
+from cleveragents.api.plans import local as plans_client
 from cleveragents.api.plans.diffs import DiffBounds, PatchBounds, diff_of, masked_patch
 from cleveragents.api.plans.reviewing import review_files
 from cleveragents.core.text.known_secrets import KnownSecrets
 from cleveragents.plans.ports.plans import NewPlan
-from cleveragents.server.routes import plan_comparing
 from cleveragents.storage.service_tables import idempotency_keys
 from tests.actor_plan_bench import accept, answer, call, executes, reviews, says, steps, strategizes
 from tests.applying import git
@@ -151,7 +151,7 @@ def test_a_patch_is_what_git_takes(
     for taken in (patch, whole):
         (tmp_path / "it.patch").write_bytes(taken.content)
         git(server.repository, "apply", "--check", str(tmp_path / "it.patch"))
-    monkeypatch.setattr(plan_comparing, "_MOST_FILES", 2)
+    monkeypatch.setattr(plans_client, "_MOST_FILES", 2)
     where = f"/api/plans/{other['id']}/comparison"
     few = server.bench.viewer.get(where, params={"other": plan["id"]}).json()
     assert ([file["path"] for file in few["files"]], few["truncated"]) == (["a.txt", "cut.pem"], True)

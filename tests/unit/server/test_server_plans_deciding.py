@@ -10,6 +10,7 @@ import httpx
 import pytest
 from starlette.testclient import TestClient
 
+from cleveragents.api.keyed_lock import KeyedLock
 from cleveragents.api.plans.graphs import graphs_of
 from cleveragents.app.worker_parts import WorkerParts
 from cleveragents.core.errors import SandboxBusy
@@ -17,7 +18,6 @@ from cleveragents.models.model.budget import Limits, Spend
 from cleveragents.plans.model.plan import PlanState
 from cleveragents.plans.ports.plans import NewPlan
 from cleveragents.sandboxes import rows as sandbox_rows
-from cleveragents.server.turns import Turns
 from tests.actor_plan_bench import rule, says
 from tests.server_plan_bench import PlanServer, plan_server, until
 
@@ -345,7 +345,7 @@ def test_the_node_that_asks_a_model_is_shown_and_nothing_is_guessed(idle: PlanSe
 
 
 def test_who_waits_too_long_for_a_turn_is_told() -> None:
-    turns = Turns(at_once=1, patience_seconds=0.01)
+    turns = KeyedLock(at_once=1, patience_seconds=0.01)
     with turns.of("one"), pytest.raises(SandboxBusy), turns.of("one"):
         raise AssertionError("two have their turn")
     with turns.of("one"):

@@ -76,6 +76,7 @@ ROUTES: dict[str, Where] = {
     "getPlan": "viewer",
     "listPlanCalls": "viewer",
     "getPlanCall": "viewer",
+    "getPlanSummary": "viewer",
     "listPlanDecisions": "viewer",
     "explainPlanDecision": "viewer",
     "diffPlan": "viewer",

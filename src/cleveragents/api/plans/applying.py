@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from cleveragents.core.json_value import JsonValue
     from cleveragents.plans.model.plan import Plan
 
-__all__ = ["apply_later", "undo_later"]
+__all__ = ["apply_later", "ensure_applicable", "ensure_undoable_now", "undo_later"]
 
 _ATTEMPTS = 3
 _MOST_TRIES = 100
@@ -32,12 +32,10 @@ _PAGE = 1000
 _UNFINISHED = (JobState.QUEUED, JobState.RUNNING)
 
 
-def apply_later(
-    container: Container, plan_id: str, *, message: str | None, by: str, to_branch: str | None = None
-) -> Job:
-    """The job that applies the plan; to a new branch of its remote, if that is said. `PlanError` when there
-    is nothing to apply, or it is under way; `ConfigurationError` for a commit that cannot be made;
-    `RequestRefused` and `InvalidName` for the branch; `NeedsHuman`, `QueueFull`."""
+def ensure_applicable(
+    container: Container, plan_id: str, *, message: str | None, to_branch: str | None = None
+) -> Plan:
+    """Return the plan if it has a result that can be applied so. Errors as `apply_later`."""
     parts = container.plan_parts
     parts.apply.settle()
     plan = found_plan(parts, plan_id)
@@ -46,12 +44,12 @@ def apply_later(
     ensure_decidable(plan)
     if not parts.result.states(plan, parts.sandboxes.open(plan.id)):
         raise PlanError(plan.id, "nothing was changed, or all of it is left out: there is nothing to apply")
-    return _submitted(container, plan, "apply", _Deed(message, by, to_branch))
+    ensure_can_be_asked(plan, message, to_branch)
+    return plan
 
 
-def undo_later(container: Container, plan_id: str, *, message: str | None, by: str) -> Job:
-    """The job that takes it out again. `PlanError` unless it is applied and can be undone; errors as
-    `apply_later`."""
+def ensure_undoable_now(container: Container, plan_id: str, *, message: str | None) -> Plan:
+    """Return the plan if it can be undone so. Errors as `undo_later`."""
     parts = container.plan_parts
     parts.apply.settle()
     plan = found_plan(parts, plan_id)
@@ -61,6 +59,24 @@ def undo_later(container: Container, plan_id: str, *, message: str | None, by: s
         raise PlanError(plan.id, f"it is {plan.state.value}; only an applied plan can be undone")
     ensure_undoable(container, plan)
     ensure_reachable(parts, plan)
+    ensure_can_be_asked(plan, message, None)
+    return plan
+
+
+def apply_later(
+    container: Container, plan_id: str, *, message: str | None, by: str, to_branch: str | None = None
+) -> Job:
+    """The job that applies the plan; to a new branch of its remote, if that is said. `PlanError` when there
+    is nothing to apply, or it is under way; `ConfigurationError` for a commit that cannot be made;
+    `RequestRefused` and `InvalidName` for the branch; `NeedsHuman`, `QueueFull`."""
+    plan = ensure_applicable(container, plan_id, message=message, to_branch=to_branch)
+    return _submitted(container, plan, "apply", _Deed(message, by, to_branch))
+
+
+def undo_later(container: Container, plan_id: str, *, message: str | None, by: str) -> Job:
+    """The job that takes it out again. `PlanError` unless it is applied and can be undone; errors as
+    `apply_later`."""
+    plan = ensure_undoable_now(container, plan_id, message=message)
     return _submitted(container, plan, "undo", _Deed(message, by))
 
 
@@ -75,7 +91,6 @@ class _Deed:
 
 def _submitted(container: Container, plan: Plan, what: str, deed: _Deed) -> Job:
     """One job for each version of the plan, and for each time that it came to nothing."""
-    ensure_can_be_asked(plan, deed.message, deed.to_branch)
     lanes = container.plan_parts.lifecycle.queueing.lanes.of_project(plan.request)
     # What makes two requests for the same thing two: of both, one is told that it was slower.
     asked = container.identifiers.new()

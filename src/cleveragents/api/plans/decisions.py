@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from cleveragents.api.plans.account import correction_rows, part_rows
 from cleveragents.api.wording import timestamp
 from cleveragents.core.decision import Decision, DecisionState
-from cleveragents.core.errors import PlanError
+from cleveragents.core.errors import UnknownDecision
 from cleveragents.core.json_value import JsonValue
 from cleveragents.core.text.redaction import redact_text
 
@@ -47,17 +47,16 @@ def decision_rows(parts: PlanParts, plan: Plan, *, superseded_too: bool) -> list
 
 
 def decision_named(parts: PlanParts, plan: Plan, number: int) -> Decision:
-    """`PlanError`."""
+    """`UnknownDecision`."""
     every = parts.thinking.decisions.of_plan(plan.id)
     decision = next((one for one in every if one.number == number), None)
     if decision is None:
-        known = f"there are {len(every)}: `agents plan tree {plan.id}`" if every else "there is none"
-        raise PlanError(plan.id, f"it has no decision {number}; {known}")
+        raise UnknownDecision(plan.id, number, len(every))
     return decision
 
 
 def explained(parts: PlanParts, plan: Plan, number: int) -> Row:
-    """One decision, and the steps that carry it out. `PlanError`."""
+    """One decision, and the steps that carry it out. `UnknownDecision`."""
     decision = decision_named(parts, plan, number)
     ended = ended_by(parts.thinking.corrections.of_plan(plan.id))
     return {**_fields(decision, ended), "steps": steps_of(plan, decision)}

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from cleveragents.plans.model.plan import Plan
     from cleveragents.sandboxes.ports import Sandbox
 
-__all__ = ["DiffBounds", "PatchBounds", "diff_of", "masked_patch", "patch_of"]
+__all__ = ["PATCH_OPTIONS", "DiffBounds", "PatchBounds", "diff_of", "masked_patch", "patch_of"]
 
 _FILE = b"\ndiff --git "
-_OPTIONS = ("--no-color", "--no-renames", "--src-prefix=a/", "--dst-prefix=b/")
+PATCH_OPTIONS = ("--no-color", "--no-renames", "--src-prefix=a/", "--dst-prefix=b/")
 
 _KINDS = {"+": "add", "-": "remove", "\\": "note"}
 
@@ -75,7 +75,7 @@ def patch_of(parts: PlanParts, plan: Plan, *, masked: bool = False) -> bytes:
     secrets masked, and without contents that are not text, in which none could be found."""
     if not parts.history.changes(plan.id):
         return b""
-    options = _OPTIONS if masked else ("--binary", *_OPTIONS)
+    options = PATCH_OPTIONS if masked else ("--binary", *PATCH_OPTIONS)
     patch = parts.result.diff(plan, parts.sandboxes.look(plan.id), options=options)
     return masked_patch(patch) if masked else patch
 
@@ -118,7 +118,7 @@ def _within(rows: Sequence[Mapping[str, JsonValue]], bounds: DiffBounds) -> Iter
 
 def _hunks(sandbox: Sandbox, tree: str, paths: Sequence[str]) -> Mapping[str, Sequence[Hunk]]:
     # Without paths git would show all.
-    return hunks_by_path(sandbox.diff(tree, options=_OPTIONS, paths=paths)) if paths else {}
+    return hunks_by_path(sandbox.diff(tree, options=PATCH_OPTIONS, paths=paths)) if paths else {}
 
 
 def _file(row: Mapping[str, JsonValue], hunks: Sequence[Hunk], within: bool, bounds: DiffBounds) -> Row:

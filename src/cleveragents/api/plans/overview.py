@@ -10,7 +10,7 @@ from cleveragents.api.plans.account import account_of, fields_of
 from cleveragents.api.plans.listing import row_of
 from cleveragents.api.plans.meanings import meaning_of
 from cleveragents.api.plans.next_steps import steps_from
-from cleveragents.api.plans.standing import can_of, needs_of
+from cleveragents.api.plans.standing import can_of, is_at_rest, needs_of
 from cleveragents.api.reach import is_out_of_reach
 from cleveragents.plans.apply_obstacles import IN_THE_WAY
 from cleveragents.plans.jobs.lanes import queue_of
@@ -96,6 +96,7 @@ def _standing(parts: PlanParts, plan: Plan) -> Row:
         "project": plan.project,
         "resource_name": resource_name_of(plan),
         "needs": needs_of(parts, plan),
+        "at_rest": is_at_rest(plan),
         "meaning": meaning_of(parts, plan),
     }
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from cleveragents.core.json_value import JsonValue
     from cleveragents.plans.model.plan import Plan
 
-__all__ = ["NEEDS", "can_of", "is_resumable", "needs_of", "urgency"]
+__all__ = ["NEEDS", "can_of", "is_at_rest", "is_resumable", "needs_of", "urgency"]
 
 NEEDS = ("approval", "question", "budget", "conflict", "error", "review")
 """What a plan may need, the most urgent first."""
@@ -56,6 +56,12 @@ def needs_of(parts: PlanParts, plan: Plan) -> str | None:
     if is_undecided(parts, plan):
         return "conflict"
     return "review" if parts.history.changes(plan.id) else None
+
+
+def is_at_rest(plan: Plan) -> bool:
+    """Whether nobody works on the plan, and nobody will until a person acts."""
+    works_below = waits_for_sub_plans(plan) and not asked_below(plan)
+    return not (plan.state.running or is_to_be_run(plan) or works_below)
 
 
 def urgency(needs: str | None) -> int:

@@ -34,7 +34,17 @@ Account = Mapping[str, Any]
 
 _RUNNING = ("queued", "processing")
 _ENDED = ("applied", "rejected", "undone", "cancelled")
-_MORE = ("project", "resource_name", "needs", "meaning", "can", "next_steps", "out_of_reach", "in_the_way")
+_MORE = (
+    "at_rest",
+    "project",
+    "resource_name",
+    "needs",
+    "meaning",
+    "can",
+    "next_steps",
+    "out_of_reach",
+    "in_the_way",
+)
 """What a server says beside what the command line does."""
 
 _KNOWN_OUT_OF_REACH = (

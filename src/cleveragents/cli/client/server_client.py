@@ -25,7 +25,7 @@ class ServerClient(HttpTransport):
         super().__init__(url, token, tell=progress, **more)
         self.prefix = prefix
 
-    def get(self, path: str, **query: Any) -> Any:
+    def get(self, path: str, /, **query: Any) -> Any:
         return _in_words_of_commands(super().get(path, **query))
 
     def post(self, path: str, body: Mapping[str, Any] | None = None) -> Any:

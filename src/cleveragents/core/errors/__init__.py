@@ -23,6 +23,8 @@
     * AmbiguousPlan
     * IllegalPlanMove
     * UnknownCheckpoint
+    * UnknownDecision
+    * UnknownFile
     * UnknownAction
     * ActionExists
     * InvalidAction
@@ -187,6 +189,8 @@ from cleveragents.core.errors.plans import (
     StalePlan,
     TreeTooLarge,
     UnknownCheckpoint,
+    UnknownDecision,
+    UnknownFile,
     UnknownPlan,
 )
 from cleveragents.core.errors.requests import RequestRefused
@@ -339,7 +343,9 @@ __all__ = [
     "UnknownActor",
     "UnknownChangeset",
     "UnknownCheckpoint",
+    "UnknownDecision",
     "UnknownEventType",
+    "UnknownFile",
     "UnknownGraph",
     "UnknownJob",
     "UnknownJobKind",

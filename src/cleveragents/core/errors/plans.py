@@ -18,6 +18,8 @@ __all__ = [
     "StalePlan",
     "TreeTooLarge",
     "UnknownCheckpoint",
+    "UnknownDecision",
+    "UnknownFile",
     "UnknownPlan",
 ]
 
@@ -109,6 +111,25 @@ class RethinkNeeded(Conflict):
 
     plan_id: str
     findings: str
+
+
+@dataclass(eq=False)
+class UnknownDecision(InvalidRequest):
+    """The plan has no such decision."""
+
+    message = "plan {plan_id} has no decision {number}; it has {count}"
+    plan_id: str
+    number: int
+    count: int
+
+
+@dataclass(eq=False)
+class UnknownFile(InvalidRequest):
+    """The plan changed no such file."""
+
+    message = "plan {plan_id} changed no file {path!r}; its diff lists the files it changed"
+    plan_id: str
+    path: str
 
 
 @dataclass(eq=False)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from cleveragents.core.json_value import JsonValue
 from cleveragents.core.worker_identity import WorkerIdentity
 from cleveragents.jobs.model.job import Job
 
@@ -24,13 +25,13 @@ class Raised:
     """A handler did not come back with a value: it raised, or its process died.
 
     `permanent`: another attempt would end the same way. `cancelled`: it says that it stopped because it
-    was told to. `code`: what programs call the error, if it is one of ours and permanent.
+    was told to. `refusal`: code and fields of the error, if it is one of ours and permanent.
     """
 
     problem: str
     permanent: bool = False
     cancelled: bool = False
-    code: str | None = None
+    refusal: JsonValue = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,9 +19,10 @@ from cleveragents.core.errors import (
     InvalidPayload,
     InvalidRequest,
 )
+from cleveragents.core.errors.facts import facts_of
 from cleveragents.core.errors.families import code_of
 from cleveragents.core.json_value import JsonValue, freeze
-from cleveragents.core.text.redaction import redact_text
+from cleveragents.core.text.redaction import redact, redact_text
 from cleveragents.jobs.model.job import HandedOn, Job, JobState, Outcome
 from cleveragents.jobs.process.ports import Raised, Returned
 from cleveragents.jobs.worker.options import WorkerOptions
@@ -62,14 +63,15 @@ def raised(error: BaseException, *, told_to_stop: bool = False) -> Raised:
         problem=redact_text(problem),
         permanent=isinstance(error, InvalidRequest),
         cancelled=isinstance(error, Cancelled) or (library_cancel and told_to_stop),
-        code=_code(error) if isinstance(error, InvalidRequest) else None,
+        refusal=_refusal(error) if isinstance(error, InvalidRequest) else None,
     )
 
 
-def _code(refused: InvalidRequest) -> str:
-    """Of what stood in its way, if that is said; else of the refusal itself."""
-    why = refused.__cause__
-    return code_of(why if isinstance(why, CleverAgentsError) else refused)
+def _refusal(refused: InvalidRequest) -> JsonValue:
+    """Return the code and the fields of its cause if that is ours, else of the refusal itself."""
+    cause = refused.__cause__
+    error = cause if isinstance(cause, CleverAgentsError) else refused
+    return freeze({"code": code_of(error), "facts": redact(facts_of(error))})
 
 
 def _describe(error: BaseException) -> str:
@@ -101,8 +103,7 @@ def outcome_of(
             return Outcome(JobState.QUEUED, handed_on=True)
         return _succeeded(job, verdict)
     if verdict.permanent:
-        said = None if verdict.code is None else freeze({"code": verdict.code})
-        return Outcome(JobState.FAILED, result=said, error=verdict.problem)
+        return Outcome(JobState.FAILED, result=verdict.refusal, error=verdict.problem)
     error = str(HandlerFailed(job.kind, verdict.problem))
     if stop is not None and cause is StopCause.DRAIN:
         return Outcome(JobState.QUEUED, error=f"given back: {stop.reason}", retry_at=now)

@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 from cleveragents.api.jobs import JobView
 from cleveragents.api.views import Page
 from cleveragents.jobs.model.job import JobState
-from cleveragents.server.access import AnyClient, JobId, ProjectOperator, ProjectViewer
+from cleveragents.server.access import AnyClient, JobId, JobOperator, JobViewer
 from cleveragents.server.listing import Limit
 from cleveragents.server.plan_models import OfPlan
 
@@ -51,13 +51,13 @@ def list_jobs(
 
 
 @router.get("/jobs/{job_id}", operation_id="getJob")
-def get_job(job_id: JobId, client: ProjectViewer) -> JobView:
+def get_job(job_id: JobId, client: JobViewer) -> JobView:
     """Shows everything about one job."""
     return client.jobs.get(job_id)
 
 
 @router.post("/jobs/{job_id}/cancel", operation_id="cancelJob")
-def cancel_job(job_id: JobId, client: ProjectOperator, body: JobCancel | None = None) -> JobView:
+def cancel_job(job_id: JobId, client: JobOperator, body: JobCancel | None = None) -> JobView:
     """Cancels a job. A queued job is cancelled at once; a running job stops, and its processes end after a
     grace period. A second cancel changes nothing."""
     return client.jobs.cancel(job_id, reason=(body or JobCancel.model_construct()).reason)

@@ -1,4 +1,4 @@
-"""What becomes of a plan: answered, gone on with, stopped, applied, undone, rejected."""
+"""Routes of decisions about a plan: approve, resume, cancel, apply, undo, reject."""
 
 from __future__ import annotations
 
@@ -7,28 +7,15 @@ from typing import Annotated
 from fastapi import APIRouter
 from pydantic import Field
 
-from cleveragents.api.jobs import JobView, job_view
-from cleveragents.api.plans import deciding, ending
-from cleveragents.api.plans.account import found_plan
-from cleveragents.api.plans.applying import apply_later, undo_later
-from cleveragents.api.plans.overview import overview_of
-from cleveragents.api.plans.spending import budget_of, limits_of
-from cleveragents.models.model.budget import Limits
-from cleveragents.plans.model.plan import Plan
-from cleveragents.server.access import AnyUser, OperatedPlan
-from cleveragents.server.accounts import account_as
-from cleveragents.server.plan_models import PlanAccount, Strict
-from cleveragents.server.routes.plan_reading import BudgetAccount
+from cleveragents.api.jobs import JobView
+from cleveragents.api.plans.views import BudgetView, PlanView
+from cleveragents.server.access import PlanOperator
+from cleveragents.server.plan_models import PlanId, Strict
 from cleveragents.server.routes.plans import NewLimits, ToBranch
-from cleveragents.server.service import Here, Service
-from cleveragents.server.turns import Turns
 
-__all__ = ["TURNS", "router"]
+__all__ = ["router"]
 
 router = APIRouter(tags=["plans"])
-
-TURNS = Turns()
-"""Decisions about one plan are made one after the other, whoever makes them here."""
 
 _Message = Annotated[
     str | None,
@@ -96,119 +83,80 @@ class Applying(Committing):
 
 
 @router.post("/plans/{plan_id}/cancel", operation_id="cancelPlan")
-def cancel_plan(
-    plan: OperatedPlan, here: Here, access: AnyUser, body: Cancelling | None = None
-) -> PlanAccount:
+def cancel_plan(plan_id: PlanId, client: PlanOperator, body: Cancelling | None = None) -> PlanView:
     """Stops a plan, its sub-plans and all their processes, wherever they run.
 
-    Where somebody runs it, `state` is still that of a running plan until its processes are gone. One that is
-    done is not cancelled (409): reject it if what it did is not wanted.
+    While a worker runs it, `state` stays that of a running plan until its processes are gone. A plan with a
+    result is not cancelled (409): reject it instead.
     """
-    reason = (body or Cancelling()).reason
-    with TURNS.of(plan.id):
-        return _account(here, ending.cancel(here.container, plan.id, f"{reason} ({access.user.name})"))
+    return client.plans.cancel(plan_id, reason=(body or Cancelling()).reason)
 
 
 @router.delete("/plans/{plan_id}/sandbox", status_code=204, operation_id="removePlanSandbox")
-def remove_plan_sandbox(plan: OperatedPlan, here: Here, access: AnyUser) -> None:
-    """Removes the sandboxes of a plan that is cancelled, and of its sub-plans: nothing of what they did can
-    be looked at any more. One that another machine has is not removed (409)."""
-    with TURNS.of(plan.id):
-        ending.remove_sandboxes(here.container, plan.id)
+def remove_plan_sandbox(plan_id: PlanId, client: PlanOperator) -> None:
+    """Removes the sandboxes of a cancelled plan and its sub-plans. A sandbox on another machine is not
+    removed (409)."""
+    client.plans.remove_sandbox(plan_id)
 
 
 @router.post("/plans/{plan_id}/resume", operation_id="resumePlan")
-def resume_plan(plan: OperatedPlan, here: Here, access: AnyUser, body: Resuming | None = None) -> PlanAccount:
-    """Goes on with a plan that failed or was interrupted, where it stands; finished calls are not
-    repeated."""
+def resume_plan(plan_id: PlanId, client: PlanOperator, body: Resuming | None = None) -> PlanView:
+    """Continues a plan that failed or was interrupted; finished calls are not repeated."""
     asked = body or Resuming()
-    limits = _limits(asked.limits or NewLimits())
-    with TURNS.of(plan.id):
-        plan = deciding.resumed(here.parts, plan.id, model=asked.model, limits=limits)
-        return _account(here, plan)
+    return client.plans.resume(plan_id, model=asked.model, limits=(asked.limits or NewLimits()).limits())
 
 
 @router.post("/plans/{plan_id}/approve", operation_id="approvePlan")
-def approve_plan(
-    plan: OperatedPlan, here: Here, access: AnyUser, body: Answering | None = None
-) -> PlanAccount:
-    """Gives leave to the call that a plan waits for, and goes on with it."""
-    return _answered(here, plan, body, access.user.name, granted=True)
+def approve_plan(plan_id: PlanId, client: PlanOperator, body: Answering | None = None) -> PlanView:
+    """Approves the pending request and continues the plan."""
+    return client.plans.approve(plan_id, call=(body or Answering()).call)
 
 
 @router.post("/plans/{plan_id}/deny", operation_id="denyPlan")
-def deny_plan(plan: OperatedPlan, here: Here, access: AnyUser, body: Answering | None = None) -> PlanAccount:
-    """Refuses leave to the call that a plan waits for. Actors are told, and try something else; a plan of
-    plain steps fails."""
-    return _answered(here, plan, body, access.user.name, granted=False)
+def deny_plan(plan_id: PlanId, client: PlanOperator, body: Answering | None = None) -> PlanView:
+    """Denies the pending request. An actor tries something else; a plan of plain steps fails."""
+    return client.plans.deny(plan_id, call=(body or Answering()).call)
 
 
 @router.post("/plans/{plan_id}/answer", operation_id="answerPlan")
-def answer_plan(plan: OperatedPlan, body: Replying, here: Here, access: AnyUser) -> PlanAccount:
-    """Answers what an actor asks, and goes on with the plan. Where it asks something else by now, because
-    somebody was faster, nothing is answered (409)."""
-    with TURNS.of(plan.id):
-        return _account(here, deciding.replied(here.parts, plan.id, body.text, body.question))
+def answer_plan(plan_id: PlanId, body: Replying, client: PlanOperator) -> PlanView:
+    """Answers an actor's question and continues the plan. If another question is pending by now, nothing is
+    answered (409)."""
+    return client.plans.answer(plan_id, body.text, question=body.question)
 
 
 @router.post("/plans/{plan_id}/apply", status_code=202, operation_id="applyPlan")
-def apply_plan(plan: OperatedPlan, here: Here, access: AnyUser, body: Applying | None = None) -> JobView:
-    """Brings a plan's result into the repository: merged with what is there now, all of it or nothing.
+def apply_plan(plan_id: PlanId, client: PlanOperator, body: Applying | None = None) -> JobView:
+    """Applies a plan's result to the repository: merged with the present files, all of it or nothing.
 
-    A worker does it; the answer is its job. Required checks run first, on the merged result. What stands in
-    the way shows in the plan's `state` and `error` afterwards.
+    A worker does it; the answer is its job. Required checks run first, on the merged result. The plan's
+    `state` and `error` say what prevented it.
     """
-    with TURNS.of(plan.id):
-        asked = body or Applying()
-        job = apply_later(
-            here.container, plan.id, message=asked.commit, by=access.user.name, to_branch=asked.to_branch
-        )
-    return job_view(job)
+    asked = body or Applying()
+    return client.plans.submit_apply(plan_id, commit=asked.commit, to_branch=asked.to_branch)
 
 
 @router.post("/plans/{plan_id}/undo", status_code=202, operation_id="undoPlan")
-def undo_plan(plan: OperatedPlan, here: Here, access: AnyUser, body: Committing | None = None) -> JobView:
-    """Takes an applied plan out of the repository again; what was changed since stays.
+def undo_plan(plan_id: PlanId, client: PlanOperator, body: Committing | None = None) -> JobView:
+    """Takes an applied plan out of the repository again; later edits stay.
 
     A worker does it; the answer is its job. A plan that could not be undone stays applied, and the job says
     why.
     """
-    with TURNS.of(plan.id):
-        message = (body or Committing()).commit
-        job = undo_later(here.container, plan.id, message=message, by=access.user.name)
-    return job_view(job)
+    return client.plans.submit_undo(plan_id, commit=(body or Committing()).commit)
 
 
 @router.post("/plans/{plan_id}/reject", operation_id="rejectPlan")
-def reject_plan(plan: OperatedPlan, here: Here, access: AnyUser) -> PlanAccount:
-    """Says that a plan's result is not wanted. The repository was not touched, and will not be."""
-    with TURNS.of(plan.id):
-        return _account(here, deciding.rejected(here.parts, plan.id))
+def reject_plan(plan_id: PlanId, client: PlanOperator) -> PlanView:
+    """Discards a plan's result. The repository is not touched."""
+    return client.plans.discard(plan_id)
 
 
 @router.post("/plans/{plan_id}/budget", operation_id="raisePlanBudget")
-def raise_plan_budget(plan: OperatedPlan, body: NewLimits, here: Here, access: AnyUser) -> BudgetAccount:
-    """Allows a plan, and all that shares its budget, so much in all. One that had stopped goes on; one that
-    runs finds it with its next call of a model, and more time with its next step.
+def raise_plan_budget(plan_id: PlanId, body: NewLimits, client: PlanOperator) -> BudgetView:
+    """Raises the limits of a plan and all that shares its budget. A plan that waits for budget continues; a
+    running plan uses the new limits from its next model call.
 
-    A limit is a total: one below what the plan may spend already is refused. What is left out stays.
+    A limit is a total: one below the present limit is refused. What is left out stays.
     """
-    with TURNS.of(plan.id):
-        plan = deciding.allowed_more(here.parts, plan.id, _limits(body))
-        return account_as(BudgetAccount, budget_of(here.parts, plan))
-
-
-def _answered(here: Service, plan: Plan, body: Answering | None, by: str, *, granted: bool) -> PlanAccount:
-    number = None if body is None else body.call
-    with TURNS.of(plan.id):
-        plan, _ = deciding.answered_call(here.parts, plan.id, number, granted=granted, shared=True, by=by)
-        return _account(here, plan)
-
-
-def _account(here: Service, plan: Plan) -> PlanAccount:
-    parts = here.parts
-    return account_as(PlanAccount, overview_of(parts, found_plan(parts, plan.id)))
-
-
-def _limits(given: NewLimits) -> Limits:
-    return limits_of(given.usd, given.tokens, given.steps, given.seconds)
+    return client.plans.raise_budget(plan_id, body.limits())

@@ -7,27 +7,14 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Query, Response
 from pydantic import Field, JsonValue
 
-from cleveragents.api.plans.ending import delete
-from cleveragents.api.plans.listing import children_in, is_for_a_person, latest
-from cleveragents.api.plans.overview import board_row, overview_of, resource_name_of
-from cleveragents.api.plans.requests import Wanted
-from cleveragents.api.plans.spending import limits_of
-from cleveragents.api.plans.standing import needs_of
-from cleveragents.api.server_requests import Asked, requested_by
-from cleveragents.core.errors import RequestRefused
-from cleveragents.plans.model.plan import Plan, PlanState
-from cleveragents.server.access import AnyUser, OperatedPlan, Operator, ReadPlan
-from cleveragents.server.accounts import account_as
-from cleveragents.server.listing import Limit, Listing
+from cleveragents.api.plans.request import Limits, PlanRequest
+from cleveragents.api.plans.views import EXAMPLE_PLAN, Needs, PlanSummary, PlanView
+from cleveragents.api.views import Page
+from cleveragents.plans.model.plan import PlanState
+from cleveragents.server.access import AnyClient, OperatorClient, PlanOperator, PlanViewer
+from cleveragents.server.listing import Limit
 from cleveragents.server.middleware.idempotency import Claimed
-from cleveragents.server.plan_models import (
-    EXAMPLE_PLAN,
-    Needs,
-    PlanAccount,
-    PlanRow,
-    Strict,
-)
-from cleveragents.server.service import Here
+from cleveragents.server.plan_models import PlanId, Strict
 
 __all__ = ["NewLimits", "ToBranch", "router"]
 
@@ -69,6 +56,10 @@ class NewLimits(Strict):
     tokens: int | None = Field(default=None, ge=1, le=2**53, examples=[200_000])
     steps: int | None = Field(default=None, ge=1, le=2**31, description="calls of models", examples=[100])
     seconds: float | None = Field(default=None, gt=0, le=30 * 86_400, examples=[1800])
+
+    def limits(self) -> Limits:
+        """Return the limits that the client takes."""
+        return Limits(usd=self.usd, tokens=self.tokens, steps=self.steps, seconds=self.seconds)
 
 
 class NewPlan(Strict):
@@ -137,42 +128,15 @@ class NewPlan(Strict):
         examples=[None],
     )
 
-    def asked(self) -> Asked:
-        """As the desk takes it. `RequestRefused`."""
-        if self.goals is not None and (self.goal, self.action, self.arguments) != (None, None, None):
-            raise RequestRefused("goals say what is wanted; leave goal, action and arguments out", "goals")
-        if self.goals is None and self.action is None and self.goal is None:
-            raise RequestRefused("say what is wanted: a goal in words, or an action", "goal")
-        if self.action is None and self.arguments is not None:
-            raise RequestRefused("arguments are for actions; say the goal in words", "arguments")
-        if self.actor is not None and self.actor_yaml is not None:
-            raise RequestRefused("an actor is named, or its YAML is sent; say one of them", "actor_yaml")
-        given = self.limits or NewLimits()
-        wanted = Wanted(
-            action=self.action,
-            words=(self.goal,) if self.action is None and self.goal is not None else (),
-            pairs=(),
-            checks=tuple(self.checks),
-            profile=self.profile,
-            from_head=self.start == "HEAD",
-            include=(),
-            goal=self.goal,
-            commit=False,
-            actor=self.actor,
-            sent_actor=self.actor_yaml,
-            model=self.model,
-            limits=limits_of(given.usd, given.tokens, given.steps, given.seconds),
-            invariants=tuple(self.invariants),
-            arguments=None if self.action is None else (self.arguments or {}),
-            parallel=self.max_parallel,
-        )
-        return Asked(self.resource, wanted, self.apply, self.to_branch, self.goals)
+    def request(self) -> PlanRequest:
+        """Return the request that the client takes. `RequestRefused`."""
+        given = {name: getattr(self, name) for name in type(self).model_fields}
+        return PlanRequest(**(given | {"limits": (self.limits or NewLimits()).limits()}))
 
 
 @router.get("/plans", operation_id="listPlans")
 def list_plans(
-    here: Here,
-    access: AnyUser,
+    client: AnyClient,
     state: States = None,
     project: OfName = None,
     resource: OfName = None,
@@ -180,55 +144,53 @@ def list_plans(
     every: Annotated[bool, Query(alias="all", description="sub-plans, too")] = False,
     limit: Limit = 100,
     after: AfterPlan = None,
-) -> Listing[PlanRow]:
+) -> Page[PlanSummary]:
     """Lists plans, the newest first.
 
-    Of sub-plans only those that need somebody are listed, unless `all` is said.
+    Sub-plans are listed if they need a person, or all of them with `all`.
     """
-    parts = here.parts
-
-    def wanted(plan: Plan) -> bool:
-        return (
-            (every or is_for_a_person(plan))
-            and project in (None, plan.project)
-            and resource in (None, resource_name_of(plan))
-            and (needs is None or needs_of(parts, plan) in needs)
-        )
-
-    found, more = latest(parts, wanted, states=state or (), limit=limit, after=after, scope=access.scope)
-    split = children_in(parts, found)
-    rows = [account_as(PlanRow, board_row(parts, plan, split.get(plan.id, ()))) for plan in found]
-    return Listing[PlanRow](items=rows, next=found[-1].id if more else None)
+    return client.plans.list(
+        states=state or (),
+        needs=needs or (),
+        project=project,
+        resource=resource,
+        sub_plans=every,
+        limit=limit,
+        after=after,
+    )
 
 
 @router.post("/plans", status_code=201, operation_id="createPlan")
-def create_plan(
-    new: NewPlan, response: Response, here: Here, access: Operator, claim: Claimed
-) -> PlanAccount:
-    """Makes a plan on a registered resource; a worker takes it from the queue.
+def create_plan(new: NewPlan, response: Response, client: OperatorClient, claim: Claimed) -> PlanView:
+    """Creates a plan on a registered resource and queues it for a worker.
 
     The repository is not touched until the result is applied.
     """
-    plan = requested_by(access, new.asked(), claim=claim)
+    plan = client.plans.create(new.request(), claim=claim)
     response.headers["Location"] = f"/api/plans/{plan.id}"
-    return account_as(PlanAccount, overview_of(here.parts, plan))
+    return plan
 
 
 @router.get("/plans/{plan_id}", operation_id="getPlan")
-def get_plan(plan: ReadPlan, here: Here) -> PlanAccount:
-    """Shows everything about one plan: where it stands, what it changed and did, what can be done with it."""
-    return account_as(PlanAccount, overview_of(here.parts, plan))
+def get_plan(plan_id: PlanId, client: PlanViewer) -> PlanView:
+    """Shows everything about one plan: its state, changes, calls, and the actions it allows."""
+    return client.plans.get(plan_id)
+
+
+@router.get("/plans/{plan_id}/summary", operation_id="getPlanSummary")
+def get_plan_summary(plan_id: PlanId, client: PlanViewer) -> PlanSummary:
+    """Shows a plan as lists do: without its changes and calls."""
+    return client.plans.summary(plan_id)
 
 
 @router.delete("/plans/{plan_id}", status_code=204, operation_id="deletePlan")
 def delete_plan(
-    plan: OperatedPlan,
-    here: Here,
-    force: Annotated[bool, Query(description="whatever is lost with it")] = False,
+    plan_id: PlanId,
+    client: PlanOperator,
+    force: Annotated[bool, Query(description="even if changes are lost")] = False,
 ) -> None:
-    """Removes a plan, its sub-plans, their sandboxes and records. What the audit log says of them stays.
+    """Deletes a plan, its sub-plans, their sandboxes and records. The audit log stays.
 
-    Where something would be lost, such as changes that were never applied, it is refused unless `force` is
-    said.
+    Refused if something would be lost, such as changes that were never applied, unless `force` is true.
     """
-    delete(here.container, plan.id, force=force)
+    client.plans.delete(plan_id, force=force)

@@ -1,4 +1,4 @@
-"""Takes turns: of two that decide about the same plan here at once, the second sees what the first did."""
+"""A lock for each key, from a fixed number of locks."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from contextlib import contextmanager
 
 from cleveragents.core.errors import SandboxBusy
 
-__all__ = ["Turns"]
+__all__ = ["KeyedLock"]
 
 _MOST_SECONDS = 60.0
 
 
-class Turns:
-    """A turn for each name; names may have to wait for each other's, and never longer than a decision takes.
+class KeyedLock:
+    """Holds one key at a time. Two keys may share a lock, and then wait for each other.
 
     What is decided stays right without it, in whatever process: it is for telling people apart. Two answers
     to one question that are the same would otherwise both be told that they were the one.
 
     Thread safety:
-        Owner: the module of routes that made it; any thread may take turns.
+        Owner: the module that made it; any thread may use it.
         Lock: one of `_locks` is held by whoever has a turn, for one decision. It is the exception to our
             rule: what it is held across is the very thing that is to be done by one at a time.
         Guarantee: of those with one name, one has its turn.

@@ -1,0 +1,184 @@
+"""Plans: create, follow, review, apply and undo them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from typing import TYPE_CHECKING, Literal, Protocol
+
+from cleveragents.api.jobs import JobView
+from cleveragents.api.plans.request import Limits, PlanRequest
+from cleveragents.api.plans.views import (
+    BudgetView,
+    CallView,
+    ComparisonView,
+    CorrectionPreview,
+    DiffView,
+    ExplainedDecisionView,
+    FileView,
+    Needs,
+    OutputView,
+    PlanSummary,
+    PlanView,
+    TreeNode,
+)
+from cleveragents.api.views import Page
+from cleveragents.changes.model.merge_conflict import Take
+from cleveragents.plans.model.plan import PlanState
+
+if TYPE_CHECKING:
+    pass
+
+__all__ = ["CANCELLED", "Plans", "Side"]
+
+Side = Literal["before", "after"]
+
+CANCELLED = "cancelled by the user"
+"""The reason of a cancel without one."""
+
+
+class Plans(Protocol):
+    """The plans that the acting user can see. A plan is named by its id, or by an unambiguous part of it.
+
+    Every method may raise `UnknownPlan`, `AmbiguousPlan` and `NotAllowed`; every method that changes a plan,
+    `PlanError` if the plan is not in a state for it, and `StalePlan` if somebody else was faster.
+    """
+
+    def list(
+        self,
+        *,
+        states: Collection[PlanState] = (),
+        needs: Collection[Needs] = (),
+        project: str | None = None,
+        resource: str | None = None,
+        sub_plans: bool = False,
+        limit: int = 100,
+        after: str | None = None,
+    ) -> Page[PlanSummary]:
+        """Return one page of plans, newest first. Sub-plans are listed if they need a person, or all of
+        them with `sub_plans`."""
+
+    def get(self, plan_id: str) -> PlanView:
+        """Return a plan: its state, changes, checks, calls and the actions it allows."""
+
+    def summary(self, plan_id: str) -> PlanSummary:
+        """Return a plan as lists show it: without its changes and calls."""
+
+    def create(self, request: PlanRequest) -> PlanView:
+        """Create a plan and queue it for a worker. `RequestRefused`, `UnknownResource`, `QueueFull` …"""
+
+    def watch(self, plan_id: str) -> Iterator[OutputView]:
+        """Yield what the plan prints, from the beginning, until the plan rests or needs a person."""
+
+    def wait(self, plan_id: str, *, timeout: float | None = None) -> PlanView:
+        """Return the plan once it rests or needs a person. `DeadlineExceeded`."""
+
+    def cancel(self, plan_id: str, *, reason: str = CANCELLED) -> PlanView:
+        """Stop a plan, its sub-plans and their processes. Returns at once; `wait` returns when all ended."""
+
+    def delete(self, plan_id: str, *, force: bool = False) -> None:
+        """Delete a plan with its sub-plans, sandboxes and records. `NeedsHuman` if changes would be lost,
+        unless `force`."""
+
+    def remove_sandbox(self, plan_id: str) -> None:
+        """Remove the sandboxes of a cancelled plan and its sub-plans."""
+
+    def resume(self, plan_id: str, *, model: str | None = None, limits: Limits | None = None) -> PlanView:
+        """Continue a plan that failed or was interrupted. Finished calls are not repeated."""
+
+    def approve(self, plan_id: str, *, call: int | None = None) -> PlanView:
+        """Approve the pending request and continue. With `call`, only if that call asks."""
+
+    def deny(self, plan_id: str, *, call: int | None = None) -> PlanView:
+        """Deny the pending request. An actor tries something else; a plan of plain steps fails."""
+
+    def answer(self, plan_id: str, text: str, *, question: str | None = None) -> PlanView:
+        """Answer an actor's question and continue. With `question`, only if that one is pending."""
+
+    def apply(self, plan_id: str, *, commit: str | None = None, to_branch: str | None = None) -> PlanView:
+        """Apply the result to the repository, all of it or nothing; with `commit`, commit it.
+
+        `ApplyConflict`, `CheckFailed`, `ApplyRefused`: nothing was changed.
+        """
+
+    def submit_apply(
+        self, plan_id: str, *, commit: str | None = None, to_branch: str | None = None
+    ) -> JobView:
+        """Queue the apply for a worker and return its job."""
+
+    def undo(self, plan_id: str, *, commit: str | None = None) -> PlanView:
+        """Take an applied result out of the repository again; later edits stay. `ApplyConflict`."""
+
+    def submit_undo(self, plan_id: str, *, commit: str | None = None) -> JobView:
+        """Queue the undo for a worker and return its job."""
+
+    def discard(self, plan_id: str) -> PlanView:
+        """Drop the result of a plan."""
+
+    def review(
+        self,
+        plan_id: str,
+        *,
+        accept: Sequence[str] = (),
+        reject: Sequence[str] = (),
+        accept_changesets: Sequence[str] = (),
+        reject_changesets: Sequence[str] = (),
+    ) -> PlanView:
+        """Leave files, directories or changesets out of the result, or take them in again."""
+
+    def rollback(self, plan_id: str, checkpoint: int, *, discard: bool = False) -> PlanView:
+        """Roll the sandbox back to before a call; with `discard`, edits by hand are lost, too."""
+
+    def capture(self, plan_id: str) -> PlanView:
+        """Record edits made by hand in the sandbox as one more call."""
+
+    def resolve(self, plan_id: str, path: str, take: Take) -> PlanView:
+        """Resolve a conflict between sub-plans at a path."""
+
+    def correct(
+        self, plan_id: str, guidance: str, *, decision: int | None = None, model: str | None = None
+    ) -> PlanView:
+        """Supersede a decision with guidance, undo what followed from it, and continue from there. Without a
+        decision nothing is undone, and the guidance is added."""
+
+    def preview_correction(self, plan_id: str, decision: int) -> CorrectionPreview:
+        """Return what correcting a decision would supersede and undo."""
+
+    def budget(self, plan_id: str) -> BudgetView:
+        """Return the limits, the spending and the reservations of the plan's tree."""
+
+    def raise_budget(self, plan_id: str, limits: Limits) -> BudgetView:
+        """Raise the limits of the plan's tree, and continue a plan that waits for budget."""
+
+    def calls(self, plan_id: str, *, limit: int = 100, after: str | None = None) -> Page[CallView]:
+        """Return one page of the plan's tool calls, in order."""
+
+    def call(self, plan_id: str, number: int) -> CallView:
+        """Return one tool call, with its output. `UnknownCheckpoint`."""
+
+    def decisions(self, plan_id: str, *, limit: int = 1000, after: str | None = None) -> Page[TreeNode]:
+        """Return the decisions of the plan, superseded ones included, then corrections and sub-plans."""
+
+    def decision(self, plan_id: str, number: int) -> ExplainedDecisionView:
+        """Return one decision with its reasons and the steps that carry it out."""
+
+    def diff(self, plan_id: str) -> DiffView:
+        """Return the changes of the plan, file by file. Known secrets are masked."""
+
+    def patch(self, plan_id: str) -> bytes:
+        """Return the accepted changes as a patch for `git apply`; masked for users who may not apply it."""
+
+    def file(self, plan_id: str, path: str, *, side: Side = "after") -> FileView:
+        """Return a file that the plan changed, before or after."""
+
+    def compare(
+        self, plan_id: str, other: str, *, before: int | None = None, other_before: int | None = None
+    ) -> ComparisonView:
+        """Compare the results of two plans, or of one plan before and after a correction."""
+
+    def compare_patch(
+        self, plan_id: str, other: str, *, before: int | None = None, other_before: int | None = None
+    ) -> bytes:
+        """Return that comparison as a patch."""
+
+    def output(self, plan_id: str, *, after: int = 0, limit: int = 500) -> tuple[OutputView, ...]:
+        """Return what the plan printed after a piece, oldest first."""

@@ -1,0 +1,231 @@
+"""Plans of a server."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from cleveragents.api.jobs import HttpJobs, JobView
+from cleveragents.api.plans.client import CANCELLED, Side
+from cleveragents.api.plans.request import Limits, PlanRequest
+from cleveragents.api.plans.views import (
+    BudgetView,
+    CallView,
+    ComparisonView,
+    CorrectionPreview,
+    DiffView,
+    ExplainedDecisionView,
+    FileView,
+    Needs,
+    OutputView,
+    PlanSummary,
+    PlanView,
+    TreeNode,
+)
+from cleveragents.api.plans.waiting import until
+from cleveragents.api.views import Page, view_of
+from cleveragents.changes.model.merge_conflict import Take
+from cleveragents.core.errors import PlanError, RequestRefused
+from cleveragents.plans.model.plan import PlanState
+
+if TYPE_CHECKING:
+    from cleveragents.api.transport import HttpTransport
+
+__all__ = ["HttpPlans"]
+
+
+class HttpPlans:
+    """Plans of a server."""
+
+    def __init__(self, http: HttpTransport) -> None:
+        self._http = http
+
+    def list(
+        self,
+        *,
+        states: Collection[PlanState] = (),
+        needs: Collection[Needs] = (),
+        project: str | None = None,
+        resource: str | None = None,
+        sub_plans: bool = False,
+        limit: int = 100,
+        after: str | None = None,
+    ) -> Page[PlanSummary]:
+        query = {
+            "state": [state.value for state in states],
+            "needs": [*needs] or None,
+            "project": project,
+            "resource": resource,
+            "all": "true" if sub_plans else None,
+        }
+        return self._http.page(PlanSummary, "/plans", limit, after, **query)
+
+    def get(self, plan_id: str) -> PlanView:
+        return view_of(PlanView, self._http.get(f"/plans/{plan_id}"))
+
+    def summary(self, plan_id: str) -> PlanSummary:
+        return view_of(PlanSummary, self._http.get(f"/plans/{plan_id}/summary"))
+
+    def create(self, request: PlanRequest) -> PlanView:
+        if request.resource is None:
+            raise RequestRefused("a server works on registered resources: name one as `resource`", "resource")
+        return view_of(PlanView, self._http.post("/plans", request.body()))
+
+    def watch(self, plan_id: str) -> Iterator[OutputView]:
+        plan_id, number = self.get(plan_id).id, 0
+        for _ in until(None, ""):
+            rests = self.summary(plan_id).at_rest  # guard: looked at before the output, or its end is missed
+            while pieces := self.output(plan_id, after=number):
+                for piece in pieces:
+                    number = piece.number
+                    yield piece
+            if rests:
+                return
+
+    def wait(self, plan_id: str, *, timeout: float | None = None) -> PlanView:
+        plan_id = self.get(plan_id).id
+        for _ in until(timeout, f"waiting for plan {plan_id}"):
+            if self.summary(plan_id).at_rest:
+                break
+        return self.get(plan_id)
+
+    def cancel(self, plan_id: str, *, reason: str = CANCELLED) -> PlanView:
+        return self._posted(plan_id, "cancel", reason=reason)
+
+    def delete(self, plan_id: str, *, force: bool = False) -> None:
+        self._http.delete(f"/plans/{plan_id}", force="true" if force else None)
+
+    def remove_sandbox(self, plan_id: str) -> None:
+        self._http.delete(f"/plans/{plan_id}/sandbox")
+
+    def resume(self, plan_id: str, *, model: str | None = None, limits: Limits | None = None) -> PlanView:
+        return self._posted(plan_id, "resume", model=model, limits=limits and limits.body())
+
+    def approve(self, plan_id: str, *, call: int | None = None) -> PlanView:
+        return self._posted(plan_id, "approve", call=call)
+
+    def deny(self, plan_id: str, *, call: int | None = None) -> PlanView:
+        return self._posted(plan_id, "deny", call=call)
+
+    def answer(self, plan_id: str, text: str, *, question: str | None = None) -> PlanView:
+        if question is None:
+            waiting = self.get(plan_id).waiting_for
+            asked = waiting.get("question") if isinstance(waiting, Mapping) else None
+            question = str(asked or "none")  # where nothing is asked, the server says so
+        return self._posted(plan_id, "answer", text=text, question=question)
+
+    def apply(self, plan_id: str, *, commit: str | None = None, to_branch: str | None = None) -> PlanView:
+        return self._done(plan_id, self.submit_apply(plan_id, commit=commit, to_branch=to_branch))
+
+    def submit_apply(
+        self, plan_id: str, *, commit: str | None = None, to_branch: str | None = None
+    ) -> JobView:
+        body = {"commit": commit, "to_branch": to_branch}
+        return view_of(JobView, self._http.post(f"/plans/{plan_id}/apply", body))
+
+    def undo(self, plan_id: str, *, commit: str | None = None) -> PlanView:
+        return self._done(plan_id, self.submit_undo(plan_id, commit=commit))
+
+    def submit_undo(self, plan_id: str, *, commit: str | None = None) -> JobView:
+        return view_of(JobView, self._http.post(f"/plans/{plan_id}/undo", {"commit": commit}))
+
+    def discard(self, plan_id: str) -> PlanView:
+        return self._posted(plan_id, "reject")
+
+    def review(
+        self,
+        plan_id: str,
+        *,
+        accept: Sequence[str] = (),
+        reject: Sequence[str] = (),
+        accept_changesets: Sequence[str] = (),
+        reject_changesets: Sequence[str] = (),
+    ) -> PlanView:
+        return self._posted(
+            plan_id,
+            "review",
+            accept=[*accept],
+            reject=[*reject],
+            accept_changesets=[*accept_changesets],
+            reject_changesets=[*reject_changesets],
+        )
+
+    def rollback(self, plan_id: str, checkpoint: int, *, discard: bool = False) -> PlanView:
+        return self._posted(plan_id, "rollback", checkpoint=checkpoint, discard=discard)
+
+    def capture(self, plan_id: str) -> PlanView:
+        return self._posted(plan_id, "reread")
+
+    def resolve(self, plan_id: str, path: str, take: Take) -> PlanView:
+        return self._posted(plan_id, "resolve", path=path, take=take.value)
+
+    def correct(
+        self, plan_id: str, guidance: str, *, decision: int | None = None, model: str | None = None
+    ) -> PlanView:
+        return self._posted(plan_id, "correct", guidance=guidance, decision=decision, model=model)
+
+    def preview_correction(self, plan_id: str, decision: int) -> CorrectionPreview:
+        body = {"decision": decision, "dry_run": True}
+        return view_of(CorrectionPreview, self._http.post(f"/plans/{plan_id}/correct", body))
+
+    def budget(self, plan_id: str) -> BudgetView:
+        return view_of(BudgetView, self._http.get(f"/plans/{plan_id}/budget"))
+
+    def raise_budget(self, plan_id: str, limits: Limits) -> BudgetView:
+        return view_of(BudgetView, self._http.post(f"/plans/{plan_id}/budget", limits.body()))
+
+    def calls(self, plan_id: str, *, limit: int = 100, after: str | None = None) -> Page[CallView]:
+        return self._http.page(CallView, f"/plans/{plan_id}/calls", limit, after)
+
+    def call(self, plan_id: str, number: int) -> CallView:
+        return view_of(CallView, self._http.get(f"/plans/{plan_id}/calls/{number}"))
+
+    def decisions(self, plan_id: str, *, limit: int = 1000, after: str | None = None) -> Page[TreeNode]:
+        return self._http.page(TreeNode, f"/plans/{plan_id}/decisions", limit, after)
+
+    def decision(self, plan_id: str, number: int) -> ExplainedDecisionView:
+        return view_of(ExplainedDecisionView, self._http.get(f"/plans/{plan_id}/decisions/{number}"))
+
+    def diff(self, plan_id: str) -> DiffView:
+        return view_of(DiffView, self._http.get(f"/plans/{plan_id}/diff"))
+
+    def patch(self, plan_id: str) -> bytes:
+        return self._http.content(f"/plans/{plan_id}/diff", format="patch")
+
+    def file(self, plan_id: str, path: str, *, side: Side = "after") -> FileView:
+        return view_of(FileView, self._http.get(f"/plans/{plan_id}/files", path=path, side=side))
+
+    def compare(
+        self, plan_id: str, other: str, *, before: int | None = None, other_before: int | None = None
+    ) -> ComparisonView:
+        query = {"other": other, "before": before, "other_before": other_before}
+        return view_of(ComparisonView, self._http.get(f"/plans/{plan_id}/comparison", **query))
+
+    def compare_patch(
+        self, plan_id: str, other: str, *, before: int | None = None, other_before: int | None = None
+    ) -> bytes:
+        query = {"other": other, "before": before, "other_before": other_before, "format": "patch"}
+        return self._http.content(f"/plans/{plan_id}/comparison", **query)
+
+    def output(self, plan_id: str, *, after: int = 0, limit: int = 500) -> tuple[OutputView, ...]:
+        found = self._http.get(f"/plans/{plan_id}/output", after=after, limit=limit)
+        return tuple(view_of(OutputView, piece) for piece in found["items"])
+
+    def _posted(self, plan_id: str, action: str, **body: object) -> PlanView:
+        return view_of(PlanView, self._http.post(f"/plans/{plan_id}/{action}", body))
+
+    def _done(self, plan_id: str, job: JobView) -> PlanView:
+        """The plan once the job has ended; the job's error if it failed."""
+        from cleveragents.core.errors.facts import error_from_facts
+
+        jobs = HttpJobs(self._http)
+        for _ in until(None, ""):
+            job = jobs.get(job.id)
+            if job.state.ended:
+                break
+        result = job.result if isinstance(job.result, Mapping) else {}
+        facts = result.get("facts")
+        if job.error is not None:
+            known = error_from_facts(str(result.get("code")), facts) if isinstance(facts, Mapping) else None
+            raise known or PlanError(plan_id, job.error)
+        return self.get(plan_id)

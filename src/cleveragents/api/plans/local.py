@@ -1,0 +1,489 @@
+"""Plans of this machine."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cleveragents.access.model.user import Role
+from cleveragents.api.jobs import JobView, job_view
+from cleveragents.api.keyed_lock import KeyedLock
+from cleveragents.api.plans.client import CANCELLED, Side
+from cleveragents.api.plans.request import Limits, PlanRequest
+from cleveragents.api.plans.standing import is_at_rest
+from cleveragents.api.plans.views import (
+    BudgetView,
+    CallView,
+    ComparisonView,
+    CorrectionPreview,
+    DiffView,
+    ExplainedDecisionView,
+    FileView,
+    Needs,
+    OutputView,
+    PlanSummary,
+    PlanView,
+    TreeNode,
+)
+from cleveragents.api.plans.waiting import LOOK_SECONDS, until
+from cleveragents.api.views import Page, view_of
+from cleveragents.changes.model.merge_conflict import Take
+from cleveragents.core.errors import RequestRefused, UnknownCheckpoint, UnknownFile
+from cleveragents.plans.model.plan import PlanState
+
+if TYPE_CHECKING:
+    from cleveragents.api.access import Access
+    from cleveragents.app.container import Container
+    from cleveragents.app.plan_parts import PlanParts
+    from cleveragents.plans.model.plan import Plan
+    from cleveragents.storage.answers import Claim
+
+__all__ = ["LocalPlans"]
+
+_MOST_FILES = 10_000
+_DECISIONS = KeyedLock()
+"""Of two people who decide about one plan in this process at once, the second sees what the first did."""
+
+
+class LocalPlans:
+    """Plans in the database of this process. Any thread may use it.
+
+    `wake` is called after work was queued: it starts the worker of a client that has one.
+    """
+
+    def __init__(self, access: Access, wake: Callable[[], None] = lambda: None) -> None:
+        self._access = access
+        self._wake = wake
+
+    @property
+    def _container(self) -> Container:
+        return self._access.container
+
+    @property
+    def _parts(self) -> PlanParts:
+        return self._access.container.plan_parts
+
+    @property
+    def _by(self) -> str:
+        return self._access.user.name
+
+    def list(
+        self,
+        *,
+        states: Collection[PlanState] = (),
+        needs: Collection[Needs] = (),
+        project: str | None = None,
+        resource: str | None = None,
+        sub_plans: bool = False,
+        limit: int = 100,
+        after: str | None = None,
+    ) -> Page[PlanSummary]:
+        from cleveragents.api.plans.listing import children_in, is_for_a_person, latest
+        from cleveragents.api.plans.overview import board_row, resource_name_of
+        from cleveragents.api.plans.standing import needs_of
+
+        parts = self._parts
+
+        def wanted(plan: Plan) -> bool:
+            return (
+                (sub_plans or is_for_a_person(plan))
+                and project in (None, plan.project)
+                and resource in (None, resource_name_of(plan))
+                and (not needs or needs_of(parts, plan) in needs)
+            )
+
+        found, more = latest(
+            parts, wanted, states=tuple(states), limit=limit, after=after, scope=self._access.scope
+        )
+        split = children_in(parts, found)
+        rows = [view_of(PlanSummary, board_row(parts, plan, split.get(plan.id, ()))) for plan in found]
+        return Page(items=tuple(rows), next=found[-1].id if more else None)
+
+    def get(self, plan_id: str) -> PlanView:
+        return self._view(self._read(plan_id))
+
+    def summary(self, plan_id: str) -> PlanSummary:
+        from cleveragents.api.plans.listing import children_in
+        from cleveragents.api.plans.overview import board_row
+
+        plan = self._read(plan_id)
+        children = children_in(self._parts, [plan]).get(plan.id, ())
+        return view_of(PlanSummary, board_row(self._parts, plan, children))
+
+    def create(self, request: PlanRequest, *, claim: Claim | None = None) -> PlanView:
+        from cleveragents.api.server_requests import requested_by
+        from cleveragents.plans.jobs.lanes import home_queue
+
+        if request.resource is not None:
+            return self._queued(requested_by(self._access, request.asked(), claim=claim))
+        self._access.ensure_server_admin()  # guard: users of a server name no directory of its machine
+        from cleveragents.api.plans.goal_requests import GoalsText, requested_goals
+        from cleveragents.api.plans.requests import requested_plan
+
+        asked, directory = request.asked(), Path(request.repository).absolute()
+        if not directory.is_dir():
+            raise RequestRefused(f"{directory} is not a directory", "repository")
+        if asked.goals is None:
+            new = requested_plan(self._parts, asked.wanted, directory)
+        else:
+            text = GoalsText(asked.goals.encode(), "goals")
+            new = requested_goals(self._container, asked.wanted, text, directory)
+        queued = {"queue": home_queue(self._container.home)}
+        chosen = {} if asked.apply is None else {"apply": asked.apply}
+        new = replace(new, request={**new.request, **queued, **chosen})
+        return self._queued(self._parts.lifecycle.create(new))
+
+    def watch(self, plan_id: str) -> Iterator[OutputView]:
+        plan_id, number = self._read(plan_id).id, 0
+        while True:
+            rests = is_at_rest(
+                self._read(plan_id)
+            )  # guard: looked at before the output, or its end is missed
+            pieces = self.output(plan_id, after=number)
+            for piece in pieces:
+                number = piece.number
+                yield piece
+            if rests and not pieces:
+                return
+            if not pieces:
+                time.sleep(LOOK_SECONDS)
+
+    def wait(self, plan_id: str, *, timeout: float | None = None) -> PlanView:
+        plan_id = self._read(plan_id).id
+        for _ in until(timeout, f"waiting for plan {plan_id}"):
+            if is_at_rest(self._read(plan_id)):
+                break
+        return self.get(plan_id)
+
+    def cancel(self, plan_id: str, *, reason: str = CANCELLED) -> PlanView:
+        from cleveragents.api.plans.ending import cancel
+
+        with self._decision(plan_id) as plan:
+            return self._view(cancel(self._container, plan.id, f"{reason} ({self._by})"))
+
+    def delete(self, plan_id: str, *, force: bool = False) -> None:
+        from cleveragents.api.plans.ending import delete
+
+        delete(self._container, self._operated(plan_id).id, force=force)
+
+    def remove_sandbox(self, plan_id: str) -> None:
+        from cleveragents.api.plans.ending import remove_sandboxes
+
+        with self._decision(plan_id) as plan:
+            remove_sandboxes(self._container, plan.id)
+
+    def resume(self, plan_id: str, *, model: str | None = None, limits: Limits | None = None) -> PlanView:
+        from cleveragents.api.plans.deciding import resumed
+
+        with self._decision(plan_id) as plan:
+            given = (limits or Limits()).counted()
+            return self._queued(resumed(self._parts, plan.id, model=model, limits=given))
+
+    def approve(self, plan_id: str, *, call: int | None = None) -> PlanView:
+        return self._answered(plan_id, call, granted=True)
+
+    def deny(self, plan_id: str, *, call: int | None = None) -> PlanView:
+        return self._answered(plan_id, call, granted=False)
+
+    def answer(self, plan_id: str, text: str, *, question: str | None = None) -> PlanView:
+        from cleveragents.api.plans.deciding import replied
+
+        with self._decision(plan_id) as plan:
+            return self._queued(replied(self._parts, plan.id, text, question))
+
+    def apply(self, plan_id: str, *, commit: str | None = None, to_branch: str | None = None) -> PlanView:
+        from cleveragents.api.plans.applying import ensure_applicable
+        from cleveragents.apply.ports import CommitRequest
+        from cleveragents.core.acting_user import acting_as
+        from cleveragents.jobs.worker.async_worker import CancellationToken
+
+        with self._decision(plan_id) as plan, acting_as(self._by):
+            plan = ensure_applicable(self._container, plan.id, message=commit, to_branch=to_branch)
+            asked = commit is not None or to_branch is not None
+            how = CommitRequest(commit or "", to_branch) if asked else None
+            return self._view(self._parts.apply.apply(plan, CancellationToken(), commit=how)[0])
+
+    def submit_apply(
+        self, plan_id: str, *, commit: str | None = None, to_branch: str | None = None
+    ) -> JobView:
+        from cleveragents.api.plans.applying import apply_later
+
+        with self._decision(plan_id) as plan:
+            job = apply_later(self._container, plan.id, message=commit, by=self._by, to_branch=to_branch)
+        self._wake()
+        return job_view(job)
+
+    def undo(self, plan_id: str, *, commit: str | None = None) -> PlanView:
+        from cleveragents.api.plans.applying import ensure_undoable_now
+        from cleveragents.apply.ports import CommitRequest
+        from cleveragents.core.acting_user import acting_as
+
+        with self._decision(plan_id) as plan, acting_as(self._by):
+            plan = ensure_undoable_now(self._container, plan.id, message=commit)
+            how = None if commit is None else CommitRequest(commit)
+            return self._view(self._parts.apply.undo(plan, commit=how)[0])
+
+    def submit_undo(self, plan_id: str, *, commit: str | None = None) -> JobView:
+        from cleveragents.api.plans.applying import undo_later
+
+        with self._decision(plan_id) as plan:
+            job = undo_later(self._container, plan.id, message=commit, by=self._by)
+        self._wake()
+        return job_view(job)
+
+    def discard(self, plan_id: str) -> PlanView:
+        from cleveragents.api.plans.deciding import rejected
+
+        with self._decision(plan_id) as plan:
+            return self._view(rejected(self._parts, plan.id))
+
+    def review(
+        self,
+        plan_id: str,
+        *,
+        accept: Sequence[str] = (),
+        reject: Sequence[str] = (),
+        accept_changesets: Sequence[str] = (),
+        reject_changesets: Sequence[str] = (),
+    ) -> PlanView:
+        from cleveragents.api.plans.reviewing import ensure_reviewable, review_files
+
+        files = [*((path, False) for path in reject), *((path, True) for path in accept)]
+        changesets = [
+            *((one, False) for one in reject_changesets),
+            *((one, True) for one in accept_changesets),
+        ]
+        if not files and not changesets:
+            raise RequestRefused("name files or changesets to accept or to reject")
+        with self._decision(plan_id) as plan:
+            ensure_reviewable(self._parts, plan)
+            review_files(self._parts, plan, files, changesets)
+            return self._view(plan)
+
+    def rollback(self, plan_id: str, checkpoint: int, *, discard: bool = False) -> PlanView:
+        with self._reachable(plan_id) as plan:
+            self._parts.rewriting.rollback(plan, checkpoint, discard=discard)
+            return self._view(plan)
+
+    def capture(self, plan_id: str) -> PlanView:
+        with self._reachable(plan_id) as plan:
+            self._parts.rewriting.reread(plan)
+            return self._view(plan)
+
+    def resolve(self, plan_id: str, path: str, take: Take) -> PlanView:
+        from cleveragents.app.merge_parts import conflicts_by_hand
+
+        with self._reachable(plan_id) as plan:
+            conflicts_by_hand(self._container).resolve(plan, path, take)
+            return self._view(plan)
+
+    def correct(
+        self,
+        plan_id: str,
+        guidance: str,
+        *,
+        decision: int | None = None,
+        model: str | None = None,
+        claim: Claim | None = None,
+    ) -> PlanView:
+        from cleveragents.api.model_choice import ensure_model_fits
+        from cleveragents.api.plans.deciding import ensure_shared
+        from cleveragents.api.reach import ensure_reachable
+        from cleveragents.models.model.budget import Limits as Bounds
+
+        if not guidance.strip():
+            raise RequestRefused("say as guidance what is wanted instead", "guidance")
+        parts, correction = self._parts, self._parts.correction
+        with self._decision(plan_id) as plan:
+            parts.apply.settle()
+            plan = self._found(plan)
+            if claim is not None and claim.made is not None:  # guard: corrected once
+                return self._queued(correction.gone_on_with(plan, model))
+            correction.ensure_correctable(plan)
+            ensure_reachable(parts, plan)
+            ensure_shared(parts, plan)
+            if model is not None:
+                ensure_model_fits(parts, plan, model, Bounds())
+            if decision is None:
+                return self._queued(correction.append(plan, guidance, model=model, claim=claim)[1])
+            return self._queued(correction.correct(plan, decision, guidance, model=model, claim=claim)[1])
+
+    def preview_correction(self, plan_id: str, decision: int) -> CorrectionPreview:
+        from cleveragents.api.plans.corrections import undoing_fields
+        from cleveragents.api.reach import ensure_reachable
+
+        parts = self._parts
+        with self._decision(plan_id) as plan:
+            parts.apply.settle()
+            plan = self._found(plan)
+            parts.correction.ensure_correctable(plan)
+            ensure_reachable(parts, plan)
+            return view_of(CorrectionPreview, undoing_fields(plan, parts.correction.preview(plan, decision)))
+
+    def budget(self, plan_id: str) -> BudgetView:
+        from cleveragents.api.plans.spending import budget_of
+
+        return view_of(BudgetView, budget_of(self._parts, self._read(plan_id)))
+
+    def raise_budget(self, plan_id: str, limits: Limits) -> BudgetView:
+        from cleveragents.api.plans.deciding import allowed_more
+        from cleveragents.api.plans.spending import budget_of
+
+        with self._decision(plan_id) as plan:
+            plan = allowed_more(self._parts, plan.id, limits.counted())
+            self._wake()
+            return view_of(BudgetView, budget_of(self._parts, plan))
+
+    def calls(self, plan_id: str, *, limit: int = 100, after: str | None = None) -> Page[CallView]:
+        from cleveragents.api.plans.calls import call_fields
+
+        parts = self._parts
+        plan = self._read(plan_id)
+        left = [call for call in parts.history.calls(plan.id) if call.number > int(after or 0)]
+        items = tuple(view_of(CallView, call_fields(parts, call)) for call in left[:limit])
+        return Page(items=items, next=str(items[-1].number) if len(left) > limit else None)
+
+    def call(self, plan_id: str, number: int) -> CallView:
+        from cleveragents.api.plans.calls import call_fields
+
+        plan = self._read(plan_id)
+        for call in self._parts.history.calls(plan.id):
+            if call.number == number:
+                return view_of(CallView, call_fields(self._parts, call))
+        raise UnknownCheckpoint(plan.id, str(number))
+
+    def decisions(self, plan_id: str, *, limit: int = 1000, after: str | None = None) -> Page[TreeNode]:
+        from cleveragents.api.plans.decisions import decision_rows
+
+        rows = decision_rows(self._parts, self._read(plan_id), superseded_too=True)
+        begins = int(after or 0)
+        items = tuple(view_of(TreeNode, row) for row in rows[begins : begins + limit])
+        return Page(items=items, next=str(begins + limit) if len(rows) > begins + limit else None)
+
+    def decision(self, plan_id: str, number: int) -> ExplainedDecisionView:
+        from cleveragents.api.plans.decisions import explained
+
+        return view_of(ExplainedDecisionView, explained(self._parts, self._read(plan_id), number))
+
+    def diff(self, plan_id: str) -> DiffView:
+        from cleveragents.api.plans.diffs import diff_of
+
+        return view_of(DiffView, diff_of(self._parts, self._diffable(plan_id)))
+
+    def patch(self, plan_id: str) -> bytes:
+        from cleveragents.api.plans.diffs import patch_of
+
+        plan = self._diffable(plan_id)
+        # guard: who may not apply it needs no secret of it
+        return patch_of(self._parts, plan, masked=not self._access.user.may(Role.OPERATOR, plan.project))
+
+    def file(self, plan_id: str, path: str, *, side: Side = "after") -> FileView:
+        from cleveragents.api.plans.files import file_of
+
+        plan = self._diffable(plan_id)
+        found = file_of(self._parts, plan, path, after=side == "after")
+        if found is None:
+            raise UnknownFile(plan.id, path)
+        return view_of(FileView, found)
+
+    def compare(
+        self, plan_id: str, other: str, *, before: int | None = None, other_before: int | None = None
+    ) -> ComparisonView:
+        from cleveragents.api.plans.comparing import differing_files, outcome_of, repositories_differ
+
+        plans = self._read(plan_id), self._read(other)
+        one, then = outcome_of(self._parts, plans[0], before), outcome_of(self._parts, plans[1], other_before)
+        files = differing_files(one, then, most=_MOST_FILES + 1)
+        cut = len(files) > _MOST_FILES
+        note = repositories_differ(*plans)
+        return view_of(ComparisonView, {"files": files[:_MOST_FILES], "truncated": cut, "note": note})
+
+    def compare_patch(
+        self, plan_id: str, other: str, *, before: int | None = None, other_before: int | None = None
+    ) -> bytes:
+        from cleveragents.api.plans.comparing import (
+            ComparisonBounds,
+            ensure_comparable,
+            outcome_of,
+        )
+        from cleveragents.api.plans.diffs import PATCH_OPTIONS, masked_patch
+        from cleveragents.sandboxes.outcomes import diff_between
+
+        plans = self._read(plan_id), self._read(other)
+        one, then = outcome_of(self._parts, plans[0], before), outcome_of(self._parts, plans[1], other_before)
+        ensure_comparable(one, then, ComparisonBounds(files=_MOST_FILES))
+        # guard: who may not apply both needs no secret of them
+        masked = not all(self._access.user.may(Role.OPERATOR, plan.project) for plan in plans)
+        patch = diff_between(one, then, options=PATCH_OPTIONS if masked else ("--binary", *PATCH_OPTIONS))
+        return masked_patch(patch) if masked else patch
+
+    def output(self, plan_id: str, *, after: int = 0, limit: int = 500) -> tuple[OutputView, ...]:
+        from cleveragents.plans.store.sql_plan_output import SqlPlanOutput
+
+        plan = self._read(plan_id)
+        pieces = SqlPlanOutput(self._container.database).read(plan.id, after=after, limit=limit)
+        return tuple(
+            OutputView(
+                plan_id=piece.plan_id,
+                number=piece.number,
+                kind=piece.kind,
+                text=piece.text,
+                time=piece.written_at.replace(microsecond=0),
+            )
+            for piece in pieces
+        )
+
+    def _answered(self, plan_id: str, call: int | None, *, granted: bool) -> PlanView:
+        from cleveragents.api.plans.deciding import answered_call
+
+        with self._decision(plan_id) as plan:
+            plan, _ = answered_call(self._parts, plan.id, call, granted=granted, shared=True, by=self._by)
+            return self._queued(plan)
+
+    def _read(self, plan_id: str) -> Plan:
+        return self._access.plan(plan_id, Role.VIEWER)
+
+    def _operated(self, plan_id: str) -> Plan:
+        return self._access.plan(plan_id, Role.OPERATOR)
+
+    def _diffable(self, plan_id: str) -> Plan:
+        from cleveragents.api.plans.remains import ensure_diffable
+        from cleveragents.api.reach import ensure_reachable
+
+        plan = self._read(plan_id)
+        ensure_diffable(self._parts, plan)
+        ensure_reachable(self._parts, plan)
+        return plan
+
+    @contextmanager
+    def _decision(self, plan_id: str) -> Iterator[Plan]:
+        """The plan of an operator, as it is when nobody else in this process decides about it."""
+        plan = self._operated(plan_id)
+        with _DECISIONS.of(plan.id):
+            yield self._found(plan)
+
+    @contextmanager
+    def _reachable(self, plan_id: str) -> Iterator[Plan]:
+        from cleveragents.api.reach import ensure_reachable
+
+        with self._decision(plan_id) as plan:
+            ensure_reachable(self._parts, plan)
+            yield plan
+
+    def _found(self, plan: Plan) -> Plan:
+        from cleveragents.api.plans.account import found_plan
+
+        return found_plan(self._parts, plan.id)
+
+    def _queued(self, plan: Plan) -> PlanView:
+        self._wake()
+        return self._view(plan)
+
+    def _view(self, plan: Plan) -> PlanView:
+        from cleveragents.api.plans.overview import overview_of
+
+        return view_of(PlanView, overview_of(self._parts, self._found(plan)))

@@ -1,0 +1,130 @@
+"""What a new plan is asked to do, and what it may spend."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from cleveragents.core.errors import RequestRefused
+
+if TYPE_CHECKING:
+    from cleveragents.api.server_requests import Asked
+    from cleveragents.models.model.budget import Limits as Bounds
+
+__all__ = ["Limits", "PlanRequest"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """The most that a plan and its sub-plans may spend in total. None is no limit."""
+
+    usd: float | None = None
+    """US dollars; needs a known price for every model."""
+    tokens: int | None = None
+    steps: int | None = None
+    """Model calls."""
+    seconds: float | None = None
+    """Working time."""
+
+    def counted(self) -> Bounds:
+        """Return the limits as budgets count them."""
+        from cleveragents.api.plans.spending import limits_of
+
+        return limits_of(self.usd, self.tokens, self.steps, self.seconds)
+
+    def body(self) -> dict[str, object]:
+        """Return the limits as JSON."""
+        return {"usd": self.usd, "tokens": self.tokens, "steps": self.steps, "seconds": self.seconds}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanRequest:
+    """A plan to create: a `goal` in words, or an `action` with its `arguments`, or several `goals` (YAML).
+
+    It works on `repository`, a directory of this machine, or on `resource`, a registered repository; a server
+    takes registered ones only. `apply="auto"` applies the result without a review if its checks pass,
+    `"review"` never does; None leaves it to the `profile`.
+    """
+
+    goal: str | None = None
+    action: str | None = None
+    arguments: Mapping[str, object] | None = None
+    goals: str | None = None
+    repository: str | os.PathLike[str] = "."
+    resource: str | None = None
+    checks: Sequence[str] = ()
+    invariants: Sequence[str] = ()
+    model: str | None = None
+    actor: str | None = None
+    actor_yaml: str | None = None
+    profile: str | None = None
+    limits: Limits = field(default_factory=Limits)
+    max_parallel: int | None = None
+    apply: Literal["review", "auto"] | None = None
+    to_branch: str | None = None
+    start: Literal["tree", "HEAD"] = "tree"
+    include: Sequence[str] = ()
+    """Ignored files to copy into the sandbox, as patterns; on this machine only."""
+
+    def __post_init__(self) -> None:
+        """`RequestRefused` if the fields contradict each other."""
+        if self.goals is not None and (self.goal, self.action, self.arguments) != (None, None, None):
+            raise RequestRefused("goals say what is wanted; leave goal, action and arguments out", "goals")
+        if self.goals is None and self.action is None and self.goal is None:
+            raise RequestRefused("say what is wanted: a goal in words, or an action", "goal")
+        if self.action is None and self.arguments is not None:
+            raise RequestRefused("arguments are for actions; say the goal in words", "arguments")
+        if self.actor is not None and self.actor_yaml is not None:
+            raise RequestRefused("an actor is named, or its YAML is sent; say one of them", "actor_yaml")
+
+    def asked(self) -> Asked:
+        """Return the request as the services take it."""
+        from cleveragents.api.plans.requests import Wanted
+        from cleveragents.api.server_requests import Asked
+        from cleveragents.core.json_value import freeze_object
+
+        arguments = None if self.action is None else freeze_object(self.arguments or {}, where="arguments")
+        wanted = Wanted(
+            action=self.action,
+            words=(self.goal,) if self.action is None and self.goal is not None else (),
+            pairs=(),
+            checks=tuple(self.checks),
+            profile=self.profile,
+            from_head=self.start == "HEAD",
+            include=tuple(self.include),
+            goal=self.goal,
+            commit=False,
+            actor=self.actor,
+            sent_actor=self.actor_yaml,
+            model=self.model,
+            limits=self.limits.counted(),
+            invariants=tuple(self.invariants),
+            arguments=arguments,
+            parallel=self.max_parallel,
+        )
+        return Asked(self.resource or "", wanted, self.apply, self.to_branch, self.goals)
+
+    def body(self) -> dict[str, object]:
+        """Return the request as JSON for a server. `RequestRefused` for files of this machine."""
+        if self.include:
+            raise RequestRefused("ignored files cannot be sent to a server; leave `include` out", "include")
+        return {
+            "resource": self.resource,
+            "goal": self.goal,
+            "action": self.action,
+            "arguments": None if self.arguments is None else dict(self.arguments),
+            "goals": self.goals,
+            "checks": [*self.checks],
+            "invariants": [*self.invariants],
+            "model": self.model,
+            "actor": self.actor,
+            "actor_yaml": self.actor_yaml,
+            "profile": self.profile,
+            "limits": self.limits.body(),
+            "max_parallel": self.max_parallel,
+            "apply": self.apply,
+            "to_branch": self.to_branch,
+            "start": self.start,
+        }

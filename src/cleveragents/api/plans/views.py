@@ -1,0 +1,514 @@
+"""Views of plans, and of what belongs to them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Literal
+
+from cleveragents.api.views import shown, view
+from cleveragents.plans.model.plan import Phase, PlanState
+
+__all__ = [
+    "AlternativeView",
+    "BudgetView",
+    "CallSummary",
+    "CallView",
+    "ChangeView",
+    "CheckView",
+    "ComparisonView",
+    "ConflictView",
+    "CorrectionPreview",
+    "CorrectionView",
+    "DecisionSummary",
+    "DecisionView",
+    "DiffView",
+    "ExplainedDecisionView",
+    "FileDiffView",
+    "FileStateView",
+    "FileView",
+    "HunkView",
+    "LeftOutView",
+    "LimitsView",
+    "LineView",
+    "ObstacleView",
+    "OutputView",
+    "PlanSummary",
+    "PlanView",
+    "RenameView",
+    "SpendingView",
+    "SpentView",
+    "SubPlanView",
+    "SupersededView",
+    "TreeNode",
+]
+
+EXAMPLE_PLAN = "01KA2W4XJ7GJ5V8TQ3N6Y0ZB1A"
+_JOB = "01KA2W4XJ7GJ5V8TQ3N6Y0ZB1C"
+_MOMENT = "2026-11-15T12:00:00Z"
+
+Needs = Literal["approval", "question", "budget", "conflict", "error", "review"]
+
+
+_MARKS = {"context": " ", "add": "+", "remove": "-"}
+
+
+@view
+class _PlanFields:
+    id: str = shown(examples=[EXAMPLE_PLAN])
+    goal: str = shown(examples=["Add a --json flag to the export command"])
+    action: str = shown(examples=["builtin/goal"])
+    phase: Phase = shown(examples=["execute"])
+    state: PlanState = shown(examples=["complete"])
+    resource: str = shown("what it works on", examples=["/srv/shop"])
+    project: str | None = shown("`default` for plans of the command line", examples=["shop"])
+    resource_name: str | None = shown("what it works on, by its name", examples=["shop-main"])
+    created: datetime = shown(examples=[_MOMENT])
+    updated: datetime = shown(examples=[_MOMENT])
+    waiting_for: object = shown(
+        "what a waiting plan waits `for`, `what` it asks, the `remedy`", examples=[None]
+    )
+    error: str | None = shown(examples=[None])
+    request: Mapping[str, object] = shown(
+        "what was asked for, masked",
+        examples=[{"profile": "supervised", "checks": ["pytest -q"]}],
+    )
+    job: str | None = shown("the job that goes on with it, or went", examples=[_JOB])
+    parent: str | None = shown("the plan that it is a part of", examples=[None])
+    root: str = shown("the plan at the top of its tree", examples=[EXAMPLE_PLAN])
+    depth: int = shown(examples=[0])
+    at_rest: bool = shown("nobody works on it, and nobody will until a person acts", examples=[True])
+    isolation: Literal["bubblewrap", "none"] | None = shown(
+        "what isolates its commands, the weakest of its runs; null if unknown",
+        examples=["bubblewrap"],
+    )
+    needs: Needs | None = shown("what it needs a person for", examples=["review"])
+    meaning: str = shown("where it stands, in words", examples=["execute/complete: done, not applied"])
+
+
+@view
+class PlanSummary(_PlanFields):
+    """A plan in a list."""
+
+    sub_plans: int = shown("how many it has, begun or not", examples=[0])
+    sub_plans_done: int = shown(examples=[0])
+    sub_plans_left_out: int = shown(examples=[0])
+
+
+@view
+class FileStateView:
+    """A file as git sees it."""
+
+    mode: str = shown(examples=["100644"])
+    content: str = shown("the content's name, by its hash", examples=["9f2b…"])
+
+
+@view
+class ChangeView:
+    """A file that would be changed if the plan were applied now."""
+
+    path: str = shown(examples=["src/export.py"])
+    change: Literal["created", "changed", "deleted"] = shown(examples=["changed"])
+    added: int | None = shown("lines; null of a file that has none", examples=[12])
+    removed: int | None = shown(examples=[3])
+    before: FileStateView | None
+    after: FileStateView | None
+
+
+@view
+class CheckView:
+    """What a check said when it last ran."""
+
+    name: str = shown(examples=["pytest -q"])
+    command: str = shown(examples=["pytest -q"])
+    verdict: str = shown("passed, failed, not run or void", examples=["passed"])
+    stale: bool = shown(
+        default=False,
+        description="it saw other files than would be applied now: they were rolled back, edited or left out",
+    )
+    required: bool
+    ended: datetime = shown(examples=[_MOMENT])
+    details: str = shown(examples=["12 passed"])
+
+
+@view
+class LimitsView:
+    """What a plan and all below it may spend, in all; null is no limit."""
+
+    usd: float | None = shown(default=None, examples=[0.5])
+    tokens: int | None = shown(default=None, examples=[200_000])
+    steps: int | None = shown(default=None, description="calls of models", examples=[100])
+    seconds: float | None = shown(default=None, description="time at work", examples=[1800])
+
+
+@view
+class SpendingView:
+    """What its models took, and may take; empty where none was asked."""
+
+    model_calls: int | None = shown(default=None, examples=[12])
+    tokens: int | None = shown(default=None, examples=[34_567])
+    reserved_tokens: int | None = shown(default=None, examples=[0])
+    usd: float | None = shown(default=None, description="null where a price is not known", examples=[0.0123])
+    models: tuple[str, ...] = shown(default=(), examples=[["openai/gpt-4.1"]])
+    limits: LimitsView | None = None
+
+
+@view
+class SubPlanView:
+    """A part of the plan, begun or not."""
+
+    name: str = shown(examples=["the parser"])
+    part: str | None = shown(examples=["1"])
+    id: str | None = shown(examples=[EXAMPLE_PLAN])
+    phase: Phase | None
+    state: str | None = shown("a plan's state, or `left out`", examples=["complete"])
+    needs: tuple[str, ...] = shown("the parts that come before it")
+    merged: bool
+    why: str | None = shown("why it is left out")
+    waits_for: str | None
+    error: str | None
+    status: str = shown("in a word or two", examples=["merged"])
+
+
+@view
+class LeftOutView:
+    """A part that the result lacks."""
+
+    name: str
+    why: str
+
+
+@view
+class ConflictView:
+    """What sub-plans disagree about, and nobody decided."""
+
+    path: str
+    kind: str = shown(examples=["content"])
+    sub_plan: str
+    marked: bool = shown("both sides are marked in the file")
+    base: FileStateView | None
+    ours: FileStateView | None
+    theirs: FileStateView | None
+
+
+@view
+class CorrectionView:
+    """A correction that was made."""
+
+    number: int
+    decision: int | None = shown("null for guidance that undid nothing")
+    superseded: tuple[int, ...]
+    guidance: str
+    by_itself: bool
+    outcome: str | None = shown("the tree that the plan had come to before it")
+    created: datetime = shown(examples=[_MOMENT])
+
+
+@view
+class CallSummary:
+    """A tool call, without what it printed. Its number is the checkpoint before it."""
+
+    number: int = shown(examples=[3])
+    tool: str = shown(examples=["edit"])
+    what: str = shown(examples=["path=src/export.py"])
+    state: str = shown("asked, started, ending, ended, failed or reverted", examples=["ended"])
+    changed: int = shown("files", examples=[1])
+    error: str | None
+
+
+@view
+class CallView:
+    """A tool call, all of it; masked."""
+
+    number: int = shown(examples=[3])
+    tool: str = shown(examples=["edit"])
+    state: str = shown(examples=["ended"])
+    changed: int = shown(examples=[1])
+    changeset: str | None
+    approval: str | None = shown("granted or denied, if it was asked for")
+    started: datetime = shown(examples=[_MOMENT])
+    ended: datetime | None = shown(examples=[_MOMENT])
+    arguments: object
+    error: str | None
+    result: object
+
+
+@view
+class ObstacleView:
+    """Why a plan was not applied: what it changed was changed otherwise meanwhile."""
+
+    paths: tuple[str, ...] = shown("the files that conflict, or the first of them")
+    details: str = shown("each place with both sides, masked, and cut where it is long")
+
+
+@view
+class RenameView:
+    """A rename that an apply or an undo followed: a change of the file `old` went to the file `new`."""
+
+    old: str
+    new: str
+
+
+@view
+class PlanView(_PlanFields):
+    """Everything that is known of a plan but what its calls printed."""
+
+    can: tuple[str, ...] = shown(
+        "what is possible now: names of operations on the plan, as their paths end",
+        examples=[["apply", "delete", "reject", "review", "rollback"]],
+    )
+    next_steps: tuple[tuple[str, ...], ...] = shown(
+        "what goes on from here, as `can` names it, each with what it does",
+        examples=[[[f"`apply` of plan {EXAMPLE_PLAN}", "brings it into your files"]]],
+    )
+    sandbox: str | None
+    notes: tuple[str, ...]
+    files_changed: int
+    changes: tuple[ChangeView, ...]
+    ignored: tuple[str, ...] = shown("what it made, and nobody gets")
+    nested_repositories: tuple[str, ...] = shown(
+        "directories in which it made a git repository: their files are applied, not their .git"
+    )
+    renames: tuple[RenameView, ...] = shown("the renames that its last apply or undo followed")
+    review_problem: str | None
+    left_out: tuple[str, ...] = shown("files and changesets that the review left out")
+    checks: tuple[CheckView, ...]
+    spending: SpendingView
+    sub_plans: tuple[SubPlanView, ...]
+    sub_plans_done: int
+    parts_left_out: tuple[LeftOutView, ...]
+    conflicts: tuple[ConflictView, ...]
+    corrections: tuple[CorrectionView, ...]
+    calls: tuple[CallSummary, ...]
+    out_of_reach: str | None = shown("what it works on, if that is not there any more")
+    in_the_way: ObstacleView | None = shown(
+        "what kept it from being applied; leave those files out with a review, or settle them "
+        "where they are, and apply it again",
+        examples=[None],
+    )
+    branch: str | None = shown("of a remote: where its result is pushed to, or was", examples=["main"])
+
+
+@view
+class AlternativeView:
+    """What else there was."""
+
+    choice: str
+    reason: str
+
+
+@view
+class SupersededView:
+    """The correction that ended a decision."""
+
+    correction: int
+    decision: int | None
+    guidance: str
+    by_itself: bool
+
+
+@view
+class DecisionView:
+    """A question, and what was chosen."""
+
+    number: int = shown(examples=[3])
+    parent: int | None = shown("the decision that it follows from")
+    question: str = shown(examples=["Where is the flag parsed?"])
+    choice: str = shown(examples=["In the export command itself"])
+    rationale: str
+    alternatives: tuple[AlternativeView, ...]
+    confidence: float | None = shown(examples=[0.8])
+    made_by: str = shown(examples=["builtin/strategist"])
+    checkpoint: int | None = shown("the call before which it was made")
+    state: str = shown("active or superseded", examples=["active"])
+    superseded_by: SupersededView | None
+    created_at: str = shown(examples=[_MOMENT])
+
+
+@view
+class ExplainedDecisionView(DecisionView):
+    """A decision, and what carries it out."""
+
+    steps: tuple[str, ...]
+
+
+@view
+class TreeNode:
+    """Something in the tree of decisions; its `kind` says what: a decision, a correction in addition, a
+    sub-plan."""
+
+    kind: Literal["decision", "correction", "sub-plan"]
+    number: int | None = shown(default=None, description="of a decision or a correction")
+    parent: int | None = None
+    question: str | None = None
+    choice: str | None = None
+    rationale: str | None = None
+    alternatives: tuple[AlternativeView, ...] | None = None
+    confidence: float | None = None
+    made_by: str | None = None
+    checkpoint: int | None = None
+    state: str | None = None
+    superseded_by: SupersededView | None = None
+    created_at: str | None = None
+    decision: int | None = None
+    superseded: tuple[int, ...] | None = None
+    guidance: str | None = None
+    by_itself: bool | None = None
+    outcome: str | None = None
+    created: datetime | None = None
+    id: str | None = shown(default=None, description="of a sub-plan that is begun")
+    parent_plan: str | None = None
+    key: str | None = None
+    goal: str | None = None
+    name: str | None = None
+    part: str | None = None
+    phase: str | None = None
+    needs: tuple[str, ...] | None = None
+    merged: bool | None = None
+    why: str | None = None
+    waits_for: str | None = None
+    error: str | None = None
+    status: str | None = None
+
+
+@view
+class LineView:
+    """A line, with its number before and after; masked, and cut where it is very long."""
+
+    kind: Literal["context", "add", "remove"]
+    old: int | None = shown(examples=[12])
+    new: int | None = shown(examples=[12])
+    text: str
+
+
+@view
+class HunkView:
+    """Lines that belong together."""
+
+    header: str = shown(examples=["@@ -12,3 +12,5 @@ def export():"])
+    old_start: int
+    new_start: int
+    lines: tuple[LineView, ...]
+
+
+@view
+class FileDiffView(ChangeView):
+    """A file that the plan changed."""
+
+    accepted: bool = shown("false: the review left it out")
+    binary: bool
+    hunks: tuple[HunkView, ...]
+    truncated: bool = shown("it is too large to be shown; the patch has it")
+
+    def __str__(self) -> str:
+        """The file as part of a unified diff."""
+        names = (
+            "/dev/null" if self.change == "created" else f"a/{self.path}",
+            "/dev/null" if self.change == "deleted" else f"b/{self.path}",
+        )
+        lines = [f"--- {names[0]}", f"+++ {names[1]}"]
+        if self.binary or self.truncated:
+            lines.append("(binary)" if self.binary else "(too large to show)")
+        for hunk in self.hunks:
+            lines.append(hunk.header)
+            lines += [f"{_MARKS[line.kind]}{line.text}" for line in hunk.lines]
+        return "\n".join(lines)
+
+
+@view
+class DiffView:
+    """What a plan changed."""
+
+    files: tuple[FileDiffView, ...]
+    truncated: bool = shown("there is more than is shown; the patch has all of it")
+
+    def __str__(self) -> str:
+        """The accepted changes as a unified diff, for people."""
+        return "\n".join(str(file) for file in self.files if file.accepted)
+
+
+@view
+class FileView:
+    """One file that the plan changed, as it is on one side."""
+
+    path: str = shown(examples=["src/export.py"])
+    side: Literal["before", "after"]
+    exists: bool
+    mode: str | None = shown(examples=["100644"])
+    size: int = shown("bytes")
+    binary: bool
+    encoding: Literal["utf-8", "base64"]
+    content: str = shown("masked, if it is text")
+    truncated: bool
+
+
+@view
+class SpentView:
+    """What was taken; of money null where a price is not known."""
+
+    usd: float | None = shown(examples=[0.0123])
+    tokens: int = shown(examples=[34_567])
+    steps: int = shown("calls of models", examples=[12])
+
+
+@view
+class BudgetView:
+    """What the whole tree of a plan may spend, and has spent."""
+
+    plan: str = shown("the root of the tree")
+    limits: LimitsView
+    spent: SpentView
+    reserved: SpentView = shown("held back for calls under way, at their worst case")
+    models: tuple[str, ...]
+
+
+@view
+class DecisionSummary:
+    """A decision that would no longer hold."""
+
+    number: int
+    question: str
+    choice: str
+
+
+@view
+class CorrectionPreview:
+    """What a correction would supersede and undo."""
+
+    plan: str
+    decision: int
+    superseded: tuple[DecisionSummary, ...]
+    checkpoint: int | None = shown("null: nothing was done for it yet")
+    calls: int
+    steps: tuple[str, ...]
+    files: tuple[str, ...]
+    edits_lost: tuple[str, ...] = shown("files edited by hand that are undone with it")
+    edits_kept: tuple[str, ...]
+    sub_plans: tuple[str, ...] = shown("those that are cancelled")
+    sub_plans_kept: tuple[str, ...]
+
+
+@view
+class ComparisonView:
+    """The files in which two outcomes differ."""
+
+    files: tuple[ChangeView, ...] = shown(
+        "as they change from the plan's outcome to the other's; the first 10,000"
+    )
+    truncated: bool = shown("whether there are more", examples=[False])
+    note: str | None = shown("that they are plans of different repositories", examples=[None])
+
+
+@view
+class OutputView:
+    """Some of what a plan printed."""
+
+    plan_id: str = shown(examples=["01KA2W4XJ7GJ5V8TQ3N6Y0ZB1C"])
+    number: int = shown("counts from 1 for each plan", examples=[12])
+    kind: str = shown(
+        "progress (lines for people), output (of commands), model (what actors say), "
+        "node (JSON: which `actor` is at which `node`; its `event`, if any, is `thinking` or `tool_done`)",
+        examples=["output"],
+    )
+    text: str = shown(examples=["12 passed\n"])
+    time: datetime = shown(examples=["2026-01-01T12:00:00Z"])

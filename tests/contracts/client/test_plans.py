@@ -1,0 +1,205 @@
+"""Plans, through every client: the same calls, the same views, the same errors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cleveragents.api.client import Client
+from cleveragents.api.plans.request import Limits, PlanRequest
+from cleveragents.api.views import as_json, every
+from cleveragents.core.errors import (
+    ApplyConflict,
+    DeadlineExceeded,
+    NeedsHuman,
+    NotAllowed,
+    PlanError,
+    RequestRefused,
+    UnknownCheckpoint,
+    UnknownDecision,
+    UnknownFile,
+    UnknownPlan,
+    UnknownResource,
+)
+from cleveragents.plans.model.plan import PlanState
+from tests.cli_bench import git
+from tests.contracts.client.conftest import ClientOf
+from tests.server_plan_bench import PlanServer
+
+
+@pytest.fixture(autouse=True)
+def as_committed(server: PlanServer) -> None:
+    git(server.repository, "checkout", "-fq", ".")
+    git(server.repository, "clean", "-fdq")
+
+
+def command(script: str, **more: Any) -> PlanRequest:
+    arguments = {"argv": ["sh", "-c", script]}
+    wanted = {"resource": "shop", "profile": "full-auto", "apply": "review", **more}
+    return PlanRequest(action="builtin/command", arguments=arguments, **wanted)
+
+
+def done(client: Client, script: str = "echo hello > new.txt; echo said", **more: Any) -> str:
+    return client.plans.wait(client.plans.create(command(script, **more)).id, timeout=60).id
+
+
+def test_a_plan_is_created_watched_and_shown(server: PlanServer, client: Client) -> None:
+    made = client.plans.create(command("echo hello > new.txt; echo said", checks=["true"]))
+    printed = [piece for piece in client.plans.watch(made.id) if piece.kind == "output"]
+    plan = client.plans.get(made.id)
+    assert "said" in "".join(piece.text for piece in printed)
+    assert (plan.state, plan.needs, plan.at_rest) == (PlanState.COMPLETE, "review", True)
+    assert [change.path for change in plan.changes] == ["new.txt"]
+    assert [check.verdict for check in plan.checks] == ["passed"]
+    assert as_json(plan) == server.get(f"/plans/{plan.id}")
+    assert as_json(client.plans.summary(plan.id)) == server.get(f"/plans/{plan.id}/summary")
+    assert client.plans.get(plan.id[-8:]) == plan
+
+
+def test_lists_have_pages_and_conditions(client: Client) -> None:
+    one, two = done(client), done(client, "true")
+    found = [plan.id for plan in every(lambda after: client.plans.list(limit=1, after=after))]
+    assert found.index(two) < found.index(one)
+    reviews = [plan.id for plan in client.plans.list(needs=["review"], states=[PlanState.COMPLETE]).items]
+    assert one in reviews
+    assert two not in reviews
+    assert client.plans.list(project="nothing").items == ()
+    assert client.plans.list(resource="nothing").items == ()
+
+
+def test_a_result_is_applied_and_undone(server: PlanServer, client: Client) -> None:
+    plan_id, file = done(client), server.repository / "new.txt"
+    assert client.plans.apply(plan_id).state is PlanState.APPLIED
+    assert file.read_text() == "hello\n"
+    assert client.plans.undo(plan_id).state is PlanState.UNDONE
+    assert not file.exists()
+
+
+def test_a_conflict_names_the_files_and_changes_nothing(server: PlanServer, client: Client) -> None:
+    plan_id, file = done(client), server.repository / "new.txt"
+    file.write_text("mine\n")
+    with pytest.raises(ApplyConflict) as caught:
+        client.plans.apply(plan_id)
+    assert (caught.value.plan_id, caught.value.paths) == (plan_id, ("new.txt",))
+    assert file.read_text() == "mine\n"
+    assert client.plans.get(plan_id).state is PlanState.CONSTRAINED
+
+
+def test_an_apply_is_queued_for_a_worker(server: PlanServer, client: Client) -> None:
+    plan_id = done(client)
+    job = client.plans.submit_apply(plan_id)
+    assert server.done({"id": job.id})["state"] == "succeeded"
+    undo = client.plans.submit_undo(plan_id)
+    assert server.done({"id": undo.id})["state"] == "succeeded"
+    assert client.plans.get(plan_id).state is PlanState.UNDONE
+
+
+def test_a_result_is_discarded_once(client: Client) -> None:
+    plan_id = done(client)
+    assert client.plans.discard(plan_id).state is PlanState.REJECTED
+    with pytest.raises(PlanError):
+        client.plans.apply(plan_id)
+    with pytest.raises(PlanError):
+        client.plans.undo(plan_id)
+
+
+def test_a_pending_request_is_approved_or_denied(client: Client) -> None:
+    for allowed in (True, False):
+        asked = {"pattern": "one", "replacement": "ONE"}
+        request = PlanRequest(action="builtin/replace", arguments=asked, resource="shop", profile="manual")
+        plan = client.plans.wait(client.plans.create(request).id, timeout=60)
+        assert (plan.state, plan.needs) == (PlanState.WAITING, "approval")
+        answered = (client.plans.approve if allowed else client.plans.deny)(plan.id, call=1)
+        assert answered.id == plan.id
+        state = client.plans.wait(plan.id, timeout=60).state
+        assert state is (PlanState.COMPLETE if allowed else PlanState.ERRORED)
+        with pytest.raises(PlanError):
+            client.plans.approve(plan.id)
+
+
+def test_a_plan_that_takes_too_long_is_cancelled(client: Client) -> None:
+    plan = client.plans.create(command("sleep 99"))
+    with pytest.raises(DeadlineExceeded):
+        client.plans.wait(plan.id, timeout=0.2)
+    client.plans.cancel(plan.id, reason="enough")
+    plan = client.plans.wait(plan.id, timeout=60)
+    assert plan.state is PlanState.CANCELLED
+    assert plan.error is not None
+    assert "enough" in plan.error
+    client.plans.remove_sandbox(plan.id)
+    assert client.plans.get(plan.id).sandbox is None
+
+
+def test_a_failed_plan_is_resumed(client: Client, server: PlanServer) -> None:
+    plan_id = done(client, f"test -e {server.home}/there")
+    assert client.plans.get(plan_id).state is PlanState.ERRORED
+    assert client.plans.wait(client.plans.resume(plan_id).id, timeout=60).state is PlanState.ERRORED
+
+
+def test_files_are_left_out_and_taken_in(client: Client) -> None:
+    plan_id = done(client, "echo 1 > one; echo 2 > two")
+    assert client.plans.review(plan_id, reject=["one"]).left_out == ("one",)
+    assert [file.path for file in client.plans.diff(plan_id).files if file.accepted] == ["two"]
+    assert b"one" not in client.plans.patch(plan_id)
+    assert client.plans.review(plan_id, accept=["."]).left_out == ()
+    with pytest.raises(RequestRefused):
+        client.plans.review(plan_id)
+
+
+def test_what_a_plan_did_is_shown(client: Client) -> None:
+    plan_id = done(client)
+    (call,) = client.plans.calls(plan_id).items
+    assert client.plans.call(plan_id, call.number) == call
+    assert str(client.plans.diff(plan_id)).endswith("+hello")
+    assert client.plans.patch(plan_id).startswith(b"diff --git a/new.txt b/new.txt")
+    assert client.plans.file(plan_id, "new.txt").content == "hello\n"
+    assert client.plans.file(plan_id, "new.txt", side="before").exists is False
+    assert client.plans.budget(plan_id).plan == plan_id
+    assert client.plans.decisions(plan_id).next is None
+    assert client.plans.compare(plan_id, plan_id).files == ()
+    assert client.plans.compare_patch(plan_id, done(client, "true")) != b""
+    with pytest.raises(UnknownCheckpoint):
+        client.plans.call(plan_id, 99)
+    with pytest.raises(UnknownDecision):
+        client.plans.decision(plan_id, 99)
+    with pytest.raises(UnknownFile) as caught:
+        client.plans.file(plan_id, "other")
+    assert caught.value.path == "other"
+
+
+def test_a_sandbox_is_rolled_back_and_captured(client: Client) -> None:
+    plan_id = done(client)
+    assert client.plans.rollback(plan_id, 1).changes == ()
+    assert client.plans.capture(plan_id).changes == ()
+    with pytest.raises(UnknownCheckpoint):
+        client.plans.rollback(plan_id, 99)
+
+
+def test_a_plan_with_changes_is_deleted_by_force_only(client: Client) -> None:
+    plan_id = done(client)
+    with pytest.raises(NeedsHuman):
+        client.plans.delete(plan_id)
+    client.plans.delete(plan_id, force=True)
+    with pytest.raises(UnknownPlan) as caught:
+        client.plans.get(plan_id)
+    assert caught.value.plan_id == plan_id
+
+
+def test_a_wrong_request_creates_nothing(client: Client) -> None:
+    before = client.plans.list().items
+    with pytest.raises(UnknownResource):
+        client.plans.create(command("true", resource="nothing"))
+    with pytest.raises(RequestRefused):
+        client.plans.create(command("true", limits=Limits(tokens=5)))
+    assert client.plans.list().items == before
+
+
+def test_a_viewer_reads_and_changes_nothing(client: Client, client_of: ClientOf) -> None:
+    plan_id, viewer = done(client), client_of("viewer")
+    assert viewer.plans.get(plan_id).id == plan_id
+    for act in (viewer.plans.discard, viewer.plans.apply, viewer.plans.delete, viewer.plans.cancel):
+        with pytest.raises(NotAllowed):
+            act(plan_id)
+    with pytest.raises(NotAllowed):
+        viewer.plans.create(command("true"))
