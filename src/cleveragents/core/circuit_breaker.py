@@ -17,8 +17,6 @@ from math import isfinite
 from types import MappingProxyType
 from typing import Final
 
-import structlog
-
 from cleveragents.core.breaker_state import (
     BreakerState,
     BreakerStatistics,
@@ -33,9 +31,6 @@ __all__ = ["CANCELLATIONS", "CircuitBreaker", "Permit"]
 CANCELLATIONS: Final = (Cancelled, asyncio.CancelledError, concurrent.futures.CancelledError)
 
 _MAX_UNANNOUNCED: Final = 1024
-
-_log = structlog.get_logger(__name__)
-
 
 _ANY_TIME: Final = 0.0  # a success needs no clock, and reading it would be a tenth of its cost
 
@@ -285,7 +280,11 @@ class CircuitBreaker:
             except BaseException as error:
                 if not isinstance(error, Exception):
                     raise
-                _log.warning("breaker.listener_failed", name=transition.name, error=repr(error))
+                import structlog
+
+                structlog.get_logger(__name__).warning(
+                    "breaker.listener_failed", name=transition.name, error=repr(error)
+                )
             finally:
                 # Needs no lock: what came while it was set is found by the next turn of this loop.
                 self._announcing = False

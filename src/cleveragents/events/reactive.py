@@ -19,8 +19,6 @@ from collections.abc import Callable, Sequence
 from threading import get_ident
 from typing import TYPE_CHECKING, cast
 
-import structlog
-
 from cleveragents.core.errors import CleverAgentsError, Closed, DeadlineExceeded, QueueFull
 from cleveragents.core.event import DomainEvent, EventType
 from cleveragents.core.event_ports import AuditSink, EventHandler, PreparedEvent, Receipt
@@ -48,7 +46,6 @@ __all__ = ["ReactiveEventBus"]
 
 _NAME = "the event bus"
 _LONG_AGO = 0.0
-_log = structlog.get_logger(__name__)
 
 
 class ReactiveEventBus:
@@ -150,7 +147,11 @@ class ReactiveEventBus:
             except QueueFull as full:
                 patient = False
                 known = event.event_type.value
-                _log.warning("event.not_relayed", event_type=known, subject=event.subject, error=str(full))
+                import structlog
+
+                structlog.get_logger(__name__).warning(
+                    "event.not_relayed", event_type=known, subject=event.subject, error=str(full)
+                )
 
     def emit_durably(self, event: DomainEvent, *, timeout: float = 30.0) -> int:
         """As `emit`, then waits until the sink has kept the event; returns its position in the audit log.

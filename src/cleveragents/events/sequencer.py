@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-import structlog
 from sqlalchemy import Connection, bindparam, delete, select
 from sqlalchemy.exc import IntegrityError, OperationalError
 
@@ -41,7 +40,6 @@ _LAST = select(events.c.position, events.c.hash).order_by(events.c.position.desc
 _LAST_ROW = select(events).order_by(events.c.position.desc()).limit(1)
 _INSERT = events.insert().values({column.name: bindparam(column.name) for column in events.columns})
 _DELETE = delete(outbox).where(outbox.c.number == bindparam("sequenced"))
-_log = structlog.get_logger(__name__)
 
 
 class _Repeated(Exception):
@@ -130,7 +128,9 @@ class Sequencer:
         with self._head.exclusively(self._timeout), self._database.read() as connection:
             tip = follow_chain(EMPTY, rows_after(connection, 0))
             self._head.store(tip)
-            _log.warning("audit.log_adopted", rows=tip.rows)
+            import structlog
+
+            structlog.get_logger(__name__).warning("audit.log_adopted", rows=tip.rows)
             return tip
 
     def _sequence_some(self, batch: Sequence[PreparedEvent], timeout: float) -> _Sequenced:
@@ -193,7 +193,9 @@ class Sequencer:
         known.update({row.event_id: row for row in rows})
         placed = [_place(known[event.event_id], event) for event in wanted]
         for refused in (place for place in placed[: len(pending)] if not isinstance(place, int)):
-            _log.error("audit.event_refused", error=str(refused))
+            import structlog
+
+            structlog.get_logger(__name__).error("audit.event_refused", error=str(refused))
         self._finish(connection, pending, rows)
         return _Sequenced(_end(tip, rows), placed[len(pending) :], more)
 

@@ -16,8 +16,6 @@ from collections import deque
 from collections.abc import Sequence
 from itertools import islice
 
-import structlog
-
 from cleveragents.core.errors import (
     AuditLogBroken,
     CleverAgentsError,
@@ -40,7 +38,6 @@ _GATHER_SECONDS = 0.02
 _FIRST_PAUSE_SECONDS = 0.05
 _LONGEST_PAUSE_SECONDS = 2.0
 _NAME = "the audit sink"
-_log = structlog.get_logger(__name__)
 
 
 class AuditReceipt:
@@ -260,7 +257,11 @@ class DurableAuditSink:
             self._trouble = trouble
             self._moved.notify_all()
         if first:
-            _log.warning("audit.write_failed", error_type=type(error).__name__, error=str(error))
+            import structlog
+
+            structlog.get_logger(__name__).warning(
+                "audit.write_failed", error_type=type(error).__name__, error=str(error)
+            )
 
     def _unforeseen(self, error: Exception) -> CleverAgentsError:
         return DatabaseFailed(self._audit.database.location, f"{type(error).__name__}: {error}")

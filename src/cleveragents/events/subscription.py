@@ -15,14 +15,10 @@ from dataclasses import dataclass
 from threading import get_ident
 from typing import ClassVar
 
-import structlog
-
 from cleveragents.core.event import DomainEvent, EventType
 from cleveragents.core.event_ports import EventHandler
 
 __all__ = ["BusStatistics", "DeliveryTally", "Detach", "Subscription", "known_type"]
-
-_log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +166,9 @@ class Subscription:
 
     def _report(self, event: DomainEvent, error: BaseException) -> None:
         self._tally.count_failure()
-        _log.warning(
+        import structlog
+
+        structlog.get_logger(__name__).warning(
             "event.handler_failed",
             event_type=event.event_type.value,
             sequence=event.sequence,

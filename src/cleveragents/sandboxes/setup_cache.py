@@ -25,8 +25,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import structlog
-
 from cleveragents.core.errors import SandboxMissing
 from cleveragents.git.durability import flush
 from cleveragents.sandboxes.content_digest import TooMuchToDigest, content_digest, sandbox_digest
@@ -42,7 +40,6 @@ from cleveragents.storage.files.paths import (
 
 __all__ = ["SetupCache"]
 
-_log = structlog.get_logger(__name__)
 _LARGEST_NAMING_BYTES = 1 << 20
 _NAMING_SUFFIXES = (".pth", ".egg-link", ".cfg")
 _GIBIBYTE = 1 << 30
@@ -139,7 +136,9 @@ class SetupCache:
         thrown = self.directory / f"thrown-{secrets.token_hex(8)}"
         with self._locked(fcntl.LOCK_EX), suppress(FileNotFoundError):
             (self.directory / key).rename(thrown)
-        _log.warning("setup_cache.entry_altered", key=key)
+        import structlog
+
+        structlog.get_logger(__name__).warning("setup_cache.entry_altered", key=key)
         remove_all(thrown)
 
     def _sign(self, facts: Mapping[str, object]) -> str:

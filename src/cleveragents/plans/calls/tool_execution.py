@@ -16,8 +16,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-import structlog
-
 from cleveragents.actors.model.agent_stakes import at_stake, server_request
 from cleveragents.changes.execution_context import PlanExecutionContext
 from cleveragents.changes.fold import ChangeFold
@@ -57,7 +55,6 @@ FilesIn = Callable[[Path, Callable[[str], None]], SandboxFiles]
 DONE = (CallState.ENDED, CallState.FAILED)
 """Where a call is over, however it ended."""
 
-_log = structlog.get_logger(__name__)
 _UNISOLATED = "; it is not isolated, so it can read and change whatever you can, and use the network"
 _OF_FILES = (Capability.READ, Capability.EDIT, Capability.CREATE, Capability.DELETE)
 
@@ -448,6 +445,8 @@ def _masked(result: JsonValue, tool: Tool) -> object:
 def _text(error: CleverAgentsError | None) -> str | None:
     """What the actor, and whoever looks, is shown of an error."""
     if isinstance(error, GitFailed):  # guard: git's words may quote files of the host
-        _log.debug("tool.git_failed", command=error.command, problem=error.problem)
+        import structlog
+
+        structlog.get_logger(__name__).debug("tool.git_failed", command=error.command, problem=error.problem)
         return f"git {error.command} failed"
     return None if error is None else str(error)
