@@ -8,7 +8,6 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from sqlalchemy import Connection, delete, select, update
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.sql.dml import ReturningInsert
 
 from cleveragents.core.errors import KeyReused, RequestUnderWay
@@ -16,6 +15,7 @@ from cleveragents.storage.answers import Claim, KeptAnswer
 from cleveragents.storage.claim_fence import claimed, kept_key
 from cleveragents.storage.columns import microseconds
 from cleveragents.storage.database import Database
+from cleveragents.storage.inserts import insert_into
 from cleveragents.storage.service_tables import idempotency_keys
 
 __all__ = ["SqlAnswerStore"]
@@ -26,12 +26,12 @@ KEPT = timedelta(hours=24)
 PATIENCE = timedelta(minutes=5)
 """Who has not answered for so long is taken for dead."""
 
-_KEEP: dict[str, ReturningInsert[tuple[str]]] = {
-    "sqlite": sqlite.insert(idempotency_keys).on_conflict_do_nothing().returning(idempotency_keys.c.key),
-    "postgresql": postgresql.insert(idempotency_keys)
-    .on_conflict_do_nothing()
-    .returning(idempotency_keys.c.key),
-}
+
+def _keeping(dialect: str) -> ReturningInsert[tuple[str]]:
+    """An insert; of two that come at once with one key, the second finds that it kept nothing."""
+    return insert_into(idempotency_keys, dialect).on_conflict_do_nothing().returning(idempotency_keys.c.key)
+
+
 _ROWS = idempotency_keys.c
 
 
@@ -49,7 +49,7 @@ class SqlAnswerStore:
         def unit(connection: Connection) -> Claim | KeptAnswer:
             old = _ROWS.created_at < microseconds(now - KEPT)
             connection.execute(delete(idempotency_keys).where(_ROWS.user_id == user_id, old))
-            if connection.execute(_KEEP[connection.dialect.name], row).first() is not None:
+            if connection.execute(_keeping(connection.dialect.name), row).first() is not None:
                 return claim
             held = select(idempotency_keys).where(_ROWS.user_id == user_id, _ROWS.key == kept)
             found = connection.execute(held.with_for_update()).first()

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from sqlalchemy import Connection, select
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.sql.dml import Insert
 
 from cleveragents.access.model.project import DEFAULT_PROJECT
 from cleveragents.access.model.user import Role
 from cleveragents.changes.store.rows import is_storable
 from cleveragents.core.errors import UnknownProject
+from cleveragents.storage.inserts import insert_into
 from cleveragents.storage.service_tables import members, projects
 
 __all__ = ["hold_project", "put_member", "roles_of"]
@@ -49,8 +49,5 @@ def roles_of(connection: Connection, user_ids: Collection[str]) -> dict[str, dic
 
 
 def _insert(dialect: str) -> Insert:
-    if dialect == "postgresql":
-        new = postgresql.insert(members)
-        return new.on_conflict_do_update(index_elements=_KEYS, set_={"role": new.excluded.role})
-    row = sqlite.insert(members)
+    row = insert_into(members, dialect)
     return row.on_conflict_do_update(index_elements=_KEYS, set_={"role": row.excluded.role})

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from pathlib import PurePath
 
-from sqlalchemy import Connection, RowMapping, delete, select
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy import Connection, RowMapping, Table, delete, select
 from sqlalchemy.sql.dml import ReturningInsert
 
 from cleveragents.access.model.project import (
@@ -29,6 +28,7 @@ from cleveragents.core.json_value import JsonValue
 from cleveragents.core.text.redaction import redact_text
 from cleveragents.storage.columns import microseconds, moment
 from cleveragents.storage.database import Database
+from cleveragents.storage.inserts import insert_into
 from cleveragents.storage.outbox import append_to_outbox
 from cleveragents.storage.service_tables import deleted_plans, members, projects, resources
 from cleveragents.storage.tables import plans
@@ -38,15 +38,11 @@ __all__ = ["SqlProjectStore"]
 _MOST_PARALLEL = 10_000
 _DESCRIPTION_CHARACTERS = 2_000
 _LOCATION_CHARACTERS = 4_096
-# Of two that come at once with one name, the second finds that it kept nothing.
-_KEEP_PROJECT: dict[str, ReturningInsert[tuple[str]]] = {
-    "sqlite": sqlite.insert(projects).on_conflict_do_nothing().returning(projects.c.name),
-    "postgresql": postgresql.insert(projects).on_conflict_do_nothing().returning(projects.c.name),
-}
-_KEEP_RESOURCE: dict[str, ReturningInsert[tuple[str]]] = {
-    "sqlite": sqlite.insert(resources).on_conflict_do_nothing().returning(resources.c.name),
-    "postgresql": postgresql.insert(resources).on_conflict_do_nothing().returning(resources.c.name),
-}
+
+
+def _keeping(table: Table, dialect: str) -> ReturningInsert[tuple[str]]:
+    """An insert; of two that come at once with one name, the second finds that it kept nothing."""
+    return insert_into(table, dialect).on_conflict_do_nothing().returning(table.c.name)
 
 
 class SqlProjectStore:
@@ -79,7 +75,7 @@ class SqlProjectStore:
         event = self._event(EventType.PROJECT_ADDED, name, now, {"max_parallel": max_parallel})
 
         def unit(connection: Connection) -> None:
-            kept = connection.execute(_KEEP_PROJECT[connection.dialect.name], row).first()
+            kept = connection.execute(_keeping(projects, connection.dialect.name), row).first()
             if kept is None:  # guard: of two that come at once, one is told
                 raise AlreadyThere("project", name)
             # The plans of a removed project with this name are not this project's.
@@ -156,7 +152,7 @@ class SqlProjectStore:
 
         def unit(connection: Connection) -> None:
             hold_project(connection, project, alone=True)
-            kept = connection.execute(_KEEP_RESOURCE[connection.dialect.name], row).first()
+            kept = connection.execute(_keeping(resources, connection.dialect.name), row).first()
             if kept is None:  # guard: of two that come at once, one is told
                 raise AlreadyThere("resource", name)
             append_to_outbox(connection, event)

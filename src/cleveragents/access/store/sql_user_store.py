@@ -14,7 +14,6 @@ from hashlib import sha256
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Select, delete, or_, select, update
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.sql.dml import ReturningInsert
 
 from cleveragents.access.model.project import DEFAULT_PROJECT
@@ -37,6 +36,7 @@ from cleveragents.storage.answers import Claim
 from cleveragents.storage.claim_fence import keep_made
 from cleveragents.storage.columns import kept_text, microseconds, moment
 from cleveragents.storage.database import Database
+from cleveragents.storage.inserts import insert_into
 from cleveragents.storage.outbox import append_to_outbox
 from cleveragents.storage.service_tables import members, tokens, users
 
@@ -44,11 +44,11 @@ __all__ = ["SqlUserStore", "new_secret"]
 
 _LABEL_CHARACTERS = 200
 _GIVEN = re.compile(r"[!-~]{43,256}")
-# Of two that come at once with one name, the second finds that it kept nothing.
-_KEEP: dict[str, ReturningInsert[tuple[str]]] = {
-    "sqlite": sqlite.insert(users).on_conflict_do_nothing().returning(users.c.id),
-    "postgresql": postgresql.insert(users).on_conflict_do_nothing().returning(users.c.id),
-}
+
+
+def _keeping(dialect: str) -> ReturningInsert[tuple[str]]:
+    """An insert; of two that come at once with one name, the second finds that it kept nothing."""
+    return insert_into(users, dialect).on_conflict_do_nothing().returning(users.c.id)
 
 
 def new_secret() -> str:
@@ -78,7 +78,7 @@ class SqlUserStore:
         row = {"id": user.id, "name": name, "role": user.role.value, "created_at": microseconds(now)}
 
         def unit(connection: Connection) -> None:
-            if connection.execute(_KEEP[connection.dialect.name], row).first() is None:
+            if connection.execute(_keeping(connection.dialect.name), row).first() is None:
                 raise AlreadyThere("user", name)
             facts: dict[str, JsonValue] = {"role": role.value}
             for place in joined:

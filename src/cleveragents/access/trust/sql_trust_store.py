@@ -9,7 +9,6 @@ from hashlib import sha256
 from pathlib import Path
 
 from sqlalchemy import BindParameter, Connection, bindparam, delete, select
-from sqlalchemy.dialects import postgresql, sqlite
 
 from cleveragents.access.trust.repository_files import brought_paths, read_inside
 from cleveragents.access.trust_ports import BroughtFile, GivenTrust, Survey
@@ -22,6 +21,7 @@ from cleveragents.core.json_value import JsonValue
 from cleveragents.core.system_clock import SystemClock
 from cleveragents.storage.columns import microseconds, moment
 from cleveragents.storage.database import Database
+from cleveragents.storage.inserts import insert_into
 from cleveragents.storage.outbox import append_to_outbox
 from cleveragents.storage.tables import trusts
 
@@ -31,10 +31,6 @@ _PATHS: BindParameter[str] = bindparam("paths", expanding=True)
 _KNOWN = select(trusts.c.path, trusts.c.digest).where(trusts.c.path.in_(_PATHS))
 _ALL = select(trusts).order_by(trusts.c.path, trusts.c.trusted_at)
 _FORGET = delete(trusts).where(trusts.c.path.in_(_PATHS))
-_GIVE = {
-    "sqlite": sqlite.insert(trusts).on_conflict_do_nothing().returning(trusts.c.path),
-    "postgresql": postgresql.insert(trusts).on_conflict_do_nothing().returning(trusts.c.path),
-}
 
 
 class SqlTrustStore:
@@ -85,7 +81,8 @@ class SqlTrustStore:
 
         def unit(connection: Connection) -> list[str]:
             fresh: list[str] = []
-            insert = _GIVE[connection.dialect.name]
+            new = insert_into(trusts, connection.dialect.name)
+            insert = new.on_conflict_do_nothing().returning(trusts.c.path)
             for file, row in zip(files, rows, strict=True):
                 if connection.execute(insert, row).first() is not None:
                     fresh.append(file.path)

@@ -21,7 +21,6 @@ from sqlalchemy import (
     or_,
     select,
 )
-from sqlalchemy.dialects import postgresql, sqlite
 
 from cleveragents.actors.checkpoint_ports import StoredCheckpoint, StoredWrite
 from cleveragents.actors.store.checkpoint_rows import (
@@ -42,6 +41,7 @@ from cleveragents.storage.actor_tables import (
     graph_writes,
 )
 from cleveragents.storage.database import Database
+from cleveragents.storage.inserts import insert_into
 from cleveragents.storage.prepared_statement import PreparedStatement
 
 __all__ = ["SqlCheckpointStore"]
@@ -210,7 +210,7 @@ class SqlCheckpointStore:
 
 def _inserting(table: Table, dialect: str, *, replace: bool) -> PreparedStatement:
     """The insert that replaces, or leaves, a row of the same key."""
-    insert = sqlite.insert(table) if dialect == "sqlite" else postgresql.insert(table)
+    insert = insert_into(table, dialect)
     if not replace:
         return PreparedStatement(insert.on_conflict_do_nothing(), dialect)
     rest = [column.name for column in table.columns if not column.primary_key]

@@ -24,7 +24,6 @@ from sqlalchemy import (
     tuple_,
     update,
 )
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.sql.dml import ReturningUpdate
 
 from cleveragents.core.errors import QueueFull, StoreBusy, UnknownJob
@@ -56,6 +55,7 @@ from cleveragents.jobs.store.rows import job_of, lane_rows_of, row_of
 from cleveragents.jobs.store.turns import JobTurns, Wish
 from cleveragents.storage.columns import microseconds
 from cleveragents.storage.database import Database
+from cleveragents.storage.inserts import insert_into
 from cleveragents.storage.outbox import append_to_outbox
 from cleveragents.storage.service_tables import job_lanes
 from cleveragents.storage.tables import jobs
@@ -73,13 +73,6 @@ _WAITING_IN_QUEUE = (
     .limit(bindparam("most"))
 )
 _COUNT_WAITING = select(func.count()).select_from(_WAITING_IN_QUEUE.subquery())
-# A submission that comes second at the very same time finds the first one's key, and inserts nothing.
-_SUBMIT = {
-    "sqlite": sqlite.insert(jobs).on_conflict_do_nothing(index_elements=["key"]).returning(jobs.c.number),
-    "postgresql": postgresql.insert(jobs)
-    .on_conflict_do_nothing(index_elements=["key"])
-    .returning(jobs.c.number),
-}
 
 
 class SqlJobStore:
@@ -89,7 +82,9 @@ class SqlJobStore:
         self._database = database
         self._identifiers = identifiers
         self._turns = JobTurns(database, identifiers)
-        self._submit = _SUBMIT[database.dialect]
+        # A submission that comes second at the very same time finds the first one's key, and inserts nothing.
+        new = insert_into(jobs, database.dialect).on_conflict_do_nothing(index_elements=["key"])
+        self._submit = new.returning(jobs.c.number)
         self._found = False
 
     def submit(self, new: NewJob, *, now: datetime, queue_bound: int | None = None) -> Job:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sqlalchemy import Connection, Row, bindparam, delete, select
-from sqlalchemy.dialects import postgresql, sqlite
 
 from cleveragents.changes.store.rows import ensure_storable, is_storable
 from cleveragents.core.clock import Clock
@@ -14,6 +13,7 @@ from cleveragents.core.system_clock import SystemClock
 from cleveragents.plans.ports.actions import StoredAction
 from cleveragents.storage.columns import microseconds, moment
 from cleveragents.storage.database import Database
+from cleveragents.storage.inserts import insert_into
 from cleveragents.storage.tables import actions
 
 __all__ = ["SqlActionStore"]
@@ -21,21 +21,7 @@ __all__ = ["SqlActionStore"]
 _BY_NAME = select(actions).where(actions.c.name == bindparam("wanted"))
 _ALL = select(actions).order_by(actions.c.name)
 _REMOVE = delete(actions).where(actions.c.name == bindparam("wanted")).returning(actions.c.name)
-_SQLITE = sqlite.insert(actions)
-_POSTGRES = postgresql.insert(actions)
-_KEEP = {
-    "sqlite": _SQLITE.on_conflict_do_nothing().returning(actions.c.name),
-    "postgresql": _POSTGRES.on_conflict_do_nothing().returning(actions.c.name),
-}
 _CHANGED = ("document", "created_at")
-_REPLACE = {
-    "sqlite": _SQLITE.on_conflict_do_update(
-        index_elements=["name"], set_={column: _SQLITE.excluded[column] for column in _CHANGED}
-    ).returning(actions.c.name),
-    "postgresql": _POSTGRES.on_conflict_do_update(
-        index_elements=["name"], set_={column: _POSTGRES.excluded[column] for column in _CHANGED}
-    ).returning(actions.c.name),
-}
 
 
 class SqlActionStore:
@@ -48,7 +34,14 @@ class SqlActionStore:
     def put(self, name: str, document: str, *, replace: bool = False) -> None:
         ensure_storable(f"action {name!r}", {"name": name, "document": document})
         row = {"name": name, "document": document, "created_at": microseconds(self._clock.now())}
-        keep = (_REPLACE if replace else _KEEP)[self._database.dialect]
+        insert = insert_into(actions, self._database.dialect)
+        changed = {column: insert.excluded[column] for column in _CHANGED}
+        quietly = (
+            insert.on_conflict_do_update(index_elements=["name"], set_=changed)
+            if replace
+            else insert.on_conflict_do_nothing()
+        )
+        keep = quietly.returning(actions.c.name)
 
         def unit(connection: Connection) -> bool:
             return connection.execute(keep, row).first() is not None

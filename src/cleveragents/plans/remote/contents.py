@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from sqlalchemy import ColumnElement, Connection, delete, func, or_, select
-from sqlalchemy.dialects import postgresql, sqlite
 
 from cleveragents.changes.ports import ChangesetStore
 from cleveragents.core.change import ChangeEntry, Changeset, RecordedChange
@@ -26,6 +25,7 @@ from cleveragents.sandboxes.ports import Sandbox
 from cleveragents.sandboxes.rows import READY
 from cleveragents.storage.columns import microseconds
 from cleveragents.storage.database import Database
+from cleveragents.storage.inserts import insert_into
 from cleveragents.storage.service_tables import contents
 from cleveragents.storage.tables import plans, sandboxes
 
@@ -182,10 +182,7 @@ def _of(root_id: str, names: Sequence[str]) -> tuple[ColumnElement[bool], Column
 
 def _insert(connection: Connection, rows: Sequence[Mapping[str, object]]) -> None:
     # Somebody else may keep the same at this moment.
-    if connection.dialect.name == "sqlite":
-        connection.execute(sqlite.insert(contents).on_conflict_do_nothing(), rows)
-    else:
-        connection.execute(postgresql.insert(contents).on_conflict_do_nothing(), rows)
+    connection.execute(insert_into(contents, connection.dialect.name).on_conflict_do_nothing(), rows)
 
 
 def _portions(names: Sequence[str]) -> list[Sequence[str]]:
