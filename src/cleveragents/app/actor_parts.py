@@ -1,7 +1,7 @@
 """Joins what actors need: models, budgets, decisions, checkpoints, their tools, and who runs them.
 
 Models and the runner are the process's, because limits, breakers and the loop are shared by all of its plans;
-the rest holds nothing but stores and is made anew when it is asked for.
+the rest holds nothing but stores.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from cleveragents.app.scope import Once
 from cleveragents.core.policy import Capability, Verdict
 from cleveragents.plans.model.plan import Phase
 
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from cleveragents.plans.model.strategy import Strategy
     from cleveragents.plans.store.sql_correction_store import SqlCorrectionStore
     from cleveragents.plans.store.sql_decision_store import SqlDecisionStore
+    from cleveragents.plans.store.sql_plan_store import SqlPlanStore
     from cleveragents.plans.strategize import Strategizing
     from cleveragents.plans.sub_plans.loop import SubPlans
     from cleveragents.processes.talking_program import ProgramPlace
@@ -76,6 +78,9 @@ class ActorFoundations(Protocol):
 
 class PlanSide(Protocol):
     """What the plan engine lends to actors."""
+
+    @property
+    def plans(self) -> SqlPlanStore: ...
 
     @property
     def tools(self) -> ToolSource: ...
@@ -119,23 +124,24 @@ class ActorParts:
     def models(self) -> Models:
         return self._container.models
 
-    @property
+    @Once
     def budgets(self) -> SqlBudgetStore:
         from cleveragents.models.store.sql_budget_store import SqlBudgetStore
 
         return SqlBudgetStore(self._container.database, self._container.identifiers)
 
-    @property
+    @Once
     def decisions(self) -> SqlDecisionStore:
         from cleveragents.plans.store.sql_decision_store import SqlDecisionStore
 
         return SqlDecisionStore(self._container.database, self._container.identifiers)
 
-    @property
+    @Once
     def corrections(self) -> SqlCorrectionStore:
         from cleveragents.plans.store.sql_correction_store import SqlCorrectionStore
 
-        return SqlCorrectionStore(self._container.database, self._container.identifiers)
+        container = self._container
+        return SqlCorrectionStore(container.database, container.identifiers, self._plans.plans)
 
     def strategizing(
         self,
@@ -147,7 +153,6 @@ class ActorParts:
         from cleveragents.core.policy import READ_ONLY
         from cleveragents.plans.actors.actor_turn import ActorTurn
         from cleveragents.plans.ports.plans import TreeLimits
-        from cleveragents.plans.store.sql_plan_store import SqlPlanStore
         from cleveragents.plans.strategize import Strategizing
 
         container = self._container
@@ -156,7 +161,7 @@ class ActorParts:
             turn=ActorTurn(lambda: container.actor_runner, told),
             decisions=self.decisions,
             corrections=self.corrections,
-            plans=SqlPlanStore(container.database, container.identifiers),
+            plans=self._plans.plans,
             calls_of=lambda ground: self._plans.execution(ground, READ_ONLY).history.calls(ground.plan.id),
             limits=TreeLimits(container.settings.plan.max_depth, container.settings.plan.max_fan_out),
             clock=container.clock,
@@ -197,11 +202,10 @@ class ActorParts:
 
     def _limit_of_root(self, plan: Plan, strategy: Strategy) -> float:
         from cleveragents.plans.model.strategy import Strategy
-        from cleveragents.plans.store.sql_plan_store import SqlPlanStore
 
         if plan.parent_id is None:
             return strategy.limit_seconds
-        root = SqlPlanStore(self._container.database, self._container.identifiers).get(plan.root)
+        root = self._plans.plans.get(plan.root)
         return (strategy if root.strategy is None else Strategy.from_json(root.strategy)).limit_seconds
 
     def ensure_priced(self, actors: Actors, cast: Iterable[str], model: str) -> None:

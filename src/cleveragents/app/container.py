@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from cleveragents.app.scope import Part, Scope
+from cleveragents.app.scope import Once, Part, Scope
 from cleveragents.config.settings import Settings
 from cleveragents.core.faults import FaultPoints, NoFaults
 from cleveragents.core.system_clock import SystemClock
@@ -114,7 +114,7 @@ class Container:
         """The audit log of all processes."""
         return self._audit.get()
 
-    @property
+    @Once
     def anchors(self) -> AuditAnchors:
         """The anchors of the audit log outside the machine."""
         from cleveragents.events.anchors.audit_anchors import AuditAnchors
@@ -154,35 +154,35 @@ class Container:
     def changesets(self) -> SqlChangesetStore:
         return self._changesets.get()
 
-    @property
+    @Once
     def projects(self) -> SqlProjectStore:
         """Projects and resources of the server's users."""
         from cleveragents.access.store.sql_project_store import SqlProjectStore
 
         return SqlProjectStore(self.database, self.identifiers, self.home)
 
-    @property
+    @Once
     def members(self) -> SqlMemberStore:
         """Members of projects, with their roles."""
         from cleveragents.access.store.sql_member_store import SqlMemberStore
 
         return SqlMemberStore(self.database, self.identifiers)
 
-    @property
+    @Once
     def worker_registry(self) -> SqlWorkerRegistry:
         """Who works, on all machines."""
         from cleveragents.jobs.store.sql_worker_registry import SqlWorkerRegistry
 
         return SqlWorkerRegistry(self.database, self.identifiers, self.clock)
 
-    @property
+    @Once
     def users(self) -> SqlUserStore:
         """Who may ask the server, and for what."""
         from cleveragents.access.store.sql_user_store import SqlUserStore
 
         return SqlUserStore(self.database, self.identifiers)
 
-    @property
+    @Once
     def answers(self) -> SqlAnswerStore:
         """What requests with a key were answered."""
         from cleveragents.storage.sql_answer_store import SqlAnswerStore
@@ -241,14 +241,14 @@ class Container:
         """A bridge to these graphs, whose runs are events, closed with the container."""
         return Part(self._scope, lambda: self._build_bridge(graphs), lambda b: b.close()).get()
 
-    @property
+    @Once
     def plan_parts(self) -> PlanParts:
         """The parts of the plan engine."""
         from cleveragents.app.plan_parts import PlanParts
 
         return PlanParts(self)
 
-    @property
+    @Once
     def context_parts(self) -> ContextParts:
         """The parts of the context pipeline."""
         from cleveragents.app.context_parts import ContextParts

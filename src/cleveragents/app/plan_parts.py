@@ -1,6 +1,7 @@
 """Joins the parts of the plan engine; the container's second half.
 
-What is here holds no state of its own but stores and directories, so each part is made anew when asked for.
+What is here holds no state of its own but stores and directories, so each part
+is built when it is first asked for, and needs no closing.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cleveragents.app.scope import Once
 from cleveragents.core.tool import TOOLS_OF_PLANS
 
 if TYPE_CHECKING:
@@ -73,7 +75,7 @@ class PlanParts:
     def default_model(self) -> str:
         return self._container.settings.models.default
 
-    @property
+    @Once
     def plans(self) -> SqlPlanStore:
         from cleveragents.plans.store.sql_plan_store import SqlPlanStore
 
@@ -83,19 +85,19 @@ class PlanParts:
     def workers(self) -> WorkerRegistry:
         return self._container.worker_registry
 
-    @property
+    @Once
     def calls(self) -> SqlCallStore:
         from cleveragents.plans.store.sql_plan_records import SqlCallStore
 
         return SqlCallStore(self._container.database, self._container.identifiers)
 
-    @property
+    @Once
     def check_runs(self) -> SqlCheckStore:
         from cleveragents.plans.store.sql_plan_records import SqlCheckStore
 
         return SqlCheckStore(self._container.database, self._container.identifiers)
 
-    @property
+    @Once
     def reviews(self) -> SqlReviewStore:
         from cleveragents.plans.store.sql_plan_records import SqlReviewStore
 
@@ -111,13 +113,13 @@ class PlanParts:
 
         return self.changesets if remote_of(plan.resource) is None else self.remotes.changesets(sandbox)
 
-    @property
+    @Once
     def history(self) -> PlanHistory:
         from cleveragents.plans.history import PlanHistory
 
         return PlanHistory(self.changesets, self.calls)
 
-    @property
+    @Once
     def remotes(self) -> RemoteParts:
         """What plans on git remotes need besides."""
         from cleveragents.app.remote_parts import RemoteParts
@@ -132,7 +134,7 @@ class PlanParts:
         """Where its resource is on this machine; of a remote, a checkout of what it began with."""
         return self.remotes.directories.of_plan(plan)
 
-    @property
+    @Once
     def tools(self) -> ToolRegistry:
         from cleveragents.tools.registry import ToolRegistry
 
@@ -157,7 +159,7 @@ class PlanParts:
 
         return Isolation.of(self.commands(Path()).isolates)
 
-    @property
+    @Once
     def trust(self) -> SqlTrustStore:
         from cleveragents.access.trust.sql_trust_store import SqlTrustStore
 
@@ -182,34 +184,34 @@ class PlanParts:
         file = self.trust.look(Path(resource), WORKTREE_INCLUDE)
         return patterns_in(file.content) if file is not None and file.trusted else ()
 
-    @property
+    @Once
     def lifecycle(self) -> PlanLifecycle:
         from cleveragents.app.tree_parts import lifecycle_for
 
         return lifecycle_for(self._container, self)
 
-    @property
+    @Once
     def merging(self) -> SubPlanMerge:
         """What takes results of sub-plans into their parents."""
         from cleveragents.plans.sub_plans.merge import SubPlanMerge
 
         return SubPlanMerge(self.sandboxes, self.history, self.result, self._container.faults)
 
-    @property
+    @Once
     def sub_plans(self) -> SubPlans:
         """A parent's way through its tasks."""
         from cleveragents.app.tree_parts import sub_plans_for
 
         return sub_plans_for(self._container, self)
 
-    @property
+    @Once
     def correction(self) -> PlanCorrection:
         """Takes back what was decided wrongly."""
         from cleveragents.app.tree_parts import correction_for
 
         return correction_for(self._container, self)
 
-    @property
+    @Once
     def result(self) -> PlanResult:
         from cleveragents.plans.result import PlanResult
 
@@ -225,7 +227,7 @@ class PlanParts:
     def applier(self) -> AnyApplier:
         return self.remotes.applier
 
-    @property
+    @Once
     def apply(self) -> PlanApply:
         from cleveragents.plans.apply import PlanApply
 
@@ -244,7 +246,7 @@ class PlanParts:
             self.sandboxes.is_copy,
         )
 
-    @property
+    @Once
     def rewriting(self) -> PlanRewriting:
         from cleveragents.plans.rewriting import PlanRewriting
 
@@ -259,7 +261,7 @@ class PlanParts:
             self.sandboxes.is_copy,
         )
 
-    @property
+    @Once
     def cleanup(self) -> PlanCleanup:
         from cleveragents.actors.store.sql_checkpoint_store import SqlCheckpointStore
         from cleveragents.plans.cleanup import PlanCleanup
@@ -274,7 +276,7 @@ class PlanParts:
             self.merging.merged_parts,
         )
 
-    @property
+    @Once
     def thinking(self) -> ActorParts:
         """What actors need, for plans that have some."""
         from cleveragents.app.actor_parts import ActorParts

@@ -9,6 +9,8 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from cleveragents.app.scope import Once
+
 if TYPE_CHECKING:
     from datetime import datetime
 
@@ -37,13 +39,13 @@ _SANDBOXES = "sandboxes"
 
 
 class RemoteParts:
-    """The parts of one process. Any thread may ask for any part; each is made anew, as the plan engine's."""
+    """The parts of one process. Any thread may ask for any part; each is built once, as the plan engine's."""
 
     def __init__(self, container: Foundations, parts: PlanParts) -> None:
         self._container = container
         self._parts = parts
 
-    @property
+    @Once
     def mirrors(self) -> Mirrors:
         from cleveragents.sandboxes.mirror import Mirrors
         from cleveragents.sandboxes.orphans import MIRRORS
@@ -51,20 +53,20 @@ class RemoteParts:
         state = self._container.state_directory
         return Mirrors(state / MIRRORS, sandboxes=state / _SANDBOXES)
 
-    @property
+    @Once
     def directories(self) -> ResourceDirectories:
         """Where resources of plans are on this machine."""
         from cleveragents.plans.remote.bases import ResourceDirectories
 
         return ResourceDirectories(self._container.database, self.mirrors)
 
-    @property
+    @Once
     def contents(self) -> SqlContents:
         from cleveragents.plans.remote.contents import SqlContents
 
         return SqlContents(self._container.database)
 
-    @property
+    @Once
     def sandboxes(self) -> RemoteSandboxes:
         from cleveragents.plans.remote.sandboxes import RemoteSandboxes, TakeOver
 
@@ -89,7 +91,7 @@ class RemoteParts:
             home=container.home,
         )
 
-    @property
+    @Once
     def furnishing(self) -> Furnishing:
         from cleveragents.plans.remote.furnishing import Furnishing
         from cleveragents.sandboxes.setup_cache import SetupCache
@@ -169,7 +171,7 @@ class RemoteParts:
 
         return needed_remotes(self._container.database)
 
-    @property
+    @Once
     def applier(self) -> AnyApplier:
         from cleveragents.apply.push import RemoteEngine
         from cleveragents.plans.remote.applier import AnyApplier, RemoteApplier
@@ -181,7 +183,7 @@ class RemoteParts:
         remotes = RemoteApplier(engine, plans.get, self.directories.base)
         return AnyApplier(self._tree_applier(), remotes, lambda plan_id: plans.get(plan_id).resource)
 
-    @property
+    @Once
     def _journal(self) -> ApplyJournal:
         from cleveragents.apply.journal import ApplyJournal
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from cleveragents.core.errors import Closed
 
-__all__ = ["Part", "Scope"]
+__all__ = ["Once", "Part", "Scope"]
 
 T = TypeVar("T")
 
@@ -71,3 +71,24 @@ class Part(Generic[T]):
         if close is not None:
             self._scope._closers.callback(close, part)
         return part
+
+
+class Once(Generic[T]):
+    """A property that is built when it is first asked for, and kept by its owner: for parts that hold nothing
+    but other parts, and need no closing.
+
+    Safe in any thread, without a lock, so that it cannot be in the way of the scope's: of two threads that
+    build it at the same time both get what the first one kept.
+    """
+
+    def __init__(self, build: Callable[[Any], T]) -> None:
+        self._build = build
+        self.__doc__ = build.__doc__
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, instance: object, owner: type | None = None) -> T:
+        # Only at first: from then on Python finds what is kept before it looks here.
+        kept: T = vars(instance).setdefault(self._name, self._build(instance))
+        return kept

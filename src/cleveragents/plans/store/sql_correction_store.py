@@ -33,10 +33,12 @@ __all__ = ["SqlCorrectionStore"]
 class SqlCorrectionStore:
     """`CorrectionStore` on a `Database`. Stateless but for the database, so any thread may share it."""
 
-    def __init__(self, database: Database, identifiers: IdentifierSource) -> None:
+    def __init__(
+        self, database: Database, identifiers: IdentifierSource, plans: SqlPlanStore | None = None
+    ) -> None:
         self._database = database
         self._identifiers = identifiers
-        self._plans = SqlPlanStore(database, identifiers)
+        self._plans = plans or SqlPlanStore(database, identifiers)
 
     def add(
         self,
