@@ -17,7 +17,7 @@ from cleveragents import __version__
 
 __all__ = ["run"]
 
-_YOUNG_OBJECTS = 10_000
+_YOUNG_OBJECTS = 200_000
 
 HELP = """\
 Usage: agents [OPTIONS] COMMAND [ARGS]...
@@ -109,7 +109,8 @@ def _answer(arguments: list[str]) -> int:
     if arguments in (["--version"], ["-V"]):
         sys.stdout.write(f"cleveragents {__version__}\n")
         return 0
-    # What is made while modules load is no rubbish; looking for some every 700 objects takes its time.
+    # What is made while modules load is no rubbish; looking for some every 700 objects takes its time. Who
+    # stays for long has the collector look more often.
     gc.set_threshold(_YOUNG_OBJECTS)
     from cleveragents.cli.invocation import invoke
     from cleveragents.config.terminal import guard_terminals

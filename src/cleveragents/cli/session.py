@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Sequence
 from contextlib import suppress
@@ -18,9 +19,10 @@ if TYPE_CHECKING:
     from cleveragents.config.loading import Configuration
     from cleveragents.processes.bubblewrap import BubblewrapProbe
 
-__all__ = ["Session", "pass_session"]
+__all__ = ["Session", "collect_often", "pass_session"]
 
 _TOLD = "told"
+_YOUNG_OBJECTS = 10_000
 
 
 class Session:
@@ -65,12 +67,19 @@ class Session:
         from cleveragents.app.container import Container
         from cleveragents.config.logging import configure_logging
 
+        if serves:
+            collect_often()
         settings = self.configuration().settings
         told = Path(settings.state.directory, _TOLD)
         configure_logging(settings, is_news=None if serves else lambda told_now: _is_news(told, told_now))
         context = click.get_current_context()
         context.call_on_close(lambda: _forget(told))
         return context.with_resource(Container(settings, secrets=self.secrets))
+
+
+def collect_often() -> None:
+    """For a process that stays: what it leaves behind is found soon."""
+    gc.set_threshold(_YOUNG_OBJECTS)
 
 
 def _is_news(told: Path, sentence: str) -> bool:

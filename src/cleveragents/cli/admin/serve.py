@@ -11,7 +11,7 @@ import click
 from cleveragents.cli.isolation import allow_unisolated_option, ensure_isolated
 from cleveragents.cli.output import progress
 from cleveragents.cli.reachable import wait_until_reachable
-from cleveragents.cli.session import Session, pass_session
+from cleveragents.cli.session import Session, collect_often, pass_session
 
 if TYPE_CHECKING:
     import socket
@@ -108,6 +108,7 @@ def _container(ctx: click.Context, session: Session, settings: Settings) -> Cont
     from cleveragents.config.logging import configure_logging
 
     configure_logging(settings)
+    collect_often()
     return ctx.with_resource(Container(settings, secrets=session.secrets))
 
 
