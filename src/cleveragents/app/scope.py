@@ -5,11 +5,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 from cleveragents.core.errors import Closed
 
-__all__ = ["Once", "Part", "Scope"]
+__all__ = ["Once", "Part", "Scope", "later"]
 
 T = TypeVar("T")
 
@@ -92,3 +92,21 @@ class Once(Generic[T]):
         # Only at first: from then on Python finds what is kept before it looks here.
         kept: T = vars(instance).setdefault(self._name, self._build(instance))
         return kept
+
+
+class _Later(Generic[T]):
+    """Stands for a part that is built when something of it is first used: for parts that most commands hold
+    and never use. Safe in any thread, as what `build` asks for is."""
+
+    __slots__ = ("_build",)
+
+    def __init__(self, build: Callable[[], T]) -> None:
+        self._build = build
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._build(), name)
+
+
+def later(build: Callable[[], T]) -> T:
+    """The part, built when something of it is first used; `build` is asked each time, and builds it once."""
+    return cast("T", _Later(build))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from cleveragents.app.scope import later
+
 if TYPE_CHECKING:
     from cleveragents.app.plan_foundations import Foundations
     from cleveragents.app.plan_parts import PlanParts
@@ -24,7 +26,7 @@ def lifecycle_for(container: Foundations, parts: PlanParts) -> PlanLifecycle:
         parts.calls,
         container.jobs,
         container.processes,
-        parts.rewriting,
+        later(lambda: parts.rewriting),
         container.clock,
         container.settings.worker.cancel_grace_seconds,
         container.settings.plan.max_parallel,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from cleveragents.apply.ports import FileConflict
 from cleveragents.core.errors import (
     ApplyConflict,
     Cancelled,
@@ -18,6 +18,9 @@ from cleveragents.core.json_value import JsonValue, freeze
 from cleveragents.core.text.redaction import redact_text
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
 from cleveragents.plans.ports.plans import PlanFacts
+
+if TYPE_CHECKING:
+    from cleveragents.apply.ports import FileConflict
 
 __all__ = [
     "INTERRUPTED",

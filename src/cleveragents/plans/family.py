@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from cleveragents.changes.model.merge_conflict import KeptConflict, open_conflicts, part_of_merge
 from cleveragents.core.json_value import JsonValue
 from cleveragents.core.text.redaction import redact_text
 from cleveragents.core.tool import CallState
-from cleveragents.models.budget_ports import ModelCall
 from cleveragents.models.model.budget import Spend
-from cleveragents.plans.history import PlanHistory
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
 from cleveragents.plans.model.sub_plan import waits_for_sub_plans
-from cleveragents.plans.ports.plans import PlanStore
-from cleveragents.plans.sub_plans.loop import SubPlans
 from cleveragents.plans.sub_plans.words import told_left_out
+
+if TYPE_CHECKING:
+    from cleveragents.models.budget_ports import ModelCall
+    from cleveragents.plans.history import PlanHistory
+    from cleveragents.plans.ports.plans import PlanStore
+    from cleveragents.plans.sub_plans.loop import SubPlans
 
 __all__ = [
     "LEFT_OUT",

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from cleveragents.core.cancel_reason import is_mere_stop, said_by_somebody
 from cleveragents.core.clock import Clock
@@ -30,8 +31,6 @@ from cleveragents.core.json_value import JsonValue
 from cleveragents.core.text.redaction import redact_known_text, redact_text
 from cleveragents.core.tool import CallState, ToolCall
 from cleveragents.jobs.model.job import Job, JobState
-from cleveragents.jobs.ports import JobStore
-from cleveragents.jobs.process.ports import ProcessSupervisor
 from cleveragents.jobs.worker.attempt import marker_of
 from cleveragents.plans.jobs.lanes import PlanLanes
 from cleveragents.plans.jobs.names import is_to_be_run
@@ -48,8 +47,12 @@ from cleveragents.plans.model.sub_plan import (
 )
 from cleveragents.plans.ports.plans import CallStore, NewPlan, PlanFacts, PlanStore
 from cleveragents.plans.queue import PlanQueue, going_on_with
-from cleveragents.plans.rewriting import PlanRewriting
 from cleveragents.storage.answers import Claim
+
+if TYPE_CHECKING:
+    from cleveragents.jobs.ports import JobStore
+    from cleveragents.jobs.process.ports import ProcessSupervisor
+    from cleveragents.plans.rewriting import PlanRewriting
 
 __all__ = ["PlanLifecycle"]
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from cleveragents.access.model.remote import remote_of
 from cleveragents.core.actions.check import CheckRun
@@ -42,7 +42,6 @@ from cleveragents.jobs.worker.async_worker import AsyncJob
 from cleveragents.plans.actors.actor_stage import ActorGround
 from cleveragents.plans.calls.tool_execution import DONE, CallRequest, ToolExecution
 from cleveragents.plans.checks import CheckGround, ChecksFor
-from cleveragents.plans.execute import Executing
 from cleveragents.plans.held_plan import HeldPlan, waited
 from cleveragents.plans.jobs.names import ATTEMPTS, is_to_be_run, kind_of_plan
 from cleveragents.plans.lifecycle import PlanLifecycle
@@ -52,10 +51,13 @@ from cleveragents.plans.model.sub_plan import ended_by, is_at_rest
 from cleveragents.plans.ports.plans import PlanFacts, PlanStore
 from cleveragents.plans.rewriting import PlanRewriting
 from cleveragents.plans.sandbox_setup import SandboxSetup
-from cleveragents.plans.strategize import Strategizing
 from cleveragents.plans.sub_plans.loop import SubPlans
 from cleveragents.plans.watch import PlanWatch, WatchOf
 from cleveragents.sandboxes.ports import Sandbox, Sandboxes, SandboxRequest, StartTree
+
+if TYPE_CHECKING:
+    from cleveragents.plans.execute import Executing
+    from cleveragents.plans.strategize import Strategizing
 
 __all__ = [
     "ATTEMPTS",

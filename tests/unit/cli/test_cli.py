@@ -148,6 +148,36 @@ def test_help_imports_no_heavy_library() -> None:
         assert not unwanted & set(loaded.split())
 
 
+def test_plan_list_imports_no_library_that_it_does_not_use(tmp_path: Path) -> None:
+    probe = (
+        "import atexit, sys; atexit.register(lambda: print(*sys.modules, file=sys.stderr)); "
+        "from cleveragents.cli.main import run; run()"
+    )
+    unwanted = {
+        "alembic",
+        "cleveragents.jobs.worker.async_worker",  # its jobs are listed, and none is run
+        "cleveragents.plans.run",
+        "cleveragents.sandboxes.registry",  # it looks at no sandbox
+        "httpx",
+        "langgraph",
+        "psutil",
+        "pydantic",
+        "rich",
+        "ruamel.yaml",
+        "sqlalchemy.dialects.postgresql",
+        "structlog",
+    }
+    own = ("CLEVERAGENTS_", "XDG_")
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(own)}
+    for made in (False, True):  # the first one makes the database
+        command = [sys.executable, "-c", probe, "plan", "list"]
+        environment = {**inherited, "HOME": str(tmp_path)}
+        ended = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+        loaded = set(ended.stderr.split())
+        assert "sqlalchemy" in loaded
+        assert not made or not unwanted & loaded
+
+
 def test_the_version_is_the_packages(agents: Agents) -> None:
     assert agents("--version").out == f"cleveragents {__version__}\n"
 

@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from cleveragents.actors.ports import ActorHost, Actors
 from cleveragents.core.actions.check import CheckRun
-from cleveragents.jobs.worker.async_worker import AsyncJob
 from cleveragents.plans.actors.starting_context import StartingContext
 from cleveragents.plans.calls.tool_execution import ToolExecution
 from cleveragents.plans.model.plan import Plan
 from cleveragents.plans.model.strategy import Casting, Strategy
 from cleveragents.sandboxes.ports import Sandbox
+
+if TYPE_CHECKING:
+    from cleveragents.actors.ports import ActorHost, Actors
+    from cleveragents.jobs.worker.async_worker import AsyncJob
 
 __all__ = ["ActorGround", "OpenHost", "OpenStage", "Stage"]
 
