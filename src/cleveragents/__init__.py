@@ -17,14 +17,21 @@ from typing import TYPE_CHECKING
 from cleveragents import moved
 
 if TYPE_CHECKING:
+    from cleveragents.actors.streams.message import StreamMessage
     from cleveragents.api.async_client import AsyncClient, connect_async
     from cleveragents.api.client import Client, HttpClient, LocalClient, connect
     from cleveragents.api.plans.request import Limits, PlanRequest
+    from cleveragents.app.workers import open_worker
     from cleveragents.application.services.acms_pipeline import CircuitBreaker, ParallelStrategyExecutor
     from cleveragents.application.services.async_worker import AsyncWorker, CancellationToken
     from cleveragents.application.services.plan_execution_context import PlanExecutionContext
+    from cleveragents.context.model.context import ContextFragment, ContextRequest
+    from cleveragents.core.change import ChangeEntry, ChangeKind
     from cleveragents.core.errors import CleverAgentsError
+    from cleveragents.core.event import DomainEvent, EventType
     from cleveragents.infrastructure.events.reactive import ReactiveEventBus
+    from cleveragents.jobs.handlers import JobHandler
+    from cleveragents.jobs.model.job import NewJob
     from cleveragents.langgraph.bridge import RxPyLangGraphBridge
 
 __version__ = "0.1.0"
@@ -46,6 +53,16 @@ _NAMES = {
     "PlanExecutionContext": "application.services.plan_execution_context",
     "ReactiveEventBus": "infrastructure.events.reactive",
     "RxPyLangGraphBridge": "langgraph.bridge",
+    "ChangeEntry": "core.change",
+    "ChangeKind": "core.change",
+    "ContextFragment": "context.model.context",
+    "ContextRequest": "context.model.context",
+    "DomainEvent": "core.event",
+    "EventType": "core.event",
+    "JobHandler": "jobs.handlers",
+    "NewJob": "jobs.model.job",
+    "StreamMessage": "actors.streams.message",
+    "open_worker": "app.workers",
 }
 """Where each name is."""
 
@@ -53,20 +70,30 @@ __all__ = [
     "AsyncClient",
     "AsyncWorker",
     "CancellationToken",
+    "ChangeEntry",
+    "ChangeKind",
     "CircuitBreaker",
     "CleverAgentsError",
     "Client",
+    "ContextFragment",
+    "ContextRequest",
+    "DomainEvent",
+    "EventType",
     "HttpClient",
+    "JobHandler",
     "Limits",
     "LocalClient",
+    "NewJob",
     "ParallelStrategyExecutor",
     "PlanExecutionContext",
     "PlanRequest",
     "ReactiveEventBus",
     "RxPyLangGraphBridge",
+    "StreamMessage",
     "__version__",
     "connect",
     "connect_async",
+    "open_worker",
 ]
 
 moved.install()
