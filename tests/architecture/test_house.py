@@ -151,6 +151,9 @@ def _listed(tree: ast.Module) -> set[object]:
 
 def _defined(tree: ast.Module) -> set[object]:
     defined: set[object] = {node.name for node in tree.body if hasattr(node, "name")}
+    if "__getattr__" in defined:  # loaded when first used, and imported for type checkers
+        lazy = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+        defined |= {alias.name for node in lazy for alias in node.names}
     defined |= {target.id for node in tree.body for target in _assigned(node)}
     return defined | {
         alias.asname or alias.name
