@@ -209,7 +209,7 @@ def test_edits_by_hand_that_a_correction_undoes_or_keeps_are_named(agents: Agent
 def test_what_cannot_be_corrected_or_compared_says_why(agents: Agents, model: str) -> None:
     plan = goal(agents, model)
     wrong: dict[tuple[str, ...], str] = {
-        ("correct", plan, "9", "--guidance", "x"): "it has no decision 9; there are 3",
+        ("correct", plan, "9", "--guidance", "x"): "has no decision 9; it has 3",
         ("correct", plan, "1", "--guidance", " "): "the guidance is empty",
         ("correct", plan, "1"): "say with --guidance",
         ("correct", plan, "--guidance", "x"): "which DECISION?",
@@ -260,7 +260,7 @@ def test_sub_plans_are_shown_below_what_was_decided(agents: Agents, tmp_path: Pa
 
 def test_what_is_gone_cannot_be_compared(agents: Agents, model: str, tmp_path: Path) -> None:
     plan = goal(agents, model)
-    assert "it has no decision 9; there are 3" in agents("plan", "explain", plan, "9").err
+    assert "has no decision 9; it has 3" in agents("plan", "explain", plan, "9").err
     assert agents("plan", "cancel", plan, "--remove-sandbox").code == 0
     assert "its sandbox is gone" in agents("plan", "diff", "--between", plan, plan).err
 

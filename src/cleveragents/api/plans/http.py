@@ -21,6 +21,7 @@ from cleveragents.api.plans.views import (
     PlanSummary,
     PlanView,
     TreeNode,
+    tree_node,
 )
 from cleveragents.api.plans.waiting import until
 from cleveragents.api.views import Page, view_of
@@ -181,7 +182,8 @@ class HttpPlans:
         return view_of(CallView, self._http.get(f"/plans/{plan_id}/calls/{number}"))
 
     def decisions(self, plan_id: str, *, limit: int = 1000, after: str | None = None) -> Page[TreeNode]:
-        return self._http.page(TreeNode, f"/plans/{plan_id}/decisions", limit, after)
+        found = self._http.get(f"/plans/{plan_id}/decisions", limit=limit, after=after)
+        return Page(items=tuple(tree_node(node) for node in found["items"]), next=found["next"])
 
     def decision(self, plan_id: str, number: int) -> ExplainedDecisionView:
         return view_of(ExplainedDecisionView, self._http.get(f"/plans/{plan_id}/decisions/{number}"))

@@ -28,6 +28,7 @@ from cleveragents.api.plans.views import (
     PlanSummary,
     PlanView,
     TreeNode,
+    tree_node,
 )
 from cleveragents.api.plans.waiting import LOOK_SECONDS, until
 from cleveragents.api.views import Page, view_of
@@ -361,7 +362,7 @@ class LocalPlans:
 
         rows = decision_rows(self._parts, self._read(plan_id), superseded_too=True)
         begins = int(after or 0)
-        items = tuple(view_of(TreeNode, row) for row in rows[begins : begins + limit])
+        items = tuple(tree_node(row) for row in rows[begins : begins + limit])
         return Page(items=items, next=str(begins + limit) if len(rows) > begins + limit else None)
 
     def decision(self, plan_id: str, number: int) -> ExplainedDecisionView:

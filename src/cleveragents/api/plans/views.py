@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Literal
 
-from cleveragents.api.views import shown, view
+from cleveragents.api.views import shown, view, view_of
+from cleveragents.core.json_value import JsonValue
 from cleveragents.plans.model.plan import Phase, PlanState
 
 __all__ = [
@@ -18,8 +19,10 @@ __all__ = [
     "CheckView",
     "ComparisonView",
     "ConflictView",
+    "CorrectionNode",
     "CorrectionPreview",
     "CorrectionView",
+    "DecisionNode",
     "DecisionSummary",
     "DecisionView",
     "DiffView",
@@ -38,9 +41,11 @@ __all__ = [
     "RenameView",
     "SpendingView",
     "SpentView",
+    "SubPlanNode",
     "SubPlanView",
     "SupersededView",
     "TreeNode",
+    "tree_node",
 ]
 
 EXAMPLE_PLAN = "01KA2W4XJ7GJ5V8TQ3N6Y0ZB1A"
@@ -322,7 +327,7 @@ class DecisionView:
     checkpoint: int | None = shown("the call before which it was made")
     state: str = shown("active or superseded", examples=["active"])
     superseded_by: SupersededView | None
-    created_at: str = shown(examples=[_MOMENT])
+    created_at: datetime = shown(examples=[_MOMENT])
 
 
 @view
@@ -333,42 +338,40 @@ class ExplainedDecisionView(DecisionView):
 
 
 @view
-class TreeNode:
-    """Something in the tree of decisions; its `kind` says what: a decision, a correction in addition, a
-    sub-plan."""
+class DecisionNode(DecisionView):
+    """A decision in the tree of decisions."""
 
-    kind: Literal["decision", "correction", "sub-plan"]
-    number: int | None = shown(default=None, description="of a decision or a correction")
-    parent: int | None = None
-    question: str | None = None
-    choice: str | None = None
-    rationale: str | None = None
-    alternatives: tuple[AlternativeView, ...] | None = None
-    confidence: float | None = None
-    made_by: str | None = None
-    checkpoint: int | None = None
-    state: str | None = None
-    superseded_by: SupersededView | None = None
-    created_at: str | None = None
-    decision: int | None = None
-    superseded: tuple[int, ...] | None = None
-    guidance: str | None = None
-    by_itself: bool | None = None
-    outcome: str | None = None
-    created: datetime | None = None
-    id: str | None = shown(default=None, description="of a sub-plan that is begun")
-    parent_plan: str | None = None
-    key: str | None = None
-    goal: str | None = None
-    name: str | None = None
-    part: str | None = None
-    phase: str | None = None
-    needs: tuple[str, ...] | None = None
-    merged: bool | None = None
-    why: str | None = None
-    waits_for: str | None = None
-    error: str | None = None
-    status: str | None = None
+    kind: Literal["decision"]
+
+
+@view
+class CorrectionNode(CorrectionView):
+    """A correction that added guidance and superseded nothing."""
+
+    kind: Literal["correction"]
+
+
+@view
+class SubPlanNode(SubPlanView):
+    """A sub-plan, begun or not."""
+
+    kind: Literal["sub-plan"]
+    parent_plan: str
+    key: str | None
+    goal: str | None
+
+
+TreeNode = DecisionNode | CorrectionNode | SubPlanNode
+_NODES: Mapping[object, type[TreeNode]] = {
+    "decision": DecisionNode,
+    "correction": CorrectionNode,
+    "sub-plan": SubPlanNode,
+}
+
+
+def tree_node(data: Mapping[str, JsonValue]) -> TreeNode:
+    """Return the node with this JSON."""
+    return view_of(_NODES[data["kind"]], data)
 
 
 @view

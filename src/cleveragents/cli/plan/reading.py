@@ -32,7 +32,6 @@ from cleveragents.cli.plan.view import plan_argument
 from cleveragents.cli.render.narrow import steps_in_lines
 from cleveragents.cli.session import Session, pass_session
 from cleveragents.core.json_value import JsonValue
-from cleveragents.core.text.redaction import redact_text
 from cleveragents.plans.family import conflicts_of, title_of
 from cleveragents.plans.model.plan import PlanState
 from cleveragents.plans.model.sub_plan import CONFLICT
@@ -97,23 +96,18 @@ def log_of_plan(session: Session, plan_id: str, number: int | None, output: Outp
       agents plan log 7QX2
       agents plan log 7QX2 1
     """
-    from cleveragents.core.errors import UnknownCheckpoint
+    from cleveragents.api.views import as_json, every
 
-    parts = session.container().plan_parts
-    plan = found_plan(parts, plan_id)
-    rows = [call_fields(parts, call) for call in parts.history.calls(plan.id)]
+    plans = session.client().plans
     if number is not None:
-        one = [row for row in rows if row["number"] == number]
-        if not one:
-            raise UnknownCheckpoint(plan.id, str(number))
-        show_call(output, one[0])
+        show_call(output, as_json(plans.call(plan_id, number)))
         return
-    if not output.for_programs:
-        rows = [in_short(row) for row in rows]
+    rows = [as_json(call) for call in every(lambda after: plans.calls(plan_id, after=after))]
+    error = None if rows else plans.summary(plan_id).error
     output.table(
-        rows,
+        rows if output.for_programs else [in_short(row) for row in rows],
         ["number", "tool", "state", "changed", "started", "what"],
-        empty="it did nothing yet" if plan.error is None else f"it did nothing: {redact_text(plan.error)}",
+        empty="it did nothing yet" if error is None else f"it did nothing: {error}",
         cut=["what"],
         spare=["started", "changed"],
     )

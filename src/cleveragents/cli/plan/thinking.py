@@ -3,23 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
 
-from cleveragents.api.plans.account import found_plan, part_rows
-from cleveragents.api.plans.decisions import (
-    additions_to,
-    decision_named,
-    decision_rows,
-    ended_by,
-    explained,
-    shown_decisions,
-    steps_of,
-)
-from cleveragents.api.plans.meanings import goal_of
+from cleveragents.api.plans.account import found_plan
 from cleveragents.api.wording import on_one_line
+from cleveragents.cli.client.selection import prefix_of
 from cleveragents.cli.output import (
     Output,
     console,
@@ -31,17 +22,12 @@ from cleveragents.cli.output import (
 )
 from cleveragents.cli.plan.view import plan_argument
 from cleveragents.cli.session import Session, pass_session
-from cleveragents.core.decision import Decision, DecisionState
 from cleveragents.core.json_value import JsonValue
-from cleveragents.core.text.redaction import redact_text
-from cleveragents.plans.family import title_with_goal
 
 if TYPE_CHECKING:
     from rich.tree import Tree
 
-    from cleveragents.app.plan_parts import PlanParts
-    from cleveragents.plans.model.correction import Correction
-    from cleveragents.plans.model.plan import Plan
+    from cleveragents.api.plans.views import DecisionNode, SubPlanNode, TreeNode
 
 __all__ = ["answer_plan", "explain_decision", "tree_of_plan"]
 
@@ -60,26 +46,34 @@ def tree_of_plan(session: Session, plan_id: str, superseded_too: bool, output: O
       agents plan tree 7QX2
       agents plan tree 7QX2 --all --format json
     """
-    parts = session.container().plan_parts
-    plan = found_plan(parts, plan_id)
+    from cleveragents.api.plans.views import CorrectionNode, DecisionNode, SubPlanNode
+    from cleveragents.api.views import as_json, every
+
+    plans = session.client().plans
+    known = [*every(lambda after: plans.decisions(plan_id, after=after))]
+    nodes = [node for node in known if superseded_too or _holds(node)]
     if output.for_programs:
-        output.table(decision_rows(parts, plan, superseded_too=superseded_too), [], empty="")
+        output.table([as_json(node) for node in nodes], [], empty="")
         return
-    ended = ended_by(parts.thinking.corrections.of_plan(plan.id))
-    shown = shown_decisions(parts, plan, superseded_too=superseded_too)
-    added = additions_to(parts, plan) if superseded_too else []
-    if not shown and not added and not part_rows(parts, plan):
+    if not nodes:
         progress("nothing was decided in it: it has no strategist, or has not got that far")
         return
     from rich.tree import Tree
 
-    tree = Tree(printable(goal_of(plan)))
-    _grow(tree, shown, None, ended)
-    for row in added:
-        tree.add(printable(f"correction {row['number']}, in addition: {on_one_line(str(row['guidance']))}"))
-    _grow_plans(tree, parts, plan)
+    plan = plans.summary(plan_id)
+    tree = Tree(printable(on_one_line(plan.goal)))
+    decisions = [node for node in nodes if isinstance(node, DecisionNode)]
+    _grow(tree, decisions, None)
+    for node in nodes:
+        if isinstance(node, CorrectionNode):
+            tree.add(printable(f"correction {node.number}, in addition: {on_one_line(node.guidance)}"))
+    _grow_plans(tree, [node for node in nodes if isinstance(node, SubPlanNode)], plan.id)
     console(no_color=not output.for_eyes).print(tree)
-    _tell_more(parts, plan, shown)
+    if decisions:
+        progress(f"`{prefix_of(session)} plan explain {plan.id} NUMBER` says why")
+    hidden = sum(isinstance(node, DecisionNode) for node in known) - len(decisions)
+    if hidden:
+        progress(f"superseded: {counted(hidden, 'decision')}; --all shows them, and what ended them")
 
 
 @click.command("explain")
@@ -94,31 +88,36 @@ def explain_decision(session: Session, plan_id: str, number: int, output: Output
     Example:
       agents plan explain 7QX2 3
     """
-    parts = session.container().plan_parts
-    plan = found_plan(parts, plan_id)
+    from cleveragents.api.views import as_json
+
+    plans = session.client().plans
+    decision = plans.decision(plan_id, number)
     if output.for_programs:
-        output.record(explained(parts, plan, number))
+        output.record(as_json(decision))
         return
-    decision = decision_named(parts, plan, number)
-    ended = ended_by(parts.thinking.corrections.of_plan(plan.id))
-    made = decision.made
-    fields: dict[str, JsonValue] = {"question": made.question, "choice": made.choice, "why": made.rationale}
+    fields: dict[str, JsonValue] = {
+        "question": decision.question,
+        "choice": decision.choice,
+        "why": decision.rationale,
+    }
     fields |= {
         f"instead of {place}": f"{other.choice}: {other.reason}" if other.reason else other.choice
-        for place, other in enumerate(made.alternatives, start=1)
+        for place, other in enumerate(decision.alternatives, start=1)
     }
-    fields["confidence"] = None if made.confidence is None else f"{made.confidence:.0%}"
-    fields["follows from"] = made.parent
-    fields["decided by"] = made.made_by
+    fields["confidence"] = None if decision.confidence is None else f"{decision.confidence:.0%}"
+    fields["follows from"] = decision.parent
+    fields["decided by"] = decision.made_by
     fields["decided at"] = timestamp(decision.created_at)
-    fields["carried out by"] = ", ".join(steps_of(plan, decision))
-    fields["state"] = decision.state.value
-    correction = ended.get(number)
-    if correction is not None:
-        fields["superseded by"] = f"correction {correction.number}: {_said(correction)}"
+    fields["carried out by"] = ", ".join(decision.steps)
+    fields["state"] = decision.state
+    ended = decision.superseded_by
+    if ended is not None:
+        fields["superseded by"] = f"correction {ended.correction}: {on_one_line(ended.guidance)}"
     output.record({name: value for name, value in fields.items() if value not in (None, "")})
-    if decision.state is DecisionState.ACTIVE and not plan.state.ended:
-        progress(f'`agents plan correct {plan.id} {number} --guidance "…"` corrects it')
+    plan = plans.summary(plan_id)
+    if decision.state == "active" and not plan.state.ended:
+        correct = f"{prefix_of(session)} plan correct {plan.id} {number}"
+        progress(f'`{correct} --guidance "…"` corrects it')
 
 
 @click.command("answer")
@@ -142,55 +141,41 @@ def answer_plan(session: Session, plan_id: str, text: str, output: Output) -> No
     worked_on(container, plan, output)
 
 
-def _tell_more(parts: PlanParts, plan: Plan, shown: Sequence[Decision]) -> None:
-    if shown:
-        progress(f"`agents plan explain {plan.id} NUMBER` says why")
-    hidden = len(parts.thinking.decisions.of_plan(plan.id)) - len(shown)
-    if hidden:
-        progress(f"superseded: {counted(hidden, 'decision')}; --all shows them, and what ended them")
+def _holds(node: TreeNode) -> bool:
+    return node.kind == "sub-plan" or (node.kind == "decision" and node.state == "active")
 
 
-def _grow(
-    tree: Tree, decisions: Sequence[Decision], parent: int | None, ended: Mapping[int, Correction]
-) -> None:
+def _grow(tree: Tree, decisions: Sequence[DecisionNode], parent: int | None) -> None:
     numbers = {decision.number for decision in decisions}
     for decision in decisions:
         # One whose parent is not shown hangs where the parent would.
-        above = decision.made.parent if decision.made.parent in numbers else None
+        above = decision.parent if decision.parent in numbers else None
         if above == parent:
-            _grow(tree.add(_line(decision, ended)), decisions, decision.number, ended)
+            _grow(tree.add(_line(decision)), decisions, decision.number)
 
 
-def _grow_plans(tree: Tree, parts: PlanParts, plan: Plan) -> None:
+def _grow_plans(tree: Tree, plans: Sequence[SubPlanNode], parent: str) -> None:
     """Its sub-plans and theirs; those that are not begun have no id yet."""
-    children = {child.id: child for child in parts.plans.children(plan.id)}
-    for row in part_rows(parts, plan):
-        child = children.get(str(row["id"]))
-        needs = row["needs"]
-        told = [str(row["status"])]
-        if needs and isinstance(needs, Sequence):
-            told.append(f"needs {', '.join(str(need) for need in needs)}")
-        named = f"sub-plan {child.id}: {title_with_goal(child)}" if child else f"sub-plan: {row['name']}"
-        grown = tree.add(printable(f"{named} ({'; '.join(told)})"))
-        if child is not None:
-            _grow_plans(grown, parts, child)
+    for plan in plans:
+        if plan.parent_plan == parent:
+            needs = f"; needs {', '.join(plan.needs)}" if plan.needs else ""
+            named = f"sub-plan {plan.id}: {_title(plan)}" if plan.id else f"sub-plan: {plan.name}"
+            grown = tree.add(printable(f"{named} ({plan.status}{needs})"))
+            if plan.id is not None:
+                _grow_plans(grown, plans, plan.id)
 
 
-def _line(decision: Decision, ended: Mapping[int, Correction]) -> str:
-    made = decision.made
-    sure = "" if made.confidence is None else f" ({made.confidence:.0%})"
-    gone = "" if decision.state is DecisionState.ACTIVE else f" [superseded{_by(decision, ended)}]"
-    return printable(f"{decision.number}. {made.question} → {made.choice}{sure}{gone}")
+def _title(plan: SubPlanNode) -> str:
+    """Its name, and the first line of its goal where that says more."""
+    goal = on_one_line((plan.goal or "").strip().partition("\n")[0])
+    return plan.name if goal in ("", plan.name) else f"{plan.name}: {goal}"
 
 
-def _by(decision: Decision, ended: Mapping[int, Correction]) -> str:
-    """Which correction ended it; at the one that was wrong, in whose words."""
-    correction = ended.get(decision.number)
-    if correction is None:
-        return ""
-    said = f": {_said(correction)}" if correction.made.decision == decision.number else ""
-    return f" by correction {correction.number}{said}"
-
-
-def _said(correction: Correction) -> str:
-    return on_one_line(redact_text(correction.made.guidance))
+def _line(decision: DecisionNode) -> str:
+    sure = "" if decision.confidence is None else f" ({decision.confidence:.0%})"
+    ended, gone = decision.superseded_by, ""
+    if decision.state != "active":
+        at_fault = ended is not None and ended.decision == decision.number
+        said = f": {on_one_line(ended.guidance)}" if ended is not None and at_fault else ""
+        gone = " [superseded]" if ended is None else f" [superseded by correction {ended.correction}{said}]"
+    return printable(f"{decision.number}. {decision.question} → {decision.choice}{sure}{gone}")

@@ -15,9 +15,6 @@ plan = ClientGroup(
         "list": f"{_HERE}.listing:list_plans",
         "show": f"{_HERE}.reading:show_plan",
         "watch": f"{_HERE}.reading:watch_plan",
-        "log": f"{_HERE}.reading:log_of_plan",
-        "tree": f"{_HERE}.thinking:tree_of_plan",
-        "explain": f"{_HERE}.thinking:explain_decision",
         "correct": f"{_HERE}.thinking:correct_plan",
         "diff": f"{_HERE}.changes:diff_of_plan",
         "review": f"{_HERE}.changes:review_plan",
@@ -34,4 +31,5 @@ plan = ClientGroup(
         "cancel": f"{_HERE}.ending:cancel_plan",
         "delete": f"{_HERE}.ending:delete_plan",
     },
+    here=("explain", "log", "tree"),
 )

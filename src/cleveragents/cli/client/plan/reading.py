@@ -32,9 +32,7 @@ from cleveragents.cli.plan import watch as local_watch
 from cleveragents.cli.plan.sections import (
     CALL_COLUMNS,
     first_line,
-    in_short,
     section,
-    show_call,
     show_changes,
     show_checks,
     show_sub_plans,
@@ -42,9 +40,7 @@ from cleveragents.cli.plan.sections import (
 from cleveragents.cli.render.narrow import steps_in_lines
 from cleveragents.cli.session import Session
 
-__all__ = ["log_of_plan", "show_plan", "watch_plan"]
-
-_LOG_COLUMNS = ["number", "tool", "state", "changed", "started", "what"]
+__all__ = ["show_plan", "watch_plan"]
 
 
 def _show_plan(session: Session, plan_id: str, output: Output) -> None:
@@ -62,18 +58,6 @@ def _show_plan(session: Session, plan_id: str, output: Output) -> None:
         output.title("what next")
         for line in steps_in_lines(steps, sys.stdout):
             click.echo(line)
-
-
-def _log_of_plan(session: Session, plan_id: str, number: int | None, output: Output) -> None:
-    client = connected(session)
-    if number is not None:
-        show_call(output, client.get(f"/plans/{plan_id}/calls/{number}"))
-        return
-    rows = list(client.pages(f"/plans/{plan_id}/calls"))
-    if not output.for_programs:
-        rows = [in_short(row) for row in rows]
-    empty = "it did nothing yet"
-    output.table(rows, _LOG_COLUMNS, empty=empty, cut=["what"], spare=["started", "changed"])
 
 
 def _watch_plan(session: Session, plan_id: str, output: Output) -> None:
@@ -139,5 +123,4 @@ def _spent(spending: Account) -> str | None:
 
 
 show_plan = client_command(local.show_plan, _show_plan)
-log_of_plan = client_command(local.log_of_plan, _log_of_plan)
 watch_plan = client_command(local_watch.watch_plan, _watch_plan)
