@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, Self, runtime_checkable
 
+from cleveragents.api.actions import Actions, HttpActions, LocalActions
 from cleveragents.api.jobs import HttpJobs, Jobs, LocalJobs
 from cleveragents.api.plans.client import Plans
 from cleveragents.api.plans.http import HttpPlans
@@ -65,6 +66,10 @@ class Client(Protocol):
     def jobs(self) -> Jobs:
         """The jobs in the queue and those that ended."""
 
+    @property
+    def actions(self) -> Actions:
+        """The actions that plans can be made of."""
+
     def close(self) -> None:
         """Release what the client holds. A second call changes nothing."""
 
@@ -103,6 +108,10 @@ class LocalClient:
     def jobs(self) -> LocalJobs:
         return LocalJobs(self.access)
 
+    @property
+    def actions(self) -> LocalActions:
+        return LocalActions(self.access)
+
     def close(self) -> None:
         if not self._embedded:
             return
@@ -140,6 +149,10 @@ class HttpClient:
     @property
     def jobs(self) -> HttpJobs:
         return HttpJobs(self.http)
+
+    @property
+    def actions(self) -> HttpActions:
+        return HttpActions(self.http)
 
     def close(self) -> None:
         self.http.close()

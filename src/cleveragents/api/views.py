@@ -1,14 +1,16 @@
 """Views: the frozen, typed values that a client returns, and their JSON.
 
-A view is a frozen dataclass. Its JSON has the same names as its fields, over HTTP and with `--format json`.
-An older client ignores a field that a newer server adds.
+A view is a frozen dataclass. Its JSON has the same names as its fields, over HTTP and with `--format json`;
+a field whose JSON name is a keyword of Python declares that name. An older client ignores a field
+that a newer server adds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import MISSING, dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, dataclass_transform
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, dataclass_transform, get_args, get_type_hints
 
 from cleveragents.api.wording import shown_value
 from cleveragents.core.json_value import thaw
@@ -16,17 +18,24 @@ from cleveragents.core.json_value import thaw
 if TYPE_CHECKING:
     from cleveragents.core.json_value import JsonValue
 
-__all__ = ["Page", "as_json", "every", "shown", "view", "view_of"]
+__all__ = ["Page", "as_json", "every", "page_of", "shown", "view", "view_of"]
 
 View = TypeVar("View")
 
 
-def shown(description: str = "", *, examples: list[Any] | None = None, default: Any = MISSING) -> Any:
+def shown(
+    description: str = "",
+    *,
+    examples: list[Any] | None = None,
+    default: Any = MISSING,
+    name: str | None = None,
+) -> Any:
     """Declare a field of a view, with its description and examples in the API's documentation.
 
-    A field without a default is required.
+    A field without a default is required. `name` is its name in JSON, where that is a keyword of Python.
     """
-    said = {"description": description} if description else {}
+    said: dict[str, Any] = {"description": description} if description else {}
+    said |= {} if name is None else {"alias": name}
     return field(default=default, metadata=said if examples is None else {**said, "examples": examples})
 
 
@@ -54,17 +63,72 @@ def every(page_after: Callable[[str | None], Page[View]]) -> Iterator[View]:
             return
 
 
+def page_of(items: Sequence[View], key: Callable[[View], str], limit: int, after: str | None) -> Page[View]:
+    """Return one page of a short list, in the order of `key`."""
+    left = sorted((item for item in items if after is None or key(item) > after), key=key)
+    piece = tuple(left[:limit])
+    return Page(items=piece, next=key(piece[-1]) if len(left) > limit else None)
+
+
 def view_of(kind: type[View], data: JsonValue) -> View:
     """Return the view with this JSON. `msgspec.ValidationError` if the JSON has another shape."""
     from msgspec import convert
 
-    return convert(shown_value(thaw(data)), kind)
+    return convert(_renamed(kind, shown_value(thaw(data)), to_json=False), kind)
 
 
 def as_json(view: object) -> dict[str, Any]:
     """Return the JSON of a view."""
     from msgspec import to_builtins
 
-    said = shown_value(to_builtins(view))  # lists instead of tuples
+    # Lists instead of tuples.
+    said = _renamed(type(view), shown_value(to_builtins(view)), to_json=True)
     assert isinstance(said, dict)
     return said
+
+
+@dataclass(frozen=True, slots=True)
+class _Names:
+    """The fields of a view that have another name in JSON, and the fields whose views have such fields."""
+
+    in_json: Mapping[str, str]
+    inside: Mapping[str, type]
+
+
+@cache
+def _names_of(kind: type) -> _Names:
+    # Generic classes keep type variables as hints; their views are converted one by one.
+    hints = get_type_hints(kind)
+    inside: dict[str, type] = {}
+    for item in fields(kind):
+        for found in _views_in(hints[item.name]):
+            names = _names_of(found)
+            if names.in_json or names.inside:
+                inside[item.name] = found
+    in_json = {item.name: item.metadata["alias"] for item in fields(kind) if "alias" in item.metadata}
+    return _Names(in_json, inside)
+
+
+def _views_in(hint: Any) -> Iterator[type]:
+    if isinstance(hint, type) and is_dataclass(hint):
+        yield hint
+    for inner in get_args(hint):
+        yield from _views_in(inner)
+
+
+def _renamed(kind: type, data: object, *, to_json: bool) -> object:
+    """Return the JSON of a view, of several views or of none, with the names of its fields or of its JSON."""
+    names = _names_of(kind)
+    if not (names.in_json or names.inside):
+        return data
+    if isinstance(data, (list, tuple)):
+        return [_renamed(kind, one, to_json=to_json) for one in data]
+    if not isinstance(data, dict):
+        return data
+    renamed = dict(data)
+    for name, inner in names.inside.items():
+        if name in renamed:
+            renamed[name] = _renamed(inner, renamed[name], to_json=to_json)
+    pairs = names.in_json.items() if to_json else ((new, old) for old, new in names.in_json.items())
+    new_names = dict(pairs)
+    return {new_names.get(name, name): value for name, value in renamed.items()}

@@ -1,7 +1,8 @@
 """The rule of each route: the role it needs, and where.
 
-A route takes a client of the acting user, as `PlanViewer`, `PlanOperator`, `JobViewer`, … or
-`AnyClient`: the client checks the user's rights; the name states them for the documentation and the tests.
+A route takes a client of the acting user, as `PlanViewer`, `PlanOperator`, `JobViewer`, …, `AnyClient`,
+`OperatorClient` or `AdminClient`: the client checks the user's rights; the name states them for the
+documentation and the tests.
 A plan in the address is taken as `ReadPlan` or `OperatedPlan`, a job as `ReadJob` or `OperatedJob`, a
 resource or a project likewise: the route gets the object only if the user may have it. What a query or a body
 names is asked of the `access` that `AnyUser` gives. `ServerAdmin` is for what belongs to no project.
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from cleveragents.app.container import Container
 
 __all__ = [
+    "AdminClient",
     "AdministeredProject",
     "AdministeredResource",
     "AnyClient",
@@ -104,7 +106,9 @@ class _Client(Rule):
 
     def __call__(self, request: Request) -> LocalClient:
         access = _access_of(request)
-        if self.where == "anywhere" and self.role is not Role.VIEWER:
+        if self.where == "server":  # before the body is read
+            access.ensure_server_admin()
+        elif self.where == "anywhere" and self.role is not Role.VIEWER:
             access.ensure_anywhere(self.role)
         return LocalClient(access.container, access.user)
 
@@ -167,6 +171,7 @@ def _access_of(request: Request) -> Access:
 
 OperatorClient = Annotated[LocalClient, Depends(_Client(Role.OPERATOR, "anywhere"))]
 AnyClient = Annotated[LocalClient, Depends(_Client(Role.VIEWER, "anywhere"))]
+AdminClient = Annotated[LocalClient, Depends(_Client(Role.ADMIN, "server"))]
 PlanViewer = Annotated[LocalClient, Depends(_PlanClient(Role.VIEWER, "project"))]
 PlanOperator = Annotated[LocalClient, Depends(_PlanClient(Role.OPERATOR, "project"))]
 JobViewer = Annotated[LocalClient, Depends(_JobClient(Role.VIEWER, "project"))]

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from cleveragents.access.model.project import ResourceKind
 from cleveragents.api.client import Client, HttpClient, LocalClient
 from cleveragents.api.transport import HttpTransport
 from tests.served import served
@@ -25,6 +26,15 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PlanServer]:
 def url(server: PlanServer) -> Iterator[str]:
     with served(server.bench) as address:
         yield address
+
+
+@pytest.fixture(scope="module")
+def foreign(server: PlanServer) -> str:
+    """A resource of a project in which only server admins see anything."""
+    projects, now = server.bench.container.projects, server.bench.container.clock.now()
+    projects.add("elsewhere", now=now)
+    projects.add_resource("far", "elsewhere", ResourceKind.DIRECTORY, str(server.repository), now=now)
+    return "far"
 
 
 @pytest.fixture(params=["local", "http"])

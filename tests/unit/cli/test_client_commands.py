@@ -392,9 +392,12 @@ def test_what_a_resource_brings_along_is_read_and_trusted_from_elsewhere(
         unread = asked("trust", "--resource", "far")
         assert (unread.code, "touch hello.txt" in unread.err) == (3, True), unread.err
         assert f"agents --server {bench.url} trust --resource far --yes" in unread.err
-        for words in (("run", "--action"), ("action", "show")):
+        for words, prefix in (
+            (("run", "--action"), f"agents --server {bench.url}"),
+            (("action", "show"), "agents"),
+        ):
             held = asked(*words, "team/greet", "--resource", "far")
-            assert f"`agents --server {bench.url} trust --resource far`" in held.err, held.err
+            assert f"`{prefix} trust --resource far`" in held.err, held.err
         no = asked("trust", "--resource", "far", typed="n\n")
         assert (no.code, "nothing was trusted" in no.err) == (1, True)
         given = asked("trust", "--resource", "far", typed="y\n")

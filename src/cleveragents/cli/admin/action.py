@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from cleveragents.api.action_account import action_account, action_row, argument_account
+from cleveragents.cli.client.selection import prefix_of
+from cleveragents.cli.local_only import repository_here, resource_option
 from cleveragents.cli.output import Output, format_option, progress
 from cleveragents.cli.render.narrow import columns_for
 from cleveragents.cli.session import Session, pass_session
 from cleveragents.cli.yaml_input import tell_problems, yaml_content
 from cleveragents.core.actions.invariant import Invariant
-from cleveragents.core.json_value import FrozenObject, JsonValue
+from cleveragents.core.json_value import JsonValue
 
 if TYPE_CHECKING:
-    from cleveragents.core.actions.model import Action, Step
-    from cleveragents.plans.actions.library import ActionLibrary
+    from cleveragents.api.actions import ActionView, StepView
 
 __all__ = ["action"]
 
@@ -53,22 +54,23 @@ def create_action(session: Session, file: Path, replace: bool, output: Output) -
 
     content, source = yaml_content(file)
     try:
-        made = _library(session).create(content, source, replace=replace)
+        made = session.client().actions.add(content, source=source, replace=replace)
     except errors.InvalidAction as error:
         if len(error.problems) == 1:
             raise
         tell_problems(f"{error.source} is not a valid action; nothing was kept", error.problems)
         raise click.exceptions.Exit(error.exit_code) from None
-    progress(f"{made.name} is kept; `{_usage(made)}` runs it")
+    progress(f"{made.name} is kept; `{_usage(made, prefix_of(session))}` runs it")
     for text in made.invariants:
         progress(f"invariant, {Invariant.parse(text).standing} ({text})")
     output.record({"name": made.name, "description": made.description})
 
 
 @action.command("list")
+@resource_option
 @format_option
 @pass_session
-def list_actions(session: Session, output: Output) -> None:
+def list_actions(session: Session, resource: str | None, output: Output) -> None:
     """List the actions that are shipped, yours, and the repository's.
 
     A repository's action runs only once you have said `agents trust`.
@@ -77,7 +79,13 @@ def list_actions(session: Session, output: Output) -> None:
     Example:
       agents action list --format json
     """
-    rows = [action_row(listing) for listing in _library(session).list()]
+    from cleveragents.api.views import as_json, every
+
+    actions, repository = session.client().actions, repository_here(resource)
+    pages = every(
+        lambda after: actions.list(resource=resource, repository=repository, limit=1000, after=after)
+    )
+    rows = [as_json(row) for row in pages]
     columns = columns_for(output, ["name", "origin", "trusted", "description"], spare=["origin", "trusted"])
     output.table(rows, columns, empty="there are no actions")
     if not output.for_programs:
@@ -88,28 +96,31 @@ def list_actions(session: Session, output: Output) -> None:
 
 @action.command("show")
 @click.argument("name")
+@resource_option
 @format_option
 @pass_session
-def show_action(session: Session, name: str, output: Output) -> None:
+def show_action(session: Session, name: str, resource: str | None, output: Output) -> None:
     """Show what an action takes and does.
 
     \b
     Example:
       agents action show builtin/command
     """
-    shown = _library(session).get(name)
+    from cleveragents.api.views import as_json
+
+    shown = session.client().actions.get(name, resource=resource, repository=repository_here(resource))
     if output.for_programs:
-        output.record(FrozenObject(action_account(shown)))
+        output.record(as_json(shown))
         return
     output.record({"name": shown.name, "description": " ".join(shown.description.split())})
     if shown.arguments:
         output.title("arguments")
         columns = ["name", "type", "default", "description"]
-        output.table([argument_account(argument) for argument in shown.arguments], columns, empty="")
+        output.table([as_json(argument) for argument in shown.arguments], columns, empty="")
     output.title("what it does")
     output.record(_doing(shown))
     output.title("run it")
-    click.echo(f"  {_usage(shown)}")
+    click.echo(f"  {_usage(shown, prefix_of(session))}")
 
 
 @action.command("delete")
@@ -124,17 +135,11 @@ def delete_action(session: Session, name: str) -> None:
     Example:
       agents action delete team/format
     """
-    _library(session).delete(name)
+    session.client().actions.remove(name)
     progress(f"{name} is deleted")
 
 
-def _library(session: Session) -> ActionLibrary:
-    from cleveragents.access.trust.repository_files import repository_root
-
-    return session.container().plan_parts.actions(repository_root(Path()))
-
-
-def _doing(action: Action) -> dict[str, JsonValue]:
+def _doing(action: ActionView) -> dict[str, JsonValue]:
     """What people want to know of it; what it does not say is left out."""
     fields: dict[str, JsonValue] = {}
     for number, step in enumerate(action.steps, start=1):
@@ -143,7 +148,7 @@ def _doing(action: Action) -> dict[str, JsonValue]:
         "strategist": action.strategize_actor,
         "executor": action.execute_actor,
         "reviewer": action.review_actor,
-        "setup": action.setup.command if action.setup else None,
+        "setup": action.setup["command"] if action.setup else None,
         "done when": action.definition_of_done,
         "profile": action.profile,
     }
@@ -155,21 +160,22 @@ def _doing(action: Action) -> dict[str, JsonValue]:
     return fields
 
 
-def _spelt(step: Step) -> str:
-    argv = step.arguments.get("command" if step.shell else "argv")
+def _spelt(step: StepView) -> str:
+    given = step.given if isinstance(step.given, Mapping) else {}
+    argv = given.get("command" if step.shell else "argv")
     if isinstance(argv, (list, tuple)):
         return f"{step.tool}: {shlex.join(str(word) for word in argv)}"
     if step.shell:
         return f"{step.tool}: {argv}"
-    return f"{step.tool}: " + ", ".join(f"{name}={value}" for name, value in step.arguments.items())
+    return f"{step.tool}: " + ", ".join(f"{name}={value}" for name, value in given.items())
 
 
-def _usage(action: Action) -> str:
-    words = ["agents run --action", action.name]
+def _usage(action: ActionView, prefix: str) -> str:
+    words = [f"{prefix} run --action", action.name]
     rest = ""
     for argument in action.arguments:
         if argument.rest:
             rest = f" -- {argument.name.upper()}…"
         elif argument.required:
-            words.append(f"--arg {argument.name}={argument.type.value.upper()}")
+            words.append(f"--arg {argument.name}={argument.type.upper()}")
     return " ".join(words) + rest

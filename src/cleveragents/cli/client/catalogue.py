@@ -1,29 +1,25 @@
-"""`agents actor`, `agents action` and `agents model`, asked of a server.
+"""`agents actor` and `agents model`, asked of a server.
 
 What is only about a file of the user's, such as whether it is a valid actor, needs none.
 """
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import click
 
 from cleveragents.actors.model.actor import is_actor_file
 from cleveragents.api.model_account import model_row
-from cleveragents.cli.admin import action as local_action
 from cleveragents.cli.admin import actor as local_actor
 from cleveragents.cli.admin import model as local_model
-from cleveragents.cli.client.selection import connected, prefix_of
+from cleveragents.cli.client.selection import connected
 from cleveragents.cli.client.twins import ClientGroup, client_command
 from cleveragents.cli.output import Output, printable, progress
 from cleveragents.cli.render.narrow import columns_for
 from cleveragents.cli.session import Session
-from cleveragents.cli.yaml_input import yaml_content
-from cleveragents.core.errors import ConfigurationError
 
-__all__ = ["action", "actor", "model"]
+__all__ = ["actor", "model"]
 
 _LISTED = ["name", "origin", "trusted", "description"]
 _resource = click.Option(
@@ -33,11 +29,6 @@ _resource = click.Option(
 
 def _list_actors(session: Session, resource: str | None, output: Output) -> None:
     _show_listed(list(connected(session).pages("/actors", resource=resource)), output, "there are no actors")
-
-
-def _list_actions(session: Session, resource: str | None, output: Output) -> None:
-    rows = list(connected(session).pages("/actions", resource=resource))
-    _show_listed(rows, output, "there are no actions")
 
 
 def _show_listed(rows: list[dict[str, Any]], output: Output, empty: str) -> None:
@@ -92,37 +83,6 @@ def _draw_actor(session: Session, name: str, as_mermaid: bool, resource: str | N
         output.table(rows, ["node", "type", "next", "when"], empty="it has one node, and ends with it")
 
 
-def _create_action(session: Session, file: Path, replace: bool, output: Output) -> None:
-    content, source = yaml_content(file)
-    try:
-        text = content.decode()
-    except UnicodeDecodeError:
-        raise ConfigurationError(source, "is no text in UTF-8") from None
-    made = connected(session).post("/actions", {"yaml": text, "replace": replace})
-    progress(f"{made['name']} is kept; `{prefix_of(session)} run --action {made['name']} …` runs it")
-    output.record({"name": made["name"], "description": made["description"]})
-
-
-def _delete_action(session: Session, name: str) -> None:
-    connected(session).delete(f"/actions/{_titled(name)}")
-    progress(f"{name} is deleted")
-
-
-def _show_action(session: Session, name: str, resource: str | None, output: Output) -> None:
-    found = connected(session).get(f"/actions/{_titled(name)}", resource=resource)
-    if output.for_programs:
-        output.record(found)
-        return
-    output.record({"name": found["name"], "description": " ".join(found["description"].split())})
-    if found["arguments"]:
-        output.title("arguments")
-        output.table(found["arguments"], ["name", "type", "default", "description"], empty="")
-    output.title("what it does")
-    steps = [{"tool": step["tool"], "with": step["with"]} for step in found["steps"]]
-    steps += [{"tool": "check", "with": check["command"]} for check in found["checks"]]
-    output.table(steps, ["tool", "with"], empty="its actors decide that", cut=["with"])
-
-
 def _titled(name: str) -> str:
     namespace, slash, rest = name.partition("/")
     if not slash or not namespace or not rest or "/" in rest or "." in name:
@@ -175,15 +135,6 @@ actor = ClientGroup(
     refused={
         "run": "without a plan, an actor works in your terminal: `agents --server local actor run`; "
         "`agents run --actor` makes a plan of it"
-    },
-)
-action = ClientGroup(
-    local_action.action,
-    {
-        "create": client_command(local_action.create_action, _create_action),
-        "list": client_command(local_action.list_actions, _list_actions, more=(_resource,)),
-        "show": client_command(local_action.show_action, _show_action, more=(_resource,)),
-        "delete": client_command(local_action.delete_action, _delete_action),
     },
 )
 model = ClientGroup(

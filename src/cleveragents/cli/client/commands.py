@@ -10,7 +10,6 @@ COMMANDS = {
     "run": f"{_HERE}.run:run",
     "context": f"{_HERE}.context:context",
     "plan": f"{_HERE}.plan.group:plan",
-    "action": f"{_HERE}.catalogue:action",
     "actor": f"{_HERE}.catalogue:actor",
     "model": f"{_HERE}.catalogue:model",
     "project": f"{_HERE}.projects:project",
@@ -20,5 +19,5 @@ COMMANDS = {
     "events": f"{_HERE}.events:events",
 }
 
-EITHER_WAY = ("jobs",)
+EITHER_WAY = ("action", "jobs")
 """Commands that use `session.client()`: one implementation for this machine and for a server."""
