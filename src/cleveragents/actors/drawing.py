@@ -5,24 +5,16 @@ Labels are somebody else's words: nothing in them can end a label, or move the c
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
 
-from cleveragents.actors.model.actor import (
-    END,
-    Actor,
-    AgentNode,
-    HumanNode,
-    LlmNode,
-    Node,
-    RouterNode,
-    SubgraphNode,
-)
+from cleveragents.actors.model.actor import END, Actor, Node, RouterNode
 
 if TYPE_CHECKING:
     from rich.tree import Tree
 
-__all__ = ["edges", "mermaid", "node_type", "tree"]
+__all__ = ["doing", "edges", "mermaid", "node_type", "tree"]
 
 _LABEL_LIMIT = 60
 _ESCAPED = str.maketrans({"#": "#35;", '"': "#quot;", "<": "#lt;", ">": "#gt;", "\\": "#92;"})
@@ -34,6 +26,7 @@ _BRACKETS = {
     "command": ("[/", "\\]"),
     "acp": ("[/", "\\]"),
 }
+_AGENTS = ("command", "acp")
 _PLAIN_BRACKETS = ("[", "]")
 
 
@@ -62,7 +55,7 @@ def mermaid(actor: Actor) -> str:
     lines = ["flowchart TD", "    begin((start))"]
     for node in actor.nodes:
         left, right = _BRACKETS.get(node_type(node), _PLAIN_BRACKETS)
-        what = _doing(node)
+        what = doing(node_type(node), {item.name: getattr(node, item.name) for item in fields(node)})
         label = _quoted(node.name) + (f"<br/>{_quoted(what)}" if what else "")
         lines.append(f'    {ids[node.name]}{left}"{label}"{right}')
     lines += ["    stop((end))", f"    begin --> {ids[actor.entry]}"]
@@ -72,13 +65,14 @@ def mermaid(actor: Actor) -> str:
     return "\n".join(lines) + "\n"
 
 
-def tree(actor: Actor) -> Tree:
-    """What follows what, from the entry on; a node that was shown before is only named again."""
+def tree(name: str, entry: str, edges: Iterable[tuple[str, str, str]], doing: Mapping[str, str]) -> Tree:
+    """What follows what, from the entry on; a node that was shown before is only named again. `doing` says
+    of each node what it does."""
     from rich.text import Text
     from rich.tree import Tree
 
     onward: dict[str, list[tuple[str, str]]] = {}
-    for source, target, when in edges(actor):
+    for source, target, when in edges:
         onward.setdefault(source, []).append((target, when))
     shown: set[str] = set()
 
@@ -91,7 +85,7 @@ def tree(actor: Actor) -> Tree:
             return text
         if name in shown:
             return text.append(" (see above)", style="dim")
-        what = _doing(actor.node(name))
+        what = doing.get(name, "")
         return text.append(f"  {_shown(what)}" if what else "")
 
     def grow(above: Tree, name: str, when: str) -> None:
@@ -102,25 +96,26 @@ def tree(actor: Actor) -> Tree:
         for target, condition in onward.get(name, ()):
             grow(branch, target, condition)
 
-    root = Tree(Text(actor.name, style="bold"))
-    grow(root, actor.entry, "")
+    root = Tree(Text(name, style="bold"))
+    grow(root, entry, "")
     return root
 
 
-def _doing(node: Node) -> str:
-    kind = node_type(node)
-    if isinstance(node, LlmNode):
-        more = ", ".join(filter(None, [node.model or "", f"{len(node.tools)} tools" if node.tools else ""]))
+def doing(kind: str, facts: Mapping[str, Any]) -> str:
+    """What a node of that type does, by its fields."""
+    if kind == "llm":
+        tools = facts["tools"]
+        more = ", ".join(filter(None, [facts["model"] or "", f"{len(tools)} tools" if tools else ""]))
         return f"{kind} ({more})" if more else kind
-    if isinstance(node, RouterNode):
+    if kind == "router":
         return kind
-    if isinstance(node, SubgraphNode):
-        return f"{kind} {node.actor}"
-    if isinstance(node, HumanNode):
-        return f"{kind}: {node.question}"
-    if isinstance(node, AgentNode):
-        return f"{kind} {node.argv[0]}"
-    return f"{kind} {node.tool}"
+    if kind == "subgraph":
+        return f"{kind} {facts['actor']}"
+    if kind == "human":
+        return f"{kind}: {facts['question']}"
+    if kind in _AGENTS:
+        return f"{kind} {facts['argv'][0]}"
+    return f"{kind} {facts['tool']}"
 
 
 def _shown(text: str) -> str:

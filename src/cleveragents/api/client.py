@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, Self, runtime_checkable
 
 from cleveragents.api.actions import Actions, HttpActions, LocalActions
+from cleveragents.api.actors import Actors, HttpActors, LocalActors
 from cleveragents.api.jobs import HttpJobs, Jobs, LocalJobs
 from cleveragents.api.plans.client import Plans
 from cleveragents.api.plans.http import HttpPlans
@@ -70,6 +71,10 @@ class Client(Protocol):
     def actions(self) -> Actions:
         """The actions that plans can be made of."""
 
+    @property
+    def actors(self) -> Actors:
+        """The actors that plans can use."""
+
     def close(self) -> None:
         """Release what the client holds. A second call changes nothing."""
 
@@ -112,6 +117,10 @@ class LocalClient:
     def actions(self) -> LocalActions:
         return LocalActions(self.access)
 
+    @property
+    def actors(self) -> LocalActors:
+        return LocalActors(self.access)
+
     def close(self) -> None:
         if not self._embedded:
             return
@@ -153,6 +162,10 @@ class HttpClient:
     @property
     def actions(self) -> HttpActions:
         return HttpActions(self.http)
+
+    @property
+    def actors(self) -> HttpActors:
+        return HttpActors(self.http)
 
     def close(self) -> None:
         self.http.close()

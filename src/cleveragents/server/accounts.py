@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, TypeVar, get_args
+from typing import Annotated, TypeVar, get_args
 
 from fastapi import Path as InPath
 from fastapi import Query
 from pydantic import BaseModel, ValidationInfo, field_validator
 from pydantic_core import PydanticKnownError
 
-from cleveragents.access.model.user import Role
 from cleveragents.api.wording import shown_value
 from cleveragents.core.json_value import JsonValue, freeze, thaw
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from cleveragents.api.access import Access
-
-__all__ = ["NAME", "Body", "InResource", "NamePath", "PartOfName", "account_as", "root_named"]
+__all__ = ["NAME", "Body", "InResource", "NamePath", "PartOfName", "account_as"]
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -59,13 +53,3 @@ class Body(BaseModel):
 def account_as(model: type[Model], account: Mapping[str, JsonValue]) -> Model:
     """The account, as the API promises it."""
     return model.model_validate(shown_value(thaw(freeze(account))))
-
-
-def root_named(access: Access, resource: str | None) -> Path | None:
-    """Where the files of the resource of that name are, for a viewer of its project; none for a remote that
-    was never fetched here. `UnknownResource`, `SandboxRefused`."""
-    from cleveragents.api.project_account import known_place_of
-
-    if resource is None:
-        return None
-    return known_place_of(access.container, access.resource(resource, Role.VIEWER))

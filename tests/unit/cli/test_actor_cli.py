@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import asdict
 from io import StringIO
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
-from cleveragents.actors.drawing import edges, mermaid, tree
+from cleveragents.actors.drawing import doing, edges, mermaid, node_type, tree
 from cleveragents.actors.model.actor import (
     END,
     Actor,
@@ -193,7 +194,8 @@ def test_the_schema_is_printed_as_it_is(agents: Agents) -> None:
 
 def drawn_tree(actor: Actor) -> str:
     file = StringIO()
-    Console(file=file, width=200).print(tree(actor))
+    what = {node.name: doing(node_type(node), asdict(node)) for node in actor.nodes}
+    Console(file=file, width=200).print(tree(actor.name, actor.entry, edges(actor), what))
     return file.getvalue()
 
 

@@ -725,7 +725,7 @@ def test_a_result_is_pushed_to_a_new_branch_of_a_remote_and_never_over_another(
         (("plan", "diff", "--between", "@1", "X"), 2, "is neither PLAN nor PLAN@NUMBER"),
         (("plan", "correct", "X"), 2, "which DECISION?"),
         (("events", "tail", "--type", "no.such"), 2, "no.such"),
-        (("actor", "show", "nonsense"), 2, "NAMESPACE/NAME"),
+        (("actor", "show", "nonsense"), 2, "there is no actor 'nonsense'"),
         (("actor", "validate", "no-such.yaml"), 2, "no-such.yaml"),
         (("run", "-f", "no-such.yaml"), 2, "cannot read the goals in 'no-such.yaml'"),
         (("run", "goal", "-f", "goals.txt"), 2, "leave the goal or the action out"),

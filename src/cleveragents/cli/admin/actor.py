@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from cleveragents.actors.model.actor import AgentNode
-from cleveragents.api.actor_account import actor_account, actor_graph, actor_row
+from cleveragents.actors.model.actor import is_actor_file
 from cleveragents.cli.actor_file import library_here, loaded_actor, named_actor
 from cleveragents.cli.admin.actor_run import run_actor
+from cleveragents.cli.local_only import goes_to_server, repository_here, resource_option
 from cleveragents.cli.output import Output, colour, console, format_option, progress
 from cleveragents.cli.render.narrow import columns_for
 from cleveragents.cli.session import Session, pass_session
 from cleveragents.cli.yaml_input import tell_problems, yaml_content
-from cleveragents.core.json_value import FrozenObject, JsonValue
+from cleveragents.core.json_value import JsonValue
 
 if TYPE_CHECKING:
     from cleveragents.actors.library import ActorLibrary
     from cleveragents.actors.model.actor import Actor
+    from cleveragents.api.actors import ActorView
 
 __all__ = ["actor"]
 
@@ -41,9 +43,10 @@ actor.add_command(run_actor)
 
 
 @actor.command("list")
+@resource_option
 @format_option
 @pass_session
-def list_actors(session: Session, output: Output) -> None:
+def list_actors(session: Session, resource: str | None, output: Output) -> None:
     """List the actors that are shipped, yours, and the repository's.
 
     Yours are the YAML files in the folder `actors` beside your settings. A repository's actor runs only once
@@ -53,7 +56,13 @@ def list_actors(session: Session, output: Output) -> None:
     Example:
       agents actor list --format json
     """
-    rows = [actor_row(listing) for listing in library_here(session).list()]
+    from cleveragents.api.views import as_json, every
+
+    actors, repository = session.client().actors, repository_here(resource)
+    pages = every(
+        lambda after: actors.list(resource=resource, repository=repository, limit=1000, after=after)
+    )
+    rows = [as_json(row) for row in pages]
     columns = columns_for(output, ["name", "origin", "trusted", "description"], spare=["origin", "trusted"])
     shown = rows if output.for_programs else [_marked(row) for row in rows]
     output.table(shown, columns, empty="there are no actors")
@@ -66,9 +75,10 @@ def list_actors(session: Session, output: Output) -> None:
 @actor.command("show")
 @click.argument("name", metavar="NAME_OR_FILE")
 @click.option("--yaml", "as_yaml", is_flag=True, help="Print its file, as one that can be kept and changed.")
+@resource_option
 @format_option
 @pass_session
-def show_actor(session: Session, name: str, as_yaml: bool, output: Output) -> None:
+def show_actor(session: Session, name: str, as_yaml: bool, resource: str | None, output: Output) -> None:
     """Show what an actor is made of: its nodes, its state and its limits; of other agents, what they run and
     what of yours they get.
 
@@ -81,37 +91,41 @@ def show_actor(session: Session, name: str, as_yaml: bool, output: Output) -> No
       agents actor show actors/triage.yaml --format json
       agents actor show external/codex --yaml > ~/.config/cleveragents/actors/codex.yaml
     """
-    from cleveragents.actors.drawing import node_type
-    from cleveragents.api.actor_text import agent_facts, own_text
+    from cleveragents.api.actors import own_text
+    from cleveragents.api.views import as_json
 
     if as_yaml and name == "-":
         raise click.UsageError("--yaml prints the file of an actor, and - is none")
-    shown = named_actor(session, name)
-    file = None if name == "-" else library_here(session).file_of(name)
-    if as_yaml and file is not None:
-        click.echo(own_text(file), nl=False)
+    shown = _found(session, name, resource)
+    if as_yaml:
+        here = _is_file(name) or not goes_to_server(click.get_current_context())
+        # A file of this machine as it is: what looks like a secret in it is needed to use it.
+        click.echo(own_text(Path(shown.file)) if here and shown.file else shown.yaml, nl=False)
         return
-    whole = {**actor_account(shown), "file": None if file is None else str(file)}
     if output.for_programs:
-        output.record(FrozenObject(whole))
+        said = as_json(shown)
+        output.record({name: value for name, value in said.items() if name not in ("graph", "yaml")})
         return
-    said = {"name": shown.name, "description": " ".join(shown.description.split()), "model": shown.model}
-    limits = {f"at most {name}": limit for name, limit in asdict(shown.limits).items()}
-    facts: dict[str, JsonValue] = {**said, "read only": shown.read_only, **limits, "file": whole["file"]}
+    facts: dict[str, JsonValue] = {
+        "name": shown.name,
+        "description": " ".join(shown.description.split()),
+        "model": shown.model,
+        "read only": shown.read_only,
+        **{f"at most {name}": limit for name, limit in shown.limits.items()},
+        "file": shown.file,
+    }
     output.record({name: value for name, value in facts.items() if value is not None})
     output.title("nodes")
-    nodes = [
-        {"name": node.name, "type": node_type(node), "next": ", ".join(node.next)} for node in shown.nodes
-    ]
+    nodes = [{**node, "next": ", ".join(node["next"])} for node in shown.nodes]
     output.table(nodes, ["name", "type", "next"], empty="")
     for node in shown.nodes:
-        if isinstance(node, AgentNode):
-            output.title("what it runs, and gets of yours" if len(nodes) == 1 else f"what {node.name} runs")
-            output.record(agent_facts(node))
+        if "argv" in node:
+            name = node["name"]
+            output.title("what it runs, and gets of yours" if len(nodes) == 1 else f"what {name} runs")
+            output.record(_agent_facts(node))
     if shown.state:
         output.title("state")
-        columns = ["name", "type", "reducer", "description"]
-        output.table(_rows(whole["state"]), columns, empty="")
+        output.table(shown.state, ["name", "type", "reducer", "description"], empty="")
 
 
 @actor.command("validate")
@@ -157,9 +171,10 @@ def validate_actors(session: Session, files: tuple[Path, ...], output: Output) -
 @actor.command("graph")
 @click.argument("name", metavar="NAME_OR_FILE")
 @click.option("--mermaid", "as_mermaid", is_flag=True, help="As text for Mermaid, instead of a tree.")
+@resource_option
 @format_option
 @pass_session
-def draw_actor(session: Session, name: str, as_mermaid: bool, output: Output) -> None:
+def draw_actor(session: Session, name: str, as_mermaid: bool, resource: str | None, output: Output) -> None:
     """Draw an actor: which node follows which, and on which condition.
 
     \b
@@ -167,13 +182,13 @@ def draw_actor(session: Session, name: str, as_mermaid: bool, output: Output) ->
       agents actor graph builtin/reviewer
       agents actor graph triage.yaml --mermaid > triage.mmd
     """
-    from cleveragents.actors.drawing import mermaid
+    from cleveragents.api.views import as_json
 
-    drawn = named_actor(session, name)
+    drawn = _found(session, name, resource)
     if output.for_programs:
-        output.record(actor_graph(drawn))
+        output.record(as_json(drawn.graph))
     elif as_mermaid:
-        click.echo(mermaid(drawn), nl=False)
+        click.echo(drawn.graph.mermaid, nl=False)
     else:
         _print_tree(drawn, styled=output.for_eyes)
 
@@ -202,18 +217,48 @@ class _Together:
         return self.known[name] if name in self.known else self.library.get(name)
 
 
-def _print_tree(drawn: Actor, *, styled: bool) -> None:
-    from cleveragents.actors.drawing import tree
+def _is_file(name: str) -> bool:
+    return name == "-" or is_actor_file(name)
 
+
+def _found(session: Session, name: str, resource: str | None) -> ActorView:
+    """The actor in a file of this machine, with or without a server; else the one of that name."""
+    if not _is_file(name):
+        repository = repository_here(resource)
+        return session.client().actors.get(name, resource=resource, repository=repository)
+    from cleveragents.api.actors import actor_view, own_text
+
+    found, file = named_actor(session, name), None if name == "-" else Path(name)
+    return actor_view(found, found.document if file is None else own_text(file), file)
+
+
+def _print_tree(drawn: ActorView, *, styled: bool) -> None:
+    from cleveragents.actors.drawing import doing, tree
+
+    edges = [(edge.source, edge.target, edge.when or "") for edge in drawn.graph.edges]
+    what = {node["name"]: doing(node["type"], node) for node in drawn.nodes}
     # In a pipe it is as wide as it has to be.
     width = None if styled else 1000
-    console(width=width, no_color=not styled or colour() is False).print(tree(drawn))
+    shown = tree(drawn.name, drawn.entry, edges, what)
+    console(width=width, no_color=not styled or colour() is False).print(shown)
+
+
+def _agent_facts(node: Mapping[str, Any]) -> dict[str, JsonValue]:
+    """What an agent of somebody else's runs, what of the user's it gets, and what bounds it."""
+    facts: dict[str, JsonValue] = {
+        "runs": shlex.join(node["argv"]),
+        "told by": node.get("prompt_by", "session"),
+        "your variables": ", ".join(node["environment"]) or "none",
+        "files of your home": ", ".join(node["home"]) or "none",
+        "network": "wants it" if node["network"] else "does without",
+        "at most seconds": node["seconds"],
+        "at most processes": node["processes"],
+        "to install it": node["install"] or None,
+    }
+    if node.get("variables"):
+        facts["sets"] = ", ".join(f"{name}={value}" for name, value in node["variables"].items())
+    return {name: value for name, value in facts.items() if value is not None}
 
 
 def _marked(row: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:
     return row if row["problem"] is None else {**row, "description": f"broken: {row['problem']}"}
-
-
-def _rows(value: JsonValue) -> list[Mapping[str, JsonValue]]:
-    many = value if isinstance(value, (list, tuple)) else ()
-    return [row for row in many if isinstance(row, Mapping)]

@@ -8,6 +8,7 @@ import click
 
 from cleveragents.actors.model.actor import GIVEN
 from cleveragents.cli.budget_options import budget_options
+from cleveragents.cli.local_only import LocalCommand
 from cleveragents.cli.output import Output, format_option, progress
 from cleveragents.cli.session import Session, pass_session
 from cleveragents.core.errors import CleverAgentsError
@@ -16,8 +17,13 @@ from cleveragents.models.model.budget import Limits
 
 __all__ = ["run_actor"]
 
+_IN_YOUR_TERMINAL = (
+    "without a plan, an actor works in your terminal: `agents --server local actor run`; "
+    "`agents run --actor` makes a plan of it"
+)
 
-@click.command("run")
+
+@click.command("run", cls=LocalCommand, reason=_IN_YOUR_TERMINAL)
 @click.argument("name", metavar="NAME_OR_FILE")
 @click.argument("words", nargs=-1, required=True, metavar="GOAL")
 @click.option("--model", metavar="PROVIDER/NAME", help="The model that thinks (models.default).")

@@ -10,7 +10,6 @@ COMMANDS = {
     "run": f"{_HERE}.run:run",
     "context": f"{_HERE}.context:context",
     "plan": f"{_HERE}.plan.group:plan",
-    "actor": f"{_HERE}.catalogue:actor",
     "model": f"{_HERE}.catalogue:model",
     "project": f"{_HERE}.projects:project",
     "resource": f"{_HERE}.projects:resource",
@@ -19,5 +18,5 @@ COMMANDS = {
     "events": f"{_HERE}.events:events",
 }
 
-EITHER_WAY = ("action", "jobs")
+EITHER_WAY = ("action", "actor", "jobs")
 """Commands that use `session.client()`: one implementation for this machine and for a server."""

@@ -105,7 +105,7 @@ def _who(actor: str | None) -> dict[str, str | None]:
     """An actor of the server's by its name; one in a file of the user's goes along, with its prompts."""
     if actor is None or not is_actor_file(actor):
         return {"actor": actor}
-    from cleveragents.api.actor_text import own_text
+    from cleveragents.api.actors import own_text
 
     yaml_content(Path(actor))  # what cannot be read is told as everywhere
     try:
