@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Protocol, Self, runtime_checkable
 from cleveragents.api.actions import Actions, HttpActions, LocalActions
 from cleveragents.api.actors import Actors, HttpActors, LocalActors
 from cleveragents.api.jobs import HttpJobs, Jobs, LocalJobs
+from cleveragents.api.models import HttpModels, LocalModels, Models
 from cleveragents.api.plans.client import Plans
 from cleveragents.api.plans.http import HttpPlans
 from cleveragents.api.plans.local import LocalPlans
@@ -75,6 +76,10 @@ class Client(Protocol):
     def actors(self) -> Actors:
         """The actors that plans can use."""
 
+    @property
+    def models(self) -> Models:
+        """The language models, and the profiles of plans."""
+
     def close(self) -> None:
         """Release what the client holds. A second call changes nothing."""
 
@@ -121,6 +126,10 @@ class LocalClient:
     def actors(self) -> LocalActors:
         return LocalActors(self.access)
 
+    @property
+    def models(self) -> LocalModels:
+        return LocalModels(self.access)
+
     def close(self) -> None:
         if not self._embedded:
             return
@@ -166,6 +175,10 @@ class HttpClient:
     @property
     def actors(self) -> HttpActors:
         return HttpActors(self.http)
+
+    @property
+    def models(self) -> HttpModels:
+        return HttpModels(self.http)
 
     def close(self) -> None:
         self.http.close()

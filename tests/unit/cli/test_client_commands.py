@@ -692,7 +692,7 @@ def test_a_result_is_pushed_to_a_new_branch_of_a_remote_and_never_over_another(
         (("events", "verify", "--anchor", "/a"), 2, "--anchor cannot go through a server"),
         (("events", "verify", "--without-head"), 2, "--without-head cannot go through a server"),
         (("actor", "run", "builtin/executor"), 2, "agents --server local actor run"),
-        (("model", "test"), 2, "say which model; the server has none"),
+        (("model", "test"), 2, "say which model; models.default is not set"),
         (("model", "test", "no-provider/of-that-name"), 2, "no-provider"),
         (("context", "--at", "--upload-pack=x", "x"), 2, "--at: should name a commit"),
         (("context", "--at", "nowhere", "x"), 2, "resource shop has no commit nowhere"),

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cleveragents.api.model_account import model_account, model_row, no_provider
-from cleveragents.api.model_trial import PROMPT, tried
+from cleveragents.api.models import PROMPT
+from cleveragents.cli.local_only import goes_to_server
 from cleveragents.cli.output import Output, format_option, progress, write
 from cleveragents.cli.render.narrow import columns_for
 from cleveragents.cli.session import Session, pass_session
@@ -15,11 +15,11 @@ from cleveragents.core.json_value import JsonValue
 from cleveragents.core.text.control_characters import escape_controls
 
 if TYPE_CHECKING:
-    from cleveragents.models.catalogue import ModelCatalogue
-    from cleveragents.models.ports import ModelFacts
+    from cleveragents.api.models import ModelView
 
 __all__ = ["model"]
 
+_PRICES = ("input", "cached", "output")
 _UNITS = "prices in dollars per million tokens"
 
 
@@ -49,21 +49,19 @@ def list_models(session: Session, provider: str | None, output: Output) -> None:
     Example:
       agents model list --provider anthropic
     """
-    catalogue = _catalogue(session)
-    if provider is not None and provider not in catalogue.providers():
-        raise click.UsageError(no_provider(provider, catalogue.providers()))
-    rows = [
-        _row(facts, output, catalogue)
-        for facts in catalogue.known()
-        if provider is None or facts.name.partition("/")[0] == provider
-    ]
+    from cleveragents.api.views import every
+
+    models = session.client().models
+    pages = every(lambda after: models.list(provider=provider, limit=1000, after=after))
+    rows = [_row(known, output) for known in pages]
     columns = columns_for(
         output, ["model", "input", "output", "context_tokens", "key"], ["context_tokens"], 70
     )
     columns = columns_for(output, columns, spare=["input", "output"], width=50)
     output.table(rows, columns, empty=f"no model of {provider} is listed; it may work all the same")
-    if not output.for_programs:
-        progress(f"{_UNITS}, as of {catalogue.prices_as_of}")
+    if rows and not output.for_programs:
+        as_of = models.prices_as_of()
+        progress(_UNITS if as_of is None else f"{_UNITS}, as of {as_of}")
 
 
 @model.command("show")
@@ -77,9 +75,7 @@ def show_model(session: Session, name: str, output: Output) -> None:
     Example:
       agents model show anthropic/claude-sonnet-4-5
     """
-    catalogue = _catalogue(session)
-    facts = catalogue.facts(name)
-    output.record(_row(facts, output, catalogue))
+    output.record(_row(session.client().models.get(name), output))
     if not output.for_programs:
         progress(_UNITS)
 
@@ -99,33 +95,26 @@ def test_model(session: Session, name: str | None, prompt: str, output: Output) 
       agents model test
       agents --set models.base_url=http://localhost:8080/v1 model test openai/local
     """
-    chosen = name or session.configuration().settings.models.default
-    if not chosen:
+    from cleveragents.api.views import as_json
+
+    here = not goes_to_server(click.get_current_context())
+    if here and not (name or session.configuration().settings.models.default):
         raise click.UsageError("say which model, or set one: agents config set models.default PROVIDER/MODEL")
-    told = tried(_catalogue(session).get(chosen), prompt, _show if output.for_eyes else _pass)
+    told = session.client().models.test(name, prompt=prompt, on_text=_show if output.for_eyes else None)
     if output.for_eyes:
         click.echo()
-    output.record(told)
+    output.record(as_json(told))
 
 
 def _show(piece: str) -> None:
     write(escape_controls(piece, keep_lines=True), end="")
 
 
-def _pass(piece: str) -> None: ...
+def _row(known: ModelView, output: Output) -> dict[str, JsonValue]:
+    """Return the JSON for programs; for people, to whom an empty price might be none, in words."""
+    from cleveragents.api.views import as_json
 
-
-def _row(facts: ModelFacts, output: Output, catalogue: ModelCatalogue) -> dict[str, JsonValue]:
-    known = model_account(facts, catalogue)
+    said = as_json(known)
     if output.for_programs:
-        return known
-    return model_row(known)
-
-
-def _catalogue(session: Session) -> ModelCatalogue:
-    from cleveragents.config.logging import configure_logging
-    from cleveragents.models.catalogue import ModelCatalogue
-
-    settings = session.configuration().settings
-    configure_logging(settings)
-    return ModelCatalogue(settings.models, secrets=session.secrets)
+        return said
+    return {name: "unknown" if name in _PRICES and value is None else value for name, value in said.items()}

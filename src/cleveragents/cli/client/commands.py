@@ -10,7 +10,6 @@ COMMANDS = {
     "run": f"{_HERE}.run:run",
     "context": f"{_HERE}.context:context",
     "plan": f"{_HERE}.plan.group:plan",
-    "model": f"{_HERE}.catalogue:model",
     "project": f"{_HERE}.projects:project",
     "resource": f"{_HERE}.projects:resource",
     "trust": f"{_HERE}.trust:trust",
@@ -18,5 +17,5 @@ COMMANDS = {
     "events": f"{_HERE}.events:events",
 }
 
-EITHER_WAY = ("action", "actor", "jobs")
+EITHER_WAY = ("action", "actor", "jobs", "model")
 """Commands that use `session.client()`: one implementation for this machine and for a server."""

@@ -1,0 +1,258 @@
+"""Language models and profiles: list models, get one, test one; list the profiles of plans."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Literal, Protocol
+
+from cleveragents.api.views import Page, page_of, shown, view, view_of
+from cleveragents.core.errors import RequestRefused
+from cleveragents.core.policy import Capability, Verdict
+
+if TYPE_CHECKING:
+    from cleveragents.api.access import Access
+    from cleveragents.api.transport import HttpTransport
+    from cleveragents.models.catalogue import ModelCatalogue
+    from cleveragents.models.ports import Model, ModelFacts, ModelReply
+
+__all__ = ["PROMPT", "HttpModels", "LocalModels", "ModelTrial", "ModelView", "Models", "ProfileView"]
+
+PROMPT = "Say hello in five words."
+_OUTPUT_TOKENS = 256
+_MILLION = 10**6
+
+
+@view
+class ModelView:
+    """A language model. Prices are in dollars per million tokens."""
+
+    model: str = shown(examples=["anthropic/claude-sonnet-4-5"])
+    input: float | None = shown(examples=[3.0])
+    cached: float | None = shown(examples=[0.3])
+    output: float | None = shown(examples=[15.0])
+    context_tokens: int | None = shown(examples=[200_000])
+    output_tokens: int | None = shown(examples=[64_000])
+    key: Literal["there", "missing", "not needed"] = shown(
+        "whether there is a key for it, where plans run", examples=["there"]
+    )
+
+
+@view
+class ModelTrial:
+    """What a model answered, and what that took."""
+
+    model: str = shown(examples=["anthropic/claude-sonnet-4-5"])
+    answer: str = shown("masked", examples=["Hello to you, dear friend!"])
+    cut_off: bool = shown(examples=[False])
+    input_tokens: int | None = shown(examples=[14])
+    cached_tokens: int | None = shown(examples=[0])
+    output_tokens: int | None = shown(examples=[9])
+    cost: str = shown("in dollars, or unknown", examples=["$0.0002"])
+    first_word_seconds: float | None = shown(examples=[0.412])
+    seconds: float = shown(examples=[0.734])
+
+
+@view
+class ProfileView:
+    """A profile: what a plan may do, has to ask for, or may not."""
+
+    name: str = shown(examples=["supervised"])
+    default: bool = shown("whether plans have it that name none", examples=[True])
+    never_asks: bool = shown("what it would ask for is denied", examples=[False])
+    verdicts: dict[Capability, Verdict] = shown(examples=[{"read": "allow", "apply": "ask"}])
+
+
+class Models(Protocol):
+    """The models that actors can use, and the profiles that plans can run under."""
+
+    def prices_as_of(self) -> str | None:
+        """Return the date of the shipped prices; None for a server, which does not say it."""
+
+    def list(
+        self, *, provider: str | None = None, limit: int = 100, after: str | None = None
+    ) -> Page[ModelView]:
+        """Return one page of the models whose prices and limits are known, by name. Other models work, too.
+
+        `RequestRefused` if there is no such provider.
+        """
+
+    def get(self, name: str) -> ModelView:
+        """Return what is known of a model, listed or not. `UnknownModel`.
+
+        A script is a file: `NotAllowed` unless the user is an operator of some project.
+        """
+
+    def test(
+        self, name: str | None = None, *, prompt: str = PROMPT, on_text: Callable[[str], None] | None = None
+    ) -> ModelTrial:
+        """Ask a model, or `models.default`, something small; the answer has at most 256 tokens.
+
+        `on_text` gets the answer as it comes, unmasked; from a server, as a whole and masked.
+        `NotAllowed` unless the user is an operator; `RequestRefused` without a default; and what is wrong
+        with the model. Not for a thread that runs an event loop.
+        """
+
+    def profiles(self, *, limit: int = 100, after: str | None = None) -> Page[ProfileView]:
+        """Return one page of profiles, by name."""
+
+
+class LocalModels:
+    """Models that are called from this process. Any thread may use it."""
+
+    def __init__(self, access: Access) -> None:
+        self._access = access
+
+    def prices_as_of(self) -> str | None:
+        return self._access.container.models.prices_as_of
+
+    def list(
+        self, *, provider: str | None = None, limit: int = 100, after: str | None = None
+    ) -> Page[ModelView]:
+        catalogue = self._access.container.models
+        if provider is not None and provider not in catalogue.providers():
+            raise RequestRefused(_no_provider(provider, catalogue.providers()), "provider")
+        known = [
+            _model_view(facts, catalogue)
+            for facts in catalogue.known()
+            if provider is None or facts.name.partition("/")[0] == provider
+        ]
+        return page_of(known, lambda one: one.model, limit, after)
+
+    def get(self, name: str) -> ModelView:
+        from cleveragents.access.model.user import Role
+
+        catalogue = self._access.container.models
+        if catalogue.is_file(name):
+            self._access.ensure_anywhere(Role.OPERATOR)  # guard: no viewer looks for files
+        return _model_view(catalogue.facts(name), catalogue)
+
+    def test(
+        self, name: str | None = None, *, prompt: str = PROMPT, on_text: Callable[[str], None] | None = None
+    ) -> ModelTrial:
+        from cleveragents.access.model.user import Role
+        from cleveragents.models.catalogue import ModelCatalogue
+
+        self._access.ensure_anywhere(Role.OPERATOR)
+        container = self._access.container
+        chosen = name or container.settings.models.default
+        if not chosen:
+            raise RequestRefused("say which model; models.default is not set", "model")
+        # A catalogue of its own: the models that plans share belong to another event loop.
+        own = ModelCatalogue(container.settings.models, secrets=container.secrets)
+        return _tried(own.get(chosen), prompt, on_text)
+
+    def profiles(self, *, limit: int = 100, after: str | None = None) -> Page[ProfileView]:
+        from cleveragents.core.policy import PROFILES
+
+        default = self._access.container.settings.plan.profile
+        known = [
+            ProfileView(
+                name=policy.name,
+                default=policy.name == default,
+                never_asks=policy.never_asks,
+                verdicts={capability: policy.verdict(capability) for capability in Capability},
+            )
+            for policy in PROFILES.values()
+        ]
+        return page_of(known, lambda one: one.name, limit, after)
+
+
+class HttpModels:
+    """Models that a server calls."""
+
+    def __init__(self, http: HttpTransport) -> None:
+        self._http = http
+
+    def prices_as_of(self) -> str | None:
+        return None
+
+    def list(
+        self, *, provider: str | None = None, limit: int = 100, after: str | None = None
+    ) -> Page[ModelView]:
+        return self._http.page(ModelView, "/models", limit, after, provider=provider)
+
+    def get(self, name: str) -> ModelView:
+        (found,) = self._http.get("/models", name=name)["items"]
+        return view_of(ModelView, found)
+
+    def test(
+        self, name: str | None = None, *, prompt: str = PROMPT, on_text: Callable[[str], None] | None = None
+    ) -> ModelTrial:
+        told = view_of(ModelTrial, self._http.post("/models/trial", {"model": name, "prompt": prompt}))
+        if on_text is not None:
+            on_text(told.answer)
+        return told
+
+    def profiles(self, *, limit: int = 100, after: str | None = None) -> Page[ProfileView]:
+        return self._http.page(ProfileView, "/profiles", limit, after)
+
+
+def _model_view(facts: ModelFacts, catalogue: ModelCatalogue) -> ModelView:
+    price = facts.price
+    key: Literal["there", "missing", "not needed"] = "not needed"
+    if catalogue.needs_key(facts.name):
+        key = "there" if facts.keyed else "missing"
+    return ModelView(
+        model=facts.name,
+        input=None if price is None else price.input / _MILLION,
+        cached=None if price is None or price.cached is None else price.cached / _MILLION,
+        output=None if price is None else price.output / _MILLION,
+        context_tokens=facts.context_tokens,
+        output_tokens=facts.output_tokens,
+        key=key,
+    )
+
+
+def _no_provider(name: str, known: Sequence[str]) -> str:
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, known, n=1)
+    hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+    return f"there is no provider {name!r}; {hint}"
+
+
+def _tried(asked: Model, prompt: str, on_text: Callable[[str], None] | None) -> ModelTrial:
+    import asyncio
+
+    began = time.monotonic()
+    first: list[float] = []
+
+    def heard(piece: str) -> None:
+        if not first:
+            first.append(time.monotonic() - began)
+        if on_text is not None:
+            on_text(piece)
+
+    reply = asyncio.run(_reply(asked, prompt, heard))
+    return _trial(reply, asked.facts, first, time.monotonic() - began)
+
+
+async def _reply(asked: Model, prompt: str, heard: Callable[[str], None]) -> ModelReply:
+    from cleveragents.models.model.conversation import Message, Role
+    from cleveragents.models.ports import ModelRequest
+
+    request = ModelRequest(messages=[Message(Role.USER, prompt)], max_output_tokens=_OUTPUT_TOKENS)
+    return await asked.reply(request, heard)
+
+
+def _trial(reply: ModelReply, facts: ModelFacts, first: Sequence[float], seconds: float) -> ModelTrial:
+    from cleveragents.api.wording import shown_name
+    from cleveragents.core.text.redaction import redact_text
+    from cleveragents.models.model.budget import dollars
+
+    usage = reply.usage
+    cost = "unknown"
+    if usage is not None and facts.price is not None:
+        cost = dollars(facts.price.of(usage))
+    return ModelTrial(
+        model=shown_name(reply.model),
+        answer=shown_name(redact_text(reply.message.text)),
+        cut_off=reply.cut_off,
+        input_tokens=usage.input_tokens if usage else None,
+        cached_tokens=usage.cached_tokens if usage else None,
+        output_tokens=usage.output_tokens if usage else None,
+        cost=cost,
+        first_word_seconds=round(first[0], 3) if first else None,
+        seconds=round(seconds, 3),
+    )
