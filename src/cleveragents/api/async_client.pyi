@@ -7,6 +7,7 @@ from typing import Self
 from cleveragents.api.actions import ActionRow, ActionView
 from cleveragents.api.actors import ActorRow, ActorVerdict, ActorView
 from cleveragents.api.client import Client
+from cleveragents.api.context import ContextView
 from cleveragents.api.jobs import JobView
 from cleveragents.api.models import ModelTrial, ModelView, ProfileView
 from cleveragents.api.plans.client import Side
@@ -27,6 +28,7 @@ from cleveragents.api.plans.views import (
 )
 from cleveragents.api.views import Page
 from cleveragents.changes.model.merge_conflict import Take
+from cleveragents.context.code_index import IndexProgress
 from cleveragents.jobs.model.job import JobState
 from cleveragents.plans.model.plan import PlanState
 
@@ -153,6 +155,20 @@ class _AsyncModels:
     ) -> ModelTrial: ...
     async def profiles(self, *, limit: int = ..., after: str | None = ...) -> Page[ProfileView]: ...
 
+class _AsyncContext:
+    async def ask(
+        self,
+        question: str,
+        *,
+        resource: str | None = ...,
+        repository: Path | None = ...,
+        at: str | None = ...,
+        budget: int | None = ...,
+        deadline: float | None = ...,
+        fragments: bool = ...,
+        on_progress: IndexProgress | None = ...,
+    ) -> ContextView: ...
+
 def connect_async(
     server: str | None = None, *, token: str | None = None, settings: Sequence[str] = ...
 ) -> AsyncClient: ...
@@ -169,6 +185,8 @@ class AsyncClient:
     def actors(self) -> _AsyncActors: ...
     @property
     def models(self) -> _AsyncModels: ...
+    @property
+    def context(self) -> _AsyncContext: ...
     async def close(self) -> None: ...
     async def __aenter__(self) -> Self: ...
     async def __aexit__(self, *_: object) -> None: ...

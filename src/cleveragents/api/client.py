@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Protocol, Self, runtime_checkable
 
 from cleveragents.api.actions import Actions, HttpActions, LocalActions
 from cleveragents.api.actors import Actors, HttpActors, LocalActors
+from cleveragents.api.context import Context, HttpContext, LocalContext
 from cleveragents.api.jobs import HttpJobs, Jobs, LocalJobs
 from cleveragents.api.models import HttpModels, LocalModels, Models
 from cleveragents.api.plans.client import Plans
@@ -80,6 +81,10 @@ class Client(Protocol):
     def models(self) -> Models:
         """The language models, and the profiles of plans."""
 
+    @property
+    def context(self) -> Context:
+        """Questions about repositories."""
+
     def close(self) -> None:
         """Release what the client holds. A second call changes nothing."""
 
@@ -130,6 +135,10 @@ class LocalClient:
     def models(self) -> LocalModels:
         return LocalModels(self.access)
 
+    @property
+    def context(self) -> LocalContext:
+        return LocalContext(self.access)
+
     def close(self) -> None:
         if not self._embedded:
             return
@@ -179,6 +188,10 @@ class HttpClient:
     @property
     def models(self) -> HttpModels:
         return HttpModels(self.http)
+
+    @property
+    def context(self) -> HttpContext:
+        return HttpContext(self.http)
 
     def close(self) -> None:
         self.http.close()

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 from pydantic import Field
 
 from cleveragents.api.commit_ground import ensure_new_branch
-from cleveragents.api.context_account import context_account
+from cleveragents.api.context import context_view
 from cleveragents.api.plans import ending
 from cleveragents.api.plans.account import found_plan
 from cleveragents.api.plans.applying import apply_later
@@ -26,6 +26,7 @@ from cleveragents.api.plans.requests import Wanted, requested_plan
 from cleveragents.api.plans.spending import limits_of
 from cleveragents.api.project_account import place_of
 from cleveragents.api.server_requests import Asked, shared_plan
+from cleveragents.api.views import as_json
 from cleveragents.core.errors import NeedsHuman, PlanError, RequestRefused
 from cleveragents.core.json_value import JsonValue, freeze, thaw
 from cleveragents.core.policy import Capability, Verdict
@@ -190,7 +191,7 @@ class Handover:
             deadline_seconds=settings.deadline_seconds,
         )
         answer = container.context_parts.pipeline.ask(asked)
-        return context_account(answer, only_files=False, limit=None)
+        return {name: value for name, value in as_json(context_view(answer)).items() if name != "ranking"}
 
     def _told(self, plan: Plan) -> dict[str, JsonValue]:
         account = overview_of(self.container.plan_parts, plan)

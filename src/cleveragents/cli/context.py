@@ -4,22 +4,16 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
+from cleveragents.cli.local_only import goes_to_server
 from cleveragents.cli.output import Output, format_option
 from cleveragents.cli.session import Session, pass_session
 
-if TYPE_CHECKING:
-    from cleveragents.context.code_index import CodePlace
-
-__all__ = ["context", "question_of", "refuse_file"]
+__all__ = ["context", "question_of"]
 
 _LARGEST_QUESTION = 4_000_000
-_FIND_SECONDS = 10.0
-_INDEX_SECONDS = 3600.0
-"""Whoever waits at a terminal sees how far the index is, and may interrupt it; what is done is kept."""
 
 
 @click.command()
@@ -28,6 +22,7 @@ _INDEX_SECONDS = 3600.0
 @click.option(
     "--in", "directory", metavar="DIRECTORY", help="Look there, in the whole repository that it lies in."
 )
+@click.option("--resource", metavar="NAME", help="Look in this resource.")
 @click.option("--at", "commit", metavar="COMMIT", help="Look at a commit instead of the files as they are.")
 @click.option("--budget", type=int, metavar="TOKENS", help="The most that the answer may take, 64 at least.")
 @click.option(
@@ -47,6 +42,7 @@ def context(
     words: tuple[str, ...],
     file: str | None,
     directory: str | None,
+    resource: str | None,
     commit: str | None,
     budget: int | None,
     deadline: float | None,
@@ -57,9 +53,10 @@ def context(
 ) -> None:
     """Find what of a repository matters for a question, within a budget of tokens.
 
-    QUESTION is a sentence, an error message, a whole issue; `-` reads it from stdin. It works in any
-    directory, in git or not, with no model and no network. The first question in a repository builds an
-    index of it, beside your other state; later ones only look at what changed.
+    QUESTION is a sentence, an error message, a whole issue; `-` reads it from stdin. It looks in the
+    repository that you are in; in any directory, in git or not, with no model. The first question in a
+    repository builds an index of it, beside your other state; later ones only look at what changed. A server
+    looks in its resource that is the repository you are in, or that you name, and has an index of its own.
 
     \b
     Example:
@@ -69,24 +66,30 @@ def context(
     """
     from cleveragents.cli.render.context_view import show_answer
     from cleveragents.cli.render.index_progress import IndexBar
-    from cleveragents.context.query import ContextQuery
 
-    settings = session.configuration().settings.context
     asked = question_of(" ".join(words) if words else None, file)
-    place, nothing = _place(directory, commit, deadline)
+    if directory is not None and resource is not None:
+        raise click.UsageError("--in names a repository by its directory, --resource by its name; say one")
+    here = Path.cwd() if directory is None else Path(directory)
+    if here.is_file():
+        raise click.UsageError(f"{here} is no directory; a question in a file is asked with --file")
+    if goes_to_server(click.get_current_context()):
+        from cleveragents.cli.client.places import resource_here
+        from cleveragents.cli.client.selection import connected
+
+        resource = resource_here(connected(session), resource, directory)
     with IndexBar() as bar:
-        answer = session.container().context_parts.lone_pipeline.ask(
-            ContextQuery(
-                question=asked,
-                place=place,
-                budget_tokens=settings.budget_tokens if budget is None else budget,
-                deadline_seconds=settings.deadline_seconds if deadline is None else deadline,
-                index_seconds=_INDEX_SECONDS if deadline is None else None,
-                fragments=not only_files,
-                progress=bar.moved,
-            )
+        answer = session.client().context.ask(
+            asked,
+            resource=resource,
+            repository=here if resource is None else None,
+            at=commit,
+            budget=budget,
+            deadline=deadline,
+            fragments=not only_files,
+            on_progress=bar.moved,
         )
-    show_answer(answer, output, only_files=only_files, limit=limit, explain=explain, nothing=nothing)
+    show_answer(answer, output, only_files=only_files, limit=limit, explain=explain)
 
 
 def question_of(given: str | None, file: str | None) -> str:
@@ -113,34 +116,3 @@ def _read(file: str | None) -> bytes:
             return stream.read(_LARGEST_QUESTION)
     except OSError as error:
         raise click.UsageError(f"cannot read {file}: {str(error.strerror).lower()}") from None
-
-
-def _place(directory: str | None, commit: str | None, deadline: float | None) -> tuple[CodePlace, str | None]:
-    """The repository that the directory lies in, or the directory; and why nothing will be found there, if
-    nothing is."""
-    from cleveragents.api.context_account import has_no_files
-    from cleveragents.context.code_index import CodePlace
-    from cleveragents.core.errors import SandboxRefused
-    from cleveragents.sandboxes.resources import find_resource
-
-    here = Path(directory) if directory is not None else Path.cwd()
-    refuse_file(here)
-    try:
-        # However little time there is: a healthy repository answers in a second, and is not taken for none.
-        seconds = _FIND_SECONDS if deadline is None else min(_FIND_SECONDS, max(1.0, deadline / 4))
-        root, _ = find_resource(here, seconds=seconds)
-    except SandboxRefused as refused:
-        # A bare repository has no files, but commits, and where git does not answer there are still files;
-        # all else the index knows how to refuse.
-        root = here.resolve()
-        otherwise = ", or say --at COMMIT" if "bare repository" in refused.reason else ""
-        nothing: str | None = f"{refused.reason}{otherwise}"
-    else:
-        nothing = f"there is no file in {root}" if has_no_files(root) else None
-    return CodePlace(root, commit), None if commit else nothing
-
-
-def refuse_file(where: Path) -> None:
-    """`click.UsageError` for a file in the place of a directory."""
-    if where.is_file():
-        raise click.UsageError(f"{where} is no directory; a question in a file is asked with --file")

@@ -56,10 +56,10 @@ class Session:
 
             return LocalClient(self.container())
         from cleveragents.api.client import HttpClient
-        from cleveragents.api.transport import HttpTransport
+        from cleveragents.cli.client.server_client import CommandTransport
         from cleveragents.cli.output import progress
 
-        return context.with_resource(HttpClient(HttpTransport(url, token_for(self, url), tell=progress)))
+        return context.with_resource(HttpClient(CommandTransport(url, token_for(self, url), tell=progress)))
 
     def container(self, *, serves: bool = False) -> Container:
         """The parts, built on first use and closed when the command ends, however it ends. The log of a

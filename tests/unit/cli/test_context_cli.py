@@ -183,13 +183,13 @@ def test_a_question_that_nothing_answers_says_what_may_help(agents: Agents, tmp_
         assert (ended.code, ended.out) == (0, "")
         return ended.err
 
-    assert told() == f"nothing was found: there is no file in {place}\n"
+    assert told() == f"note: there is no file in {place}\n"
     (place / "a.txt").write_text("hello\n")
     assert "other words may help" in told()
     (place / "a.txt").unlink()
     git(place, "init", "-q", "--bare")
-    assert "nothing was found: it is a bare repository" in told()
-    assert "--at COMMIT" in told()
+    assert "note: it is a bare repository" in told()
+    assert "or name a commit" in told()
 
 
 def test_gc_removes_the_index_of_a_directory_that_is_gone_and_no_other(

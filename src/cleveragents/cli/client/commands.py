@@ -8,7 +8,6 @@ _HERE = "cleveragents.cli.client"
 
 COMMANDS = {
     "run": f"{_HERE}.run:run",
-    "context": f"{_HERE}.context:context",
     "plan": f"{_HERE}.plan.group:plan",
     "project": f"{_HERE}.projects:project",
     "resource": f"{_HERE}.projects:resource",
@@ -17,5 +16,5 @@ COMMANDS = {
     "events": f"{_HERE}.events:events",
 }
 
-EITHER_WAY = ("action", "actor", "jobs", "model")
+EITHER_WAY = ("action", "actor", "context", "jobs", "model")
 """Commands that use `session.client()`: one implementation for this machine and for a server."""

@@ -1,18 +1,30 @@
-"""The transport of commands that still read the server's JSON themselves."""
+"""Transports of the command line: of clients, and of commands that still read the server's JSON."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from cleveragents.api.transport import HttpTransport
+import click
+
+from cleveragents.api.transport import HttpTransport, problem_in
+from cleveragents.cli.client.cli_words import refused_fields
 from cleveragents.cli.client.problems import ServerSaid, problem_of
 from cleveragents.cli.output import progress
 
 if TYPE_CHECKING:
     import httpx
 
-__all__ = ["ServerClient"]
+__all__ = ["CommandTransport", "ServerClient"]
+
+
+class CommandTransport(HttpTransport):
+    """A transport that names options of the command line where the server names fields of a request."""
+
+    def problem_of(self, response: httpx.Response) -> Exception:
+        said = problem_in(response)
+        told = refused_fields(said.get("errors")) if said.get("code") == "invalid-request" else None
+        return super().problem_of(response) if told is None else click.UsageError(told)
 
 
 class ServerClient(HttpTransport):

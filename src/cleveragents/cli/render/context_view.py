@@ -1,4 +1,4 @@
-"""An answer of the context pipeline as it is printed."""
+"""An answer about a repository as it is printed."""
 
 from __future__ import annotations
 
@@ -7,35 +7,31 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cleveragents.api.context_account import context_account
 from cleveragents.cli.output import Output, Styled, counted, printable, progress, write
 from cleveragents.core.text.control_characters import escape_controls
 
 if TYPE_CHECKING:
-    from cleveragents.context.model.code import Span
-    from cleveragents.context.model.context_answer import ContextAnswer, Finding, PackedFragment, RankedPlace
+    from cleveragents.api.context import ContextView, FindingView, FragmentView, RankedFileView
     from cleveragents.core.json_value import JsonValue
 
 __all__ = ["show_answer"]
 
 _FILES_LISTED = 20
+_COLUMNS = ("place", "depth", "tokens", "score", "found_by")
 
 
 def show_answer(
-    answer: ContextAnswer,
-    output: Output,
-    *,
-    only_files: bool,
-    limit: int | None,
-    explain: bool,
-    nothing: str | None = None,
+    answer: ContextView, output: Output, *, only_files: bool, limit: int | None, explain: bool
 ) -> None:
-    """Prints it as was asked for; what went differently is said on stderr, in every format. `nothing` is why
-    there is nothing to be found, if that is known."""
+    """Print an answer as was asked for; what went differently is said on stderr, in every format."""
+    from cleveragents.api.views import as_json
+
     if output.for_programs:
-        output.record(context_account(answer, only_files=only_files, limit=limit))
+        said = as_json(answer)
+        ranked = {name: said[name][:limit] for name in ("files", "ranking")}
+        output.record({**said, **ranked, "fragments": () if only_files else said["fragments"]})
     elif only_files:
-        _files(answer.files[: limit or _FILES_LISTED], output, explain=explain)
+        _files(answer.ranking[: limit or _FILES_LISTED], output, explain=explain)
     else:
         _text(answer, output)
     if explain and not output.for_programs:
@@ -43,69 +39,60 @@ def show_answer(
     for note in answer.notes:
         progress(f"note: {note}")
     if not answer.files and not answer.fragments and not output.for_programs and not answer.notes:
-        advice = "; other words may help, names and error messages most"
-        progress(f"nothing was found{advice if nothing is None else f': {nothing}'}")
+        progress("nothing was found; other words may help, names and error messages most")
 
 
-def _files(files: Sequence[RankedPlace], output: Output, *, explain: bool) -> None:
+def _files(files: Sequence[RankedFileView], output: Output, *, explain: bool) -> None:
     if not explain:
-        for place in files:
-            click.echo(printable(place.path))
+        for file in files:
+            click.echo(printable(file.path))
         return
     rows: list[dict[str, JsonValue]] = [
-        {"path": place.path, "score": f"{place.score:.3f}", "found_by": _words(place.findings)}
-        for place in files
+        {"path": file.path, "score": f"{file.score:.3f}", "found_by": _words(file.found_by)} for file in files
     ]
     output.table(rows, ["path", "score", "found_by"], empty="no file was found")
 
 
-def _text(answer: ContextAnswer, output: Output) -> None:
+def _text(answer: ContextView, output: Output) -> None:
     for line in answer.text.split("\n"):
         shown = escape_controls(line, keep_lines=True)
         write(Styled(shown, bold=output.for_eyes and line.startswith("### ")))
     took = f"{counted(len(answer.fragments), 'fragment')}, {answer.tokens:,} of {answer.budget:,} tokens"
-    progress(f"{took}, {answer.seconds * 1000:.0f} ms")
+    progress(f"{took}, {answer.took_ms} ms")
 
 
-def _explained(answer: ContextAnswer, output: Output, *, with_fragments: bool) -> None:
+def _explained(answer: ContextView, output: Output, *, with_fragments: bool) -> None:
     if with_fragments and answer.fragments:
         output.title("fragments")
         output.table([_explained_fragment(fragment) for fragment in answer.fragments], _COLUMNS, empty="")
     output.title("strategies")
     rows: list[dict[str, JsonValue]] = [
         {
-            "strategy": report.name,
-            "status": report.status.value.replace("_", " "),
-            "found": len(report.fragments),
-            "ms": round(report.seconds * 1000),
-            "why": report.error or ("more than is kept" if report.truncated else ""),
+            "strategy": one.name,
+            "status": one.status.replace("_", " "),
+            "found": one.found,
+            "ms": one.ms,
+            "why": one.error or ("more than is kept" if one.truncated else ""),
         }
-        for report in answer.strategies
+        for one in answer.strategies
     ]
     output.table(rows, ["strategy", "status", "found", "ms", "why"], empty="no strategy was asked")
 
 
-_COLUMNS = ("place", "depth", "tokens", "score", "found_by")
-
-
-def _explained_fragment(fragment: PackedFragment) -> dict[str, JsonValue]:
-    place, rendering = fragment.place, fragment.rendering
+def _explained_fragment(fragment: FragmentView) -> dict[str, JsonValue]:
+    lines = "" if fragment.lines is None else f":{fragment.lines[0]}-{fragment.lines[1]}"
     return {
-        "place": f"{place.path}{_lines(place.span)}",
-        "depth": rendering.depth.value,
-        "tokens": rendering.tokens,
-        "score": f"{place.score:.3f}",
-        "found_by": _words(place.findings),
+        "place": f"{fragment.path}{lines}",
+        "depth": fragment.depth,
+        "tokens": fragment.tokens,
+        "score": f"{fragment.score:.3f}",
+        "found_by": _words(fragment.found_by),
     }
 
 
-def _lines(span: Span | None) -> str:
-    return "" if span is None else f":{span.first}-{span.last}"
-
-
-def _words(findings: Iterable[Finding]) -> str:
+def _words(findings: Iterable[FindingView]) -> str:
     """`keyword title 0.91, symbols 0.40`: each strategy once, by the signal that said most for the place."""
-    best: dict[str, Finding] = {}
+    best: dict[str, FindingView] = {}
     for found in sorted(findings, key=lambda found: -found.score):
         best.setdefault(found.strategy, found)
     return ", ".join(f"{one.strategy} {one.signal}".strip() + f" {one.score:.2f}" for one in best.values())

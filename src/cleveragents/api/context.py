@@ -1,0 +1,302 @@
+"""Context: find the code relevant to a question."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Protocol
+
+from cleveragents.api.actions import ensure_no_directory
+from cleveragents.api.views import shown, view, view_of
+from cleveragents.core.errors import RequestRefused
+from cleveragents.core.json_value import freeze
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from cleveragents.api.access import Access
+    from cleveragents.api.transport import HttpTransport
+    from cleveragents.context.code_index import IndexProgress
+    from cleveragents.context.model.context import StrategyReport
+    from cleveragents.context.model.context_answer import ContextAnswer, Finding, PackedFragment
+
+__all__ = [
+    "LONGEST_SECONDS",
+    "Context",
+    "ContextView",
+    "FindingView",
+    "FragmentView",
+    "HttpContext",
+    "LocalContext",
+    "RankedFileView",
+    "StrategyView",
+    "context_view",
+]
+
+LONGEST_SECONDS = 60.0
+"""The longest deadline of a question about a resource."""
+
+_INDEX_SECONDS = 3600.0
+"""Whoever waits at a terminal sees how far the index is, and may interrupt it; what is done is kept."""
+
+_FIND_SECONDS = 10.0
+
+
+@view
+class FindingView:
+    """Who found a fragment or a file, and why."""
+
+    strategy: str = shown(examples=["keyword"])
+    signal: str = shown(examples=["title"])
+    score: float = shown(examples=[0.91])
+
+
+@view
+class FragmentView:
+    """A piece of a file."""
+
+    path: str = shown(examples=["src/session.py"])
+    lines: tuple[int, int] | None = shown("the first and the last", examples=[[10, 24]])
+    score: float = shown(examples=[0.87])
+    depth: str = shown("how much of it is shown", examples=["full"])
+    tokens: int = shown(examples=[120])
+    text: str = shown(examples=["def sign(cookie: str) -> str: …"])
+    found_by: tuple[FindingView, ...] = shown()
+
+
+@view
+class RankedFileView:
+    """A file, with its score and who found it."""
+
+    path: str = shown(examples=["src/session.py"])
+    score: float = shown(examples=[0.87])
+    found_by: tuple[FindingView, ...] = shown()
+
+
+@view
+class StrategyView:
+    """How a strategy fared."""
+
+    name: str = shown(examples=["keyword"])
+    status: str = shown(examples=["ok"])
+    found: int = shown(examples=[12])
+    ms: int = shown(examples=[8])
+    error: str | None = shown(examples=[None])
+    truncated: bool = shown("whether it found more than is kept", examples=[False])
+
+
+@view
+class ContextView:
+    """Files and fragments that matter, the best first, within the budget."""
+
+    files: tuple[str, ...] = shown(examples=[["src/session.py"]])
+    fragments: tuple[FragmentView, ...] = shown()
+    strategies: tuple[StrategyView, ...] = shown()
+    tokens: int = shown(examples=[2040])
+    budget: int = shown(examples=[8000])
+    took_ms: int = shown(examples=[180])
+    notes: tuple[str, ...] = shown("what went differently", examples=[[]])
+    preamble: str = shown(examples=["a web shop in Python"])
+    skeleton: str = shown("the repository at a glance", examples=["src/\n  session.py"])
+    ranking: tuple[RankedFileView, ...] = shown("the files once more, with who found them")
+
+    @property
+    def text(self) -> str:
+        """All that a model is shown, as it was counted."""
+        parts = (self.preamble, self.skeleton, *(fragment.text for fragment in self.fragments))
+        return "\n".join(part for part in parts if part)
+
+
+class Context(Protocol):
+    """Questions about repositories."""
+
+    def ask(
+        self,
+        question: str,
+        *,
+        resource: str | None = None,
+        repository: Path | None = None,
+        at: str | None = None,
+        budget: int | None = None,
+        deadline: float | None = None,
+        fragments: bool = True,
+        on_progress: IndexProgress | None = None,
+    ) -> ContextView:
+        """Return what of a repository matters for a question, within a budget of tokens and of seconds.
+
+        The repository is that of a `resource`, as it is or `at` a commit; or the one around a directory of
+        this machine, which only a local client of the owner reads. No model is asked. The first question
+        about a repository builds an index, which `on_progress` hears of, if that is on this machine.
+        Without `fragments` only files are ranked, which is quicker.
+
+        `UnknownResource`; `NotAllowed` unless the user is an operator of its project; `RequestRefused` if
+        there is no such commit; `QuestionRefused`, `RemoteUnreachable`, `SandboxRefused`.
+        """
+
+
+class LocalContext:
+    """Questions that this process answers. Any thread may use it."""
+
+    def __init__(self, access: Access) -> None:
+        self._access = access
+
+    def ask(
+        self,
+        question: str,
+        *,
+        resource: str | None = None,
+        repository: Path | None = None,
+        at: str | None = None,
+        budget: int | None = None,
+        deadline: float | None = None,
+        fragments: bool = True,
+        on_progress: IndexProgress | None = None,
+    ) -> ContextView:
+        from cleveragents.context.code_index import CodePlace
+        from cleveragents.context.query import ContextQuery
+        from cleveragents.core.errors import SourceMissing
+
+        container = self._access.container
+        settings = container.settings.context
+        if resource is not None:
+            place, nothing = self._place_of(resource)
+            seconds = min(deadline or settings.deadline_seconds, LONGEST_SECONDS)
+            index_seconds, pipeline = None, container.context_parts.pipeline
+        elif repository is not None:
+            self._access.ensure_server_admin()  # guard: directories of the machine are its owner's
+            place, nothing = _place_around(repository, deadline)
+            seconds = settings.deadline_seconds if deadline is None else deadline
+            index_seconds = _INDEX_SECONDS if deadline is None else None
+            pipeline = container.context_parts.lone_pipeline
+        else:
+            raise RequestRefused("name the resource that the question is about", "resource")
+        asked = ContextQuery(
+            question=question,
+            place=CodePlace(place, at),
+            budget_tokens=settings.budget_tokens if budget is None else budget,
+            deadline_seconds=seconds,
+            index_seconds=index_seconds,
+            fragments=fragments,
+            progress=on_progress,
+        )
+        try:
+            answer = pipeline.ask(asked)
+        except SourceMissing:
+            if at is None or resource is None:
+                raise
+            raise RequestRefused(f"resource {resource} has no commit {at}", "at") from None
+        if at is None and nothing is not None and not answer.files:
+            # Or whoever asked would look for better words.
+            answer = replace(answer, notes=(*answer.notes, nothing))
+        return context_view(answer)
+
+    def _place_of(self, name: str) -> tuple[Path, str | None]:
+        from cleveragents.access.model.user import Role
+        from cleveragents.api.project_account import place_of
+
+        resource = self._access.resource(name, Role.OPERATOR)
+        place = place_of(self._access.container, resource)
+        return place, f"there is no file in resource {resource.name}" if _has_no_files(place) else None
+
+
+class HttpContext:
+    """Questions that a server answers."""
+
+    def __init__(self, http: HttpTransport) -> None:
+        self._http = http
+
+    def ask(
+        self,
+        question: str,
+        *,
+        resource: str | None = None,
+        repository: Path | None = None,
+        at: str | None = None,
+        budget: int | None = None,
+        deadline: float | None = None,
+        fragments: bool = True,
+        on_progress: IndexProgress | None = None,
+    ) -> ContextView:
+        ensure_no_directory(repository)
+        if resource is None:
+            raise RequestRefused("name the resource that the question is about", "resource")
+        body = {"question": question, "resource": resource, "at": at, "budget": budget, "deadline": deadline}
+        answer = view_of(ContextView, self._http.post("/context", body))
+        return answer if fragments else replace(answer, fragments=())
+
+
+def context_view(answer: ContextAnswer) -> ContextView:
+    """Return the view of an answer."""
+    said = {
+        "files": [place.path for place in answer.files],
+        "fragments": [_fragment(fragment) for fragment in answer.fragments],
+        "strategies": [_strategy(report) for report in answer.strategies],
+        "tokens": answer.tokens,
+        "budget": answer.budget,
+        "took_ms": round(answer.seconds * 1000),
+        "notes": answer.notes,
+        "preamble": answer.preamble,
+        "skeleton": answer.skeleton,
+        "ranking": [
+            {"path": place.path, "score": round(place.score, 4), "found_by": _found_by(place.findings)}
+            for place in answer.files
+        ],
+    }
+    return view_of(ContextView, freeze(said))
+
+
+def _place_around(directory: Path, deadline: float | None) -> tuple[Path, str | None]:
+    """The repository that the directory lies in, or the directory; and why nothing will be found there, if
+    nothing is."""
+    from cleveragents.core.errors import SandboxRefused
+    from cleveragents.sandboxes.resources import find_resource
+
+    try:
+        # However little time there is: a healthy repository answers in a second, and is not taken for none.
+        seconds = _FIND_SECONDS if deadline is None else min(_FIND_SECONDS, max(1.0, deadline / 4))
+        root, _ = find_resource(directory, seconds=seconds)
+    except SandboxRefused as refused:
+        # A bare repository has no files, but commits, and where git does not answer there are still files;
+        # all else the index knows how to refuse.
+        otherwise = ", or name a commit" if "bare repository" in refused.reason else ""
+        return directory.resolve(), f"{refused.reason}{otherwise}"
+    return root, f"there is no file in {root}" if _has_no_files(root) else None
+
+
+def _has_no_files(root: Path) -> bool:
+    """Whether there is nothing to be found there, whatever is asked."""
+    try:
+        return all(entry.name == ".git" for entry in root.iterdir())
+    except OSError:  # what cannot be looked at, the index says
+        return False
+
+
+def _fragment(fragment: PackedFragment) -> dict[str, object]:
+    place, rendering = fragment.place, fragment.rendering
+    return {
+        "path": place.path,
+        "lines": None if place.span is None else (place.span.first, place.span.last),
+        "score": round(place.score, 4),
+        "depth": rendering.depth.value,
+        "tokens": rendering.tokens,
+        "text": rendering.text,
+        "found_by": _found_by(place.findings),
+    }
+
+
+def _found_by(findings: Iterable[Finding]) -> list[dict[str, object]]:
+    return [
+        {"strategy": found.strategy, "signal": found.signal, "score": round(found.score, 4)}
+        for found in findings
+    ]
+
+
+def _strategy(report: StrategyReport) -> dict[str, object]:
+    return {
+        "name": report.name,
+        "status": report.status.value,
+        "found": len(report.fragments),
+        "ms": round(report.seconds * 1000),
+        "error": report.error,
+        "truncated": report.truncated,
+    }
