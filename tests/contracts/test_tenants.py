@@ -14,7 +14,7 @@ from cleveragents.access.store.project_scope import project_of_plan, projects_of
 from cleveragents.access.store.sql_member_store import SqlMemberStore
 from cleveragents.access.store.sql_project_store import SqlProjectStore
 from cleveragents.access.store.sql_user_store import SqlUserStore
-from cleveragents.api.event_account import event_rows
+from cleveragents.api.events import event_rows
 from cleveragents.api.jobs import listed_jobs
 from cleveragents.core.errors import UnknownProject, UnknownUser
 from cleveragents.core.event import EventType

@@ -513,7 +513,7 @@ TESTS: dict[str, list[str]] = {
     "cli/run/background.py": [f"{UNIT}cli_run_background.py"],
     "cli/run/handover.py": [f"{UNIT}client_handover.py"],
     "cli/served_group.py": [f"{UNIT}client_commands.py"],
-    "cli/client/following.py": [f"{UNIT}client_cuts.py"],
+    "api/event_stream.py": [f"{UNIT}client_cuts.py"],
     "cli/client/logins.py": [f"{UNIT}client_logins.py"],
     "cli/client/plan/following.py": [f"{UNIT}client_commands.py"],
     "cli/client/run.py": [f"{UNIT}client_commands.py"],

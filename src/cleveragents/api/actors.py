@@ -229,7 +229,8 @@ class HttpActors:
         ensure_no_directory(repository)
         if not is_full_name(name):  # guard: not the address of something else
             raise UnknownActor(name)
-        return view_of(ActorView, self._http.get(f"/actors/{name}", resource=resource))
+        found = self._http.get(f"/actors/{name}", resource=resource)
+        return view_of(ActorView, {"file": None, **found})  # a server of 0.1.0 does not say it
 
     def validate(self, yaml: str) -> ActorVerdict:
         return view_of(ActorVerdict, self._http.post("/actors/validation", {"yaml": yaml}))

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Protocol, Self, runtime_checkable
 from cleveragents.api.actions import Actions, HttpActions, LocalActions
 from cleveragents.api.actors import Actors, HttpActors, LocalActors
 from cleveragents.api.context import Context, HttpContext, LocalContext
+from cleveragents.api.events import Events, HttpEvents, LocalEvents
 from cleveragents.api.jobs import HttpJobs, Jobs, LocalJobs
 from cleveragents.api.models import HttpModels, LocalModels, Models
 from cleveragents.api.plans.client import Plans
@@ -85,6 +86,10 @@ class Client(Protocol):
     def context(self) -> Context:
         """Questions about repositories."""
 
+    @property
+    def events(self) -> Events:
+        """The events of the audit log."""
+
     def close(self) -> None:
         """Release what the client holds. A second call changes nothing."""
 
@@ -139,6 +144,10 @@ class LocalClient:
     def context(self) -> LocalContext:
         return LocalContext(self.access)
 
+    @property
+    def events(self) -> LocalEvents:
+        return LocalEvents(self.access)
+
     def close(self) -> None:
         if not self._embedded:
             return
@@ -192,6 +201,10 @@ class HttpClient:
     @property
     def context(self) -> HttpContext:
         return HttpContext(self.http)
+
+    @property
+    def events(self) -> HttpEvents:
+        return HttpEvents(self.http)
 
     def close(self) -> None:
         self.http.close()

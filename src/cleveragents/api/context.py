@@ -221,7 +221,10 @@ class HttpContext:
         if resource is None:
             raise RequestRefused("name the resource that the question is about", "resource")
         body = {"question": question, "resource": resource, "at": at, "budget": budget, "deadline": deadline}
-        answer = view_of(ContextView, self._http.post("/context", body))
+        told = self._http.post("/context", body)
+        # A server of 0.1.0 does not say who found a file.
+        unsaid = [{"path": path, "score": 0.0, "found_by": ()} for path in told["files"]]
+        answer = view_of(ContextView, {"ranking": unsaid, **told})
         return answer if fragments else replace(answer, fragments=())
 
 

@@ -20,6 +20,7 @@ from cleveragents.core.errors import (
     RequestRefused,
     ServerFailed,
     ServerUnreachable,
+    Unavailable,
 )
 from cleveragents.core.errors.facts import error_from_facts
 
@@ -206,6 +207,10 @@ class HttpTransport:
         """Whether the server has nothing of that name."""
         not_found = isinstance(error, ServerFailed) and error.status == 404
         return not_found or type(error).__name__.startswith("Unknown")
+
+    def is_busy(self, error: Exception) -> bool:
+        """Whether the server may answer in a moment."""
+        return isinstance(error, Unavailable)
 
     def close(self) -> None:
         self._http.close()

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from cleveragents.api.event_account import end_of_log
+from cleveragents.api.events import end_of_log
 from cleveragents.api.workers import worker_state
 
 if TYPE_CHECKING:

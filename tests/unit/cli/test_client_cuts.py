@@ -13,7 +13,7 @@ from typing import IO, Any
 import click
 import pytest
 
-from cleveragents.cli.client.following import Follower
+from cleveragents.api.event_stream import Follower
 from cleveragents.cli.client.logins import keep_token, logins_file
 from cleveragents.cli.client.plan.deciding import Deciding, told_at_the_end
 from cleveragents.cli.client.plan.decisions import told_denied

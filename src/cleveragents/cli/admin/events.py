@@ -3,31 +3,26 @@
 from __future__ import annotations
 
 import sys
-import threading
-from collections import deque
-from collections.abc import Iterator, Mapping
-from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from cleveragents.api.event_account import end_of_log, fields_of, report_fields
 from cleveragents.cli.asking import confirmed
+from cleveragents.cli.local_only import LocalCommand, LocalOption, goes_to_server
 from cleveragents.cli.output import Output, counted, format_option, progress
 from cleveragents.cli.session import Session, pass_session
-from cleveragents.core.errors import AuditElsewhere, AuditLogBroken
-from cleveragents.core.json_value import freeze
+from cleveragents.core.errors import AuditElsewhere
 
 if TYPE_CHECKING:
-    from cleveragents.app.container import Container
-    from cleveragents.core.event import EventType
-    from cleveragents.core.event_ports import AuditRecord
-    from cleveragents.events.anchor import AnchorSet
+    from cleveragents.api.events import AnchorView, VerificationView
 
-__all__ = ["events", "show_verification"]
+__all__ = ["events"]
 
 _COLUMNS = ["position", "time", "type", "subject", "facts"]
+_OWN_ANCHOR = "the server compares the log with its own audit.anchor; run the command on the server"
+_OWN_KEY = "the signing key is on the machine that keeps the log; run the command there"
+_AT_THE_MACHINE = "who attests the log has to be at the machine that keeps it; say it there"
 
 
 @click.group()
@@ -65,20 +60,22 @@ def tail(
       agents events tail --follow --format stream-json
       agents events tail --after 1200 --type job.failed
     """
+    from cleveragents.api.views import as_json
     from cleveragents.core.event import EventType
 
-    wanted = EventType.parse(type_name) if type_name is not None else None
-    container = session.container()
-    try:
-        container.audit.sequence_pending()
-    except AuditLogBroken as broken:
-        # What is there may still be looked at, by somebody who knows that it cannot be trusted.
-        progress(f"warning: {broken}; `agents events verify` names everything that is wrong")
-    looked_until = end_of_log(container.database)  # before the look: what comes meanwhile is followed
-    shown = _some(container, after, limit, wanted)
-    output.table([fields_of(record) for record in shown], _COLUMNS, empty="there are no such events")
+    wanted = EventType.parse(type_name).value if type_name is not None else None
+    log = session.client().events
+    # Before the look: what comes meanwhile is followed.
+    latest = log.list(limit=1).items if follow else ()
+    page = log.list(after=after, limit=limit, event_type=wanted)
+    if page.warning is not None:
+        progress(f"warning: {page.warning}; `agents events verify` names everything that is wrong")
+    output.table([as_json(event) for event in page.items], _COLUMNS, empty="there are no such events")
     if follow:
-        _follow(container, shown[-1].position if shown else max(after or 0, looked_until), wanted, output)
+        seen = page.items or latest
+        last = max(after or 0, seen[-1].position if seen else 0)
+        for event in log.follow(after=last, event_type=wanted):
+            output.line(as_json(event), _COLUMNS)
 
 
 @events.command()
@@ -88,6 +85,8 @@ def tail(
     multiple=True,
     metavar="TARGET",
     help="Compare with anchors there; may be repeated.",
+    cls=LocalOption,
+    reason=_OWN_ANCHOR,
 )
 @click.option(
     "--public-key",
@@ -96,8 +95,16 @@ def tail(
     type=click.Path(path_type=Path),
     metavar="FILE",
     help="Keys that may have signed anchors.",
+    cls=LocalOption,
+    reason=_OWN_ANCHOR,
 )
-@click.option("--without-head", is_flag=True, help="Compare with anchors only; no key of the head is needed.")
+@click.option(
+    "--without-head",
+    is_flag=True,
+    help="Compare with anchors only; no key of the head is needed.",
+    cls=LocalOption,
+    reason=_OWN_ANCHOR,
+)
 @format_option
 @pass_session
 @click.pass_context
@@ -121,23 +128,21 @@ def verify(
       agents events verify
       agents events verify --anchor git+ssh://git@git.example/audit.git#build-1 --public-key audit.pem
     """
-    container = session.container()
-    anchors: list[AnchorSet] = []
-    if targets or container.settings.audit.anchor:
-        anchors = container.anchors.read(targets, public_keys)
-    elif without_head:
+    if without_head and not (targets or session.configuration().settings.audit.anchor):
         raise click.UsageError("--without-head needs an anchor; pass --anchor TARGET", ctx)
-    report = container.audit.verify(anchors, use_head=not without_head)
-    show_verification(report_fields(report), output)
+    log = session.client().events
+    report = log.verify(anchors=targets, public_keys=public_keys, use_head=not without_head)
+    _show_verification(report, output)
     if not report.ok:
-        if anchors:
+        there = " on the machine that keeps the log" if goes_to_server(ctx) else ""
+        if report.anchors:
             progress("restore a backup that matches the anchors, or adopt the log and anchor it elsewhere")
         else:
-            progress("after a restored backup or a lost head file, run `agents events adopt`")
+            progress(f"after a restored backup or a lost head file, run `agents events adopt`{there}")
         ctx.exit(1)
 
 
-@events.command()
+@events.command(cls=LocalCommand, reason=_OWN_KEY)
 @click.argument("target", required=False)
 @click.option(
     "--key", "key_file", type=click.Path(path_type=Path), metavar="FILE", help="Private key that signs it."
@@ -179,7 +184,7 @@ def anchor(
         click.echo(f"{counted(tip.rows, 'event')} {how} at {written.target}")
 
 
-@events.command()
+@events.command(cls=LocalCommand, reason=_AT_THE_MACHINE)
 @click.option("--yes", is_flag=True, help="Do it without asking.")
 @pass_session
 @click.pass_context
@@ -207,28 +212,30 @@ def adopt(ctx: click.Context, session: Session, yes: bool) -> None:
     click.echo(f"{adopted}, attested as the log stands")
 
 
-def show_verification(report: Mapping[str, Any], output: Output) -> None:
+def _show_verification(report: VerificationView, output: Output) -> None:
     """Print what a verification found, and which events anchors cover."""
-    events_in = counted(report["events"], "event")
+    from cleveragents.api.views import as_json
+
+    events_in = counted(report.events, "event")
     if output.for_programs:
-        output.record({name: freeze(value) for name, value in report.items()})
-    elif report["ok"]:
+        output.record(as_json(report))
+    elif report.ok:
         click.echo(f"{events_in}, verified")
     else:
-        rows = [{**found, "position": found["position"] or "log"} for found in report["findings"]]
+        rows = [{"position": found.position or "log", "problem": found.problem} for found in report.findings]
         output.table(rows, ["position", "problem"], empty="")
     if not output.for_programs:
-        for covered in report["anchors"]:
-            click.echo(_coverage(covered, report["events"]))
-    if not report["ok"]:
-        progress(f"the audit log is broken: {counted(len(report['findings']), 'finding')} in {events_in}")
+        for covered in report.anchors:
+            click.echo(_coverage(covered, report.events))
+    if not report.ok:
+        progress(f"the audit log is broken: {counted(len(report.findings), 'finding')} in {events_in}")
 
 
-def _coverage(covered: Mapping[str, Any], rows: int) -> str:
-    if not covered["events"]:
-        return f"anchored: no event matches an anchor at {covered['target']}"
-    matched = f"anchored: events 1 to {covered['events']} as of {covered['time']}, at {covered['target']}"
-    rest = rows - covered["events"]
+def _coverage(covered: AnchorView, rows: int) -> str:
+    if not covered.events:
+        return f"anchored: no event matches an anchor at {covered.target}"
+    matched = f"anchored: events 1 to {covered.events} as of {covered.time}, at {covered.target}"
+    rest = rows - covered.events
     return f"{matched}; {counted(rest, 'event')} after that" if rest > 0 else matched
 
 
@@ -236,27 +243,3 @@ def _confirmed() -> bool:
     if not sys.stdin.isatty():
         return False
     return confirmed("Attest the log as it stands?")
-
-
-def _some(container: Container, after: int | None, limit: int, wanted: EventType | None) -> list[AuditRecord]:
-    """The first `limit` events after a position or, without one, the last."""
-    if after is not None:
-        return list(islice(_records(container, after, wanted), limit))
-    kept: deque[AuditRecord] = deque(maxlen=limit)
-    start = 0 if wanted else max(0, end_of_log(container.database) - limit)
-    kept.extend(_records(container, start, wanted))
-    return list(kept)
-
-
-def _records(container: Container, after: int, wanted: EventType | None) -> Iterator[AuditRecord]:
-    while page := container.audit.read(after=after):
-        yield from (record for record in page if wanted in (None, record.event.event_type))
-        after = page[-1].position
-
-
-def _follow(container: Container, after: int, wanted: EventType | None, output: Output) -> None:
-    # Nothing sets it: an interrupt ends the command, and with it this.
-    never = threading.Event()
-    for record in container.audit.follow(after=after, stop=never):
-        if wanted in (None, record.event.event_type):
-            output.line(fields_of(record), _COLUMNS)

@@ -13,8 +13,7 @@ COMMANDS = {
     "resource": f"{_HERE}.projects:resource",
     "trust": f"{_HERE}.trust:trust",
     "user": f"{_HERE}.users:user",
-    "events": f"{_HERE}.events:events",
 }
 
-EITHER_WAY = ("action", "actor", "context", "jobs", "model")
+EITHER_WAY = ("action", "actor", "context", "events", "jobs", "model")
 """Commands that use `session.client()`: one implementation for this machine and for a server."""

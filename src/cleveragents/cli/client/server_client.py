@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cleveragents.api.transport import HttpTransport, problem_in
+from cleveragents.api.transport import BUSY, HttpTransport, problem_in
 from cleveragents.cli.client.cli_words import refused_fields
 from cleveragents.cli.client.problems import ServerSaid, problem_of
 from cleveragents.cli.output import progress
@@ -48,6 +48,9 @@ class ServerClient(HttpTransport):
 
     def is_missing(self, error: Exception) -> bool:
         return isinstance(error, ServerSaid) and error.status == 404
+
+    def is_busy(self, error: Exception) -> bool:
+        return isinstance(error, ServerSaid) and error.status in BUSY
 
 
 def _in_words_of_commands(answer: Any) -> Any:

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from contextlib import suppress
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Request
-from pydantic import BaseModel, Field, StringConstraints
+from pydantic import StringConstraints
 from starlette.concurrency import run_in_threadpool
 
 from cleveragents.access.model.user import User
 from cleveragents.access.store.project_scope import project_of_plan
-from cleveragents.api.event_account import event_rows, fields_of_row, report_fields
-from cleveragents.api.jobs import job_ids_of
-from cleveragents.api.wording import shown_value
-from cleveragents.core.errors import AuditLogBroken
+from cleveragents.api.events import EventPage, VerificationView
 from cleveragents.plans.store.sql_plan_output import SqlPlanOutput
-from cleveragents.server.access import AnyUser, ServerAdmin, access_now
+from cleveragents.server.access import AdminClient, AnyClient, AnyUser, access_now
 from cleveragents.server.listing import Limit
 from cleveragents.server.plan_models import OfPlan
 from cleveragents.server.service import Here, Service
@@ -50,58 +46,9 @@ _STREAMED: dict[str, Any] = {
 }
 
 
-class EventModel(BaseModel):
-    """An event, at its place in the one order that all processes share."""
-
-    position: int = Field(examples=[1207])
-    time: str = Field(examples=["2026-01-01T12:00:00Z"])
-    type: str = Field(examples=["plan.moved"])
-    subject: str = Field(description="which plan, job or user", examples=["01KA2W4XJ7GJ5V8TQ3N6Y0ZB1C"])
-    facts: dict[str, Any] = Field(
-        examples=[{"phase": "execute", "state": "complete", "was": "execute/processing"}]
-    )
-    event_id: str = Field(examples=["01KA2W4XJ7GJ5V8TQ3N6Y0ZB1D"])
-    hash: str = Field(description="chains it to the one before")
-
-
-class EventListing(BaseModel):
-    """A piece of the log."""
-
-    items: list[EventModel]
-    next: int | None = Field(description="where to go on, as `after`; null at the end")
-
-
-class FindingModel(BaseModel):
-    """Something that is not as it was written."""
-
-    position: int | None = Field(description="of the event; null: of the log's head")
-    problem: str
-
-
-class AnchorModel(BaseModel):
-    """Which events the anchors outside the machine cover."""
-
-    target: str = Field(examples=["https://anchors.example/build-1"])
-    anchors: int = Field(description="valid anchors there", examples=[12])
-    events: int = Field(description="the first so many events match an anchor", examples=[1200])
-    time: str | None = Field(
-        description="of that anchor; null: none matches", examples=["2026-01-01T12:00:00Z"]
-    )
-
-
-class VerificationModel(BaseModel):
-    """Whether the log is what it was when it was written."""
-
-    ok: bool
-    events: int = Field(examples=[1207])
-    findings: list[FindingModel]
-    anchors: list[AnchorModel] = Field(description="one for the setting audit.anchor; else none")
-
-
 @router.get("/events", operation_id="listEvents")
 def list_events(
-    access: AnyUser,
-    here: Here,
+    client: AnyClient,
     limit: Limit = 100,
     after: Position = None,
     type_name: Annotated[
@@ -109,37 +56,21 @@ def list_events(
     ] = None,
     subject: Annotated[str | None, Query(max_length=100)] = None,
     plan: OfPlan = None,
-) -> EventListing:
+) -> EventPage:
     """The first events of your projects after a position, or the latest where none is named; in their order
     either way. Events of users, tokens, workers and trust are for server admins.
 
     Those of a `plan` are its own, and those of the jobs that ran, applied or undid it.
     """
-    database = here.container.database
-    with suppress(AuditLogBroken):  # what is there may be looked at; `verification` says what is wrong
-        here.container.audit.sequence_pending()
-    wanted = {"type_name": type_name, "subject": subject}
-    if any(value is not None and "\0" in value for value in wanted.values()):
-        return EventListing(items=[], next=None)  # no database keeps such a text
-    about = None if plan is None else (plan, *job_ids_of(database, plan))
-    rows = event_rows(database, after=after, limit=limit + 1, subjects=about, scope=access.scope, **wanted)
-    if after is None:
-        rows, more = rows[-limit:], False
-    else:
-        rows, more = rows[:limit], len(rows) > limit
-    items = [EventModel.model_validate(shown_value(fields_of_row(row))) for row in rows]
-    return EventListing(items=items, next=items[-1].position if more else None)
+    return client.events.list(after=after, limit=limit, event_type=type_name, subject=subject, plan=plan)
 
 
 @router.get("/events/verification", operation_id="verifyEvents")
-def verify_events(access: ServerAdmin, here: Here) -> VerificationModel:
+def verify_events(client: AdminClient, here: Here) -> VerificationView:
     """Goes through the whole log and names every row that was changed, removed, moved or cut off; with the
     setting audit.anchor, also what contradicts an anchor outside the machine. Two at once (429)."""
-    container = here.container
     with here.verifications.one("verifications"):
-        anchors = container.anchors.read() if container.settings.audit.anchor else []
-        report = container.audit.verify(anchors)
-    return VerificationModel.model_validate(report_fields(report))
+        return client.events.verify()
 
 
 @router.get(

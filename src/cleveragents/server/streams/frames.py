@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from cleveragents.api.event_account import fields_of_row
+from cleveragents.api.events import fields_of_row
 
 if TYPE_CHECKING:
     from cleveragents.access.model.user import ProjectScope

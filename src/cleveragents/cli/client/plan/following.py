@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 
+from cleveragents.api.event_stream import Follower, Frame
 from cleveragents.api.wording import on_one_line
 from cleveragents.cli.client.accounts import Account, is_running, tell_next, waited_for
-from cleveragents.cli.client.following import Follower, Frame
 from cleveragents.cli.client.problems import ServerSaid
 from cleveragents.cli.client.served_plans import ServedMeter, plan_of
 from cleveragents.cli.output import Output, counted, progress

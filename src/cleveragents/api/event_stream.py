@@ -1,4 +1,4 @@
-"""Follows what happens on a server, across every cut of the connection: nothing missed, nothing twice.
+"""Follows the event stream of a server across every cut of the connection: nothing missed, nothing twice.
 
 The cursor is with the client: the position of the last event, and of each plan the number of the last piece
 of its output. Whoever comes back says both, and the server goes on from there.
@@ -12,10 +12,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from cleveragents.cli.client.problems import BUSY, ServerSaid
-
 if TYPE_CHECKING:
-    from cleveragents.cli.client.server_client import ServerClient
+    from cleveragents.api.transport import HttpTransport
 
 __all__ = ["Follower", "Frame"]
 
@@ -34,8 +32,8 @@ class Frame:
 class Follower:
     """Events after a position, and what some plans print. Not thread-safe: who follows asks."""
 
-    def __init__(self, client: ServerClient, after: int | None) -> None:
-        self._client = client
+    def __init__(self, http: HttpTransport, after: int | None) -> None:
+        self._http = http
         self._position = after
         self._numbers: dict[str, int] = {}
         self._joins_anew = False
@@ -64,29 +62,29 @@ class Follower:
         return True
 
     def frames(self) -> Iterator[Frame]:
-        """For ever. `ServerUnreachable` when it does not come back, `NotAuthenticated`, `ServerSaid`."""
+        """For ever. `ServerUnreachable` when it does not come back, `NotAuthenticated`."""
         import httpx
 
         cut: Exception = httpx.ReadError("the stream was cut")
         while True:
             opened = False
-            for _ in self._client.trying():
+            for _ in self._http.trying():
                 try:
                     for frame in self._of_one_connection():
                         opened = True
                         yield frame
                 except httpx.TransportError as error:
                     cut = error
-                except ServerSaid as said:
-                    if said.status not in BUSY:
+                except Exception as error:
+                    if not self._http.is_busy(error):
                         raise
-                    cut = said
+                    cut = error
                 if opened or self._joins_anew:
                     break
-                if not self._client.answered:
-                    raise self._client.unreachable(cut) from None
+                if not self._http.answered:
+                    raise self._http.unreachable(cut) from None
             else:
-                raise self._client.unreachable(cut) from None
+                raise self._http.unreachable(cut) from None
             if not self._joins_anew:
                 time.sleep(_PAUSE_SECONDS)  # one that lets go at once is not asked again and again
 
@@ -94,7 +92,7 @@ class Follower:
         latest = list(self._numbers.items())[-_MOST_OUTPUTS:]
         outputs = [f"{plan_id}:{number}" for plan_id, number in latest]
         self._joins_anew = False
-        with self._client.streamed("/events/stream", {"after": self._position, "output": outputs}) as lines:
+        with self._http.streamed("/events/stream", {"after": self._position, "output": outputs}) as lines:
             for kind, identity, data in _parsed(lines):
                 frame = self._taken(kind, identity, data)
                 if frame is not None:
