@@ -47,7 +47,7 @@ def _lines() -> Iterator[str]:
             for method, function in vars(group).items():
                 if inspect.isfunction(function) and not method.startswith("_"):
                     yield from _described(method, function)
-                    views |= _views(typing.get_type_hints(function).get("return"))
+                    views |= _views(_returned(function))
     yield "## Views\n"
     yield "Views are frozen: a view never changes, whatever becomes of what it shows.\n"
     for _, view in sorted(views.items()):
@@ -85,6 +85,11 @@ def _fields(kind: type) -> Iterator[str]:
         said = str(field.type).replace("|", "\\|")
         yield f"| `{field.name}` | `{said}` | {field.metadata.get('description', '')} |"
     yield ""
+
+
+def _returned(function: typing.Any) -> object:
+    """Return the type of what a method returns; its arguments may have types that only checkers know."""
+    return eval(function.__annotations__["return"], function.__globals__)
 
 
 def _views(returned: object) -> dict[str, type]:
