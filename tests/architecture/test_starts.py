@@ -12,27 +12,26 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).parents[2] / "src" / "cleveragents"
-MCP = "tools/mcp"
 USERS = {
     # Permits are made by gates alone, and everything after the gate takes a permit, or what became of one.
-    f"{MCP}/gate.py Permit": {f"{MCP}/gate.py", "plans/tools/mcp_gate.py"},
-    f"{MCP}/filling.py filled": {f"{MCP}/connection.py"},
-    f"{MCP}/place.py program_for": {f"{MCP}/connection.py"},
-    f"{MCP}/transport.py http_streams": {f"{MCP}/connection.py"},
-    f"{MCP}/transport.py stdio_streams": {f"{MCP}/connection.py"},
-    f"{MCP}/connection.py ServerConnection": {f"{MCP}/servers.py"},
-    f"{MCP}/servers.py McpServers": {f"{MCP}/opening.py"},
+    "tools/mcp/gate.py Permit": {"tools/mcp/gate.py", "plans/tools/mcp_gate.py"},
+    "tools/mcp/filling.py filled": {"tools/mcp/connection.py"},
+    "tools/mcp/place.py program_for": {"tools/mcp/connection.py"},
+    "tools/mcp/transport.py http_streams": {"tools/mcp/connection.py"},
+    "tools/mcp/transport.py stdio_streams": {"tools/mcp/connection.py"},
+    "tools/mcp/connection.py ServerConnection": {"tools/mcp/servers.py"},
+    "tools/mcp/servers.py McpServers": {"tools/mcp/opening.py"},
     # Whoever opens servers says by which gate: a plan by its policy, a typed command by the name it has.
-    f"{MCP}/opening.py open_mcp": {"app/actor_parts.py", "cli/admin/tool_ground.py"},
+    "tools/mcp/opening.py open_mcp": {"app/actor_parts.py", "cli/admin/tool_ground.py"},
     "plans/tools/mcp_gate.py PlanGate": {"app/actor_parts.py"},
-    f"{MCP}/gate.py NamedByUser": {"cli/admin/tool_ground.py"},
+    "tools/mcp/gate.py NamedByUser": {"cli/admin/tool_ground.py"},
     # Programs that are talked to: MCP servers, and agents, for which a session asks the policy.
     "processes/talking_program.py talking_program": {
-        f"{MCP}/place.py",
+        "tools/mcp/place.py",
         "actors/external/acp/program.py",
     },
     "processes/talking_process.py TalkingProcess": {
-        f"{MCP}/connection.py",
+        "tools/mcp/connection.py",
         "actors/external/acp/session.py",
     },
     "actors/external/acp/program.py agent_program": {"actors/external/acp/session.py"},
@@ -42,8 +41,8 @@ USERS = {
 }
 CLIENTS = {
     # Libraries that open connections to servers or agents, and the modules that may import them to do so.
-    "mcp.client": {f"{MCP}/transport.py", f"{MCP}/connection.py"},
-    "httpx2": {f"{MCP}/transport.py"},
+    "mcp.client": {"tools/mcp/transport.py", "tools/mcp/connection.py"},
+    "httpx2": {"tools/mcp/transport.py"},
     "a2a.client": set[str](),
 }
 

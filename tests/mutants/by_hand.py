@@ -10,7 +10,6 @@ __all__ = ["BY_HAND"]
 
 _ENVIRONMENT = "processes/environment.py"
 _GUARD = "processes/guard.py"
-_MCP = "tools/mcp"
 _TOOL_DIRECTORIES = "processes/tool_directories.py"
 _USER_GIT = "apply/user_git.py"
 _SPAWNED = "self._command = self._spawn(argv, passed)\n            self._child = self._command.pid"
@@ -199,12 +198,12 @@ BY_HAND: dict[tuple[str, str], tuple[str, str]] = {
         "read_inside(Path(skill.folder), name)",
         "(Path(skill.folder) / name).read_bytes()",
     ),
-    (f"{_MCP}/arguments.py", "an expression of a stranger's"): (
+    ("tools/mcp/arguments.py", "an expression of a stranger's"): (
         '("pattern", "patternProperties")',
         '("patternProperties",)',
     ),
-    (f"{_MCP}/content.py", "a refusal is kept as it is told"): ("redact_text(text)", "text"),
-    (f"{_MCP}/filling.py", "the token that opens our own server"): (
+    ("tools/mcp/content.py", "a refusal is kept as it is told"): ("redact_text(text)", "text"),
+    ("tools/mcp/filling.py", "the token that opens our own server"): (
         "None if name.startswith(OWN_PREFIX) else variables.get(name)",
         "variables.get(name)",
     ),
@@ -213,7 +212,7 @@ BY_HAND: dict[tuple[str, str], tuple[str, str]] = {
         'program["environment"] = markers',
         "...",
     ),
-    (f"{_MCP}/tools.py", "a repository's server says of itself"): (" and self.server.own", ""),
+    ("tools/mcp/tools.py", "a repository's server says of itself"): (" and self.server.own", ""),
     ("git/plumbing.py", "adding a submodule runs git inside it"): (
         "self._gitlinks(index)",
         "()",
