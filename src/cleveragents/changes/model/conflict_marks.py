@@ -38,7 +38,7 @@ def mark_left_in(text: bytes, merged: MarkedText, labels: tuple[str, str]) -> st
         for place in _between(left, ours, theirs, sides)
         if now.count(left[place]) > max(ours.count(left[place]), theirs.count(left[place]))
     ]
-    kept = _kept(left, now) if between else frozenset()
+    kept = _kept_marks(left, now) if between else frozenset()
     mark = next((place for place in between if place in kept), None)
     return None if mark is None else left[mark].decode("utf-8", "replace")
 
@@ -93,7 +93,7 @@ def _has(lines: Sequence[bytes], some: Sequence[bytes]) -> bool:
     return any(lines[at] == some[0] and lines[at : at + len(some)] == some for at in range(last + 1))
 
 
-def _kept(before: Sequence[bytes], after: Sequence[bytes]) -> frozenset[int]:
+def _kept_marks(before: Sequence[bytes], after: Sequence[bytes]) -> frozenset[int]:
     """The places of the lines that an edit left as they were."""
     blocks = SequenceMatcher(None, before, after).get_matching_blocks()
     return frozenset(place for block in blocks for place in range(block.a, block.a + block.size))

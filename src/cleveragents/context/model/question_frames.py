@@ -23,35 +23,35 @@ class Frame:
 
 _PATH = r"(?P<path>[^\s\"'():,]{1,300}+)"
 _ANY = r"(?P<path>[^\"<>]{1,300}?)"
-_NAME = r"(?P<function>[^\s(\"'`]{1,200}+)"
-_LINE = r"(?P<line>\d{1,7}+)"
+_FRAME_NAME = r"(?P<function>[^\s(\"'`]{1,200}+)"
+_FRAME_LINE = r"(?P<line>\d{1,7}+)"
 
 _FRAMES = tuple(
     re.compile(pattern)
     for pattern in (
         # Python, with or without the function
-        rf"\s*+File \"{_ANY}\", line {_LINE}(?:, in {_NAME})?",
+        rf"\s*+File \"{_ANY}\", line {_FRAME_LINE}(?:, in {_FRAME_NAME})?",
         # IPython 8, then earlier
-        rf"\s*+File {_PATH}:{_LINE}, in {_NAME}",
-        rf"\s*+(?P<path>[^\s\"'():,]{{1,300}}\.\w{{1,4}}) in {_NAME}\(",
+        rf"\s*+File {_PATH}:{_FRAME_LINE}, in {_FRAME_NAME}",
+        rf"\s*+(?P<path>[^\s\"'():,]{{1,300}}\.\w{{1,4}}) in {_FRAME_NAME}\(",
         # pytest
-        rf"{_PATH}:{_LINE}: in {_NAME}",
-        rf"{_PATH}:{_LINE}: (?P<function>)[A-Z]\w{{0,80}}(?:Error|Exception|Warning)\b",
+        rf"{_PATH}:{_FRAME_LINE}: in {_FRAME_NAME}",
+        rf"{_PATH}:{_FRAME_LINE}: (?P<function>)[A-Z]\w{{0,80}}(?:Error|Exception|Warning)\b",
         # Ruby
-        rf"\s*+(?:from )?{_PATH}:{_LINE}:in [`'](?P<function>[^'`]{{1,200}})'",
+        rf"\s*+(?:from )?{_PATH}:{_FRAME_LINE}:in [`'](?P<function>[^'`]{{1,200}})'",
         # Java: the package tells the directory
         r"\s*+at (?P<function>[\w.$<>]{3,300})\((?P<path>\w{1,100}\.(?:java|kt|scala)):(?P<line>\d{1,7})\)",
         # JavaScript, with and without a name
-        rf"\s*+at (?:async )?{_NAME} (?:\[as [^\]]{{1,80}}\] )?\((?:file://)?{_PATH}:{_LINE}(?::\d{{1,7}})?\)",
-        rf"\s*+at (?P<function>)(?:file://)?{_PATH}:{_LINE}:\d{{1,7}}\s*$",
+        rf"\s*+at (?:async )?{_FRAME_NAME} (?:\[as [^\]]{{1,80}}\] )?\((?:file://)?{_PATH}:{_FRAME_LINE}(?::\d{{1,7}})?\)",
+        rf"\s*+at (?P<function>)(?:file://)?{_PATH}:{_FRAME_LINE}:\d{{1,7}}\s*$",
         # gdb and sanitizers
-        rf"\s*+#\d{{1,4}}\s.{{0,200}}?\b(?:in )?{_NAME} \(.{{0,200}}\) at {_PATH}:{_LINE}",
+        rf"\s*+#\d{{1,4}}\s.{{0,200}}?\b(?:in )?{_FRAME_NAME} \(.{{0,200}}\) at {_PATH}:{_FRAME_LINE}",
         # Rust, then compilers
-        rf".{{0,100}}\bpanicked at (?P<function>){_PATH}:{_LINE}:\d",
-        rf"\s*+(?:-->|at) (?P<function>){_PATH}:{_LINE}(?::\d{{1,7}})?\s*$",
-        rf"{_PATH}:{_LINE}:(?:\d{{1,7}}:)? (?P<function>)(?:fatal )?(?:error|warning|note):",
+        rf".{{0,100}}\bpanicked at (?P<function>){_PATH}:{_FRAME_LINE}:\d",
+        rf"\s*+(?:-->|at) (?P<function>){_PATH}:{_FRAME_LINE}(?::\d{{1,7}})?\s*$",
+        rf"{_PATH}:{_FRAME_LINE}:(?:\d{{1,7}}:)? (?P<function>)(?:fatal )?(?:error|warning|note):",
         # Go
-        rf"\s++(?P<function>){_PATH}:{_LINE} \+0x",
+        rf"\s++(?P<function>){_PATH}:{_FRAME_LINE} \+0x",
     )
 )
 
@@ -63,7 +63,7 @@ _ERROR = re.compile(
     r"(?P<kind>(?:[A-Za-z_][\w$]{0,80}+(?:\.|::))*+[A-Za-z_][\w$]{0,80}+)"
     r"(?: \[\w{1,40}\])?: (?P<message>\S.*)"
 )
-_KIND = re.compile(r"(?:Error|Exception|Warning|Exit|Interrupt|Failure|Fault|Iteration|Panic)$")
+_FRAME_KIND = re.compile(r"(?:Error|Exception|Warning|Exit|Interrupt|Failure|Fault|Iteration|Panic)$")
 _BARE = re.compile(
     r"\s*+(?:error(?:\[\w{1,10}\])?|fatal(?: error)?|panic|ERROR|FATAL|FAILED): (?P<message>\S.*)"
 )
@@ -89,7 +89,7 @@ def _is_file(path: str) -> bool:
 def error_of(line: str) -> str | None:
     """The error that this line reports, with its kind if it has one: `ValueError: too many values`."""
     found = _ERROR.match(line)
-    if found is not None and _KIND.search(found["kind"]):
+    if found is not None and _FRAME_KIND.search(found["kind"]):
         kind = found["kind"].replace("::", ".").rpartition(".")[2]
         return f"{kind}: {found['message'].strip()}"
     bare = _BARE.match(line)

@@ -11,7 +11,7 @@ from cleveragents.context.model.code_terms import terms_of
 
 __all__ = ["most_alike"]
 
-_MOST_MESSAGE = 2_000
+_MOST_COMPARED = 2_000
 
 
 def most_alike(
@@ -22,7 +22,7 @@ def most_alike(
     `query` has the weight of each term. A term is worth more the fewer messages have it, and a long message
     has to share more of them.
     """
-    words = [Counter(terms_of(commit.message[:_MOST_MESSAGE])) for commit in commits]
+    words = [Counter(terms_of(commit.message[:_MOST_COMPARED])) for commit in commits]
     holders = Counter(term for counted in words for term in counted if term in query)
     scored: list[tuple[float, int]] = []
     for position, counted in enumerate(words):

@@ -15,7 +15,7 @@ __all__ = ["name_words"]
 
 
 @lru_cache(maxsize=100_000)
-def _stems(name: str) -> frozenset[str]:
+def _name_stems(name: str) -> frozenset[str]:
     return frozenset(stem(part) for part in split_identifier(name) if len(part) > 1)
 
 
@@ -31,14 +31,14 @@ def name_words(query: Mapping[str, float], analyses: Mapping[int, FileAnalysis])
         for document, analysis in analyses.items()
     }
     holders = Counter(name for defined in names.values() for name in defined)
-    words = Counter(word for name in holders for word in _stems(name))
+    words = Counter(word for name in holders for word in _name_stems(name))
     rarity = {word: math.log(1 + (len(holders) + 1) / (1 + count)) for word, count in words.items()}
     worth: dict[str, float] = {}
     for name in holders:
-        hits = [word for word in _stems(name) if word in wanted]
+        hits = [word for word in _name_stems(name) if word in wanted]
         if hits:
             shared = sum(rarity[word] * wanted[word] for word in hits)
-            share = sum(rarity[word] for word in hits) / sum(rarity[word] for word in _stems(name))
+            share = sum(rarity[word] for word in hits) / sum(rarity[word] for word in _name_stems(name))
             worth[name] = shared * share / math.sqrt(holders[name])
     best: dict[int, float] = {}
     for document, defined in names.items():

@@ -9,7 +9,7 @@ __all__ = ["PathEnds"]
 _MOST_MEANT = 8
 """A name that more files have says nothing of any of them."""
 
-_PACKAGE_FILES = frozenset({"__init__", "index", "mod", "lib"})
+_FOLDER_FILES = frozenset({"__init__", "index", "mod", "lib"})
 """Files that stand for the directory that they are in."""
 
 
@@ -58,7 +58,7 @@ class PathEnds:
 
     def _stem(self, stem: str) -> list[str]:
         if self._by_stem is None:
-            self._by_stem = _stems(path for paths in self._by_name.values() for path in paths)
+            self._by_stem = _module_ends(path for paths in self._by_name.values() for path in paths)
         return self._by_stem.get(stem, [])
 
     def module(self, dotted: str) -> dict[str, float]:
@@ -87,10 +87,10 @@ def _agreement(one: list[str], other: list[str]) -> int:
 def _module_parts(path: str) -> list[str]:
     *directories, name = path.split("/")
     stem = name.partition(".")[0]
-    return directories if stem in _PACKAGE_FILES and directories else [*directories, stem]
+    return directories if stem in _FOLDER_FILES and directories else [*directories, stem]
 
 
-def _stems(paths: Iterable[str]) -> dict[str, list[str]]:
+def _module_ends(paths: Iterable[str]) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for path in paths:
         found.setdefault(_module_parts(path)[-1], []).append(path)

@@ -29,11 +29,11 @@ class Past:
 
 def words_for(past: Past, sub_plans: int) -> str:
     """All of it, in words; `sub_plans` is how many steps may be sub-plans."""
-    parts = [*_about(past)] if past.corrections else []
+    parts = [*_told_about(past)] if past.corrections else []
     return "\n\n".join([*parts, _about_sub_plans(sub_plans)])
 
 
-def _about(past: Past) -> list[str]:
+def _told_about(past: Past) -> list[str]:
     number = len(past.decisions) + 1
     held = [d for d in past.decisions if d.state is DecisionState.ACTIVE]
     parts = ["This was planned before. Some of it was wrong, so you plan it again."]

@@ -60,11 +60,11 @@ class SqlCorrectionStore:
                 said = facts if left == 1 else None
                 moved = self._plans.move_in(connection, moved, standing, said, now=now)
             kept = Correction(plan.id, _next_number(connection, plan.id), made, now)
-            connection.execute(corrections.insert(), _row(kept))
+            connection.execute(corrections.insert(), _correction_row(kept))
             self._tell(connection, EventType.PLAN_CORRECTED, kept, **_told(kept))
             for number in self._superseded(connection, kept):
                 self._tell(connection, EventType.DECISION_SUPERSEDED, kept, number=number)
-            return _correction(_row(kept)), moved
+            return _correction(_correction_row(kept)), moved
 
         return self._database.write(unit)
 
@@ -106,7 +106,7 @@ def _told(kept: Correction) -> dict[str, JsonValue]:
     }
 
 
-def _row(kept: Correction) -> dict[str, Any]:
+def _correction_row(kept: Correction) -> dict[str, Any]:
     made = kept.made
     return {
         "plan_id": kept.plan_id,
