@@ -17,14 +17,14 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-__all__ = ["Moves", "main"]
+__all__ = ["SUFFIXES", "Moves", "main", "rewritten"]
+
+SUFFIXES = (".py", ".md", ".toml", ".robot", ".feature", ".yaml")
+"""Files in which modules are named."""
 
 _ROOT = Path(__file__).parents[1]
 _SOURCES = "src/cleveragents"
 _DOTTED = re.compile(r"\bcleveragents\.([a-z_0-9]+(?:\.[a-z_0-9]+)*)")
-_SLASHED = re.compile(
-    r"(?<![\w.])((?:application|domain|errors|infrastructure|interfaces|langgraph|reactive)(?:/\w+)+)(\.py)?\b"
-)
 _TEST = re.compile(r"\btests/unit/test_(\w+)\b|\btests\.unit\.test_(\w+)\b")
 _ROOT_OF_TESTS = re.compile(r"(Path\(__file__\)(?:\.resolve\(\))?\.parents)\[2\]")
 _OURS = ("moves.toml", "tools/move.py")
@@ -48,6 +48,12 @@ class Moves:
     @cached_property
     def names(self) -> Mapping[str, str]:
         return {**self.packages, **self.modules}
+
+    @cached_property
+    def slashed(self) -> re.Pattern[str]:
+        """Paths below the folders that something moves out of."""
+        tops = "|".join(sorted({name.split(".")[0] for name in self.names}))
+        return re.compile(rf"(?<![\w.])((?:{tops})(?:/\w+)+)(\.py)?\b")
 
     def dotted(self, name: str) -> str:
         """The new name of a module, or of what is in it."""
@@ -79,9 +85,11 @@ def main() -> None:
         _git("mv", old, new)
     for path in _git("ls-files").splitlines():
         file = _ROOT / path
-        if file.suffix in (".py", ".md", ".toml", ".robot", ".feature", ".yaml") and path not in _OURS:
+        if file.suffix in SUFFIXES and path not in _OURS:
             text = file.read_text(encoding="utf-8")
-            changed = _rewritten(moves, path, text)
+            changed = rewritten(moves, path, text)
+            if path.startswith("tests/unit/") and path.count("/") == 3:
+                changed = _ROOT_OF_TESTS.sub(r"\1[3]", changed)
             if changed != text:
                 file.write_text(changed, encoding="utf-8")
 
@@ -98,14 +106,13 @@ def _moved_files(moves: Moves) -> list[tuple[str, str]]:
     return [(old, new) for old, new in moved if old != new]
 
 
-def _rewritten(moves: Moves, path: str, text: str) -> str:
+def rewritten(moves: Moves, path: str, text: str) -> str:
+    """The file at the path, with the new names of what it names."""
     kept = _PUBLISHED if not path.endswith(".py") else ()
     if path.endswith(".py"):
         text = _modules_by_name(moves, text)
-        if path.startswith("tests/unit/") and path.count("/") == 3:
-            text = _ROOT_OF_TESTS.sub(r"\1[3]", text)
     text = _DOTTED.sub(lambda found: _dotted(moves, found, kept), text)
-    text = _SLASHED.sub(lambda found: _slashed(moves, found), text)
+    text = moves.slashed.sub(lambda found: _slashed(moves, found), text)
     return _TEST.sub(lambda found: _test(moves, found), text)
 
 
