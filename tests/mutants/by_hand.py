@@ -103,7 +103,7 @@ BY_HAND: dict[tuple[str, str], tuple[str, str]] = {
         " and self._rests(self._looked(plan_id))",
         "",
     ),
-    ("cli/client/server_client.py", "the same one each time"): (
+    ("api/transport.py", "the same key for every retry"): (
         'headers={"Idempotency-Key": key}',
         "headers={}",
     ),
