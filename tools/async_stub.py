@@ -44,7 +44,9 @@ def stub() -> str:
         if isinstance(node, ast.FunctionDef) and isinstance(node.returns, ast.Name) and node.decorator_list:
             name = node.returns.id
             module = next(
-                one.module for one in client.body if isinstance(one, ast.ImportFrom) and _names(one, name)
+                one.module
+                for one in ast.walk(client)
+                if isinstance(one, ast.ImportFrom) and _names(one, name)
             )
             tree = _parsed(str(module))
             classes.append(_group(_class(tree, name)))

@@ -31,6 +31,7 @@ from cleveragents.api.plans.local import LocalPlans
 if TYPE_CHECKING:
     from cleveragents.access.model.user import User
     from cleveragents.api.transport import HttpTransport
+    from cleveragents.api.workers import Workers
     from cleveragents.app.container import Container
     from cleveragents.app.worker_parts import SharedWorker
 
@@ -90,6 +91,10 @@ class Client(Protocol):
     def events(self) -> Events:
         """The events of the audit log."""
 
+    @property
+    def workers(self) -> Workers:
+        """The workers on all machines."""
+
     def close(self) -> None:
         """Release what the client holds. A second call changes nothing."""
 
@@ -148,6 +153,12 @@ class LocalClient:
     def events(self) -> LocalEvents:
         return LocalEvents(self.access)
 
+    @property
+    def workers(self) -> Workers:
+        from cleveragents.api.workers import LocalWorkers
+
+        return LocalWorkers(self.access)
+
     def close(self) -> None:
         if not self._embedded:
             return
@@ -205,6 +216,12 @@ class HttpClient:
     @property
     def events(self) -> HttpEvents:
         return HttpEvents(self.http)
+
+    @property
+    def workers(self) -> Workers:
+        from cleveragents.api.workers import HttpWorkers
+
+        return HttpWorkers(self.http)
 
     def close(self) -> None:
         self.http.close()

@@ -1,21 +1,32 @@
-"""Workers: their state, and their JSON."""
+"""Workers: the processes that run jobs, on all machines."""
 
 from __future__ import annotations
 
 import os
 import socket
-from datetime import timedelta
-from typing import TYPE_CHECKING
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Literal, Protocol
 
+from cleveragents.api.views import Page, page_of, shown, view, view_of
 from cleveragents.api.wording import timestamp
-from cleveragents.core.json_value import JsonValue
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
+    from cleveragents.api.access import Access
+    from cleveragents.api.transport import HttpTransport
+    from cleveragents.app.plan_parts import PlanParts
+    from cleveragents.core.json_value import JsonValue
     from cleveragents.jobs.worker_ports import WorkerRecord
+    from cleveragents.plans.model.plan import Plan
 
-__all__ = ["is_silent", "worker_account", "worker_state"]
+__all__ = [
+    "HttpWorkers",
+    "LocalWorkers",
+    "WorkerView",
+    "Workers",
+    "missing_worker",
+    "waits_for_worker",
+    "worker_state",
+]
 
 _SILENT = timedelta(minutes=1)
 """A worker says how it is every few seconds; one that was not heard of for so long does nothing any more."""
@@ -23,7 +34,63 @@ _SILENT = timedelta(minutes=1)
 _OVER = ("lost", "gone")
 
 
-def is_silent(worker: WorkerRecord, *, now: datetime) -> bool:
+@view
+class WorkerView:
+    """A worker, as it last reported."""
+
+    id: str = shown(examples=["01KA2W4XJ7GJ5V8TQ3N6Y0ZB1D"])
+    name: str = shown(examples=["worker-1"])
+    host: str = shown(examples=["build-3"])
+    pid: int = shown(examples=[4711])
+    engine: str = shown(examples=["embedded"])
+    queue: str = shown(examples=["plans"])
+    concurrency: int = shown("how many jobs it runs in parallel", examples=[4])
+    running: int = shown("how many jobs it runs now", examples=[2])
+    state: Literal["working", "idle", "draining", "gone", "lost"] = shown(
+        "idle: it has no job; lost: its process is gone, or it has not reported for a minute",
+        examples=["working"],
+    )
+    started: datetime = shown(examples=["2026-11-15T12:00:00Z"])
+    seen: datetime = shown("when it last reported", examples=["2026-11-15T12:03:00Z"])
+    isolation: Literal["bubblewrap", "none"] | None = shown(
+        "what isolates the commands it runs; null if unknown", examples=["bubblewrap"]
+    )
+
+
+class Workers(Protocol):
+    """The workers on all machines that share the database."""
+
+    def list(self, *, limit: int = 100, after: str | None = None) -> Page[WorkerView]:
+        """Return one page of the workers of the last day, by id, those that left among them."""
+
+
+class LocalWorkers:
+    """Workers in the database of this process. Any thread may use it."""
+
+    def __init__(self, access: Access) -> None:
+        self._container = access.container
+
+    def list(self, *, limit: int = 100, after: str | None = None) -> Page[WorkerView]:
+        now, home = self._container.clock.now(), self._container.home
+        known = [_worker_view(one, now=now, home=home) for one in self._container.worker_registry.list()]
+        return page_of(sorted(known, key=_id), _id, limit, after)
+
+
+class HttpWorkers:
+    """Workers of a server."""
+
+    def __init__(self, http: HttpTransport) -> None:
+        self._http = http
+
+    def list(self, *, limit: int = 100, after: str | None = None) -> Page[WorkerView]:
+        return self._http.page(WorkerView, "/workers", limit, after)
+
+
+def _id(worker: WorkerView) -> str:
+    return worker.id
+
+
+def _is_silent(worker: WorkerRecord, *, now: datetime) -> bool:
     """Whether it has said nothing for longer than any worker does that lives."""
     return now - worker.seen_at > _SILENT
 
@@ -44,15 +111,14 @@ def _is_dead(worker: WorkerRecord, home: str) -> bool:
 def worker_state(worker: WorkerRecord, *, now: datetime, home: str) -> str:
     """As it last said it is; `lost` if it has said nothing for long, or its process is gone, without having
     left; `idle` if it could run something and does not."""
-    if worker.state != "gone" and (is_silent(worker, now=now) or _is_dead(worker, home)):
+    if worker.state != "gone" and (_is_silent(worker, now=now) or _is_dead(worker, home)):
         return "lost"
     return "idle" if worker.state == "working" and not worker.running else worker.state
 
 
-def worker_account(worker: WorkerRecord, *, now: datetime, home: str) -> dict[str, JsonValue]:
-    """A worker, and how it is."""
+def _worker_view(worker: WorkerRecord, *, now: datetime, home: str) -> WorkerView:
     state = worker_state(worker, now=now, home=home)
-    return {
+    fields: dict[str, JsonValue] = {
         "id": worker.id,
         "name": worker.name,
         "host": worker.host,
@@ -66,3 +132,42 @@ def worker_account(worker: WorkerRecord, *, now: datetime, home: str) -> dict[st
         "seen": timestamp(worker.seen_at),
         "isolation": worker.isolation,
     }
+    return view_of(WorkerView, fields)
+
+
+def waits_for_worker(parts: PlanParts, plan: Plan) -> bool:
+    """Whether the plan is queued for workers: nobody has to resume it."""
+    from cleveragents.jobs.model.job import JobState
+    from cleveragents.plans.jobs.names import is_to_be_run
+
+    if not is_to_be_run(plan) or not _queue_of(parts, plan):
+        return False
+    job = parts.lifecycle.queueing.job_of(plan)
+    return job is not None and job.state is JobState.QUEUED
+
+
+def missing_worker(parts: PlanParts, plan: Plan) -> list[tuple[str, str]]:
+    """Return the command that starts the missing worker, with what it does; empty while a worker is there."""
+    from cleveragents.plans.jobs.lanes import SHARED_QUEUE
+    from cleveragents.plans.model.plan import PlanState
+
+    if plan.state is not PlanState.QUEUED and not waits_for_worker(parts, plan):
+        return []
+    queue = _queue_of(parts, plan)
+    if not queue or _is_taken_from(parts, queue):
+        return []
+    where = "" if queue == SHARED_QUEUE else f", on the machine where {plan.resource} is"
+    return [("agents worker", f"runs it{where}; no worker is there at present")]
+
+
+def _queue_of(parts: PlanParts, plan: Plan) -> str:
+    from cleveragents.plans.jobs.lanes import queue_of
+
+    root = plan if plan.parent_id is None else parts.plans.get(plan.root)
+    return queue_of(root.request)
+
+
+def _is_taken_from(parts: PlanParts, queue: str) -> bool:
+    now = parts.lifecycle.clock.now()
+    living = [one for one in parts.workers.list() if one.state == "working" and not _is_silent(one, now=now)]
+    return any(queue in one.queue.split(",") for one in living)

@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from cleveragents.access.model.remote import remote_of
-from cleveragents.api.missing_worker import missing_worker, waits_for_worker
 from cleveragents.api.plans.account import place_of
 from cleveragents.api.plans.checks import has_not_run, unpassed_checks
 from cleveragents.api.plans.meanings import DONE, is_stopped, is_undecided, waited, works_below
 from cleveragents.api.plans.remains import is_kept
 from cleveragents.api.plans.spending import more_time
+from cleveragents.api.workers import missing_worker, waits_for_worker
 from cleveragents.plans.apply_obstacles import is_unknown
 from cleveragents.plans.family import below, is_merged, title_of, who_needs_somebody
 from cleveragents.plans.model.plan import Phase, PlanState

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from cleveragents.api.missing_worker import missing_worker
 from cleveragents.api.plans.account import account_of, fields_of
 from cleveragents.api.plans.listing import row_of
 from cleveragents.api.plans.meanings import meaning_of
 from cleveragents.api.plans.next_steps import steps_from
 from cleveragents.api.plans.standing import can_of, is_at_rest, needs_of
 from cleveragents.api.reach import is_out_of_reach
+from cleveragents.api.workers import missing_worker
 from cleveragents.plans.apply_obstacles import IN_THE_WAY
 from cleveragents.plans.jobs.lanes import queue_of
 from cleveragents.plans.model.plan import PlanState
