@@ -24,6 +24,7 @@ REQUIRED = 0.95
 SECONDS_PER_MUTANT = 900
 
 UNIT, RACES, CONTRACTS = "tests/unit/test_", "tests/races/test_", "tests/contracts/test_"
+CLIENT = "tests/contracts/client/test_"
 TOKEN = [f"{UNIT}cancellation.py", f"{RACES}cancellation.py"]
 WORKER = [
     f"{UNIT}async_worker.py",
@@ -595,6 +596,8 @@ TESTS: dict[str, list[str]] = {
     "protocols/a2a_routes.py": [f"{UNIT}a2a.py"],
     "api/handover.py": [f"{UNIT}mcp_server.py"],
     "protocols/mcp_server.py": [f"{UNIT}mcp_server.py"],
+    "api/users.py": [f"{CLIENT}users.py"],
+    "cli/admin/user.py": [f"{UNIT}cli_user.py"],
     "api/project_account.py": [f"{CONTRACTS}homes.py"],
     "server/at_most.py": [f"{UNIT}server_routes.py"],
     "api/access.py": [f"{UNIT}server_tenants.py", f"{UNIT}server_roles.py"],

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from cleveragents.access.model.project import Project, Resource
+    from cleveragents.access.model.user import Token
     from cleveragents.app.container import Container
     from cleveragents.jobs.model.job import Job
     from cleveragents.plans.model.plan import Plan
@@ -28,10 +29,19 @@ OWNER = "owner"
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """The rights of one user, as they were when the request came. Any thread may use it."""
+    """The rights of one user, as they were when the request came. Any thread may use it.
+
+    `token` is the token of the request; None where no server is involved.
+    """
 
     container: Container
     user: User
+    token: Token | None = None
+
+    @property
+    def is_owner(self) -> bool:
+        """Whether the acting user is the owner of this machine's state, who is no user of the server."""
+        return self.user.id == OWNER
 
     @property
     def scope(self) -> ProjectScope:

@@ -29,8 +29,9 @@ from cleveragents.api.plans.http import HttpPlans
 from cleveragents.api.plans.local import LocalPlans
 
 if TYPE_CHECKING:
-    from cleveragents.access.model.user import User
+    from cleveragents.access.model.user import Token, User
     from cleveragents.api.transport import HttpTransport
+    from cleveragents.api.users import LocalUsers, Users
     from cleveragents.api.workers import Workers
     from cleveragents.app.container import Container
     from cleveragents.app.worker_parts import SharedWorker
@@ -92,6 +93,10 @@ class Client(Protocol):
         """The events of the audit log."""
 
     @property
+    def users(self) -> Users:
+        """The users of a server and their tokens."""
+
+    @property
     def workers(self) -> Workers:
         """The workers on all machines."""
 
@@ -107,7 +112,8 @@ class LocalClient:
     """Calls the services in this process, as one user. Any thread may use it.
 
     `user` is the acting user, whose rights every call checks; without one it is the owner of this machine's
-    state, who may do everything. An `embedded` client owns its container, and runs the plans it queues.
+    state, who may do everything. `token` is the token that the user sent, if any. An `embedded` client owns
+    its container, and runs the plans it queues.
 
     Thread safety:
         Owner: whoever made it closes it.
@@ -116,10 +122,17 @@ class LocalClient:
     Cancel safety: a plan that the worker runs when the client is closed is given back and can be resumed.
     """
 
-    def __init__(self, container: Container, user: User | None = None, *, embedded: bool = False) -> None:
+    def __init__(
+        self,
+        container: Container,
+        user: User | None = None,
+        *,
+        token: Token | None = None,
+        embedded: bool = False,
+    ) -> None:
         from cleveragents.api.access import Access, owner_of
 
-        self.access = Access(container, user or owner_of(container))
+        self.access = Access(container, user or owner_of(container), token)
         self._embedded = embedded
         self._lock = threading.Lock()
         self._worker: SharedWorker | None = None
@@ -152,6 +165,12 @@ class LocalClient:
     @property
     def events(self) -> LocalEvents:
         return LocalEvents(self.access)
+
+    @property
+    def users(self) -> LocalUsers:
+        from cleveragents.api.users import LocalUsers
+
+        return LocalUsers(self.access)
 
     @property
     def workers(self) -> Workers:
@@ -216,6 +235,12 @@ class HttpClient:
     @property
     def events(self) -> HttpEvents:
         return HttpEvents(self.http)
+
+    @property
+    def users(self) -> Users:
+        from cleveragents.api.users import HttpUsers
+
+        return HttpUsers(self.http)
 
     @property
     def workers(self) -> Workers:

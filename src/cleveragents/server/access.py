@@ -46,11 +46,16 @@ __all__ = [
     "OperatorClient",
     "PlanOperator",
     "PlanViewer",
+    "ProjectAdmin",
+    "ProjectViewer",
     "ReadJob",
     "ReadPlan",
     "ReadProject",
+    "ResourceAdmin",
+    "ResourceServerAdmin",
     "Rule",
     "ServerAdmin",
+    "ServerAdminClient",
     "access_now",
 ]
 
@@ -110,21 +115,35 @@ class _Client(Rule):
             access.ensure_server_admin()
         elif self.where == "anywhere" and self.role is not Role.VIEWER:
             access.ensure_anywhere(self.role)
-        return LocalClient(access.container, access.user)
+        return _client_of(access)
 
 
 @dataclass(frozen=True, slots=True)
 class _PlanClient(Rule):
     def __call__(self, access: AnyUser, plan_id: PlanId) -> LocalClient:
         access.plan(plan_id, self.role)  # guard: refused before the body is looked at
-        return LocalClient(access.container, access.user)
+        return _client_of(access)
 
 
 @dataclass(frozen=True, slots=True)
 class _JobClient(Rule):
     def __call__(self, access: AnyUser, job_id: JobId) -> LocalClient:
         access.job(job_id, self.role)  # guard: refused before the body is looked at
-        return LocalClient(access.container, access.user)
+        return _client_of(access)
+
+
+@dataclass(frozen=True, slots=True)
+class _ProjectClient(Rule):
+    def __call__(self, access: AnyUser, name: NamePath) -> LocalClient:
+        access.project(name, self.role)  # guard: refused before the body is looked at
+        return _client_of(access)
+
+
+@dataclass(frozen=True, slots=True)
+class _ResourceClient(Rule):
+    def __call__(self, access: AnyUser, name: NamePath) -> LocalClient:
+        access.resource(name, self.role)  # guard: refused before the body is looked at
+        return _client_of(access)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,11 +181,15 @@ def access_now(request: AnyRequest, container: Container) -> Access | None:
     return None if found is None else Access(container, found[0])
 
 
+def _client_of(access: Access) -> LocalClient:
+    return LocalClient(access.container, access.user, token=access.token)
+
+
 def _access_of(request: Request) -> Access:
     user: User | None = getattr(request.state, "user", None)
     if user is None:
         raise NotAuthenticated("send one in the header Authorization, as Bearer, or log in at /login")
-    return Access(request.app.state.service.container, user)
+    return Access(request.app.state.service.container, user, request.state.token)
 
 
 OperatorClient = Annotated[LocalClient, Depends(_Client(Role.OPERATOR, "anywhere"))]
@@ -176,6 +199,11 @@ PlanViewer = Annotated[LocalClient, Depends(_PlanClient(Role.VIEWER, "project"))
 PlanOperator = Annotated[LocalClient, Depends(_PlanClient(Role.OPERATOR, "project"))]
 JobViewer = Annotated[LocalClient, Depends(_JobClient(Role.VIEWER, "project"))]
 JobOperator = Annotated[LocalClient, Depends(_JobClient(Role.OPERATOR, "project"))]
+ProjectViewer = Annotated[LocalClient, Depends(_ProjectClient(Role.VIEWER, "project"))]
+ProjectAdmin = Annotated[LocalClient, Depends(_ProjectClient(Role.ADMIN, "project"))]
+ResourceAdmin = Annotated[LocalClient, Depends(_ResourceClient(Role.ADMIN, "project"))]
+ResourceServerAdmin = Annotated[LocalClient, Depends(_ResourceClient(Role.ADMIN, "server"))]
+ServerAdminClient = Annotated[LocalClient, Depends(_Client(Role.ADMIN, "server"))]
 AnyUser = Annotated[Access, Depends(_Anywhere(Role.VIEWER, "anywhere"))]
 Operator = Annotated[Access, Depends(_Anywhere(Role.OPERATOR, "anywhere"))]
 ServerAdmin = Annotated[Access, Depends(_OnServer(Role.ADMIN, "server"))]

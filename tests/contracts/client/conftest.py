@@ -7,13 +7,14 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from cleveragents.access.model.project import ResourceKind
+from cleveragents.access.model.user import TokenKind
 from cleveragents.api.client import Client, HttpClient, LocalClient
 from cleveragents.api.transport import HttpTransport
 from tests.served import served
 from tests.server_plan_bench import PlanServer, plan_server
 
 ClientOf = Callable[[str], Client]
-"""Returns the client of a user: viewer, operator or admin."""
+"""Returns the client of a user: viewer, operator or admin, or `name:token` of any other."""
 
 
 @pytest.fixture(scope="module")
@@ -44,11 +45,13 @@ def client_of(request: pytest.FixtureRequest, server: PlanServer) -> Iterator[Cl
     url = request.getfixturevalue("url") if request.param == "http" else None
 
     def made(name: str) -> Client:
+        secret = name.partition(":")[2] or server.bench.tokens[name]
         if url is None:
-            (user,) = [known for known in container.users.list() if known.name == name]
-            client: Client = LocalClient(container, user)
+            found = container.users.known_by(secret, TokenKind.PROGRAM, now=container.clock.now())
+            assert found is not None
+            client: Client = LocalClient(container, found[0], token=found[1])
         else:
-            client = HttpClient(HttpTransport(url, server.bench.tokens[name]))
+            client = HttpClient(HttpTransport(url, secret))
         opened.append(client)
         return client
 

@@ -26,6 +26,7 @@ __all__ = [
     "ensure_remote",
     "ensure_safe_branch",
     "ensure_safe_remote",
+    "is_name",
 ]
 
 DEFAULT_PROJECT = "default"
@@ -81,9 +82,14 @@ class Resource:
     home: str | None = None
 
 
+def is_name(text: str) -> bool:
+    """Whether a project or a resource can have this name: short, lower case, of letters, digits and `._-`."""
+    return _NAME.fullmatch(text) is not None
+
+
 def ensure_name(what: str, name: str) -> None:
-    """`InvalidName` unless it is short, lower case and of letters, digits and `._-`."""
-    if not _NAME.fullmatch(name):
+    """`InvalidName` unless a project or a resource can have this name."""
+    if not is_name(name):
         raise InvalidName(what, _short(name), "letters, digits and ._-, in lower case, at most 64 of them")
 
 

@@ -10,7 +10,16 @@ from enum import Enum
 
 from cleveragents.core.errors import InvalidName
 
-__all__ = ["ProjectScope", "Role", "Token", "TokenKind", "User", "ensure_user_name", "role_outside"]
+__all__ = [
+    "ProjectScope",
+    "Role",
+    "Token",
+    "TokenKind",
+    "User",
+    "ensure_user_name",
+    "is_user_name",
+    "role_outside",
+]
 
 ProjectScope = frozenset[str] | None
 """The projects that somebody can see; None: all of them."""
@@ -102,7 +111,12 @@ class Token:
         return self.id if self.kind is TokenKind.PROGRAM else self.made_with
 
 
+def is_user_name(text: str) -> bool:
+    """Whether a user can have this name: short, lower case and of letters, digits and `._@-`."""
+    return _NAME.fullmatch(text) is not None
+
+
 def ensure_user_name(name: str) -> None:
-    """`InvalidName` unless it is short, lower case and of letters, digits and `._@-`."""
-    if not _NAME.fullmatch(name):
+    """`InvalidName` unless a user can have this name."""
+    if not is_user_name(name):
         raise InvalidName("user", name, "letters, digits and ._@-, in lower case, at most 64 of them")

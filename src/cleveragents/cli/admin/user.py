@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import click
 
-from cleveragents.api.wording import timestamp
 from cleveragents.cli.output import Output, format_option, progress
 from cleveragents.cli.session import Session, pass_session
 
 if TYPE_CHECKING:
-    from cleveragents.access.model.user import Token, User
+    from cleveragents.api.users import Users, UserView
     from cleveragents.core.json_value import JsonValue
 
-__all__ = ["revoked_in_words", "user", "user_fields"]
+__all__ = ["user"]
 
 _ROLES = ("viewer", "operator", "admin")
 _role = click.Choice(_ROLES)
+_PAGE = 1000
 
 
 @click.group()
@@ -61,11 +59,11 @@ def add_user(session: Session, name: str, role: str, project: str | None, output
       agents user add bob --role admin --project shop
     """
     from cleveragents.access.model.user import Role
+    from cleveragents.cli.client.selection import prefix_of
 
-    container = session.container()
-    added = container.users.add(name, Role(role), now=container.clock.now(), project=project)
+    added = session.client().users.add(name, Role(role), project=project)
     output.record(_fields(added, output))
-    progress(f"`agents user token {name}` makes a token for them")
+    progress(f"`{prefix_of(session)} user token {name}` makes a token for them")
 
 
 @user.command("list")
@@ -78,8 +76,11 @@ def list_users(session: Session, output: Output) -> None:
     Example:
       agents user list --format json
     """
-    users = session.container().users
-    rows = [{**_fields(found, output), "tokens": len(users.tokens_of(found.name))} for found in users.list()]
+    from cleveragents.api.views import every
+
+    users = session.client().users
+    known = every(lambda after: users.list(limit=_PAGE, after=after))
+    rows = [{**_fields(found, output), "tokens": len(_tokens(users, found.name))} for found in known]
     output.table(rows, ["name", "role", "projects", "tokens", "created"], empty="there are no users yet")
 
 
@@ -93,8 +94,7 @@ def remove_user(session: Session, name: str) -> None:
     Example:
       agents user remove ada
     """
-    container = session.container()
-    container.users.remove(name, now=container.clock.now())
+    session.client().users.remove(name)
     progress(f"{name} was removed; their tokens are worthless from now on")
 
 
@@ -115,9 +115,7 @@ def change_role(session: Session, name: str, role: str, output: Output) -> None:
     """
     from cleveragents.access.model.user import Role
 
-    container = session.container()
-    changed = container.users.set_role(name, Role(role), now=container.clock.now())
-    output.record(_fields(changed, output))
+    output.record(_fields(session.client().users.set_role(name, Role(role)), output))
 
 
 @user.command("token")
@@ -154,67 +152,48 @@ def token(
         raise click.UsageError("--list shows, --revoke takes away; say one of them")
     if alone and not revoke:
         raise click.UsageError("--alone belongs to --revoke")
+    users = session.client().users
     if listing:
-        rows = [_token_fields(found) for found in session.container().users.tokens_of(name)]
         columns = ["id", "kind", "label", "created", "expires"]
-        output.table(rows, columns, empty=f"{name} has no tokens", cut=["label"])
+        output.table(_tokens(users, name), columns, empty=f"{name} has no tokens", cut=["label"])
     elif revoke:
-        _revoke(session, name, revoke, alone)
+        _revoke(users, name, revoke, alone)
     else:
-        _issue(session, name, label, days, output)
+        _issue(users, name, label, days, output)
 
 
-def _issue(session: Session, name: str, label: str, days: int | None, output: Output) -> None:
-    from cleveragents.access.model.user import TokenKind
+def _tokens(users: Users, name: str) -> list[dict[str, JsonValue]]:
+    from cleveragents.api.views import as_json, every
 
-    container = session.container()
-    now = container.clock.now()
-    expires = None if days is None else now + timedelta(days=days)
-    made, secret = container.users.issue(name, TokenKind.PROGRAM, label, now=now, expires_at=expires)
+    return [as_json(one) for one in every(lambda after: users.tokens(name, limit=_PAGE, after=after))]
+
+
+def _issue(users: Users, name: str, label: str, days: int | None, output: Output) -> None:
+    from cleveragents.api.views import as_json
+
+    made = users.issue_token(name, label=label, days=days)
     if output.for_programs:
-        output.record({**_token_fields(made), "token": secret})
+        output.record(as_json(made))
         return
-    click.echo(secret)
+    click.echo(made.token)
     progress(f"this is the only time that it is shown; `--revoke {made.id}` makes it worthless")
 
 
-def _revoke(session: Session, name: str, token_id: str, alone: bool) -> None:
+def _revoke(users: Users, name: str, token_id: str, alone: bool) -> None:
     from cleveragents.core.errors import UnknownUser
 
-    container = session.container()
-    if not any(found.id == token_id for found in container.users.tokens_of(name)):
+    if not any(found["id"] == token_id for found in _tokens(users, name)):  # guard: theirs, and no one else's
         raise UnknownUser(token_id)
-    container.users.revoke(token_id, now=container.clock.now(), alone=alone)
-    progress(revoked_in_words(name, token_id, alone=alone))
-
-
-def revoked_in_words(name: str, token_id: str, *, alone: bool) -> str:
-    """What a revoked token means for others."""
+    users.revoke_token(token_id, alone=alone)
     others = "those that were made with it stay" if alone else "so are those that were made with it, if any"
-    return f"token {token_id} of {name} is worthless from now on; {others}"
+    progress(f"token {token_id} of {name} is worthless from now on; {others}")
 
 
-def _fields(found: User, output: Output) -> dict[str, JsonValue]:
-    projects = {name: role.value for name, role in sorted(found.projects.items())}
-    return user_fields(found.name, found.role.value, timestamp(found.created_at), projects, output)
+def _fields(found: UserView, output: Output) -> dict[str, JsonValue]:
+    """Return the row of a user: for people, the projects in one line."""
+    from cleveragents.api.views import as_json
 
-
-def user_fields(
-    name: str, role: str, created: str, projects: Mapping[str, str], output: Output
-) -> dict[str, JsonValue]:
-    """A user as rows and JSON show it: for people, the projects in one line."""
-    shown: JsonValue = dict(projects)
+    fields = as_json(found)
     if not output.for_programs:
-        shown = ", ".join(f"{project} ({there})" for project, there in projects.items())
-    return {"name": name, "role": role, "projects": shown, "created": created}
-
-
-def _token_fields(found: Token) -> dict[str, JsonValue]:
-    return {
-        "id": found.id,
-        "kind": found.kind.value,
-        "label": found.label,
-        "created": timestamp(found.created_at),
-        "expires": None if found.expires_at is None else timestamp(found.expires_at),
-        "made_with": found.made_with,
-    }
+        fields["projects"] = ", ".join(f"{name} ({role})" for name, role in fields["projects"].items())
+    return {name: fields[name] for name in ("name", "role", "projects", "created")}

@@ -12,8 +12,7 @@ COMMANDS = {
     "project": f"{_HERE}.projects:project",
     "resource": f"{_HERE}.projects:resource",
     "trust": f"{_HERE}.trust:trust",
-    "user": f"{_HERE}.users:user",
 }
 
-EITHER_WAY = ("action", "actor", "context", "events", "jobs", "model")
+EITHER_WAY = ("action", "actor", "context", "events", "jobs", "model", "user")
 """Commands that use `session.client()`: one implementation for this machine and for a server."""

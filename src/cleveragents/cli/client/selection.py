@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from cleveragents.core.errors import ConfigurationError
+from cleveragents.core.errors import CleverAgentsError, ConfigurationError
 
 if TYPE_CHECKING:
     from cleveragents.cli.client.server_client import ServerClient
     from cleveragents.cli.session import Session
 
-__all__ = ["connected", "prefix_of", "said_server", "selected_url", "token_for"]
+__all__ = ["connected", "naming_server", "prefix_of", "said_server", "selected_url", "token_for"]
 
 _DIRECTLY = ("", "local")
 
@@ -51,7 +53,22 @@ def connected(session: Session) -> ServerClient:
 def prefix_of(session: Session) -> str:
     """How a command begins that goes the same way as this one."""
     ctx = click.get_current_context()
-    return "agents" if said_server(ctx) is None else f"agents --server {selected_url(ctx, session)}"
+    url = None if said_server(ctx) is None else selected_url(ctx, session)
+    return "agents" if url is None else f"agents --server {url}"
+
+
+@contextmanager
+def naming_server(prefix: str) -> Iterator[None]:
+    """Let an error name commands that go to the same server: without `--server` they would go elsewhere."""
+    from cleveragents.cli.client.problems import not_there
+
+    try:
+        yield
+    except CleverAgentsError as error:
+        reworded = not_there(error, prefix)
+        if reworded.message == str(error):
+            raise
+        raise reworded from None
 
 
 def token_for(session: Session, url: str) -> str | None:
