@@ -16,7 +16,7 @@ from cleveragents.api.handover import Goal, Handover
 from cleveragents.api.plans.applying import apply_later, undo_later
 from cleveragents.api.plans.overview import overview_of
 from cleveragents.api.plans.requests import Wanted
-from cleveragents.api.project_account import add_directory, place_of
+from cleveragents.api.resources import add_directory, place_of
 from cleveragents.api.server_requests import Asked, shared_plan
 from cleveragents.app.container import Container
 from cleveragents.app.worker_parts import WorkerParts

@@ -240,7 +240,7 @@ def library_root(access: Access, resource: str | None, repository: Path | None =
     """
     if resource is not None:
         from cleveragents.access.model.user import Role
-        from cleveragents.api.project_account import known_place_of
+        from cleveragents.api.resources import known_place_of
 
         return known_place_of(access.container, access.resource(resource, Role.VIEWER))
     if repository is None:

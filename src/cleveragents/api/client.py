@@ -30,6 +30,8 @@ from cleveragents.api.plans.local import LocalPlans
 
 if TYPE_CHECKING:
     from cleveragents.access.model.user import Token, User
+    from cleveragents.api.projects import Projects
+    from cleveragents.api.resources import Resources
     from cleveragents.api.transport import HttpTransport
     from cleveragents.api.users import LocalUsers, Users
     from cleveragents.api.workers import Workers
@@ -91,6 +93,14 @@ class Client(Protocol):
     @property
     def events(self) -> Events:
         """The events of the audit log."""
+
+    @property
+    def projects(self) -> Projects:
+        """The projects and their members."""
+
+    @property
+    def resources(self) -> Resources:
+        """The repositories that plans may run on."""
 
     @property
     def users(self) -> Users:
@@ -167,6 +177,18 @@ class LocalClient:
         return LocalEvents(self.access)
 
     @property
+    def projects(self) -> Projects:
+        from cleveragents.api.projects import LocalProjects
+
+        return LocalProjects(self.access)
+
+    @property
+    def resources(self) -> Resources:
+        from cleveragents.api.resources import LocalResources
+
+        return LocalResources(self.access)
+
+    @property
     def users(self) -> LocalUsers:
         from cleveragents.api.users import LocalUsers
 
@@ -235,6 +257,18 @@ class HttpClient:
     @property
     def events(self) -> HttpEvents:
         return HttpEvents(self.http)
+
+    @property
+    def projects(self) -> Projects:
+        from cleveragents.api.projects import HttpProjects
+
+        return HttpProjects(self.http)
+
+    @property
+    def resources(self) -> Resources:
+        from cleveragents.api.resources import HttpResources
+
+        return HttpResources(self.http)
 
     @property
     def users(self) -> Users:

@@ -192,7 +192,7 @@ class LocalContext:
 
     def _place_of(self, name: str) -> tuple[Path, str | None]:
         from cleveragents.access.model.user import Role
-        from cleveragents.api.project_account import place_of
+        from cleveragents.api.resources import place_of
 
         resource = self._access.resource(name, Role.OPERATOR)
         place = place_of(self._access.container, resource)

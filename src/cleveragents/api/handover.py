@@ -24,7 +24,7 @@ from cleveragents.api.plans.diffs import patch_of
 from cleveragents.api.plans.overview import overview_of
 from cleveragents.api.plans.requests import Wanted, requested_plan
 from cleveragents.api.plans.spending import limits_of
-from cleveragents.api.project_account import place_of
+from cleveragents.api.resources import place_of
 from cleveragents.api.server_requests import Asked, shared_plan
 from cleveragents.api.views import as_json
 from cleveragents.core.errors import NeedsHuman, PlanError, RequestRefused

@@ -14,7 +14,7 @@ from cleveragents.access.model.user import Role
 from cleveragents.api.commit_ground import ensure_new_branch
 from cleveragents.api.plans.goal_requests import GoalsText, requested_goals
 from cleveragents.api.plans.requests import Wanted, requested_plan
-from cleveragents.api.project_account import directory_of, known_place_of
+from cleveragents.api.resources import directory_of, known_place_of
 from cleveragents.api.sent_actor import checked_actor
 from cleveragents.core.errors import NotTrusted, RequestRefused
 from cleveragents.core.json_value import freeze, thaw

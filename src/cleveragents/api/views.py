@@ -7,7 +7,7 @@ that a newer server adds.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, dataclass_transform, get_args, get_type_hints
@@ -53,13 +53,6 @@ class Page(Generic[View]):
     next: str | None = field(default=None, metadata={"description": "the `after` of the next page"})
 
 
-def page_of(items: Iterable[View], key: Callable[[View], str], limit: int, after: str | None) -> Page[View]:
-    """Return one page of a short list, which is in the order of `key`."""
-    left = [item for item in items if after is None or key(item) > after]
-    piece = tuple(left[:limit])
-    return Page(items=piece, next=key(piece[-1]) if len(left) > limit else None)
-
-
 def every(page_after: Callable[[str | None], Page[View]]) -> Iterator[View]:
     """Yield the items of all pages."""
     after: str | None = None
@@ -70,7 +63,7 @@ def every(page_after: Callable[[str | None], Page[View]]) -> Iterator[View]:
             return
 
 
-def page_of(items: Sequence[View], key: Callable[[View], str], limit: int, after: str | None) -> Page[View]:
+def page_of(items: Iterable[View], key: Callable[[View], str], limit: int, after: str | None) -> Page[View]:
     """Return one page of a short list, in the order of `key`."""
     left = sorted((item for item in items if after is None or key(item) > after), key=key)
     piece = tuple(left[:limit])

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from fastapi import Depends, Path, Request
 
-from cleveragents.access.model.project import Project, Resource
+from cleveragents.access.model.project import Resource
 from cleveragents.access.model.user import Role, User
 from cleveragents.api.access import Access
 from cleveragents.api.client import LocalClient
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AdminClient",
-    "AdministeredProject",
     "AdministeredResource",
     "AnyClient",
     "AnyUser",
@@ -50,7 +49,6 @@ __all__ = [
     "ProjectViewer",
     "ReadJob",
     "ReadPlan",
-    "ReadProject",
     "ResourceAdmin",
     "ResourceServerAdmin",
     "Rule",
@@ -159,12 +157,6 @@ class _OfJob(Rule):
 
 
 @dataclass(frozen=True, slots=True)
-class _OfProject(Rule):
-    def __call__(self, access: AnyUser, name: NamePath) -> Project:
-        return access.project(name, self.role)
-
-
-@dataclass(frozen=True, slots=True)
 class _OfResource(Rule):
     def __call__(self, access: AnyUser, name: NamePath) -> Resource:
         return access.resource(name, self.role)
@@ -211,6 +203,4 @@ ReadPlan = Annotated[Plan, Depends(_OfPlan(Role.VIEWER, "project"))]
 OperatedPlan = Annotated[Plan, Depends(_OfPlan(Role.OPERATOR, "project"))]
 ReadJob = Annotated[Job, Depends(_OfJob(Role.VIEWER, "project"))]
 OperatedJob = Annotated[Job, Depends(_OfJob(Role.OPERATOR, "project"))]
-ReadProject = Annotated[Project, Depends(_OfProject(Role.VIEWER, "project"))]
-AdministeredProject = Annotated[Project, Depends(_OfProject(Role.ADMIN, "project"))]
 AdministeredResource = Annotated[Resource, Depends(_OfResource(Role.ADMIN, "project"))]

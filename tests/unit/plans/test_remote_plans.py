@@ -15,7 +15,7 @@ from cleveragents.access.model.project import ResourceKind
 from cleveragents.access.model.remote import RemoteAddress
 from cleveragents.api.plans.changes import changes_of
 from cleveragents.api.plans.requests import Wanted
-from cleveragents.api.project_account import trusted_place_of
+from cleveragents.api.resources import trusted_place_of
 from cleveragents.api.server_requests import Asked, requested_for_all
 from cleveragents.core.actions.model import Setup
 from cleveragents.core.change import RecordedChange

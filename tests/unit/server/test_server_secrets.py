@@ -17,7 +17,7 @@ import structlog
 from sqlalchemy import select
 
 from cleveragents.access.model.project import Project
-from cleveragents.api.project_account import project_account
+from cleveragents.api.projects import project_view
 from cleveragents.app.worker_parts import WorkerParts
 from cleveragents.config.logging import configure_logging
 from cleveragents.storage.tables import METADATA
@@ -121,7 +121,7 @@ checks:
     assert project.json()["description"] == "opens with ***"
     bench.admin.put("/api/projects/shop/members/viewer", json={"role": "viewer"})
     written_before = Project("shop", f"opens with {TYPED}", datetime.now(UTC))
-    assert project_account(written_before, 0)["description"] == "opens with ***"
+    assert project_view(written_before, 0).description == "opens with ***"
     shown = bench.viewer.get("/api/actions/team/publish")
     assert shown.json()["steps"][0]["with"] == {"argv": ["publish", "--token", "***"]}
     for answer in (made, shown, bench.viewer.get("/api/actions"), bench.viewer.get("/api/projects")):

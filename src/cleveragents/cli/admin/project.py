@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from typing import TYPE_CHECKING
-
 import click
 
-from cleveragents.api.project_account import project_account
 from cleveragents.cli.output import Output, format_option, progress
 from cleveragents.cli.session import Session, pass_session
 
-if TYPE_CHECKING:
-    from cleveragents.core.json_value import JsonValue
+__all__ = ["project"]
 
-__all__ = ["member_fields", "project", "show_members"]
+_PAGE = 1000
 
 
 @click.group()
@@ -53,10 +48,13 @@ def add_project(
     Example:
       agents project add shop --max-parallel 4 --description "the web shop"
     """
-    container = session.container()
-    added = container.projects.add(name, description, max_parallel=max_parallel, now=container.clock.now())
-    progress(f"{name} is added; `agents resource add NAME --project {name}` says what plans may run on")
-    output.record(project_account(added, 0))
+    from cleveragents.api.views import as_json
+    from cleveragents.cli.client.selection import prefix_of
+
+    added = session.client().projects.add(name, description=description, max_parallel=max_parallel)
+    more = f"`{prefix_of(session)} resource add NAME --project {name}` says what plans may run on"
+    progress(f"{name} is added; {more}")
+    output.record(as_json(added))
 
 
 @project.command("list")
@@ -69,11 +67,14 @@ def list_projects(session: Session, output: Output) -> None:
     Example:
       agents project list --format json
     """
-    store = session.container().projects
-    counts = Counter(resource.project for resource in store.resources())
-    rows = [project_account(one, counts[one.name]) for one in store.list()]
+    from cleveragents.api.views import as_json, every
+    from cleveragents.cli.client.selection import prefix_of
+
+    projects = session.client().projects
+    rows = [as_json(one) for one in every(lambda after: projects.list(limit=_PAGE, after=after))]
     columns = ["name", "max_parallel", "resources", "description"]
-    output.table(rows, columns, empty="there are no projects; `agents project add NAME` adds one")
+    empty = f"there are no projects; `{prefix_of(session)} project add NAME` adds one"
+    output.table(rows, columns, empty=empty)
 
 
 @project.command("remove")
@@ -88,8 +89,7 @@ def remove_project(session: Session, name: str) -> None:
     Example:
       agents project remove shop
     """
-    container = session.container()
-    container.projects.remove(name, now=container.clock.now())
+    session.client().projects.remove(name)
     progress(f"{name} is removed")
 
 
@@ -106,8 +106,13 @@ def list_members(session: Session, name: str, output: Output) -> None:
     Example:
       agents project members shop
     """
-    rows = [member_fields(one.name, one.role.value) for one in session.container().members.list(name)]
-    show_members(rows, name, output)
+    from cleveragents.api.views import as_json, every
+    from cleveragents.cli.client.selection import prefix_of
+
+    projects = session.client().projects
+    rows = [as_json(one) for one in every(lambda after: projects.members(name, limit=_PAGE, after=after))]
+    empty = f"{name} has no members; `{prefix_of(session)} project add-member {name} USER` adds one"
+    output.table(rows, ["name", "role"], empty=empty)
 
 
 @project.command("add-member")
@@ -133,10 +138,9 @@ def add_member(session: Session, name: str, user: str, role: str, output: Output
       agents project add-member shop ada --role operator
     """
     from cleveragents.access.model.user import Role
+    from cleveragents.api.views import as_json
 
-    container = session.container()
-    member = container.members.set(name, user, Role(role), now=container.clock.now())
-    output.record(member_fields(member.name, member.role.value))
+    output.record(as_json(session.client().projects.set_member(name, user, Role(role))))
 
 
 @project.command("remove-member")
@@ -150,17 +154,5 @@ def remove_member(session: Session, name: str, user: str) -> None:
     Example:
       agents project remove-member shop ada
     """
-    container = session.container()
-    container.members.remove(name, user, now=container.clock.now())
+    session.client().projects.remove_member(name, user)
     progress(f"{user} is no longer a member of {name}")
-
-
-def member_fields(name: str, role: str) -> dict[str, JsonValue]:
-    """A member as rows and JSON show it."""
-    return {"name": name, "role": role}
-
-
-def show_members(rows: list[dict[str, JsonValue]], project: str, output: Output) -> None:
-    """Print the members of a project."""
-    empty = f"{project} has no members; `agents project add-member {project} USER` adds one"
-    output.table(rows, ["name", "role"], empty=empty)

@@ -3,24 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
-from cleveragents.access.model.project import ResourceKind
-from cleveragents.api.project_account import (
-    DEFAULT_BRANCH,
-    add_directory,
-    ensure_branch_there,
-    resource_account,
-)
 from cleveragents.cli.output import Output, format_option, progress
 from cleveragents.cli.session import Session, pass_session
 
-if TYPE_CHECKING:
-    from cleveragents.app.container import Container
-
 __all__ = ["resource"]
+
+_PAGE = 1000
 
 
 @click.group()
@@ -43,9 +34,7 @@ def resource() -> None:
     help="A directory of this machine; the repository that it lies in. The current one, if nothing is said.",
 )
 @click.option("--remote", metavar="URL", help="A git repository elsewhere, which workers anywhere can reach.")
-@click.option(
-    "--branch", help=f"What plans on a remote begin with and are applied to; {DEFAULT_BRANCH} if not said."
-)
+@click.option("--branch", help="What plans on a remote begin with and are applied to; main if not said.")
 @click.option("--no-check", is_flag=True, help="Do not ask the remote whether it is there.")
 @format_option
 @pass_session
@@ -74,28 +63,28 @@ def add_resource(
         raise click.UsageError("say --path or --remote, not both")
     if remote is None and branch is not None:
         raise click.UsageError("--branch is for a --remote; plans in a directory begin with what is there")
-    container = session.container()
-    now = container.clock.now()
-    if remote is None:
-        added = add_directory(container.projects, name, project, path or Path.cwd(), now=now)
-    else:
-        if not no_check:
-            _check(container, remote, branch or DEFAULT_BRANCH)
-        added = container.projects.add_resource(
-            name, project, ResourceKind.REMOTE, remote, branch=branch or DEFAULT_BRANCH, now=now
-        )
+    from cleveragents.api.views import as_json
+
+    directory = _directory(session, path) if remote is None else None
+    added = session.client().resources.add(
+        name, project, path=directory, remote=remote, branch=branch, check=not no_check
+    )
+    fields = as_json(added)
+    if warning := fields.pop("warning"):
+        progress(f"warning: {warning}; --no-check says not to ask")
     progress(f"{name} is added: plans may run on {added.location}")
-    output.record(resource_account(added))
+    output.record(fields)
 
 
-def _check(container: Container, remote: str, branch: str) -> None:
-    from cleveragents.core.errors import RemoteUnreachable
+def _directory(session: Session, path: Path | None) -> str:
+    """Return the directory to add; on this machine, it is the current one if none is said."""
+    from cleveragents.cli.client.selection import selected_url
 
-    try:
-        ensure_branch_there(container, remote, branch)
-    except RemoteUnreachable as error:
-        # Workers on other machines may reach it all the same.
-        progress(f"warning: {error}; --no-check says not to ask")
+    if selected_url(click.get_current_context(), session) is None:
+        return str(Path.cwd() / (path or ""))
+    if path is None:
+        raise click.UsageError("say --remote URL, or --path with a directory of the server's machine")
+    return str(path)
 
 
 @resource.command("list")
@@ -109,12 +98,14 @@ def list_resources(session: Session, project: str | None, output: Output) -> Non
     Example:
       agents resource list --project shop
     """
-    store = session.container().projects
-    if project is not None:
-        store.get(project)
-    rows = [resource_account(one) for one in store.resources(project)]
+    from cleveragents.api.views import as_json, every
+    from cleveragents.cli.client.selection import prefix_of
+
+    resources = session.client().resources
+    found = every(lambda after: resources.list(project=project, limit=_PAGE, after=after))
+    rows = [as_json(one) for one in found]
     columns = ["name", "project", "kind", "location", "branch"]
-    empty = "there are no resources; `agents resource add NAME --project PROJECT` adds one"
+    empty = f"there are no resources; `{prefix_of(session)} resource add NAME --project PROJECT` adds one"
     output.table(rows, columns, empty=empty, cut=["location"], spare=["kind", "branch", "project"])
 
 
@@ -128,6 +119,5 @@ def remove_resource(session: Session, name: str) -> None:
     Example:
       agents resource remove shop-main
     """
-    container = session.container()
-    container.projects.remove_resource(name, now=container.clock.now())
+    session.client().resources.remove(name)
     progress(f"{name} is removed; nothing in its repository was changed")

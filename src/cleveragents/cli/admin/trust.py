@@ -73,7 +73,7 @@ def trust(
 
 
 def _place_of(session: Session, resource: str, *, revoke: bool) -> Path:
-    from cleveragents.api.project_account import place_of, trusted_place_of
+    from cleveragents.api.resources import place_of, trusted_place_of
 
     container = session.container()
     known = container.projects.resource(resource)

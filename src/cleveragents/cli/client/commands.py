@@ -9,10 +9,8 @@ _HERE = "cleveragents.cli.client"
 COMMANDS = {
     "run": f"{_HERE}.run:run",
     "plan": f"{_HERE}.plan.group:plan",
-    "project": f"{_HERE}.projects:project",
-    "resource": f"{_HERE}.projects:resource",
     "trust": f"{_HERE}.trust:trust",
 }
 
-EITHER_WAY = ("action", "actor", "context", "events", "jobs", "model", "user")
+EITHER_WAY = ("action", "actor", "context", "events", "jobs", "model", "project", "resource", "user")
 """Commands that use `session.client()`: one implementation for this machine and for a server."""

@@ -1,20 +1,23 @@
-"""Projects: their repositories, their members, and how many of their jobs run at once."""
+"""Routes of projects and their members."""
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Annotated
 
 from fastapi import APIRouter, Path
 from pydantic import BaseModel, Field
 
-from cleveragents.access.model.project import Member
 from cleveragents.access.model.user import Role
-from cleveragents.api.project_account import project_account
-from cleveragents.server.access import AdministeredProject, AnyUser, ReadProject, ServerAdmin
-from cleveragents.server.accounts import NAME, Body, NamePath, account_as
-from cleveragents.server.listing import After, Limit, Listing, piece_of
-from cleveragents.server.service import Here
+from cleveragents.api.projects import MemberView, ProjectView
+from cleveragents.api.views import Page
+from cleveragents.server.access import (
+    AnyClient,
+    ProjectAdmin,
+    ProjectViewer,
+    ServerAdminClient,
+)
+from cleveragents.server.accounts import NAME, Body, NamePath
+from cleveragents.server.listing import After, Limit
 
 __all__ = ["router"]
 
@@ -33,23 +36,6 @@ class NewProject(Body):
     )
 
 
-class ProjectAccount(BaseModel):
-    """A project."""
-
-    name: str = Field(examples=["shop"])
-    description: str = Field(examples=["the web shop"])
-    max_parallel: int | None = Field(description="null: no bound", examples=[4])
-    resources: int = Field(description="how many it has", examples=[2])
-    created: str = Field(examples=["2026-11-15T12:00:00Z"])
-
-
-class MemberAccount(BaseModel):
-    """A member of a project."""
-
-    name: str = Field(description="of the user", examples=["ada"])
-    role: Role = Field(description="in the project", examples=["operator"])
-
-
 class NewMember(BaseModel):
     """The role of a member."""
 
@@ -57,59 +43,43 @@ class NewMember(BaseModel):
 
 
 @router.get("/projects", operation_id="listProjects")
-def list_projects(
-    here: Here, access: AnyUser, limit: Limit = 100, after: After = None
-) -> Listing[ProjectAccount]:
+def list_projects(client: AnyClient, limit: Limit = 100, after: After = None) -> Page[ProjectView]:
     """Lists your projects by name; for a server admin, all projects."""
-    counts = Counter(resource.project for resource in here.container.projects.resources())
-    known = [account_as(ProjectAccount, project_account(one, counts[one.name])) for one in access.projects()]
-    return piece_of(known, lambda project: project.name, limit, after)
+    return client.projects.list(limit=limit, after=after)
 
 
 @router.post("/projects", status_code=201, operation_id="addProject")
-def add_project(project: NewProject, here: Here, access: ServerAdmin) -> ProjectAccount:
+def add_project(project: NewProject, client: ServerAdminClient) -> ProjectView:
     """Adds a project, and makes you its admin."""
-    container = here.container
-    added = container.projects.add(
-        project.name,
-        project.description,
-        max_parallel=project.max_parallel,
-        now=container.clock.now(),
-        creator=access.user,
+    return client.projects.add(
+        project.name, description=project.description, max_parallel=project.max_parallel
     )
-    return account_as(ProjectAccount, project_account(added, 0))
 
 
 @router.delete("/projects/{name}", status_code=204, operation_id="removeProject")
-def remove_project(name: NamePath, here: Here, access: ServerAdmin) -> None:
+def remove_project(name: NamePath, client: ServerAdminClient) -> None:
     """Removes a project that has no resources and no plans any more; its memberships end. The project
     `default` stays."""
-    here.container.projects.remove(name, now=here.container.clock.now())
+    client.projects.remove(name)
 
 
 @router.get("/projects/{name}/members", operation_id="listMembers")
 def list_members(
-    project: ReadProject, here: Here, limit: Limit = 100, after: After = None
-) -> Listing[MemberAccount]:
+    name: NamePath, client: ProjectViewer, limit: Limit = 100, after: After = None
+) -> Page[MemberView]:
     """Lists the members of a project by name. Server admins may act in every project and are listed only
     where they were added."""
-    found = here.container.members.list(project.name)
-    return piece_of([_member(one) for one in found], lambda member: member.name, limit, after)
+    return client.projects.members(name, limit=limit, after=after)
 
 
 @router.put("/projects/{name}/members/{user}", operation_id="setMember")
-def set_member(project: AdministeredProject, user: UserName, new: NewMember, here: Here) -> MemberAccount:
+def set_member(name: NamePath, user: UserName, new: NewMember, client: ProjectAdmin) -> MemberView:
     """Adds a user to a project, or changes their role in it, from their next request on."""
-    container = here.container
-    return _member(container.members.set(project.name, user, new.role, now=container.clock.now()))
+    return client.projects.set_member(name, user, new.role)
 
 
 @router.delete("/projects/{name}/members/{user}", status_code=204, operation_id="removeMember")
-def remove_member(project: AdministeredProject, user: UserName, here: Here) -> None:
+def remove_member(name: NamePath, user: UserName, client: ProjectAdmin) -> None:
     """Removes a user from a project, from their next request on. A stream that is open shows nothing more of
     the project within a minute."""
-    here.container.members.remove(project.name, user, now=here.container.clock.now())
-
-
-def _member(member: Member) -> MemberAccount:
-    return MemberAccount(name=member.name, role=member.role)
+    client.projects.remove_member(name, user)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
-from cleveragents.api.project_account import place_of, trusted_place_of
+from cleveragents.api.resources import place_of, trusted_place_of
 from cleveragents.api.wording import shown_name, timestamp
 from cleveragents.core.json_value import JsonValue
 from cleveragents.server.access import AdministeredResource, ServerAdmin

@@ -1,0 +1,303 @@
+"""Resources: the repositories that plans may run on, and where their files are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from cleveragents.access.model.project import ResourceKind, ensure_branch, ensure_name, ensure_remote, is_name
+from cleveragents.access.model.user import Role
+from cleveragents.api.views import Page, page_of, shown, view, view_of
+from cleveragents.api.wording import timestamp
+from cleveragents.core.errors import AlreadyThere, InvalidResource, UnknownProject, UnknownResource
+
+if TYPE_CHECKING:
+    from cleveragents.access.model.project import Resource
+    from cleveragents.access.project_ports import ProjectStore
+    from cleveragents.api.access import Access
+    from cleveragents.api.transport import HttpTransport
+    from cleveragents.app.container import Container
+    from cleveragents.core.json_value import JsonValue
+
+__all__ = [
+    "DEFAULT_BRANCH",
+    "AddedResourceView",
+    "HttpResources",
+    "LocalResources",
+    "ResourceView",
+    "Resources",
+    "add_directory",
+    "directory_of",
+    "known_place_of",
+    "place_of",
+    "trusted_place_of",
+]
+
+DEFAULT_BRANCH = "main"
+
+_FETCH_SECONDS = 60.0
+"""Whoever asks waits for the remote, so it is not waited for as long as a plan would."""
+
+
+_CHECK_SECONDS = 20.0
+
+
+@view
+class ResourceView:
+    """A repository that plans may run on."""
+
+    name: str = shown(examples=["shop-main"])
+    project: str = shown(examples=["shop"])
+    kind: ResourceKind = shown(examples=["remote"])
+    location: str = shown("a path, or the address of a git repository", examples=["git@git.example:shop.git"])
+    branch: str | None = shown("of a remote", examples=["main"])
+    created: datetime = shown(examples=["2026-11-15T12:00:00Z"])
+
+
+@view
+class AddedResourceView(ResourceView):
+    """A resource that was added."""
+
+    warning: str | None = shown("why the remote could not be reached", examples=[None])
+
+
+class Resources(Protocol):
+    """The resources of the projects that the acting user can see."""
+
+    def list(
+        self, *, project: str | None = None, limit: int = 100, after: str | None = None
+    ) -> Page[ResourceView]:
+        """Return one page of resources, by name, of this project. `UnknownProject`."""
+
+    def add(
+        self,
+        name: str,
+        project: str,
+        *,
+        path: str | None = None,
+        remote: str | None = None,
+        branch: str | None = None,
+        check: bool = True,
+    ) -> AddedResourceView:
+        """Add a directory (an absolute `path` on the client's or the server's machine) or a git `remote`.
+
+        With `check`, the remote has to have the branch; a remote that does not answer is added with a
+        `warning`: workers elsewhere may reach it. `AlreadyThere`, `InvalidName`, `InvalidResource`,
+        `SandboxRefused`, `UnknownProject`, `NotAllowed`.
+        """
+
+    def remove(self, name: str) -> None:
+        """Remove a resource: no new plan runs on it. Its files stay, and its plans go on.
+
+        `UnknownResource`; `NotAllowed` unless an admin of the project asks.
+        """
+
+
+class LocalResources:
+    """Resources in the database of this process. Any thread may use it."""
+
+    def __init__(self, access: Access) -> None:
+        self._access = access
+        self._container = access.container
+
+    def list(
+        self, *, project: str | None = None, limit: int = 100, after: str | None = None
+    ) -> Page[ResourceView]:
+        if project is not None:
+            self._access.project(project, Role.VIEWER)
+        known = [view_of(ResourceView, _json_of(one)) for one in self._access.resources(project)]
+        return page_of(known, lambda resource: resource.name, limit, after)
+
+    def add(
+        self,
+        name: str,
+        project: str,
+        *,
+        path: str | None = None,
+        remote: str | None = None,
+        branch: str | None = None,
+        check: bool = True,
+    ) -> AddedResourceView:
+        self._access.ensure_server_admin()
+        if (path is None) == (remote is None):
+            raise InvalidResource("resource", name, "say `path` or `remote`, one of them")
+        warning: str | None = None
+        if remote is not None:
+            new = _NewRemote(name, project, remote, branch or DEFAULT_BRANCH, check)
+            added, warning = _add_remote(self._container, new)
+        else:
+            place = _directory(name, path or "", branch)
+            now = self._container.clock.now()
+            added = add_directory(self._container.projects, name, project, place, now=now)
+        return view_of(AddedResourceView, _json_of(added) | {"warning": warning})
+
+    def remove(self, name: str) -> None:
+        found = self._access.resource(name, Role.ADMIN)
+        self._container.projects.remove_resource(found.name, now=self._container.clock.now())
+
+
+class HttpResources:
+    """Resources of a server."""
+
+    def __init__(self, http: HttpTransport) -> None:
+        self._http = http
+
+    def list(
+        self, *, project: str | None = None, limit: int = 100, after: str | None = None
+    ) -> Page[ResourceView]:
+        if project is not None and not is_name(project):
+            raise UnknownProject(project)
+        return self._http.page(ResourceView, "/resources", limit, after, project=project)
+
+    def add(
+        self,
+        name: str,
+        project: str,
+        *,
+        path: str | None = None,
+        remote: str | None = None,
+        branch: str | None = None,
+        check: bool = True,
+    ) -> AddedResourceView:
+        ensure_name("resource", name)
+        if not is_name(project):
+            raise UnknownProject(project)
+        body = {"name": name, "project": project, "path": path, "remote": remote, "branch": branch}
+        return view_of(AddedResourceView, self._http.post("/resources", {**body, "check": check}))
+
+    def remove(self, name: str) -> None:
+        self._http.delete(resource_path(name))
+
+
+def resource_path(name: str) -> str:
+    """Return the path of a resource in the API. `UnknownResource` if no resource can have the name."""
+    if not is_name(name):  # guard: not the address of something else
+        raise UnknownResource(name)
+    return f"/resources/{name}"
+
+
+def _json_of(resource: Resource) -> dict[str, JsonValue]:
+    return {
+        "name": resource.name,
+        "project": resource.project,
+        "kind": resource.kind.value,
+        "location": resource.location,
+        "branch": resource.branch,
+        "created": timestamp(resource.created_at),
+    }
+
+
+def _directory(name: str, path: str, branch: str | None) -> Path:
+    if branch is not None:
+        raise InvalidResource("resource", name, "`branch` is for a `remote`")
+    if "\0" in path or not Path(path).is_absolute():  # guard: it depends on no directory of the server's
+        raise InvalidResource("resource", name, "`path` has to be absolute")
+    return Path(path)
+
+
+def _ensure_branch_there(container: Container, url: str, branch: str) -> None:
+    """`InvalidResource` if the remote answers and lacks the branch; `RemoteUnreachable` if it does not answer
+    in a while, which others may have reached."""
+    from cleveragents.access.model.remote import RemoteAddress
+    from cleveragents.sandboxes.mirror import missing_branch
+
+    ensure_remote(url)
+    ensure_branch(branch)
+    address = RemoteAddress(url, branch)
+    mirrors = container.plan_parts.remotes.mirrors
+    there = replace(mirrors, seconds=_CHECK_SECONDS).branches(address)
+    if branch not in there:
+        raise InvalidResource("remote", address.shown, missing_branch(address, there))
+
+
+def add_directory(store: ProjectStore, name: str, project: str, path: Path, *, now: datetime) -> Resource:
+    """Register the repository that `path` lies in, or the directory itself. `SandboxRefused` where no plan
+    could run, and whatever `ProjectStore.add_resource` refuses."""
+    from cleveragents.core.errors import SandboxRefused
+    from cleveragents.sandboxes.resources import find_resource
+
+    if path.exists() and not path.is_dir():  # guard: nobody means what a file happens to lie in
+        raise SandboxRefused(str(path), "it is no directory")
+    root, _ = find_resource(path)
+    return store.add_resource(name, project, ResourceKind.DIRECTORY, str(root), now=now)
+
+
+@dataclass(frozen=True, slots=True)
+class _NewRemote:
+    """A git remote that is to be a resource; where `asked`, it is asked whether it has the branch."""
+
+    name: str
+    project: str
+    url: str
+    branch: str
+    asked: bool
+
+
+def _add_remote(container: Container, new: _NewRemote) -> tuple[Resource, str | None]:
+    """Registers it; and a warning if it does not answer from here, for workers elsewhere may reach it all the
+    same. `InvalidResource` if it answers and lacks the branch, and whatever `add_resource` refuses."""
+    from cleveragents.core.errors import RemoteUnreachable
+
+    store, warning = container.projects, None
+    store.get(new.project)
+    if any(known.name == new.name for known in store.resources()):  # before anybody is asked
+        raise AlreadyThere("resource", new.name)
+    if new.asked:
+        try:
+            _ensure_branch_there(container, new.url, new.branch)
+        except RemoteUnreachable as error:
+            warning = str(error)
+    now = container.clock.now()
+    added = store.add_resource(
+        new.name, new.project, ResourceKind.REMOTE, new.url, branch=new.branch, now=now
+    )
+    return added, warning
+
+
+def directory_of(container: Container, resource: Resource) -> Path:
+    """Where the files of a resource are that is a directory. `SandboxRefused`: it is another machine's, or
+    gone."""
+    from cleveragents.core.errors import SandboxRefused
+
+    path = Path(resource.location)
+    if resource.home not in (None, container.home):  # guard: what has the same path here is something else
+        raise SandboxRefused(resource.location, "it is on another machine: ask a server there")
+    if not path.is_dir():
+        raise SandboxRefused(resource.location, "there is no such directory any more")
+    return path
+
+
+def known_place_of(container: Container, resource: Resource) -> Path | None:
+    """The same without asking a remote: its branch as it was last fetched here; None if it never was.
+    `SandboxRefused`."""
+    from cleveragents.access.model.remote import remote_of, resource_of
+
+    address = remote_of(resource_of(resource))
+    if address is None:
+        return directory_of(container, resource)
+    return container.plan_parts.remotes.mirrors.known(address)
+
+
+def trusted_place_of(container: Container, resource: Resource) -> Path:
+    """Under which it is kept what of the resource is trusted. Neither a remote nor a file is looked at, so
+    that trust can be taken away whatever became of them."""
+    from cleveragents.access.model.remote import remote_of, resource_of
+
+    address = remote_of(resource_of(resource))
+    if address is None:
+        return Path(resource.location)
+    return container.plan_parts.remotes.mirrors.all_checkouts(address)
+
+
+def place_of(container: Container, resource: Resource) -> Path:
+    """A directory of this machine with its files: of a remote, a checkout of its branch as it is now.
+    `RemoteUnreachable`, `SandboxRefused`."""
+    from cleveragents.access.model.remote import remote_of, resource_of
+
+    address = remote_of(resource_of(resource))
+    if address is None:
+        return directory_of(container, resource)
+    mirrors = replace(container.plan_parts.remotes.mirrors, seconds=_FETCH_SECONDS)
+    return mirrors.checkout(address, mirrors.fetched(address))
