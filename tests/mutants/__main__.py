@@ -595,6 +595,7 @@ TESTS: dict[str, list[str]] = {
     "protocols/a2a_routes.py": [f"{UNIT}a2a.py"],
     "api/handover.py": [f"{UNIT}mcp_server.py"],
     "protocols/mcp_server.py": [f"{UNIT}mcp_server.py"],
+    "api/trust.py": [f"{CLIENT}trust.py"],
     "api/users.py": [f"{CLIENT}users.py"],
     "cli/admin/user.py": [f"{UNIT}cli_user.py"],
     "api/projects.py": [f"{CLIENT}projects.py"],
@@ -624,7 +625,6 @@ TESTS: dict[str, list[str]] = {
     "server/routes/plan_changes.py": [f"{UNIT}server_plans.py"],
     "server/routes/plan_comparing.py": [f"{UNIT}server_plans.py"],
     "server/routes/plan_reading.py": [f"{UNIT}server_plans.py"],
-    "server/routes/trust.py": [f"{UNIT}server_routes.py"],
     "server/routes/session.py": [f"{UNIT}server_sessions.py", f"{UNIT}server_idempotency.py"],
     "server/routes/users.py": [f"{UNIT}server_sessions.py", f"{UNIT}server_idempotency.py"],
     "server/problems.py": [

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from cleveragents.api.projects import Projects
     from cleveragents.api.resources import Resources
     from cleveragents.api.transport import HttpTransport
+    from cleveragents.api.trust import Trust
     from cleveragents.api.users import LocalUsers, Users
     from cleveragents.api.workers import Workers
     from cleveragents.app.container import Container
@@ -101,6 +102,10 @@ class Client(Protocol):
     @property
     def resources(self) -> Resources:
         """The repositories that plans may run on."""
+
+    @property
+    def trust(self) -> Trust:
+        """The trusted files of repositories."""
 
     @property
     def users(self) -> Users:
@@ -189,6 +194,12 @@ class LocalClient:
         return LocalResources(self.access)
 
     @property
+    def trust(self) -> Trust:
+        from cleveragents.api.trust import LocalTrust
+
+        return LocalTrust(self.access)
+
+    @property
     def users(self) -> LocalUsers:
         from cleveragents.api.users import LocalUsers
 
@@ -269,6 +280,12 @@ class HttpClient:
         from cleveragents.api.resources import HttpResources
 
         return HttpResources(self.http)
+
+    @property
+    def trust(self) -> Trust:
+        from cleveragents.api.trust import HttpTrust
+
+        return HttpTrust(self.http)
 
     @property
     def users(self) -> Users:

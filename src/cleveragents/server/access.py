@@ -1,11 +1,10 @@
 """The rule of each route: the role it needs, and where.
 
-A route takes a client of the acting user, as `PlanViewer`, `PlanOperator`, `JobViewer`, …, `AnyClient`,
-`OperatorClient` or `AdminClient`: the client checks the user's rights; the name states them for the
-documentation and the tests.
-A plan in the address is taken as `ReadPlan` or `OperatedPlan`, a job as `ReadJob` or `OperatedJob`, a
-resource or a project likewise: the route gets the object only if the user may have it. What a query or a body
-names is asked of the `access` that `AnyUser` gives. `ServerAdmin` is for what belongs to no project.
+A route takes a client of the acting user, as `PlanViewer`, `JobOperator`, `ProjectAdmin`, … or `AnyClient`:
+the client checks the user's rights; the name states them for the documentation and the tests.
+A plan in the address is taken as `ReadPlan` or `OperatedPlan`, a job as `ReadJob` or `OperatedJob`: the route
+gets the object only if the user may have it. What a query or a body names is asked of the `access` that
+`AnyUser` gives. `ServerAdmin` and `AdminClient` are for what belongs to no project.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from fastapi import Depends, Path, Request
 
-from cleveragents.access.model.project import Resource
 from cleveragents.access.model.user import Role, User
 from cleveragents.api.access import Access
 from cleveragents.api.client import LocalClient
@@ -33,7 +31,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AdminClient",
-    "AdministeredResource",
     "AnyClient",
     "AnyUser",
     "JobId",
@@ -53,7 +50,6 @@ __all__ = [
     "ResourceServerAdmin",
     "Rule",
     "ServerAdmin",
-    "ServerAdminClient",
     "access_now",
 ]
 
@@ -156,12 +152,6 @@ class _OfJob(Rule):
         return access.job(job_id, self.role)
 
 
-@dataclass(frozen=True, slots=True)
-class _OfResource(Rule):
-    def __call__(self, access: AnyUser, name: NamePath) -> Resource:
-        return access.resource(name, self.role)
-
-
 def access_now(request: AnyRequest, container: Container) -> Access | None:
     """The user's rights as they are now; None if the token no longer holds. For answers that last: the rights
     of the request were looked up once, when it came."""
@@ -195,7 +185,6 @@ ProjectViewer = Annotated[LocalClient, Depends(_ProjectClient(Role.VIEWER, "proj
 ProjectAdmin = Annotated[LocalClient, Depends(_ProjectClient(Role.ADMIN, "project"))]
 ResourceAdmin = Annotated[LocalClient, Depends(_ResourceClient(Role.ADMIN, "project"))]
 ResourceServerAdmin = Annotated[LocalClient, Depends(_ResourceClient(Role.ADMIN, "server"))]
-ServerAdminClient = Annotated[LocalClient, Depends(_Client(Role.ADMIN, "server"))]
 AnyUser = Annotated[Access, Depends(_Anywhere(Role.VIEWER, "anywhere"))]
 Operator = Annotated[Access, Depends(_Anywhere(Role.OPERATOR, "anywhere"))]
 ServerAdmin = Annotated[Access, Depends(_OnServer(Role.ADMIN, "server"))]
@@ -203,4 +192,3 @@ ReadPlan = Annotated[Plan, Depends(_OfPlan(Role.VIEWER, "project"))]
 OperatedPlan = Annotated[Plan, Depends(_OfPlan(Role.OPERATOR, "project"))]
 ReadJob = Annotated[Job, Depends(_OfJob(Role.VIEWER, "project"))]
 OperatedJob = Annotated[Job, Depends(_OfJob(Role.OPERATOR, "project"))]
-AdministeredResource = Annotated[Resource, Depends(_OfResource(Role.ADMIN, "project"))]

@@ -14,7 +14,7 @@ from sqlalchemy import select
 from cleveragents.access.trust.repository_files import brought_paths, read_inside, repository_root
 from cleveragents.access.trust.sql_trust_store import SqlTrustStore
 from cleveragents.access.trust_ports import BroughtFile
-from cleveragents.api.trust_preview import preview
+from cleveragents.api.trust import preview
 from cleveragents.core.errors import ConfigurationError, InvalidPayload
 from cleveragents.core.text.known_secrets import KnownSecrets
 from cleveragents.core.ulids import UlidSource

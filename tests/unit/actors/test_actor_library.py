@@ -12,7 +12,7 @@ from cleveragents.access.trust.sql_trust_store import SqlTrustStore
 from cleveragents.actors.builtins import builtin_actors
 from cleveragents.actors.library import ActorLibrary, user_actors_directory
 from cleveragents.actors.model.actor import LlmNode
-from cleveragents.api.trust_preview import preview
+from cleveragents.api.trust import preview
 from cleveragents.context.plan_context import PlanContext
 from cleveragents.core.errors import InvalidActor, NotTrusted, UnknownActor
 from cleveragents.core.ulids import UlidSource

@@ -12,7 +12,7 @@ import pytest
 
 from cleveragents.actors.external.agent_tool import AgentArguments, AgentTools
 from cleveragents.actors.model.actor import Actor, CommandNode
-from cleveragents.api.trust_preview import preview
+from cleveragents.api.trust import preview
 from cleveragents.core.errors import InvalidToolCall, ToolRefused
 from cleveragents.core.policy import PROFILES, Capability, Policy, Verdict
 from cleveragents.jobs.worker.async_worker import CancellationToken

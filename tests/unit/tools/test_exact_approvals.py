@@ -16,7 +16,7 @@ from sqlalchemy import update
 from cleveragents.access.trust_ports import BroughtFile
 from cleveragents.actors.agent_ports import TerminalCommand, Wanted
 from cleveragents.actors.model.agent_stakes import server_request
-from cleveragents.api.trust_preview import preview
+from cleveragents.api.trust import preview
 from cleveragents.cli.client.plan import deciding as plan_deciding
 from cleveragents.cli.output import progress
 from cleveragents.cli.plan import work as plan_work

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,16 +9,18 @@ from typing import TYPE_CHECKING
 import click
 
 from cleveragents.cli.asking import confirmed
-from cleveragents.cli.output import Output, counted, format_option, progress, timestamp
+from cleveragents.cli.output import Output, counted, format_option, printable, progress
 from cleveragents.cli.session import Session, pass_session
-from cleveragents.core.json_value import JsonValue
 
 if TYPE_CHECKING:
-    from cleveragents.access.trust_ports import BroughtFile, Survey, TrustStore
+    from cleveragents.api.client import Client
+    from cleveragents.api.trust import Trust, UntrustedFileView
+    from cleveragents.core.json_value import JsonValue
 
-__all__ = ["WHAT_COUNTS", "trust"]
+__all__ = ["trust"]
 
-WHAT_COUNTS = "Actions, actors, skills, .mcp.json and .worktreeinclude count once trusted; others never do."
+_PAGE = 1000
+_WHAT_COUNTS = "Actions, actors, skills, .mcp.json and .worktreeinclude count once trusted; others never do."
 
 
 @click.command()
@@ -57,99 +58,80 @@ def trust(
     """
     if listing and revoke:
         raise click.UsageError("--list shows, --revoke takes away; say one of them")
-    if resource is not None:
-        path = _place_of(session, resource, revoke=revoke)
+    from cleveragents.api.trust import LocalTrust
+
+    client = _client(session, resource).trust
     if listing:
-        _show_all(_store(session), output)
-    elif revoke:
-        gone = _store(session).revoke(path)
-        output.table(
-            [{"path": name} for name in gone], ["path"], empty=f"nothing at {resource or path} was trusted"
-        )
+        _show_all(client, output)
+        return
+    place: Path | str = path if resource is None else resource
+    if resource is None and not isinstance(client, LocalTrust):
+        raise click.UsageError("a server has no PATH of yours: --resource NAME names what it has")
+    if revoke:
+        gone = client.revoke(place).paths
+        output.table([{"path": name} for name in gone], ["path"], empty=f"nothing at {place} was trusted")
         if gone:
             progress(f"no longer trusted: {counted(len(gone), 'file')}")
     else:
-        _trust(_store(session), path, yes, output)
+        _trust(client, place, yes, output)
 
 
-def _place_of(session: Session, resource: str, *, revoke: bool) -> Path:
-    from cleveragents.api.resources import place_of, trusted_place_of
+def _client(session: Session, resource: str | None) -> Client:
+    """Return the client to ask. A path is one of this machine, unless `--server` was said: where a server was
+    only set, this machine is meant."""
+    from cleveragents.api.client import LocalClient
+    from cleveragents.cli.client.selection import said_server
 
-    container = session.container()
-    known = container.projects.resource(resource)
-    return trusted_place_of(container, known) if revoke else place_of(container, known)
+    if resource is None and said_server(click.get_current_context()) is None:
+        return LocalClient(session.container())
+    return session.client()
 
 
-def _store(session: Session) -> TrustStore:
-    return session.container().plan_parts.trust
+def _show_all(trust: Trust, output: Output) -> None:
+    from cleveragents.api.views import as_json, every
 
-
-def _show_all(store: TrustStore, output: Output) -> None:
-    rows = [
-        {"path": given.path, "trusted": timestamp(given.trusted_at), "digest": given.digest}
-        for given in store.list()
-    ]
+    rows = [as_json(one) for one in every(lambda after: trust.list(limit=_PAGE, after=after))]
     output.table(rows, ["path", "trusted", "digest"], empty="nothing is trusted")
 
 
-def _trust(store: TrustStore, path: Path, yes: bool, output: Output) -> None:
-    survey, files = _chosen(store, path)
-    for name, why in survey.refused:
-        progress(f"not trusted: {name} {why}")
-    pending = [file for file in files if not file.trusted]
+def _trust(trust: Trust, place: Path | str, yes: bool, output: Output) -> None:
+    survey = trust.survey(place)
+    for one in survey.refused:
+        progress(f"not trusted: {printable(one.path)} {one.why}")
+    pending = [file for file in survey.files if not file.trusted]
     if pending:
-        _preview(survey.root, pending)
-        if not yes and not _confirmed(survey.root, len(pending)):
+        _preview(survey.resource, pending)
+        again = f"--yes {survey.resource}" if isinstance(place, Path) else f"--resource {place} --yes"
+        if not yes and not _confirmed(survey.resource, len(pending), again):
             progress("nothing was trusted")
             raise click.exceptions.Exit(1)
-        # What was shown is what is trusted: a file that changed meanwhile is not.
-        store.give(survey.root, pending)
-    empty = f"{survey.root} brings nothing along that would need trust"
-    output.table([_row(file) for file in files], ["path", "size", "state"], empty=empty)
+        # What was shown is what is trusted: what changed meanwhile is refused.
+        trust.give(place, [(file.path, file.digest) for file in pending])
+    empty = f"{survey.resource} brings nothing along that would need trust"
+    output.table([_row(file) for file in survey.files], ["path", "size", "state"], empty=empty)
 
 
-def _chosen(store: TrustStore, path: Path) -> tuple[Survey, list[BroughtFile]]:
-    """What the repository brings along, and which of it PATH means."""
-    from cleveragents.access.trust.repository_files import repository_root
-    from cleveragents.core.errors import ConfigurationError
-
-    if path.is_dir():
-        survey = store.survey(repository_root(path))
-        return survey, list(survey.files)
-    if not path.exists():
-        raise ConfigurationError(str(path), "does not exist; name a repository or one of its files")
-    root = repository_root(path.parent)
-    survey = store.survey(root)
-    wanted = os.path.relpath(Path(os.path.realpath(path.parent)) / path.name, root)
-    chosen = [file for file in survey.files if file.path == wanted]
-    if not chosen:
-        raise ConfigurationError(str(path), "is not something that needs trust, or cannot be trusted")
-    return survey, chosen
-
-
-def _preview(root: Path, pending: list[BroughtFile]) -> None:
-    from cleveragents.api.trust_preview import preview
-
-    progress(f"{root} brings along:")
+def _preview(name: str, pending: list[UntrustedFileView]) -> None:
+    progress(f"{name} brings along:")
     for file in pending:
-        progress(f"  {file.path} ({len(file.content)} bytes)")
-        for line in preview(file):
-            progress(f"      {line}")
-    progress(WHAT_COUNTS)
+        progress(f"  {printable(file.path)} ({file.size} bytes)")
+        for line in file.preview:
+            progress(f"      {printable(line)}")
+    progress(_WHAT_COUNTS)
 
 
-def _confirmed(root: Path, count: int) -> bool:
+def _confirmed(name: str, count: int, again: str) -> bool:
     from cleveragents.core.errors import NotTrusted
 
     if not sys.stdin.isatty():
-        raise NotTrusted(f"what {root} brings along ({counted(count, 'file')})", f"--yes {root}")
+        raise NotTrusted(f"what {name} brings along ({counted(count, 'file')})", again)
     return confirmed(f"Trust {counted(count, 'file')}, as they are now?")
 
 
-def _row(file: BroughtFile) -> dict[str, JsonValue]:
+def _row(file: UntrustedFileView) -> dict[str, JsonValue]:
     return {
         "path": file.path,
-        "size": len(file.content),
+        "size": file.size,
         "state": "trusted already" if file.trusted else "trusted",
         "digest": file.digest,
     }

@@ -9,8 +9,10 @@ _HERE = "cleveragents.cli.client"
 COMMANDS = {
     "run": f"{_HERE}.run:run",
     "plan": f"{_HERE}.plan.group:plan",
-    "trust": f"{_HERE}.trust:trust",
 }
 
-EITHER_WAY = ("action", "actor", "context", "events", "jobs", "model", "project", "resource", "user")
+EITHER_WAY = (
+    *("action", "actor", "context", "events", "jobs", "model"),
+    *("project", "resource", "trust", "user"),
+)
 """Commands that use `session.client()`: one implementation for this machine and for a server."""

@@ -79,6 +79,7 @@
       * AgentFailed
     * SourceChanged
     * StillUsed
+    * ChangedMeanwhile
     * RequestUnderWay
     * ServerFailed
     * RemoteMoved
@@ -217,6 +218,7 @@ from cleveragents.core.errors.sandboxes import (
 )
 from cleveragents.core.errors.service import (
     AlreadyThere,
+    ChangedMeanwhile,
     EngineUnavailable,
     InvalidName,
     InvalidResource,
@@ -262,6 +264,7 @@ __all__ = [
     "BudgetExhausted",
     "CallDenied",
     "Cancelled",
+    "ChangedMeanwhile",
     "ChangesetClosed",
     "CheckFailed",
     "CleverAgentsError",

@@ -93,6 +93,14 @@ class StillUsed(Conflict):
 
 
 @dataclass(eq=False)
+class ChangedMeanwhile(Conflict):
+    """Files that were to be trusted have another content than the one that was shown."""
+
+    message = "not as it was shown: {files}; look at it again"
+    files: str
+
+
+@dataclass(eq=False)
 class NotAuthenticated(InvalidRequest):
     """The server does not know who asks."""
 

@@ -11,10 +11,10 @@ from cleveragents.access.model.user import Role
 from cleveragents.api.projects import MemberView, ProjectView
 from cleveragents.api.views import Page
 from cleveragents.server.access import (
+    AdminClient,
     AnyClient,
     ProjectAdmin,
     ProjectViewer,
-    ServerAdminClient,
 )
 from cleveragents.server.accounts import NAME, Body, NamePath
 from cleveragents.server.listing import After, Limit
@@ -49,7 +49,7 @@ def list_projects(client: AnyClient, limit: Limit = 100, after: After = None) ->
 
 
 @router.post("/projects", status_code=201, operation_id="addProject")
-def add_project(project: NewProject, client: ServerAdminClient) -> ProjectView:
+def add_project(project: NewProject, client: AdminClient) -> ProjectView:
     """Adds a project, and makes you its admin."""
     return client.projects.add(
         project.name, description=project.description, max_parallel=project.max_parallel
@@ -57,7 +57,7 @@ def add_project(project: NewProject, client: ServerAdminClient) -> ProjectView:
 
 
 @router.delete("/projects/{name}", status_code=204, operation_id="removeProject")
-def remove_project(name: NamePath, client: ServerAdminClient) -> None:
+def remove_project(name: NamePath, client: AdminClient) -> None:
     """Removes a project that has no resources and no plans any more; its memberships end. The project
     `default` stays."""
     client.projects.remove(name)

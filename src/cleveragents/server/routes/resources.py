@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field
 
 from cleveragents.api.resources import DEFAULT_BRANCH, AddedResourceView, ResourceView
 from cleveragents.api.views import Page
-from cleveragents.server.access import AnyClient, ResourceAdmin, ServerAdminClient
+from cleveragents.server.access import AdminClient, AnyClient, ResourceAdmin
 from cleveragents.server.accounts import NAME, NamePath
 from cleveragents.server.listing import After, Limit
 
@@ -52,7 +52,7 @@ def list_resources(
 
 
 @router.post("/resources", status_code=201, operation_id="addResource")
-def add_resource(resource: NewResource, client: ServerAdminClient) -> AddedResourceView:
+def add_resource(resource: NewResource, client: AdminClient) -> AddedResourceView:
     """Lets plans run on a repository: a directory of the server's machine, or a git remote that workers on
     any machine can reach.
 

@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 from cleveragents.access.model.user import Role
 from cleveragents.api.users import IssuedTokenView, TokenView, UserView
 from cleveragents.api.views import Page
-from cleveragents.server.access import AnyClient, ServerAdminClient
+from cleveragents.server.access import AdminClient, AnyClient
 from cleveragents.server.accounts import NAME, Body
 from cleveragents.server.listing import After, Limit
 from cleveragents.server.middleware.idempotency import told_once
@@ -61,13 +61,13 @@ class NewToken(Body):
 
 
 @router.get("/users", operation_id="listUsers")
-def list_users(client: ServerAdminClient, limit: Limit = 100, after: After = None) -> Page[UserView]:
+def list_users(client: AdminClient, limit: Limit = 100, after: After = None) -> Page[UserView]:
     """All users, by name."""
     return client.users.list(limit=limit, after=after)
 
 
 @router.post("/users", status_code=201, operation_id="addUser")
-def add_user(new: NewUser, client: ServerAdminClient) -> UserView:
+def add_user(new: NewUser, client: AdminClient) -> UserView:
     """Adds a user, who can do nothing before there is a token."""
     return client.users.add(new.name, new.role, project=new.project)
 
@@ -79,14 +79,14 @@ def get_user(name: Name, client: AnyClient) -> UserView:
 
 
 @router.patch("/users/{name}", operation_id="changeUser", responses=_LAST)
-def change_user(name: Name, new: NewRole, client: ServerAdminClient) -> UserView:
+def change_user(name: Name, new: NewRole, client: AdminClient) -> UserView:
     """Makes a user a server admin, or gives them another role in all of their projects, from the next request
     on. `PUT /projects/{name}/members/{user}` changes the role in one project."""
     return client.users.set_role(name, new.role)
 
 
 @router.delete("/users/{name}", status_code=204, operation_id="removeUser", responses=_LAST)
-def remove_user(name: Name, client: ServerAdminClient) -> None:
+def remove_user(name: Name, client: AdminClient) -> None:
     """Removes a user with all tokens, and those that were made with them, for whomever."""
     client.users.remove(name)
 
