@@ -38,10 +38,13 @@ def test_models_are_listed_in_pages_and_found(server: PlanServer, client: Client
     assert (unlisted.model, unlisted.input) == ("openai/of-next-year", None)
 
 
-def test_what_does_not_exist_is_an_error_with_its_name(client: Client) -> None:
-    with pytest.raises(UnknownModel) as caught:
-        client.models.get("opnai/gpt-4o")
-    assert caught.value.name == "opnai/gpt-4o"
+def test_what_does_not_exist_is_an_error_with_its_name(server: PlanServer, client: Client) -> None:
+    for name in ("opnai/gpt-4o", "nobody", "openai/", "a model/with ?#%/x"):
+        with pytest.raises(UnknownModel) as expected:
+            server.bench.container.models.facts(name)
+        with pytest.raises(UnknownModel) as caught:
+            client.models.get(name)
+        assert (caught.value.name, str(caught.value)) == (name, str(expected.value))
     with pytest.raises(RequestRefused) as refused:
         client.models.list(provider="opnai")
     assert refused.value.where == "provider"

@@ -90,15 +90,9 @@ def test_every_reading_command_gives_the_same_json(bench: Served, agents: Ask, a
         ("plan", "watch", plan),
         ("jobs", "list"),
         ("jobs", "list", "--limit", "1"),
-        ("events", "tail", "--limit", "5"),
-        ("events", "tail", "--after", "2", "--limit", "3", "--type", "plan.moved"),
-        ("events", "verify"),
         ("project", "list"),
         ("resource", "list"),
-        ("action", "show", "builtin/replace"),
         ("user", "list"),
-        ("model", "show", "anthropic/claude-sonnet-4-5"),
-        ("model", "show", "openai/of-next-year"),
     ]
     for words in commands:
         here = agents(*words, "--format", "json", on_server=True)
@@ -107,18 +101,6 @@ def test_every_reading_command_gives_the_same_json(bench: Served, agents: Ask, a
     job = json.loads(asked("jobs", "list", "--format", "json").out)[0]["id"]
     for words in [("jobs", "show", job)]:
         assert asked(*words, "--format", "json").out == agents(*words, "--format", "json", on_server=True).out
-    for name, key in (("actor", "name"), ("action", "name"), ("model", "model")):
-        lists = [
-            json.loads(agents(*where, name, "list", "--format", "json", on_server=bool(not where)).out)
-            for where in ((), ("--server", bench.url))
-        ]
-        assert sorted(one[key] for one in lists[0]) == sorted(one[key] for one in lists[1])
-
-
-def test_of_a_model_the_same_is_said_wherever_it_is_asked(agents: Ask, asked: Ask) -> None:
-    for name in ("openai/of-next-year", "opnai/gpt-4o", "nobody", "openai/", "a model/with ?#%/x"):
-        here, there = agents("model", "show", name, on_server=True), asked("model", "show", name)
-        assert (there.code, there.out, there.err) == (here.code, here.out, here.err), name
 
 
 def test_every_reading_command_is_readable_by_people(asked: Ask) -> None:
