@@ -10,9 +10,9 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-__all__ = ["working_directory"]
+from cleveragents.storage.files.paths import open_directory, open_root
 
-_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+__all__ = ["working_directory"]
 
 
 def working_directory(root: Path, below: str) -> Path:
@@ -24,12 +24,12 @@ def working_directory(root: Path, below: str) -> Path:
 
 
 def _make(root: Path, parts: tuple[str, ...]) -> None:
-    here = os.open(root, _DIRECTORY)
+    here = open_root(root)
     try:
         for part in parts:
             with suppress(FileExistsError):
                 os.mkdir(part, dir_fd=here)
-            below = os.open(part, _DIRECTORY, dir_fd=here)  # guard: no link leads out of the sandbox
+            below = open_directory(here, part)  # guard: no link leads out of the sandbox
             os.close(here)
             here = below
     except OSError:

@@ -40,6 +40,7 @@ from cleveragents.sandboxes.resources import find_resource
 from cleveragents.sandboxes.setup_cache import SetupCache
 from cleveragents.sandboxes.setup_ports import SetupInputs
 from cleveragents.sandboxes.tree import ignore_rules
+from cleveragents.sandboxes.working_directory import working_directory
 from cleveragents.storage.backup import back_up
 from cleveragents.storage.files.copying import copy_file
 from tests.hostile_tree import CANARY, SHAPES, plant, swapping, taking
@@ -357,28 +358,44 @@ def test_a_repository_of_another_format_loses_its_index(world: World) -> None:
 
 
 TAKEN = {
-    "the tree": "chmod 555 .",
+    **{f"the tree, mode {mode}": f"chmod {mode} ." for mode in ("555", "444", "311", "300", "111", "000")},
     "the git directory": "chmod 555 .git",
     "a directory in it": "echo x > .git/objects/info/http-alternates; chmod 555 .git/objects/info",
     "a link below": "mkdir .git/refs/x; ln -s / .git/refs/x/y; chmod 555 .git/refs/x",
+    **{
+        f"a repository inside, mode {mode}": f"git init -q n; cp .git/config n/.git; chmod {mode} n/.git n"
+        for mode in ("555", "444", "311", "000")
+    },
 }
 
 
 def reset_by_its_owner(place: Path, strategy: SandboxStrategy, how: str) -> None:
     """Plants configuration, takes permissions away, and lets the sandbox be reset."""
-    make_repository(place / "r", {"a": "1\n"})
-    sandbox = strategy.create(SandboxRequest("plan-1", place / "r"), place / "sandbox")
+    if strategy.suits(make_repository(place / "r", {"a": "1\n"})):
+        resource = place / "r"
+    else:
+        resource = place / "plain"
+        write(resource, {"a": "1\n"})
+    sandbox = strategy.create(SandboxRequest("plan-1", resource), place / "sandbox")
     script = f"git init -q; git config core.fsmonitor 'touch {place}/ran; false'; {TAKEN[how]}"
     with sandbox.writing():
         subprocess.run(["sh", "-ec", script], cwd=sandbox.root, check=True, timeout=60)
+        if "inside" in how:
+            sandbox.scan()
     assert b"fsmonitor" not in (sandbox.root / ".git/config").read_bytes()
     assert not os.path.lexists(sandbox.root / ".git/refs/x/y")
+    assert "inside" not in how or b"fsmonitor" not in (sandbox.root / "n/.git/config").read_bytes()
+    sandbox.scan()
+    working_directory(sandbox.root, "made")
+    sandbox.restore({"a": None})
+    assert not (sandbox.root / "a").exists()
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
 @pytest.mark.parametrize("how", TAKEN)
+@pytest.mark.parametrize("strategy", [PrivateClone(), DirectoryCopy()], ids=["clone", "copy"])
 def test_permissions_that_a_command_took_do_not_keep_what_it_planted(
-    monkeypatch: pytest.MonkeyPatch, how: str
+    monkeypatch: pytest.MonkeyPatch, strategy: SandboxStrategy, how: str
 ) -> None:
     """As a user whom permission bits stop: root would not notice them."""
     with tempfile.TemporaryDirectory() as made:
@@ -386,7 +403,7 @@ def test_permissions_that_a_command_took_do_not_keep_what_it_planted(
         place.chmod(0o777)
         monkeypatch.setenv("HOME", made)
         (place / "root").mkdir()
-        reset_by_its_owner(place / "root", PrivateClone(), how)  # now nothing is left to be imported
+        reset_by_its_owner(place / "root", strategy, how)  # now nothing is left to be imported
         child = os.fork()
         if child == 0:
             code = 1
@@ -394,13 +411,32 @@ def test_permissions_that_a_command_took_do_not_keep_what_it_planted(
                 os.setgroups([])
                 os.setresgid(65534, 65534, 65534)
                 os.setresuid(65534, 65534, 65534)
-                reset_by_its_owner(place, PrivateClone(), how)
+                reset_by_its_owner(place, strategy, how)
                 code = 0
             except BaseException:
                 traceback.print_exc()
             finally:
                 os._exit(code)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+@pytest.mark.parametrize("replaced_by", ["link", "file", "pipe"])
+def test_a_tree_that_was_replaced_leads_nowhere(world: World, replaced_by: str) -> None:
+    """As a command without isolation can."""
+    git(world.other, "config", "core.fsmonitor", "false")
+    before = world.outside()
+    with suppress(SandboxRefused), world.sandbox.writing():
+        world.root.rename(world.place / "taken")
+        if replaced_by == "link":
+            world.root.symlink_to(world.other)
+        elif replaced_by == "file":
+            world.root.touch()
+        else:
+            os.mkfifo(world.root)
+    for entry in ENTRIES:
+        with suppress(OSError):
+            assert CANARY not in told(world, entry), entry.__name__
+    assert world.outside() == before
 
 
 def test_a_repository_inside_keeps_its_remotes_and_loses_the_rest(world: World) -> None:

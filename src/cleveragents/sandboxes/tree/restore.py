@@ -17,11 +17,16 @@ from cleveragents.core.file_state import GITLINK, FileState
 from cleveragents.git.plumbing import PrivateRepository
 from cleveragents.sandboxes.facts import SandboxPlace
 from cleveragents.sandboxes.tree.conversions import exported
-from cleveragents.storage.files.paths import delete_file, directory_of, remove_entry
+from cleveragents.storage.files.paths import (
+    delete_file,
+    directory_of,
+    open_directory,
+    open_root,
+    remove_entry,
+)
 
 __all__ = ["restore_files"]
 
-_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 _IN_THE_WAY = frozenset({errno.ENOTDIR, errno.ELOOP})
 # Only a process that fights for the place makes it take more than one.
 _ATTEMPTS = 100
@@ -72,7 +77,7 @@ def _put(export: Path, tree: Path, path: str) -> None:
 def _made_directory_of(tree: Path, path: str) -> Iterator[tuple[int, str]]:
     """The open directory that holds `path`, and its last part. What is in a directory's way is removed."""
     *parents, name = path.split("/")
-    descriptor = os.open(tree, _DIRECTORY)
+    descriptor = open_root(tree)
     try:
         for part in parents:
             below = _made(descriptor, part)
@@ -88,7 +93,7 @@ def _made_directory_of(tree: Path, path: str) -> Iterator[tuple[int, str]]:
 def _made(directory: int, name: str) -> int | None:
     for _ in range(_ATTEMPTS):
         try:
-            return os.open(name, _DIRECTORY, dir_fd=directory)
+            return open_directory(directory, name)
         except FileNotFoundError:
             pass
         except OSError as error:

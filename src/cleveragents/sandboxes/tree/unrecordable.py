@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from cleveragents.sandboxes.facts import SandboxPlace
-from cleveragents.storage.files.paths import directory_of
+from cleveragents.storage.files.paths import directory_of, open_directory
 
 __all__ = ["move_aside", "strange_submodules"]
 
@@ -43,7 +43,7 @@ def _is_strange(directory: int, name: str) -> bool:
     try:
         if not stat.S_ISDIR(os.lstat(name, dir_fd=directory).st_mode):
             return True
-        descriptor = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=directory)
+        descriptor = open_directory(directory, name)
     except FileNotFoundError:
         return False
     try:

@@ -36,6 +36,7 @@ from cleveragents.storage.files.paths import (
     directory_of,
     is_repository_path,
     open_directory,
+    open_root,
     remove_entry,
 )
 
@@ -84,8 +85,9 @@ class VisibleGit:
         """Replaces what a person's git would believe. `OSError` if commands keep it from being replaced."""
         if not self.place.tree.is_dir():
             return
-        root = os.open(self.place.tree, _DIRECTORY)
+        root = open_root(self.place.tree)
         try:
+            _let_us_write(root)
             own = self.facts.common_dir is not None
             if not own:
                 self._disarm(root)  # first: a file called `.git` would hide that the tree is a git directory

@@ -19,11 +19,10 @@ from types import TracebackType
 from typing import Self
 
 from cleveragents.core.errors import SandboxRefused
-from cleveragents.storage.files.paths import open_directory
+from cleveragents.storage.files.paths import open_directory, open_root
 
 __all__ = ["DirectoryCursor", "Known", "Survey", "read_bytes", "survey"]
 
-_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 # Open directories that are kept on the way down; deeper ones are opened from the last of these.
 _MOST_KEPT = 64
@@ -43,7 +42,7 @@ class DirectoryCursor:
     """
 
     def __init__(self, root: Path) -> None:
-        self._root = os.open(root, _DIRECTORY)
+        self._root = open_root(root)
         self._way: list[tuple[str, int]] = []
         self._last: int | None = None
 

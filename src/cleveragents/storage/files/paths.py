@@ -22,6 +22,7 @@ __all__ = [
     "is_repository_path",
     "make_writable",
     "open_directory",
+    "open_root",
     "read_file",
     "remove_all",
     "remove_empty",
@@ -29,6 +30,7 @@ __all__ = [
 ]
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+_READABLE = stat.S_IRUSR | stat.S_IXUSR
 _ATTEMPTS = 5
 # What the system says when a directory and something else took each other's place.
 _SWAPPED = frozenset({errno.ENOTDIR, errno.ELOOP, errno.EISDIR})
@@ -50,7 +52,7 @@ def directory_of(root: Path, path: str, *, make: bool = False) -> Iterator[tuple
     `make`: directories that are missing on the way are made.
     """
     *parents, name = path.split("/")
-    descriptor = os.open(root, _DIRECTORY)
+    descriptor = open_root(root)
     way_is_clear = True
     try:
         for part in parents:
@@ -69,13 +71,28 @@ def directory_of(root: Path, path: str, *, make: bool = False) -> Iterator[tuple
         os.close(descriptor)
 
 
+def open_root(root: Path) -> int:
+    """Opens the directory of a sandbox's files, also one that a command has locked us out of. `OSError`, also
+    if it is a link. The way to it must be ours."""
+    return _opened(None, str(root))
+
+
 def open_directory(parent: int, name: str) -> int:
     """Opens a directory in an open one, also one that a command has locked us out of. `OSError`."""
+    return _opened(parent, name)
+
+
+def _opened(parent: int | None, name: str) -> int:
     try:
-        return os.open(name, _DIRECTORY, dir_fd=parent)
+        descriptor = os.open(name, _DIRECTORY, dir_fd=parent)
     except PermissionError:
         _let_in(parent, name)
-        return os.open(name, _DIRECTORY, dir_fd=parent)
+        descriptor = os.open(name, _DIRECTORY, dir_fd=parent)
+    mode = stat.S_IMODE(os.fstat(descriptor).st_mode)
+    if mode & _READABLE != _READABLE:  # guard: one that can be listed, and in which nothing can be reached
+        with contextlib.suppress(PermissionError):  # another user's: then what follows says so
+            os.fchmod(descriptor, mode | _READABLE)
+    return descriptor
 
 
 def read_file(root: Path, path: str) -> bytes | None:
@@ -281,7 +298,7 @@ def _make_writable(parent: int, name: str, depth: int) -> None:
             os.close(descriptor)
 
 
-def _let_in(parent: int, name: str) -> None:
+def _let_in(parent: int | None, name: str) -> None:
     if os.chmod in os.supports_follow_symlinks:
         os.chmod(name, 0o700, dir_fd=parent, follow_symlinks=False)
         return

@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import Self
 
 from cleveragents.core.errors import OutsideSandbox, ToolRefused
+from cleveragents.storage.files.paths import open_root
 from cleveragents.tools.files.sandbox_paths import is_git_name
 
 __all__ = ["DIRECTORY", "Descent", "identity_of", "names_in"]
@@ -50,7 +51,7 @@ class Descent:
         self._path = path
         self._made: list[tuple[int, str]] = []
         self.names: list[str] = []
-        self._open = [os.open(root, DIRECTORY)]
+        self._open = [open_root(root)]
         if identity_of(os.fstat(self.descriptor)) != identity:  # guard: the root itself may be swapped
             self._close()
             raise OutsideSandbox(path, "cannot be found, because the sandbox's own directory was replaced")
