@@ -124,14 +124,20 @@ class GitSandbox:
 
     def _clear(self, timeout_seconds: float) -> None:
         with suppress(SandboxMissing), self.writing(timeout_seconds=timeout_seconds):
-            self._look()
+            self._look(everywhere=True)
 
-    def _look(self) -> Look:
-        """What is there; repositories in it are disarmed, whatever else is wrong with it."""
+    def _look(self, *, everywhere: bool = False) -> Look:
+        """What is there; repositories in it are disarmed, whatever else is wrong with it. Those that are not
+        looked for, as in ignored directories, only where a commit may name them, or `everywhere`."""
         self._ensure_there()
         with self._refusing("it cannot be looked through"):
             look = self._tree.look(self._place.index)
-            self._ignored.note_repositories(self._visible.disarm(look.found.repositories))
+            repositories = look.found.repositories
+            try:
+                self._ignored.note_repositories(self._visible.disarm(repositories))
+            finally:
+                if everywhere or self._visible.has_commits(repositories):
+                    self._visible.disarm_below(look.found.unseen)
             return look
 
     def scan(self) -> Mapping[str, Difference]:

@@ -420,6 +420,112 @@ def test_permissions_that_a_command_took_do_not_keep_what_it_planted(
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
+NAMED = {
+    "an ignored directory": "build/n",
+    "below many ignored directories": f"build/{'d/' * 300}n",
+    "a directory too deep to be recorded": f"{'e/' * 210}n",
+    "a repository in an ignored directory": "build/m/n",
+}
+RESETS = (
+    "git reset -q; git status",
+    "git checkout -qf; git diff",
+    "git switch -qf side; git status",
+    "git stash",
+)
+
+
+@pytest.mark.parametrize("where", NAMED)
+def test_a_commit_names_no_repository_that_is_armed(world: World, where: str) -> None:
+    """Where the index names none, commits may: whatever takes files from them looks there next."""
+    trace, path = world.place / "ran", NAMED[where]
+    script = f"""
+mkdir -p $(dirname {path}); git add a.py .gitignore; git commit -q --allow-empty -m 1
+git switch -qc side; mkrepo {path}; git add -f {path}; git commit -qm 2; git branch -f main
+evil {path}/.git/config
+[ {path} != build/m/n ] || git init -q build/m"""
+    environment = {"PATH": os.environ["PATH"], "HOME": str(world.place)}
+    environment |= {f"GIT_{who}_{what}": "a" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
+
+    def run(script: str) -> bool:
+        """As a person does: whether it ran what was planted."""
+        trace.unlink(missing_ok=True)
+        subprocess.run(["sh", "-c", script], cwd=world.root, env=environment, check=False, timeout=60)
+        return trace.exists()
+
+    with suppress(SandboxRefused), world.sandbox.writing():
+        subprocess.run(
+            ["sh", "-ec", INSIDE % {"trace": trace} + script], cwd=world.root, env=environment, check=True
+        )
+        assert run(RESETS[0]), "it is armed"
+        world.sandbox.scan()
+    assert not [command for command in RESETS if run(command)]
+
+
+HIDDEN = {
+    "a repository": "mkrepo build/n; evil build/n/.git/config",
+    "a hook": "mkrepo build/n; echo fsmonitor > build/n/.git/hooks/post-checkout",
+    "another name": "mkrepo build/n; mv build/n/.git build/g; echo 'gitdir: ../g' > build/n/.git; "
+    "evil build/g/config",
+    "a link": "mkrepo build/n; mv build/n/.git build/g; ln -s ../g build/n/.git; evil build/g/config",
+    "bare": "git init -q --bare build/n; evil build/n/config",
+    "a common directory": "git init -q --bare build/c; rm -r build/c/HEAD build/c/hooks; mkdir build/n; "
+    "cp .git/HEAD build/n; echo ../c > build/n/commondir; evil build/n/config; evil build/n/config.worktree",
+    "inside a repository": "mkrepo build/n; mkrepo build/n/x/y; evil build/n/x/y/.git/config",
+    "inside a bare one": "git init -q --bare build/n; mkrepo build/n/objects/y; "
+    "evil build/n/objects/y/.git/config",
+    "many": "for i in $(seq 210); do git init -q build/d$i; done; mkrepo build/z; evil build/z/.git/config",
+}
+
+
+@pytest.mark.parametrize("how", HIDDEN)
+def test_an_ignored_directory_keeps_no_git_directory_armed(world: World, how: str) -> None:
+    script = INSIDE % {"trace": world.place / "ran"} + "mkdir build; " + HIDDEN[how]
+    environment = {"PATH": os.environ["PATH"], "HOME": str(world.place)}
+    with world.sandbox.occupied():
+        subprocess.run(["sh", "-ec", script], cwd=world.root, env=environment, check=True, timeout=60)
+        write(world.root, {"build/output": "fsmonitor"})
+    made = ["."] if world.sandbox.facts.common_dir is None else []
+    assert list(world.sandbox.unapplied().repositories) == made, "what is ignored is told of as that"
+    armed = [path for path in (world.root / "build").rglob("*") if path.is_file()]
+    armed = [path for path in armed if b"fsmonitor" in path.read_bytes()]
+    assert armed == [world.root / "build/output"], "no other file of an ignored directory is touched"
+    assert not [path for path in (world.root / "build").rglob(".git") if not path.is_dir()]
+
+
+def test_a_submodule_keeps_no_repository_below_it_armed(tmp_path: Path) -> None:
+    """A commit may name it instead of the submodule."""
+    resource = make_repository(tmp_path / "r", {"a": "1\n"})
+    make_repository(resource / "sub", {"b": "1\n"})
+    commit_all(resource)
+    sandbox = PrivateClone().create(SandboxRequest("plan-1", resource), tmp_path / "sandbox")
+    with sandbox.occupied():
+        inner = make_repository(sandbox.root / "sub/x/inner", {"b": "1\n"})
+        git(inner, "config", "core.fsmonitor", "false")
+    assert b"fsmonitor" not in (inner / ".git/config").read_bytes()
+
+
+def test_a_directory_that_is_moved_while_it_is_searched_leads_nowhere(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The way up is checked: `..` of a directory that was moved is elsewhere."""
+    write(world.root, {"build/d/e/f": "1\n"})
+    git(world.other, "config", "core.fsmonitor", "false")
+    before, really = world.outside(), os.scandir
+
+    def move(directory: int) -> Any:
+        if (world.root / "build/d/e").is_dir() and os.path.samestat(
+            os.fstat(directory), (world.root / "build/d/e").stat()
+        ):
+            (world.root / "build/d/e").rename(world.other / "e")
+        return really(directory)
+
+    with pytest.raises(SandboxRefused, match="moved"), world.sandbox.occupied():
+        monkeypatch.setattr(os, "scandir", move)
+    monkeypatch.undo()
+    (world.other / "e").rename(world.root / "build/d/e")
+    assert world.outside() == before
+
+
 @pytest.mark.parametrize("replaced_by", ["link", "file", "pipe"])
 def test_a_tree_that_was_replaced_leads_nowhere(world: World, replaced_by: str) -> None:
     """As a command without isolation can."""

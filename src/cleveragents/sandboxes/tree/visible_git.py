@@ -8,7 +8,8 @@ monitor, an alias, a filter, a hook, a submodule with such configuration. After 
 - the index has entries and no extensions, in bytes that we wrote, and leads git into no other repository, or
   it is replaced by ours;
 - repositories that commands made inside the tree keep what their configuration says of remotes, branches and
-  the author, and nothing else; files and links that name a git directory elsewhere are removed.
+  the author, and nothing else; files and links that name a git directory elsewhere are removed. The same goes
+  for ignored directories, where a commit may name a repository that no index does.
 
 Every step is taken from an open directory, and no link is followed: commands may still be running.
 """
@@ -30,7 +31,13 @@ from cleveragents.git.git_directory import GitDirectory
 from cleveragents.git.index_file import PlainIndex, plain_index
 from cleveragents.git.plumbing import PrivateRepository
 from cleveragents.sandboxes.facts import SandboxFacts, SandboxPlace
-from cleveragents.sandboxes.tree.walk import read_bytes
+from cleveragents.sandboxes.tree.walk import (
+    DirectoryCursor,
+    git_holders,
+    is_git_directory,
+    names_in,
+    read_bytes,
+)
 from cleveragents.storage.files.copying import copy_entry
 from cleveragents.storage.files.paths import (
     directory_of,
@@ -121,6 +128,41 @@ class VisibleGit:
             raise problem
         return removed
 
+    def has_commits(self, repositories: Collection[str]) -> bool:
+        """Whether there may be commits that commands made, in one of these repositories."""
+        if set(repositories) != {""}:
+            return bool(repositories)
+        with directory_of(self.place.tree, ".git/objects/pack/*") as packs:
+            if packs is None or names_in(packs[0]):
+                return True
+        with directory_of(self.place.tree, ".git/objects/*") as loose:
+            return loose is None or not {*names_in(loose[0])} <= {"info", "pack"}
+
+    def disarm_below(self, directories: Iterable[str]) -> None:
+        """The same for every git directory at any depth below these, whatever it is called. What is there is
+        ignored, or part of no result: nothing but git directories is looked into, and none is told of."""
+        problem: OSError | None = None
+        left = _MOST_FILTERED
+        with DirectoryCursor(self.place.tree) as cursor:
+            for path in sorted(directories):
+                try:
+                    top = cursor.open(path)
+                    itself = path not in self.facts.gitlinks  # a submodule's own `.git` goes with the reset
+                    for directory, names in () if top is None else git_holders(top, itself=itself):
+                        self._disarm_in(directory, names, filtered=left > 0)
+                        left -= 1
+                except OSError as error:  # the others are disarmed all the same
+                    problem = error
+        if problem is not None:
+            raise problem
+
+    def _disarm_in(self, directory: int, names: Collection[str], *, filtered: bool) -> None:
+        """What makes an open directory, with these entries, a repository or a git directory."""
+        if ".git" in names:
+            self._disarm(directory, filtered=filtered)
+        if is_git_directory(names):
+            self._strip(directory, filtered=filtered)
+
     @property
     def _template(self) -> Path:
         """What `tree/.git` began as, or would have."""
@@ -193,22 +235,26 @@ class VisibleGit:
             _drop(directory, ".git")
             return False
         try:
-            _let_us_write(git)
-            config = read_bytes(git, "config", at_most=_LARGEST_CONFIG)
-            kept = self._filtered(config) if config is not None and filtered else b""
-            if kept != config:
-                _drop(git, "config")
-            self._clean(git)
-            if _OTHER_FORMAT in kept.lower():  # guard: such an index may read otherwise to git
-                _drop(git, "index")
-            index = self._kept_index(git, _SHA1_BYTES)
-            if kept and kept != config:
-                _write(git, "config", kept)
-            if index is not None:
-                _write(git, "index", *index)
+            self._strip(git, filtered=filtered)
         finally:
             os.close(git)
         return True
+
+    def _strip(self, git: int, *, filtered: bool) -> None:
+        """An open git directory."""
+        _let_us_write(git)
+        config = read_bytes(git, "config", at_most=_LARGEST_CONFIG)
+        kept = self._filtered(config) if config is not None and filtered else b""
+        if kept != config:
+            _drop(git, "config")
+        self._clean(git)
+        if _OTHER_FORMAT in kept.lower():  # guard: such an index may read otherwise to git
+            _drop(git, "index")
+        index = self._kept_index(git, _SHA1_BYTES)
+        if kept and kept != config:
+            _write(git, "config", kept)
+        if index is not None:
+            _write(git, "index", *index)
 
     def _filtered(self, config: bytes) -> bytes:
         """The settings that run nothing, each spelled out; the same bytes if there are no others."""
@@ -281,11 +327,8 @@ def _let_us_write(descriptor: int) -> None:
 
 
 def _is_git_directory(root: int) -> bool:
-    """Whether git would take the tree itself for a git directory, as it does where there is no `.git`. Its
-    objects and refs may be where `commondir` says."""
-    if _has(root, ".git") or not _has(root, "HEAD"):
-        return False
-    return _has(root, "commondir") or (_has(root, "objects") and _has(root, "refs"))
+    """Whether git would take the tree itself for a git directory, as it does where there is no `.git`."""
+    return not _has(root, ".git") and is_git_directory(names_in(root))
 
 
 def _has(directory: int, name: str) -> bool:

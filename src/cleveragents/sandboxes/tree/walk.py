@@ -10,9 +10,10 @@ What is in a `.git`, at any depth, is nobody's work and may say anything: it is 
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -21,8 +22,18 @@ from typing import Self
 from cleveragents.core.errors import SandboxRefused
 from cleveragents.storage.files.paths import open_directory, open_root
 
-__all__ = ["DirectoryCursor", "Known", "Survey", "read_bytes", "survey"]
+__all__ = [
+    "DirectoryCursor",
+    "Known",
+    "Survey",
+    "git_holders",
+    "is_git_directory",
+    "names_in",
+    "read_bytes",
+    "survey",
+]
 
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 # Open directories that are kept on the way down; deeper ones are opened from the last of these.
 _MOST_KEPT = 64
@@ -107,16 +118,82 @@ def read_bytes(directory: int, name: str, *, at_most: int) -> bytes | None:
     return data if len(data) <= at_most else None
 
 
+def is_git_directory(names: Collection[str]) -> bool:
+    """Whether git would take a directory with such entries for a git directory. Its objects and refs may be
+    where `commondir` says."""
+    return "HEAD" in names and ("commondir" in names or ("objects" in names and "refs" in names))
+
+
+def git_holders(top: int, *, itself: bool = True) -> Iterator[tuple[int, Collection[str]]]:
+    """The directories that hold a `.git`, or are a git directory: those below an open one, and `itself`. Each
+    comes with the names in it, and is open until the next is asked for.
+
+    One descriptor is enough at any depth: the way up is `..`, if that is where we came from. `OSError` if
+    not. What does not let us in, and is not ours, is passed over: it keeps a person's git out as well.
+    """
+    here = os.dup(top)
+    above: list[tuple[os.stat_result, list[str]]] = []
+    try:
+        names, pending = _entries_in(here)
+        names = names if itself else ()
+        while True:
+            if ".git" in names or is_git_directory(names):
+                yield here, names
+            names = ()
+            if pending:
+                below = _opened(here, pending.pop())
+                if below is not None:
+                    above.append((os.fstat(here), pending))
+                    os.close(here)
+                    here = below
+                    names, pending = _entries_in(here)
+            elif above:
+                known, pending = above.pop()
+                parent = os.open("..", _DIRECTORY, dir_fd=here)
+                os.close(here)
+                here = parent
+                if not os.path.samestat(known, os.fstat(here)):  # guard: it would lead elsewhere
+                    raise OSError(errno.EBUSY, "a directory was moved meanwhile")
+            else:
+                return
+    finally:
+        os.close(here)
+
+
+def names_in(directory: int) -> list[str]:
+    """What an open directory holds."""
+    with os.scandir(directory) as entries:
+        return [entry.name for entry in entries]
+
+
+def _entries_in(directory: int) -> tuple[Collection[str], list[str]]:
+    """All names, and those of directories that are to be entered."""
+    with os.scandir(directory) as entries:
+        found = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
+    return [name for name, _ in found], [
+        name for name, is_directory in found if is_directory and name != ".git"
+    ]
+
+
+def _opened(directory: int, name: str) -> int | None:
+    try:
+        return open_directory(directory, name)
+    except OSError:
+        return None
+
+
 @dataclass(slots=True)
 class Survey:
     """What a tree holds. `files` are the files and links that are tracked or not ignored, with stat data.
     `ignored` names the rest: a directory ends in a slash, and nothing but ignored files is in it.
-    `repositories` are the directories that hold a `.git`. `problem` says why the rest is not to be relied on:
-    repositories were looked for all the same."""
+    `repositories` are the directories that hold a `.git`. `unseen` are the directories that were not looked
+    into: ignored ones, those of submodules, and those whose path is too long. `problem` says why the rest is
+    not to be relied on: repositories were looked for all the same."""
 
     files: dict[str, os.stat_result] = field(default_factory=dict)
     ignored: list[str] = field(default_factory=list)
     repositories: list[str] = field(default_factory=list)
+    unseen: list[str] = field(default_factory=list)
     problem: str = ""
 
 
@@ -172,6 +249,7 @@ class _Walk:
             self._found.files |= {path: status for path, status in files.items() if path not in hidden}
             self._found.ignored += [path for path in asked if path in hidden]
             waiting = [path for path in directories if f"{path}/" not in hidden]
+            self._found.unseen += [path for path in directories if f"{path}/" in hidden]
             entered += waiting
         self._found.ignored = _collapsed(self._found, entered)
         return self._found
@@ -205,10 +283,12 @@ class _Walk:
                 self._found.repositories.append(before.removesuffix("/"))
                 continue
             if path in self._known.left_alone:
+                self._pass_over(entry, path)
                 continue
             if len(os.fsencode(path)) > _LONGEST_PATH or path.count("/") > _DEEPEST_PATH:
                 bounds = f"{_LONGEST_PATH} bytes or {_DEEPEST_PATH} directories"
                 self._found.problem = f"{path[:60]!r}… cannot be recorded: its path is longer than {bounds}"
+                self._pass_over(entry, path)
                 continue
             if entry.is_dir(follow_symlinks=False):
                 if path in self._tracked_directories:
@@ -218,6 +298,10 @@ class _Walk:
             else:
                 self._file(entry, path, descriptor)
         return tracked
+
+    def _pass_over(self, entry: os.DirEntry[str], path: str) -> None:
+        if entry.is_dir(follow_symlinks=False):
+            self._found.unseen.append(path)
 
     def _file(self, entry: os.DirEntry[str], path: str, descriptor: int) -> None:
         try:
