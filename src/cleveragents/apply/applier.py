@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Literal, Protocol, runtime_checkable
 
 from cleveragents.apply.blame import blamed
+from cleveragents.apply.git_directories import ensure_no_git_directory
 from cleveragents.apply.journal import PREPARED, STAGING, ApplyJournal, Conclusion
 from cleveragents.apply.lock import resource_lock, try_resource_lock
 from cleveragents.apply.ports import USUAL, Preparation, Recovered, Rename, Terms
@@ -139,6 +140,8 @@ class TreeApplier:
             presence.know({file.path: file.after for file in wish.undoes.files if file.after is not None})
         try:
             merge = presence.merge(wish.base, presence.capture(), wish.theirs)
+            if wish.undoes is None:  # guard: what was the user's own comes back as it was
+                ensure_no_git_directory(wish.plan_id, presence.repository, merge, presence.resource)
             if merge.conflicts:
                 merge = replace(merge, conflicts=blamed(self._engine.journal, presence, wish.plan_id, merge))
             preparation = TreePreparation(self._engine, presence, wish, merge)

@@ -134,6 +134,15 @@ def test_a_conflict_is_told_with_its_files_and_nothing_is_pushed(remote: Remote,
     assert remote.tip() == tip
 
 
+def test_a_git_directory_in_a_result_is_not_pushed(remote: Remote, one: Machine) -> None:
+    tip = remote.commit({"x/HEAD": "ref: refs/heads/main\n", "x/objects/k": "", "x/refs/k": ""})
+    plan = one.plan(remote, write("x/config", "[core]\n"))
+    assert one.run(one.claimed(plan)).standing == (Phase.EXECUTE, PlanState.COMPLETE)
+    with pytest.raises(ApplyRefused, match=r"a git directory.*: x;"):
+        one.apply(plan)
+    assert remote.tip() == tip
+
+
 def test_a_check_that_fails_on_the_merged_result_keeps_it_from_being_pushed(
     remote: Remote, one: Machine
 ) -> None:

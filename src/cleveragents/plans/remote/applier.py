@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from cleveragents.access.model.remote import TO_BRANCH, RemoteAddress, branch_of, new_branch, remote_of
 from cleveragents.apply.applier import EngineSandbox
+from cleveragents.apply.git_directories import ensure_no_git_directory
 from cleveragents.apply.journal import PREPARED, STAGING, Entry
 from cleveragents.apply.lock import resource_lock, try_resource_lock
 from cleveragents.apply.merge import Merge
@@ -205,6 +206,8 @@ class RemoteApplier:
         merge = Merge(wish.base, ours, wish.theirs, ours, {})
         if landed is None:
             merge = merge_following_renames(repository, wish.base, ours, wish.theirs)
+            if wish.kind == "apply":  # guard: an undo brings back what was there
+                ensure_no_git_directory(wish.plan_id, repository, merge)
             found = merge.conflicts or submodule_conflicts(repository, merge)
             merge = replace(merge, conflicts=tuple(_caused(one, target) for one in found))
         preparation = PushPreparation(
