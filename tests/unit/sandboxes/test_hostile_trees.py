@@ -8,6 +8,8 @@ import hashlib
 import os
 import random
 import shutil
+import socket
+import stat
 import struct
 import subprocess
 import sys
@@ -15,7 +17,7 @@ import tempfile
 import traceback
 import zlib
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import chdir, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -524,6 +526,27 @@ def test_a_directory_that_is_moved_while_it_is_searched_leads_nowhere(
     monkeypatch.undo()
     (world.other / "e").rename(world.root / "build/d/e")
     assert world.outside() == before
+
+
+@pytest.mark.parametrize("inside", ["", "inner", "build/n"])
+def test_nothing_in_a_git_directory_makes_git_wait(world: World, inside: str) -> None:
+    """A pipe would be waited for without end, a device be read without end."""
+    root = world.root / inside
+    pipes = ("packed-refs", "shallow", "refs/heads/p", "logs/HEAD", "COMMIT_EDITMSG", "info/grafts", "x")
+    with world.sandbox.writing():
+        if inside:
+            make_repository(root, {"b": "1\n"})
+        for name in pipes:
+            (root / ".git" / name).parent.mkdir(exist_ok=True)
+            (root / ".git" / name).unlink(missing_ok=True)
+            os.mkfifo(root / ".git" / name)
+        with socket.socket(socket.AF_UNIX) as listening, chdir(root / ".git"):
+            listening.bind("s")
+    with world.sandbox.occupied():
+        pass
+    kinds = {stat.S_IFMT(path.lstat().st_mode) for path in (root / ".git").rglob("*")}
+    assert kinds == {stat.S_IFREG, stat.S_IFDIR}
+    subprocess.run(["git", "log", "--all"], cwd=root, check=False, timeout=10)
 
 
 @pytest.mark.parametrize("replaced_by", ["link", "file", "pipe"])

@@ -200,7 +200,7 @@ class VisibleGit:
             os.close(git)
 
     def _clean(self, git: int) -> None:
-        _remove_links(git, _MOST_DEPTH)
+        _remove_special(git, _MOST_DEPTH)
         for path in _FOREIGN:
             _remove(git, path)
 
@@ -433,13 +433,17 @@ def _write(directory: int, name: str, data: bytes, modified_ns: int | None = Non
         os.close(descriptor)
 
 
-def _remove_links(directory: int, depth: int) -> None:
-    """Removes every symbolic link below: a git directory needs none, and one leads elsewhere."""
+def _remove_special(directory: int, depth: int) -> None:
+    """Removes whatever below is neither a file nor a directory. A git directory needs none of it: a link
+    leads elsewhere, and git waits without end for a pipe or a device."""
     _let_us_write(directory)
     with os.scandir(directory) as entries:
-        found = [(entry.name, entry.is_symlink(), entry.is_dir(follow_symlinks=False)) for entry in entries]
-    for name, is_link, is_directory in found:
-        if is_link:
+        found = [
+            (entry.name, entry.is_file(follow_symlinks=False), entry.is_dir(follow_symlinks=False))
+            for entry in entries
+        ]
+    for name, is_file, is_directory in found:
+        if not is_file and not is_directory:
             with suppress(OSError):
                 os.unlink(name, dir_fd=directory)
         elif is_directory:
@@ -448,7 +452,7 @@ def _remove_links(directory: int, depth: int) -> None:
                 continue
             try:
                 if depth:
-                    _remove_links(below, depth - 1)
+                    _remove_special(below, depth - 1)
                 else:
                     _drop(directory, name)
             finally:
