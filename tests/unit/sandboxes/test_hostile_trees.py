@@ -619,8 +619,10 @@ def test_no_crafted_index_hides_a_submodule_from_us(world: World, how: str, insi
             make_repository(root, {".gitignore": "build/\n"})
         subprocess.run(["sh", "-ec", script], cwd=root, env=environment, check=True, timeout=60)
         (root / ".git/index").write_bytes(CRAFTED[how]())
-        (world.place / "ran").unlink(missing_ok=True)
         world.sandbox.scan()
+    armed = INSIDE % {"trace": world.place / "ran"} + "evil build/n/.git/config"  # the scan has disarmed it
+    subprocess.run(["sh", "-ec", armed], cwd=root, env=environment, check=True, timeout=60)
+    (world.place / "ran").unlink(missing_ok=True)
     subprocess.run(["git", "status"], cwd=root, env=environment, check=False, timeout=60)
     assert not (world.place / "ran").exists()
 
