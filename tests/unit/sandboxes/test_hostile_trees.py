@@ -343,6 +343,9 @@ def test_nothing_planted_inside_runs_when_a_person_looks(world: World, how: str)
         subprocess.run(["sh", "-ec", script], cwd=world.root, env=environment, check=True, timeout=60)
         (world.place / "ran").unlink(missing_ok=True)
         world.sandbox.scan()
+    if how in ("ignored", "split index"):  # the scan has disarmed it, and no index leads there either
+        armed = INSIDE % {"trace": world.place / "ran"} + "evil n/.git/config"
+        subprocess.run(["sh", "-ec", armed], cwd=world.root, env=environment, check=True, timeout=60)
     subprocess.run(["git", "status"], cwd=world.root, env=environment, check=False, timeout=60)
     if how == "nested":
         subprocess.run(["git", "status"], cwd=world.root / "n", env=environment, check=False, timeout=60)
