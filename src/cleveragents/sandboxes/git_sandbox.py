@@ -363,12 +363,7 @@ class GitSandbox:
         """Whether a file's bytes are its content, and its permissions its mode."""
         if not self._facts.plain or self._facts.exact:
             return self._facts.plain
-        directory = ""
-        for part in path.split("/"):
-            if os.path.lexists(self.root / directory / ATTRIBUTES):
-                return False
-            directory = f"{directory}/{part}" if directory else part
-        return not holds_attributes(self._place.index)
+        return not self._tree.attributes_on_the_way(path) and not holds_attributes(self._place.index)
 
     def _state_by_git(self, path: str) -> FileState | None:
         with self._index(self._place.index) as index:

@@ -119,6 +119,24 @@ def test_what_cannot_be_removed_is_an_error(tmp_path: Path) -> None:
         remove_all(tmp_path / "file")
 
 
+def test_disk_use_follows_no_link_and_no_path_without_end(tmp_path: Path) -> None:
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside/large").write_bytes(b"x" * 1_000_000)
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    (tree / "link").symlink_to(tmp_path / "outside")
+    descriptor = os.open(tree, os.O_RDONLY)
+    for _ in range(3_000):
+        os.mkdir("d", dir_fd=descriptor)
+        below = os.open("d", os.O_RDONLY, dir_fd=descriptor)
+        os.close(descriptor)
+        descriptor = below
+    os.close(descriptor)
+    assert disk_use(tree) < 100_000
+    assert disk_use(tree / "link") == 0
+    remove_all(tree)
+
+
 def test_disk_use_counts_a_file_with_two_names_once(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(os.urandom(100_000))
     once = disk_use(tmp_path)

@@ -150,6 +150,11 @@ class SandboxTree:
         entry = self.entries(index).get(path)
         return None if entry is None else FileState(entry.mode, entry.name)
 
+    def attributes_on_the_way(self, path: str) -> list[str]:
+        """The .gitattributes files that count for a path, whatever they are."""
+        with DirectoryCursor(self.root) as cursor:
+            return [above for above in _attributes_above(path) if _exists(cursor, above)]
+
     def state_at(self, directory: int, name: str) -> tuple[FileState, os.stat_result] | None:
         """What the file in an open directory is now, as its bytes are; its content is kept. None if it is
         neither a file nor a link. `SandboxRefused` if it is written without end."""
@@ -332,6 +337,18 @@ def _hold_attributes(paths: Iterable[str]) -> bool:
 def _attributes_above(path: str) -> list[str]:
     parts = path.split("/")
     return ["/".join([*parts[:count], ATTRIBUTES]) for count in range(len(parts))]
+
+
+def _exists(cursor: DirectoryCursor, path: str) -> bool:
+    directory, _, name = path.rpartition("/")
+    try:
+        descriptor = cursor.open(directory)
+        if descriptor is None:
+            return False
+        os.lstat(name, dir_fd=descriptor)
+    except OSError:
+        return False
+    return True
 
 
 def _is_file(cursor: DirectoryCursor, path: str) -> bool:

@@ -262,15 +262,34 @@ def empty(directory: Path, *, but: str) -> None:
 
 def disk_use(directory: Path) -> int:
     """What the files below take on disk, in bytes; a file with two names counts once."""
+    try:
+        descriptor = open_root(directory)
+    except OSError:
+        return 0
+    try:
+        return _use_in(descriptor, set(), _MOST_DEPTH)
+    finally:
+        os.close(descriptor)
+
+
+def _use_in(directory: int, seen: set[int], depth: int) -> int:
+    """Through descriptors alone, and not below `depth` directories: commands may have made any number."""
     total = 0
-    seen: set[int] = set()
-    for place, _, names in os.walk(directory):
-        for name in names:
-            with contextlib.suppress(FileNotFoundError):
-                status = Path(place, name).lstat()
-                if status.st_nlink == 1 or status.st_ino not in seen:
-                    total += status.st_blocks * _BLOCK_BYTES
-                    seen.add(status.st_ino)
+    with os.scandir(directory) as entries:
+        found = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
+    for name, is_directory in found:
+        with contextlib.suppress(OSError):  # gone, or replaced, or not ours
+            if is_directory:
+                below = os.open(name, _DIRECTORY, dir_fd=directory)
+                try:
+                    total += _use_in(below, seen, depth - 1) if depth else 0
+                finally:
+                    os.close(below)
+                continue
+            status = os.lstat(name, dir_fd=directory)
+            if status.st_nlink == 1 or status.st_ino not in seen:
+                total += status.st_blocks * _BLOCK_BYTES
+                seen.add(status.st_ino)
     return total
 
 
