@@ -6,6 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from cleveragents.cli.render.remedies import command_line
 from cleveragents.core.errors import BudgetExhausted, PriceUnknown
 from cleveragents.core.ulids import UlidSource
 from cleveragents.models.budget_ports import BudgetStore, Reservation
@@ -57,7 +58,7 @@ def test_what_fits_exactly_is_given_and_one_token_more_is_not(budgets: BudgetSto
     reserve(budgets, 40, key="3")
     assert budgets.view("p").reserved == Spend(0, 100, 2)
     assert "0 of 100 tokens are spent, 60 reserved, and it may take 41 more" in str(refused.value)
-    assert "--max-tokens 101`" in str(refused.value)
+    assert refused.value.remedies[0].options == {"limits.tokens": 101}
 
 
 def test_where_money_is_limited_a_call_without_a_price_is_not_given(budgets: BudgetStore) -> None:
@@ -84,7 +85,7 @@ def test_every_kind_of_limit_refuses_and_names_its_option(
     budgets.open("p", limits, now=NOW)
     with pytest.raises(BudgetExhausted) as refused:
         reserve(budgets, 5, picodollars=11)
-    assert option in refused.value.remedy
+    assert option in command_line(refused.value.remedies[0])
     assert budgets.view("p").reserved == Spend()
 
 

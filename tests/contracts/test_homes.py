@@ -141,21 +141,21 @@ def test_a_plan_that_nobody_may_take_says_where_a_worker_is_missing(homes: Homes
     near, far = homes.plan("shop", "true"), homes.plan("far", "true")
     for plan, where in ((near, f"where {homes.repository} is"), (far, "no worker is there")):
         first, *_, last = steps_of(homes.here, plan)
-        assert first.startswith("agents worker runs it")
+        assert first.startswith("`worker` runs it")
         assert where in first
         assert "cancel" in last
     with WorkerParts(homes.there).start(name="there", queues=("others", home_queue(homes.there.home))):
-        assert "agents worker" in steps_of(homes.here, near)[0]
+        assert "`worker`" in steps_of(homes.here, near)[0]
         [other] = homes.there.worker_registry.list()
     ours = replace(other, id="ours", queue=home_queue(homes.here.home))
     for state, seen in (("gone", timedelta()), ("draining", timedelta()), ("working", timedelta(hours=1))):
         homes.here.worker_registry.report(replace(ours, id=state, state=state, seen_at=ours.seen_at - seen))
-        assert "agents worker" in steps_of(homes.here, near)[0]
+        assert "`worker`" in steps_of(homes.here, near)[0]
     homes.here.worker_registry.report(ours)
-    assert "agents worker" not in steps_of(homes.here, near)[0]
+    assert "`worker`" not in steps_of(homes.here, near)[0]
     homes.here.worker_registry.report(replace(ours, state="gone"))
     homes.repository.rename(homes.repository.with_name("elsewhere"))
-    assert "agents worker" in steps_of(homes.there, near)[0]
+    assert "`worker`" in steps_of(homes.there, near)[0]
 
 
 def test_a_server_of_another_machine_refuses_what_it_has_no_files_of(homes: Homes) -> None:

@@ -692,7 +692,7 @@ def test_a_plan_that_has_spent_its_money_pauses_says_why_and_goes_on_with_more(a
     paused = json.loads(ran.out)
     assert paused["state"] == "waiting"
     assert paused["waiting_for"]["for"] == "budget"
-    assert "--max-usd" in paused["waiting_for"]["remedy"]
+    assert "limits.usd" in paused["waiting_for"]["remedies"][0]["options"]
     done = (agents.sandbox(paused["id"]) / "b").read_text().splitlines()[len(LINES) :]
     # Had the context counted each time it was sent, one call would have been all.
     assert len(done) >= 2

@@ -46,6 +46,9 @@ Nothing is done again.
 
 **What goes wrong** is answered as a problem ([RFC 9457](https://www.rfc-editor.org/rfc/rfc9457)).
 Programs compare its `code`.
+`remedies` says what a person can do about it.
+Of each, `action` names the operation (`plan.resume`), `plan` what it acts on, `text` what it is for.
+`options` are fields of its request; null is for the person to choose.
 """
 
 

@@ -20,7 +20,7 @@ class LookThenReserveBudgetStore(SqlBudgetStore):
     def reserve(self, root_id: str, plan_id: str, worst: Spend, **call: Any) -> Reservation:
         view = self.view(root_id)
         if exceeded(view.limits, view.spent + view.reserved + worst):
-            raise BudgetExhausted(plan_id, "", "")
+            raise BudgetExhausted(plan_id, "")
         limits = view.limits
         self.raise_limits(root_id, Limits(tokens=10**9), now=call["now"])
         reserved = super().reserve(root_id, plan_id, worst, **call)
@@ -34,7 +34,7 @@ class SettledLaterBudgetStore(SqlBudgetStore):
     def reserve(self, root_id: str, plan_id: str, worst: Spend, **call: Any) -> Reservation:
         view = self.view(root_id)
         if exceeded(view.limits, view.spent + worst):
-            raise BudgetExhausted(plan_id, "", "")
+            raise BudgetExhausted(plan_id, "")
         return replace(super().reserve(root_id, plan_id, Spend(), **call), worst=worst)
 
     def settle(

@@ -49,5 +49,5 @@ def ensure_can_commit(root: Path) -> None:
         remedy = "`git config --global user.name NAME` and `git config --global user.email ADDRESS` tell it"
         raise ConfigurationError(_ASKED, f"git does not know who you are; {remedy}")
     if user.signs_commits():
-        remedy = "leave --commit out, and commit it yourself when it is applied"
+        remedy = "apply it without a commit, then commit it yourself"
         raise ConfigurationError(_ASKED, f"commit.gpgSign is set, and only your own git signs; {remedy}")

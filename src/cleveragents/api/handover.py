@@ -28,6 +28,7 @@ from cleveragents.api.resources import place_of
 from cleveragents.api.server_requests import Asked, shared_plan
 from cleveragents.api.views import as_json
 from cleveragents.core.errors import NeedsHuman, PlanError, RequestRefused
+from cleveragents.core.errors.remedy import Remedy
 from cleveragents.core.json_value import JsonValue, freeze, thaw
 from cleveragents.core.policy import Capability, Verdict
 from cleveragents.plans.jobs.lanes import home_queue
@@ -45,6 +46,7 @@ Dollars = Annotated[float, Field(gt=0, le=1e6)]
 Tokens = Annotated[int, Field(gt=0, le=2**53)]
 Seconds = Annotated[float, Field(gt=0, le=30 * 86_400)]
 
+_RESOURCES = Remedy("resource.list", text="List the resources")
 _LONGEST_DIFF = 200_000
 _LOOK_SECONDS = 0.2
 _TOLD = (
@@ -115,7 +117,7 @@ class Handover:
             asked = Asked(goal.resource, wanted, to_branch=goal.to_branch)
             return shared_plan(self.container, asked, by=self.by, claim=claim)
         if self.directory is None:
-            raise RequestRefused("name a resource that plans may run on: `agents resource list` shows them")
+            raise RequestRefused("name a resource that plans may run on", "resource", (_RESOURCES,))
         if goal.to_branch is not None:
             ensure_new_branch(goal.to_branch, remote=False)
         parts = self.container.plan_parts
@@ -144,7 +146,7 @@ class Handover:
         if len(text) <= _LONGEST_DIFF:
             return text
         left = len(text) - _LONGEST_DIFF
-        return f"{text[:_LONGEST_DIFF]}\n… {left:,} more characters; `agents plan diff {plan_id}` shows all"
+        return f"{text[:_LONGEST_DIFF]}\n… {left:,} more characters, which the diff of plan {plan_id} shows"
 
     def apply(
         self, plan_id: str, message: str | None = None, to_branch: str | None = None
@@ -160,9 +162,8 @@ class Handover:
             raise PlanError(plan.id, f"it is {plan.state.value}; there is nothing to apply yet")
         verdict = Strategy.from_json(plan.strategy).policy.verdict(Capability.APPLY)
         if verdict is not Verdict.ALLOW:  # guard: another agent has no more leave than the policy gives
-            raise NeedsHuman(
-                plan.id, "its profile leaves applying to a person", f"`agents plan apply {plan.id}` does it"
-            )
+            apply = Remedy("plan.apply", plan.id, text="Apply it")
+            raise NeedsHuman(plan.id, "its profile leaves applying to a person", (apply,))
         job = apply_later(self.container, plan.id, message=message, by=self.by, to_branch=to_branch)
         return {"plan": plan.id, "job": job.id, "state": "queued"}
 
@@ -182,7 +183,7 @@ class Handover:
         if resource is not None:
             place = place_of(container, container.projects.resource(resource))
         if place is None:
-            raise RequestRefused("name a resource to be asked about: `agents resource list` shows them")
+            raise RequestRefused("name a resource to be asked about", "resource", (_RESOURCES,))
         settings = container.settings.context
         asked = ContextQuery(
             question=question,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from cleveragents.api.views import Page, shown, view, view_of
 from cleveragents.api.wording import timestamp
+from cleveragents.core.errors.remedy import Remedy
 from cleveragents.core.json_value import JsonValue, freeze
 from cleveragents.core.text.redaction import redact
 from cleveragents.jobs.model.job import JobState
@@ -49,7 +50,8 @@ class ProblemView:
     title: str = shown(examples=["unknown plan"])
     status: int = shown(examples=[404])
     code: str = shown("for programs to compare", examples=["unknown-plan"])
-    detail: str = shown("what happened, and what to do next")
+    detail: str = shown("what happened")
+    remedies: tuple[Remedy, ...] = ()
 
 
 @view
@@ -210,8 +212,14 @@ def _problem(job: Job, result: JsonValue) -> JsonValue:
     code = result.get("code") if isinstance(result, Mapping) else None
     if job.state is not JobState.FAILED or not isinstance(code, str) or not job.error:
         return None
-    title, detail = code.replace("-", " "), _masked(job.error)
-    return {"type": f"/problems/{code}", "title": title, "status": 409, "code": code, "detail": detail}
+    return {
+        "type": f"/problems/{code}",
+        "title": code.replace("-", " "),
+        "status": 409,
+        "code": code,
+        "detail": _masked(job.error),
+        "remedies": result.get("remedies", ()) if isinstance(result, Mapping) else (),
+    }
 
 
 def _masked(value: JsonValue) -> JsonValue:

@@ -20,7 +20,7 @@ def ensure_model_fits(parts: PlanParts, plan: Plan, model: str, asked: Limits) -
     from cleveragents.core.errors import PriceUnknown, RequestRefused
 
     if not plan.request.get("model"):
-        raise RequestRefused(f"--model is for plans with actors, and plan {plan.id} has no actors", "model")
+        raise RequestRefused(f"a model is for plans with actors, and plan {plan.id} has no actors", "model")
     models = parts.thinking.models
     facts = models.facts(model)
     kept = plan.request.get("limits")

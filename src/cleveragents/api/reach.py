@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cleveragents.access.model.remote import remote_of
+from cleveragents.core.errors.remedy import Remedy
 
 if TYPE_CHECKING:
     from cleveragents.app.plan_parts import PlanParts
@@ -38,5 +39,5 @@ def ensure_reachable(parts: PlanParts, plan: Plan) -> None:
     from cleveragents.core.errors import NeedsHuman
 
     if is_out_of_reach(parts, plan):
-        remedy = "bring it back; `agents doctor` says what else can be done"
-        raise NeedsHuman(plan.id, f"{plan.resource} is out of reach", remedy)
+        doctor = Remedy("doctor", text="Bring it back, or see what else can be done")
+        raise NeedsHuman(plan.id, f"{plan.resource} is out of reach", (doctor,))

@@ -117,7 +117,7 @@ def trusted_by_name(resource: str | None) -> Iterator[None]:
     try:
         yield
     except NotTrusted as refused:
-        raise (refused if resource is None else replace(refused, path=f"--resource {resource}")) from None
+        raise (refused if resource is None else replace(refused, path="", resource=resource)) from None
 
 
 def _requested(container: Container, asked: Asked, directory: Path, *, remote: bool = False) -> NewPlan:

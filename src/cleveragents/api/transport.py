@@ -23,6 +23,7 @@ from cleveragents.core.errors import (
     Unavailable,
 )
 from cleveragents.core.errors.facts import error_from_facts
+from cleveragents.core.errors.remedy import Remedy, remedies_from_json
 
 if TYPE_CHECKING:
     import ssl
@@ -191,17 +192,18 @@ class HttpTransport:
         said, status = problem_in(response), response.status_code
         code = str(said.get("code", ""))
         if status == 401:
-            return NotAuthenticated(f"log in to {self.url}")
-        facts = said.get("facts")
-        known = error_from_facts(code, facts) if isinstance(facts, dict) else None
+            login = Remedy("login", options={"url": self.url}, text="Log in")
+            return NotAuthenticated(f"log in to {self.url}", (login,))
+        facts, remedies = said.get("facts"), remedies_from_json(said.get("remedies", ()))
+        known = error_from_facts(code, facts, remedies) if isinstance(facts, dict) else None
         if known is not None:
             return known
         detail = said.get("detail") or f"the server at {self.url} answered {status} {response.reason_phrase}"
         if code == "invalid-request":
-            return RequestRefused(str(detail))
+            return RequestRefused(str(detail), None, remedies)
         if status in BUSY:
             return ServerUnreachable(self.url, str(detail))
-        return ServerFailed(str(detail), code, status)
+        return ServerFailed(str(detail), code, status, remedies)
 
     def is_missing(self, error: Exception) -> bool:
         """Whether the server has nothing of that name."""

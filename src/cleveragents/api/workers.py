@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from cleveragents.api.access import Access
     from cleveragents.api.transport import HttpTransport
     from cleveragents.app.plan_parts import PlanParts
+    from cleveragents.core.errors.remedy import Remedy
     from cleveragents.core.json_value import JsonValue
     from cleveragents.jobs.worker_ports import WorkerRecord
     from cleveragents.plans.model.plan import Plan
@@ -146,8 +147,9 @@ def waits_for_worker(parts: PlanParts, plan: Plan) -> bool:
     return job is not None and job.state is JobState.QUEUED
 
 
-def missing_worker(parts: PlanParts, plan: Plan) -> list[tuple[str, str]]:
-    """Return the command that starts the missing worker, with what it does; empty while a worker is there."""
+def missing_worker(parts: PlanParts, plan: Plan) -> list[Remedy]:
+    """Return how to start the missing worker; empty while a worker is there."""
+    from cleveragents.core.errors.remedy import Remedy
     from cleveragents.plans.jobs.lanes import SHARED_QUEUE
     from cleveragents.plans.model.plan import PlanState
 
@@ -157,7 +159,7 @@ def missing_worker(parts: PlanParts, plan: Plan) -> list[tuple[str, str]]:
     if not queue or _is_taken_from(parts, queue):
         return []
     where = "" if queue == SHARED_QUEUE else f", on the machine where {plan.resource} is"
-    return [("agents worker", f"runs it{where}; no worker is there at present")]
+    return [Remedy("worker", text=f"runs it{where}; no worker is there at present")]
 
 
 def _queue_of(parts: PlanParts, plan: Plan) -> str:

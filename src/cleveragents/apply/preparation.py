@@ -36,6 +36,7 @@ from cleveragents.apply.staging import (
 from cleveragents.apply.submodules import files_in, submodules_in
 from cleveragents.apply.user_git import UserGit
 from cleveragents.core.errors import ApplyConflict, ApplyRefused, GitFailed
+from cleveragents.core.errors.remedy import Remedy
 from cleveragents.core.faults import FaultPoints
 from cleveragents.core.identifiers import IdentifierSource
 
@@ -103,8 +104,9 @@ class TreePreparation(PreparedMerge):
         filtered = self._presence.filtered(strange)
         if filtered:
             reason = f"{', '.join(filtered)} goes through a filter that only your own git runs"
-            remedy = f"leave it out (`agents plan review {self._wish.plan_id} PATH`) and change it yourself"
-            raise ApplyRefused(self._wish.plan_id, f"{reason}; {remedy}")
+            text = "Leave it out and change it yourself"
+            review = Remedy("plan.review", self._wish.plan_id, {"reject": None}, text)
+            raise ApplyRefused(self._wish.plan_id, reason, remedies=(review,))
         if strange:  # guard: whoever edits later than this is found out when the bytes are swapped out
             raise self._changed_since(strange)
         return seen

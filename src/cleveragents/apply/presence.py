@@ -24,6 +24,7 @@ from cleveragents.apply.submodules import (
     submodules_in,
 )
 from cleveragents.core.errors import ApplyRefused
+from cleveragents.core.errors.remedy import Remedy
 from cleveragents.core.file_state import GITLINK, Difference, FileState
 from cleveragents.git.git_directory import copy_index, copy_shared_indexes
 from cleveragents.git.hidden_files import hidden_files, reveal
@@ -67,7 +68,8 @@ class Presence:
             raise ApplyRefused(
                 plan_id,
                 f"{found[0]} holds files that an interrupted apply had put aside and that are nowhere "
-                "else; let whoever began it run `agents doctor`, or look at them and remove the directory",
+                "else; look at them, then remove the directory",
+                remedies=(Remedy("doctor", text="On the machine that began it, finish it"),),
             )
 
     def begin(self) -> None:
@@ -172,7 +174,7 @@ class Presence:
         unknown = [path for path in coming if path not in known]
         if unknown:  # guard: it would be lost without a word
             reason = f"{unknown[0]} is a submodule that your index does not have"
-            raise ApplyRefused(plan_id, f"{reason}; add --commit, which puts it there, or do it yourself")
+            raise ApplyRefused(plan_id, f"{reason}; apply it with a commit, or add it yourself")
 
     def _refused(self, merge: Merge) -> tuple[FileConflict, ...]:
         """What keeps a merge without conflicts from being made."""

@@ -11,16 +11,23 @@ import re
 import sys
 import tempfile
 import traceback
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from textwrap import indent
+from typing import TYPE_CHECKING
 
 import click
 
 from cleveragents import __version__
+from cleveragents.cli.client.problems import ServerSaid
+from cleveragents.cli.usage import RefusedUsage
 from cleveragents.core.errors import CleverAgentsError, UnknownModel
 from cleveragents.core.text.control_characters import escape_controls
 from cleveragents.core.text.redaction import redact_text
+
+if TYPE_CHECKING:
+    from cleveragents.core.errors.remedy import Remedy
 
 __all__ = ["report", "report_usage", "say_error"]
 
@@ -29,10 +36,11 @@ _NEGATIVE = re.compile(r"-\.?[0-9]")
 _NO_SUCH_NUMBER = re.compile(r" is not (a valid (integer|float)( range)?|in the range \S+)(?=\.?$)")
 
 
-def report(error: Exception) -> int:
-    """Tells the user on stderr; returns the exit code."""
+def report(error: Exception, prefix: str = "agents") -> int:
+    """Tells the user on stderr; returns the exit code. `prefix` begins a command that goes the same way."""
     if isinstance(error, CleverAgentsError):
         say_error(_in_full(error))
+        _say_remedies(error.remedies, prefix)
         return error.exit_code
     if isinstance(error, MemoryError):
         say_error("there is not enough memory")
@@ -44,9 +52,9 @@ def report(error: Exception) -> int:
     return 1
 
 
-def report_usage(error: click.ClickException) -> int:
+def report_usage(error: click.ClickException, prefix: str = "agents") -> int:
     """Tells the user what is wrong with the command line, in the same words and form as everything else that
-    goes wrong; returns the exit code."""
+    goes wrong; returns the exit code. `prefix` as of `report`."""
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         error.show()  # nothing was said, so all that can be said is shown
         return error.exit_code
@@ -61,6 +69,8 @@ def report_usage(error: click.ClickException) -> int:
     if isinstance(error, click.BadParameter) and error.param is not None:
         said = _NO_SUCH_NUMBER.sub(f" is no {_number_wanted(error.param.type)}", said)
     say_error(_in_our_words(said))
+    if isinstance(error, ServerSaid | RefusedUsage):
+        _say_remedies(error.remedies, prefix)
     context = error.ctx if isinstance(error, click.UsageError) else None
     if context is not None:
         usage = context.command.get_usage(context).partition(": ")[2]
@@ -117,6 +127,15 @@ def say_error(message: str) -> None:
     for number, line in enumerate(continued(redact_text(message))):
         for piece in in_lines(printable(line), sys.stderr, taken=0 if number else len(begins)):
             click.echo(piece, err=True)
+
+
+def _say_remedies(remedies: Sequence[Remedy], prefix: str) -> None:
+    """Tells what to do about it, each remedy on a line of its own."""
+    from cleveragents.cli.output import printable
+    from cleveragents.cli.render.remedies import remedy_lines
+
+    for line in remedy_lines(remedies, prefix):
+        click.echo(printable(redact_text(line)), err=True)
 
 
 def _keep_details(error: Exception) -> str:

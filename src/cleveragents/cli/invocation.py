@@ -32,7 +32,7 @@ def invoke(arguments: list[str]) -> int:
     except click.exceptions.Exit as ended:
         return ended.exit_code
     except click.ClickException as error:
-        code = _wrong_usage(error)
+        code = _wrong_usage(error, _prefix(context))
         if isinstance(error, click.NoSuchOption):
             _say_where_it_belongs(error.option_name, arguments)
         return code
@@ -44,9 +44,9 @@ def invoke(arguments: list[str]) -> int:
     except OSError as error:
         if error.errno == errno.ENOSPC and error.filename is None:
             raise  # stdout is on a full disk; whoever opens files names them
-        raise SystemExit(_reported(error)) from error
+        raise SystemExit(_reported(error, _prefix(context))) from error
     except Exception as error:
-        raise SystemExit(_reported(error)) from error
+        raise SystemExit(_reported(error, _prefix(context))) from error
     finally:
         _restore(on_interrupt)
         _forget_secrets(context)  # not before: what went wrong is reported without them
@@ -97,16 +97,25 @@ def _value_after(option: str, arguments: list[str]) -> str:
     return "…"  # it was one of several letters behind one dash
 
 
-def _wrong_usage(error: click.ClickException) -> int:
+def _wrong_usage(error: click.ClickException, prefix: str) -> int:
     from cleveragents.cli.failure import report_usage
 
-    return report_usage(error)
+    return report_usage(error, prefix)
 
 
-def _reported(error: Exception) -> int:
+def _reported(error: Exception, prefix: str) -> int:
     from cleveragents.cli.failure import report
 
-    return report(error)
+    return report(error, prefix)
+
+
+def _prefix(context: click.Context | None) -> str:
+    """How a command begins that goes the same way."""
+    if context is None:
+        return "agents"
+    from cleveragents.cli.client.selection import prefix_in
+
+    return prefix_in(context)
 
 
 def _complete(instruction: str) -> int:

@@ -47,7 +47,7 @@ class Session:
 
         It is closed when the command ends.
         """
-        from cleveragents.cli.client.selection import naming_server, prefix_of, selected_url, token_for
+        from cleveragents.cli.client.selection import selected_url, token_for
 
         context = click.get_current_context()
         url = selected_url(context, self)
@@ -59,7 +59,6 @@ class Session:
         from cleveragents.cli.client.server_client import CommandTransport
         from cleveragents.cli.output import progress
 
-        context.with_resource(naming_server(prefix_of(self)))
         return context.with_resource(HttpClient(CommandTransport(url, token_for(self, url), tell=progress)))
 
     def container(self, *, serves: bool = False) -> Container:

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import click
 
 from cleveragents.core.errors import RequestRefused
+from cleveragents.core.errors.remedy import Remedy
 
-__all__ = ["as_usage"]
+__all__ = ["RefusedUsage", "as_usage"]
+
+
+class RefusedUsage(click.UsageError):
+    """A wrong use of a command, with what to do instead."""
+
+    def __init__(self, problem: str, remedies: Sequence[Remedy]) -> None:
+        super().__init__(problem)
+        self.remedies = tuple(remedies)
 
 
 @contextmanager
@@ -18,4 +27,4 @@ def as_usage() -> Iterator[None]:
     try:
         yield
     except RequestRefused as refused:
-        raise click.UsageError(refused.problem) from None
+        raise RefusedUsage(refused.problem, refused.remedies) from None

@@ -12,6 +12,7 @@ from cleveragents.config.mistakes import Mistakes
 from cleveragents.config.settings import Key, Repository, known_keys
 from cleveragents.config.values import Layer, Origin, Values, find_key, parse_value
 from cleveragents.core.errors import ConfigurationError
+from cleveragents.core.errors.remedy import Remedy
 
 __all__ = ["check_document", "parse_document", "read_bounded"]
 
@@ -105,11 +106,8 @@ def _check_section(section: str, content: object, path: Path, text: str) -> None
 def _check_theirs(key: Key, source: str) -> None:
     """What a repository may not say is refused, not ignored: silence would look like obedience."""
     if key.repository is Repository.NEVER:
-        raise ConfigurationError(
-            source,
-            f"a repository may not set {key.dotted}; if you want it, say so in your own file: "
-            f"agents config set {key.dotted} …",
-        )
+        own = Remedy("config.set", options={"key": key.dotted, "value": None}, text="Set it in your own file")
+        raise ConfigurationError(source, f"a repository may not set {key.dotted}", (own,))
 
 
 def _place(path: Path, text: str, section: str, name: str) -> str:

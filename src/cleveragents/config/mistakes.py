@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from cleveragents.core.errors import ConfigurationError
+from cleveragents.core.errors.remedy import Remedy
 
 __all__ = ["Mistakes"]
 
@@ -34,4 +35,8 @@ class Mistakes:
         """`ConfigurationError` if anything was found: the first, and each other one on a line below it."""
         if self._found:
             first, *others = self._found
-            raise ConfigurationError(first.source, "\n".join([first.problem, *map(str, others)]))
+            remedies: list[Remedy] = []
+            for remedy in (remedy for error in self._found for remedy in error.remedies):
+                remedies += [] if remedy in remedies else [remedy]
+            problem = "\n".join([first.problem, *map(str, others)])
+            raise ConfigurationError(first.source, problem, tuple(remedies))

@@ -13,7 +13,7 @@ __all__ = ["AuditSettings", "JobSettings", "ServerSettings", "TelemetrySettings"
 class ServerSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Where the server is, for those who start one and for those who ask one."""
 
-    host: Annotated[str, Meta(min_length=1, description="the address that `agents serve` listens on")] = (
+    host: Annotated[str, Meta(min_length=1, description="the address that the server listens on")] = (
         "127.0.0.1"
     )
     port: Annotated[int, Meta(ge=0, le=65_535, description="its port; 0 takes any that is free")] = 8420

@@ -209,7 +209,7 @@ class SandboxSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         ),
     ] = "auto"
     allow_unisolated: Annotated[
-        bool, Meta(description="let `agents serve` and `agents worker` run commands without isolation")
+        bool, Meta(description="let servers and workers run commands without isolation")
     ] = False
     quota_bytes: Annotated[
         int, Meta(ge=1_000_000, description="disk that all sandboxes together may use")

@@ -16,6 +16,7 @@ from cleveragents.config.settings import (
     nearest_key,
 )
 from cleveragents.core.errors import ConfigurationError
+from cleveragents.core.errors.remedy import Remedy
 
 __all__ = ["Layer", "Origin", "Scalar", "Values", "find_key", "parse_value", "shorten", "validate_settings"]
 
@@ -52,25 +53,29 @@ _SPOKEN = {
 }
 
 
+_SETTINGS = Remedy("config.list", text="List the settings")
+
+
 def find_key(dotted: str, source: str) -> Key:
     """The setting of that name; `ConfigurationError` with the nearest known one if there is none."""
     key = known_keys().get(dotted)
     if key is None:
-        raise ConfigurationError(source, f"there is no setting {shorten(dotted)}; {_hint(dotted)}")
+        remedies = () if nearest_key(dotted) else (_SETTINGS,)
+        raise ConfigurationError(source, f"there is no setting {shorten(dotted)}{_hint(dotted)}", remedies)
     return key
 
 
 def _hint(dotted: str) -> str:
     nearest = nearest_key(dotted)
     if nearest:
-        return f"did you mean {nearest!r}?"
+        return f"; did you mean {nearest!r}?"
     from difflib import get_close_matches
 
     sections = sorted({key.section for key in known_keys().values()})
     close = get_close_matches(dotted.partition(".")[0], sections, n=1)
     if close:
-        return f"did you mean the section [{close[0]}]? `agents config list` shows what is in it"
-    return "`agents config list` shows all settings"
+        return f"; did you mean the section [{close[0]}]?"
+    return ""
 
 
 def parse_value(key: Key, value: object, source: str, *, strict: bool = False) -> Scalar:

@@ -41,7 +41,7 @@ _LONGEST_PAUSE_SECONDS = 30.0
 
 def out_of_time(plan_id: str) -> BudgetExhausted:
     """What a plan is told whose time is over."""
-    return BudgetExhausted(plan_id, "the time it may take is over", "--timeout TIME")
+    return BudgetExhausted(plan_id, "the time it may take is over")
 
 
 @dataclass(frozen=True, slots=True)

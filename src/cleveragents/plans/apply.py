@@ -36,6 +36,7 @@ from cleveragents.core.errors import (
     StoreBusy,
     StoreFull,
 )
+from cleveragents.core.errors.remedy import Remedy
 from cleveragents.core.fence import Fence
 from cleveragents.core.file_state import Difference, FileState
 from cleveragents.core.isolation import Isolation
@@ -143,8 +144,8 @@ class PlanApply:
         if strategy.policy.verdict(Capability.APPLY) is Verdict.DENY:
             raise PolicyDenied("applying a plan", strategy.policy.name, Capability.APPLY.value)
         if self.open_conflicts(plan.id):  # guard: both sides of a conflict are in its files
-            remedy = f"`agents plan resolve {plan.id} PATH --ours|--theirs|--edited` settles it"
-            raise PlanError(plan.id, f"its sub-plans disagree, and nobody said who is right; {remedy}")
+            resolve = Remedy("plan.resolve", plan.id, {"take": None, "path": None}, "Resolve each conflict")
+            raise PlanError(plan.id, "its sub-plans conflict, and the conflicts are not resolved", (resolve,))
         sandbox = self._opened(plan, request)
         self.result.history.ensure_taken_in(plan.id, sandbox)
         tree = self.result.tree(plan, sandbox)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from cleveragents.core.errors import (
     ApplyConflict,
+    ApplyRefused,
     Cancelled,
     CleverAgentsError,
     Conflict,
@@ -14,6 +15,7 @@ from cleveragents.core.errors import (
     RemoteUnreachable,
     Unavailable,
 )
+from cleveragents.core.errors.remedy import Remedy, remedies_to_json
 from cleveragents.core.json_value import JsonValue, freeze
 from cleveragents.core.text.redaction import redact_text
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
@@ -100,6 +102,8 @@ def _in_the_way(error: BaseException) -> JsonValue:
     """What somebody needs to know who was not there when it was tried."""
     if isinstance(error, RemoteUnreachable):
         return freeze({_AWAY: error.location})
+    if isinstance(error, ApplyRefused) and error.remedies:
+        return freeze({"remedies": remedies_to_json(error.remedies)})
     if not isinstance(error, ApplyConflict):
         return None
     # Masked before it is cut: half a secret would not be known for one.
@@ -112,4 +116,5 @@ def ensure_whole(plan: Plan, done: str) -> None:
     if plan.parent_id is not None:
         verb = "apply" if done == "applied" else "undo"
         whole = f"it is a part of plan {plan.parent_id}, and {done} with it"
-        raise PlanError(plan.id, f"{whole}: `agents plan {verb} {plan.root}`")
+        remedy = Remedy(f"plan.{verb}", plan.root, text=f"{verb.capitalize()} the whole plan")
+        raise PlanError(plan.id, whole, (remedy,))

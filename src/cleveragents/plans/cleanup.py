@@ -22,6 +22,7 @@ from cleveragents.core.errors import (
     SandboxRefused,
     UnknownPlan,
 )
+from cleveragents.core.errors.remedy import Remedy
 from cleveragents.plans.history import PlanHistory, named
 from cleveragents.plans.model.plan import Plan, PlanState
 from cleveragents.plans.ports.plans import PlanStore
@@ -77,9 +78,8 @@ class PlanCleanup:
         if plan.state.running:
             raise PlanError(plan.id, "it is running; cancel it first")
         if plan.parent_id is not None:  # guard: its parent would make it again, or miss what it did
-            raise PlanError(
-                plan.id, f"it is a part of plan {plan.parent_id}; `agents plan delete {plan.root}`"
-            )
+            whole = Remedy("plan.delete", plan.root, text="Delete the whole plan")
+            raise PlanError(plan.id, f"it is a part of plan {plan.parent_id}", (whole,))
         below = self._below(plan)
         self.plans.delete(plan, now=self.clock.now())
         for plan_id in (plan.id, *below):
@@ -159,7 +159,7 @@ class PlanCleanup:
         edited = self._edited(plan)
         if edited is not None:  # guard: what nobody recorded is nowhere else
             if told is not None:
-                told(f"plan {plan.id} keeps its sandbox: {edited}; `agents plan delete {plan.id}` removes it")
+                told(f"plan {plan.id} keeps its sandbox: {edited}; delete the plan to remove it")
             return False
         # It may have been resumed while we looked.
         return self.plans.get(plan.id).version == plan.version

@@ -97,7 +97,7 @@ def is_wanted_applied(parts: DecidingParts, plan: Plan, *, yes: bool, tell: Told
     wanted = (yes or allowed) and objection is None
     without = left_out_in_words(parts, plan)
     if wanted and without:
-        tell(f"{without}; so it is not applied by itself: `agents plan apply {plan.id}` applies the rest")
+        tell(f"{without}; so it is not applied by itself; applying it applies the rest")
     return wanted and not without  # guard: what is less than was asked for is taken by a person
 
 

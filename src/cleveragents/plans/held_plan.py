@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from cleveragents.core.clock import Clock
 from cleveragents.core.errors import ActorAsks, BudgetExhausted, NeedsHuman
+from cleveragents.core.errors.remedy import offered
 from cleveragents.core.fence import Fence
 from cleveragents.core.isolation import Isolation
 from cleveragents.core.json_value import JsonValue
@@ -47,9 +48,9 @@ class HeldPlan:
 def waited(needed: NeedsHuman | BudgetExhausted, root_id: str) -> JsonValue:
     """What a plan is put down for, until a person has answered, or raised the budget of its whole tree."""
     if isinstance(needed, BudgetExhausted):
-        remedy = f"`agents plan resume {root_id} {needed.remedy}`"
-        return {"for": "budget", "what": needed.what, "remedy": remedy}
-    told = {"for": "leave", "what": needed.what, "remedy": needed.remedy}
+        raised = [replace(remedy, plan=root_id) for remedy in needed.remedies]
+        return {"for": "budget", "what": needed.what, **offered(raised)}
+    told: dict[str, JsonValue] = {"for": "leave", "what": needed.what, **offered(needed.remedies)}
     if not isinstance(needed, ActorAsks):
         return told
     return {**told, "for": "question", "question": needed.question_id, "choices": needed.choices}

@@ -13,6 +13,7 @@ from cleveragents.changes.fold import ChangeFold
 from cleveragents.changes.ports import ChangesetStore
 from cleveragents.core.change import Changeset, RecordedChange
 from cleveragents.core.errors import NeedsHuman, SandboxRefused, UnknownCheckpoint
+from cleveragents.core.errors.remedy import Remedy
 from cleveragents.core.file_state import Difference, FileState, differences_of
 from cleveragents.core.tool import CallState, ToolCall
 from cleveragents.plans.model.undoing import taken_back_of
@@ -75,8 +76,8 @@ class PlanHistory:
         edited = self.unrecorded(plan_id, sandbox)
         if edited:
             what = f"{named(edited)} changed in its sandbox, and that is not recorded"
-            remedy = f"`agents plan reread {plan_id}` takes it in, as a call that `rollback` can take back"
-            raise NeedsHuman(plan_id, what, remedy)
+            reread = Remedy("plan.reread", plan_id, text="Record it, as a call that can be rolled back")
+            raise NeedsHuman(plan_id, what, (reread,))
 
     def leading_to(
         self, plan_id: str, sandbox: Sandbox, tree: str, fold: ChangeFold | None = None

@@ -27,6 +27,7 @@ from cleveragents.core.errors import (
     StaleFence,
     StalePlan,
 )
+from cleveragents.core.errors.remedy import Remedy
 from cleveragents.core.json_value import JsonValue
 from cleveragents.core.text.redaction import redact_known_text, redact_text
 from cleveragents.core.tool import CallState, ToolCall
@@ -97,17 +98,22 @@ class PlanLifecycle:
         if plan.state.ended:
             raise PlanError(plan.id, f"it is {plan.state.value}, which is final; start a new one")
         if plan.phase is Phase.APPLY:
-            again = f"apply it again: `agents plan apply {plan.id}`"
-            raise PlanError(plan.id, f"it is {plan.state.value}; {again}")
+            again = Remedy("plan.apply", plan.id, text="Apply it again")
+            problem = f"it is {plan.phase.value}/{plan.state.value}, so it is applied and not resumed"
+            raise PlanError(plan.id, problem, (again,))
         if self.is_to_be_cancelled(plan):
-            settle = f"`agents plan cancel {plan.id}` settles that"
-            raise PlanError(plan.id, f"it was to be cancelled, so it does not go on; {settle}")
+            cancel = Remedy("plan.cancel", plan.id, text="Finish cancelling it")
+            raise PlanError(plan.id, "it was to be cancelled, so it does not go on", (cancel,))
         if is_to_be_run(plan):
             plan = self._taken_up(plan, model)
             self._resume_children(plan, model)
             return plan
         if plan.state is PlanState.WAITING and self.asking(plan) is not None:
-            raise PlanError(plan.id, "it waits for your answer; `agents plan approve` or `agents plan deny`")
+            answers = (
+                Remedy("plan.approve", plan.id, text="Approve"),
+                Remedy("plan.deny", plan.id, text="Deny"),
+            )
+            raise PlanError(plan.id, "it waits for your approval", answers)
         self.rewriting.ensure_unmerged(plan)  # guard: what it would do now is not merged again
         self.rewriting.ensure_taken_in(plan)  # guard: a run brings the sandbox to what is recorded
         # Before the plan itself, which would find them failed and fail again.
@@ -227,7 +233,8 @@ class PlanLifecycle:
         if plan.state.ended:
             raise PlanError(plan.id, f"it is {plan.state.value} already; nothing was changed")
         if plan.phase is Phase.APPLY and plan.state.running:  # guard: what it did to files decides its state
-            raise PlanError(plan.id, f"it is being applied; `agents plan undo {plan.id}` takes that back")
+            undo = Remedy("plan.undo", plan.id, text="Undo it")
+            raise PlanError(plan.id, "it is being applied", (undo,))
         job = self.queueing.job_of(plan)
         if job is not None and not job.state.ended:
             with suppress(JobAlreadyEnded):

@@ -21,6 +21,7 @@ from cleveragents.core.errors import (
     StalePlan,
     UnknownJob,
 )
+from cleveragents.core.errors.remedy import Remedy, offered
 from cleveragents.core.json_value import JsonValue
 from cleveragents.jobs.model.job import Job, JobState
 from cleveragents.jobs.ports import JobStore
@@ -41,11 +42,8 @@ _PATIENCE_SECONDS = 30.0
 
 def waiting_for_correction(plan: Plan) -> JsonValue:
     """What a plan that was stopped says of itself."""
-    return {
-        "for": "correction",
-        "what": "it was stopped to be corrected",
-        "remedy": f"`agents plan resume {plan.id}` goes on with it",
-    }
+    resume = Remedy("plan.resume", plan.id, text="Resume it")
+    return {"for": "correction", "what": "it was stopped to be corrected", **offered((resume,))}
 
 
 def at_rest_in(phase: Phase) -> tuple[Standing, ...]:
@@ -90,10 +88,10 @@ class PlanPausing:
 
     def _ensure_pausable(self, plan: Plan) -> None:
         if plan.phase is Phase.APPLY and plan.state.running:  # guard: what it did to files decides its state
-            raise PlanError(plan.id, f"it is being applied; `agents plan undo {plan.id}` takes that back")
+            raise PlanError(plan.id, "it is being applied", (Remedy("plan.undo", plan.id, text="Undo it"),))
         if self.lifecycle.is_to_be_cancelled(plan):  # guard: a cancel is not undone by a later wish
-            settle = f"`agents plan cancel {plan.id}` settles that"
-            raise PlanError(plan.id, f"it was to be cancelled, so it does not go on; {settle}")
+            cancel = Remedy("plan.cancel", plan.id, text="Finish cancelling it")
+            raise PlanError(plan.id, "it was to be cancelled, so it does not go on", (cancel,))
 
     def _put_down(self, plan: Plan, way: Sequence[Standing]) -> Plan:
         for standing in way:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from cleveragents.changes.model.review import Review, ReviewKind, accepted_states
 from cleveragents.core.clock import Clock
 from cleveragents.core.errors import PlanError
+from cleveragents.core.errors.remedy import Remedy
 from cleveragents.core.file_state import FileState
 from cleveragents.plans.history import PlanHistory
 from cleveragents.plans.model.plan import Plan
@@ -54,6 +55,6 @@ class PlanResult:
         }
         if subject not in known:
             what = "changeset" if kind is ReviewKind.CHANGESET else "file"
-            remedy = f"`agents plan diff {plan.id}` shows what it did"
-            raise PlanError(plan.id, f"it changed no {what} {subject!r}; {remedy}")
+            diff = Remedy("plan.diff", plan.id, text="Show its changes")
+            raise PlanError(plan.id, f"it changed no {what} {subject!r}", (diff,))
         self.reviews.set(Review(plan.id, kind, subject, accepted), now=self.clock.now())

@@ -132,7 +132,7 @@ class PlanRewriting:
     def ensure_unmerged(self, plan: Plan) -> None:
         """`PlanError`, with what can be done instead, for a part whose result its parent has."""
         if plan.parent_id is not None and is_merged(self.history.calls(plan.parent_id), plan.key):
-            raise PlanError(plan.id, merged_already(plan))
+            raise merged_already(plan)
 
     @contextmanager
     def _parent_held(self, plan: Plan) -> Iterator[None]:

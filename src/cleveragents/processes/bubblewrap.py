@@ -72,7 +72,7 @@ _PROBE_SECONDS = 60.0
 _DISABLE_USERNS = "--disable-userns"
 _NO_USERNS = ("--unshare-user", _DISABLE_USERNS)
 _MEANING = "they can read and change whatever you can, and use the network"
-_ADVICE = "install bubblewrap and allow user namespaces; `agents doctor` says whether it works"
+_ADVICE = "install bubblewrap and allow user namespaces"
 _REMEDY = "install bubblewrap and allow user namespaces, or set isolation to 'auto' or 'off'"
 
 

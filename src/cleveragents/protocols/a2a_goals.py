@@ -46,6 +46,6 @@ def goal_of(text: str, params: SendMessageRequest, known: Sequence[str]) -> Goal
         place = ".".join(map(str, first["loc"]))
         raise InvalidParamsError(message=f"metadata.{place}: {first['msg']}") from None
     if terms.resource is None and len(known) != 1:
-        named = ", ".join(known) or "none yet; `agents resource add` adds one"
+        named = ", ".join(known) or "there is none yet"
         raise InvalidParamsError(message=f"metadata.resource names what to work on: {named}")
     return Goal(text, **{**terms.model_dump(), "resource": terms.resource or known[0]})

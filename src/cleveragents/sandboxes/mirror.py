@@ -334,7 +334,7 @@ def missing_branch(address: RemoteAddress, there: Sequence[str]) -> str:
         return f"it has no branch {address.branch}, nor any other; push one first"
     more = f" and {len(there) - _NAMED} more" if len(there) > _NAMED else ""
     named = f"it has {', '.join(there[:_NAMED])}{more}"
-    return f"it has no branch {address.branch}; {named}: add the resource with --branch and one of them"
+    return f"it has no branch {address.branch}; {named}: add the resource with one of them as its branch"
 
 
 def _free_refs(mirror: Path, before: float) -> None:

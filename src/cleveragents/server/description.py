@@ -123,7 +123,7 @@ def _described(app: DescribedApi) -> Node:
     schemas["Problem"] = problem
     components["responses"] = {code: _problem(*_PROBLEMS[code], code) for code in _PROBLEMS}
     components["securitySchemes"] = {
-        "token": {"type": "http", "scheme": "bearer", "description": "as `agents user token` gives it"},
+        "token": {"type": "http", "scheme": "bearer", "description": "the token of a user"},
         "browser": {
             "type": "apiKey",
             "in": "cookie",

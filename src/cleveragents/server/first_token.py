@@ -56,7 +56,7 @@ def ensure_first_token(container: Container) -> FirstToken:
         return _kept(container, file)
     now = container.clock.now()
     name = _an_admin(container)
-    token, secret = container.users.issue(name, TokenKind.PROGRAM, "made by `agents serve`", now=now)
+    token, secret = container.users.issue(name, TokenKind.PROGRAM, "made by the server", now=now)
     if not _write(file, secret):  # another server began at this moment
         container.users.revoke(token.id, now=now)
         return _kept(container, file)

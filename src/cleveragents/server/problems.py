@@ -36,8 +36,8 @@ from cleveragents.core.errors import (
 )
 from cleveragents.core.errors.facts import facts_of
 from cleveragents.core.errors.families import code_of
+from cleveragents.core.errors.remedy import Remedy, remedies_to_json
 from cleveragents.core.text.redaction import redact, redact_text
-from cleveragents.server.api_words import in_words_of_the_api
 from cleveragents.server.field_words import field_problem, in_a_sentence
 from cleveragents.server.whereabouts import places_of
 
@@ -52,7 +52,6 @@ __all__ = [
     "internal_problem",
     "problem",
     "problem_of",
-    "problem_said",
     "said_of",
     "status_of",
 ]
@@ -105,9 +104,12 @@ class Problem(BaseModel):
     title: str = Field(examples=["unknown plan"])
     status: int = Field(examples=[404])
     code: str = Field(description="for programs to compare", examples=["unknown-plan"])
-    detail: str = Field(description="what happened, and what to do next, in the words of the API")
-    command_line: str | None = Field(
-        default=None, description="the same in the words of the command line, where those are others"
+    detail: str = Field(description="what happened", examples=["there is no plan '7QX2'"])
+    remedies: list[Remedy] = Field(
+        default=[],
+        description="what a person can do about it: `action` names the operation, `plan` what it acts on, "
+        "`options` are fields of its request (null: the person chooses), `text` says what it is for",
+        examples=[[{"action": "plan.list", "plan": None, "options": {}, "text": "List the plans"}]],
     )
     errors: list[FieldProblem] | None = Field(
         default=None, description="which fields are to blame, if any is"
@@ -159,25 +161,9 @@ def problem(
 ) -> JSONResponse:
     """One problem. What it says is masked: it may quote what somebody typed."""
     body = {"type": f"/problems/{code}", "title": code.replace("-", " "), "status": status, "code": code}
-    masked = redact_text(detail)
-    content = {**body, "detail": in_words_of_the_api(masked), **more}
-    if content["detail"] != masked:
-        content["command_line"] = masked
+    content = {**body, "detail": redact_text(detail), **more}
     said = {**({"WWW-Authenticate": "Bearer"} if status == 401 else {}), **(headers or {})}
     return JSONResponse(shown_value(content), status_code=status, media_type=MEDIA_TYPE, headers=said)
-
-
-def problem_said(status: int, code: str, detail: str) -> Problem:
-    """The same of what was refused before, and is told of only now."""
-    words = in_words_of_the_api(detail)
-    return Problem(
-        type=f"/problems/{code}",
-        title=code.replace("-", " "),
-        status=status,
-        code=code,
-        detail=words,
-        command_line=None if words == detail else detail,
-    )
 
 
 def problem_of(error: CleverAgentsError | Refused, request: Request | None = None) -> JSONResponse:
@@ -188,9 +174,10 @@ def problem_of(error: CleverAgentsError | Refused, request: Request | None = Non
     if isinstance(error, TooManyRequests):
         headers["Retry-After"] = str(max(1, math.ceil(error.seconds)))
     told = said_of(error)
-    said = in_words_of_the_api(redact_text(told))
-    places = [] if request is None else places_of(error, request, said)
+    places = [] if request is None else places_of(error, request, redact_text(told))
     more: dict[str, object] = {"errors": places} if places else {}
+    if error.remedies:
+        more["remedies"] = redact(remedies_to_json(error.remedies))
     if told == str(error):  # guard: the facts of a rephrased error are not for clients
         facts = facts_of(error)
         more |= {} if facts is None else {"facts": redact(facts)}

@@ -24,6 +24,7 @@ import uvicorn
 
 from cleveragents.api.wording import counted, timestamp
 from cleveragents.core.errors import ConfigurationError, PortTaken
+from cleveragents.core.errors.remedy import Remedy
 from cleveragents.server.app import create_app
 from cleveragents.server.connections import ServingConfig
 from cleveragents.server.first_token import anybody_has_a_token
@@ -49,11 +50,13 @@ def ensure_guarded(container: Container) -> None:
     """`ConfigurationError` if others than this machine could ask, and nobody has a token."""
     host = container.settings.server.host
     if not is_loopback(host) and not anybody_has_a_token(container):  # guard: never open to a network
-        raise ConfigurationError(
-            "server.host",
-            f"{host} can be reached from elsewhere, and nobody has a token yet; make one first: "
-            "`agents user add NAME --role admin` and `agents user token NAME`, or give --token-file FILE",
+        remedies = (
+            Remedy("user.add", options={"role": "admin", "name": None}, text="Add a user"),
+            Remedy("user.token", options={"name": None}, text="Issue a token to the user"),
+            Remedy("serve", options={"token_file": None}, text="Read a token from a file"),
         )
+        problem = f"{host} can be reached from elsewhere, and nobody has a token yet"
+        raise ConfigurationError("server.host", problem, remedies)
 
 
 @contextmanager
@@ -73,7 +76,10 @@ def listening(host: str, port: int, state_directory: Path | None = None) -> Iter
             opened.listen(_BACKLOG)
         except OSError as error:
             itself = _runs_there(state_directory, port) if error.errno == errno.EADDRINUSE else None
-            raise PortTaken(_place(host, port), itself or remedy_of(error)) from error
+            taken = error.errno == errno.EADDRINUSE and itself is None
+            other = Remedy("serve", options={"port": 0}, text="Take a free port")
+            remedies = (other,) if taken else ()
+            raise PortTaken(_place(host, port), itself or remedy_of(error), remedies) from error
         yield opened
 
 
@@ -225,9 +231,9 @@ def _place(host: str, port: int) -> str:
 def remedy_of(error: OSError) -> str:
     """What to do about a place where one cannot listen."""
     if error.errno == errno.EADDRINUSE:
-        return "another program has that port; stop it, or take another: `agents serve --port 0`"
+        return "another program has that port"
     if error.errno == errno.EACCES:
-        return "ports below 1024 are the system's; take another with --port, behind a reverse proxy"
+        return "ports below 1024 are the system's; take another, behind a reverse proxy"
     if error.errno == errno.EADDRNOTAVAIL:
         return "that is no address of this machine; 127.0.0.1 is one, and `ip address` shows others"
     return error.strerror or str(error)

@@ -109,7 +109,7 @@ def test_a_call_that_waits_for_leave_is_made_once_it_is_there(bench: Bench) -> N
 
     def write() -> str:
         if not leave:
-            raise NeedsHuman("p", "write", "allow it")
+            raise NeedsHuman("p", "write")
         return "written"
 
     host = ScriptedHost(

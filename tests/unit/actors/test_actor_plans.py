@@ -11,8 +11,11 @@ from typing import Any
 import pytest
 
 from cleveragents.actors.model.actor import Actor, ActorLimits, HumanNode, StateKey, SubgraphNode, ToolNode
+from cleveragents.cli.render.remedies import remedy_lines
 from cleveragents.core.actions.check import REVIEW, CheckVerdict
 from cleveragents.core.errors import PlanError
+from cleveragents.core.errors.remedy import remedies_from_json
+from cleveragents.core.json_value import thaw
 from cleveragents.core.tool import CallState
 from cleveragents.models.model.budget import Limits, Spend, exceeded
 from cleveragents.plans.deciding import objection_to
@@ -347,9 +350,9 @@ ENOUGH = Limits(10**12, 10**6, 100, 600.0)
 @pytest.mark.parametrize(
     ("limits", "remedy"),
     [
-        (Limits(steps=1), "--max-steps 2`"),
+        (Limits(steps=1), "--max-steps 2"),
         (Limits(tokens=2_000), "--max-tokens "),
-        (Limits(picodollars=2_000 * 10**6), "--max-usd 0.01`"),
+        (Limits(picodollars=2_000 * 10**6), "--max-usd 0.01"),
     ],
     ids=["steps", "tokens", "money"],
 )
@@ -364,7 +367,7 @@ def test_a_plan_that_has_spent_its_budget_waits_for_a_larger_one(
     plan = bench.work(bench.goal(model, cast=(None, "tests/worker", None), limits=limits))
     assert plan.state is PlanState.WAITING, plan.error
     assert bench.waited(plan)["for"] == "budget"
-    assert remedy in str(bench.waited(plan)["remedy"])
+    assert remedy in offered_in(bench.waited(plan))
     spent = bench.spent(plan)
     assert exceeded(limits, spent.spent + spent.reserved) == ()
     # Without more it waits again, and nothing is done meanwhile.
@@ -393,7 +396,7 @@ def test_a_plan_that_has_used_its_time_waits_for_more(bench: ActorPlanBench, pha
         if plan.phase.value == phase:
             break
     assert plan.phase.value == phase
-    assert "--timeout TIME" in str(bench.waited(plan)["remedy"])
+    assert "--timeout TIME" in offered_in(bench.waited(plan))
     assert bench.spent(plan).reserved.tokens == 0
     bench.raise_limits(plan, ENOUGH)
     plan = bench.resume(plan)
@@ -421,7 +424,7 @@ def test_a_command_ends_with_the_plans_time(bench: ActorPlanBench) -> None:
         if bench.calls(plan):
             break
     assert plan.state is PlanState.WAITING, (plan.standing, plan.error, bench.calls(plan))
-    assert "--timeout TIME" in str(bench.waited(plan)["remedy"])
+    assert "--timeout TIME" in offered_in(bench.waited(plan))
     [made] = bench.calls(plan)
     assert isinstance(made.result, Mapping)
     assert made.result["timed_out"] is True
@@ -514,7 +517,7 @@ def test_a_question_is_waited_for_and_each_answer_is_for_its_own(bench: ActorPla
     plan = bench.work(bench.goal(bench.script(executes(DONE)), cast=(None, "tests/asking", None)))
     first = bench.waited(plan)
     assert (plan.state, first["for"], first["what"]) == (PlanState.WAITING, "question", "Which colour?")
-    assert "plan answer" in str(first["remedy"])
+    assert "plan answer" in offered_in(first)
     # Nobody has answered: it asks again, and the same.
     assert bench.waited(bench.resume(plan)) == first
     plan = bench.reply(plan, "l")
@@ -564,7 +567,7 @@ def test_a_model_that_is_cut_off_whatever_it_is_told_is_stopped(bench: ActorPlan
     plan = bench.work(bench.goal(bench.script({"reply": says("and on, and on", cut_off=True)}), cast=ALONE))
     assert plan.state is PlanState.ERRORED
     assert "it was cut off" in str(plan.error)
-    assert f"a stronger model may do better: `agents plan resume {plan.id} --model …`" in str(plan.error)
+    assert "a stronger model may do better" in str(plan.error)
     assert len(bench.thoughts(plan)) == 4
 
 
@@ -623,3 +626,9 @@ nodes:
   ask: {type: human, question: "Which colour?", output: colour, next: tell}
   tell: {type: tool, tool: write, with: {path: told.txt, content: "${colour}"}, next: end}
 """
+
+
+def offered_in(waiting: Mapping[str, Any]) -> str:
+    """The command that the plan waits for."""
+    (line,) = remedy_lines(remedies_from_json(thaw(waiting["remedies"])))
+    return line

@@ -74,7 +74,7 @@ def test_a_run_that_has_ended_is_not_repeated(bench: Bench) -> None:
 
 
 def test_errors_of_ours_come_out_as_themselves(bench: Bench) -> None:
-    exhausted = BudgetExhausted("p", "tokens", "--max-tokens 1")
+    exhausted = BudgetExhausted("p", "tokens", "tokens", 1)
     inner = actor(thinker(), name="local/inner")
     for which in (actor(thinker()), actor(SubgraphNode(name="sub", actor="local/inner"))):
         with pytest.raises(BudgetExhausted) as raised:

@@ -59,7 +59,7 @@ def test_a_commit_of_the_removal_and_one_of_its_undoing_hold_both_halves(world: 
     assert world.git("ls-tree", "-r", "--name-only", "HEAD") == "a"
     assert world.git("status", "--porcelain") == ""
     after = world.files()
-    with pytest.raises(ApplyRefused, match="a submodule that your index does not have; add --commit"):
+    with pytest.raises(ApplyRefused, match="your index does not have; apply it with a commit"):
         world.undo("p")
     assert world.files() == after
     world.undo("p", CommitRequest("bring it back"))

@@ -172,7 +172,7 @@ def test_a_second_action_of_a_name_has_to_say_that_it_replaces(run: Run) -> None
     run(action, "create", "-", stdin=FORMAT.encode())
     again = run(action, "create", "-", stdin=FORMAT.encode())
     assert again.code == 2
-    assert "use --replace" in again.err
+    assert "or replace it" in again.err
     assert run(action, "create", "--replace", "-", stdin=FORMAT.encode()).code == 0
 
 

@@ -514,7 +514,7 @@ def test_config_path_says_which_file_is_broken(
     lines = agents("config", "path").err.splitlines()
     places = [f"broken: {own}:2: ", f"broken: {own}:3: ", f"broken: {repository}:2: "]
     assert [line.startswith(place) for line, place in zip(lines, places, strict=True)] == [True] * 3, lines
-    assert agents("config", "list").err.count("\n") == 3
+    assert agents("config", "list").err.count("\n") == 4
     (row,) = [row for row in agents("doctor", "--format", "json").json if row["check"] == "configuration"]
     assert (row["verdict"], "\n" in row["finding"], f"; {own}:3: " in row["finding"]) == ("fail", False, True)
     own.unlink()

@@ -33,6 +33,7 @@ from cleveragents.cli.doctor.plan_orphans import half_done_applies
 from cleveragents.cli.doctor.sandbox_orphans import lost_sandboxes
 from cleveragents.cli.doctor.state_checks import state_findings
 from cleveragents.cli.doctor.stray_orphans import setup_drafts, temporary_directories
+from cleveragents.cli.render.remedies import command_line
 from cleveragents.core.errors import PlanError, SandboxMissing
 from cleveragents.core.markers import MARKER_VARIABLE
 from cleveragents.jobs.model.job import JobState, NewJob, Outcome
@@ -246,7 +247,7 @@ def test_a_plan_is_not_deleted_while_its_undo_is_half_done(home: Path) -> None:
 
     die_in(undo)
     with plan_bench(home) as bench:
-        with pytest.raises(PlanError, match="is not ended"):
+        with pytest.raises(PlanError, match="was interrupted"):
             bench.parts.cleanup.delete(bench.now(plan))
         bench.parts.apply.settle()
         bench.parts.cleanup.delete(bench.now(plan))
@@ -321,10 +322,10 @@ def test_a_plan_that_was_to_be_cancelled_is_named_with_the_command_that_settles_
         jobs.request_cancel(str(bench.now(plan).job_id), "enough", now=bench.container.clock.now())
         [found] = looked(bench.container, "plans")
         assert found.remedy == f"`agents plan cancel {plan.id}` settles that"
-        with pytest.raises(PlanError, match=f"`agents plan cancel {plan.id}`"):
+        with pytest.raises(PlanError, match="it was to be cancelled"):
             parts.lifecycle.resume(bench.now(plan))
         assert "it was to be cancelled" in meaning_of(parts, bench.now(plan))
-        steps = [command for command, _ in steps_from(parts, bench.now(plan))]
+        steps = [command_line(step) for step in steps_from(parts, bench.now(plan))]
         assert steps == [f"agents plan cancel {plan.id}"]
         settled = parts.lifecycle.cancel(bench.now(plan), "once more")
         assert (settled.state, settled.error) == (PlanState.CANCELLED, "cancelled: enough")

@@ -459,7 +459,7 @@ def test_a_check_that_does_not_pass_is_told_before_and_refused_at_apply(
     refused = agents("plan", "apply", ran.id)
     assert refused.code == 3
     assert "apply/constrained" in refused.out
-    assert f"agents plan review {ran.id} FILE…" in refused.err
+    assert f"agents plan review {ran.id} PATH" in refused.err
     assert git(repository, "status", "--short") == ""
 
 
@@ -731,7 +731,7 @@ def test_a_rollback_asks_before_it_throws_edits_away_and_names_them(agents: Agen
     ran = agents(*REPLACE, "--review")
     mine = edited_by_hand(agents, ran.id)
     refused = agents("plan", "rollback", ran.id, "1")
-    assert (refused.code, "--yes throws it away" in refused.err) == (3, True)
+    assert (refused.code, f"Throw it away: agents plan rollback {ran.id} --yes 1" in refused.err) == (3, True)
     assert agents("plan", "rollback", ran.id, "1", typed="n\n").code == 130
     assert mine.exists()
     assert agents("plan", "rollback", ran.id, "1", typed="y\n").code == 0

@@ -92,7 +92,7 @@ def test_a_commit_that_should_be_signed_is_refused_before_anything_is_done(
 ) -> None:
     git(repository, "config", "commit.gpgSign", "true")
     ran = agents(*REPLACE, "--yes", "--commit", "Spell it")
-    assert (ran.code, "commit it yourself when it is applied" in ran.err) == (2, True)
+    assert (ran.code, "then commit it yourself" in ran.err) == (2, True)
     assert plans_known(agents) == "[]\n"
 
 

@@ -119,7 +119,7 @@ def test_a_check_that_names_no_command_is_no_check(agents: Agents, tmp_path: Pat
     together.write_text("goals: [{name: one, goal: Shout it}]\n")
     for asked in (("Shout it",), ("-f", goals(tmp_path, "Shout it")), ("-f", str(together))):
         refused = agents("run", *asked, "--check", " ")
-        assert (refused.code, refused.err.count('--check wants a command: --check "pytest -q"')) == (2, 1)
+        assert (refused.code, refused.err.count("a check is a command, such as `pytest -q`")) == (2, 1)
 
 
 def test_without_leave_results_rest_and_are_listed(agents: Agents, repository: Path, tmp_path: Path) -> None:

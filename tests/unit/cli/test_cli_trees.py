@@ -10,9 +10,12 @@ from typing import Any
 
 import pytest
 
+from cleveragents.api.plans.deciding import ensure_decidable
 from cleveragents.api.plans.meanings import state_in_short
 from cleveragents.api.plans.next_steps import steps_from
 from cleveragents.cli.plan.outcome import exit_code_of, joint_exit_code
+from cleveragents.core.errors import PlanError
+from cleveragents.core.errors.remedy import Remedy, offered
 from cleveragents.plans.model.plan import Phase, PlanState
 from cleveragents.plans.ports.plans import PlanFacts
 from tests import forked
@@ -157,7 +160,7 @@ goals:
     for told in (
         "line 2: a: there is no action 'builtin/comand'; did you mean builtin/command?",
         "line 3: b: action builtin/command: argv should be",
-        "line 4: c: models.default: names no model",
+        "line 4: c: models.default: no default model",
         "line 5: d: action builtin/replace: '(' is not a regular expression",
         "line 6: e: builtin/goals takes its goals from a file",
     ):
@@ -466,7 +469,7 @@ goals:
     assert ran.code == 3, ran.err
     assert "needs you" in ran.err
     less = agents("plan", "resume", ran.id, "--max-steps", "2")
-    assert (less.code, "it may spend 3 already" in less.err) == (2, True), less.err
+    assert (less.code, "may spend 3 steps already" in less.err) == (2, True), less.err
     again = agents("plan", "resume", ran.id, "--max-steps", "99", "--yes")
     assert again.code == 0, again.err
     assert (repository / "README.md").read_text() == "The color of it.\n"
@@ -492,4 +495,31 @@ def test_a_plan_whose_sub_plans_run_elsewhere_is_to_be_looked_at_again(tmp_path:
         assert joint_exit_code([75, 130]) == 1
         assert state_in_short(bench.parts, plan).startswith("sub-plans")
         # Nobody works on any: that is what is missing.
-        assert [command.split()[2] for command, _ in steps_from(bench.parts, plan)] == ["resume", "cancel"]
+        assert [step.action for step in steps_from(bench.parts, plan)] == ["plan.resume", "plan.cancel"]
+
+
+@pytest.mark.parametrize(
+    ("stored", "options"),
+    [
+        ({"remedy": "`agents plan resume X --max-usd 0.02`"}, {"limits.usd": "0.02"}),
+        ({"remedy": "`agents plan resume X --timeout TIME`"}, {"limits.seconds": 0.0}),
+        ({"remedy": "more"}, {"limits.tokens": None}),
+        (offered((Remedy("plan.resume", "X", {"limits.steps": 4}, "Resume it"),)), {"limits.steps": 4}),
+    ],
+)
+def test_a_plan_that_waits_for_budget_says_which_also_one_of_the_version_before(
+    tmp_path: Path, stored: dict[str, Any], options: dict[str, Any]
+) -> None:
+    with tree_bench(tmp_path) as bench:
+        plan = bench.made("whole")
+        facts = PlanFacts(waiting_for={"for": "budget", "what": "it is used up", **stored})
+        now = bench.container.clock.now()
+        for state in (PlanState.QUEUED, PlanState.PROCESSING, PlanState.WAITING):
+            moved = facts if state is PlanState.WAITING else None
+            plan = bench.parts.plans.move(plan, (Phase.STRATEGIZE, state), moved, now=now)
+        resume, _ = steps_from(bench.parts, plan)
+        assert (resume.action, resume.options.keys()) == ("plan.resume", options.keys())
+        assert "limits.seconds" in options or resume.options == options
+        with pytest.raises(PlanError) as refused:
+            ensure_decidable(plan)
+        assert ("agents plan resume" in str(refused.value)) == ("agents" in stored["remedy"])

@@ -74,7 +74,7 @@ def test_what_is_said_of_a_server_is_kept_and_its_secrets_are_not_shown(agents: 
     }
     assert "hunter2secret" not in agents("mcp", "list").out
     again = agents(*far)
-    assert (again.code, "use --replace" in again.err) == (2, True)
+    assert (again.code, "or replace it" in again.err) == (2, True)
     assert agents(*far, "--replace").code == 0
     assert "headers" not in json.loads(file.read_text())["mcpServers"]["far"]
 
@@ -133,7 +133,7 @@ def test_a_repositorys_server_is_listed_and_not_started_before_it_is_trusted(
     (shop / ".mcp.json").write_text(json.dumps({"mcpServers": {"theirs": entry}}))
     listed = agents("mcp", "list", "--format", "json")
     assert json.loads(listed.out)[0]["starts"] == "not trusted"
-    assert "agents trust" in listed.err
+    assert "is not trusted; read it, then trust it" in listed.err
     refused = agents("mcp", "test", "theirs")
     assert (refused.code, "agents trust" in refused.err) == (3, True)
     assert agents("trust", "--yes").code == 0

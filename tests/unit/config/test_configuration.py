@@ -185,7 +185,7 @@ def test_the_nearest_repository_file_counts_and_none_outside_a_repository(place:
         ("worker.concurency = 3\n", ":1: there is no setting 'worker.concurency'"),
         ("url = 'x'\n", ":1: there is no setting 'url'; did you mean 'database.url'?"),
         ("[wroker]\n", ":1: there is no setting 'wroker'; did you mean the section [worker]?"),
-        ("qqq = 1\n", ":1: there is no setting 'qqq'; `agents config list` shows all settings"),
+        ("qqq = 1\n", ":1: there is no setting 'qqq'"),
         ("worker = 3\n", ":1: there is no setting 'worker'"),
         ("[worker]\nconcurrency = '3'\n", ":2: worker.concurrency is '3', but should be a whole number"),
         ("[worker]\nconcurrency = true\n", ":2: worker.concurrency is True, but should be a whole number"),
@@ -217,16 +217,14 @@ def test_all_mistakes_are_named_at_once_each_on_a_line_of_its_own(place: Place) 
     place.environment["CLEVERAGENTS_LOG_LEVL"] = "info"
     place.environment["CLEVERAGENTS_WORKER_CONCURRENCY"] = "x"
     own, theirs = place.user_file, place.repository_file
-    listed = "`agents config list` shows what is in it"
-    in_your_own = "if you want it, say so in your own file: agents config set"
     assert place.refusal("log.levl=info", "log.level", "worker.concurrency=3").splitlines() == [
         f"{own}:2: there is no setting 'worker.concurency'; did you mean 'worker.concurrency'?",
         f"{own}:3: worker.lease_seconds is 'x', but should be a number",
-        f"{own}:4: there is no setting 'lgo'; did you mean the section [log]? {listed}",
+        f"{own}:4: there is no setting 'lgo'; did you mean the section [log]?",
         f"{theirs}:2: there is no setting 'plan.max_dept'; did you mean 'plan.max_depth'?",
         f"{theirs}:3: plan.max_depth is 'deep', but should be a whole number",
-        f"{theirs}:5: a repository may not set log.level; {in_your_own} log.level …",
-        f"{theirs}:7: a repository may not set database.url; {in_your_own} database.url …",
+        f"{theirs}:5: a repository may not set log.level",
+        f"{theirs}:7: a repository may not set database.url",
         "environment: CLEVERAGENTS_LOG_LEVL is not a setting; did you mean CLEVERAGENTS_LOG_LEVEL?",
         "CLEVERAGENTS_WORKER_CONCURRENCY: worker.concurrency is 'x', but should be a whole number",
         "--set: there is no setting 'log.levl'; did you mean 'log.level'?",
@@ -276,7 +274,7 @@ def test_a_mistake_in_the_environment_is_named(place: Place, variable: str, valu
         ("models.base_url=http://localhost:99999/v1", "but should be a URL"),
         ("models.default=gpt-4", "models.default is 'gpt-4', but should be provider/name"),
         ("models.fallback=openai/", "models.fallback is 'openai/', but should be provider/name"),
-        ("x" * 1_000_000 + "=1", "…; `agents config list` shows all settings"),
+        ("x" * 1_000_000 + "=1", "there is no setting 'xxx"),
     ],
 )
 def test_a_mistake_in_a_flag_is_named_in_one_line(place: Place, override: str, problem: str) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from cleveragents.core import errors
 from cleveragents.core.errors import CleverAgentsError
+from cleveragents.core.errors.remedy import Remedy
 
 FAMILIES = {errors.InvalidRequest, errors.Conflict, errors.Unavailable, errors.Fault}
 ALL = [cls for _, cls in inspect.getmembers(errors, inspect.isclass) if issubclass(cls, CleverAgentsError)]
@@ -20,10 +21,12 @@ SAMPLES: dict[str, Any] = {
     "int": 7,
     "float": 2.5,
     "float | None": 2.5,
+    "int | float | None": 2.5,
     "str | None": "text",
     "tuple[str, ...]": ("a", "b"),
     "bool": True,
     "tuple[int, int, int] | None": (7, 8, 9),
+    "tuple[Remedy, ...]": (Remedy("plan.list", "text", {"call": None}, "List the plans"),),
 }
 
 

@@ -441,7 +441,7 @@ def test_a_plan_that_failed_while_it_was_applied_is_not_corrected(bench: ActorPl
     now = SystemClock().now()
     for state in (PlanState.QUEUED, PlanState.PROCESSING, PlanState.ERRORED):
         plan = bench.parts.plans.move(plan, (Phase.APPLY, state), now=now)
-        wanted = "tries again" if state is PlanState.ERRORED else "it is being applied"
+        wanted = "it failed while it was applied" if state is PlanState.ERRORED else "it is being applied"
         assert wanted in refusal(bench, plan)
 
 
@@ -496,7 +496,7 @@ def test_a_sub_plan_whose_result_is_part_of_another_plan_is_corrected_there(benc
     calls = bench.parts.calls
     made = calls.add(parent.id, "note", {}, step="merge-1", state=CallState.STARTED, now=SystemClock().now())
     calls.move(made, CallState.ENDED, now=SystemClock().now())
-    with pytest.raises(PlanError, match=f"correct plan {parent.id}"):
+    with pytest.raises(PlanError, match=f"part of plan {parent.id}"):
         correction_of(bench).ensure_correctable(child)
 
 

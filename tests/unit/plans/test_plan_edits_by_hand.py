@@ -40,7 +40,7 @@ def test_an_answer_waits_until_edits_are_taken_in(plans: PlanBench, granted: boo
     plan = plans.done(command("true"), profile="manual")
     assert plan.state is PlanState.WAITING
     edit_by_hand(plans, plan)
-    with pytest.raises(NeedsHuman, match="reread"):
+    with pytest.raises(NeedsHuman, match="that is not recorded"):
         plans.answer(plan, granted)
     assert plans.parts.lifecycle.asking(plans.now(plan)) is not None
     plans.parts.rewriting.reread(plans.now(plan))
@@ -81,7 +81,7 @@ def test_a_sandbox_with_edits_is_not_collected_and_that_is_told(plans: PlanBench
     assert not {plan.id for plan in mine} & {one.plan_id for one in freed}
     for plan in mine:
         ensure_edits_are_there(plans, plan)
-        assert [line for line in told if plan.id in line and "agents plan delete" in line]
+        assert [line for line in told if plan.id in line and "delete the plan" in line]
 
 
 def test_a_quota_keeps_edits_too(plans: PlanBench) -> None:

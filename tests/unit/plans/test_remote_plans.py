@@ -295,14 +295,14 @@ def test_what_a_remote_brings_along_counts_once_it_is_trusted_and_on_every_machi
     with pytest.raises(UnknownAction):  # nothing of it was fetched here
         greeting(one)
     place = one.parts.remotes.directories.of_resource(remote.resource)
-    with pytest.raises(NotTrusted, match="agents trust --resource far`"):
+    with pytest.raises(NotTrusted, match="is not trusted"):
         greeting(one)
     told: list[str] = []
     plan = one.plan(remote, *STEPS, request={"resource_name": "far"})
     replace(one.handler(), watch=lambda plan: PlanWatch(told.append))(one.claimed(plan))
     assert f"making a sandbox of {remote.address.shown}" in told
     [ignored] = [line for line in told if "ignored" in line]
-    assert f"ignored: .mcp.json, {brought}; `agents trust --resource far`" in ignored
+    assert f"ignored: .mcp.json, {brought}; read it, then trust it for the resource far" in ignored
     one.parts.trust.give(place, [one.parts.trust.look(place, brought)])
     remote.commit({"b.txt": "later\n"})
     there = other.parts.remotes.directories.of_resource(remote.resource)

@@ -19,6 +19,7 @@ from cleveragents.api.plans.meanings import meaning_of
 from cleveragents.api.plans.next_steps import steps_from
 from cleveragents.api.plans.standing import can_of, needs_of
 from cleveragents.core.errors import ApplyRefused, PlanError, RemoteUnreachable, StalePlan
+from cleveragents.core.errors.remedy import Remedy
 from cleveragents.core.fence import Fence
 from cleveragents.jobs.worker.async_worker import AsyncJob
 from cleveragents.plans.deciding import concluded
@@ -176,8 +177,8 @@ def test_a_remote_that_goes_away_after_the_push_is_asked_until_it_answers(
     assert other.now(plan.id) == unknown  # it is said once, however often it is asked
     assert (needs_of(one.parts, unknown), can_of(one.parts, unknown)) == ("error", ["apply"])
     assert "cannot be asked" in meaning_of(one.parts, unknown)
-    [_, (step, what)] = steps_from(one.parts, unknown)
-    assert (step, what) == (f"agents plan apply {plan.id}", "finds out, and applies it if it was not")
+    [_, step] = steps_from(one.parts, unknown)
+    assert step == Remedy("plan.apply", plan.id, {}, "finds out, and applies it if it was not")
     with pytest.raises(PlanError, match="it may be applied or not"):
         ensure_decidable(unknown)
     away.rename(remote.directory)

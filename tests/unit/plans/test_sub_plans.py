@@ -102,7 +102,7 @@ def test_a_part_that_fails_is_named_and_what_needs_it_is_not_run(trees: TreeBenc
         plan.error
     )
     assert "not run, because it needs that: sub-plan 3 of 3 (later)" in str(plan.error)
-    assert f"`agents plan resume {plan.id}` tries again what failed" in str(plan.error)
+    assert "agents" not in str(plan.error)
     assert trees.merges(plan) == ["merge-2"]
     with pytest.raises(StopIteration):
         trees.child(plan, "later")
@@ -190,7 +190,7 @@ def test_a_cancelled_part_is_said_once_and_then_gone_on_without(trees: TreeBench
     plan = trees.work(plan)
     assert plan.standing == ERRORED
     assert f"sub-plan 1 of 2 (x) was cancelled [{child.id}]" in str(plan.error)
-    assert "goes on without it" in str(plan.error)
+    assert "(x) was cancelled" in str(plan.error)
     plan = trees.resume(plan)
     assert plan.standing == COMPLETE, plan.error
     assert trees.merges(plan) == []
@@ -243,7 +243,7 @@ def test_what_a_part_waits_for_is_told_by_the_whole(trees: TreeBench) -> None:
     waited = waited_for(plan)
     assert waited["for"] == "sub-plans"
     assert "sub-plan 1 of 1 (asks) waits for you: call 1 (command) needs leave for command" in waited["what"]
-    assert waited["remedy"] == f"`agents plan approve {child.id} 1` or `agents plan deny {child.id} 1`"
+    assert waited["remedy"] == "Approve; Deny"
     assert [ask["plan"] for ask in waited["asks"]] == [child.id]
     trees.parts.lifecycle.answer(child, True)
     plan = trees.work(plan)
@@ -294,7 +294,7 @@ def test_what_parts_disagree_about_waits_for_a_person_and_is_never_complete(tree
     assert waited_for(plan)["what"] == "sub-plans disagree about a.txt"
     assert "ONE" in trees.file(plan, "a.txt")
     assert "Eins" in trees.file(plan, "a.txt")
-    with pytest.raises(PlanError, match="nobody said who is right"):
+    with pytest.raises(PlanError, match="the conflicts are not resolved"):
         trees.apply(plan)
     assert trees.resume(plan).standing == WAITING
     with pytest.raises(StopIteration):
@@ -304,11 +304,11 @@ def test_what_parts_disagree_about_waits_for_a_person_and_is_never_complete(tree
 def test_a_part_is_not_applied_undone_or_deleted_alone(trees: TreeBench) -> None:
     plan = trees.worked(part("x", write("x.txt", "")))
     child = trees.child(plan, "x")
-    with pytest.raises(PlanError, match=f"part of plan {plan.id}, and applied with it.*apply {plan.id}"):
+    with pytest.raises(PlanError, match=f"part of plan {plan.id}, and applied with it"):
         trees.apply(child)
-    with pytest.raises(PlanError, match=f"undone with it.*undo {plan.id}"):
+    with pytest.raises(PlanError, match="undone with it"):
         trees.parts.apply.undo(child)
-    with pytest.raises(PlanError, match=f"plan delete {plan.id}"):
+    with pytest.raises(PlanError, match=f"part of plan {plan.id}"):
         trees.parts.cleanup.delete(child)
 
 

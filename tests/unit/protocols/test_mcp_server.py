@@ -143,7 +143,7 @@ def test_a_mistake_is_answered_in_words_and_makes_no_plan(world: World) -> None:
         ]
 
     said = world.ask(work, "--workers", "0")
-    assert "names no model" in said[0]
+    assert "no default model" in said[0]
     assert "there is no resource 'nowhere'" in said[1]
     assert "there is no plan" in said[2]
     assert "only results of plans on git remotes are pushed" in said[3]

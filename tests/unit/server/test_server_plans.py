@@ -331,9 +331,8 @@ def test_a_question_is_answered(server: PlanServer) -> None:
     )
     assert (plan["needs"], plan["waiting_for"]["what"]) == ("question", "Which colour?"), plan["error"]
     assert "answer" in plan["can"]
-    # Who asks through the API, or the page, knows no commands; the command line does.
-    assert plan["waiting_for"]["remedy"] == f"`answer` of plan {plan['id']}"
-    assert f"agents plan answer {plan['id']}" in plan["command_line"]["waiting_for"]["remedy"]
+    answer = {"action": "plan.answer", "plan": plan["id"], "options": {"text": None}, "text": "Answer"}
+    assert (plan["waiting_for"]["remedy"], plan["waiting_for"]["remedies"]) == ("Answer", [answer])
     question = plan["waiting_for"]["question"]
     server.post(f"/plans/{plan['id']}/answer", {"text": "red"}, 422)
     # The answer to a question before, which somebody else has answered, is not one to this.

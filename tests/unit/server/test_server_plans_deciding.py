@@ -190,9 +190,11 @@ def test_a_plan_that_no_worker_takes_says_who_is_missing_and_is_not_to_be_resume
     made = idle.command("true")
     assert made["meaning"].endswith("it waits for a worker, and none is there")
     steps = [step for step, _ in made["next_steps"]]
-    assert steps == ["`agents worker`", f"`cancel` of plan {made['id']}"]
-    commands = [command for command, _ in made["command_line"]["next_steps"]]
-    assert commands == ["agents worker", f"agents plan cancel {made['id']}"]
+    assert steps == ["`worker`", f"`cancel` of plan {made['id']}"]
+    assert [(step["action"], step["plan"]) for step in made["steps"]] == [
+        ("worker", None),
+        ("plan.cancel", made["id"]),
+    ]
 
 
 def test_the_same_key_twice_makes_one_plan(idle: PlanServer) -> None:

@@ -118,7 +118,7 @@ def test_a_job_is_cancelled_by_an_operator_once_and_says_why(bench: ServerBench)
     again = bench.operator.post(f"/api/jobs/{job}/cancel")
     assert again.json()["cancel_reason"] == "wrong branch"
     refused(bench.operator.post("/api/jobs/none/cancel"), 404, "unknown-job")
-    assert "the list of jobs" in refused(bench.viewer.get("/api/jobs/none"), 404, "unknown-job")
+    assert refused(bench.viewer.get("/api/jobs/none"), 404, "unknown-job") == "there is no job 'none'"
 
 
 def test_a_worker_that_fell_silent_is_lost_and_one_that_left_is_gone(bench: ServerBench) -> None:
@@ -216,10 +216,12 @@ def test_what_a_repository_brings_along_is_listed_and_given_out_only_once_truste
         assert name not in str(got(bench.viewer, f"/{kind}?resource=far")), "its files are elsewhere"
         refused(bench.viewer.get(f"/api/{kind}/{name}"), 404, f"unknown-{kind[:-1]}")
         untrusted = bench.viewer.get(f"/api/{kind}/{name}?resource=wall")
-        assert "`agents trust --resource wall`" in refused(untrusted, 409, "not-trusted")
+        refused(untrusted, 409, "not-trusted")
+        assert untrusted.json()["remedies"][0]["options"] == {"resource": "wall"}
         refused(bench.viewer.get(f"/api/{kind}?resource=nowhere"), 404, "unknown-resource")
     made = bench.operator.post("/api/plans", json={"resource": "wall", "action": "shop/format"})
-    assert "`agents trust --resource wall`" in refused(made, 409, "not-trusted")
+    refused(made, 409, "not-trusted")
+    assert made.json()["remedies"][0]["options"] == {"resource": "wall"}
 
 
 def test_an_actor_is_shown_with_its_graph_and_its_file(bench: ServerBench) -> None:
@@ -593,24 +595,10 @@ def test_what_http_refuses_says_what_to_do(
     assert answer.status_code == (400 if "JSON" in said else answer.json()["status"])
 
 
-@pytest.mark.parametrize(
-    ("message", "said"),
-    [
-        ("--model is for plans with actors", "`model` is for plans with actors"),
-        ("use --max-tokens, or wait", "use `limits.tokens`, or wait"),
-        ("bound the time (--timeout)", "bound the time (`limits.seconds`)"),
-        ("--max-… is for plans", "`limits` is for plans"),
-        ("see `agents plan resume X --model Y`", "see `resume` of plan X, with `model`"),
-        ("`agents plan undo 01K` takes it back", "`undo` of plan 01K takes it back"),
-        ("`agents plan show 01K` says more", "the account of plan 01K says more"),
-        ("`agents action show a/b` describes it", "the description of a/b describes it"),
-        ("`agents resource list` shows them", "the list of resources shows them"),
-        ("say `agents plan approve` or `agents plan log`", "say `approve` or the list of calls"),
-        ("run `agents config set models.default X`", "run `agents config set models.default X`"),
-        ("Add a --json flag, a--model, ---model", "Add a --json flag, a--model, ---model"),
-    ],
-)
-def test_a_problem_calls_things_as_requests_do(message: str, said: str) -> None:
-    told = json.loads(bytes(problem(422, "x", message).body))
-    assert told["detail"] == said
-    assert told.get("command_line", said) == message
+def test_a_problem_has_its_remedies_as_data_and_no_command_line(bench: ServerBench) -> None:
+    told = bench.viewer.get("/api/plans/7QX2").json()
+    listing = {"action": "plan.list", "plan": None, "options": {}, "text": "List the plans"}
+    assert (told["detail"], told["remedies"]) == ("there is no plan '7QX2'", [listing])
+    assert "command_line" not in told
+    quoted = "Add a --json flag; `agents plan undo 01K` takes it back"  # as version 0.1.0 stored it
+    assert json.loads(bytes(problem(422, "x", quoted).body))["detail"] == quoted

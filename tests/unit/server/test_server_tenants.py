@@ -181,7 +181,7 @@ def code_of(answer: httpx.Response) -> tuple[int, str]:
 def wording(answer: httpx.Response) -> dict[str, Any]:
     """What the refusal says, but for what was asked for."""
     said = answer.json()
-    quoted = ("detail", "command_line", "errors", "facts")
+    quoted = ("detail", "errors", "facts")
     return {key: value for key, value in said.items() if key not in quoted}
 
 

@@ -70,7 +70,7 @@ class SkillTool(TypedTool[SkillArguments, SkillResult]):
             return None
         file = skill.look(path)
         if file is not None and not file.trusted:  # guard: a skill is followed, all of it
-            hint = f"the user may read it, then say `agents trust {skill.root}/{path}`"
+            hint = f"the user may read {skill.root}/{path}, then trust it"
             raise ToolRefused(self.name, f"{name!r} of the skill {skill.name!r} is not trusted; {hint}")
         return None if file is None else file.content
 

@@ -97,7 +97,7 @@ def load_skills(resource: Path, trust: TrustStore, user_directory: Path) -> Skil
                 continue
             if not brought.trusted:  # guard: what a repository brings is not followed before it is trusted
                 path = resource / brought.path
-                notes.append(f"the skill {path} is not trusted; read it, then say `agents trust {path}`")
+                notes.append(f"the skill {path} is not trusted; read it, then trust it")
                 continue
             skill = parse_skill(brought.content, str(resource / brought.path), folder, own=False)
             found.setdefault(skill.name, replace(skill, look=look, root=str(resource)))

@@ -10,6 +10,7 @@ from cleveragents.api.plans.account import shown_resource
 from cleveragents.api.reach import ensure_reachable
 from cleveragents.api.wording import counted
 from cleveragents.core.errors import PlanError, RequestRefused, SandboxMissing
+from cleveragents.core.errors.remedy import Remedy
 
 if TYPE_CHECKING:
     from cleveragents.app.plan_parts import PlanParts
@@ -82,10 +83,9 @@ def _before(parts: PlanParts, plan: Plan, number: int) -> str:
     made = parts.thinking.corrections.of_plan(plan.id)
     found = next((one for one in made if one.number == number), None)
     if found is None:
-        known = (
-            f"it has {len(made)}: `agents plan tree {plan.id} --all`" if made else "it was never corrected"
-        )
-        raise PlanError(plan.id, f"it has no correction {number}; {known}")
+        known = f"it has {len(made)}" if made else "it was never corrected"
+        tree = Remedy("plan.tree", plan.id, {"all": True}, "List its corrections")
+        raise PlanError(plan.id, f"it has no correction {number}; {known}", (tree,) if made else ())
     if found.made.outcome is None:
         raise PlanError(plan.id, f"it had come to nothing before its correction {number}")
     return found.made.outcome

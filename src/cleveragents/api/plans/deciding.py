@@ -13,6 +13,8 @@ from cleveragents.api.plans.standing import is_resumable
 from cleveragents.api.reach import ensure_reachable
 from cleveragents.api.wording import on_one_line
 from cleveragents.core.errors import PlanError, RequestRefused
+from cleveragents.core.errors.remedy import Remedy, remedies_from_json
+from cleveragents.core.json_value import thaw
 from cleveragents.models.model.budget import Limits
 from cleveragents.plans.apply_obstacles import is_unknown
 from cleveragents.plans.jobs.lanes import queue_of
@@ -123,30 +125,34 @@ def ensure_shared(parts: PlanParts, plan: Plan) -> None:
     """`PlanError` for a plan that no worker takes from a queue: whoever asked for it runs it."""
     root = plan if plan.parent_id is None else parts.plans.get(plan.root)
     if not queue_of(root.request):  # guard: what nobody runs is not promised to go on
-        raise PlanError(
-            plan.id, f"the command line made it and runs it; `agents plan show {plan.id}` says how it stands"
-        )
+        show = Remedy("plan.show", plan.id, text="Show where it stands")
+        raise PlanError(plan.id, "the command line made it and runs it", (show,))
 
 
 def ensure_decidable(plan: Plan, *, failed_too: bool = False) -> None:
     """`PlanError`, with what can be done instead, unless there is a result to take or leave."""
     if plan.parent_id is not None and not failed_too:
-        whole = f"`agents plan apply {plan.root}` applies that, with all of its parts"
-        raise PlanError(plan.id, f"it is a part of plan {plan.root}; {whole}")
+        whole = Remedy("plan.apply", plan.root, text="Apply the whole plan")
+        raise PlanError(plan.id, f"it is a part of plan {plan.root}", (whole,))
     if plan.state is PlanState.APPLIED:
-        raise PlanError(plan.id, f"it is applied already; `agents plan undo {plan.id}` takes it back")
+        undo = Remedy("plan.undo", plan.id, text="Undo it")
+        raise PlanError(plan.id, "it is applied already", (undo,))
     if plan.state.ended:
         raise PlanError(plan.id, f"it is {plan.state.value}, which is final; run it anew if you want it")
     if plan.state is PlanState.WAITING:
         waiting = plan.waiting_for if isinstance(plan.waiting_for, Mapping) else {}
+        remedies = remedies_from_json(thaw(waiting.get("remedies", ())))
+        # What version 0.1.0 stored says it in words.
+        more = "" if remedies or not waiting.get("remedy") else f"; {waiting['remedy']}"
         what = on_one_line(what_it_waits_for(plan))
-        raise PlanError(plan.id, f"it waits: {what}; {waiting.get('remedy')}")
+        raise PlanError(plan.id, f"it waits: {what}{more}", remedies)
     if is_unknown(plan):
         raise PlanError(plan.id, str(plan.error))
     if plan.state.running:
-        again = (
-            f"wait for it, or stop it: `agents plan cancel {plan.id}`; `agents plan show {plan.id}` says more"
-        )
-        raise PlanError(plan.id, f"it is not done yet ({plan.phase.value}/{plan.state.value}); {again}")
+        cancel = Remedy("plan.cancel", plan.id, text="Wait for it, or stop it")
+        show = Remedy("plan.show", plan.id, text="Show where it stands")
+        stands = f"{plan.phase.value}/{plan.state.value}"
+        raise PlanError(plan.id, f"it is not done yet ({stands})", (cancel, show))
     if plan.state is PlanState.ERRORED and plan.phase is not Phase.APPLY and not failed_too:
-        raise PlanError(plan.id, f"it failed and has no result; `agents plan resume {plan.id}` tries again")
+        resume = Remedy("plan.resume", plan.id, text="Try again")
+        raise PlanError(plan.id, "it failed and has no result", (resume,))

@@ -8,6 +8,7 @@ from cleveragents.api.plans.account import found_plan
 from cleveragents.api.plans.meanings import DONE
 from cleveragents.api.reach import ensure_reachable
 from cleveragents.core.errors import NeedsHuman, PlanError
+from cleveragents.core.errors.remedy import Remedy
 from cleveragents.plans.family import below
 from cleveragents.plans.model.plan import Phase, PlanState
 
@@ -53,7 +54,7 @@ def remove_sandboxes(container: Container, plan_id: str) -> None:
     for one in family:
         row = parts.sandboxes.row(one.id)
         if row is not None and row.home not in (None, container.home):  # guard: not told of what stays
-            problem = "its sandbox is on the machine of another worker; `agents gc` there removes it in time"
+            problem = "its sandbox is on the machine of another worker, which removes it in time"
             raise PlanError(one.id, problem)
     for one in family:
         parts.sandboxes.remove(one.id)
@@ -69,7 +70,8 @@ def delete(container: Container, plan_id: str, *, force: bool) -> None:
         ensure_reachable(parts, plan)
     loss = None if force else parts.cleanup.loss_of(plan)
     if loss is not None:  # guard: nobody loses work by one word
-        raise NeedsHuman(plan.id, f"{loss}; deleting it loses that", "say `force` to delete it")
+        remedy = Remedy("plan.delete", plan.id, {"force": True}, "Delete it all the same")
+        raise NeedsHuman(plan.id, f"{loss}; deleting it loses that", (remedy,))
     if force:
         plan, _ = parts.apply.give_up(plan)
     parts.cleanup.delete(plan)

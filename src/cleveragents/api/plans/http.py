@@ -228,6 +228,8 @@ class HttpPlans:
         result = job.result if isinstance(job.result, Mapping) else {}
         facts = result.get("facts")
         if job.error is not None:
-            known = error_from_facts(str(result.get("code")), facts) if isinstance(facts, Mapping) else None
+            remedies = () if job.problem is None else job.problem.remedies
+            code = str(result.get("code"))
+            known = error_from_facts(code, facts, remedies) if isinstance(facts, Mapping) else None
             raise known or PlanError(plan_id, job.error)
         return self.get(plan_id)

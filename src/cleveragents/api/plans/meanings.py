@@ -96,7 +96,7 @@ def meaning_of(parts: PlanParts, plan: Plan) -> str:
     if is_stopped(plan):
         meaning = "it was stopped, because another part failed, and can go on"
     if plan.state.running and is_out_of_reach(parts, plan):
-        meaning = f"{plan.resource} is out of reach; `agents doctor` says more"
+        meaning = f"{plan.resource} is out of reach"
     if plan.state is PlanState.WAITING:
         meaning = _of_waiting(parts, plan)
     elif is_undecided(parts, plan):

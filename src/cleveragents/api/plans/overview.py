@@ -12,12 +12,14 @@ from cleveragents.api.plans.next_steps import steps_from
 from cleveragents.api.plans.standing import can_of, is_at_rest, needs_of
 from cleveragents.api.reach import is_out_of_reach
 from cleveragents.api.workers import missing_worker
+from cleveragents.core.errors.remedy import remedies_to_json
 from cleveragents.plans.apply_obstacles import IN_THE_WAY
 from cleveragents.plans.jobs.lanes import queue_of
 from cleveragents.plans.model.plan import PlanState
 
 if TYPE_CHECKING:
     from cleveragents.app.plan_parts import PlanParts
+    from cleveragents.core.errors.remedy import Remedy
     from cleveragents.core.json_value import JsonValue
     from cleveragents.plans.model.plan import Plan
 
@@ -26,6 +28,9 @@ __all__ = ["board_row", "overview_of", "resource_name_of"]
 Row = dict[str, "JsonValue"]
 
 _GOES_ON = frozenset({"answer", "approve", "budget", "correct", "deny", "resume"})
+
+_SHOWN = {"diff": "diff", "log": "list of calls", "show": "account", "watch": "account"}
+"""What a step only shows."""
 
 _EMPTY: Row = {
     "branch": None,
@@ -59,18 +64,33 @@ def overview_of(parts: PlanParts, plan: Plan) -> Row:
     if is_out_of_reach(parts, plan):
         known = fields_of(plan) | _EMPTY | _standing(parts, plan)
         # On another machine it may be there, and wait for somebody who runs it.
-        steps = [list(step) for step in missing_worker(parts, plan)]
-        return known | {"can": (), "next_steps": steps, "out_of_reach": plan.resource, "in_the_way": None}
+        steps = steps_in_json(missing_worker(parts, plan))
+        return known | steps | {"can": (), "out_of_reach": plan.resource, "in_the_way": None}
     return (
         account_of(parts, plan)
         | _standing(parts, plan)
+        | steps_in_json(steps_from(parts, plan))
         | {
             "can": _possible(parts, plan),
-            "next_steps": [list(step) for step in steps_from(parts, plan)],
             "out_of_reach": None,
             "in_the_way": _in_the_way(plan),
         }
     )
+
+
+def steps_in_json(steps: Sequence[Remedy]) -> Row:
+    """Steps as data, and in words: what is called so by `can` and by the page, and what it does."""
+    return {"steps": remedies_to_json(steps), "next_steps": [[_in_words(step), step.text] for step in steps]}
+
+
+def _in_words(step: Remedy) -> str:
+    name = step.action.rpartition(".")[2]
+    if step.plan is None:
+        return f"`{name}`"
+    if name in _SHOWN:
+        return f"the {_SHOWN[name]} of plan {step.plan}"
+    options = "".join(f", with `{option}`" for option in step.options)
+    return f"`{name}` of plan {step.plan}{options}"
 
 
 def _in_the_way(plan: Plan) -> JsonValue:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from cleveragents.core.errors.remedy import Remedy
 from cleveragents.plans.model.plan import PlanState
 
 if TYPE_CHECKING:
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["applied_commit", "ensure_diffable", "ensure_undoable", "is_kept", "was_removed"]
 
-_REMOVED = "its sandbox was removed (`agents gc` does that)"
+_REMOVED = "its sandbox was removed"
 
 
 def is_kept(parts: PlanParts, plan: Plan) -> bool:
@@ -44,8 +45,8 @@ def ensure_diffable(parts: PlanParts, plan: Plan) -> None:
     from cleveragents.core.errors import PlanError
 
     if parts.history.changes(plan.id) and was_removed(parts, plan):
-        log = f"`agents plan log {plan.id}` still says what it did"
-        raise PlanError(plan.id, f"what it changed cannot be shown any more: {_REMOVED}; {log}")
+        log = Remedy("plan.log", plan.id, text="List its calls")
+        raise PlanError(plan.id, f"what it changed cannot be shown any more: {_REMOVED}", (log,))
 
 
 def ensure_undoable(container: Container, plan: Plan) -> None:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from cleveragents.api.commit_ground import ensure_can_commit
 from cleveragents.api.plans.calls import spelt_arguments
 from cleveragents.core.errors import RequestRefused
+from cleveragents.core.errors.remedy import Remedy
 from cleveragents.core.json_value import JsonValue, freeze, thaw
 from cleveragents.core.text.redaction import redact, redact_text
 from cleveragents.models.model.budget import PICODOLLARS, Limits
@@ -33,6 +34,11 @@ __all__ = ["Wanted", "ensure_said", "named_action", "requested_plan", "thinking_
 _GOAL = "builtin/goal"
 
 _TIMED = "timeout_seconds"
+_WAYS = (
+    Remedy("run", options={"goal": "Add a --json flag to the export command"}, text="Name a goal"),
+    Remedy("run", options={"action": "builtin/command", "command": None}, text="Name an action"),
+    Remedy("action.list", text="List the actions"),
+)
 _LONGEST_GOAL = 100_000
 
 # The tools of ours that take a regular expression, and when they do.
@@ -82,9 +88,8 @@ def requested_plan(parts: PlanParts, wanted: Wanted, directory: Path, *, remote:
         ensure_can_commit(root)
     action = named_action(parts, str(wanted.action), root)
     if action.name == GOALS_ACTION:
-        raise RequestRefused(
-            f"{GOALS_ACTION} takes its goals from a file: `agents run -f goals.yaml`", "action"
-        )
+        run = Remedy("run", options={"file": "goals.yaml"}, text="Run the goals of a file")
+        raise RequestRefused(f"{GOALS_ACTION} takes its goals from a file", "action", (run,))
     given = wanted.arguments
     arguments = action.parse(wanted.pairs, wanted.words) if given is None else action.bind(given)
     for step in action.render(arguments):
@@ -113,11 +118,9 @@ def requested_plan(parts: PlanParts, wanted: Wanted, directory: Path, *, remote:
 def ensure_said(wanted: Wanted) -> None:
     """`RequestRefused` for what says nothing. A check that runs nothing would always pass."""
     if not all(text.strip() for text in wanted.checks):
-        raise RequestRefused('--check wants a command: --check "pytest -q"', "checks")
+        raise RequestRefused("a check is a command, such as `pytest -q`", "checks")
     if not all(text.strip() for text in wanted.invariants):
-        raise RequestRefused(
-            '--invariant wants a sentence: --invariant "never touch migrations/"', "invariants"
-        )
+        raise RequestRefused("an invariant is a sentence, such as `never touch migrations/`", "invariants")
 
 
 def _kept(action: Action, arguments: Mapping[str, JsonValue]) -> dict[str, object]:
@@ -132,10 +135,7 @@ def _goal_wanted(wanted: Wanted) -> Wanted:
     """What was said without an action is a goal, in words."""
     goal = " ".join(wanted.words).strip()
     if not goal:
-        raise RequestRefused(
-            'say what is wanted: `agents run "Add a --json flag to the export command"`; or name an action: '
-            "`agents run --action builtin/command -- COMMAND` (`agents action list` shows what there is)"
-        )
+        raise RequestRefused("say what is wanted: a goal, or an action", remedies=_WAYS)
     if "\0" in goal or len(goal) > _LONGEST_GOAL:
         raise RequestRefused(f"a goal is text of at most {_LONGEST_GOAL:,} characters", "goal")
     return replace(wanted, action=_GOAL, words=(), pairs=(f"goal={goal}",), goal=wanted.goal or goal)
@@ -148,11 +148,11 @@ def thinking_of(parts: PlanParts, action: Action, wanted: Wanted, root: Path) ->
 
     if wanted.actor is None and action.execute_actor is None:
         if wanted.model:
-            raise RequestRefused(f"--model is for plans with actors, and {action.name} has none", "model")
+            raise RequestRefused(f"a model is for plans with actors, and {action.name} has none", "model")
         if wanted.limits != Limits():
             timed = any(argument.name == _TIMED for argument in action.arguments)
             bounds = f"; its argument {_TIMED} bounds its time" if timed else ""
-            problem = f"--max-… is for plans with actors, and {action.name} has none{bounds}"
+            problem = f"limits are for plans with actors, and {action.name} has none{bounds}"
             raise RequestRefused(problem, "limits")
         return {}
     its_own = (action.strategize_actor, action.execute_actor, action.review_actor)
@@ -194,11 +194,10 @@ def _ensure_model(actors: Actors, cast: Sequence[str], model: str) -> None:
     from cleveragents.plans.actors.cast_models import models_of_cast
 
     if "" in models_of_cast(actors, cast, model):
-        problem = (
-            "names no model; say --model provider/name, or `agents config set models.default provider/name` "
-            "(`agents model list` shows what is known)"
-        )
-        raise ConfigurationError("models.default", problem)
+        known = Remedy("model.list", text="List the models")
+        default = {"key": "models.default", "value": None}
+        remedies = (Remedy("config.set", options=default, text="Set the default model"), known)
+        raise ConfigurationError("models.default", "no default model; name a model", remedies)
 
 
 def _joined(asked: Limits, budget: Budget) -> Limits:

@@ -9,6 +9,7 @@ from cleveragents.api.reach import ensure_reachable
 from cleveragents.api.wording import UNREADABLE, shown_name
 from cleveragents.changes.model.review import Review, ReviewKind
 from cleveragents.core.errors import PlanError
+from cleveragents.core.errors.remedy import Remedy
 
 if TYPE_CHECKING:
     from cleveragents.app.plan_parts import PlanParts
@@ -66,13 +67,13 @@ def _meant_files(plan: Plan, known: Sequence[str], name: str) -> list[str]:
     if not meant and len(alike) == 1:
         return alike
     if not meant:
-        remedy = f"`agents plan diff {plan.id} --name-only` shows what it changed"
-        raise PlanError(plan.id, f"it changed no file {name!r}; {remedy}")
+        diff = Remedy("plan.diff", plan.id, {"name_only": True}, "List the changed files")
+        raise PlanError(plan.id, f"it changed no file {name!r}", (diff,))
     return meant
 
 
 def _ensure_known(parts: PlanParts, plan: Plan, changesets: Sequence[str]) -> None:
     known = {changeset.id for changeset in parts.changesets.of_plan(plan.id)} if changesets else set()
     for unknown in (changeset for changeset in changesets if changeset not in known):
-        remedy = f"`agents plan log {plan.id} NUMBER` shows a call's"
-        raise PlanError(plan.id, f"it has no changeset {unknown!r}; {remedy}")
+        log = Remedy("plan.log", plan.id, {"call": None}, "Show the changeset of a call")
+        raise PlanError(plan.id, f"it has no changeset {unknown!r}", (log,))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from cleveragents.api.wording import counted, spelt_duration
+from cleveragents.api.wording import counted
 from cleveragents.core.errors import RequestRefused
 from cleveragents.models.model.budget import PICODOLLARS, Limits, Spend, dollars
 from cleveragents.plans.family import below, spend_of
@@ -32,12 +32,7 @@ __all__ = [
 
 _LEAST_MORE_SECONDS = 60
 
-_NAMES = {
-    "--max-usd": "picodollars",
-    "--max-tokens": "tokens",
-    "--max-steps": "steps",
-    "--timeout": "seconds",
-}
+_NAMES = {"usd": "picodollars", "tokens": "tokens", "steps": "steps", "seconds": "seconds"}
 
 
 def limits_of(usd: float | None, tokens: int | None, steps: int | None, seconds: float | None) -> Limits:
@@ -70,7 +65,7 @@ def allow(parts: PlanParts, plan: Plan, limits: Limits, model: str | None = None
 
     castings = _castings(parts, plan)
     if not castings and plan.request.get("limits") is None:
-        raise RequestRefused(f"--max-… is for plans with actors, and plan {plan.id} has none", "limits")
+        raise RequestRefused(f"limits are for plans with actors, and plan {plan.id} has none", "limits")
     for casting in castings:
         cast = [name for name in (casting.strategize, casting.execute, casting.review) if name]
         ensure_counted(parts.actors_of(plan), cast, limits)
@@ -80,15 +75,15 @@ def allow(parts: PlanParts, plan: Plan, limits: Limits, model: str | None = None
     parts.thinking.raise_limits(plan, limits)
 
 
-def more_time(parts: PlanParts, plan: Plan) -> str:
-    """A length of time for `--timeout` that is well above what the plan may take now."""
+def more_time(parts: PlanParts, plan: Plan) -> float:
+    """A limit in seconds that is well above what the plan may take now."""
     from cleveragents.plans.model.strategy import Strategy
 
     present = present_limits(parts, plan).seconds
     if present is None:
         known = Strategy(()) if plan.strategy is None else Strategy.from_json(plan.strategy)
         present = known.limit_seconds
-    return spelt_duration(max(2 * present, present + _LEAST_MORE_SECONDS))
+    return max(2 * present, present + _LEAST_MORE_SECONDS)
 
 
 def present_limits(parts: PlanParts, plan: Plan) -> Limits:
@@ -103,14 +98,11 @@ def present_limits(parts: PlanParts, plan: Plan) -> Limits:
 def _ensure_raised(parts: PlanParts, plan: Plan, limits: Limits) -> None:
     present = present_limits(parts, plan)
     told = limits_in_usd(present)
-    for flag, name in _NAMES.items():
+    for field, name in _NAMES.items():
         new, old = getattr(limits, name), getattr(present, name)
         if None not in (new, old) and new < old:
-            limit = told["usd" if name == "picodollars" else name]
-            raise RequestRefused(
-                f"{flag} is what plan {plan.id} may spend in all, and it may spend {limit} already; say more",
-                f"limits.{'usd' if name == 'picodollars' else name}",
-            )
+            problem = f"a limit is a total, and plan {plan.id} may spend {told[field]} {field} already"
+            raise RequestRefused(problem, f"limits.{field}")
 
 
 def _is_resumable(parts: PlanParts, plan: Plan) -> bool:

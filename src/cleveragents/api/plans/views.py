@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Literal
 
 from cleveragents.api.views import shown, view, view_of
+from cleveragents.core.errors.remedy import Remedy
 from cleveragents.core.json_value import JsonValue
 from cleveragents.plans.model.plan import Phase, PlanState
 
@@ -71,7 +72,7 @@ class _PlanFields:
     created: datetime = shown(examples=[_MOMENT])
     updated: datetime = shown(examples=[_MOMENT])
     waiting_for: object = shown(
-        "what a waiting plan waits `for`, `what` it asks, the `remedy`", examples=[None]
+        "what a waiting plan waits `for`, `what` it asks, the `remedies`", examples=[None]
     )
     error: str | None = shown(examples=[None])
     request: Mapping[str, object] = shown(
@@ -265,6 +266,20 @@ class PlanView(_PlanFields):
     next_steps: tuple[tuple[str, ...], ...] = shown(
         "what goes on from here, as `can` names it, each with what it does",
         examples=[[[f"`apply` of plan {EXAMPLE_PLAN}", "brings it into your files"]]],
+    )
+    steps: tuple[Remedy, ...] = shown(
+        "the same as data: `action` names the operation, `plan` what it acts on, `options` are fields of its "
+        "request (null: the person chooses), `text` says what it does",
+        examples=[
+            [
+                {
+                    "action": "plan.apply",
+                    "plan": EXAMPLE_PLAN,
+                    "options": {},
+                    "text": "brings it into your files",
+                }
+            ]
+        ],
     )
     sandbox: str | None
     notes: tuple[str, ...]

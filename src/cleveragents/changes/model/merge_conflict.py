@@ -13,6 +13,7 @@ from enum import Enum
 from typing import Any
 
 from cleveragents.core.errors import PlanError
+from cleveragents.core.errors.remedy import Remedy
 from cleveragents.core.file_state import FileState
 from cleveragents.core.json_value import FrozenObject, JsonValue, freeze
 from cleveragents.core.text.path_spelling import shown
@@ -154,9 +155,10 @@ class MergeOutcome:
             return cls._read(call)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             problem = f"{type(error).__name__}: {error}"
-            remedy = f"`agents plan rollback {call.plan_id} {call.number}` takes it back, to be merged again"
-            reason = f"what is kept of call {call.number}, a merge, cannot be read ({problem}); {remedy}"
-            raise PlanError(call.plan_id, reason) from error
+            again = "Roll it back, to be merged again"
+            remedy = Remedy("plan.rollback", call.plan_id, {"checkpoint": call.number}, again)
+            reason = f"what is kept of call {call.number}, a merge, cannot be read ({problem})"
+            raise PlanError(call.plan_id, reason, (remedy,)) from error
 
     @classmethod
     def _read(cls, call: ToolCall) -> MergeOutcome:

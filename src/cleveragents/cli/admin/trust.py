@@ -101,8 +101,7 @@ def _trust(trust: Trust, place: Path | str, yes: bool, output: Output) -> None:
     pending = [file for file in survey.files if not file.trusted]
     if pending:
         _preview(survey.resource, pending)
-        again = f"--yes {survey.resource}" if isinstance(place, Path) else f"--resource {place} --yes"
-        if not yes and not _confirmed(survey.resource, len(pending), again):
+        if not yes and not _confirmed(survey.resource, len(pending), place):
             progress("nothing was trusted")
             raise click.exceptions.Exit(1)
         # What was shown is what is trusted: what changed meanwhile is refused.
@@ -120,11 +119,12 @@ def _preview(name: str, pending: list[UntrustedFileView]) -> None:
     progress(_WHAT_COUNTS)
 
 
-def _confirmed(name: str, count: int, again: str) -> bool:
+def _confirmed(name: str, count: int, place: Path | str) -> bool:
     from cleveragents.core.errors import NotTrusted
 
     if not sys.stdin.isatty():
-        raise NotTrusted(f"what {name} brings along ({counted(count, 'file')})", again)
+        path, resource = (str(place), None) if isinstance(place, Path) else (name, place)
+        raise NotTrusted(f"what {name} brings along ({counted(count, 'file')})", path, resource, confirm=True)
     return confirmed(f"Trust {counted(count, 'file')}, as they are now?")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from cleveragents.api.plans.changes import unapplied_in_words
@@ -13,6 +14,8 @@ from cleveragents.cli.output import Output, continued, progress
 from cleveragents.cli.plan.account import tell_of_changes
 from cleveragents.cli.plan.outcome import FAILED, INTERRUPTED, NEEDS_HUMAN, TRY_AGAIN
 from cleveragents.cli.render.narrow import steps_in_lines
+from cleveragents.cli.render.remedies import step_pairs
+from cleveragents.core.errors.remedy import Remedy, remedies_from_json
 
 __all__ = [
     "Account",
@@ -42,6 +45,7 @@ _MORE = (
     "meaning",
     "can",
     "next_steps",
+    "steps",
     "out_of_reach",
     "in_the_way",
 )
@@ -123,9 +127,9 @@ def place_of(account: Account) -> str:
     return resource if branch is None else f"branch {branch} of {resource.rpartition('#')[0]}"
 
 
-def error_of(account: Account, prefix: str, otherwise: str) -> str:
-    """Why it failed; what it says to do goes through this server."""
-    return str(account["error"] or otherwise).replace("`agents plan ", f"`{prefix} plan ")
+def error_of(account: Account, otherwise: str) -> str:
+    """Why it failed."""
+    return str(account["error"] or otherwise)
 
 
 def title_of(account: Account) -> str:
@@ -139,17 +143,13 @@ def title_of(account: Account) -> str:
 
 def next_steps(account: Account, prefix: str, message: str | None = None) -> list[tuple[str, str]]:
     """Commands that go on from here, as they are written with this server."""
-    import shlex
-
-    commit = "" if message is None else f" --commit {shlex.quote(message)}"
-    steps: list[tuple[str, str]] = []
-    for command, what in account["next_steps"]:
-        applies = str(command).startswith("agents plan apply ")
-        said = f"{command}{commit}" if applies else str(command)
+    steps: list[Remedy] = []
+    for step in remedies_from_json(account["steps"]):
+        commit = {} if message is None or step.action != "plan.apply" else {"commit": message}
         # They are not those of who asks.
-        where = str(what).replace("your files", place_of(account))
-        steps.append((said.replace("agents plan ", f"{prefix} plan ", 1), where))
-    return steps
+        text = step.text.replace("your files", place_of(account))
+        steps.append(replace(step, options={**step.options, **commit}, text=text))
+    return step_pairs(steps, prefix)
 
 
 def tell_next(account: Account, prefix: str, message: str | None = None) -> None:
@@ -158,9 +158,9 @@ def tell_next(account: Account, prefix: str, message: str | None = None) -> None
         progress(line)
 
 
-def tell_reason(account: Account, prefix: str) -> None:
+def tell_reason(account: Account) -> None:
     """Why the plan stands where it does, on stderr, if it has a reason."""
-    error = error_of(account, prefix, "")
+    error = error_of(account, "")
     waiting = account["waiting_for"]
     if account["state"] == "waiting" and isinstance(waiting, Mapping):
         error = f"it waits: {waiting.get('what') or account['meaning']}"

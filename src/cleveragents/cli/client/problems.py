@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from cleveragents.cli.client.cli_words import in_words_of_the_cli, refused_fields
 from cleveragents.core import errors
 from cleveragents.core.errors import CleverAgentsError, NotAuthenticated, PlanFailed
 from cleveragents.core.errors.families import code_of
+from cleveragents.core.errors.remedy import Remedy, remedies_from_json
 
 if TYPE_CHECKING:
     import httpx
 
-__all__ = ["BUSY", "ServerSaid", "not_there", "problem_of", "refused_job", "said_code"]
+__all__ = ["BUSY", "ServerSaid", "not_there", "problem_of", "refused_fields", "refused_job", "said_code"]
 
 BUSY = (429, 502, 503, 504)
 """What HTTP says of a server that may answer in a moment."""
@@ -24,17 +24,73 @@ BUSY = (429, 502, 503, 504)
 _EXIT_CODES = {404: 2, 409: 75, 422: 2, **dict.fromkeys(BUSY, 75)}
 
 
-_THERE = re.compile(r"`agents (?=(?:action|actor|jobs|model|plan|project|resource|user|trust --resource) )")
-"""A command about what the server has: without `--server` it would show what is here."""
+_FIELDS = {
+    "model": "--model",
+    "limits.tokens": "--max-tokens",
+    "limits.usd": "--max-usd",
+    "limits.steps": "--max-steps",
+    "limits.seconds": "--timeout",
+    "limits": "--max-…",
+    "commit": "--commit",
+    "replace": "--replace",
+    "force": "--yes",
+    "discard": "--yes",
+    "plan_id": "PLAN",
+    "job_id": "JOB",
+    "resource": "--resource",
+    "goal": "the goal",
+    "goals": "the file",
+    "action": "--action",
+    "arguments": "--arg",
+    "actor": "--actor",
+    "actor_yaml": "--actor",
+    "profile": "--profile",
+    "checks": "--check",
+    "invariants": "--invariant",
+    "max_parallel": "--parallel",
+    "to_branch": "--to-branch",
+    "reason": "--reason",
+    "text": "the answer",
+    "guidance": "--guidance",
+    "decision": "DECISION",
+    "call": "NUMBER",
+    "path": "PATH",
+    "accept": "PATHS",
+    "reject": "PATHS",
+    "accept_changesets": "--changeset",
+    "reject_changesets": "--changeset",
+    "question": "the question",
+    "prompt": "--prompt",
+    "at": "--at",
+    "budget": "--budget",
+    "deadline": "--deadline",
+    "name": "NAME",
+    "project": "--project",
+    "remote": "--remote",
+    "branch": "--branch",
+    "label": "--label",
+    "days": "--days",
+    "yaml": "the file",
+    "after": "--after",
+    "limit": "--limit",
+    "type": "--type",
+    "state": "--state",
+}
+"""Fields of requests, as the command line calls them."""
+
+_PLACES = ("body", "query", "path", "header")
+_KIND = re.compile(r"^(Input|String|List|Dictionary) should ")
+_PATTERN = re.compile(r"String should match pattern '.*'", re.DOTALL)
 
 
 class ServerSaid(click.ClickException):
-    """The server did not do it: what it said, its own `code` for that, and HTTP's `status`."""
+    """The server did not do it: what it said, its own `code` for that, HTTP's `status`, and what to do."""
 
-    def __init__(self, detail: str, *, code: str, status: int) -> None:
+    def __init__(self, detail: str, *, code: str, status: int, remedies: Sequence[Remedy] = ()) -> None:
         super().__init__(detail)
         self.code = code
         self.status = status
+        self.remedies = tuple(remedies)
 
 
 class _WrongRequest(ServerSaid):
@@ -54,30 +110,26 @@ _KINDS: Mapping[int, type[ServerSaid]] = {
 }
 
 
-def problem_of(response: httpx.Response, url: str, prefix: str = "agents") -> CleverAgentsError | ServerSaid:
-    """The error that an answer of 400 or more is. Its body has to be read already. What it says to do with
-    what it has begins with `prefix`."""
+def problem_of(response: httpx.Response, url: str) -> CleverAgentsError | ServerSaid:
+    """The error that an answer of 400 or more is. Its body has to be read already."""
     said = _body(response)
     status, code = response.status_code, str(said.get("code", ""))
     if status == 401:
-        return NotAuthenticated(f"`agents login {url}` asks for one and keeps it")
-    # Errors of ours are whole sentences, with one of their own where commands have other words than requests.
+        login = Remedy("login", options={"url": url}, text="Log in")
+        return NotAuthenticated(f"log in to {url}", (login,))
     fields = refused_fields(said.get("errors")) if code == "invalid-request" else None
-    detail = fields or said.get("command_line") or said.get("detail")
+    detail = fields or said.get("detail")
     if not detail:
         detail = f"the server at {url} answered {status} {response.reason_phrase}"
     kind = _KINDS.get(_exit_code(status, code), ServerSaid)
-    return kind(_there(in_words_of_the_cli(str(detail)), prefix), code=code, status=status)
+    remedies = remedies_from_json(said.get("remedies", ()))
+    return kind(str(detail), code=code, status=status, remedies=remedies)
 
 
-def not_there(error: CleverAgentsError, prefix: str) -> ServerSaid:
-    """The error for a name that no server has anything under, in the words of one that was asked."""
+def not_there(error: CleverAgentsError) -> ServerSaid:
+    """The error for a name that no server has anything under, as one that was asked reports it."""
     kind = _KINDS.get(error.exit_code, ServerSaid)
-    return kind(_there(str(error), prefix), code=code_of(error), status=404)
-
-
-def _there(text: str, prefix: str) -> str:
-    return _THERE.sub(lambda _: f"`{prefix} ", text)
+    return kind(str(error), code=code_of(error), status=404, remedies=error.remedies)
 
 
 def refused_job(plan_id: str, job: Mapping[str, Any], otherwise: str) -> CleverAgentsError | ServerSaid:
@@ -87,7 +139,8 @@ def refused_job(plan_id: str, job: Mapping[str, Any], otherwise: str) -> CleverA
     code = str(result.get("code", "")) if isinstance(result, Mapping) else ""
     kind = _KINDS.get(_exit_code(0, code))
     if said is not None and kind is not None:
-        return kind(said, code=code, status=409)
+        remedies = remedies_from_json(result.get("remedies", ()))
+        return kind(said, code=code, status=409, remedies=remedies)
     return PlanFailed(plan_id, (said or otherwise).removeprefix(f"plan {plan_id}: "))
 
 
@@ -103,6 +156,25 @@ def _exit_code(status: int, code: str) -> int:
     if isinstance(known, type) and issubclass(known, CleverAgentsError):
         return known.exit_code
     return _EXIT_CODES.get(status, 1)
+
+
+def refused_fields(errors: Any) -> str | None:
+    """What is wrong with a request, option by option; None if that is not said."""
+    if not isinstance(errors, Sequence) or isinstance(errors, str) or not errors:
+        return None
+    return "; ".join(_told(one) for one in errors if isinstance(one, Mapping)) or None
+
+
+def _told(one: Mapping[str, Any]) -> str:
+    steps = [str(step) for step in one.get("where", ())]
+    inner = steps[1:] if steps and steps[0] in _PLACES else steps
+    while inner and inner[-1].isdecimal():  # the place in a list
+        inner = inner[:-1]
+    path = ".".join(inner)
+    field = _FIELDS.get(path) or _FIELDS.get(inner[-1] if inner else "") or path or "the request"
+    said = _PATTERN.sub("is not written as such a thing is", str(one.get("problem", "")))
+    problem = _KIND.sub("should ", said).removeprefix("Value error, ")
+    return f"{field}: {problem[:1].lower()}{problem[1:]}"
 
 
 def _body(response: httpx.Response) -> Mapping[str, Any]:

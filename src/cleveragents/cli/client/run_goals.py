@@ -113,5 +113,5 @@ def _tell_what_next(deciding: Deciding, account: Account, code: int) -> None:
             progress(f"plan {one['id']} needs you: {title_of(one)}")
             tell_next(one, deciding.prefix)
     elif code:
-        progress(f"plan {account['id']}: {error_of(account, deciding.prefix, 'it failed')}")
+        progress(f"plan {account['id']}: {error_of(account, 'it failed')}")
         tell_next(account, deciding.prefix)

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from cleveragents.core.errors import CleverAgentsError, ConfigurationError
+from cleveragents.core.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from cleveragents.cli.client.server_client import ServerClient
     from cleveragents.cli.session import Session
 
-__all__ = ["connected", "naming_server", "prefix_of", "said_server", "selected_url", "token_for"]
+__all__ = ["connected", "prefix_in", "prefix_of", "said_server", "selected_url", "token_for"]
 
 _DIRECTLY = ("", "local")
 
@@ -52,23 +50,20 @@ def connected(session: Session) -> ServerClient:
 
 def prefix_of(session: Session) -> str:
     """How a command begins that goes the same way as this one."""
-    ctx = click.get_current_context()
-    url = None if said_server(ctx) is None else selected_url(ctx, session)
-    return "agents" if url is None else f"agents --server {url}"
+    return prefix_in(click.get_current_context())
 
 
-@contextmanager
-def naming_server(prefix: str) -> Iterator[None]:
-    """Let an error name commands that go to the same server: without `--server` they would go elsewhere."""
-    from cleveragents.cli.client.problems import not_there
+def prefix_in(ctx: click.Context) -> str:
+    """The same, once the command has ended, too."""
+    said = said_server(ctx)
+    if said is None or said in _DIRECTLY:
+        return "agents"
+    from cleveragents.cli.client.logins import normal_url
 
     try:
-        yield
-    except CleverAgentsError as error:
-        reworded = not_there(error, prefix)
-        if reworded.message == str(error):
-            raise
-        raise reworded from None
+        return f"agents --server {normal_url(said)}"
+    except ConfigurationError:  # which is what will be reported
+        return "agents"
 
 
 def token_for(session: Session, url: str) -> str | None:

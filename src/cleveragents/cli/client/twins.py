@@ -17,8 +17,7 @@ import click
 from click.core import ParameterSource
 
 from cleveragents.cli.client.problems import not_there
-from cleveragents.cli.client.selection import prefix_of
-from cleveragents.cli.session import Session, pass_session
+from cleveragents.cli.session import pass_session
 from cleveragents.core.errors import CleverAgentsError, UnknownJob, UnknownPlan
 
 __all__ = ["ClientGroup", "client_command"]
@@ -69,7 +68,7 @@ def _naming(param: click.Parameter, named: Mapping[str, type[CleverAgentsError]]
 
     def look(ctx: click.Context, _: click.Parameter, value: str | None) -> str | None:
         if value is not None and not written.fullmatch(value):  # guard: not the address of something else
-            raise not_there(unknown(value), prefix_of(ctx.ensure_object(Session)))
+            raise not_there(unknown(value))
         return value
 
     naming.callback = look

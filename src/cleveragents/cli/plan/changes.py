@@ -18,6 +18,7 @@ from cleveragents.cli.output import Output, format_option, progress
 from cleveragents.cli.plan.account import told_plan
 from cleveragents.cli.plan.view import plan_argument, shown_diff
 from cleveragents.cli.session import Session, pass_session
+from cleveragents.core.errors.remedy import Remedy
 
 if TYPE_CHECKING:
     from cleveragents.app.plan_parts import PlanParts
@@ -224,8 +225,9 @@ def rollback_plan(session: Session, plan_id: str, checkpoint: int, yes: bool, ou
         call = parts.rewriting.rollback(plan, checkpoint, discard=yes)
     except NeedsHuman as edits:
         if not interactive():
-            remedy = f"{edits.remedy}; --yes throws it away"
-            raise NeedsHuman(plan.id, edits.what, remedy) from None
+            options = {"discard": True, "checkpoint": checkpoint}
+            discard = Remedy("plan.rollback", plan.id, options, "Throw it away")
+            raise NeedsHuman(plan.id, edits.what, (*edits.remedies, discard)) from None
         ensure_confirmed(f"{edits.what}. Throw it away?")
         call = parts.rewriting.rollback(plan, checkpoint, discard=True)
     progress(f"back at checkpoint {checkpoint}, recorded as call {call.number}: {summary_of(parts, plan)}")

@@ -15,6 +15,7 @@ from cleveragents.cli.plan.account import told_plan
 from cleveragents.cli.plan.decisions import told_whole
 from cleveragents.cli.plan.view import plan_argument
 from cleveragents.cli.session import Session, pass_session
+from cleveragents.core.errors.remedy import Remedy
 from cleveragents.plans.family import below
 from cleveragents.plans.model.plan import Phase, PlanState
 from cleveragents.plans.model.sub_plan import waits_for_sub_plans
@@ -99,7 +100,8 @@ def delete_plan(session: Session, plan_id: str, yes: bool) -> None:
     if loss is not None:
         what = f"{loss}; deleting it loses that"
         if not interactive():
-            raise NeedsHuman(plan.id, what, "say --yes to delete it")
+            force = Remedy("plan.delete", plan.id, {"force": True}, "Delete it all the same")
+            raise NeedsHuman(plan.id, what, (force,))
         ensure_confirmed(f"plan {plan.id}: {what}. Delete it?")
     if yes:
         plan, half_done = parts.apply.give_up(plan)

@@ -30,6 +30,7 @@ from cleveragents.cli.plan.sections import (
 )
 from cleveragents.cli.plan.view import plan_argument
 from cleveragents.cli.render.narrow import steps_in_lines
+from cleveragents.cli.render.remedies import step_pairs
 from cleveragents.cli.session import Session, pass_session
 from cleveragents.core.json_value import JsonValue
 from cleveragents.plans.family import conflicts_of, title_of
@@ -77,7 +78,7 @@ def show_plan(session: Session, plan_id: str, output: Output) -> None:
     steps = steps_from(parts, plan)
     if steps:
         output.title("what next")
-        for line in steps_in_lines(steps, sys.stdout):
+        for line in steps_in_lines(step_pairs(steps), sys.stdout):
             click.echo(line)
 
 

@@ -12,6 +12,7 @@ from cleveragents.api.plans.meanings import what_it_waits_for
 from cleveragents.api.plans.next_steps import steps_from
 from cleveragents.cli.output import Styled, ansi, colour, continued, progress, write
 from cleveragents.cli.render.narrow import steps_in_lines
+from cleveragents.cli.render.remedies import step_pairs
 from cleveragents.core.text.redaction import redact_text
 from cleveragents.plans.model.plan import PlanState
 
@@ -47,7 +48,7 @@ def told_reason(plan: Plan) -> None:
 
 def told_next(parts: PlanParts, plan: Plan, commit: CommitRequest | None = None) -> None:
     """What can be done with the plan, on stderr."""
-    for line in steps_in_lines(steps_from(parts, plan, commit), sys.stderr):
+    for line in steps_in_lines(step_pairs(steps_from(parts, plan, commit)), sys.stderr):
         progress(line)
 
 

@@ -113,7 +113,7 @@
     * DatabaseFailed
     * GitFailed
 
-Facts are fields; the message says what happened, to what, and what to do about it. Each error
+Facts are fields; the message says what happened, and why; `remedies` say what to do about it. Each error
 survives pickling, because it may have to cross from a job's process to its worker.
 """
 

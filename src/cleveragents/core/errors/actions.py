@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cleveragents.core.errors.families import Conflict, InvalidRequest
+from cleveragents.core.errors.remedy import OptionValue, Remedy
 
 __all__ = [
     "ActionExists",
@@ -27,15 +28,19 @@ class UnknownAction(InvalidRequest):
     nearest: str | None = None
 
     def __str__(self) -> str:
-        hint = f"did you mean {self.nearest}? " if self.nearest else ""
-        return f"there is no action {self.name!r}; {hint}`agents action list` shows those that exist"
+        hint = f"; did you mean {self.nearest}?" if self.nearest else ""
+        return f"there is no action {self.name!r}{hint}"
+
+    @property
+    def remedies(self) -> tuple[Remedy, ...]:
+        return (Remedy("action.list", text="List the actions"),)
 
 
 @dataclass(eq=False)
 class ActionExists(InvalidRequest):
     """An action of that name exists already."""
 
-    message = "there is an action {name!r} already; delete it first, or use --replace"
+    message = "there is an action {name!r} already; delete it first, or replace it"
     name: str
 
 
@@ -54,9 +59,13 @@ class InvalidAction(InvalidRequest):
 class InvalidArguments(InvalidRequest):
     """The arguments do not fit the action's."""
 
-    message = "action {action}: {problem}; `agents action show {action}` describes its arguments"
+    message = "action {action}: {problem}"
     action: str
     problem: str
+
+    @property
+    def remedies(self) -> tuple[Remedy, ...]:
+        return (Remedy("action.show", options={"name": self.action}, text="Show its arguments"),)
 
 
 @dataclass(eq=False)
@@ -72,13 +81,23 @@ class InvalidGoals(InvalidRequest):
 
 @dataclass(eq=False)
 class NotTrusted(Conflict):
-    """Something that the repository brings along would run, and nobody has said that it may."""
+    """Something that the repository brings along would run, and nobody has said that it may. `resource` is
+    the repository's name for whoever does not know it by its path; `confirm` says that trusting it was asked
+    for and not confirmed."""
 
-    message = "{what} comes with the repository and is not trusted; read it, then say `agents trust {path}`"
+    message = "{what} comes with the repository and is not trusted"
     exit_code = 3
 
     what: str
     path: str
+    resource: str | None = None
+    confirm: bool = False
+
+    @property
+    def remedies(self) -> tuple[Remedy, ...]:
+        options: dict[str, OptionValue] = {"force": True} if self.confirm else {}
+        options |= {"path": self.path} if self.resource is None else {"resource": self.resource}
+        return (Remedy("trust", options=options, text="Read it, then trust it"),)
 
 
 @dataclass(eq=False)

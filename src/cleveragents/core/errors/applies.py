@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cleveragents.core.errors.families import Conflict, Unavailable
+from cleveragents.core.errors.remedy import Remedy
 
 __all__ = ["ApplyBusy", "ApplyConflict", "ApplyRefused", "CheckFailed"]
 
@@ -38,6 +39,7 @@ class ApplyRefused(Conflict):
     plan_id: str
     reason: str
     wanted: str = "applied"
+    remedies: tuple[Remedy, ...] = ()
 
 
 @dataclass(eq=False)

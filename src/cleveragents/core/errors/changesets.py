@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cleveragents.core.errors.families import InvalidRequest
+from cleveragents.core.errors.remedy import Remedy
 
 __all__ = [
     "AmbiguousChangeset",
@@ -24,6 +25,7 @@ class PlanError(InvalidRequest):
     message = "plan {plan_id}: {reason}"
     plan_id: str
     reason: str
+    remedies: tuple[Remedy, ...] = ()
 
 
 @dataclass(eq=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cleveragents.core.errors.families import InvalidRequest
+from cleveragents.core.errors.remedy import Remedy
 
 __all__ = ["ConfigurationError"]
 
@@ -16,3 +17,4 @@ class ConfigurationError(InvalidRequest):
     message = "{source}: {problem}"
     source: str
     problem: str
+    remedies: tuple[Remedy, ...] = ()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cleveragents.core.errors.families import Fault, InvalidRequest, Unavailable
+from cleveragents.core.errors.remedy import Remedy
 
 __all__ = ["AnchorFailed", "AuditElsewhere", "AuditLogBroken", "InvalidPayload", "UnknownEventType"]
 
@@ -34,11 +35,12 @@ class InvalidPayload(InvalidRequest):
 class AuditElsewhere(InvalidRequest):
     """The audit log of this database is ordered and attested under another state directory."""
 
-    message = (
-        "the audit log is attested by the state directory named {home}; verify it there, or, if that is gone "
-        "for good, `agents events adopt` has it attested here"
-    )
+    message = "the audit log is attested by the state directory named {home}; verify it there"
     home: str
+
+    @property
+    def remedies(self) -> tuple[Remedy, ...]:
+        return (Remedy("events.adopt", text="If that directory is lost, attest it here"),)
 
 
 @dataclass(eq=False)
@@ -57,3 +59,4 @@ class AnchorFailed(Unavailable):
     message = "anchor at {target} failed: {problem}"
     target: str
     problem: str
+    remedies: tuple[Remedy, ...] = ()

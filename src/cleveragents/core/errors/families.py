@@ -6,6 +6,8 @@ import re
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
+from cleveragents.core.errors.remedy import Remedy
+
 __all__ = ["CleverAgentsError", "Conflict", "Fault", "InvalidRequest", "Unavailable", "code_of"]
 
 _WORD = re.compile(r"(?<!^)(?=[A-Z])")
@@ -21,6 +23,11 @@ class CleverAgentsError(Exception):
     def __str__(self) -> str:
         """`message`, with the fields in place; an error that has more to decide says it itself."""
         return self.message.format_map(vars(self))
+
+    @property
+    def remedies(self) -> tuple[Remedy, ...]:
+        """What a person can do about it; a class whose cases differ has a field of that name."""
+        return ()
 
     def __reduce__(self) -> tuple[type[CleverAgentsError], tuple[Any, ...]]:
         return type(self), tuple(getattr(self, field.name) for field in fields(self))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cleveragents.core.errors.families import Conflict, Fault, InvalidRequest
+from cleveragents.core.errors.remedy import Remedy
 
 __all__ = ["HandlerFailed", "IllegalJobMove", "JobAlreadyEnded", "StaleFence", "UnknownJob", "UnknownJobKind"]
 
@@ -13,8 +14,12 @@ __all__ = ["HandlerFailed", "IllegalJobMove", "JobAlreadyEnded", "StaleFence", "
 class UnknownJob(InvalidRequest):
     """No job of that id exists in this store."""
 
-    message = "there is no job {job_id!r}; `agents jobs list` shows those that exist"
+    message = "there is no job {job_id!r}"
     job_id: str
+
+    @property
+    def remedies(self) -> tuple[Remedy, ...]:
+        return (Remedy("job.list", text="List the jobs"),)
 
 
 @dataclass(eq=False)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from math import ceil
 
 from cleveragents.core.errors.families import Conflict, InvalidRequest, Unavailable
+from cleveragents.core.errors.remedy import Remedy
 
 __all__ = [
     "ActorStopped",
@@ -30,8 +31,12 @@ class UnknownActor(InvalidRequest):
     nearest: str | None = None
 
     def __str__(self) -> str:
-        hint = f"did you mean {self.nearest}?" if self.nearest else "`agents actor list` shows what there is"
-        return f"there is no actor {self.name!r}; {hint}"
+        hint = f"; did you mean {self.nearest}?" if self.nearest else ""
+        return f"there is no actor {self.name!r}{hint}"
+
+    @property
+    def remedies(self) -> tuple[Remedy, ...]:
+        return (Remedy("actor.list", text="List the actors"),)
 
 
 @dataclass(eq=False)
@@ -85,14 +90,16 @@ class PriceUnknown(InvalidRequest):
     actor: str = ""
 
     def __str__(self) -> str:
-        whose, remedy = "a limit of money", "use --max-tokens"
+        whose, instead = "a limit in dollars", "limit the tokens instead"
         if self.actor:
-            whose = f"the limit of money of {self.actor}"
-            remedy = "take `usd` out of the `limits` in its YAML"
-        return (
-            f"the price of {self.model} is not known, so {whose} cannot be kept; {remedy}, "
-            "or give its price in a file: `agents config set models.prices FILE`"
-        )
+            whose = f"the limit in dollars of {self.actor}"
+            instead = "remove `usd` from the `limits` in its YAML"
+        return f"cannot keep {whose}: the price of {self.model} is not known; {instead}"
+
+    @property
+    def remedies(self) -> tuple[Remedy, ...]:
+        key = "models.prices"
+        return (Remedy("config.set", options={"key": key, "value": None}, text="Give its price in a file"),)
 
 
 @dataclass(eq=False)
@@ -100,8 +107,8 @@ class SpendingUncounted(InvalidRequest):
     """A limit of money or tokens needs somebody who counts, and nobody counts what another agent spends."""
 
     message = (
-        "a limit of money or tokens cannot be kept: what {program} spends is not counted here; bound the "
-        "time instead (--timeout), or tell {program} itself"
+        "cannot keep a limit in dollars or tokens: what {program} spends is not counted here; limit the "
+        "time instead, or set a limit in {program}"
     )
     program: str
 
@@ -123,17 +130,26 @@ class ModelUnavailable(Unavailable):
     def __str__(self) -> str:
         wait = ceil(self.retry_after_seconds or 0)
         when = f"try again in {wait} s" if wait else "try again later"
-        return f"{self.model} does not answer: {self.problem}; {when}, or choose another with --model"
+        return f"{self.model} does not answer: {self.problem}; {when}, or choose another model"
 
 
 @dataclass(eq=False)
 class BudgetExhausted(Conflict):
-    """The next call might take the plan over what it may spend; so it is not made."""
+    """The next call might take the plan over what it may spend; so it is not made.
 
-    message = "the budget does not allow the next call: {what}; `agents plan resume {plan_id} {remedy}`"
+    `limit` is the one to raise (`usd`, `tokens`, `steps`, `seconds`), and `least` the total that allows the
+    call, if that is known."""
+
+    message = "the budget does not allow the next call: {what}"
     plan_id: str
     what: str
-    remedy: str
+    limit: str = "seconds"
+    least: int | float | None = None
+
+    @property
+    def remedies(self) -> tuple[Remedy, ...]:
+        options = {f"limits.{self.limit}": self.least}
+        return (Remedy("plan.resume", self.plan_id, options, "Raise the limit and resume"),)
 
 
 @dataclass(eq=False)

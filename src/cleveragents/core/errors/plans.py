@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from cleveragents.core.errors.changesets import PlanError
 from cleveragents.core.errors.families import Conflict, InvalidRequest
+from cleveragents.core.errors.remedy import Remedy
 
 __all__ = [
     "ActorAsks",
@@ -28,8 +29,12 @@ __all__ = [
 class UnknownPlan(InvalidRequest):
     """No plan of that id exists in this store."""
 
-    message = "there is no plan {plan_id!r}; `agents plan list` shows those that exist"
+    message = "there is no plan {plan_id!r}"
     plan_id: str
+
+    @property
+    def remedies(self) -> tuple[Remedy, ...]:
+        return (Remedy("plan.list", text="List the plans"),)
 
 
 @dataclass(eq=False)
@@ -76,19 +81,19 @@ class StalePlan(Conflict):
 class NeedsHuman(Conflict):
     """The plan goes no further without a person's decision."""
 
-    message = "plan {plan_id} waits for you: {what}; {remedy}"
+    message = "plan {plan_id} waits for you: {what}"
     exit_code = 3
 
     plan_id: str
     what: str
-    remedy: str
+    remedies: tuple[Remedy, ...] = ()
 
 
 @dataclass(eq=False)
 class ActorAsks(NeedsHuman):
     """An actor asks a person. `question_id` names the question for good: an answer is to that one alone."""
 
-    question_id: str
+    question_id: str = ""
     choices: tuple[str, ...] = ()
 
 
@@ -101,6 +106,7 @@ class PlanFailed(Conflict):
 
     plan_id: str
     problem: str
+    remedies: tuple[Remedy, ...] = ()
 
 
 @dataclass(eq=False)
@@ -122,6 +128,10 @@ class UnknownDecision(InvalidRequest):
     number: int
     count: int
 
+    @property
+    def remedies(self) -> tuple[Remedy, ...]:
+        return (Remedy("plan.tree", self.plan_id, text="List its decisions"),) if self.count else ()
+
 
 @dataclass(eq=False)
 class UnknownFile(InvalidRequest):
@@ -136,6 +146,10 @@ class UnknownFile(InvalidRequest):
 class UnknownCheckpoint(InvalidRequest):
     """The plan has no such checkpoint."""
 
-    message = "plan {plan_id} has no checkpoint {checkpoint}; `agents plan log {plan_id}` shows them"
+    message = "plan {plan_id} has no checkpoint {checkpoint}"
     plan_id: str
     checkpoint: str
+
+    @property
+    def remedies(self) -> tuple[Remedy, ...]:
+        return (Remedy("plan.log", self.plan_id, text="List its checkpoints"),)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cleveragents.core.errors.families import InvalidRequest
+from cleveragents.core.errors.remedy import Remedy
 
 __all__ = ["RequestRefused"]
 
@@ -17,3 +18,4 @@ class RequestRefused(InvalidRequest):
     message = "this cannot be asked for: {problem}"
     problem: str
     where: str | None = None
+    remedies: tuple[Remedy, ...] = ()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cleveragents.core.errors.families import Fault, InvalidRequest, Unavailable
+from cleveragents.core.errors.remedy import Remedy
 
 __all__ = [
     "GitFailed",
@@ -23,6 +24,7 @@ class SandboxRefused(InvalidRequest):
     message = "{resource} cannot be used as it is: {reason}"
     resource: str
     reason: str
+    remedies: tuple[Remedy, ...] = ()
 
 
 @dataclass(eq=False)
@@ -46,12 +48,18 @@ class SandboxBusy(Unavailable):
 class QuotaExceeded(Unavailable):
     """The sandboxes use as much disk as they may."""
 
-    message = (
-        "sandboxes use {used_bytes} of {quota_bytes} bytes; `agents gc --older-than 7d` frees some, "
-        "or raise sandbox.quota_bytes"
-    )
+    message = "no space left for sandboxes: they use {used_bytes} of {quota_bytes} bytes"
     used_bytes: int
     quota_bytes: int
+
+    @property
+    def remedies(self) -> tuple[Remedy, ...]:
+        return (
+            Remedy("gc", options={"older_than": "7d"}, text="Remove the sandboxes of plans that ended"),
+            Remedy(
+                "config.set", options={"key": "sandbox.quota_bytes", "value": None}, text="Raise the limit"
+            ),
+        )
 
 
 @dataclass(eq=False)

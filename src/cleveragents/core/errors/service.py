@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cleveragents.core.errors.families import Conflict, InvalidRequest, Unavailable
+from cleveragents.core.errors.remedy import Remedy
 
 __all__ = [
     "AlreadyThere",
@@ -52,24 +53,36 @@ class InvalidResource(InvalidRequest):
 class UnknownUser(InvalidRequest):
     """There is no such user, or no such token of theirs."""
 
-    message = "there is no user or token {name!r}; `agents user list` shows those that exist"
+    message = "there is no user or token {name!r}"
     name: str
+
+    @property
+    def remedies(self) -> tuple[Remedy, ...]:
+        return (Remedy("user.list", text="List the users"),)
 
 
 @dataclass(eq=False)
 class UnknownProject(InvalidRequest):
     """There is no such project."""
 
-    message = "there is no project {name!r}; `agents project list` shows those that exist"
+    message = "there is no project {name!r}"
     name: str
+
+    @property
+    def remedies(self) -> tuple[Remedy, ...]:
+        return (Remedy("project.list", text="List the projects"),)
 
 
 @dataclass(eq=False)
 class UnknownResource(InvalidRequest):
     """There is no such resource."""
 
-    message = "there is no resource {name!r}; `agents resource list` shows those that exist"
+    message = "there is no resource {name!r}"
     name: str
+
+    @property
+    def remedies(self) -> tuple[Remedy, ...]:
+        return (Remedy("resource.list", text="List the resources"),)
 
 
 @dataclass(eq=False)
@@ -107,6 +120,7 @@ class NotAuthenticated(InvalidRequest):
     message = "the server wants a token that it knows: {remedy}"
     exit_code = 1
     remedy: str
+    remedies: tuple[Remedy, ...] = ()
 
 
 @dataclass(eq=False)
@@ -144,6 +158,7 @@ class PortTaken(Unavailable):
     exit_code = 1
     address: str
     problem: str
+    remedies: tuple[Remedy, ...] = ()
 
 
 @dataclass(eq=False)
@@ -172,6 +187,7 @@ class ServerFailed(Conflict):
     problem: str
     code: str
     status: int
+    remedies: tuple[Remedy, ...] = ()
 
 
 @dataclass(eq=False)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from cleveragents.config.service_settings import AuditSettings
 from cleveragents.core.clock import Clock
 from cleveragents.core.errors import ConfigurationError
+from cleveragents.core.errors.remedy import Remedy
 from cleveragents.events.anchor import Anchor, AnchorSet
 from cleveragents.events.anchors.signing import (
     anchor_line,
@@ -99,8 +100,9 @@ class AuditAnchors:
     def _target(self, text: str | None) -> AnchorTarget:
         named = text or self.settings.anchor
         if not named:
-            problem = "no target for anchors; name one, or run `agents config set audit.anchor TARGET`"
-            raise ConfigurationError("audit.anchor", problem)
+            options = {"key": "audit.anchor", "value": None}
+            default = Remedy("config.set", options=options, text="Set a default target")
+            raise ConfigurationError("audit.anchor", "no target for anchors; name one", (default,))
         return open_target(named, mirrors=self.mirrors, token_variable=self.settings.anchor_token_variable)
 
     def _ensure_outside(self, place: AnchorTarget) -> None:

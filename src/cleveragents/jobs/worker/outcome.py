@@ -21,6 +21,7 @@ from cleveragents.core.errors import (
 )
 from cleveragents.core.errors.facts import facts_of
 from cleveragents.core.errors.families import code_of
+from cleveragents.core.errors.remedy import remedies_to_json
 from cleveragents.core.json_value import JsonValue, freeze
 from cleveragents.core.text.redaction import redact, redact_text
 from cleveragents.jobs.model.job import HandedOn, Job, JobState, Outcome
@@ -68,10 +69,12 @@ def raised(error: BaseException, *, told_to_stop: bool = False) -> Raised:
 
 
 def _refusal(refused: InvalidRequest) -> JsonValue:
-    """Return the code and the fields of its cause if that is ours, else of the refusal itself."""
+    """Return code, fields and remedies of its cause if that is ours, else of the refusal itself."""
     cause = refused.__cause__
     error = cause if isinstance(cause, CleverAgentsError) else refused
-    return freeze({"code": code_of(error), "facts": redact(facts_of(error))})
+    remedies = remedies_to_json(refused.remedies or error.remedies)
+    told = {"remedies": remedies} if remedies else {}
+    return freeze(redact({"code": code_of(error), "facts": facts_of(error), **told}))
 
 
 def _describe(error: BaseException) -> str:

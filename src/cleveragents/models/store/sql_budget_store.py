@@ -283,15 +283,11 @@ def _exhausted(plan_id: str, view: BudgetView, worst: Spend, limit: str) -> Budg
     allowed = dollars(most) if limit == "money" else f"{most:,}"
     unit = "" if limit == "money" else f" {limit}"
     what = f"{spent} of {allowed}{unit} are spent, {reserved} reserved, and it may take {more} more"
-    option = {"money": "--max-usd", "tokens": "--max-tokens", "steps": "--max-steps"}[limit]
     # A limit is a total: the least that lets this call be made, money in whole cents.
     least = sum(amounts)
-    return BudgetExhausted(plan_id, what, f"{option} {_cents_above(least) if limit == 'money' else least}")
-
-
-def _cents_above(picodollars: int) -> str:
-    cents = -(-picodollars * 100 // PICODOLLARS)
-    return f"{cents // 100}.{cents % 100:02}"
+    if limit == "money":
+        return BudgetExhausted(plan_id, what, "usd", -(-least * 100 // PICODOLLARS) / 100)
+    return BudgetExhausted(plan_id, what, limit, least)
 
 
 def _call(row: Mapping[Any, Any]) -> ModelCall:

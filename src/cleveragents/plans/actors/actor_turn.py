@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from cleveragents.actors.model.progress import Progress
 from cleveragents.actors.ports import ActorRequest, ActorRunner, Answer
 from cleveragents.core.errors import ActorAsks, ActorStopped, AgentFailed, DeadlineExceeded
+from cleveragents.core.errors.remedy import Remedy
 from cleveragents.core.fence import Fence
 from cleveragents.core.json_value import JsonValue
 from cleveragents.core.text.redaction import redact_content_text
@@ -78,15 +79,14 @@ class ActorTurn:
         except ActorStopped as stopped:
             if isinstance(stopped, AgentFailed) or _LIMIT in stopped.reason:
                 raise
-            advice = f"a stronger model may do better: `agents plan resume {plan.id} --model …`"
+            advice = "a stronger model may do better"
             raise ActorStopped(stopped.actor, f"{stopped.reason}; {advice}") from stopped
         asked = outcome.question
         if asked is not None:
             choices = f" ({', '.join(asked.choices)})" if asked.choices else ""
-            remedy = f"`agents plan answer {plan.id} TEXT`"
-            raise ActorAsks(
-                plan.id, redact_content_text(f"{asked.text}{choices}"), remedy, asked.id, asked.choices
-            )
+            answer = Remedy("plan.answer", plan.id, {"text": None}, "Answer")
+            what = redact_content_text(f"{asked.text}{choices}")
+            raise ActorAsks(plan.id, what, (answer,), asked.id, asked.choices)
         return outcome.values
 
 

@@ -32,6 +32,7 @@ from cleveragents.core.errors import (
     PolicyDenied,
     ToolRefused,
 )
+from cleveragents.core.errors.remedy import Remedy
 from cleveragents.core.faults import FaultPoints, NoFaults
 from cleveragents.core.file_state import Difference, FileState
 from cleveragents.core.json_value import FrozenObject, JsonValue, freeze
@@ -337,9 +338,9 @@ class ToolExecution:
             what = f"call {call.number} needs approval for {capability.value}: {stake}"
         elif capability is Capability.COMMAND and not self.commands.isolates:
             what += _UNISOLATED
-        which = f"{self._plan_id} {call.number}"
-        remedy = f"`agents plan approve {which}` or `agents plan deny {which}`"
-        return NeedsHuman(self._plan_id, what, remedy)
+        number = {"call": call.number}
+        approve = Remedy("plan.approve", self._plan_id, number, "Approve")
+        return NeedsHuman(self._plan_id, what, (approve, Remedy("plan.deny", self._plan_id, number, "Deny")))
 
     def _read(self, tool: Tool, call: ToolCall, request: CallRequest) -> ToolCall:
         def refuse(path: str) -> None:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from cleveragents.core.clock import Clock
 from cleveragents.core.decision import Decision, DecisionState
 from cleveragents.core.errors import PlanError, SandboxMissing
+from cleveragents.core.errors.remedy import Remedy
 from cleveragents.core.faults import FaultPoints, NoFaults
 from cleveragents.core.fence import Fence
 from cleveragents.core.text.redaction import redact_content_text, redact_text
@@ -217,13 +218,14 @@ class PlanCorrection:
         if plan.state.ended:
             raise PlanError(plan.id, f"it is {plan.state.value}, which is final; {anew}")
         if plan.phase is Phase.APPLY and plan.state is PlanState.ERRORED:
-            again = f"`agents plan apply {plan.id}` tries again, `agents plan reject {plan.id}` ends it"
-            raise PlanError(plan.id, f"it failed while it was applied; {again}")
+            again = Remedy("plan.apply", plan.id, text="Apply it again")
+            reject = Remedy("plan.reject", plan.id, text="Discard it")
+            raise PlanError(plan.id, "it failed while it was applied", (again, reject))
         if plan.strategy is not None and Strategy.from_json(plan.strategy).casting is None:
             raise PlanError(plan.id, f"it does plain steps, so nobody decided anything in it; {anew}")
         if plan.parent_id is not None and self._is_merged(plan):
-            instead = f"correct plan {plan.parent_id}: `agents plan tree {plan.parent_id}`"
-            raise PlanError(plan.id, f"its result is part of another plan already; {instead}")
+            tree = Remedy("plan.tree", plan.parent_id, text="Correct that plan; list its decisions")
+            raise PlanError(plan.id, f"its result is part of plan {plan.parent_id} already", (tree,))
 
     def _is_merged(self, plan: Plan) -> bool:
         calls = self.history.calls(str(plan.parent_id))
@@ -232,10 +234,9 @@ class PlanCorrection:
     def _holding(self, plan: Plan, every: Sequence[Decision], number: int) -> Decision:
         decision = next((one for one in every if one.number == number), None)
         if decision is None:
-            there = (
-                f"there are {len(every)}: `agents plan tree {plan.id}`" if every else "it decided nothing yet"
-            )
-            raise PlanError(plan.id, f"it has no decision {number}; {there}")
+            there = f"there are {len(every)}" if every else "it decided nothing yet"
+            remedies = (_tree(plan),) if every else ()
+            raise PlanError(plan.id, f"it has no decision {number}; {there}", remedies)
         if decision.state is not DecisionState.ACTIVE:
             by = next((c for c in self.corrections.of_plan(plan.id) if number in c.made.superseded), None)
             how = (
@@ -243,8 +244,7 @@ class PlanCorrection:
                 if by is None
                 else f"was superseded already by correction {by.number}"
             )
-            shown = f"`agents plan tree {plan.id}` shows those that hold"
-            raise PlanError(plan.id, f"decision {number} {how}; {shown}")
+            raise PlanError(plan.id, f"decision {number} {how}", (_tree(plan),))
         return decision
 
     def _parts(
@@ -324,3 +324,7 @@ def _sound(plan: Plan, guidance: str) -> str:
 def _name_of(guidance: str) -> str:
     first = " ".join(guidance.split())
     return first if len(first) <= _NAME else f"{first[: _NAME - 1]}…"
+
+
+def _tree(plan: Plan) -> Remedy:
+    return Remedy("plan.tree", plan.id, text="List its decisions")

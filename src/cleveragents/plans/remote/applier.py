@@ -30,6 +30,7 @@ from cleveragents.apply.push import Landed, PushPreparation, RemoteEngine, Targe
 from cleveragents.apply.renames import merge_following_renames
 from cleveragents.apply.submodules import submodule_conflicts
 from cleveragents.core.errors import ApplyRefused, CleverAgentsError
+from cleveragents.core.errors.remedy import Remedy
 from cleveragents.core.fence import Fence
 from cleveragents.core.text.redaction import redact_text
 from cleveragents.plans.model.plan import Plan
@@ -163,17 +164,18 @@ class RemoteApplier:
         that it is merged with; with that gone, where the plan began. `ApplyRefused`."""
         branch = destination_of(plan, asked) or address.branch
         there = self.engine.mirrors.mirrored(address)
-        other = f"`agents plan apply {plan.id} --to-branch NAME` pushes it to another"
+        other = Remedy("plan.apply", plan.id, {"to_branch": None}, "Push it to another branch")
         if branch == address.branch:
             tip = self.engine.mirrors.value_of(address, address.ref)
             if tip is None:
                 gone = f"{address.shown} has no branch {branch} any more"
-                raise ApplyRefused(plan.id, f"{gone}; push it there again, and apply it again, or {other}")
+                again = f"{gone}; push it there again, and apply it again"
+                raise ApplyRefused(plan.id, again, remedies=(other,))
             return Target(address, address.ref, tip, tip)
         held = [one for one in there if _is_in_the_way(one, branch)]
         if held:  # guard: never over what somebody else has pushed
             taken = f"{address.shown} has a branch {held[0]}, and this plan did not make it"
-            raise ApplyRefused(plan.id, f"{taken}; {other}")
+            raise ApplyRefused(plan.id, taken, remedies=(other,))
         tip = self.engine.mirrors.value_of(address, address.ref) or self.base_of(plan.root, address)
         return Target(address, f"refs/heads/{branch}", tip, "")
 

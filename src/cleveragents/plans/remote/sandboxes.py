@@ -108,9 +108,11 @@ class RemoteSandboxes(SandboxRegistry):
         """Once for a tree of plans."""
         ignored = [path for path in configured_paths(request.resource) if not self._counts(request, path)]
         if ignored:
-            name = self._take_over.plan(request.plan_id).request.get("resource_name") or "NAME"
-            remedy = f"`agents trust --resource {name}` shows and trusts it"
-            progress(f"what the repository brings along is ignored: {named(ignored)}; {remedy}")
+            name = self._take_over.plan(request.plan_id).request.get("resource_name")
+            of = f" for the resource {name}" if name else ""
+            progress(
+                f"configuration of the repository is ignored: {named(ignored)}; read it, then trust it{of}"
+            )
 
     def _counts(self, request: SandboxRequest, path: str) -> bool:
         with suppress(ConfigurationError):  # it leads out of the repository, and never does

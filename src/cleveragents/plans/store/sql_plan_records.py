@@ -22,6 +22,7 @@ from cleveragents.changes.model.review import Review
 from cleveragents.changes.store.rows import is_storable
 from cleveragents.core.actions.check import CheckRun
 from cleveragents.core.errors import InvalidPayload, PlanError, StalePlan, UnknownPlan
+from cleveragents.core.errors.remedy import Remedy
 from cleveragents.core.event import DomainEvent, EventType
 from cleveragents.core.fence import Fence
 from cleveragents.core.identifiers import IdentifierSource
@@ -288,5 +289,6 @@ def _of_number(plan_id: str, number: int) -> Update:
 def _one(connection: Connection, plan_id: str, number: int) -> ToolCall:
     row = _run(connection, _ONE, {"plan": plan_id, "which": number}).first()
     if row is None:
-        raise PlanError(plan_id, f"has no call {number}; `agents plan log {plan_id}` shows them")
+        log = Remedy("plan.log", plan_id, text="List its calls")
+        raise PlanError(plan_id, f"it has no call {number}", (log,))
     return call_of(row)

@@ -16,6 +16,7 @@ from cleveragents.access.model.user import ProjectScope
 from cleveragents.access.store.member_rows import hold_project
 from cleveragents.changes.store.rows import ensure_storable, is_storable
 from cleveragents.core.errors import AmbiguousPlan, PlanError, StalePlan, TreeTooLarge, UnknownPlan
+from cleveragents.core.errors.remedy import Remedy
 from cleveragents.core.event import DomainEvent, EventType
 from cleveragents.core.fence import Fence
 from cleveragents.core.identifiers import IdentifierSource
@@ -259,8 +260,11 @@ class SqlPlanStore:
 
     def _forget(self, connection: Connection, held: Plan, now: datetime) -> None:
         if connection.execute(_UNFINISHED, {"plan_id": held.id}).first():  # guard: only it can end that
-            remedy = "`agents doctor --mend` ends it, or deleting with --yes leaves the files as they are"
-            raise PlanError(held.id, f"an apply or undo of it was interrupted and is not ended; {remedy}")
+            finish = Remedy("doctor", options={"mend": True}, text="Finish it")
+            force = Remedy(
+                "plan.delete", held.id, {"force": True}, "Delete it and leave the files as they are"
+            )
+            raise PlanError(held.id, "an apply or undo of it was interrupted", (finish, force))
         of_plan = select(changesets.c.id).where(changesets.c.plan_id == held.id)
         # Held first: whoever is recording in one of them is let finish, and then its entry goes, too.
         connection.execute(of_plan.order_by(changesets.c.id).with_for_update()).all()

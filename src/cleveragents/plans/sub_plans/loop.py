@@ -146,7 +146,7 @@ class _Advance:
                 return None
             if step.act is Act.FAIL:
                 self._name_cancelled(view)
-                raise PlanFailed(self._plan.id, told_failure(self._plan, view))
+                raise told_failure(self._plan, view)
             if step.act is Act.WAIT:
                 if self._reconciled(view):
                     continue

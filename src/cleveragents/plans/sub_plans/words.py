@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from cleveragents.changes.model.merge_conflict import KeptConflict
 from cleveragents.core.cancel_reason import is_mere_stop
+from cleveragents.core.errors import PlanError, PlanFailed
+from cleveragents.core.errors.remedy import Remedy, offered
 from cleveragents.core.json_value import JsonValue
 from cleveragents.core.text.redaction import redact_text
 from cleveragents.plans.model.plan import Plan
@@ -48,15 +50,16 @@ def called(view: TreeView, number: int) -> str:
     return redact_text(f"{place} ({task.name})")
 
 
-def merged_already(plan: Plan) -> str:
+def merged_already(plan: Plan) -> PlanError:
     """Why nothing is decided about a part any more whose result the plan above it has."""
     parent = plan.parent_id
     instead = (
-        f"`agents plan review {parent} FILE` leaves files out there, "
-        f"`agents plan rollback {parent} NUMBER` takes its merge back (`agents plan log {parent}`), "
-        f"`agents plan correct {parent}` has it thought through again"
+        Remedy("plan.review", parent, {"reject": None}, "Leave files out there"),
+        Remedy("plan.log", parent, text="List its calls"),
+        Remedy("plan.rollback", parent, {"checkpoint": None}, "Roll the merge back"),
+        Remedy("plan.correct", parent, text="Correct that plan"),
     )
-    return f"it is merged into plan {parent}, so this would change nothing; {instead}"
+    return PlanError(plan.id, f"it is merged into plan {parent}, so this would change nothing", instead)
 
 
 def told_left_out(left: Iterable[tuple[str, str]]) -> str:
@@ -65,7 +68,7 @@ def told_left_out(left: Iterable[tuple[str, str]]) -> str:
     return redact_text(f"left out: {said}") if said else ""
 
 
-def told_failure(parent: Plan, view: TreeView) -> str:
+def told_failure(parent: Plan, view: TreeView) -> PlanFailed:
     """Why a plan failed whose sub-plans did: which, why, and what was not run because of it."""
     said, stopped = [], []
     fates = view.fates()
@@ -81,8 +84,7 @@ def told_failure(parent: Plan, view: TreeView) -> str:
     blocked = [called(view, number) for number, fate in fates.items() if fate is Fate.BLOCKED]
     if blocked:
         said.append(f"not run, because it needs that: {', '.join(blocked)}")
-    said.append(_remedy_for(parent, fates))
-    return "; ".join(said)
+    return PlanFailed(parent.id, "; ".join(said), (_remedy_for(parent, fates),))
 
 
 def _brief(error: str | None) -> str:
@@ -101,11 +103,14 @@ def waiting_for_children(parent: Plan, view: TreeView) -> JsonValue:
     failed = _failed(view)
     if failed:  # guard: nobody answers without knowing what failed
         said.append(f"{len(failed)} failed: {', '.join(failed)}")
-    remedy = f"`agents plan resume {parent.root}` goes on with what nobody works on"
+    resume = Remedy("plan.resume", parent.root, text="Resume what is not running")
+    kept = offered((resume,))
+    if asks:  # what version 0.1.0 stored has only words
+        kept = {"remedy": str(asks[0]["remedy"]), "remedies": asks[0].get("remedies") or ()}
     return {
         "for": SUB_PLANS,
         "what": "; ".join(said),
-        "remedy": str(asks[0]["remedy"]) if asks else remedy,
+        **kept,
         "asks": asks,
         "failed": list(failed),
         "seen": seen(view.children.values()),
@@ -114,11 +119,11 @@ def waiting_for_children(parent: Plan, view: TreeView) -> JsonValue:
 
 def waiting_for_resolution(parent: Plan, conflicts: Sequence[KeptConflict]) -> JsonValue:
     """What a parent is put down for that cannot say which side is right."""
-    resolve = f"`agents plan resolve {parent.id} PATH --ours|--theirs|--edited`"
+    resolve = Remedy("plan.resolve", parent.id, {"take": None, "path": None}, "Resolve each conflict")
     return {
         "for": CONFLICT,
         "what": told_disagreement(conflicts),
-        "remedy": f"{resolve} for each, then `agents plan resume {parent.id}`",
+        **offered((resolve, Remedy("plan.resume", parent.id, text="Resume it"))),
         "paths": _paths(conflicts),
     }
 
@@ -142,7 +147,7 @@ def _asks(view: TreeView, number: int) -> list[Mapping[str, JsonValue]]:
         return []
     if waits_for_sub_plans(child):
         return [ask for ask in asked_below(child) if isinstance(ask, Mapping)]
-    facts = {key: waited.get(key) for key in ("for", "what", "remedy")}
+    facts = {key: waited.get(key) for key in ("for", "what", "remedy", "remedies")}
     return [{"plan": child.id, "who": called(view, number), **facts}]
 
 
@@ -158,12 +163,9 @@ def _failed(view: TreeView) -> list[str]:
     return said
 
 
-def _remedy_for(parent: Plan, fates: Mapping[int, Fate]) -> str:
-    resume = f"`agents plan resume {parent.root}`"
+def _remedy_for(parent: Plan, fates: Mapping[int, Fate]) -> Remedy:
+    text = "Go on without it, and without what needs it"
     if Fate.FAILED in fates.values():
-        return f"{resume} tries again what failed" + _and_without(fates.values())
-    return f"{resume} goes on without it, and without what needs it"
-
-
-def _and_without(fates: Iterable[Fate]) -> str:
-    return " and goes on without what was cancelled" if Fate.CANCELLED in fates else ""
+        without = ", and go on without what was cancelled" if Fate.CANCELLED in fates.values() else ""
+        text = f"Try again what failed{without}"
+    return Remedy("plan.resume", parent.root, text=text)

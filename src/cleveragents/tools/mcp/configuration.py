@@ -72,7 +72,7 @@ def load_mcp(
             untrusted = {name: path for name in _names(brought, path) if name not in servers}
         except ConfigurationError as error:
             return McpConfiguration(servers, notes=(f"{error}; it is not used",))
-        note = f"{path} is not trusted; read it, then say `agents trust {path}`"
+        note = f"{path} is not trusted; read it, then trust it"
         return McpConfiguration(servers, untrusted, (note,) if untrusted else ())
     theirs = parse_servers(brought.content.decode("utf-8", "replace"), path, own=False)
     hidden = [name for name in theirs if name in servers]

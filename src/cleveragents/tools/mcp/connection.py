@@ -186,8 +186,7 @@ class ServerConnection:
         server = self._server
         if self._process is None or not self._process.isolated or not server.own:
             return ""
-        way = f"`agents mcp add --replace --not-isolated {server.name} -- …`"
-        return f"; it runs isolated, and {way} lets it out"
+        return "; it runs isolated: replace it with one that is not isolated if it needs more"
 
     def _refusal(self, what: str) -> ToolRefused:
         said = ""

@@ -30,7 +30,7 @@ def add_server(path: Path, name: str, entry: Mapping[str, object], *, replace: b
 
     def added(servers: dict[str, object]) -> dict[str, object]:
         if name in servers and not replace:  # guard: nobody's server is lost by a slip
-            problem = f"there is a server {name!r} already; remove it first, or use --replace"
+            problem = f"there is a server {name!r} already; remove it first, or replace it"
             raise ConfigurationError(str(path), problem)
         return {**servers, name: dict(entry)}
 

@@ -26,6 +26,7 @@ from cleveragents.cli.plan.view import shown_diff
 from cleveragents.cli.plan.work import interactive
 from cleveragents.cli.session import Session
 from cleveragents.core.errors import NeedsHuman, UnknownPlan
+from cleveragents.core.errors.remedy import Remedy
 from cleveragents.core.text.path_spelling import named_by
 
 __all__ = [
@@ -84,7 +85,7 @@ class _Difference:
 
 
 def _changed(client: ServerClient, plan_id: str, paths: Sequence[str], prefix: str) -> _Difference:
-    _ensure_name(plan_id, prefix)
+    _ensure_name(plan_id)
     account = client.get(f"/plans/{plan_id}")
     # Asked for even where only names are wanted: it says why where there is nothing to show any more.
     patch = client.content(f"/plans/{account['id']}/diff", format="patch")
@@ -92,16 +93,16 @@ def _changed(client: ServerClient, plan_id: str, paths: Sequence[str], prefix: s
     return _Difference(rows, patch, "" if rows else _nothing(client, account, paths, prefix))
 
 
-def _ensure_name(plan_id: str, prefix: str) -> None:
+def _ensure_name(plan_id: str) -> None:
     if "/" in plan_id:
-        raise not_there(UnknownPlan(plan_id), prefix)
+        raise not_there(UnknownPlan(plan_id))
 
 
 def _compared(
     client: ServerClient, between: tuple[str, str], paths: Sequence[str], output: Output, prefix: str
 ) -> _Difference:
     (one, before), (other, other_before) = (split_outcome(name) for name in between)
-    _ensure_name(one, prefix)
+    _ensure_name(one)
     path = f"/plans/{one}/comparison"
     query = {"other": other, "before": before, "other_before": other_before}
     found = client.get(path, **query)
@@ -198,7 +199,8 @@ def _rollback_plan(session: Session, plan_id: str, checkpoint: int, yes: bool, o
         if said.code != "needs-human":
             raise
         if not interactive():
-            raise NeedsHuman(plan_id, said.message, "--yes throws it away") from None
+            discard = Remedy("plan.rollback", plan_id, body | {"discard": True}, "Throw it away")
+            raise NeedsHuman(plan_id, said.message, (discard,)) from None
         ensure_confirmed(f"{said.message}. Throw it away?")
         account = client.post(path, {**body, "discard": True})
     progress(f"back at checkpoint {checkpoint}: {changes_in_words(account['changes'])}")

@@ -119,7 +119,7 @@ def decide(deciding: Deciding, account: Account) -> Account:
         _tell_constrained(deciding, account)
     if account["state"] == "errored":
         tell_next(account, deciding.prefix)
-        raise PlanFailed(account["id"], error_of(account, deciding.prefix, "it says no more"))
+        raise PlanFailed(account["id"], error_of(account, "it says no more"))
     if account["state"] == "applied":
         _tell_applied(deciding, account)
     if not is_done(account):
@@ -156,7 +156,7 @@ def apply_now(deciding: Deciding, account: Account) -> Account:
 def _tell_constrained(deciding: Deciding, account: Account) -> NoReturn:
     """It cannot be applied to what the files are now: exits with 3."""
     if not {*str(account["error"] or "").splitlines()} <= {*deciding.said}:  # who applied it may have said so
-        tell_reason(account, deciding.prefix)
+        tell_reason(account)
     tell_next(account, deciding.prefix, deciding.message)
     raise click.exceptions.Exit(NEEDS_HUMAN)
 
@@ -269,7 +269,7 @@ def who_needs_somebody(client: ServerClient, account: Account) -> list[Account]:
 def _tell_who_asks(deciding: Deciding, account: Account, asking: Account) -> None:
     if asking["id"] != account["id"]:
         progress(f"sub-plan {asking['id']} needs you: {title_of(asking)}")
-    tell_reason(asking, deciding.prefix)
+    tell_reason(asking)
     call = _asking_call(asking)
     if call is not None:
         progress(f"  {call['tool']}: {call['what']}")

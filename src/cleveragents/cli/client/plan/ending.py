@@ -13,7 +13,6 @@ from cleveragents.cli.output import Output, progress
 from cleveragents.cli.plan import ending as local
 from cleveragents.cli.plan.work import interactive
 from cleveragents.cli.session import Session
-from cleveragents.core.errors import NeedsHuman
 
 __all__ = ["cancel_plan", "delete_plan"]
 
@@ -60,7 +59,7 @@ def _delete_plan(session: Session, plan_id: str, yes: bool) -> None:
         if said.code != "needs-human":
             raise
         if not interactive():
-            raise NeedsHuman(account["id"], said.message, "say --yes to delete it") from None
+            raise
         ensure_confirmed(f"{said.message}. Delete it?")
         client.delete(path, force="true")
     progress(f"plan {account['id']} is deleted")

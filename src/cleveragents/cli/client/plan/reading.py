@@ -48,7 +48,7 @@ def _show_plan(session: Session, plan_id: str, output: Output) -> None:
     if output.for_programs:
         output.record(as_local(account))
         return
-    output.record(_heading(account, prefix_of(session)))
+    output.record(_heading(account))
     show_sub_plans(output, account)
     show_changes(output, account)
     section(output, "what it did", account["calls"], CALL_COLUMNS, cut="what", spare="changed")
@@ -78,7 +78,7 @@ def _watch_plan(session: Session, plan_id: str, output: Output) -> None:
     if is_done(account):
         tell_changes(account)
     elif account["state"] != "applied" and not is_running(account):
-        tell_reason(account, prefix)
+        tell_reason(account)
     tell_next(account, prefix)
     told_account(output, account)
     code = exit_code_of(account)
@@ -86,7 +86,7 @@ def _watch_plan(session: Session, plan_id: str, output: Output) -> None:
         raise click.exceptions.Exit(code)
 
 
-def _heading(account: Account, prefix: str) -> dict[str, Any]:
+def _heading(account: Account) -> dict[str, Any]:
     """What people want to know first; what there is not is left out."""
     waiting = account["waiting_for"] if isinstance(account["waiting_for"], dict) else {}
     since = ago(datetime.fromisoformat(account["updated"]), datetime.now(UTC))
@@ -96,7 +96,7 @@ def _heading(account: Account, prefix: str) -> dict[str, Any]:
         "goal": on_one_line(account["goal"]),
         "state": account["meaning"],
         "waits for": on_one_line(str(waiting.get("what") or "")) if account["state"] == "waiting" else None,
-        "error": first_line(error_of(account, prefix, "")) if account["state"] != "applied" else None,
+        "error": first_line(error_of(account, "")) if account["state"] != "applied" else None,
         "part of": account["parent"],
         "works on": f"{works_on}, which is out of reach" if account["out_of_reach"] else works_on,
         "pushed to" if account["state"] in ("applied", "undone") else "pushes to": account["branch"],

@@ -1,0 +1,58 @@
+"""Remedies as command lines."""
+
+from __future__ import annotations
+
+import pytest
+
+from cleveragents.cli.render.remedies import command_line, remedy_lines
+from cleveragents.core.errors.remedy import Remedy
+
+SERVER = "agents --server https://agents.example"
+
+
+@pytest.mark.parametrize(
+    ("remedy", "command"),
+    [
+        (Remedy("plan.list"), "agents plan list"),
+        (Remedy("job.list"), "agents jobs list"),
+        (Remedy("plan.approve", "01A", {"call": 3}), "agents plan approve 01A 3"),
+        (Remedy("plan.answer", "01A", {"text": None}), "agents plan answer 01A TEXT"),
+        (Remedy("plan.resume", "01A", {"limits.usd": 0.1}), "agents plan resume 01A --max-usd 0.10"),
+        (Remedy("plan.resume", "01A", {"limits.usd": "0.10"}), "agents plan resume 01A --max-usd 0.10"),
+        (Remedy("plan.resume", "01A", {"limits.seconds": 120.0}), "agents plan resume 01A --timeout 2m"),
+        (Remedy("plan.resume", "01A", {"limits.tokens": None}), "agents plan resume 01A --max-tokens N"),
+        (
+            Remedy("plan.resolve", "01A", {"path": None, "take": None}),
+            "agents plan resolve 01A --ours|--theirs|--edited PATH",
+        ),
+        (Remedy("plan.delete", "01A", {"force": True}), "agents plan delete 01A --yes"),
+        (
+            Remedy("plan.apply", "01A", {"commit": "Say it's so"}),
+            """agents plan apply 01A --commit 'Say it'"'"'s so'""",
+        ),
+        (Remedy("trust", options={"path": "/a b"}), "agents trust '/a b'"),
+        (
+            Remedy("run", options={"action": "builtin/command", "command": None}),
+            "agents run --action builtin/command -- COMMAND",
+        ),
+        (
+            Remedy("config.set", options={"key": "models.default", "value": None}),
+            "agents config set models.default PROVIDER/NAME",
+        ),
+        (Remedy("config.set", options={"key": "a.b", "value": None}), "agents config set a.b VALUE"),
+        (Remedy("gc", options={"older_than": "7d"}), "agents gc --older-than 7d"),
+        (Remedy("mcp.add", options={"isolated": False}), "agents mcp add --not-isolated"),
+    ],
+)
+def test_a_remedy_is_a_command_line(remedy: Remedy, command: str) -> None:
+    assert command_line(remedy) == command
+
+
+def test_what_a_server_has_is_asked_of_that_server() -> None:
+    remedies = [Remedy("plan.list", text="List the plans"), Remedy("doctor", text="Check this machine")]
+    trust = Remedy("trust", options={"resource": "shop"})
+    assert remedy_lines([*remedies, trust], SERVER) == [
+        f"  List the plans: {SERVER} plan list",
+        "  Check this machine: agents doctor",
+        f"  {SERVER} trust --resource shop",
+    ]
