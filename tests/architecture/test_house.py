@@ -8,6 +8,7 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
+import click
 import pytest
 
 from cleveragents.core.text.redaction import redact_text
@@ -195,3 +196,26 @@ def _sentences(tree: ast.Module) -> list[str]:
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
             texts.append(node.value)
     return [text for text in texts if " " in text and "\n" not in text]
+
+
+def test_only_the_cli_spells_command_lines(modules: list[Module]) -> None:
+    """Elsewhere an error carries a `Remedy`, which the command line, the page and the API each render."""
+    from cleveragents.cli.commands import cli
+
+    names = "|".join(cli.list_commands(click.Context(cli)))
+    spelt = re.compile(rf"(?:^|[`'\"(:;,]\s*|\b(?:run|say|with|by) )agents (?:{names})\b")
+    found = [
+        f"{module.name}:{text.lineno}: {text.value.strip()!r}"
+        for module in modules
+        if not module.name.startswith(("cli/", "demo/"))
+        for text in _texts(module.tree)
+        if spelt.search(str(text.value))
+    ]
+    assert found == [], "a command line outside cli/: give the error a Remedy"
+
+
+def _texts(tree: ast.Module) -> list[ast.Constant]:
+    """Return the string literals of a module but its docstrings."""
+    said = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    literals = [node for node in ast.walk(tree) if isinstance(node, ast.Constant)]
+    return [node for node in literals if isinstance(node.value, str) and id(node) not in said]
