@@ -10,14 +10,15 @@ let csrf = null;
 let name = null; // of who is logged in, as far as this tab knows
 const signedOut = new Set();
 
-/** What the server refused, or could not be asked: `status` (0: not reached), `code`, `detail`, `errors` by field. */
+/** What the server refused, or could not be asked: `status` (0: not reached), `code`, `detail`, `errors` by field, `remedies`. */
 export class Problem extends Error {
-  constructor(status, code, detail, errors = []) {
+  constructor(status, code, detail, errors = [], remedies = []) {
     super(detail);
     this.status = status;
     this.code = code;
     this.detail = detail;
     this.errors = errors;
+    this.remedies = remedies;
   }
 
   get isOffline() {
@@ -178,5 +179,5 @@ async function problemOf(response, address) {
   }
   if (response.status === 401 && !address.startsWith("/api/session")) tellSignedOut();
   const detail = said.detail ?? `The server answered ${response.status} ${response.statusText}`.trim();
-  return new Problem(response.status, said.code ?? "error", detail, said.errors ?? []);
+  return new Problem(response.status, said.code ?? "error", detail, said.errors ?? [], said.remedies ?? []);
 }

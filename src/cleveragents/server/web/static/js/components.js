@@ -99,6 +99,12 @@ export function Loading({ what = "Loading" }) {
   return html`<div class="loading" role="status"><span class="spinner" aria-hidden="true"></span>${what}…</div>`;
 }
 
+/** What a person can do about a problem, in words; what a plan allows has its button on the plan's page. */
+export function Remedies({ of }) {
+  const said = (of?.remedies ?? []).map((one) => one.text).filter(Boolean);
+  return said.length > 0 && html`<p>${said.join(" · ")}</p>`;
+}
+
 /** What went wrong, and what to do. `again` tries once more. */
 export function ErrorBox({ error, again, title }) {
   const offline = error?.isOffline;
@@ -107,6 +113,7 @@ export function ErrorBox({ error, again, title }) {
     <div>
       <p class="error-title">${title ?? (offline ? "The server cannot be reached" : "That did not work")}</p>
       <p><${Prose} text=${error?.detail ?? String(error?.message ?? error)} /></p>
+      <${Remedies} of=${error} />
       ${again && html`<${Button} small onClick=${again}>Try again<//>`}
     </div>
   </div>`;

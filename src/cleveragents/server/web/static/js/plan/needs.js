@@ -53,7 +53,6 @@ function bodyOf(plan, asking, deed, open) {
 const DONE = { apply: "applied", undo: "undone" };
 
 function Undone({ deed, may, open }) {
-  // The log has the words of the command line; the job says it in those of requests, too.
   const job = useLoad((signal) => get(`/jobs/${encodeURIComponent(deed.job)}`, {}, { signal }), [deed.job]);
   if (job.loading && !job.data) return null;
   return html`<p class="p-said">${job.data?.problem?.detail ?? deed.error ?? "Its worker says no more."}</p>

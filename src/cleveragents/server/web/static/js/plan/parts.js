@@ -1,7 +1,7 @@
 // Small pieces that only a plan's page is made of; the others are the shell's.
 
 import { html, useState } from "../ui.js";
-import { Button } from "../components.js";
+import { Button, Remedies } from "../components.js";
 
 // A button that asks something of the plan: at work while that is under way, and locked while anything is.
 export function Act({ name, asking, onClick, children, disabled = false, ...more }) {
@@ -21,6 +21,7 @@ export function Trouble({ problem, onClose }) {
     <div>
       <strong>${headlineOf(problem)}</strong>
       <p>${problem.detail}</p>
+      <${Remedies} of=${problem} />
     </div>
     ${onClose && html`<${Button} small kind="quiet" onClick=${onClose} label="Dismiss this message" icon="close" />`}
   </div>`;
