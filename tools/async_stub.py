@@ -10,7 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-__all__ = ["STUB", "stub"]
+__all__ = ["STUB", "module_of", "stub"]
 
 _ROOT = Path(__file__).parents[1] / "src"
 _CLIENT = "cleveragents.api.client"
@@ -43,20 +43,26 @@ def stub() -> str:
     for node in protocol.body:
         if isinstance(node, ast.FunctionDef) and isinstance(node.returns, ast.Name) and node.decorator_list:
             name = node.returns.id
-            module = next(
-                one.module
-                for one in ast.walk(client)
-                if isinstance(one, ast.ImportFrom) and _names(one, name)
-            )
-            tree = _parsed(str(module))
+            module = module_of(name)
+            tree = _parsed(module)
             classes.append(_group(_class(tree, name)))
-            imports |= _imports(tree, _class(tree, name), str(module))
+            imports |= _imports(tree, _class(tree, name), module)
             properties.append(f"    @property\n    def {node.name}(self) -> _Async{name}: ...")
     text = "\n".join([_HEAD, *sorted(imports), *classes, _TAIL.format(properties="\n".join(properties))])
     for arguments in (["check", "--fix", "-q", "--select", "I,F401"], ["format", "-q"]):
         command = [sys.executable, "-m", "ruff", *arguments, "--stdin-filename", str(STUB), "-"]
         text = subprocess.run(command, input=text, capture_output=True, text=True, check=True).stdout
     return text
+
+
+def module_of(name: str) -> str:
+    """Return the module of a protocol that the client has, be it imported for type checkers only."""
+    found = [
+        node
+        for node in ast.walk(_parsed(_CLIENT))
+        if isinstance(node, ast.ImportFrom) and any(alias.name == name for alias in node.names)
+    ]
+    return str(found[0].module)
 
 
 def _group(protocol: ast.ClassDef) -> str:
@@ -101,10 +107,6 @@ def _parsed(module: str) -> ast.Module:
 
 def _class(tree: ast.Module, name: str) -> ast.ClassDef:
     return next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == name)
-
-
-def _names(node: ast.ImportFrom, name: str) -> bool:
-    return any(alias.name == name for alias in node.names)
 
 
 if __name__ == "__main__":

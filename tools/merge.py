@@ -222,7 +222,7 @@ class Merges:
     def _foreign_reach(self, name: str) -> frozenset[str]:
         seen, waiting = {name}, [name]
         while waiting:
-            waiting += (more := self.tree.loads[waiting.pop()] - seen)
+            waiting += (more := self.tree.loads.get(waiting.pop(), set()) - seen)
             seen |= more
         return frozenset(package for one in seen for package in self.tree.foreign[one])
 

@@ -7,6 +7,7 @@ import inspect
 import re
 import typing
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 
 import cleveragents
@@ -41,7 +42,7 @@ def _lines() -> Iterator[str]:
     views: dict[str, type] = {}
     for name, member in vars(client.Client).items():
         if isinstance(member, property):
-            group = typing.get_type_hints(member.fget)["return"]
+            group = _group(member)
             yield f"## client.{name}\n"
             yield f"{_text(inspect.getdoc(group))}\n"
             for method, function in vars(group).items():
@@ -85,6 +86,14 @@ def _fields(kind: type) -> Iterator[str]:
         said = str(field.type).replace("|", "\\|")
         yield f"| `{field.name}` | `{said}` | {field.metadata.get('description', '')} |"
     yield ""
+
+
+def _group(member: property) -> typing.Any:
+    """Return the protocol of a group, which may be imported for type checkers only."""
+    from tools.async_stub import module_of
+
+    name = member.fget.__annotations__["return"]
+    return getattr(import_module(module_of(name)), name)
 
 
 def _returned(function: typing.Any) -> object:

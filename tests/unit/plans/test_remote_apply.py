@@ -496,7 +496,7 @@ def test_a_branch_that_somebody_else_has_is_not_pushed_over(
         with pytest.raises(ApplyRefused, match=f"has a branch {theirs}, and this plan did not make it"):
             to_branch(one, plan, "review")
         assert one.now(plan.id).standing == CONSTRAINED
-        assert "--to-branch" in str(one.now(plan.id).error)
+        assert "to_branch" in str(one.now(plan.id).waiting_for)
         assert [remote.tip(theirs), remote.commits_of(plan.id)] == [*pushed, []]
     applied = to_branch(one, plan, "mine")
     assert (applied.standing, one.parts.remotes.branch_of(applied)) == (APPLIED, "mine")
