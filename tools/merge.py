@@ -214,7 +214,8 @@ class Merges:
                     raise Refused(f"the start would load {' '.join(sorted(more))}")
         whole = frozenset[str]().union(*(self._foreign_reach(name) for name in cluster))
         for name in cluster:
-            for importer in self.tree.importers[name] - set(cluster):
+            # The package itself imports for type checkers only.
+            for importer in self.tree.importers[name] - set(cluster) - {_PACKAGE}:
                 gained = whole - self._foreign_reach(name) - self._foreign_reach(importer) - _LIGHT
                 if gained:
                     raise Refused(f"{importer} would load {' '.join(sorted(gained))} with {name}")
@@ -222,7 +223,7 @@ class Merges:
     def _foreign_reach(self, name: str) -> frozenset[str]:
         seen, waiting = {name}, [name]
         while waiting:
-            waiting += (more := self.tree.loads.get(waiting.pop(), set()) - seen)
+            waiting += (more := self.tree.loads[waiting.pop()] - seen)
             seen |= more
         return frozenset(package for one in seen for package in self.tree.foreign[one])
 
