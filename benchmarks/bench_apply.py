@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 
 from benchmarks.ratio import seconds_of
 from cleveragents.apply.applier import TreeApplier
-from cleveragents.core.ulids import UlidSource
+from cleveragents.core.identifiers import UlidSource
 from cleveragents.sandboxes.ports import SandboxRequest
 from cleveragents.sandboxes.private_clone import PrivateClone
 from cleveragents.storage.database import open_database

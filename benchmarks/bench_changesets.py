@@ -17,7 +17,7 @@ from benchmarks.ratio import ratio
 from cleveragents.changes.execution_context import PlanExecutionContext
 from cleveragents.changes.store.sql_changeset_store import SqlChangesetStore
 from cleveragents.core.change import ChangeEntry, ChangeKind
-from cleveragents.core.ulids import UlidSource
+from cleveragents.core.identifiers import UlidSource
 from cleveragents.storage.database import open_database
 from cleveragents.testing.changeset_store import InMemoryChangesetStore
 

@@ -23,7 +23,7 @@ from benchmarks.ratio import ratio
 from cleveragents.app.container import Container
 from cleveragents.changes.execution_context import PlanExecutionContext
 from cleveragents.config.settings import Settings
-from cleveragents.core.file_state import Difference, entries_between
+from cleveragents.core.change import Difference, entries_between
 from cleveragents.core.json_value import FrozenObject
 from cleveragents.jobs.handlers import JobHandler
 from cleveragents.plans.model.plan import PlanState

@@ -30,10 +30,9 @@ from cleveragents.context.model.code import Field
 from cleveragents.context.model.code_terms import terms_of
 from cleveragents.context.model.context import ContextFragment, ContextRequest
 from cleveragents.context.pipeline.assembly import OwnParts
-from cleveragents.context.pipeline.components import ReplacedParts
-from cleveragents.context.pipeline.deduplicator import MergedPlaces
+from cleveragents.context.pipeline.checks import ReplacedParts
 from cleveragents.context.pipeline.pipeline import ContextPipeline, PipelineParts
-from cleveragents.context.pipeline.scorer import FusedScorer
+from cleveragents.context.pipeline.ranking import FusedScorer, MergedPlaces
 from cleveragents.context.query import ContextQuery
 from cleveragents.context.search.bm25 import Bm25Table, Corpus, best
 from cleveragents.context.search.fusion_weights import fusion_weights

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from cleveragents.actors.agent_ports import AgentRequest, AgentUpdate
 from cleveragents.actors.external.acp.agents import AcpAgents
-from cleveragents.actors.external.acp.bounds import SessionBounds
-from cleveragents.actors.model.progress import ProgressKind
+from cleveragents.actors.external.acp.updates import SessionBounds
+from cleveragents.actors.model.actor import ProgressKind
+from cleveragents.actors.ports import AgentRequest, AgentUpdate
 from cleveragents.core.policy import profile
 from cleveragents.core.tool import ToolCall
 from cleveragents.jobs.worker.async_worker import CancellationToken
@@ -20,7 +20,7 @@ from cleveragents.plans.agents.sessions import AgentSessions
 from cleveragents.plans.model.plan import Plan
 from cleveragents.plans.model.strategy import Strategy
 from cleveragents.processes.guarded_runner import Isolation
-from cleveragents.processes.talking_program import ProgramPlace
+from cleveragents.processes.talking_process import ProgramPlace
 from tests.plan_bench import PlanBench, command
 
 __all__ = ["PROGRAMS", "STEP", "SessionBench", "library_steps", "misbehaving", "steps"]

@@ -14,11 +14,11 @@ from cleveragents.actors.model.actor import Actor
 from cleveragents.actors.ports import Actors
 from cleveragents.app.container import Container
 from cleveragents.config.settings import Settings
-from cleveragents.core.actions.check import Check
+from cleveragents.core.actions.model import Check
 from cleveragents.core.faults import FaultPoints
 from cleveragents.core.json_value import JsonValue, freeze, thaw
-from cleveragents.models.budget_ports import BudgetView, ModelCall
 from cleveragents.models.model.budget import Limits
+from cleveragents.models.ports import BudgetView, ModelCall
 from cleveragents.plans.model.plan import Plan
 from cleveragents.plans.model.strategy import Casting, Strategy
 from cleveragents.plans.ports.plans import NewPlan

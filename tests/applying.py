@@ -13,9 +13,9 @@ from pathlib import Path
 
 from cleveragents.apply.applier import TreeApplier
 from cleveragents.apply.ports import Applied, CommitRequest, Preparation
+from cleveragents.core.change import FileState
 from cleveragents.core.faults import FaultPoints
-from cleveragents.core.file_state import FileState
-from cleveragents.core.ulids import UlidSource
+from cleveragents.core.identifiers import UlidSource
 from cleveragents.sandboxes.directory_copy import DirectoryCopy
 from cleveragents.sandboxes.git_sandbox import GitSandbox
 from cleveragents.sandboxes.ports import SandboxRequest

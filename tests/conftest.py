@@ -18,7 +18,7 @@ from sqlalchemy import Engine, create_engine
 from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
 from sqlalchemy.util import LRUCache
 
-from cleveragents.core.text.known_secrets import known_values
+from cleveragents.core.text.redaction import known_values
 from cleveragents.jobs.object_collector import COLLECTOR
 from cleveragents.storage import sqlite_backend
 from tests.leaks import take_baseline

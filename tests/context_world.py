@@ -17,9 +17,8 @@ from typing import Any
 from cleveragents.context.code_index import CodePlace, IndexStatus
 from cleveragents.context.executor import CircuitBreaker, ParallelStrategyExecutor
 from cleveragents.context.model.code import Span
-from cleveragents.context.model.context import ContextFragment
-from cleveragents.context.model.context_answer import ContextAnswer
-from cleveragents.context.pipeline.components import ReplacedParts
+from cleveragents.context.model.context import ContextAnswer, ContextFragment
+from cleveragents.context.pipeline.checks import ReplacedParts
 from cleveragents.context.pipeline.pipeline import ContextPipeline, PipelineParts
 from cleveragents.context.query import ContextQuery
 from cleveragents.core.errors import Cancelled

@@ -16,10 +16,9 @@ from cleveragents.processes.ports import StopSignal
 from cleveragents.tools.files.confined_files import ConfinedFiles
 from cleveragents.tools.mcp.configuration import McpConfiguration
 from cleveragents.tools.mcp.gate import NamedByUser
-from cleveragents.tools.mcp.opening import open_mcp
 from cleveragents.tools.mcp.place import ServerPlace
 from cleveragents.tools.mcp.server_entry import McpServer
-from cleveragents.tools.mcp.tools import McpTools
+from cleveragents.tools.mcp.tools import McpTools, open_mcp
 from cleveragents.tools.ports import Workplace
 
 __all__ = ["PROGRAMS", "called", "configured", "misbehaving", "open_permitted", "place", "well_behaved"]

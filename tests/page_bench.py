@@ -29,8 +29,7 @@ from playwright.sync_api import (
     sync_playwright,
 )
 
-from cleveragents.demo.goals import laid_script
-from cleveragents.demo.sample import SampleRepository
+from cleveragents.demo.sample import SampleRepository, laid_script
 from tests.forked import Forked, ran
 
 __all__ = ["CHROMIUM", "PATIENCE_MS", "PageBench", "Visit", "page_bench", "until"]

@@ -13,10 +13,10 @@ import msgspec
 from cleveragents.app.container import Container
 from cleveragents.app.plan_parts import PlanParts
 from cleveragents.config.settings import Settings
-from cleveragents.core.actions.check import Check
+from cleveragents.core.actions.model import Check
 from cleveragents.core.faults import FaultPoints
+from cleveragents.core.identifiers import WorkerIdentity
 from cleveragents.core.tool import ToolCall
-from cleveragents.core.worker_identity import WorkerIdentity
 from cleveragents.demo.story import demo_settings
 from cleveragents.jobs.handlers import JobHandler
 from cleveragents.jobs.model.job import JobState, NewJob, Outcome

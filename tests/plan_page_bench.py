@@ -11,8 +11,7 @@ from typing import Any
 import httpx
 from playwright.sync_api import Page, expect
 
-from cleveragents.demo.goals import CHECK, GOALS
-from cleveragents.demo.sample import SampleRepository
+from cleveragents.demo.sample import CHECK, GOALS, SampleRepository
 from tests.page_bench import PageBench, page_bench, until
 
 __all__ = ["PlanPageBench", "plan_page_bench", "words_of"]

@@ -13,9 +13,8 @@ import msgspec
 from cleveragents.app.container import Container
 from cleveragents.config.settings import Settings
 from cleveragents.core.faults import FaultPoints
-from cleveragents.core.fence import Fence
+from cleveragents.core.identifiers import Fence, WorkerIdentity
 from cleveragents.core.json_value import FrozenObject
-from cleveragents.core.worker_identity import WorkerIdentity
 from cleveragents.demo.story import demo_settings
 from cleveragents.jobs.model.job import JobState, NewJob, Outcome
 from cleveragents.jobs.worker.async_worker import AsyncJob, CancellationToken

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from cleveragents.access.model.remote import RemoteAddress
+from cleveragents.access.model.project import RemoteAddress
 from tests.applying import git
 from tests.plan_bench import FILES, new_repository
 

@@ -12,9 +12,9 @@ import msgspec
 
 from cleveragents.config.settings import Settings
 from cleveragents.core.json_value import FrozenObject, freeze
-from cleveragents.plans.model.goals import GOALS_ACTION
 from cleveragents.plans.model.plan import Plan
 from cleveragents.plans.model.strategy import Strategy, StrategyStep, Task
+from cleveragents.plans.model.sub_plan import GOALS_ACTION
 from cleveragents.plans.ports.plans import NewPlan
 from cleveragents.plans.run import PlanRun
 from tests.plan_bench import PlanBench

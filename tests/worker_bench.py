@@ -6,15 +6,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from cleveragents.core.faults import FaultPoints
-from cleveragents.core.worker_identity import WorkerIdentity
+from cleveragents.core.identifiers import WorkerIdentity
 from cleveragents.jobs.handlers import HandlerFunction, JobHandler
 from cleveragents.jobs.model.job import Job, NewJob
 from cleveragents.jobs.ports import Turn
 from cleveragents.jobs.process.ports import JobProcess, JobProgram
 from cleveragents.jobs.worker.async_worker import AsyncWorker
 from cleveragents.jobs.worker.options import WorkerOptions
-from cleveragents.testing.clock import FakeClock
-from cleveragents.testing.identifiers import CountingIdentifiers
+from cleveragents.testing.clock import CountingIdentifiers, FakeClock
 from cleveragents.testing.job_store import InMemoryJobStore
 
 __all__ = ["OPTIONS", "Bench", "Machine", "Moody", "claim"]

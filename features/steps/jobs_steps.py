@@ -9,10 +9,9 @@ from typing import Any
 
 from behave import given, then, when
 
+from cleveragents.core.clock import SystemClock
 from cleveragents.core.errors import JobAlreadyEnded, StaleFence
-from cleveragents.core.system_clock import SystemClock
-from cleveragents.core.ulids import UlidSource
-from cleveragents.core.worker_identity import WorkerIdentity
+from cleveragents.core.identifiers import UlidSource, WorkerIdentity
 from cleveragents.jobs.handlers import JobHandler
 from cleveragents.jobs.model.job import JobState, NewJob, Outcome
 from cleveragents.jobs.process.supervisor import PsutilProcessSupervisor

@@ -14,8 +14,7 @@ from typing import Any
 from behave import given, then, when
 
 from cleveragents.core.errors import DatabaseUnusable, StaleFence
-from cleveragents.core.ulids import UlidSource
-from cleveragents.core.worker_identity import WorkerIdentity
+from cleveragents.core.identifiers import UlidSource, WorkerIdentity
 from cleveragents.jobs.model.job import JobState, NewJob, Outcome
 from cleveragents.jobs.store.sql_job_store import SqlJobStore
 from cleveragents.storage.database import Database, open_database

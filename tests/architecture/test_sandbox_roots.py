@@ -12,13 +12,13 @@ OTHERS = {
     "access/trust/repository_files.py: walk_inside": "the user's repository",
     "apply/exchange.py: __init__": "the user's files",
     "apply/lock.py: _locked": "the user's files",
-    "config/editing.py: _replace": "where settings are kept",
+    "config/document.py: _replace": "where settings are kept",
     "sandboxes/directory_copy.py: _copy": "the user's files, and a tree that no command has seen",
     "sandboxes/tree/visible_git.py: _complete": "a template of ours",
     "storage/backup.py: _copy_tree": "the state directory",
     "storage/files/paths.py: make_writable": "what a sandbox is kept in",
     "storage/files/paths.py: remove_all": "what a sandbox is kept in",
-    "tools/mcp/editing.py: _replace": "where settings are kept",
+    "tools/mcp/configuration.py: _replace": "where settings are kept",
 }
 
 

@@ -15,29 +15,29 @@ SOURCE = Path(__file__).parents[2] / "src" / "cleveragents"
 USERS = {
     # Permits are made by gates alone, and everything after the gate takes a permit, or what became of one.
     "tools/mcp/gate.py Permit": {"tools/mcp/gate.py", "plans/tools/mcp_gate.py"},
-    "tools/mcp/filling.py filled": {"tools/mcp/connection.py"},
+    "tools/mcp/connection.py filled": {"tools/mcp/connection.py"},
     "tools/mcp/place.py program_for": {"tools/mcp/connection.py"},
     "tools/mcp/transport.py http_streams": {"tools/mcp/connection.py"},
     "tools/mcp/transport.py stdio_streams": {"tools/mcp/connection.py"},
     "tools/mcp/connection.py ServerConnection": {"tools/mcp/servers.py"},
-    "tools/mcp/servers.py McpServers": {"tools/mcp/opening.py"},
+    "tools/mcp/servers.py McpServers": {"tools/mcp/tools.py"},
     # Whoever opens servers says by which gate: a plan by its policy, a typed command by the name it has.
-    "tools/mcp/opening.py open_mcp": {"app/actor_parts.py", "cli/admin/tool_ground.py"},
+    "tools/mcp/tools.py open_mcp": {"app/actor_parts.py", "cli/admin/tool_ground.py"},
     "plans/tools/mcp_gate.py PlanGate": {"app/actor_parts.py"},
     "tools/mcp/gate.py NamedByUser": {"cli/admin/tool_ground.py"},
     # Programs that are talked to: MCP servers, and agents, for which a session asks the policy.
-    "processes/talking_program.py talking_program": {
+    "processes/talking_process.py talking_program": {
         "tools/mcp/place.py",
-        "actors/external/acp/program.py",
+        "actors/external/acp/session.py",
     },
     "processes/talking_process.py TalkingProcess": {
         "tools/mcp/connection.py",
         "actors/external/acp/session.py",
     },
-    "actors/external/acp/program.py agent_program": {"actors/external/acp/session.py"},
+    "actors/external/acp/session.py agent_program": {"actors/external/acp/session.py"},
     "actors/external/acp/session.py AcpSession": {"actors/external/acp/agents.py"},
     "actors/external/acp/agents.py AcpAgents": {"app/actor_parts.py"},
-    "plans/agents/sessions.py AgentSessions": {"plans/actors/actor_host.py"},
+    "plans/agents/sessions.py AgentSessions": {"plans/actors/actor_tools.py"},
 }
 CLIENTS = {
     # Libraries that open connections to servers or agents, and the modules that may import them to do so.
@@ -92,8 +92,7 @@ def test_a_client_library_is_imported_behind_the_gate_alone(
 def test_a_permit_is_all_that_servers_are_started_by() -> None:
     from typing import get_type_hints
 
-    from cleveragents.tools.mcp.connection import ServerConnection
-    from cleveragents.tools.mcp.filling import filled
+    from cleveragents.tools.mcp.connection import ServerConnection, filled
     from cleveragents.tools.mcp.gate import Permit
     from cleveragents.tools.mcp.servers import McpServers
 

@@ -7,7 +7,7 @@ import re
 
 from playwright.sync_api import Page, Route, expect
 
-from cleveragents.demo.goals import GOALS
+from cleveragents.demo.sample import GOALS
 from tests.page_bench import PageBench, until
 
 NOWHERE = ["/nowhere", "/plans/nowhere", "/plans/%E0%A4"]

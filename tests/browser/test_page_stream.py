@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from playwright.sync_api import Page, expect
 
-from cleveragents.demo.goals import GOALS
+from cleveragents.demo.sample import GOALS
 from tests.page_bench import PageBench, Visit, until
 
 

@@ -11,10 +11,10 @@ from sqlalchemy import select
 
 from cleveragents.changes.model.review import Review, ReviewKind
 from cleveragents.changes.store.sql_changeset_store import SqlChangesetStore
-from cleveragents.core.actions.check import CheckRun, CheckVerdict
+from cleveragents.core.actions.model import CheckRun, CheckVerdict
 from cleveragents.core.change import ChangeEntry, ChangeKind
+from cleveragents.core.identifiers import UlidSource
 from cleveragents.core.tool import CallState, ToolCall
-from cleveragents.core.ulids import UlidSource
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
 from cleveragents.plans.ports.plans import NewPlan
 from cleveragents.plans.store.sql_plan_records import (

@@ -13,9 +13,10 @@ import alembic.command
 from sqlalchemy import Connection
 
 from cleveragents.core.errors import CleverAgentsError
-from cleveragents.storage import postgres_backend, schema, sqlite_backend
+from cleveragents.storage import database as schema
+from cleveragents.storage import postgres_backend, sqlite_backend
 from cleveragents.storage.database import open_database
-from cleveragents.testing.faults import CrashAt
+from cleveragents.testing.clock import CrashAt
 from tests.contracts.databases import keep
 
 _NOBODY = 65534

@@ -15,10 +15,10 @@ from cleveragents.core.errors import (
     NotTrusted,
     UnknownAction,
 )
-from cleveragents.core.ulids import UlidSource
+from cleveragents.core.identifiers import UlidSource
 from cleveragents.plans.actions.library import ActionLibrary
 from cleveragents.plans.actions.sql_action_store import SqlActionStore
-from cleveragents.plans.ports.actions import ActionOrigin, ActionStore
+from cleveragents.plans.ports.plans import ActionOrigin, ActionStore
 from cleveragents.storage.database import Database
 from tests.races.hammer import hammer
 

@@ -13,11 +13,11 @@ from sqlalchemy import select
 from cleveragents.access.model.user import Role, TokenKind
 from cleveragents.access.store.sql_user_store import SqlUserStore
 from cleveragents.core.errors import KeyReused, RequestUnderWay
-from cleveragents.core.ulids import UlidSource
+from cleveragents.core.identifiers import UlidSource
 from cleveragents.plans.model.correction import NewCorrection
 from cleveragents.plans.model.plan import Phase, PlanState
 from cleveragents.plans.ports.plans import NewPlan
-from cleveragents.plans.store.sql_correction_store import SqlCorrectionStore
+from cleveragents.plans.store.sql_decision_store import SqlCorrectionStore
 from cleveragents.plans.store.sql_plan_store import SqlPlanStore
 from cleveragents.storage.answers import Claim, KeptAnswer
 from cleveragents.storage.database import Database

@@ -16,11 +16,11 @@ from cleveragents.apply.applier import TreeApplier
 from cleveragents.apply.journal import Entry
 from cleveragents.apply.ports import CommitRequest, Terms
 from cleveragents.core.errors import ApplyBusy, ApplyConflict, ApplyRefused, Cancelled
-from cleveragents.core.ulids import UlidSource
+from cleveragents.core.identifiers import UlidSource
 from cleveragents.jobs.worker.async_worker import CancellationToken
 from cleveragents.storage.database import Database
 from cleveragents.storage.tables import applies, changesets, outbox
-from cleveragents.testing.faults import RaiseAt
+from cleveragents.testing.clock import RaiseAt
 from tests.applying import World, world_at
 
 LINES = b"1\n2\n3\n4\n5\n"

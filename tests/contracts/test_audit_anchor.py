@@ -12,9 +12,9 @@ from sqlalchemy import Connection
 
 from cleveragents.config.service_settings import AuditSettings
 from cleveragents.core.errors import AuditElsewhere, AuditLogBroken, ConfigurationError
-from cleveragents.core.event_ports import PreparedEvent
+from cleveragents.core.event import PreparedEvent
 from cleveragents.core.faults import NoFaults
-from cleveragents.core.ulids import UlidSource
+from cleveragents.core.identifiers import UlidSource
 from cleveragents.events.anchors.audit_anchors import Anchored, AuditAnchors
 from cleveragents.events.anchors.signing import create_signing_key
 from cleveragents.events.audit import DurableAuditLog

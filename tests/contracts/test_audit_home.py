@@ -16,7 +16,7 @@ from cleveragents.events.sink import DurableAuditSink
 from cleveragents.storage.database import Database
 from cleveragents.storage.outbox import append_to_outbox
 from cleveragents.storage.tables import outbox
-from cleveragents.testing.faults import RaiseAt
+from cleveragents.testing.clock import RaiseAt
 from tests.races.hammer import hammer
 
 WHEN = datetime(2026, 1, 1, 12, 30, tzinfo=UTC)

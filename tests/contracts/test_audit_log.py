@@ -22,8 +22,7 @@ from cleveragents.core.errors import (
     StoreBusy,
     StoreFull,
 )
-from cleveragents.core.event import DomainEvent, EventType
-from cleveragents.core.event_ports import PreparedEvent
+from cleveragents.core.event import DomainEvent, EventType, PreparedEvent
 from cleveragents.events.audit import DurableAuditLog
 from cleveragents.events.chain import EMPTY, GENESIS, extend
 from cleveragents.events.head import HeadFile
@@ -34,7 +33,7 @@ from cleveragents.server.streams.log_follower import LogSource
 from cleveragents.storage.database import Database, open_database
 from cleveragents.storage.outbox import append_many_to_outbox, append_to_outbox
 from cleveragents.storage.tables import events
-from cleveragents.testing.faults import RaiseAt, RecordFaultPoints
+from cleveragents.testing.clock import RaiseAt, RecordFaultPoints
 from tests.postgres import PostgresServer
 from tests.races.hammer import hammer
 from tests.ready_database import ready_database

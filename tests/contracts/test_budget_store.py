@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from cleveragents.cli.render.remedies import command_line
 from cleveragents.core.errors import BudgetExhausted, PriceUnknown
-from cleveragents.core.ulids import UlidSource
-from cleveragents.models.budget_ports import BudgetStore, Reservation
+from cleveragents.core.identifiers import UlidSource
 from cleveragents.models.model.budget import Limits, Price, Spend, dollars
 from cleveragents.models.model.conversation import Usage
+from cleveragents.models.ports import BudgetStore, Reservation
 from cleveragents.models.store.sql_budget_store import SqlBudgetStore
 from cleveragents.storage.database import Database
 from tests.contracts.plan_stand import LATER, NOW, PlanStand

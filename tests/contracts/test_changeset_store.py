@@ -12,7 +12,7 @@ from cleveragents.changes.ports import ChangesetStore
 from cleveragents.changes.store.sql_changeset_store import SqlChangesetStore
 from cleveragents.core.change import ChangeEntry, ChangeKind, Changeset
 from cleveragents.core.errors import ChangesetClosed, DuplicateKey, InvalidPayload, UnknownChangeset
-from cleveragents.core.ulids import UlidSource
+from cleveragents.core.identifiers import UlidSource
 from cleveragents.storage.database import Database, open_database
 from cleveragents.storage.tables import outbox
 from cleveragents.testing.changeset_store import InMemoryChangesetStore

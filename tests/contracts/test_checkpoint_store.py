@@ -17,8 +17,7 @@ from sqlalchemy import delete, func, select
 from cleveragents.actors.checkpoint_ports import Blob, StoredCheckpoint, StoredWrite
 from cleveragents.actors.store.sql_checkpoint_store import SqlCheckpointStore
 from cleveragents.core.errors import DatabaseFailed, InvalidPayload, StaleFence, UnknownPlan
-from cleveragents.core.fence import Fence
-from cleveragents.core.worker_identity import WorkerIdentity
+from cleveragents.core.identifiers import Fence, WorkerIdentity
 from cleveragents.jobs.model.job import Job, JobState, NewJob, Outcome
 from cleveragents.jobs.store.sql_job_store import SqlJobStore
 from cleveragents.storage.actor_tables import (
@@ -27,7 +26,7 @@ from cleveragents.storage.actor_tables import (
     graph_writes,
 )
 from cleveragents.storage.database import Database, open_database
-from cleveragents.testing.identifiers import CountingIdentifiers
+from cleveragents.testing.clock import CountingIdentifiers
 from tests.races.hammer import hammer
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)

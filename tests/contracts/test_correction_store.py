@@ -8,12 +8,11 @@ import pytest
 
 from cleveragents.core.decision import DecisionState, NewDecision
 from cleveragents.core.errors import IllegalPlanMove, StaleFence, StalePlan, UnknownPlan
-from cleveragents.core.fence import Fence
+from cleveragents.core.identifiers import Fence
 from cleveragents.plans.model.correction import NewCorrection, descendants
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
 from cleveragents.plans.ports.plans import PlanFacts
-from cleveragents.plans.store.sql_correction_store import SqlCorrectionStore
-from cleveragents.plans.store.sql_decision_store import SqlDecisionStore
+from cleveragents.plans.store.sql_decision_store import SqlCorrectionStore, SqlDecisionStore
 from cleveragents.storage.database import Database
 from tests.contracts.plan_stand import LATER, NOW, PlanStand
 

@@ -27,7 +27,6 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, bindparam, delete, insert, select, text
 from sqlalchemy.exc import IntegrityError
 
-from cleveragents.core.acting_user import acting_as
 from cleveragents.core.errors import (
     Closed,
     DatabaseFailed,
@@ -39,7 +38,8 @@ from cleveragents.core.errors import (
     StoreFull,
 )
 from cleveragents.core.event import DomainEvent, EventType
-from cleveragents.storage import schema
+from cleveragents.core.identifiers import acting_as
+from cleveragents.storage import database as schema
 from cleveragents.storage.actor_tables import decisions
 from cleveragents.storage.database import Database, open_database
 from cleveragents.storage.outbox import append_many_to_outbox, append_to_outbox
@@ -47,7 +47,7 @@ from cleveragents.storage.prepared_statement import prepared
 from cleveragents.storage.service_tables import workers
 from cleveragents.storage.sqlite_lock import write_lock_holder
 from cleveragents.storage.tables import METADATA, changesets, outbox
-from cleveragents.testing.faults import RaiseAt, RecordFaultPoints
+from cleveragents.testing.clock import RaiseAt, RecordFaultPoints
 from tests.contracts.databases import changeset_ids, keep, locked, start_child
 from tests.postgres import PostgresServer
 from tests.races.hammer import hammer

@@ -26,8 +26,7 @@ from cleveragents.core.json_value import FrozenObject, freeze
 from cleveragents.demo.story import demo_settings
 from cleveragents.jobs.handlers import JobHandler
 from cleveragents.jobs.model.job import JobState
-from cleveragents.plans.jobs.lanes import SHARED_QUEUE, home_queue
-from cleveragents.plans.jobs.names import kind_of_plan
+from cleveragents.plans.jobs.names import SHARED_QUEUE, home_queue, kind_of_plan
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
 from cleveragents.plans.ports.plans import NewPlan
 from tests.plan_bench import new_repository

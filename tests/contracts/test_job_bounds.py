@@ -12,12 +12,12 @@ import pytest
 from sqlalchemy import text
 
 from cleveragents.core.errors import DuplicateKey
-from cleveragents.core.worker_identity import WorkerIdentity
+from cleveragents.core.identifiers import WorkerIdentity
 from cleveragents.jobs.model.job import JobState, NewJob, Outcome
 from cleveragents.jobs.ports import JobStore
 from cleveragents.jobs.store.sql_job_store import SqlJobStore
 from cleveragents.storage.database import Database, open_database
-from cleveragents.testing.identifiers import CountingIdentifiers
+from cleveragents.testing.clock import CountingIdentifiers
 from cleveragents.testing.job_store import InMemoryJobStore
 from tests.postgres import PostgresServer
 from tests.races.hammer import SWITCH_INTERVALS, hammer, switch_interval

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from cleveragents.core.errors import DuplicateKey, InvalidPayload, QueueFull
-from cleveragents.core.worker_identity import WorkerIdentity
+from cleveragents.core.identifiers import WorkerIdentity
 from cleveragents.jobs.model.job import JobState, Lane, NewJob, Outcome
 from cleveragents.jobs.ports import JobStore
 from cleveragents.jobs.store.sql_job_store import SqlJobStore
 from cleveragents.storage.database import open_database
-from cleveragents.testing.identifiers import CountingIdentifiers
+from cleveragents.testing.clock import CountingIdentifiers
 from cleveragents.testing.job_store import InMemoryJobStore
 from tests.contracts.test_job_bounds import HeldBack, holds_a_kind, wait_until, waits_for_a_kind
 from tests.postgres import PostgresServer

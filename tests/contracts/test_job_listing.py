@@ -8,7 +8,7 @@ from cleveragents.api.jobs import job_ids_of, listed_jobs
 from cleveragents.jobs.model.job import JobState, NewJob
 from cleveragents.jobs.store.sql_job_store import SqlJobStore
 from cleveragents.storage.database import Database
-from cleveragents.testing.identifiers import CountingIdentifiers
+from cleveragents.testing.clock import CountingIdentifiers
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 KEYS = (

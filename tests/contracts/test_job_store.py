@@ -22,14 +22,14 @@ from cleveragents.core.errors import (
     UnknownJob,
 )
 from cleveragents.core.event import EventType
+from cleveragents.core.identifiers import WorkerIdentity
 from cleveragents.core.json_value import freeze
-from cleveragents.core.worker_identity import WorkerIdentity
 from cleveragents.jobs.model.job import Job, JobState, NewJob, Outcome
 from cleveragents.jobs.ports import Heartbeat, JobStore
 from cleveragents.jobs.store.sql_job_store import SqlJobStore
 from cleveragents.storage.database import open_database
 from cleveragents.storage.tables import outbox
-from cleveragents.testing.identifiers import CountingIdentifiers
+from cleveragents.testing.clock import CountingIdentifiers
 from cleveragents.testing.job_store import InMemoryJobStore
 from tests.postgres import PostgresServer
 from tests.races.hammer import SWITCH_INTERVALS, hammer, switch_interval

@@ -11,18 +11,16 @@ import pytest
 from sqlalchemy import Connection, select
 
 from cleveragents.core.errors import CleverAgentsError, Conflict, StaleFence, StoreBusy, UnknownJob
-from cleveragents.core.fence import Fence
-from cleveragents.core.worker_identity import WorkerIdentity
-from cleveragents.jobs.model.job import Job, JobState, Lane, NewJob, Outcome
-from cleveragents.jobs.model.job_moves import Move
+from cleveragents.core.identifiers import Fence, WorkerIdentity
+from cleveragents.jobs.model.job import Job, JobState, Lane, Move, NewJob, Outcome
 from cleveragents.jobs.ports import Claim, Heartbeat, JobStore, Turn
 from cleveragents.jobs.store.fence import ensure_owned
-from cleveragents.jobs.store.locks import hold_in_order
+from cleveragents.jobs.store.rows import hold_in_order
 from cleveragents.jobs.store.sql_job_store import SqlJobStore
 from cleveragents.jobs.store.turns import JobTurns, Wish
 from cleveragents.storage.database import Database, open_database
 from cleveragents.storage.tables import jobs, outbox
-from cleveragents.testing.identifiers import CountingIdentifiers
+from cleveragents.testing.clock import CountingIdentifiers
 from cleveragents.testing.job_store import InMemoryJobStore
 from tests.contracts.test_job_bounds import holds_a_kind, wait_until, waits_for_a_kind
 from tests.postgres import PostgresServer

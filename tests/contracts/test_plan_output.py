@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from cleveragents.plans.model.plan import Phase, PlanState
-from cleveragents.plans.ports.output import OutputPiece, PlanOutput
+from cleveragents.plans.ports.plans import OutputPiece, PlanOutput
 from cleveragents.plans.store.sql_plan_output import OUTPUT_BYTES, SqlPlanOutput
 from cleveragents.storage.database import Database
 from tests.contracts.plan_stand import LATER, NOW, PlanStand

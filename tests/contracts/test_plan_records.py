@@ -9,13 +9,11 @@ from dataclasses import replace
 import pytest
 
 from cleveragents.changes.model.review import Review, ReviewKind
-from cleveragents.core.actions.check import CheckVerdict
+from cleveragents.core.actions.model import CheckVerdict
 from cleveragents.core.errors import InvalidPayload, PlanError, StaleFence, StalePlan, UnknownPlan
-from cleveragents.core.fence import Fence
-from cleveragents.core.identifiers import IdentifierSource
+from cleveragents.core.identifiers import Fence, IdentifierSource, WorkerIdentity
 from cleveragents.core.json_value import FrozenObject
 from cleveragents.core.tool import CallState, ToolCall
-from cleveragents.core.worker_identity import WorkerIdentity
 from cleveragents.jobs.model.job import NewJob
 from cleveragents.jobs.store.sql_job_store import SqlJobStore
 from cleveragents.plans.model.plan import Phase, PlanState

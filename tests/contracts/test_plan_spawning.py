@@ -5,15 +5,14 @@ from __future__ import annotations
 import pytest
 
 from cleveragents.core.errors import PlanError, StaleFence, StalePlan, TreeTooLarge, UnknownPlan
-from cleveragents.core.fence import Fence
+from cleveragents.core.identifiers import Fence, WorkerIdentity
 from cleveragents.core.json_value import FrozenObject
-from cleveragents.core.worker_identity import WorkerIdentity
 from cleveragents.jobs.model.job import JobState, NewJob, Outcome
 from cleveragents.jobs.store.sql_job_store import SqlJobStore
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
 from cleveragents.plans.ports.plans import NewPlan, TreeLimits
 from cleveragents.storage.database import Database
-from cleveragents.testing.identifiers import CountingIdentifiers
+from cleveragents.testing.clock import CountingIdentifiers
 from tests.contracts.plan_stand import LATER, NOW, PlanStand
 
 NEW = NewPlan("a part", "a/b", "/r", FrozenObject({"start": "there"}))

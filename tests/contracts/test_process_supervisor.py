@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from cleveragents.core.system_clock import SystemClock
+from cleveragents.core.clock import SystemClock
 from cleveragents.jobs.model.job import Job, JobState
 from cleveragents.jobs.process.ports import JobProcess, JobProgram, Raised, Returned
 from cleveragents.jobs.process.supervisor import PsutilProcessSupervisor

@@ -19,7 +19,7 @@ from cleveragents.core.errors import (
     UnknownProject,
     UnknownResource,
 )
-from cleveragents.core.ulids import UlidSource
+from cleveragents.core.identifiers import UlidSource
 from cleveragents.storage.database import Database
 from cleveragents.storage.tables import outbox
 from tests.races.hammer import hammer

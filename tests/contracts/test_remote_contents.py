@@ -9,10 +9,9 @@ import pytest
 from sqlalchemy import Connection, insert, select
 
 from cleveragents.changes.store.sql_changeset_store import SqlChangesetStore
-from cleveragents.core.change import ChangeEntry, ChangeKind
+from cleveragents.core.change import GITLINK, REGULAR, ChangeEntry, ChangeKind
 from cleveragents.core.errors import UnknownPlan
-from cleveragents.core.file_state import GITLINK, REGULAR
-from cleveragents.core.ulids import UlidSource
+from cleveragents.core.identifiers import UlidSource
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
 from cleveragents.plans.ports.plans import NewPlan
 from cleveragents.plans.remote.contents import Keeper, KeepingChangesets, SqlContents

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from cleveragents.core.errors import OutsideSandbox, StoreFull, ToolRefused
 from cleveragents.tools.files import confined_files
 from cleveragents.tools.files.confined_files import ConfinedFiles
-from cleveragents.tools.files.sandbox_paths import is_git_name, parts_of
+from cleveragents.tools.files.descent import is_git_name, parts_of
 from cleveragents.tools.ports import SandboxFiles
 
 

@@ -10,8 +10,8 @@ from typing import Literal
 
 import pytest
 
+from cleveragents.core.change import FileState
 from cleveragents.core.errors import SandboxMissing, SandboxRefused
-from cleveragents.core.file_state import FileState
 from cleveragents.sandboxes.ports import Sandbox, SandboxRequest, StartTree
 from cleveragents.sandboxes.registry import SandboxRegistry
 from cleveragents.storage.database import Database, open_database

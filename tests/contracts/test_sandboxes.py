@@ -15,8 +15,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from cleveragents.core.change import EXECUTABLE, REGULAR, SYMLINK, Difference, FileState
 from cleveragents.core.errors import SandboxBusy, SandboxMissing, SandboxRefused
-from cleveragents.core.file_state import EXECUTABLE, REGULAR, SYMLINK, Difference, FileState
 from cleveragents.git.plumbing import PrivateRepository
 from cleveragents.sandboxes.directory_copy import DirectoryCopy
 from cleveragents.sandboxes.ports import Sandbox, SandboxRequest, SandboxStrategy

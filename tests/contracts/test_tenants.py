@@ -18,8 +18,8 @@ from cleveragents.api.events import event_rows
 from cleveragents.api.jobs import listed_jobs
 from cleveragents.core.errors import UnknownProject, UnknownUser
 from cleveragents.core.event import EventType
-from cleveragents.core.ulids import UlidSource
-from cleveragents.storage import schema
+from cleveragents.core.identifiers import UlidSource
+from cleveragents.storage import database as schema
 from cleveragents.storage.database import Database, open_database
 from cleveragents.storage.service_tables import deleted_plans, resources
 from cleveragents.storage.tables import changesets, events, jobs, plans

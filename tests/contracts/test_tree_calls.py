@@ -6,22 +6,19 @@ from datetime import datetime
 
 import pytest
 
-from cleveragents.core.fence import Fence
+from cleveragents.core.identifiers import Fence, WorkerIdentity
 from cleveragents.core.tool import CallState, ToolCall
-from cleveragents.core.worker_identity import WorkerIdentity
 from cleveragents.jobs.model.job import Job, NewJob
 from cleveragents.jobs.store.sql_job_store import SqlJobStore
 from cleveragents.models.model.budget import Spend
 from cleveragents.models.store.sql_budget_store import SqlBudgetStore
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
 from cleveragents.plans.ports.plans import NewPlan, PlanFacts, TreeLimits
-from cleveragents.plans.store.sql_plan_records import SqlCallStore
+from cleveragents.plans.store.sql_plan_records import SqlCallStore, SqlTreeCalls
 from cleveragents.plans.store.sql_plan_store import SqlPlanStore
-from cleveragents.plans.store.sql_tree_calls import SqlTreeCalls
 from cleveragents.plans.tree_time import seconds_of_tree
 from cleveragents.storage.database import Database
-from cleveragents.testing.clock import FakeClock
-from cleveragents.testing.identifiers import CountingIdentifiers
+from cleveragents.testing.clock import CountingIdentifiers, FakeClock
 
 
 class Tree:

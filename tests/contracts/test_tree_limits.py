@@ -6,7 +6,7 @@ import pytest
 
 from cleveragents.plans.store.sql_plan_store import SqlPlanStore
 from cleveragents.storage.database import Database
-from cleveragents.testing.identifiers import CountingIdentifiers
+from cleveragents.testing.clock import CountingIdentifiers
 from tests.races.hammer import SWITCH_INTERVALS, hammer, switch_interval
 from tests.races.plan_spawner import FULL, grow, parent_in, sizes
 

@@ -21,8 +21,8 @@ from cleveragents.core.errors import (
     StillUsed,
     UnknownUser,
 )
+from cleveragents.core.identifiers import UlidSource
 from cleveragents.core.text.redaction import redact_content_text, redact_text
-from cleveragents.core.ulids import UlidSource
 from cleveragents.storage.database import Database, open_database
 from cleveragents.storage.service_tables import tokens
 from cleveragents.storage.tables import METADATA, outbox

@@ -8,9 +8,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from sqlalchemy import select
 
-from cleveragents.core.ulids import UlidSource
+from cleveragents.core.identifiers import UlidSource
+from cleveragents.jobs.ports import WorkerRecord
 from cleveragents.jobs.store.sql_worker_registry import SqlWorkerRegistry
-from cleveragents.jobs.worker_ports import WorkerRecord
 from cleveragents.storage.database import Database
 from cleveragents.storage.service_tables import workers
 from cleveragents.storage.tables import outbox

@@ -29,12 +29,12 @@ from typing import Any
 import psutil
 
 from cleveragents.api.plans.applying import apply_later, undo_later
-from cleveragents.api.plans.ending import cancel, delete
+from cleveragents.api.plans.deciding import cancel, delete
 from cleveragents.app.container import Container
 from cleveragents.core.errors import CleverAgentsError
 from cleveragents.core.json_value import FrozenObject, freeze
-from cleveragents.plans.model.goals import GOALS_ACTION
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
+from cleveragents.plans.model.sub_plan import GOALS_ACTION
 from cleveragents.plans.ports.plans import NewPlan
 from tests.actor_plan_bench import accept, answer, call, executes, reviews, says, steps, strategizes
 from tests.crash.programs.machine_worker import settings_of

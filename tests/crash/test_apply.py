@@ -16,7 +16,7 @@ from sqlalchemy import select
 
 from cleveragents.apply.applier import TreeApplier
 from cleveragents.apply.ports import Recovered
-from cleveragents.core.ulids import UlidSource
+from cleveragents.core.identifiers import UlidSource
 from cleveragents.storage.tables import applies, outbox
 from tests.applying import Link, Program, Submodule, World, git, snapshot, world_at, write
 from tests.forked import Forked

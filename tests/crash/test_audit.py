@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from cleveragents.core.event_ports import AuditRecord
+from cleveragents.core.event import AuditRecord
 from cleveragents.events.audit import DurableAuditLog
 from cleveragents.storage.database import Database, open_database
 from tests.forked import Forked

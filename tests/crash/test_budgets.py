@@ -18,11 +18,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cleveragents.core.errors import BudgetExhausted
-from cleveragents.core.ulids import UlidSource
+from cleveragents.core.identifiers import UlidSource
 from cleveragents.models.model.budget import Limits, Spend, exceeded
 from cleveragents.models.store.sql_budget_store import SqlBudgetStore
 from cleveragents.storage.database import open_database
-from cleveragents.testing.identifiers import CountingIdentifiers
+from cleveragents.testing.clock import CountingIdentifiers
 from tests.crash.programs.budget_spender import DEATHS, LIMIT, NOW, WANTED
 from tests.forked import Forked
 from tests.races.one_connection import in_memory_database

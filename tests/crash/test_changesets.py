@@ -13,7 +13,7 @@ import pytest
 from cleveragents.changes.execution_context import PlanExecutionContext
 from cleveragents.changes.store.sql_changeset_store import SqlChangesetStore
 from cleveragents.core.change import ChangeEntry, ChangeKind
-from cleveragents.core.ulids import UlidSource
+from cleveragents.core.identifiers import UlidSource
 from cleveragents.storage.database import open_database
 from tests.crash.programs.change_recorder import THREADS
 from tests.forked import Forked

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from cleveragents.core.clock import SystemClock
 from cleveragents.core.faults import NoFaults
-from cleveragents.core.system_clock import SystemClock
 from cleveragents.jobs.model.job import JobState, Lane, NewJob
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
 from tests.crash.programs.run_worker import make_worker

@@ -30,7 +30,7 @@ from cleveragents.jobs.engine import WorkerRequest
 from cleveragents.jobs.handlers import JobHandler
 from cleveragents.jobs.model.job import Job, JobState
 from cleveragents.jobs.worker.async_worker import AsyncJob
-from cleveragents.plans.jobs.lanes import SHARED_QUEUE
+from cleveragents.plans.jobs.names import SHARED_QUEUE
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
 from cleveragents.plans.output_recorder import OutputRecorder
 from cleveragents.plans.store.sql_plan_output import SqlPlanOutput

@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
+from cleveragents.core.clock import SystemClock
 from cleveragents.core.errors import JobAlreadyEnded
 from cleveragents.core.faults import NoFaults
-from cleveragents.core.system_clock import SystemClock
-from cleveragents.core.ulids import UlidSource
+from cleveragents.core.identifiers import UlidSource
 from cleveragents.jobs.handlers import JobHandler
 from cleveragents.jobs.model.job import Job, JobState, NewJob
 from cleveragents.jobs.process.supervisor import PsutilProcessSupervisor

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from cleveragents.actors.builtins import builtin_actors
 from cleveragents.actors.conditions import FUNCTIONS
+from cleveragents.actors.library import builtin_actors
 from cleveragents.actors.loading import load_actor
 from cleveragents.actors.models import ACTORS, NODES, keys_at
 from cleveragents.plans.actions.loading import load_action

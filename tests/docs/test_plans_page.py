@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
 
-from cleveragents.core.actions.check import CheckVerdict
+from cleveragents.core.actions.model import CheckVerdict
 from cleveragents.core.errors import IllegalPlanMove
 from cleveragents.core.event import EventType
 from cleveragents.core.tool import CallState

@@ -38,7 +38,7 @@ BY_HAND: dict[tuple[str, str], tuple[str, str]] = {
     ("config/logging.py", "was told to nobody"): (" and sys.stderr.isatty()", ""),
     ("cli/run/interruption.py", "hears no Ctrl-C"): ("_begun(view.say, f", "_begun(str); view.say(f"),
     ("protocols/mcp_server.py", "misspelt is no limit"): ('"forbid"', '"ignore"'),
-    ("plans/apply_obstacles.py", "it quotes files"): (
+    ("plans/deciding.py", "it quotes files"): (
         "redact_text(error.details)",
         "error.details",
     ),
@@ -58,7 +58,7 @@ BY_HAND: dict[tuple[str, str], tuple[str, str]] = {
         "except Unavailable as error:",
         "except ZeroDivisionError as error:",
     ),
-    ("jobs/model/job_moves.py", "as many attempts left"): ("attempt=job.attempt - 1", "attempt=job.attempt"),
+    ("jobs/model/job.py", "as many attempts left"): ("attempt=job.attempt - 1", "attempt=job.attempt"),
     ("protocols/a2a_handler.py", "needs no secret of it"): (
         "not user.may(Role.OPERATOR, plan.project)",
         "False",
@@ -133,7 +133,7 @@ BY_HAND: dict[tuple[str, str], tuple[str, str]] = {
         "not any(task == task_id and channel == ACCOUNT for task, channel, _ in above.pending_writes or ())",
         "True",
     ),
-    ("actors/graph/spending.py", "the dearest, for it may be"): (
+    ("actors/graph/run_account.py", "the dearest, for it may be"): (
         "max(_price(facts, self.usage) for facts in self.models)",
         "_price(self.models[0], self.usage)",
     ),
@@ -198,17 +198,17 @@ BY_HAND: dict[tuple[str, str], tuple[str, str]] = {
         "read_inside(Path(skill.folder), name)",
         "(Path(skill.folder) / name).read_bytes()",
     ),
-    ("tools/mcp/arguments.py", "an expression of a stranger's"): (
+    ("tools/mcp/tools.py", "an expression of a stranger's"): (
         '("pattern", "patternProperties")',
         '("patternProperties",)',
     ),
-    ("tools/mcp/content.py", "a refusal is kept as it is told"): ("redact_text(text)", "text"),
-    ("tools/mcp/filling.py", "the token that opens our own server"): (
+    ("tools/mcp/listing.py", "a refusal is kept as it is told"): ("redact_text(text)", "text"),
+    ("tools/mcp/connection.py", "the token that opens our own server"): (
         "None if name.startswith(OWN_PREFIX) else variables.get(name)",
         "variables.get(name)",
     ),
     ("actors/external/acp/updates.py", "it may talk for ever"): ("[-_MOST_TEXT:]", ""),
-    ("processes/talking_program.py", "bubblewrap runs outside"): (
+    ("processes/talking_process.py", "bubblewrap runs outside"): (
         'program["environment"] = markers',
         "...",
     ),
@@ -217,7 +217,7 @@ BY_HAND: dict[tuple[str, str], tuple[str, str]] = {
         "self._gitlinks(index)",
         "()",
     ),
-    ("git/loose_objects.py", "one more than it should have"): ("size + 1", "1 << 62"),
+    ("git/git_directory.py", "one more than it should have"): ("size + 1", "1 << 62"),
     ("git/user_repository.py", "any directory may be named there"): (
         " and is_object_store(store) and not is_inside(store, secret)",
         "",
@@ -239,7 +239,7 @@ BY_HAND: dict[tuple[str, str], tuple[str, str]] = {
         "mask_for(request.environment, os.environ, place.secrets)",
         "mask_for((), os.environ, place.secrets)",
     ),
-    ("core/text/redaction_in_pieces.py", "cut in two is a value"): (
+    ("core/text/redaction.py", "cut in two is a value"): (
         "value_begins(text, values, self._told)",
         "len(text)",
     ),
@@ -255,11 +255,11 @@ BY_HAND: dict[tuple[str, str], tuple[str, str]] = {
         "_DIRECTORY,",
         "_DIRECTORY & ~os.O_NOFOLLOW,",
     ),
-    ("core/text/path_spelling.py", "no two names are spelt alike"): (
+    ("core/text/control_characters.py", "no two names are spelt alike"): (
         """path if spelt == path else f'"{spelt}"'""",
         "spelt",
     ),
-    ("core/cancel_reason.py", "nobody's words are taken"): (
+    ("core/cancellation.py", "nobody's words are taken"): (
         """f'"{reason}"' if is_mere_stop(reason) else reason""",
         "reason",
     ),

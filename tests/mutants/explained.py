@@ -11,7 +11,7 @@ EXPLAINED: dict[str, str] = {
         "its two reads give an answer that was right at some moment in between, lock or no lock; the lock "
         "keeps the rule that all state is read under it, and is needed without a GIL"
     ),
-    "admission.py::AdmissionLedger.snapshot::with self._tasks_lock": _ONE_STEP,
+    "bridge.py::AdmissionLedger.snapshot::with self._tasks_lock": _ONE_STEP,
     "answer_stream.py::_Delivery.request::with self._lock": (
         "the second of its two: add then look, and flag then collect, meet each other in either order; "
         "needed without a GIL"
@@ -20,8 +20,8 @@ EXPLAINED: dict[str, str] = {
         "without it the next line fails, `escalate` logs that, and nothing is written or left behind either: "
         "the guard makes an expected end out of what would be reported as a bug"
     ),
-    "attempt_table.py::AttemptTable.running::with self._changed": _ONE_STEP,
-    "attempt_table.py::AttemptTable.abandon::with self._changed": _ONE_STEP,
+    "attempt.py::AttemptTable.running::with self._changed": _ONE_STEP,
+    "attempt.py::AttemptTable.abandon::with self._changed": _ONE_STEP,
     "exchange.py::Folder.remove_directory::self._leave()": (
         "looking the directory up has just made its parent the one that is remembered, so what is removed "
         "never is; the guard is for whoever lets more be remembered"

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
 
-from cleveragents.actors.bridge.node_threads import NodeThreads
+from cleveragents.actors.bridge.loop_thread import NodeThreads
 from cleveragents.actors.streams.message import StreamMessage
 
 __all__ = ["LockOnlyBridge", "LockOnlyLedger", "PredecessorBridge", "PredecessorLedger", "SemaphoreThreads"]

@@ -7,8 +7,8 @@ from datetime import datetime
 from typing import Any
 
 from cleveragents.core.errors import BudgetExhausted
-from cleveragents.models.budget_ports import Reservation
 from cleveragents.models.model.budget import Limits, Spend, exceeded
+from cleveragents.models.ports import Reservation
 from cleveragents.models.store.sql_budget_store import SqlBudgetStore
 
 __all__ = ["LookThenReserveBudgetStore", "OwnBudgetStore", "SettledLaterBudgetStore"]

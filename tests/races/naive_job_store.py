@@ -11,10 +11,13 @@ from typing import Any
 
 from sqlalchemy import insert, select, update
 
-from cleveragents.core.worker_identity import WorkerIdentity
-from cleveragents.jobs.model.job import Job, JobState, NewJob, Outcome
-from cleveragents.jobs.model.job_moves import (
+from cleveragents.core.identifiers import WorkerIdentity
+from cleveragents.jobs.model.job import (
+    Job,
+    JobState,
     Move,
+    NewJob,
+    Outcome,
     claimed,
     ensure_owned,
     ensure_same,
@@ -28,7 +31,7 @@ from cleveragents.jobs.store.rows import job_of, row_of
 from cleveragents.jobs.store.sql_job_store import SqlJobStore
 from cleveragents.storage.database import Database
 from cleveragents.storage.tables import jobs
-from cleveragents.testing.identifiers import CountingIdentifiers
+from cleveragents.testing.clock import CountingIdentifiers
 
 __all__ = [
     "CountInEachProcessJobStore",

@@ -8,7 +8,7 @@ from datetime import datetime
 
 from sqlalchemy import Connection, Insert, Update, func, insert, select, update
 
-from cleveragents.core.actions.check import CheckRun
+from cleveragents.core.actions.model import CheckRun
 from cleveragents.core.errors import PlanError, StalePlan
 from cleveragents.core.event import DomainEvent, EventType
 from cleveragents.core.json_value import JsonValue

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from cleveragents.core.errors import TreeTooLarge
-from cleveragents.core.fence import Fence
+from cleveragents.core.identifiers import Fence
 from cleveragents.plans.model.plan import Plan
 from cleveragents.plans.ports.plans import NewPlan, TreeLimits
 from cleveragents.plans.store.sql_plan_store import SqlPlanStore

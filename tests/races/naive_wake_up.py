@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cleveragents.core.fence import Fence
+from cleveragents.core.identifiers import Fence
 from cleveragents.core.json_value import JsonValue
 from cleveragents.plans.model.plan import Plan, PlanState
 from cleveragents.plans.model.sub_plan import is_at_rest

@@ -5,12 +5,9 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from cleveragents.jobs.model.job import Job, JobState
-from cleveragents.jobs.model.job_moves import finished, reclaimed
-from cleveragents.jobs.worker.attempt import Attempt
-from cleveragents.jobs.worker.attempt_table import AttemptTable
-from cleveragents.jobs.worker.outcome import Stop, StopCause
-from cleveragents.jobs.worker.recovery import JobRecovery
+from cleveragents.jobs.model.job import Job, JobState, finished, reclaimed
+from cleveragents.jobs.worker.attempt import Attempt, AttemptTable, Stop, StopCause
+from cleveragents.jobs.worker.lease import JobRecovery
 from cleveragents.testing.job_store import InMemoryJobStore
 
 __all__ = ["LockOnlyAttempt", "SlotGivenAwayTable", "UncountedTable", "UnfencedStore", "WallClockRecovery"]

@@ -10,8 +10,8 @@ import sys
 from datetime import UTC, datetime
 
 from cleveragents.core.errors import CleverAgentsError
+from cleveragents.core.identifiers import UlidSource
 from cleveragents.core.tool import CallState
-from cleveragents.core.ulids import UlidSource
 from cleveragents.plans.model.plan import Phase, PlanState
 from cleveragents.plans.ports.plans import PlanFacts
 from cleveragents.plans.store.sql_plan_records import SqlCallStore

@@ -13,16 +13,14 @@ from collections import Counter
 from datetime import UTC, datetime
 
 from cleveragents.core.errors import StalePlan, TreeTooLarge
-from cleveragents.core.fence import Fence
-from cleveragents.core.ulids import UlidSource
-from cleveragents.core.worker_identity import WorkerIdentity
+from cleveragents.core.identifiers import Fence, UlidSource, WorkerIdentity
 from cleveragents.jobs.model.job import NewJob
 from cleveragents.jobs.store.sql_job_store import SqlJobStore
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
 from cleveragents.plans.ports.plans import NewPlan, PlanFacts, PlanStore, TreeLimits
 from cleveragents.plans.store.sql_plan_store import SqlPlanStore
 from cleveragents.storage.database import Database, open_database
-from cleveragents.testing.identifiers import CountingIdentifiers
+from cleveragents.testing.clock import CountingIdentifiers
 
 __all__ = ["FULL", "NOW", "grow", "parent_in", "sizes"]
 

@@ -12,8 +12,7 @@ from datetime import datetime
 from typing import Any
 
 from cleveragents.core.errors import StalePlan, UnknownJob
-from cleveragents.core.fence import Fence
-from cleveragents.core.worker_identity import WorkerIdentity
+from cleveragents.core.identifiers import Fence, WorkerIdentity
 from cleveragents.jobs.model.job import Job, JobState, NewJob
 from cleveragents.plans.model.plan import Plan, Standing
 from cleveragents.plans.ports.plans import PlanFacts

@@ -10,7 +10,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from cleveragents.context.executor import CircuitBreaker
-from cleveragents.core.breaker_state import BreakerState, BreakerTransition
+from cleveragents.core.circuit_breaker import BreakerState, BreakerTransition
 from cleveragents.core.errors import BreakerOpen
 from tests.races.explorers import Scenario, assert_caught, assert_holds
 from tests.races.hammer import SWITCH_INTERVALS, attempts, hammer, switch_interval

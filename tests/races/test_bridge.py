@@ -18,10 +18,9 @@ from typing import Any
 
 import pytest
 
-from cleveragents.actors.bridge.admission import AdmissionLedger
 from cleveragents.actors.bridge.answer_stream import _Delivery
-from cleveragents.actors.bridge.bridge import RxPyLangGraphBridge
-from cleveragents.actors.bridge.node_threads import NodeThreads
+from cleveragents.actors.bridge.bridge import AdmissionLedger, RxPyLangGraphBridge
+from cleveragents.actors.bridge.loop_thread import NodeThreads
 from cleveragents.actors.streams.message import MessageKind, StreamMessage
 from cleveragents.core.errors import Closed, QueueFull
 from tests.bridge_graphs import LIMIT, Gate, State, async_increment, chain, request

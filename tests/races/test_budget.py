@@ -12,7 +12,7 @@ import pytest
 from cleveragents.core.errors import BudgetExhausted
 from cleveragents.models.model.budget import Limits, Spend
 from cleveragents.models.store.sql_budget_store import SqlBudgetStore
-from cleveragents.testing.identifiers import CountingIdentifiers
+from cleveragents.testing.clock import CountingIdentifiers
 from tests.races.explorers import Scenario, assert_caught, assert_holds
 from tests.races.naive_budget import LookThenReserveBudgetStore, SettledLaterBudgetStore
 from tests.races.one_connection import content_of, in_memory_database

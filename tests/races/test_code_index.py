@@ -18,10 +18,10 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from cleveragents.context.index.build.pruning import drop_unused
+from cleveragents.context.index.build.building import drop_unused
 from cleveragents.context.index.index_file import IndexFile, OpenedIndex
+from cleveragents.context.index.layout import Distinct
 from cleveragents.context.index.opening import Opening
-from cleveragents.context.index.resolution import Distinct
 from cleveragents.context.index.snapshot import SqliteCodeSnapshot
 from cleveragents.context.index.view import View
 from cleveragents.context.model.code import Field

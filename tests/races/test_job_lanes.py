@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cleveragents.core.errors import QueueFull
-from cleveragents.core.worker_identity import WorkerIdentity
+from cleveragents.core.identifiers import WorkerIdentity
 from cleveragents.jobs.model.job import JobState, Lane, NewJob, Outcome
 from cleveragents.jobs.ports import Claim, JobStore
 from cleveragents.jobs.store.sql_job_store import SqlJobStore
-from cleveragents.testing.identifiers import CountingIdentifiers
+from cleveragents.testing.clock import CountingIdentifiers
 from cleveragents.testing.job_store import InMemoryJobStore
 from tests.races.explorers import Scenario, assert_caught, assert_holds
 from tests.races.naive_job_store import CountInEachProcessJobStore, CountLanesThenClaimJobStore

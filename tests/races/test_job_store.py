@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from cleveragents.core.errors import Conflict
-from cleveragents.core.worker_identity import WorkerIdentity
+from cleveragents.core.identifiers import WorkerIdentity
 from cleveragents.jobs.model.job import JobState, NewJob, Outcome
 from cleveragents.storage.database import open_database
-from cleveragents.testing.identifiers import CountingIdentifiers
+from cleveragents.testing.clock import CountingIdentifiers
 from cleveragents.testing.job_store import InMemoryJobStore
 from tests.races.explorers import Scenario, assert_caught, assert_holds
 from tests.races.hammer import hammer

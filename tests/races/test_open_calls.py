@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 
-from cleveragents.models.open_calls import OpenCalls, OpenCallsOfTrees
+from cleveragents.models.calls import OpenCalls, OpenCallsOfTrees
 from tests.races.explorers import Scenario, assert_caught, assert_holds
 
 

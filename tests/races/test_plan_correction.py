@@ -11,14 +11,13 @@ from typing import Any
 import pytest
 
 from cleveragents.core.errors import StaleFence, StalePlan
-from cleveragents.core.worker_identity import WorkerIdentity
+from cleveragents.core.identifiers import WorkerIdentity
 from cleveragents.jobs.model.job import JobState, NewJob, Outcome
 from cleveragents.plans.jobs.names import kind_of_plan
 from cleveragents.plans.lifecycle import PlanLifecycle
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
 from cleveragents.plans.pausing import PlanPausing
-from cleveragents.testing.clock import FakeClock
-from cleveragents.testing.identifiers import CountingIdentifiers
+from cleveragents.testing.clock import CountingIdentifiers, FakeClock
 from cleveragents.testing.job_store import InMemoryJobStore
 from tests.races.explorers import Scenario, assert_caught, assert_holds
 from tests.races.naive_pausing import TellsFirst, TellsInAnyCase

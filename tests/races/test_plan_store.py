@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from sqlalchemy import func, select
 
-from cleveragents.core.actions.check import CheckRun, CheckVerdict
+from cleveragents.core.actions.model import CheckRun, CheckVerdict
 from cleveragents.core.errors import CleverAgentsError
 from cleveragents.core.tool import CallState, ToolCall
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
@@ -24,7 +24,7 @@ from cleveragents.plans.store.sql_plan_records import SqlCallStore, SqlCheckStor
 from cleveragents.plans.store.sql_plan_store import SqlPlanStore
 from cleveragents.storage.database import open_database
 from cleveragents.storage.tables import check_runs, outbox
-from cleveragents.testing.identifiers import CountingIdentifiers
+from cleveragents.testing.clock import CountingIdentifiers
 from tests.contracts.databases import Child
 from tests.races.explorers import Scenario, assert_caught, assert_holds
 from tests.races.naive_plan_store import (

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from cleveragents.core.errors import CleverAgentsError
-from cleveragents.core.worker_identity import WorkerIdentity
+from cleveragents.core.identifiers import WorkerIdentity
 from cleveragents.plans.jobs.names import kind_of_plan
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
 from cleveragents.plans.model.sub_plan import SUB_PLANS, has_news, seen, waits_for_sub_plans

@@ -17,14 +17,12 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from cleveragents.core.errors import BudgetExhausted, ModelRefused, ModelUnavailable
-from cleveragents.models.calls import CallName, ModelCalls
+from cleveragents.models.calls import CallName, ModelCalls, OpenCalls
 from cleveragents.models.model.budget import Limits, Price, Spend, exceeded
 from cleveragents.models.model.conversation import Message, Role, Usage
-from cleveragents.models.open_calls import OpenCalls
 from cleveragents.models.ports import ModelFacts, ModelReply, ModelRequest
 from cleveragents.models.store.sql_budget_store import SqlBudgetStore
-from cleveragents.testing.clock import FakeClock
-from cleveragents.testing.identifiers import CountingIdentifiers
+from cleveragents.testing.clock import CountingIdentifiers, FakeClock
 from tests.races.naive_budget import OwnBudgetStore, SettledLaterBudgetStore
 from tests.races.one_connection import in_memory_database
 

@@ -10,12 +10,12 @@ from functools import cache
 from pathlib import Path
 
 from cleveragents.core.errors import TreeTooLarge
-from cleveragents.core.fence import Fence
+from cleveragents.core.identifiers import Fence
 from cleveragents.plans.model.plan import Plan
 from cleveragents.plans.ports.plans import NewPlan, TreeLimits
 from cleveragents.plans.store.sql_plan_store import SqlPlanStore
 from cleveragents.storage.database import open_database
-from cleveragents.testing.identifiers import CountingIdentifiers
+from cleveragents.testing.clock import CountingIdentifiers
 from tests.races.explorers import Scenario, assert_caught, assert_holds
 from tests.races.naive_tree import LookThenSpawnPlanStore
 from tests.races.one_connection import content_of, in_memory_database

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from cleveragents.core.fence import Fence
+from cleveragents.core.identifiers import Fence
 
 __all__ = ["Blob", "CheckpointStore", "StoredCheckpoint", "StoredWrite"]
 

@@ -3,6 +3,10 @@
 Of two with one name the first counts, in that order: a repository cannot put its own in the place of what
 the user knows. Its actors are shown with whether they are trusted, and only trusted ones are given out; the
 prompts that stand in files of their own count with the actor.
+
+The actors that are shipped: YAML files beside this module, and their prompts, read like anybody's.
+
+Those for other agents are many, and are read when somebody asks for one of them, or for all.
 """
 
 from __future__ import annotations
@@ -13,17 +17,13 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from dataclasses import replace as changed
 from difflib import get_close_matches
+from functools import lru_cache
+from importlib.resources import files
 from pathlib import Path
 from typing import Literal, TypeAlias
 
+from cleveragents.access.ports import TrustStore
 from cleveragents.access.trust.repository_files import ACTORS_DIRECTORY, actor_paths
-from cleveragents.access.trust_ports import TrustStore
-from cleveragents.actors.builtins import (
-    EXTERNAL_NAMESPACE,
-    builtin_actors,
-    external_actors,
-    shipped_file,
-)
 from cleveragents.actors.loading import load_actor
 from cleveragents.actors.model.actor import Actor, is_actor_file
 from cleveragents.actors.prompt_files import PromptReader, prompts_beside
@@ -31,12 +31,24 @@ from cleveragents.config.yaml.document import SIZE_LIMIT_BYTES
 from cleveragents.core.actions.model import BUILTIN_NAMESPACE
 from cleveragents.core.errors import ConfigurationError, InvalidActor, NotTrusted, UnknownActor
 
-__all__ = ["ActorLibrary", "ActorListing", "ActorOrigin", "user_actors_directory"]
+__all__ = [
+    "EXTERNAL_NAMESPACE",
+    "ActorLibrary",
+    "ActorListing",
+    "ActorOrigin",
+    "builtin_actors",
+    "external_actors",
+    "shipped_file",
+    "user_actors_directory",
+]
+
 
 # A file with a mistake anywhere is no YAML perhaps, but mostly says its name.
 _NAMED = re.compile(rb"^name:[ \t]*[\"']?([A-Za-z0-9_./-]+)", re.MULTILINE)
-
 ActorOrigin: TypeAlias = Literal["builtin", "request", "user", "repository"]
+
+EXTERNAL_NAMESPACE = "external"
+"""Of the actors that are other agents."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,3 +190,29 @@ class ActorLibrary:
         if listing.actor is None:
             raise InvalidActor(listing.source, (str(listing.problem),))
         return listing.actor
+
+
+def builtin_actors() -> tuple[Actor, ...]:
+    """Our own, by name."""
+    return _actors_in(BUILTIN_NAMESPACE)
+
+
+def external_actors() -> tuple[Actor, ...]:
+    """Those that run other agents, by name."""
+    return _actors_in(EXTERNAL_NAMESPACE)
+
+
+def shipped_file(name: str) -> Path:
+    """Where the shipped actor of that name is written."""
+    return Path(str(files("cleveragents.actors"))) / f"{name}.yaml"
+
+
+@lru_cache(maxsize=2)
+def _actors_in(name: str) -> tuple[Actor, ...]:
+    folder = files("cleveragents.actors") / name
+    found = [
+        load_actor(entry.read_bytes(), entry.name, prompts=lambda path: folder.joinpath(path).read_bytes())
+        for entry in folder.iterdir()
+        if entry.name.endswith(".yaml")
+    ]
+    return tuple(sorted(found, key=lambda actor: actor.name))

@@ -2,6 +2,8 @@
 
 The shape is checked by pydantic, the meaning by `actors/model/rules.py`; both look at the whole file. Prompts
 may stand in files beside it: whoever loads an actor says how those are read.
+
+Whether the schema of an llm node's answer is one: JSON Schema that needs nothing from elsewhere.
 """
 
 from __future__ import annotations
@@ -11,11 +13,10 @@ from dataclasses import dataclass, field
 
 from cleveragents.actors.building import ONLY_NODE, understood
 from cleveragents.actors.conditions import Condition
-from cleveragents.actors.model.actor import Actor, is_actor_file
+from cleveragents.actors.model.actor import Actor, LlmNode, is_actor_file
 from cleveragents.actors.model.rules import Surroundings, actor_problems
 from cleveragents.actors.ports import Actors
 from cleveragents.actors.prompt_files import PromptReader, prompt_text
-from cleveragents.actors.schema_rules import schema_problems
 from cleveragents.config.yaml.document import DocumentKind, read_yaml
 from cleveragents.config.yaml.shape import (
     Problem,
@@ -28,14 +29,14 @@ from cleveragents.config.yaml.shape import (
 )
 from cleveragents.core.actions.model import is_action_name
 from cleveragents.core.errors import InvalidActor
-from cleveragents.core.json_value import JsonValue
+from cleveragents.core.json_value import JsonValue, thaw
 from cleveragents.core.text.template import Place
 
-__all__ = ["load_actor"]
+__all__ = ["load_actor", "schema_problems"]
+
 
 _KIND = DocumentKind("actor", "name: namespace/name", InvalidActor)
 _PROMPTS = ("system", "prompt")
-
 _EXAMPLES = {
     "name": "name: team/helper",
     "type": "type: llm",
@@ -172,3 +173,36 @@ def _name_problems(data: Mapping[str, JsonValue]) -> Iterator[Problem]:
 def _in_file(data: Mapping[str, JsonValue], place: Place) -> Place:
     """Where it stands: the only node of an actor that is no graph has its fields at the top."""
     return place[2:] if data.get("type") in ONLY_NODE and place[:1] == ("nodes",) else place
+
+
+def schema_problems(actor: Actor) -> Iterator[Problem]:
+    """What is wrong with the schemas of its nodes, and where."""
+    for node in actor.nodes:
+        if isinstance(node, LlmNode) and node.schema is not None:
+            for place, problem in _problems(node.schema):
+                yield ("nodes", node.name, "schema", *place), problem
+
+
+def _problems(schema: Mapping[str, JsonValue]) -> Iterator[Problem]:
+    from jsonschema import Draft202012Validator
+    from jsonschema.exceptions import SchemaError
+
+    try:
+        Draft202012Validator.check_schema(thaw(schema))
+    except SchemaError as error:
+        place: Place = tuple(error.path)
+        yield place, f"this is no JSON Schema: {error.message[:200]}"
+    for place, name in _references(schema, ()):
+        if not name.startswith("#/"):  # guard: a validator would fetch it from wherever it says
+            yield place, f"{name[:60]!r} leads out of this schema; write it out, or refer to '#/$defs/…'"
+
+
+def _references(part: JsonValue, place: Place) -> Iterator[tuple[Place, str]]:
+    if isinstance(part, Mapping):
+        for key, item in part.items():
+            if key in ("$ref", "$dynamicRef", "$schema", "$id") and isinstance(item, str):
+                yield (*place, key), item
+            yield from _references(item, (*place, key))
+    elif isinstance(part, (list, tuple)):
+        for number, item in enumerate(part):
+            yield from _references(item, (*place, number))

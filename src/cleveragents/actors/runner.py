@@ -13,17 +13,22 @@ from typing import Protocol, runtime_checkable
 from reactivex.subject import Subject
 
 from cleveragents.actors.bridge.bridge import RxPyLangGraphBridge
-from cleveragents.actors.bridge.graph_run import GraphRun
-from cleveragents.actors.bridge.run_events import RunEvents
+from cleveragents.actors.bridge.graph_run import GraphRun, RunEvents
 from cleveragents.actors.checkpoint_ports import CheckpointStore
 from cleveragents.actors.graph.actor_graph import ActorGraph, Standing
 from cleveragents.actors.graph.checkpoint_saver import DatabaseCheckpointSaver
-from cleveragents.actors.graph.human_node import question_of
+from cleveragents.actors.graph.nodes import question_of
 from cleveragents.actors.model.actor import Actor
 from cleveragents.actors.ports import ActorOutcome, ActorRequest
-from cleveragents.actors.streams.message import ANSWERS, MessageKind, StreamMessage
-from cleveragents.actors.streams.operators import Inbox, only
-from cleveragents.actors.streams.routes import Listener, Route
+from cleveragents.actors.streams.message import (
+    ANSWERS,
+    Inbox,
+    Listener,
+    MessageKind,
+    Route,
+    StreamMessage,
+    only,
+)
 from cleveragents.core.errors import Cancelled, CleverAgentsError, UnknownActor
 from cleveragents.processes.ports import StopSignal
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from cleveragents.core.actions.model import Action
     from cleveragents.core.json_value import JsonValue
     from cleveragents.plans.actions.library import ActionLibrary
-    from cleveragents.plans.ports.actions import ActionListing
+    from cleveragents.plans.ports.plans import ActionListing
 
 __all__ = [
     "ActionRow",
@@ -253,7 +253,7 @@ def library_root(access: Access, resource: str | None, repository: Path | None =
 
 def action_view(action: Action) -> ActionView:
     """Return the view of an action."""
-    from cleveragents.core.actions.invariant import Invariant
+    from cleveragents.core.actions.model import Invariant
 
     setup = action.setup
     said: dict[str, object] = {

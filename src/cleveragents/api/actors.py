@@ -173,7 +173,7 @@ class LocalActors:
     def validate(self, yaml: str) -> ActorVerdict:
         from cleveragents.access.model.user import Role
         from cleveragents.actors.loading import load_actor
-        from cleveragents.api.sent_actor import ActorsByName
+        from cleveragents.api.server_requests import ActorsByName
         from cleveragents.core.errors import InvalidActor
 
         self._access.ensure_anywhere(Role.OPERATOR)

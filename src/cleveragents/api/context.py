@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from cleveragents.api.access import Access
     from cleveragents.api.transport import HttpTransport
     from cleveragents.context.code_index import IndexProgress
-    from cleveragents.context.model.context import StrategyReport
-    from cleveragents.context.model.context_answer import ContextAnswer, Finding, PackedFragment
+    from cleveragents.context.model.context import ContextAnswer, Finding, PackedFragment, StrategyReport
 
 __all__ = [
     "LONGEST_SECONDS",

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from cleveragents.api.views import shown, view, view_of
 from cleveragents.api.wording import shown_value, timestamp
 from cleveragents.core.errors import AuditLogBroken, RequestRefused
-from cleveragents.core.text.known_secrets import known_values
-from cleveragents.core.text.redaction import redact
+from cleveragents.core.text.redaction import known_values, redact
 
 if TYPE_CHECKING:
     from pathlib import Path

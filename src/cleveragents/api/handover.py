@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 
-from cleveragents.api.commit_ground import ensure_new_branch
 from cleveragents.api.context import context_view
-from cleveragents.api.plans import ending
+from cleveragents.api.plans import deciding as ending
 from cleveragents.api.plans.account import found_plan
 from cleveragents.api.plans.applying import apply_later
 from cleveragents.api.plans.diffs import patch_of
 from cleveragents.api.plans.overview import overview_of
-from cleveragents.api.plans.requests import Wanted, requested_plan
+from cleveragents.api.plans.requests import Wanted, ensure_new_branch, requested_plan
 from cleveragents.api.plans.spending import limits_of
 from cleveragents.api.resources import place_of
 from cleveragents.api.server_requests import Asked, shared_plan
@@ -31,7 +30,7 @@ from cleveragents.core.errors import NeedsHuman, PlanError, RequestRefused
 from cleveragents.core.errors.remedy import Remedy
 from cleveragents.core.json_value import JsonValue, freeze, thaw
 from cleveragents.core.policy import Capability, Verdict
-from cleveragents.plans.jobs.lanes import home_queue
+from cleveragents.plans.jobs.names import home_queue
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
 from cleveragents.plans.model.strategy import Strategy
 

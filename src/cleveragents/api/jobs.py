@@ -136,7 +136,7 @@ class LocalJobs:
 
     def cancel(self, job_id: str, *, reason: str = _REASON) -> JobView:
         from cleveragents.access.model.user import Role
-        from cleveragents.core.cancel_reason import said_by_somebody
+        from cleveragents.core.cancellation import said_by_somebody
         from cleveragents.core.errors import JobAlreadyEnded
 
         container = self._access.container

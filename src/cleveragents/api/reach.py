@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cleveragents.access.model.remote import remote_of
+from cleveragents.access.model.project import remote_of
 from cleveragents.core.errors.remedy import Remedy
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from cleveragents.core.errors import AlreadyThere, InvalidResource, UnknownProje
 
 if TYPE_CHECKING:
     from cleveragents.access.model.project import Resource
-    from cleveragents.access.project_ports import ProjectStore
+    from cleveragents.access.ports import ProjectStore
     from cleveragents.api.access import Access
     from cleveragents.api.transport import HttpTransport
     from cleveragents.app.container import Container
@@ -200,7 +200,7 @@ def _directory(name: str, path: str, branch: str | None) -> Path:
 def _ensure_branch_there(container: Container, url: str, branch: str) -> None:
     """`InvalidResource` if the remote answers and lacks the branch; `RemoteUnreachable` if it does not answer
     in a while, which others may have reached."""
-    from cleveragents.access.model.remote import RemoteAddress
+    from cleveragents.access.model.project import RemoteAddress
     from cleveragents.sandboxes.mirror import missing_branch
 
     ensure_remote(url)
@@ -272,7 +272,7 @@ def directory_of(container: Container, resource: Resource) -> Path:
 def known_place_of(container: Container, resource: Resource) -> Path | None:
     """The same without asking a remote: its branch as it was last fetched here; None if it never was.
     `SandboxRefused`."""
-    from cleveragents.access.model.remote import remote_of, resource_of
+    from cleveragents.access.model.project import remote_of, resource_of
 
     address = remote_of(resource_of(resource))
     if address is None:
@@ -283,7 +283,7 @@ def known_place_of(container: Container, resource: Resource) -> Path | None:
 def trusted_place_of(container: Container, resource: Resource) -> Path:
     """Under which it is kept what of the resource is trusted. Neither a remote nor a file is looked at, so
     that trust can be taken away whatever became of them."""
-    from cleveragents.access.model.remote import remote_of, resource_of
+    from cleveragents.access.model.project import remote_of, resource_of
 
     address = remote_of(resource_of(resource))
     if address is None:
@@ -294,7 +294,7 @@ def trusted_place_of(container: Container, resource: Resource) -> Path:
 def place_of(container: Container, resource: Resource) -> Path:
     """A directory of this machine with its files: of a remote, a checkout of its branch as it is now.
     `RemoteUnreachable`, `SandboxRefused`."""
-    from cleveragents.access.model.remote import remote_of, resource_of
+    from cleveragents.access.model.project import remote_of, resource_of
 
     address = remote_of(resource_of(resource))
     if address is None:

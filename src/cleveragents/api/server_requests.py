@@ -1,4 +1,10 @@
-"""Plans that users of a server ask for: on registered resources only, in a queue that workers share."""
+"""Plans that users of a server ask for: on registered resources only, in a queue that workers share.
+
+Actors that somebody sends along with what they want, as YAML: what they may be.
+
+Their tools are called under the plan's policy, as those of every actor. What a policy knows nothing of, an
+actor that is sent may not have: programs that it starts itself, and files of the machine.
+"""
 
 from __future__ import annotations
 
@@ -8,26 +14,43 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cleveragents.access.model.project import ResourceKind
-from cleveragents.access.model.remote import TO_BRANCH, resource_of
+from cleveragents.access.model.project import TO_BRANCH, ResourceKind, resource_of
 from cleveragents.access.model.user import Role
-from cleveragents.api.commit_ground import ensure_new_branch
+from cleveragents.actors.model.actor import AgentNode, is_actor_file
 from cleveragents.api.plans.goal_requests import GoalsText, requested_goals
-from cleveragents.api.plans.requests import Wanted, requested_plan
+from cleveragents.api.plans.requests import Wanted, ensure_new_branch, requested_plan
 from cleveragents.api.resources import directory_of, known_place_of
-from cleveragents.api.sent_actor import checked_actor
-from cleveragents.core.errors import NotTrusted, RequestRefused
+from cleveragents.core.actions.model import BUILTIN_NAMESPACE
+from cleveragents.core.errors import InvalidActor, NotTrusted, RequestRefused, UnknownActor
 from cleveragents.core.json_value import freeze, thaw
-from cleveragents.plans.jobs.lanes import home_queue
+from cleveragents.core.text.redaction import redact_text
+from cleveragents.plans.jobs.names import home_queue
 
 if TYPE_CHECKING:
+    from cleveragents.actors.model.actor import Actor
+    from cleveragents.actors.ports import Actors
     from cleveragents.api.access import Access
     from cleveragents.app.container import Container
+    from cleveragents.app.plan_parts import PlanParts
     from cleveragents.plans.model.plan import Plan
     from cleveragents.plans.ports.plans import NewPlan
     from cleveragents.storage.answers import Claim
 
-__all__ = ["Asked", "made_before", "requested_by", "requested_for_all", "shared_plan", "trusted_by_name"]
+__all__ = [
+    "SOURCE",
+    "ActorsByName",
+    "Asked",
+    "checked_actor",
+    "made_before",
+    "requested_by",
+    "requested_for_all",
+    "shared_plan",
+    "trusted_by_name",
+]
+
+
+SOURCE = "the actor that was sent"
+_SHIPPED = (BUILTIN_NAMESPACE, "external")
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,3 +152,32 @@ def _requested(container: Container, asked: Asked, directory: Path, *, remote: b
         return requested_plan(parts, wanted, directory, remote=remote)
     text = GoalsText(asked.goals.encode(), "what was sent", sent=True)
     return requested_goals(container, wanted, text, directory, remote=remote)
+
+
+class ActorsByName:
+    """The actors that a request can name: no files."""
+
+    def __init__(self, known: Actors) -> None:
+        self._known = known
+
+    def get(self, name: str) -> Actor:
+        if is_actor_file(name):  # guard: what is sent to a server reads none of its files
+            raise UnknownActor(name, None)
+        return self._known.get(name)
+
+
+def checked_actor(parts: PlanParts, text: str, root: Path) -> tuple[str, str]:
+    """Its name, and its text as it is kept, without secrets. `InvalidActor` says all that is wrong with it,
+    and what of it is not for those who send one."""
+    from cleveragents.actors.loading import load_actor
+
+    kept = redact_text(text)
+    named = ActorsByName(parts.actors(root))
+    actor = load_actor(kept, SOURCE, tools=parts.tools_of_actors, actors=named)
+    if actor.name.partition("/")[0] in _SHIPPED:
+        raise InvalidActor(SOURCE, (f"{actor.name} is for what is shipped; name it otherwise",))
+    for node in actor.nodes:
+        if isinstance(node, AgentNode):  # guard: it would run with what the server's own user has
+            why = "it starts a program, and only whoever runs the server says which; name an actor of theirs"
+            raise InvalidActor(SOURCE, (f"node {node.name}: {why} (NAMESPACE/NAME)",))
+    return actor.name, kept

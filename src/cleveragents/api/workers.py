@@ -1,4 +1,7 @@
-"""Workers: the processes that run jobs, on all machines."""
+"""Workers: the processes that run jobs, on all machines.
+
+The isolation of commands as views show it: of one plan, and of all that workers run.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +12,16 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 from cleveragents.api.views import Page, page_of, shown, view, view_of
 from cleveragents.api.wording import timestamp
+from cleveragents.core.policy import Isolation
 
 if TYPE_CHECKING:
     from cleveragents.api.access import Access
     from cleveragents.api.transport import HttpTransport
+    from cleveragents.app.container import Container
     from cleveragents.app.plan_parts import PlanParts
     from cleveragents.core.errors.remedy import Remedy
     from cleveragents.core.json_value import JsonValue
-    from cleveragents.jobs.worker_ports import WorkerRecord
+    from cleveragents.jobs.ports import WorkerRecord
     from cleveragents.plans.model.plan import Plan
 
 __all__ = [
@@ -24,15 +29,22 @@ __all__ = [
     "LocalWorkers",
     "WorkerView",
     "Workers",
+    "isolation_in_words",
+    "isolation_of",
     "missing_worker",
+    "unisolated_workers",
     "waits_for_worker",
     "worker_state",
 ]
 
+
 _SILENT = timedelta(minutes=1)
 """A worker says how it is every few seconds; one that was not heard of for so long does nothing any more."""
-
 _OVER = ("lost", "gone")
+
+_WORDS = {
+    Isolation.NONE.value: "none: its commands can read and change whatever the user who runs them can",
+}
 
 
 @view
@@ -150,7 +162,7 @@ def waits_for_worker(parts: PlanParts, plan: Plan) -> bool:
 def missing_worker(parts: PlanParts, plan: Plan) -> list[Remedy]:
     """Return how to start the missing worker; empty while a worker is there."""
     from cleveragents.core.errors.remedy import Remedy
-    from cleveragents.plans.jobs.lanes import SHARED_QUEUE
+    from cleveragents.plans.jobs.names import SHARED_QUEUE
     from cleveragents.plans.model.plan import PlanState
 
     if plan.state is not PlanState.QUEUED and not waits_for_worker(parts, plan):
@@ -163,7 +175,7 @@ def missing_worker(parts: PlanParts, plan: Plan) -> list[Remedy]:
 
 
 def _queue_of(parts: PlanParts, plan: Plan) -> str:
-    from cleveragents.plans.jobs.lanes import queue_of
+    from cleveragents.plans.jobs.names import queue_of
 
     root = plan if plan.parent_id is None else parts.plans.get(plan.root)
     return queue_of(root.request)
@@ -173,3 +185,27 @@ def _is_taken_from(parts: PlanParts, queue: str) -> bool:
     now = parts.lifecycle.clock.now()
     living = [one for one in parts.workers.list() if one.state == "working" and not _is_silent(one, now=now)]
     return any(queue in one.queue.split(",") for one in living)
+
+
+def isolation_of(parts: PlanParts, plan: Plan) -> str | None:
+    """The isolation of the plan's commands: the weakest of its runs; before the first, that of this process.
+    None for a plan of a version that did not record it."""
+    if plan.isolation is not None:
+        return plan.isolation.value
+    return parts.isolation.value if plan.strategy is None and not plan.state.ended else None
+
+
+def isolation_in_words(isolation: str | None) -> str | None:
+    """The isolation, and what its lack means."""
+    return None if isolation is None else _WORDS.get(isolation, isolation)
+
+
+def unisolated_workers(container: Container) -> list[str]:
+    """The names of workers that run commands without isolation now."""
+    now = container.clock.now()
+    return [
+        worker.name
+        for worker in container.worker_registry.list()
+        if worker.isolation == Isolation.NONE.value
+        and worker_state(worker, now=now, home=container.home) not in _OVER
+    ]

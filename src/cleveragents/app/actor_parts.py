@@ -17,16 +17,16 @@ from cleveragents.core.policy import Capability, Verdict
 from cleveragents.plans.model.plan import Phase
 
 if TYPE_CHECKING:
-    from cleveragents.access.trust_ports import TrustStore
-    from cleveragents.actors.model.progress import Progress
+    from cleveragents.access.ports import TrustStore
+    from cleveragents.actors.model.actor import Progress
     from cleveragents.actors.ports import ActorHost, ActorRunner, Actors
     from cleveragents.app.context_parts import ContextParts
     from cleveragents.config.settings import Settings
     from cleveragents.context.plan_context import PlanContext
+    from cleveragents.core.clock import SystemClock
+    from cleveragents.core.identifiers import UlidSource
     from cleveragents.core.policy import Policy
-    from cleveragents.core.system_clock import SystemClock
-    from cleveragents.core.text.known_secrets import KnownSecrets
-    from cleveragents.core.ulids import UlidSource
+    from cleveragents.core.text.redaction import KnownSecrets
     from cleveragents.models.model.budget import Limits
     from cleveragents.models.ports import Models
     from cleveragents.models.store.sql_budget_store import SqlBudgetStore
@@ -36,12 +36,11 @@ if TYPE_CHECKING:
     from cleveragents.plans.history import PlanHistory
     from cleveragents.plans.model.plan import Plan
     from cleveragents.plans.model.strategy import Strategy
-    from cleveragents.plans.store.sql_correction_store import SqlCorrectionStore
-    from cleveragents.plans.store.sql_decision_store import SqlDecisionStore
+    from cleveragents.plans.store.sql_decision_store import SqlCorrectionStore, SqlDecisionStore
     from cleveragents.plans.store.sql_plan_store import SqlPlanStore
     from cleveragents.plans.strategize import Strategizing
     from cleveragents.plans.sub_plans.loop import SubPlans
-    from cleveragents.processes.talking_program import ProgramPlace
+    from cleveragents.processes.talking_process import ProgramPlace
     from cleveragents.storage.database import Database
     from cleveragents.tools.mcp.configuration import McpConfiguration
     from cleveragents.tools.ports import ToolSource
@@ -114,7 +113,7 @@ class ActorParts:
     """The actors' side of the plan engine of one process. Any thread may ask for any part."""
 
     def __init__(self, container: ActorFoundations, plans: PlanSide) -> None:
-        from cleveragents.models.open_calls import OpenCallsOfTrees
+        from cleveragents.models.calls import OpenCallsOfTrees
 
         self._container = container
         self._plans = plans
@@ -138,7 +137,7 @@ class ActorParts:
 
     @Once
     def corrections(self) -> SqlCorrectionStore:
-        from cleveragents.plans.store.sql_correction_store import SqlCorrectionStore
+        from cleveragents.plans.store.sql_decision_store import SqlCorrectionStore
 
         container = self._container
         return SqlCorrectionStore(container.database, container.identifiers, self._plans.plans)
@@ -191,7 +190,7 @@ class ActorParts:
 
     def time_left(self, plan: Plan, strategy: Strategy) -> float:
         """Of what its whole tree may take: what its budget says by now, or what the root began with."""
-        from cleveragents.plans.store.sql_tree_calls import SqlTreeCalls
+        from cleveragents.plans.store.sql_plan_records import SqlTreeCalls
         from cleveragents.plans.tree_time import seconds_of_tree
 
         container = self._container
@@ -252,8 +251,8 @@ class ActorParts:
         from cleveragents.actors.guidance.skill_tool import SkillTools
         from cleveragents.actors.guidance.skills import load_skills, user_skills_directory
         from cleveragents.core.policy import READ_ONLY
-        from cleveragents.plans.actors.actor_naming import current_name
         from cleveragents.plans.actors.actor_stage import Stage
+        from cleveragents.plans.actors.actor_turn import current_name
         from cleveragents.tools.mcp.configuration import load_mcp, user_mcp_file
 
         plan, resource = ground.plan, self._plans.directory_of(ground.plan)
@@ -285,7 +284,7 @@ class ActorParts:
     def _context(self, ground: ActorGround, history: PlanHistory, say: Callable[[str], None]) -> PlanContext:
         from cleveragents.context.code_index import CodePlace
         from cleveragents.context.plan_context import ContextTerms, PlanContext
-        from cleveragents.sandboxes.tree.carrying import place_of
+        from cleveragents.sandboxes.tree.merge import place_of
 
         plan, parts, settings = ground.plan, self._container.context_parts, self._container.settings.context
         return PlanContext(
@@ -323,7 +322,7 @@ class ActorParts:
         from cleveragents.plans.tools.context_tools import ContextTools
         from cleveragents.plans.tools.joined import JoinedTools
         from cleveragents.plans.tools.mcp_gate import PlanGate
-        from cleveragents.tools.mcp.opening import open_mcp
+        from cleveragents.tools.mcp.tools import open_mcp
 
         place, execution = self._place(ground), self._plans.execution(ground, ground.strategy.policy)
         gate = PlanGate(ground.plan, execution, place)
@@ -341,7 +340,7 @@ class ActorParts:
 
     def _place(self, ground: ActorGround) -> ProgramPlace:
         """What programs see that are talked to: servers, and other agents."""
-        from cleveragents.processes.talking_program import ProgramPlace
+        from cleveragents.processes.talking_process import ProgramPlace
         from cleveragents.sandboxes.working_directory import working_directory
 
         resource, settings = self._plans.directory_of(ground.plan), self._container.settings
@@ -370,7 +369,7 @@ class ActorParts:
         return (ConflictTools(ConflictGround(ground.execution.history, ground.sandbox)),)
 
     def _deciding(self, ground: ActorGround, context: PlanContext) -> ToolSource:
-        from cleveragents.plans.tools.decide import DecideTools, DecisionPlace
+        from cleveragents.plans.tools.conflict_tools import DecideTools, DecisionPlace
 
         plan, actor, now = ground.plan, ground.casting.execute, self._container.clock.now
         return DecideTools(DecisionPlace(plan.id, actor, self.decisions, context.calls, now))
@@ -381,8 +380,7 @@ class ActorParts:
         from cleveragents.actors.external.acp.agents import AcpAgents
         from cleveragents.core.policy import READ_ONLY
         from cleveragents.models.calls import ModelCalls
-        from cleveragents.plans.actors.actor_host import PlanActorHost
-        from cleveragents.plans.actors.actor_tools import ActorTools
+        from cleveragents.plans.actors.actor_tools import ActorTools, PlanActorHost
 
         plan, settings = ground.plan, self._container.settings.models
         calls = ModelCalls(

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Self
 
 from cleveragents.app.scope import Once, Part, Scope
 from cleveragents.config.settings import Settings
+from cleveragents.core.clock import SystemClock
 from cleveragents.core.faults import FaultPoints, NoFaults
-from cleveragents.core.system_clock import SystemClock
-from cleveragents.core.text.known_secrets import KnownSecrets
-from cleveragents.core.ulids import UlidSource
+from cleveragents.core.identifiers import UlidSource
+from cleveragents.core.text.redaction import KnownSecrets
 
 if TYPE_CHECKING:
     from cleveragents.access.store.sql_member_store import SqlMemberStore
@@ -356,7 +356,7 @@ class Container:
 
     def _build_strategies(self) -> ParallelStrategyExecutor:
         from cleveragents.context.executor import CircuitBreaker, ParallelStrategyExecutor
-        from cleveragents.core.breaker_events import BreakerEvents
+        from cleveragents.core.circuit_breaker import BreakerEvents
 
         # The bus is built here and now, because a transition is announced within somebody's deadline.
         announce = BreakerEvents(self.bus, self.clock, self.identifiers)
@@ -391,7 +391,7 @@ class Container:
 
     def _build_bridge(self, graphs: Mapping[str, Graph]) -> RxPyLangGraphBridge:
         from cleveragents.actors.bridge.bridge import RxPyLangGraphBridge
-        from cleveragents.actors.bridge.run_events import RunEvents
+        from cleveragents.actors.bridge.graph_run import RunEvents
 
         return RxPyLangGraphBridge(graphs, events=RunEvents(self.bus, self.identifiers, self.clock))
 
@@ -407,7 +407,7 @@ class Container:
         runner.close()
 
     def _build_actor_runner(self) -> BridgeActorRunner:
-        from cleveragents.actors.bridge.run_events import RunEvents
+        from cleveragents.actors.bridge.graph_run import RunEvents
         from cleveragents.actors.runner import BridgeActorRunner
         from cleveragents.actors.store.sql_checkpoint_store import SqlCheckpointStore
 

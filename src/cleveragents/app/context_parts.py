@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from cleveragents.context.pipeline.assembly import OwnParts
     from cleveragents.context.pipeline.pipeline import ContextPipeline
     from cleveragents.context.search.git_history import GitCommitHistory
-    from cleveragents.core.system_clock import SystemClock
+    from cleveragents.core.clock import SystemClock
     from cleveragents.models.ports import Model, Models
 
 __all__ = ["ContextFoundations", "ContextParts"]
@@ -96,7 +96,7 @@ class ContextParts:
         self, executor: ParallelStrategyExecutor, rerank: Callable[[], Model] | None
     ) -> ContextPipeline:
         from cleveragents.context.part_registry import replaced_parts
-        from cleveragents.context.pipeline.components import ReplacedParts
+        from cleveragents.context.pipeline.checks import ReplacedParts
         from cleveragents.context.pipeline.pipeline import ContextPipeline, PipelineParts
         from cleveragents.context.search.tokenizers import tokenizer
         from cleveragents.context.strategy_registry import StrategyRegistry
@@ -126,9 +126,8 @@ class ContextParts:
         return ContextPipeline(parts, self._container.clock.monotonic)
 
     def _own_parts(self, off: tuple[str, ...]) -> OwnParts:
-        from cleveragents.context.pipeline.assembly import OwnParts
-        from cleveragents.context.pipeline.scorer import FusedScorer
-        from cleveragents.context.pipeline.selector import EveryStrategy
+        from cleveragents.context.pipeline.assembly import EveryStrategy, OwnParts
+        from cleveragents.context.pipeline.ranking import FusedScorer
         from cleveragents.context.search.fusion_weights import fusion_weights
 
         return OwnParts(selector=EveryStrategy(off), scorer=FusedScorer(fusion_weights()))

@@ -31,7 +31,7 @@ def engine_for(container: Container) -> JobEngine:
     if container.temporal is None:
         return EmbeddedJobEngine(container.jobs, container.clock, make_worker, queue_bound=bound)
     from cleveragents.contrib.temporal.engine import TemporalJobEngine
-    from cleveragents.plans.jobs.cancelled_jobs import cancel_plan_of
+    from cleveragents.plans.jobs.shared_jobs import cancel_plan_of
 
     store = temporal_store(container, container.temporal)
     return TemporalJobEngine(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from cleveragents.app.container import Container
     from cleveragents.plans.calls.tool_execution import ToolExecution
-    from cleveragents.plans.conflicts.by_hand import ConflictsByHand
+    from cleveragents.plans.conflicts.resolution import ConflictsByHand
     from cleveragents.plans.model.plan import Plan
     from cleveragents.sandboxes.ports import Sandbox
 
@@ -20,7 +20,7 @@ def conflicts_by_hand(container: Container) -> ConflictsByHand:
     from cleveragents.core.policy import READ_ONLY
     from cleveragents.jobs.worker.async_worker import CancellationToken
     from cleveragents.plans.calls.tool_execution import ToolExecution
-    from cleveragents.plans.conflicts.by_hand import ConflictsByHand
+    from cleveragents.plans.conflicts.resolution import ConflictsByHand
     from cleveragents.tools.files.confined_files import ConfinedFiles
 
     parts = container.plan_parts

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Protocol
 from cleveragents.app.actor_parts import ActorFoundations
 
 if TYPE_CHECKING:
-    from cleveragents.access.project_ports import ProjectStore
+    from cleveragents.access.ports import ProjectStore
     from cleveragents.changes.store.sql_changeset_store import SqlChangesetStore
     from cleveragents.core.faults import FaultPoints
-    from cleveragents.jobs.ports import JobStore
+    from cleveragents.jobs.ports import JobStore, WorkerRegistry
     from cleveragents.jobs.process.supervisor import PsutilProcessSupervisor
-    from cleveragents.jobs.worker_ports import WorkerRegistry
 
 __all__ = ["Foundations"]
 

@@ -17,17 +17,16 @@ from cleveragents.core.tool import TOOLS_OF_PLANS
 if TYPE_CHECKING:
     from cleveragents.access.trust.sql_trust_store import SqlTrustStore
     from cleveragents.actors.library import ActorLibrary
-    from cleveragents.actors.model.progress import Progress
+    from cleveragents.actors.model.actor import Progress
     from cleveragents.app.actor_parts import ActorParts
     from cleveragents.app.plan_foundations import Foundations
     from cleveragents.app.remote_parts import RemoteParts
     from cleveragents.changes.ports import ChangesetStore
     from cleveragents.changes.store.sql_changeset_store import SqlChangesetStore
     from cleveragents.core.actions.model import Action
-    from cleveragents.core.isolation import Isolation
-    from cleveragents.core.policy import Policy
+    from cleveragents.core.policy import Isolation, Policy
+    from cleveragents.jobs.ports import WorkerRegistry
     from cleveragents.jobs.worker.async_worker import AsyncJob
-    from cleveragents.jobs.worker_ports import WorkerRegistry
     from cleveragents.plans.actions.library import ActionLibrary
     from cleveragents.plans.actors.actor_stage import ActorGround
     from cleveragents.plans.apply import PlanApply
@@ -35,13 +34,12 @@ if TYPE_CHECKING:
     from cleveragents.plans.checks import PlanChecks
     from cleveragents.plans.cleanup import PlanCleanup
     from cleveragents.plans.corrections.correct import PlanCorrection
-    from cleveragents.plans.history import PlanHistory
+    from cleveragents.plans.history import PlanHistory, PlanResult
     from cleveragents.plans.lifecycle import PlanLifecycle
     from cleveragents.plans.model.plan import Plan
     from cleveragents.plans.model.strategy import Strategy
     from cleveragents.plans.remote.applier import AnyApplier
     from cleveragents.plans.remote.sandboxes import RemoteSandboxes
-    from cleveragents.plans.result import PlanResult
     from cleveragents.plans.rewriting import PlanRewriting
     from cleveragents.plans.run import PlanRun
     from cleveragents.plans.store.sql_plan_records import (
@@ -109,7 +107,7 @@ class PlanParts:
 
     def kept_changesets(self, plan: Plan, sandbox: Sandbox) -> ChangesetStore:
         """Those that a run in that sandbox records into."""
-        from cleveragents.access.model.remote import remote_of
+        from cleveragents.access.model.project import remote_of
 
         return self.changesets if remote_of(plan.resource) is None else self.remotes.changesets(sandbox)
 
@@ -155,7 +153,7 @@ class PlanParts:
     @property
     def isolation(self) -> Isolation:
         """The isolation of commands that this process runs."""
-        from cleveragents.core.isolation import Isolation
+        from cleveragents.core.policy import Isolation
 
         return Isolation.of(self.commands(Path()).isolates)
 
@@ -179,7 +177,7 @@ class PlanParts:
 
     def brought_along(self, resource: str) -> tuple[str, ...]:
         """Patterns of ignored files that the resource names and the user trusts it in."""
-        from cleveragents.sandboxes.tree.included import WORKTREE_INCLUDE, patterns_in
+        from cleveragents.sandboxes.tree.ignored import WORKTREE_INCLUDE, patterns_in
 
         file = self.trust.look(Path(resource), WORKTREE_INCLUDE)
         return patterns_in(file.content) if file is not None and file.trusted else ()
@@ -213,7 +211,7 @@ class PlanParts:
 
     @Once
     def result(self) -> PlanResult:
-        from cleveragents.plans.result import PlanResult
+        from cleveragents.plans.history import PlanResult
 
         return PlanResult(self.history, self.reviews, self._container.clock)
 
@@ -328,8 +326,8 @@ class PlanParts:
         """The handler of plans' jobs. `watch` says who hears of which plan; without it, one hears of all.
         With `one_phase` it comes back at the end of each phase."""
         from cleveragents.plans.action_strategy import ActionStrategist
+        from cleveragents.plans.checks import SandboxSetup
         from cleveragents.plans.run import PlanRun
-        from cleveragents.plans.sandbox_setup import SandboxSetup
         from cleveragents.plans.watch import PlanWatch
         from cleveragents.sandboxes.setup_cache import SetupCache
 
@@ -377,7 +375,7 @@ class PlanParts:
         on_output: Callable[[bytes], None] | None,
     ) -> ToolExecution:
         from cleveragents.changes.execution_context import PlanExecutionContext
-        from cleveragents.core.fence import Fence
+        from cleveragents.core.identifiers import Fence
         from cleveragents.plans.calls.tool_execution import ToolExecution
         from cleveragents.plans.store.sql_plan_records import SqlCallStore
         from cleveragents.tools.files.confined_files import ConfinedFiles

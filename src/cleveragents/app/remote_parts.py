@@ -20,13 +20,11 @@ if TYPE_CHECKING:
     from cleveragents.app.plan_parts import PlanParts
     from cleveragents.apply.applier import TreeApplier
     from cleveragents.apply.journal import ApplyJournal, Entry
-    from cleveragents.core.fence import Fence
+    from cleveragents.core.identifiers import Fence
     from cleveragents.plans.model.plan import Plan
     from cleveragents.plans.remote.applier import AnyApplier
-    from cleveragents.plans.remote.bases import ResourceDirectories
     from cleveragents.plans.remote.contents import KeepingChangesets, SqlContents
-    from cleveragents.plans.remote.furnishing import Furnishing
-    from cleveragents.plans.remote.sandboxes import RemoteSandboxes
+    from cleveragents.plans.remote.sandboxes import Furnishing, RemoteSandboxes, ResourceDirectories
     from cleveragents.plans.store.sql_plan_records import SqlCallStore
     from cleveragents.sandboxes.mirror import Mirrors
     from cleveragents.sandboxes.ports import Sandbox
@@ -56,7 +54,7 @@ class RemoteParts:
     @Once
     def directories(self) -> ResourceDirectories:
         """Where resources of plans are on this machine."""
-        from cleveragents.plans.remote.bases import ResourceDirectories
+        from cleveragents.plans.remote.sandboxes import ResourceDirectories
 
         return ResourceDirectories(self._container.database, self.mirrors)
 
@@ -93,7 +91,7 @@ class RemoteParts:
 
     @Once
     def furnishing(self) -> Furnishing:
-        from cleveragents.plans.remote.furnishing import Furnishing
+        from cleveragents.plans.remote.sandboxes import Furnishing
         from cleveragents.sandboxes.setup_cache import SetupCache
 
         cache = SetupCache(self._container.state_directory / "setups")
@@ -115,7 +113,7 @@ class RemoteParts:
     def branch_of(self, plan: Plan) -> str | None:
         """Where the result of a plan on a remote was pushed to, or would be now; None for a directory, and
         for a part of another plan, which is pushed with that."""
-        from cleveragents.access.model.remote import branch_of, remote_of
+        from cleveragents.access.model.project import branch_of, remote_of
         from cleveragents.plans.model.plan import PlanState
         from cleveragents.plans.remote.applier import destination_of
 
@@ -130,7 +128,7 @@ class RemoteParts:
 
     def changesets(self, sandbox: Sandbox | None = None) -> KeepingChangesets:
         """Changesets that keep contents of plans on remotes, which are in that sandbox, or in the plan's."""
-        from cleveragents.access.model.remote import remote_of
+        from cleveragents.access.model.project import remote_of
         from cleveragents.plans.remote.contents import Keeper, KeepingChangesets
 
         plans = self._parts.plans
@@ -167,7 +165,7 @@ class RemoteParts:
 
     def needed(self) -> set[str]:
         """The addresses of remotes that a plan or a resource names."""
-        from cleveragents.plans.remote.bases import needed_remotes
+        from cleveragents.plans.remote.sandboxes import needed_remotes
 
         return needed_remotes(self._container.database)
 

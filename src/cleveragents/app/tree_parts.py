@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from cleveragents.app.plan_foundations import Foundations
     from cleveragents.app.plan_parts import PlanParts
     from cleveragents.plans.corrections.correct import PlanCorrection
-    from cleveragents.plans.jobs.lanes import PlanLanes
+    from cleveragents.plans.jobs.names import PlanLanes
     from cleveragents.plans.lifecycle import PlanLifecycle
     from cleveragents.plans.sub_plans.loop import SubPlans
 
@@ -37,7 +37,7 @@ def lifecycle_for(container: Foundations, parts: PlanParts) -> PlanLifecycle:
 def lanes_for(container: Foundations) -> PlanLanes:
     """The limits of shared queues, as settings and projects say today."""
     from cleveragents.core.errors import UnknownProject
-    from cleveragents.plans.jobs.lanes import PlanLanes
+    from cleveragents.plans.jobs.names import PlanLanes
 
     def project_limit(name: str) -> int | None:
         try:

@@ -14,15 +14,15 @@ from cleveragents.jobs.handlers import JobHandler
 from cleveragents.jobs.model.job import JobState
 from cleveragents.jobs.service_thread import ServiceThread
 from cleveragents.jobs.worker.reports import BusyCount, WorkerReports
-from cleveragents.plans.jobs.lanes import SHARED_QUEUE, home_queue
+from cleveragents.plans.jobs.names import SHARED_QUEUE, home_queue
 from cleveragents.plans.jobs.shared_jobs import ApplyJob, PlanJob, UndoJob, Watched
 from cleveragents.plans.model.plan import Plan, PlanState
 from cleveragents.plans.output_recorder import OutputRecorder
 
 if TYPE_CHECKING:
     from cleveragents.app.container import Container
-    from cleveragents.jobs.worker_ports import WorkerRecord
-    from cleveragents.plans.ports.output import PlanOutput
+    from cleveragents.jobs.ports import WorkerRecord
+    from cleveragents.plans.ports.plans import PlanOutput
 
 __all__ = ["SharedWorker", "WorkerParts"]
 
@@ -180,7 +180,7 @@ class WorkerParts:
         return SqlPlanOutput(self._container.database)
 
     def _record(self, name: str, queues: tuple[str, ...], concurrency: int) -> WorkerRecord:
-        from cleveragents.jobs.worker_ports import WorkerRecord
+        from cleveragents.jobs.ports import WorkerRecord
 
         container = self._container
         me, now = container.processes.identity(name), container.clock.now()

@@ -22,8 +22,8 @@ def open_worker(
 
     It is drained and closed with the block; jobs that are not done stay queued for the next worker.
     """
-    from cleveragents.core.system_clock import SystemClock
-    from cleveragents.core.ulids import UlidSource
+    from cleveragents.core.clock import SystemClock
+    from cleveragents.core.identifiers import UlidSource
     from cleveragents.jobs.process.supervisor import PsutilProcessSupervisor
     from cleveragents.jobs.store.sql_job_store import SqlJobStore
     from cleveragents.jobs.worker.async_worker import AsyncWorker

@@ -1,4 +1,7 @@
-"""`Applier` on git's merges, a journal in the database, and swaps of files."""
+"""`Applier` on git's merges, a journal in the database, and swaps of files.
+
+Who changed a file that a plan conflicts with: its user, or the plan that was applied before.
+"""
 
 from __future__ import annotations
 
@@ -9,27 +12,29 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal, Protocol, runtime_checkable
 
-from cleveragents.apply.blame import blamed
 from cleveragents.apply.git_directories import ensure_no_git_directory
 from cleveragents.apply.journal import PREPARED, STAGING, ApplyJournal, Conclusion
 from cleveragents.apply.lock import resource_lock, try_resource_lock
-from cleveragents.apply.ports import USUAL, Preparation, Recovered, Rename, Terms
-from cleveragents.apply.preparation import Engine, TreePreparation
-from cleveragents.apply.prepared_merge import Wish
+from cleveragents.apply.merge import Merge, states_in
+from cleveragents.apply.ports import USUAL, FileConflict, Preparation, Recovered, Rename, Terms
+from cleveragents.apply.preparation import Engine, TreePreparation, Wish
 from cleveragents.apply.presence import Presence, git_directory_of
 from cleveragents.apply.recovery import Recovery
-from cleveragents.core.clock import Clock
+from cleveragents.core.change import FileState
+from cleveragents.core.clock import Clock, SystemClock
 from cleveragents.core.errors import ApplyRefused
 from cleveragents.core.faults import FaultPoints, NoFaults
 from cleveragents.core.identifiers import IdentifierSource
-from cleveragents.core.system_clock import SystemClock
 from cleveragents.git.plumbing import PrivateRepository
 from cleveragents.sandboxes.facts import SandboxFacts
 from cleveragents.sandboxes.ports import Sandbox
-from cleveragents.sandboxes.tree.carrying import place_of, stored_forms
+from cleveragents.sandboxes.tree.merge import place_of, stored_forms
 from cleveragents.storage.database import Database
 
-__all__ = ["EngineSandbox", "TreeApplier"]
+__all__ = ["EngineSandbox", "TreeApplier", "blamed"]
+
+
+_APPLIES_LOOKED_AT = 100
 
 
 @runtime_checkable
@@ -172,3 +177,28 @@ def _presence_of(plan_id: str, sandbox: Sandbox) -> Presence:
     if facts.exact and directory is not None:
         forms = stored_forms(place_of(sandbox), facts.traits, facts.filters)
     return Presence(resource, sandbox.repository, directory, index, forms, facts.converts)
+
+
+def blamed(journal: ApplyJournal, presence: Presence, plan_id: str, merge: Merge) -> tuple[FileConflict, ...]:
+    """The conflicts, each with its cause: a file that is as an earlier apply left it is that plan's doing."""
+    paths = [conflict.path for conflict in merge.conflicts]
+    present = states_in(presence.repository, merge.ours, paths)
+    left = _left_behind(journal, str(presence.resource), set(paths))
+    found = []
+    for conflict in merge.conflicts:
+        state, author = left.get(conflict.path, (None, plan_id))
+        by_plan = author != plan_id and present.get(conflict.path) == state
+        found.append(replace(conflict, cause=conflict.cause or (f"plan {author}" if by_plan else "you")))
+    return tuple(found)
+
+
+def _left_behind(
+    journal: ApplyJournal, resource: str, paths: set[str]
+) -> dict[str, tuple[FileState | None, str]]:
+    """What the last apply of each path made of it, and whose it was."""
+    found: dict[str, tuple[FileState | None, str]] = {}
+    for entry in journal.latest(resource, _APPLIES_LOOKED_AT):
+        for file in entry.journal.files:
+            if file.path in paths:
+                found.setdefault(file.path, (file.after, entry.plan_id))
+    return found

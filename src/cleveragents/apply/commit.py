@@ -16,16 +16,16 @@ from pathlib import Path
 
 import psutil
 
-from cleveragents.apply.index_lock import fingerprint_of, lock_index
 from cleveragents.apply.journal import CommitFacts, Entry
+from cleveragents.apply.lock import fingerprint_of, lock_index
 from cleveragents.apply.merge import Merge, changed_between, merge_trees
 from cleveragents.apply.presence import Presence
 from cleveragents.apply.staging import index_line_of
 from cleveragents.apply.user_git import Head, UserGit
+from cleveragents.core.change import Difference
 from cleveragents.core.errors import ApplyRefused
-from cleveragents.core.file_state import Difference
 from cleveragents.git.git_directory import copy_index
-from cleveragents.git.hidden_files import LISTING, marked_in
+from cleveragents.git.index_file import LISTING, marked_in
 
 __all__ = ["CommitMaking", "is_committed", "publish_index", "take_back_commit", "wait_for_stragglers"]
 

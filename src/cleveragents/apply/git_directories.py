@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Protocol
 
 from cleveragents.apply.merge import Merge
+from cleveragents.core.change import Difference
 from cleveragents.core.errors import ApplyRefused
-from cleveragents.core.file_state import Difference
 from cleveragents.git.plumbing import PrivateRepository
 
 __all__ = ["ensure_no_git_directory"]

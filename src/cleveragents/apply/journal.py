@@ -19,14 +19,13 @@ from typing import Any
 
 from sqlalchemy import Connection, RowMapping, bindparam, select, update
 
-from cleveragents.access.model.remote import branch_of, remote_of
+from cleveragents.access.model.project import branch_of, remote_of
 from cleveragents.apply.metadata import Metadata
 from cleveragents.apply.ports import Rename
+from cleveragents.core.change import FileState
 from cleveragents.core.clock import Clock
 from cleveragents.core.event import DomainEvent, EventType
-from cleveragents.core.fence import Fence
-from cleveragents.core.file_state import FileState
-from cleveragents.core.identifiers import IdentifierSource
+from cleveragents.core.identifiers import Fence, IdentifierSource
 from cleveragents.core.json_value import JsonValue
 from cleveragents.jobs.store.fence import ensure_owned
 from cleveragents.storage.columns import microseconds

@@ -1,4 +1,13 @@
-"""Three-way merges of a plan's result into the user's files, and what of them a person has to decide."""
+"""Three-way merges of a plan's result into the user's files, and what of them a person has to decide.
+
+Shows a conflict: each place with both sides, as a person would want to read it.
+
+Submodules in a merge: a plan can remove one, and an undo brings it back. Nothing else happens to them.
+
+In the user's files a submodule is a directory. It is removed while it is empty, and made empty again: what is
+checked out in it may be nowhere else. In the repository a submodule is an entry of a tree and a section of
+.gitmodules, and a merge that would have the one without the other is refused.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +15,31 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from cleveragents.apply.hunks import conflict_hunks
 from cleveragents.apply.ports import FileConflict, Rename
-from cleveragents.core.file_state import Difference, FileState
+from cleveragents.core.change import EXECUTABLE, GITLINK, REGULAR, Difference, FileState
 from cleveragents.git.merge_tree import Merged, merged_trees
 from cleveragents.git.plumbing import PrivateRepository
+from cleveragents.git.user_repository import MODULES, submodule_paths
 
-__all__ = ["Merge", "changed_between", "merge_trees", "states_in"]
+__all__ = [
+    "Merge",
+    "changed_between",
+    "conflict_hunks",
+    "files_in",
+    "merge_trees",
+    "states_in",
+    "submodule_conflict",
+    "submodule_conflicts",
+    "submodules_in",
+]
+
+
+_LINES_SHOWN = 40
+
+_ENTRY_ONLY = ".gitmodules does not name it any more: remove its directory in the plan, too, or keep both"
+_SECTION_ONLY = ".gitmodules names it, and a plan cannot add it: add it yourself with `git submodule add`"
+_UNREADABLE = "git cannot read it"
+_MOVED = "another commit of it is wanted: check that out in its directory yourself"
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,3 +147,108 @@ def _contents(repository: PrivateRepository, merged: str, kinds: Mapping[str, st
         size = int(head.split(b" ")[2]) if head.split(b" ")[1] == b"blob" else 0
         contents[path], said = said[:size], said[size + 1 :]
     return contents
+
+
+def conflict_hunks(content: bytes, ours: str, theirs: str) -> tuple[str, ...]:
+    """The conflicted places of a file in which git has marked them, by the names it gave the sides.
+
+    The lines are counted as they are in the present file.
+    """
+    opening, middle, closing = f"<<<<<<< {ours}", "=======", f">>>>>>> {theirs}"
+    hunks: list[str] = []
+    present: list[str] | None = None
+    planned: list[str] | None = None
+    number = 0
+    for line in content.decode("utf-8", "replace").split("\n"):
+        bare = line.rstrip("\r")
+        if bare.startswith(opening):
+            present = []
+        elif present is None:
+            number += 1
+        elif planned is None and bare == middle:
+            planned = []
+        elif planned is not None and bare.startswith(closing):
+            hunks.append(_hunk(number + 1, present, planned))
+            number += len(present)
+            present = planned = None
+        else:
+            (present if planned is None else planned).append(line)
+    return tuple(hunks)
+
+
+def _hunk(first: int, present: list[str], planned: list[str]) -> str:
+    last = first + max(len(present), 1) - 1
+    where = f"line {first}" if last == first else f"lines {first}-{last}"
+    if _differ_in_endings(present, planned):
+        where += " (line endings differ)"
+    return "\n".join([f"{where}, present:", *_shown(present), "wanted:", *_shown(planned)])
+
+
+def _differ_in_endings(present: list[str], planned: list[str]) -> bool:
+    """Whether no ending is on both sides, or nothing but endings differs: neither can be seen."""
+    endings = [{line.endswith("\r") for line in side} for side in (present, planned)]
+    alike = [line.rstrip("\r") for line in present] == [line.rstrip("\r") for line in planned]
+    return all(endings) and (alike or endings[0].isdisjoint(endings[1]))
+
+
+def _shown(lines: list[str]) -> list[str]:
+    if not lines:
+        return ["  (nothing)"]
+    more = len(lines) - _LINES_SHOWN
+    return [f"  | {line}" for line in lines[:_LINES_SHOWN]] + (
+        [f"  (and {more} lines more)"] if more > 0 else []
+    )
+
+
+def submodules_in(changes: Mapping[str, Difference]) -> dict[str, bool]:
+    """The submodules that come or go, and whether each is there afterwards."""
+    return {
+        path: _is_link(change.after)
+        for path, change in changes.items()
+        if _is_link(change.before) or _is_link(change.after)
+    }
+
+
+def files_in(changes: Mapping[str, Difference]) -> dict[str, Difference]:
+    """The changes without those of submodules."""
+    links = submodules_in(changes)
+    return {path: change for path, change in changes.items() if path not in links}
+
+
+def submodule_conflict(path: str, problem: str) -> FileConflict:
+    return FileConflict(path, "submodule", (problem,))
+
+
+def submodule_conflicts(repository: PrivateRepository, merge: Merge) -> tuple[FileConflict, ...]:
+    """What the merge would do to submodules by half, or not at all."""
+    links = submodules_in(merge.changes)
+    if not links and MODULES not in merge.changes:
+        return ()
+    found = [
+        submodule_conflict(path, _MOVED)
+        for path in links
+        if merge.changes[path].before is not None and merge.changes[path].after is not None
+    ]
+    before, after = (_named_in(repository, tree) for tree in (merge.ours, merge.merged))
+    if after is None:
+        return (*found, submodule_conflict(MODULES, _UNREADABLE))
+    before = before or frozenset()
+    doubtful = (before ^ after) | (links.keys() & (before | after))
+    there = {path for path, state in states_in(repository, merge.merged, doubtful).items() if _is_link(state)}
+    found += [submodule_conflict(path, _ENTRY_ONLY) for path in sorted(there - after)]
+    found += [submodule_conflict(path, _SECTION_ONLY) for path in sorted(doubtful & after - there)]
+    return tuple(found)
+
+
+def _is_link(state: FileState | None) -> bool:
+    return state is not None and state.mode == GITLINK
+
+
+def _named_in(repository: PrivateRepository, tree: str) -> frozenset[str] | None:
+    """The submodules that .gitmodules names there; None if it cannot be read."""
+    state = states_in(repository, tree, [MODULES]).get(MODULES)
+    if state is None:
+        return frozenset()
+    if state.mode not in (REGULAR, EXECUTABLE):
+        return None
+    return submodule_paths(repository, repository.git("cat-file", "blob", state.content))

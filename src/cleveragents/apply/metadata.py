@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 
 from cleveragents.apply.exchange import Place
-from cleveragents.core.file_state import Difference
+from cleveragents.core.change import Difference
 
 __all__ = ["Metadata", "for_new_content", "read_metadata", "write_metadata"]
 

@@ -7,8 +7,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
-from cleveragents.core.fence import Fence
-from cleveragents.core.file_state import Difference
+from cleveragents.core.change import Difference
+from cleveragents.core.identifiers import Fence
 from cleveragents.processes.ports import StopSignal
 from cleveragents.sandboxes.ports import Sandbox
 

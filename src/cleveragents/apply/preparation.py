@@ -1,8 +1,12 @@
-"""A merge that is decided, and how it is made: staged, journalled, moved, ended."""
+"""A merge that is decided, and how it is made: staged, journalled, moved, ended.
+
+What a merge that is decided tells, and that it is made once: the same for files that are moved and for a
+branch that is pushed.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -18,11 +22,10 @@ from cleveragents.apply.journal import (
     Entry,
     Journal,
 )
-from cleveragents.apply.merge import Merge
+from cleveragents.apply.merge import Merge, files_in, submodules_in
 from cleveragents.apply.metadata import Metadata
 from cleveragents.apply.moves import FileChanged, Mover
-from cleveragents.apply.ports import Applied, CommitRequest
-from cleveragents.apply.prepared_merge import PreparedMerge, Wish
+from cleveragents.apply.ports import Applied, CommitRequest, FileConflict
 from cleveragents.apply.presence import Presence
 from cleveragents.apply.recovery import Recovery
 from cleveragents.apply.staging import (
@@ -33,14 +36,14 @@ from cleveragents.apply.staging import (
     staging_directory,
     strange_content,
 )
-from cleveragents.apply.submodules import files_in, submodules_in
 from cleveragents.apply.user_git import UserGit
+from cleveragents.core.change import Difference
 from cleveragents.core.errors import ApplyConflict, ApplyRefused, GitFailed
 from cleveragents.core.errors.remedy import Remedy
 from cleveragents.core.faults import FaultPoints
 from cleveragents.core.identifiers import IdentifierSource
 
-__all__ = ["Engine", "TreePreparation"]
+__all__ = ["Engine", "PreparedMerge", "TreePreparation", "Wish"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +56,44 @@ class Engine:
     faults: FaultPoints
     full: bool
     home: str = ""
+
+
+class PreparedMerge:
+    """The part of `Preparation` that looks. Not thread-safe: use it in the block that prepared it, once."""
+
+    def __init__(self, wish: Wish, merge: Merge, faults: FaultPoints) -> None:
+        self._wish = wish
+        self._merge = merge
+        self._faults = faults
+        self._usable = True
+
+    @property
+    def merged(self) -> str:
+        return self._merge.merged
+
+    @property
+    def conflicts(self) -> Sequence[FileConflict]:
+        return self._merge.conflicts
+
+    @property
+    def changes(self) -> Mapping[str, Difference]:
+        return MappingProxyType(dict(self._merge.changes))
+
+    def close(self) -> None:
+        """The resource is let go, so nothing may be done any more."""
+        self._usable = False
+
+    def _use(self) -> None:
+        """Whoever goes on from here makes it. `ApplyRefused`, `ApplyConflict`."""
+        if not self._usable:  # guard: nothing is done without the resource's lock, or twice
+            raise ApplyRefused(self._wish.plan_id, "its preparation is over; prepare it again")
+        if self._merge.conflicts:
+            paths = tuple(conflict.path for conflict in self._merge.conflicts)
+            raise ApplyConflict(self._wish.plan_id, paths, "\n".join(map(str, self._merge.conflicts)))
+        self._usable = False
+
+    def _reach(self, step: str) -> None:
+        self._faults.reach(f"{self._wish.kind}.{step}")
 
 
 class TreePreparation(PreparedMerge):
@@ -222,3 +263,15 @@ class TreePreparation(PreparedMerge):
 
     def _changed_since(self, paths: Sequence[str]) -> ApplyConflict:
         return ApplyConflict(self._wish.plan_id, tuple(paths), "changed since the merge was prepared")
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What is to be brought in: base → theirs. `kind` is `apply` or `undo`; `undoes` is the journal of the
+    apply that is undone."""
+
+    kind: str
+    plan_id: str
+    base: str
+    theirs: str
+    undoes: Journal | None = None

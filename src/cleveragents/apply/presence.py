@@ -15,20 +15,19 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
-from cleveragents.apply.merge import Merge
-from cleveragents.apply.ports import FileConflict
-from cleveragents.apply.renames import merge_following_renames
-from cleveragents.apply.submodules import (
+from cleveragents.apply.merge import (
+    Merge,
     submodule_conflict,
     submodule_conflicts,
     submodules_in,
 )
+from cleveragents.apply.ports import FileConflict
+from cleveragents.apply.renames import merge_following_renames
+from cleveragents.core.change import GITLINK, Difference, FileState
 from cleveragents.core.errors import ApplyRefused
 from cleveragents.core.errors.remedy import Remedy
-from cleveragents.core.file_state import GITLINK, Difference, FileState
 from cleveragents.git.git_directory import copy_index, copy_shared_indexes
-from cleveragents.git.hidden_files import hidden_files, reveal
-from cleveragents.git.index_file import holds_attributes
+from cleveragents.git.index_file import hidden_files, holds_attributes, reveal
 from cleveragents.git.plumbing import PrivateRepository, index_line
 from cleveragents.git.stored_forms import StoredForms
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from cleveragents.access.model.remote import RemoteAddress, branch_of
+from cleveragents.access.model.project import RemoteAddress, branch_of
 from cleveragents.apply.journal import (
     DONE,
     PREPARED,
@@ -23,13 +23,12 @@ from cleveragents.apply.journal import (
 )
 from cleveragents.apply.merge import Merge
 from cleveragents.apply.ports import Applied, CommitRequest
-from cleveragents.apply.prepared_merge import PreparedMerge, Wish
+from cleveragents.apply.preparation import PreparedMerge, Wish
 from cleveragents.apply.user_git import UserGit
+from cleveragents.core.change import Difference
 from cleveragents.core.errors import ApplyRefused, RemoteHeld, RemoteMoved
 from cleveragents.core.faults import FaultPoints
-from cleveragents.core.fence import Fence
-from cleveragents.core.file_state import Difference
-from cleveragents.core.identifiers import IdentifierSource
+from cleveragents.core.identifiers import Fence, IdentifierSource
 from cleveragents.git.plumbing import PrivateRepository
 from cleveragents.sandboxes.mirror import REF_LOCKED, Mirrors
 

@@ -11,9 +11,8 @@ from pathlib import Path
 
 from cleveragents.apply.commit import is_committed, take_back_commit, wait_for_stragglers
 from cleveragents.apply.exchange import sync_filesystem
-from cleveragents.apply.index_lock import unlock_index
 from cleveragents.apply.journal import PREPARED, STAGING, ApplyJournal, Entry
-from cleveragents.apply.lock import try_resource_lock
+from cleveragents.apply.lock import try_resource_lock, unlock_index
 from cleveragents.apply.moves import Mover, remove_staging
 from cleveragents.apply.ports import Recovered
 from cleveragents.core.errors import ApplyBusy, ApplyRefused, CleverAgentsError, GitFailed

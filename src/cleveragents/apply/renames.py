@@ -15,7 +15,7 @@ from pathlib import Path
 from cleveragents.apply.merge import Merge, changed_between, merge_trees
 from cleveragents.apply.moves import parents_of
 from cleveragents.apply.ports import FileConflict, Rename
-from cleveragents.core.file_state import Difference, FileState
+from cleveragents.core.change import Difference, FileState
 from cleveragents.git.plumbing import PrivateRepository, index_line
 
 __all__ = ["merge_following_renames"]

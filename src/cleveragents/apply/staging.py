@@ -18,6 +18,7 @@ from types import TracebackType
 
 from cleveragents.apply.exchange import ABSENT, Folder, Place, Sight, fingerprint
 from cleveragents.apply.journal import Journal, MovedFile
+from cleveragents.apply.merge import submodules_in
 from cleveragents.apply.metadata import (
     Metadata,
     for_new_content,
@@ -26,8 +27,7 @@ from cleveragents.apply.metadata import (
 )
 from cleveragents.apply.moves import parents_of
 from cleveragents.apply.presence import Presence, names_of_content
-from cleveragents.apply.submodules import submodules_in
-from cleveragents.core.file_state import Difference, FileState
+from cleveragents.core.change import Difference, FileState
 from cleveragents.git.git_directory import copy_index
 from cleveragents.sandboxes.tree.walk import read_bytes
 

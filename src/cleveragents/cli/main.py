@@ -113,7 +113,7 @@ def _answer(arguments: list[str]) -> int:
     # stays for long has the collector look more often.
     gc.set_threshold(_YOUNG_OBJECTS)
     from cleveragents.cli.invocation import invoke
-    from cleveragents.config.terminal import guard_terminals
+    from cleveragents.config.logging import guard_terminals
 
     with guard_terminals():
         return invoke(arguments)

@@ -18,7 +18,7 @@ import click
 
 from cleveragents.api.wording import ago, counted, timestamp
 from cleveragents.cli.render.narrow import in_lines
-from cleveragents.config.terminal import unguarded
+from cleveragents.config.logging import unguarded
 from cleveragents.core.json_value import JsonValue, thaw
 from cleveragents.core.text.control_characters import escape_controls, escape_controls_in_json
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cleveragents.core.text.known_secrets import KnownSecrets
+from cleveragents.core.text.redaction import KnownSecrets
 
 if TYPE_CHECKING:
     from cleveragents.api.client import Client

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import NoReturn
 
 from cleveragents.config.document import parse_document, read_bounded
-from cleveragents.config.mistakes import Mistakes
 from cleveragents.config.settings import (
     Key,
     Repository,
@@ -25,6 +24,7 @@ from cleveragents.config.settings import (
 )
 from cleveragents.config.values import (
     Layer,
+    Mistakes,
     Origin,
     Scalar,
     Values,
@@ -34,7 +34,7 @@ from cleveragents.config.values import (
     validate_settings,
 )
 from cleveragents.core.errors import ConfigurationError
-from cleveragents.core.markers import MARKER_VARIABLE
+from cleveragents.core.identifiers import MARKER_VARIABLE
 
 __all__ = ["Configuration", "find_repository_file", "load_configuration", "user_file_path"]
 

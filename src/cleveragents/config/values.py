@@ -1,8 +1,12 @@
-"""One setting's value: in its type, from a named place, or a clear error."""
+"""One setting's value: in its type, from a named place, or a clear error.
+
+Mistakes in settings, told all at once: who mends one should not have to ask for the next.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
 
@@ -18,7 +22,17 @@ from cleveragents.config.settings import (
 from cleveragents.core.errors import ConfigurationError
 from cleveragents.core.errors.remedy import Remedy
 
-__all__ = ["Layer", "Origin", "Scalar", "Values", "find_key", "parse_value", "shorten", "validate_settings"]
+__all__ = [
+    "Layer",
+    "Mistakes",
+    "Origin",
+    "Scalar",
+    "Values",
+    "find_key",
+    "parse_value",
+    "shorten",
+    "validate_settings",
+]
 
 
 class Layer(str, Enum):
@@ -43,7 +57,6 @@ class Origin:
 
 
 Values = dict[str, tuple[Scalar, Origin]]
-
 _SPOKEN = {
     "Expected": "should be",
     "Number out": "is out",
@@ -51,8 +64,6 @@ _SPOKEN = {
     "`float`": "a number",
     "`str`": "text",
 }
-
-
 _SETTINGS = Remedy("config.list", text="List the settings")
 
 
@@ -118,3 +129,34 @@ def shorten(value: object) -> str:
 
     text = redact_text(repr(value))
     return text if len(text) <= 80 else f"{text[:77]}…"
+
+
+class Mistakes:
+    """What was found wrong so far, in order. Not thread-safe: it lives as long as one reading does."""
+
+    def __init__(self) -> None:
+        self._found: list[ConfigurationError] = []
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def add(self, error: ConfigurationError) -> None:
+        self._found.append(error)
+
+    @contextmanager
+    def noted(self) -> Iterator[None]:
+        """Keeps the `ConfigurationError` that ends its block, and goes on after it."""
+        try:
+            yield
+        except ConfigurationError as error:
+            self.add(error)
+
+    def raise_any(self) -> None:
+        """`ConfigurationError` if anything was found: the first, and each other one on a line below it."""
+        if self._found:
+            first, *others = self._found
+            remedies: list[Remedy] = []
+            for remedy in (remedy for error in self._found for remedy in error.remedies):
+                remedies += [] if remedy in remedies else [remedy]
+            problem = "\n".join([first.problem, *map(str, others)])
+            raise ConfigurationError(first.source, problem, tuple(remedies))

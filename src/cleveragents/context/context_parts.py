@@ -14,10 +14,12 @@ from datetime import datetime
 from typing import Protocol
 
 from cleveragents.context.code_index import CodePlace, CodeSnapshot
-from cleveragents.context.model.context import ContextFragment, ContextRequest, ExecutionReport
-from cleveragents.context.model.context_answer import (
+from cleveragents.context.model.context import (
     Candidate,
     Choice,
+    ContextFragment,
+    ContextRequest,
+    ExecutionReport,
     PackedFragment,
     Ranking,
     Shares,

@@ -2,25 +2,50 @@
 
 `CircuitBreaker` decides who may be called; `ParallelStrategyExecutor` has them called on the threads of
 `strategy_threads`, each invocation being looked after by a `strategy_execution`.
+
+One invocation of the strategy executor: begins strategies, waits for them, accounts for each.
+
+What a strategy returns is judged on the strategy's own thread, because even looking at it can hang or
+raise. Permits are settled by the thread that called `execute` alone, after the crew has said under its lock
+whether an answer came in time: so a late answer can change nothing.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from math import isfinite
 from types import TracebackType
+from typing import Final
 
-from cleveragents.context.model.context import ContextRequest, ExecutionReport, FragmentLimits
-from cleveragents.context.strategy import CancelSignal, ContextStrategy
-from cleveragents.context.strategy_execution import (
-    StrategyCrew,
-    StrategyExecution,
-    Terms,
+from cleveragents.context.model.context import (
+    ContextRequest,
+    ExecutionReport,
+    FragmentLimits,
+    KeptFragments,
+    StrategyReport,
+    StrategyStatus,
+    keep_within,
 )
-from cleveragents.context.strategy_threads import CrewStatistics, ThreadCrew
-from cleveragents.core.circuit_breaker import CircuitBreaker, Permit
+from cleveragents.context.strategy import CancelSignal, ContextStrategy
+from cleveragents.context.strategy_threads import Call, CallState, CrewStatistics, ThreadCrew
+from cleveragents.core.circuit_breaker import CANCELLATIONS, CircuitBreaker, Permit
+from cleveragents.core.errors import BreakerOpen, DeadlineExceeded
 
-__all__ = ["CircuitBreaker", "ParallelStrategyExecutor", "Permit"]
+__all__ = [
+    "CircuitBreaker",
+    "ParallelStrategyExecutor",
+    "Permit",
+    "StrategyCrew",
+    "StrategyExecution",
+    "Terms",
+]
+
+
+_LOOK_SECONDS: Final = 0.02  # nothing wakes us when a cancel signal is set, so it is looked at this often
+_MAX_ERROR_CHARACTERS: Final = 500
 
 
 class ParallelStrategyExecutor:
@@ -107,3 +132,222 @@ class ParallelStrategyExecutor:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What one execution asks, and how long it may take."""
+
+    request: ContextRequest
+    deadline_seconds: float
+    strategy_seconds: float
+    cancelled: CancelSignal | None
+    limits: FragmentLimits
+    clock: Callable[[], float]
+
+    def __post_init__(self) -> None:
+        for seconds in (self.deadline_seconds, self.strategy_seconds):
+            if not (isfinite(seconds) and seconds > 0):
+                raise ValueError(f"a deadline is a finite time above 0, not {seconds}")
+
+    @property
+    def is_cancelled(self) -> bool:
+        return self.cancelled is not None and self.cancelled.is_cancelled
+
+
+class StrategyExecution:
+    """Not thread-safe: used by the thread that called `execute`; `_Attempt` says what others touch."""
+
+    def __init__(self, terms: Terms, breaker: CircuitBreaker, crew: StrategyCrew) -> None:
+        self._terms = terms
+        self._breaker = breaker
+        self._crew = crew
+        self._batch = crew.batch()
+        self._until = terms.clock() + terms.deadline_seconds
+        self._reports: dict[int, StrategyReport] = {}
+        self._waiting: dict[Call[_Answer], _Attempt] = {}
+
+    def run(self, strategies: Sequence[ContextStrategy]) -> ExecutionReport:
+        """Returns when every strategy is reported, at the deadline at the latest."""
+        try:
+            for index, strategy in enumerate(strategies):
+                self._begin(index, strategy)
+            while self._waiting:
+                left = max(0.0, self._until - self._terms.clock())
+                for call in self._crew.collect(self._batch, min(left, _LOOK_SECONDS)):
+                    self._settle(call)
+                self._leave_behind()
+        finally:
+            # Only an interrupt of this thread comes here with strategies that are not accounted for.
+            for call, _ in self._latest_first():
+                self._leave(call, StrategyStatus.CANCELLED, self._terms.clock())
+        return ExecutionReport(tuple(self._reports[index] for index in range(len(self._reports))))
+
+    def _begin(self, index: int, strategy: ContextStrategy) -> None:
+        name = _name_of(strategy)
+        if name is None:
+            problem = "a strategy needs a name"
+            report = StrategyReport(type(strategy).__name__, StrategyStatus.FAILED, error=problem)
+        elif self._terms.is_cancelled:
+            report = StrategyReport(name, StrategyStatus.CANCELLED)
+        else:
+            try:
+                permit = self._breaker.acquire(name)
+            except BreakerOpen as refused:
+                report = StrategyReport(name, StrategyStatus.BREAKER_OPEN, error=str(refused))
+            else:
+                attempt = _Attempt(index, name, permit, strategy, self._terms)
+                call = Call(name, attempt.retrieve, self._batch)
+                self._waiting[call] = attempt
+                if not self._crew.submit(call):
+                    self._report(call, StrategyStatus.SATURATED, error="no thread is free")
+                    permit.release()
+                return
+        self._reports[index] = report
+
+    def _settle(self, call: Call[_Answer]) -> None:
+        """Accounts for a call that ended by itself, or that `close` withdrew."""
+        permit = self._waiting[call].permit
+        answer = call.answer
+        if answer is None:
+            permit.release()
+            self._report(call, StrategyStatus.CANCELLED, error="the executor was closed")
+        elif answer.kept is None:
+            _ = permit.release() if answer.cancelled else permit.failure()
+            status = StrategyStatus.CANCELLED if answer.cancelled else StrategyStatus.FAILED
+            self._report(call, status, seconds=answer.seconds, error=answer.problem)
+        else:
+            permit.success()
+            status = StrategyStatus.USED if answer.kept.fragments else StrategyStatus.EMPTY
+            self._report(call, status, seconds=answer.seconds, kept=answer.kept)
+
+    def _leave_behind(self) -> None:
+        """Gives up whatever is cancelled or out of time."""
+        cancelled = self._terms.is_cancelled
+        now = self._terms.clock()
+        for call, attempt in self._latest_first():
+            if cancelled:
+                self._leave(call, StrategyStatus.CANCELLED, now)
+            elif now >= self._until or attempt.ran_until(now) >= self._terms.strategy_seconds:
+                self._leave(call, StrategyStatus.LATE, now)
+
+    def _latest_first(self) -> list[tuple[Call[_Answer], _Attempt]]:
+        """Whoever waits for a thread comes before whoever has one, lest leaving that one begin this one."""
+        return list(reversed(self._waiting.items()))
+
+    def _leave(self, call: Call[_Answer], status: StrategyStatus, now: float) -> None:
+        attempt = self._waiting[call]
+        attempt.given_up = True
+        was = self._crew.abandon(call)
+        if was not in (CallState.QUEUED, CallState.RUNNING):  # guard: its answer came first; collect it
+            return
+        ran = attempt.ran_until(now)
+        late = DeadlineExceeded(attempt.name, self._fair_share)
+        if status is StrategyStatus.CANCELLED:
+            attempt.permit.release()
+            self._report(call, status, seconds=ran)
+        elif was is CallState.QUEUED:
+            attempt.permit.release()
+            self._report(call, StrategyStatus.SATURATED, error="no thread was free in time")
+        else:
+            # One that got its thread when most of the time was over is late, but not to blame.
+            _ = attempt.permit.failure(late) if ran * 2 >= self._fair_share else attempt.permit.release()
+            self._report(call, status, seconds=ran, error=str(late))
+
+    @property
+    def _fair_share(self) -> float:
+        return min(self._terms.strategy_seconds, self._terms.deadline_seconds)
+
+    def _report(
+        self,
+        call: Call[_Answer],
+        status: StrategyStatus,
+        *,
+        seconds: float = 0.0,
+        error: str | None = None,
+        kept: KeptFragments | None = None,
+    ) -> None:
+        attempt = self._waiting.pop(call)
+        kept = kept or KeptFragments((), truncated=False)
+        self._reports[attempt.index] = StrategyReport(
+            attempt.name, status, kept.fragments, seconds, error, kept.truncated
+        )
+
+
+class _Attempt:
+    """One strategy in one execution; to the strategy it is the cancel signal.
+
+    Shared by two threads without a lock: `began` is written once by the crew's, `given_up` once by the
+    caller's, and each is one attribute that the other only reads.
+    """
+
+    __slots__ = ("_strategy", "_terms", "began", "given_up", "index", "name", "permit")
+
+    def __init__(
+        self, index: int, name: str, permit: Permit, strategy: ContextStrategy, terms: Terms
+    ) -> None:
+        self.index = index
+        self.name = name
+        self.permit = permit
+        self.began: float | None = None
+        self.given_up = False
+        self._strategy = strategy
+        self._terms = terms
+
+    @property
+    def is_cancelled(self) -> bool:
+        return self.given_up or self._terms.is_cancelled
+
+    def ran_until(self, now: float) -> float:
+        began = self.began
+        return 0.0 if began is None else now - began
+
+    def retrieve(self) -> _Answer:
+        """On a thread of the crew: whatever the strategy does, this returns (if the strategy ever does)."""
+        began = self._terms.clock()
+        self.began = began
+        answer = _Answer()
+        with answer:
+            found = self._strategy.retrieve(self._terms.request, self)
+            answer.kept = keep_within(found, self._terms.limits)
+        answer.seconds = self._terms.clock() - began
+        return answer
+
+
+class _Answer:
+    """What came of a strategy. As a context manager it takes in anything raised, `SystemExit` included.
+
+    It keeps no exception, whose frames would keep the strategy's data.
+    """
+
+    __slots__ = ("cancelled", "kept", "problem", "seconds")
+
+    def __init__(self) -> None:
+        self.kept: KeptFragments | None = None
+        self.problem: str | None = None
+        self.cancelled = False
+        self.seconds = 0.0
+
+    def __enter__(self) -> _Answer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        if error is None:
+            return False
+        self.cancelled = isinstance(error, CANCELLATIONS)
+        self.problem = type(error).__name__
+        with suppress(BaseException):  # even its __str__ is the strategy's code
+            self.problem = f"{self.problem}: {error}"[:_MAX_ERROR_CHARACTERS]
+        return True
+
+
+StrategyCrew = ThreadCrew[_Answer]
+
+
+def _name_of(strategy: ContextStrategy) -> str | None:
+    name: object = None
+    with suppress(Exception):
+        name = strategy.name
+    return name if isinstance(name, str) and name else None

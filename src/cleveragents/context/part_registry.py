@@ -13,7 +13,7 @@ from typing import Any
 
 from cleveragents.config.entry_points import installed
 from cleveragents.config.settings import ContextSettings
-from cleveragents.context.pipeline.components import PARTS, LoadPart
+from cleveragents.context.pipeline.checks import PARTS, LoadPart
 from cleveragents.core.errors import ConfigurationError
 
 __all__ = ["ENTRY_POINTS", "replaced_parts"]

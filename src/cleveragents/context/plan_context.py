@@ -12,7 +12,7 @@ from typing import Final
 
 from cleveragents.context.code_index import CodePlace
 from cleveragents.context.context_parts import CommitHistory, PastCommit
-from cleveragents.context.model.context_answer import ContextAnswer
+from cleveragents.context.model.context import ContextAnswer
 from cleveragents.context.pipeline.pipeline import ContextPipeline
 from cleveragents.context.query import LEAST_TOKENS, ContextQuery
 from cleveragents.context.strategy import CancelSignal

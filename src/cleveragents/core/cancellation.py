@@ -3,6 +3,11 @@
 Why generations: a flag that can be cleared loses cancels, lock or no lock: a waiter wakes up, and before it
 looks, the flag is down again. So nothing is ever cleared here. A generation is cancelled once, for good, and
 whoever waits or works under it keeps that answer.
+
+Why a job is to end: because somebody wants that, or because what it is a part of stops for now.
+
+Both come to a job as a reason. So that nobody's words are taken for a mere stop, those that begin like one
+are put in quotes where they come in.
 """
 
 from __future__ import annotations
@@ -18,9 +23,12 @@ from cleveragents.core.errors import Cancelled
 if TYPE_CHECKING:
     import asyncio
 
-__all__ = ["CancellationView", "Registration"]
+__all__ = ["CancellationView", "Registration", "is_mere_stop", "mere_stop", "said_by_somebody"]
+
 
 _Listeners = dict[object, Callable[[], None]]
+
+_MARK = "stopped, because "
 
 
 class _Cause(NamedTuple):
@@ -184,3 +192,18 @@ def _open_on_its_loop(weak_gate: weakref.ref[asyncio.Future[None]]) -> None:
 def _open(gate: asyncio.Future[None]) -> None:
     if not gate.done():  # guard: its task was cancelled in the same turn of the loop
         gate.set_result(None)
+
+
+def mere_stop(why: str) -> str:
+    """The reason of a stop after which it can go on."""
+    return f"{_MARK}{why}"
+
+
+def is_mere_stop(reason: str | None) -> bool:
+    """Whether nobody wants it cancelled: it can go on later."""
+    return reason is not None and reason.startswith(_MARK)
+
+
+def said_by_somebody(reason: str) -> str:
+    """The reason as a person or another program gave it, which is never a mere stop."""
+    return f'"{reason}"' if is_mere_stop(reason) else reason  # guard: nobody's words are taken for ours

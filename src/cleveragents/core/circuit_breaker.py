@@ -3,6 +3,12 @@
 A lock around `is_open` and `record_*` would count right and still be wrong: between the question and the
 verdict the world moves, and a slow success that was admitted before the breaker opened would close it.
 So a call is made under a *permit*, which belongs to a generation and speaks once.
+
+What a circuit breaker says about itself: states, transitions, exact totals.
+
+Puts a circuit breaker's openings and closings on the event bus.
+
+Half-open is a moment, not news: who needs it listens to the breaker itself.
 """
 
 from __future__ import annotations
@@ -12,29 +18,86 @@ import concurrent.futures
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
 from math import isfinite
 from types import MappingProxyType
 from typing import Final
 
-from cleveragents.core.breaker_state import (
-    BreakerState,
-    BreakerStatistics,
-    BreakerTransition,
-    Circuit,
-    CircuitStatistics,
-)
+from cleveragents.core.clock import Clock
 from cleveragents.core.errors import BreakerOpen, Cancelled
+from cleveragents.core.event import DomainEvent, EventPublisher, EventType
+from cleveragents.core.identifiers import IdentifierSource
 
-__all__ = ["CANCELLATIONS", "CircuitBreaker", "Permit"]
+__all__ = [
+    "CANCELLATIONS",
+    "BreakerEvents",
+    "BreakerState",
+    "BreakerStatistics",
+    "BreakerTransition",
+    "Circuit",
+    "CircuitBreaker",
+    "CircuitStatistics",
+    "Permit",
+]
+
 
 CANCELLATIONS: Final = (Cancelled, asyncio.CancelledError, concurrent.futures.CancelledError)
-
 _MAX_UNANNOUNCED: Final = 1024
-
 _ANY_TIME: Final = 0.0  # a success needs no clock, and reading it would be a tenth of its cost
 
+
+@dataclass(slots=True)
+class Circuit:
+    """What a breaker keeps of one name, beside its failures in a row and whether it is disabled.
+
+    Not thread-safe: guarded by the lock of the breaker that owns it.
+    """
+
+    name: str
+    generation: int = 0
+    half_open: bool = False
+    retry_at: float = 0.0  # when the cool-down, or the lease of the trial that is out, ends
+    opened: int = 0
+    trials: int = 0
+    admitted: int = 0
+    refused: int = 0
+    settled: int = 0
+    successes: int = 0
+    failures: int = 0
+    released: int = 0
+    stale: int = 0
+
+    def statistics(self, state: BreakerState, consecutive_failures: int) -> CircuitStatistics:
+        """A frozen copy of the totals."""
+        return CircuitStatistics(
+            state=state,
+            consecutive_failures=consecutive_failures,
+            opened=self.opened,
+            trials=self.trials,
+            admitted=self.admitted,
+            refused=self.refused,
+            in_flight=self.admitted - self.settled,
+            successes=self.successes,
+            failures=self.failures,
+            released=self.released,
+            stale=self.stale,
+        )
+
+
 _Verdict = Callable[[Circuit, float], None]
+
+
+class BreakerState(str, Enum):
+    """Closed lets calls through, open refuses them, half-open lets one through at a time."""
+
+    CLOSED = "closed"
+    OPEN = "open"
+    HALF_OPEN = "half_open"
+
+
+_TYPES = {BreakerState.OPEN: EventType.BREAKER_OPENED, BreakerState.CLOSED: EventType.BREAKER_CLOSED}
 
 
 class Permit:
@@ -288,3 +351,73 @@ class CircuitBreaker:
             finally:
                 # Needs no lock: what came while it was set is found by the next turn of this loop.
                 self._announcing = False
+
+
+@dataclass(frozen=True, slots=True)
+class BreakerTransition:
+    """A circuit entered `state`; `generation` grows with every transition of that name."""
+
+    name: str
+    state: BreakerState
+    generation: int
+    consecutive_failures: int
+
+
+@dataclass(frozen=True, slots=True)
+class CircuitStatistics:
+    """One name's circuit, with exact totals.
+
+    `successes`, `failures` and `released` count the verdicts of their time, with a permit or without;
+    `stale` those that spoke for an older generation and changed nothing; `in_flight` permits are still out.
+    """
+
+    state: BreakerState
+    consecutive_failures: int
+    opened: int
+    trials: int
+    admitted: int
+    refused: int
+    in_flight: int
+    successes: int
+    failures: int
+    released: int
+    stale: int
+
+
+@dataclass(frozen=True, slots=True)
+class BreakerStatistics:
+    """All circuits at one moment; `unannounced_lost` transitions found their listener too far behind."""
+
+    circuits: Mapping[str, CircuitStatistics]
+    unannounced_lost: int = 0
+
+
+class BreakerEvents:
+    """A breaker's `on_transition`: emits in the order in which the breaker announces.
+
+    It is called by whoever runs a strategy, and he has a deadline: so it never waits for room on the bus. An
+    event that is refused is lost, which the breaker logs with its name and the bus counts.
+    """
+
+    def __init__(self, publisher: EventPublisher, clock: Clock, identifiers: IdentifierSource) -> None:
+        self._publisher = publisher
+        self._clock = clock
+        self._identifiers = identifiers
+
+    def __call__(self, transition: BreakerTransition) -> None:
+        event_type = _TYPES.get(transition.state)
+        if event_type is None:
+            return
+        self._publisher.emit(
+            DomainEvent(
+                event_type=event_type,
+                subject=transition.name,
+                event_id=self._identifiers.new(),
+                occurred_at=self._clock.now(),
+                payload={
+                    "generation": transition.generation,
+                    "consecutive_failures": transition.consecutive_failures,
+                },
+            ),
+            wait=False,
+        )

@@ -1,11 +1,15 @@
-"""Time as a parameter."""
+"""Time as a parameter.
+
+The machine's clocks.
+"""
 
 from __future__ import annotations
 
-from datetime import datetime
+import time
+from datetime import UTC, datetime
 from typing import Protocol
 
-__all__ = ["Clock"]
+__all__ = ["Clock", "SystemClock"]
 
 
 class Clock(Protocol):
@@ -23,3 +27,16 @@ class Clock(Protocol):
     def now(self) -> datetime:
         """The wall clock, aware, UTC."""
         ...
+
+
+class SystemClock:
+    """`Clock` on the machine's own clocks. Stateless, so any thread may share it."""
+
+    def monotonic(self) -> float:
+        # BOOTTIME counts suspension, MONOTONIC does not: a laptop that slept through a lease must notice.
+        if hasattr(time, "CLOCK_BOOTTIME"):
+            return time.clock_gettime(time.CLOCK_BOOTTIME)
+        return time.monotonic()
+
+    def now(self) -> datetime:
+        return datetime.now(UTC)

@@ -2,6 +2,8 @@
 
 A profile answers for every capability. Two answers are joined by taking the stricter one, so whoever adds a
 policy (a repository, an action) can tighten what the user chose and never loosen it.
+
+What kept a plan's commands from the rest of the machine.
 """
 
 from __future__ import annotations
@@ -14,9 +16,18 @@ from functools import reduce
 from types import MappingProxyType
 
 from cleveragents.core.errors import ConfigurationError, NetworkNotDenied
-from cleveragents.core.isolation import Isolation
 
-__all__ = ["DEFAULT_PROFILE", "PROFILES", "READ_ONLY", "Capability", "Policy", "Verdict", "profile"]
+__all__ = [
+    "DEFAULT_PROFILE",
+    "PROFILES",
+    "READ_ONLY",
+    "Capability",
+    "Isolation",
+    "Policy",
+    "Verdict",
+    "profile",
+    "weaker",
+]
 
 
 class Capability(str, Enum):
@@ -126,6 +137,18 @@ def _policy(name: str, verdicts: str) -> Policy:
     return Policy(name, MappingProxyType(answers), never_asks=name == "ci")
 
 
+class Isolation(str, Enum):
+    """`bubblewrap`: commands see their sandbox and little else. `none`: they can do whatever the user can."""
+
+    BUBBLEWRAP = "bubblewrap"
+    NONE = "none"
+
+    @staticmethod
+    def of(isolates: bool) -> Isolation:
+        """The isolation of a command runner that isolates, or does not."""
+        return Isolation.BUBBLEWRAP if isolates else Isolation.NONE
+
+
 # One sign per capability, in their order: read edit create delete command network install spawn apply.
 PROFILES: Mapping[str, Policy] = MappingProxyType(
     {
@@ -145,5 +168,12 @@ PROFILES: Mapping[str, Policy] = MappingProxyType(
 
 READ_ONLY = _policy("read-only", "+--------")
 """What an actor has that only thinks; nobody chooses it."""
-
 DEFAULT_PROFILE = "supervised"
+
+
+def weaker(one: Isolation | None, other: Isolation | None) -> Isolation | None:
+    """The isolation of a plan with runs under both; None where neither is known."""
+    known = {isolation for isolation in (one, other) if isolation is not None}
+    if Isolation.NONE in known:
+        return Isolation.NONE
+    return Isolation.BUBBLEWRAP if known else None

@@ -19,9 +19,8 @@ from cleveragents.core.json_value import JsonValue, freeze
 from cleveragents.models.model.budget import PICODOLLARS, dollars
 
 if TYPE_CHECKING:
-    from cleveragents.core.event_ports import AuditRecord
-    from cleveragents.demo.evidence import Account, Evidence
-    from cleveragents.demo.promise import Promise
+    from cleveragents.core.event import AuditRecord
+    from cleveragents.demo.promises import Account, Evidence, Promise
     from cleveragents.demo.story import Say, Story
 
 __all__ = ["Performance", "conclude", "demo"]
@@ -93,8 +92,7 @@ def _play(directory: Path, say: Say, *, keep: bool) -> Performance:
 
     from cleveragents.app.container import Container
     from cleveragents.config.logging import configure_logging
-    from cleveragents.demo.evidence import gather
-    from cleveragents.demo.promises import judge
+    from cleveragents.demo.promises import gather, judge
     from cleveragents.demo.story import demo_settings, tell
 
     settings = demo_settings(directory)

@@ -1,20 +1,45 @@
-"""The demo's sample repository: a few small files under real git, and a user who works in it meanwhile."""
+"""The demo's sample repository: a few small files under real git, and a user who works in it meanwhile.
+
+The goals of the demo, as a user says them to `agents run`.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from cleveragents.core.json_value import freeze, thaw
 from cleveragents.git.plumbing import run_git, user_environment
+from cleveragents.models.model.budget import PICODOLLARS, Limits
 
-__all__ = ["CATALOGUE", "FILES", "LINES", "NOTES", "NOTES_TEXT", "SampleRepository"]
+if TYPE_CHECKING:
+    from cleveragents.app.container import Container
+    from cleveragents.plans.ports.plans import NewPlan
+
+__all__ = [
+    "CATALOGUE",
+    "CHECK",
+    "FILES",
+    "GOALS",
+    "LIMITS",
+    "LINES",
+    "NOTES",
+    "NOTES_TEXT",
+    "SampleRepository",
+    "laid_script",
+    "plan_for",
+]
+
 
 CATALOGUE = "catalogue.txt"
+
 LINES = 16
 """That the slow program writes, one after the other."""
-
 # What is done twice shows: each line is added.
 _CATALOGUE = f"""# One line for each colour.
 for number in $(seq {LINES}); do
@@ -28,6 +53,7 @@ trap '' TERM INT HUP
 (setsid sh -c "trap '' TERM INT HUP; while :; do sleep 1; done" &)
 while :; do sleep 1; done
 """
+
 _PRICES = """# What paint costs: `total red 2 green 1` is the price of 2 and 1 litres.
 price() {
     case $1 in
@@ -46,6 +72,7 @@ total() {
     echo $sum
 }
 """
+
 _RECEIPT = """# What the customer takes home: `receipt red 2 green 1` has a line for each colour.
 . ./prices.sh
 
@@ -56,6 +83,7 @@ receipt() {
     done
 }
 """
+
 _TEST = """# Runs all tests: `expect LAST-LINE COMMAND …` is one.
 expect() {
     wanted=$1
@@ -70,6 +98,7 @@ for file in test_*.sh; do
     . "./$file"
 done
 """
+
 _README = """# Paint shop
 
 All about paint.
@@ -89,11 +118,10 @@ FILES = {
     "simulate.sh": _SIMULATE,
     "README.md": _README,
 }
+
 NOTES = "notes.txt"
 """What the user has written and not committed."""
-
 NOTES_TEXT = "remember the brushes\n"
-
 _AUTHOR = {
     "GIT_CONFIG_NOSYSTEM": "1",
     "GIT_CONFIG_GLOBAL": os.devnull,
@@ -102,6 +130,20 @@ _AUTHOR = {
     "GIT_COMMITTER_NAME": "Ada",
     "GIT_COMMITTER_EMAIL": "ada@example.org",
 }
+
+GOALS: Mapping[str, str] = {
+    "discount": "Take 10 % off orders of 100 and more",
+    "tax": "Add 19 % tax to every total",
+    "receipt": "Show the sum at the end of a receipt",
+    "catalogue": "Write the catalogue of all colours",
+    "simulation": "Find out how long the paint lasts",
+    "welcome": "Welcome customers in the README",
+}
+
+LIMITS = Limits(picodollars=PICODOLLARS // 10, tokens=100_000, steps=30, seconds=120.0)
+"""Of each plan: ten cents."""
+CHECK = "sh test.sh"
+_SCRIPT = "model.yaml"
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,3 +192,33 @@ class SampleRepository:
         """Every branch, tag and stash, and whatever else points into the history, with the index."""
         head = self.git("rev-parse", "--symbolic-full-name", "HEAD")
         return head + self.git("for-each-ref") + self.git("ls-files", "--stage")
+
+
+def laid_script(directory: Path) -> Path:
+    """What the model says, as a file there."""
+    script = directory / _SCRIPT
+    script.write_bytes(files("cleveragents.demo").joinpath(_SCRIPT).read_bytes())
+    return script
+
+
+def plan_for(container: Container, goal: str, root: Path, script: Path) -> NewPlan:
+    """As `agents run GOAL --model scripted/SCRIPT --check 'sh test.sh' --max-usd 0.10 …` asks it."""
+    from cleveragents.plans.ports.plans import NewPlan
+
+    parts = container.plan_parts
+    action = parts.action_named("builtin/goal", str(root))
+    request = freeze(
+        {
+            "arguments": thaw(action.parse((f"goal={goal}",), ())),
+            "checks": [CHECK],
+            "profile": parts.default_profile,
+            "from_head": False,
+            "include": [],
+            "directory": "",
+            "model": f"scripted/{script}",
+            "actor": None,
+            "limits": thaw(LIMITS.to_json()),
+        }
+    )
+    assert isinstance(request, Mapping)
+    return NewPlan(goal, action.name, str(root), request)

@@ -3,11 +3,14 @@
 Six goals are worked on at once. One worker is killed in the middle of its plan, one plan is cancelled, a
 check and a reviewer find fault with two, and of two that change the same lines one is refused. The story only
 acts and watches; whether everything went as promised is `promises`' to say, from what is there at the end.
+
+How the demo waits: it looks again and again, and gives up at some time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -18,12 +21,10 @@ import msgspec
 
 from cleveragents.cli.output import counted
 from cleveragents.config.settings import Settings
-from cleveragents.core.actions.check import CheckRun, CheckVerdict
-from cleveragents.core.errors import ApplyConflict, SandboxMissing
+from cleveragents.core.actions.model import CheckRun, CheckVerdict
+from cleveragents.core.errors import ApplyConflict, DeadlineExceeded, SandboxMissing
 from cleveragents.core.tool import CallState
-from cleveragents.demo.goals import GOALS, laid_script, plan_for
-from cleveragents.demo.patience import until
-from cleveragents.demo.sample import CATALOGUE, FILES, LINES, SampleRepository
+from cleveragents.demo.sample import CATALOGUE, FILES, GOALS, LINES, SampleRepository, laid_script, plan_for
 from cleveragents.demo.worker_process import WorkerProcess
 from cleveragents.jobs.worker.attempt import marker_of
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
@@ -32,15 +33,18 @@ if TYPE_CHECKING:
     from cleveragents.app.container import Container
     from cleveragents.app.plan_parts import PlanParts
 
-__all__ = ["READY", "Say", "Story", "Troupe", "demo_settings", "sample_of", "tell"]
+__all__ = ["READY", "Say", "Story", "Troupe", "demo_settings", "sample_of", "tell", "until"]
+
 
 READY = tuple(label for label in GOALS if label != "simulation")
 """The plans that come to a result."""
-
 _CREW, _DOOMED = "worker-1", "worker-2"
 _KILL_AFTER_LINES = 3
 _FEWEST_PROCESSES = 4
 _SHOWN_LINES = 6
+
+_STEP_SECONDS = 180.0
+_LOOK_SECONDS = 0.02
 
 
 class Say(Protocol):
@@ -267,3 +271,12 @@ def _objection(runs: Sequence[CheckRun]) -> str:
     details = next((run.details for run in runs if run.verdict is CheckVerdict.FAILED), "")
     lines = [line.strip("- ") for line in details.splitlines() if line.strip()]
     return lines[-1] if lines else "NOT found"
+
+
+def until(what: str, holds: Callable[[], bool]) -> None:
+    """Returns when it holds. `DeadlineExceeded` if that does not come to pass."""
+    give_up = time.monotonic() + _STEP_SECONDS
+    while not holds():
+        if time.monotonic() >= give_up:
+            raise DeadlineExceeded(what, _STEP_SECONDS)
+        time.sleep(_LOOK_SECONDS)

@@ -15,13 +15,11 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from cleveragents.core.errors import AuditElsewhere, AuditLogBroken, UnknownEventType
-from cleveragents.core.event import DomainEvent, EventType
-from cleveragents.core.event_ports import AuditRecord, PreparedEvent
+from cleveragents.core.event import AuditRecord, DomainEvent, EventType, PreparedEvent
 from cleveragents.core.faults import FaultPoints, NoFaults
 from cleveragents.core.json_value import FrozenObject
-from cleveragents.events.anchor import AnchorSet
 from cleveragents.events.audit_home import AuditHome
-from cleveragents.events.chain import EMPTY, LogRow, Tip, follow_chain
+from cleveragents.events.chain import EMPTY, AnchorSet, LogRow, Tip, follow_chain
 from cleveragents.events.head import HeadFile
 from cleveragents.events.sequencer import Placed, Sequencer, last_of, rows_after
 from cleveragents.events.verification import (

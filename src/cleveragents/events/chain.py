@@ -3,19 +3,27 @@
 The hash covers the predecessor's hash and the row's text, not its position: so a row whose text was changed
 no longer fits its own hash, while one that was moved still does but does not fit its neighbours, and a
 verification can tell the two apart.
+
+What an anchor states about the audit log, and which anchors a verification is given.
+
+The head attests the log on this machine, and with its key an attacker can attest another log. An anchor is
+the same statement, signed and kept outside the machine: the number of events, the hash of the last, and the
+time. As each hash covers all events before it, one anchor covers the log from its first event on.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from dataclasses import dataclass
 from hashlib import sha256
 from typing import NamedTuple
 
 from cleveragents.core.errors import AuditLogBroken
-from cleveragents.core.event_ports import PreparedEvent
+from cleveragents.core.event import PreparedEvent
 
-__all__ = ["EMPTY", "GENESIS", "LogRow", "Tip", "extend", "follow_chain", "row_hash"]
+__all__ = ["EMPTY", "GENESIS", "Anchor", "AnchorSet", "LogRow", "Tip", "extend", "follow_chain", "row_hash"]
+
 
 GENESIS = "0" * 64
 """The predecessor of row 1."""
@@ -78,3 +86,21 @@ def follow_chain(tip: Tip, rows: Iterable[LogRow]) -> Tip:
             raise AuditLogBroken(row.position, "its content was changed")
         tip = Tip(row.position, row.hash)
     return tip
+
+
+@dataclass(frozen=True, slots=True)
+class Anchor:
+    """At `time`, the log whose first event has the hash `log` ended with `tip`."""
+
+    log: str
+    tip: Tip
+    time: str
+
+
+@dataclass(frozen=True, slots=True)
+class AnchorSet:
+    """The anchors at `source` with a valid signature, and what is wrong with other lines there."""
+
+    source: str
+    anchors: tuple[Anchor, ...]
+    problems: tuple[str, ...] = ()

@@ -16,8 +16,7 @@ from threading import get_ident
 from typing import ClassVar, NamedTuple, Protocol
 
 from cleveragents.core.errors import QueueFull
-from cleveragents.core.event import DomainEvent, EventType
-from cleveragents.core.event_ports import EventHandler
+from cleveragents.core.event import DomainEvent, EventHandler, EventType
 from cleveragents.events.subscription import DeliveryTally, Detach, Subscription
 
 __all__ = ["Full", "OrderedQueue", "OrderedSubscription", "Overflow", "Route", "Spawn", "spawn_daemon"]

@@ -4,6 +4,8 @@ Whoever can write the database can rewrite the whole chain of hashes, or cut it 
 and the last hash are kept in a file of their own, sealed with a key that only its owner can read. Both live
 in the data directory, with the file whose lock makes one sequencer at a time of all processes there. An
 operator can keep the key elsewhere (`audit.key_file`): then a copy of the data directory cannot be resealed.
+
+Read a secret from a file that the operator keeps outside the data directory.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import hmac
 import json
 import os
 import secrets
+import stat
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -23,9 +26,9 @@ from random import SystemRandom
 from cleveragents.core.errors import AuditLogBroken, ConfigurationError, StoreBusy, StoreFull
 from cleveragents.core.faults import FaultPoints
 from cleveragents.events.chain import Tip
-from cleveragents.events.key_file import read_key_file
 
-__all__ = ["HEAD_NAME", "HeadFile", "lock_within"]
+__all__ = ["HEAD_NAME", "HeadFile", "lock_within", "read_key_file"]
+
 
 HEAD_NAME = "audit.head"
 _KEY_BYTES = 32
@@ -33,6 +36,8 @@ _KEY_SETTING = "audit.key_file"
 _FORM = "write one with `openssl rand -hex 32`"
 _PAUSE_SECONDS = 0.001
 _JITTER = SystemRandom()
+
+_MAX_BYTES = 64 * 1024
 
 
 class HeadFile:
@@ -200,3 +205,23 @@ def lock_within(descriptor: int, timeout: float) -> None:
             if time.monotonic() >= give_up:
                 raise StoreBusy(timeout) from error
         time.sleep(_PAUSE_SECONDS * (0.5 + _JITTER.random()))
+
+
+def read_key_file(path: Path, setting: str) -> bytes:
+    """Return the content of a key file.
+
+    A pipe is accepted, so that a shell can hand over the output of a command (`<(…)`). `ConfigurationError`
+    names `setting` if the file cannot be read, is too large to be a key, or is open to other users.
+    """
+    try:
+        with path.open("rb") as file:
+            status = os.fstat(file.fileno())
+            if stat.S_ISREG(status.st_mode) and status.st_mode & stat.S_IRWXO:
+                problem = f"{path} is accessible to other users; run `chmod o-rwx {path}`"
+                raise ConfigurationError(setting, problem)
+            content = file.read(_MAX_BYTES + 1)
+    except OSError as error:
+        raise ConfigurationError(setting, f"{path} cannot be read: {error.strerror}") from error
+    if len(content) > _MAX_BYTES:
+        raise ConfigurationError(setting, f"{path} is too large to be a key")
+    return content

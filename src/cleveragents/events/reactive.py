@@ -8,6 +8,14 @@ unsubscribe or close, and may take any lock of the application, without a deadlo
 
 An emit that cannot be taken by everyone who must get it (a full queue, a sink that refuses) raises, and then
 nothing was emitted at all: no number is used up, nobody sees the event.
+
+How many threads share one short lock without queueing up in it for good.
+
+The interpreter gives a lock to a thread that sleeps in it as soon as it is free, before that thread can run.
+So once some threads sleep in a lock that all of them need again and again, everybody else finds it taken
+and falls asleep in it, too: each turn then costs a switch of threads, where threads that come upon a free
+lock take thousands of turns between two switches. One interrupted turn starts such a convoy, and it ends only
+when somebody stays away for a moment.
 """
 
 from __future__ import annotations
@@ -20,9 +28,7 @@ from threading import get_ident
 from typing import TYPE_CHECKING, cast
 
 from cleveragents.core.errors import CleverAgentsError, Closed, DeadlineExceeded, QueueFull
-from cleveragents.core.event import DomainEvent, EventType
-from cleveragents.core.event_ports import AuditSink, EventHandler, PreparedEvent, Receipt
-from cleveragents.events.convoy import stand_back
+from cleveragents.core.event import AuditSink, DomainEvent, EventHandler, EventType, PreparedEvent, Receipt
 from cleveragents.events.dispatch import (
     Full,
     OrderedQueue,
@@ -42,10 +48,13 @@ from cleveragents.events.subscription import (
 if TYPE_CHECKING:
     from reactivex import Observable
 
-__all__ = ["ReactiveEventBus"]
+__all__ = ["ReactiveEventBus", "stand_back"]
+
 
 _NAME = "the event bus"
 _LONG_AGO = 0.0
+
+_STAND_BACK_SECONDS = 0.0001
 
 
 class ReactiveEventBus:
@@ -398,3 +407,8 @@ class ReactiveEventBus:
             refused=self._tally.refused,
             waiting=sum(s.waiting for s in everyone if isinstance(s, OrderedSubscription)),
         )
+
+
+def stand_back() -> None:
+    """For who had to wait for a turn, after it: stays away until those who sleep in the lock had theirs."""
+    time.sleep(_STAND_BACK_SECONDS)

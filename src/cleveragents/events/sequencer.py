@@ -18,7 +18,7 @@ from sqlalchemy import Connection, bindparam, delete, select
 from sqlalchemy.exc import IntegrityError, OperationalError
 
 from cleveragents.core.errors import AuditLogBroken, CleverAgentsError, DuplicateKey
-from cleveragents.core.event_ports import PreparedEvent
+from cleveragents.core.event import PreparedEvent
 from cleveragents.core.faults import FaultPoints
 from cleveragents.events.audit_home import AuditHome, is_unused, lock_audit_log
 from cleveragents.events.chain import EMPTY, LogRow, Tip, extend, follow_chain

@@ -24,8 +24,7 @@ from cleveragents.core.errors import (
     DeadlineExceeded,
     QueueFull,
 )
-from cleveragents.core.event import DomainEvent
-from cleveragents.core.event_ports import AuditRecord, PreparedEvent
+from cleveragents.core.event import AuditRecord, DomainEvent, PreparedEvent
 from cleveragents.events.audit import DurableAuditLog
 from cleveragents.events.sequencer import Placed
 from cleveragents.storage.outbox import event_row

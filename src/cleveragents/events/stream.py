@@ -13,8 +13,7 @@ import reactivex
 from reactivex import Observable, abc
 from reactivex.disposable import Disposable
 
-from cleveragents.core.event import DomainEvent
-from cleveragents.core.event_ports import EventHandler
+from cleveragents.core.event import DomainEvent, EventHandler
 from cleveragents.events.subscription import Subscription
 
 __all__ = ["observable_of"]

@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from threading import get_ident
 from typing import ClassVar
 
-from cleveragents.core.event import DomainEvent, EventType
-from cleveragents.core.event_ports import EventHandler
+from cleveragents.core.event import DomainEvent, EventHandler, EventType
 
 __all__ = ["BusStatistics", "DeliveryTally", "Detach", "Subscription", "known_type"]
 

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, select
 
 from cleveragents.core.errors import AuditLogBroken
-from cleveragents.events.anchor import Anchor, AnchorSet
-from cleveragents.events.chain import EMPTY, GENESIS, LogRow, Tip
+from cleveragents.events.chain import EMPTY, GENESIS, Anchor, AnchorSet, LogRow, Tip
 from cleveragents.events.sequencer import rows_after
 from cleveragents.storage.tables import events
 

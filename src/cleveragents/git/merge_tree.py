@@ -2,6 +2,8 @@
 
 git 2.39 merges commits only, so each tree is wrapped in one whose parent is the base. What a conflicted path
 is on either side, git tells as stages: 1 is the base, 2 is ours, 3 is theirs.
+
+Merges three versions of one file's content with git's own merge.
 """
 
 from __future__ import annotations
@@ -9,16 +11,18 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from cleveragents.core.change import FileState
 from cleveragents.core.errors import GitFailed
-from cleveragents.core.file_state import FileState
 from cleveragents.git.plumbing import PrivateRepository
 
-__all__ = ["Merged", "Message", "merged_trees"]
+__all__ = ["Merged", "Message", "merged_content", "merged_trees"]
+
 
 _KIND = re.compile(r"CONFLICT \(([^)]*)\)")
 _STAGE = re.compile(rb"([0-7]+) ([0-9a-f]+) ([123])\t(.*)", re.DOTALL)
@@ -132,3 +136,23 @@ def _name(commit: bytes, like: str) -> str:
     whole = b"commit %d\0%b" % (len(commit), commit)
     digest = hashlib.sha256(whole) if len(like) == 64 else hashlib.sha1(whole, usedforsecurity=False)
     return digest.hexdigest()
+
+
+def merged_content(
+    repository: PrivateRepository, ancestor: str | None, ours: str, theirs: str, *, favour: str | None = None
+) -> str | None:
+    """The name of the merged content, kept in the repository; None if the two sides conflict. Without an
+    ancestor, an empty one; where they conflict, the side to `favour` has its way."""
+    options = ("-p", "--quiet", *([f"--{favour}"] if favour else []))
+    with tempfile.TemporaryDirectory(prefix="cleveragents-merge-") as place:
+        files = []
+        for side, name in (("ours", ours), ("ancestor", ancestor), ("theirs", theirs)):
+            file = Path(place) / side
+            file.write_bytes(b"" if name is None else repository.git("cat-file", "blob", name))
+            files.append(str(file))
+        try:
+            # Its exit code is the number of conflicts; binary files it refuses.
+            merged = repository.git("merge-file", *options, *files)
+        except GitFailed:
+            return None
+    return repository.git("hash-object", "-w", "--stdin", feed=merged).decode("ascii").strip()

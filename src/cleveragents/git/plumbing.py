@@ -3,6 +3,10 @@
 Whatever called us may have GIT_DIR and the like set (a hook does), and a repository's own configuration may
 name programs to run: filters, hooks, file monitors. So no variable of git's is passed on, the user's and the
 system's configuration are not read unless asked for, and hooks are off.
+
+Feeds a process and hears it out, for as long as there is time.
+
+`Popen.communicate` can be called again after its time was up, but then forgets what it had still to send.
 """
 
 from __future__ import annotations
@@ -10,27 +14,31 @@ from __future__ import annotations
 import atexit
 import os
 import re
+import selectors
 import subprocess
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from types import TracebackType
 
+from cleveragents.core.change import GITLINK
 from cleveragents.core.errors import GitFailed, ToolRefused
-from cleveragents.core.file_state import GITLINK
-from cleveragents.git.exchange import SecondsLeft, exchange
 from cleveragents.git.program import ensure_no_sandbox, git_program, search_path
 
 __all__ = [
     "PrivateRepository",
     "RunningGit",
+    "SecondsLeft",
+    "exchange",
     "index_line",
     "private_environment",
     "run_git",
     "user_environment",
     "within",
 ]
+
 
 _QUIET = {
     "GIT_TERMINAL_PROMPT": "0",
@@ -69,6 +77,11 @@ _HARMLESS = (
     "-c",
     "core.safecrlf=false",
 )
+
+SecondsLeft = Callable[[], float]
+"""How long it may still take. It is asked again and again, and what it raises is passed on."""
+_LOOK_SECONDS = 0.1
+_CHUNK_BYTES = 1 << 20
 
 
 def run_git(
@@ -341,3 +354,49 @@ def _reached(work_tree: Path, paths: Sequence[str]) -> list[str]:
         for path in paths
         if not any((work_tree / parent).is_symlink() for parent in PurePosixPath(path).parents[:-1])
     ]
+
+
+def exchange(
+    process: subprocess.Popen[bytes], feed: bytes, seconds_left: SecondsLeft
+) -> tuple[bytes, bytes] | None:
+    """What it wrote to stdout and stderr, and it has ended; None if there was no time for that."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    assert process.stderr is not None
+    heard: dict[int, list[bytes]] = {process.stdout.fileno(): [], process.stderr.fileno(): []}
+    unsent = memoryview(feed)
+    os.set_blocking(process.stdin.fileno(), False)  # guard: it may never read all of it
+    with selectors.DefaultSelector() as selector:
+        selector.register(process.stdin, selectors.EVENT_WRITE)
+        selector.register(process.stdout, selectors.EVENT_READ)
+        selector.register(process.stderr, selectors.EVENT_READ)
+        while selector.get_map():
+            if (left := seconds_left()) <= 0:
+                return None
+            for key, _ in selector.select(min(left, _LOOK_SECONDS)):
+                if key.fileobj is process.stdin:
+                    unsent = _sent(key.fd, unsent)
+                    if not unsent:
+                        selector.unregister(key.fileobj)
+                        process.stdin.close()
+                    continue
+                chunk = os.read(key.fd, _CHUNK_BYTES)
+                heard[key.fd].append(chunk)
+                if not chunk:
+                    selector.unregister(key.fileobj)
+    process.stdout.close()
+    process.stderr.close()
+    while (left := seconds_left()) > 0:
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(min(left, _LOOK_SECONDS))
+            out, err = (b"".join(parts) for parts in heard.values())
+            return out, err
+    return None
+
+
+def _sent(descriptor: int, unsent: memoryview) -> memoryview:
+    """What is left to send; nothing if nobody reads it any more."""
+    try:
+        return unsent[os.write(descriptor, unsent[:_CHUNK_BYTES]) :]
+    except BrokenPipeError:
+        return unsent[:0]

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from cleveragents.core.file_state import EXECUTABLE, GITLINK, REGULAR, Difference, FileState
+from cleveragents.core.change import EXECUTABLE, GITLINK, REGULAR, Difference, FileState
 from cleveragents.git.git_directory import copy_index
 from cleveragents.git.plumbing import PrivateRepository, index_line
 

@@ -2,6 +2,8 @@
 
 Read with the user's own configuration, because that is what decides what their files look like. Nothing here
 writes, but for the one ref that keeps a base from being pruned.
+
+The submodules that a `.gitmodules` file names.
 """
 
 from __future__ import annotations
@@ -13,11 +15,22 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cleveragents.core.errors import GitFailed, SandboxRefused
-from cleveragents.git.plumbing import RunningGit, run_git, user_environment
+from cleveragents.git.plumbing import PrivateRepository, RunningGit, run_git, user_environment
 from cleveragents.processes.environment import is_inside
 from cleveragents.processes.tool_directories import secret_places
 
-__all__ = ["UserRepository", "content_of", "is_object_store", "look_at", "pin", "pinned_in", "unpin"]
+__all__ = [
+    "MODULES",
+    "UserRepository",
+    "content_of",
+    "is_object_store",
+    "look_at",
+    "pin",
+    "pinned_in",
+    "submodule_paths",
+    "unpin",
+]
+
 
 _FACTS = (
     "--is-bare-repository",
@@ -37,6 +50,9 @@ _STORE_ENTRY = re.compile(r"pack|info|[0-9a-f]{2}|tmp_obj\w*(?:-\w+)*|incoming-\
 _PIN = "refs/cleveragents/base/"
 _DEEPEST_ALTERNATES = 6
 _REF_ATTEMPTS = 20
+
+MODULES = ".gitmodules"
+_PATHS = r"^submodule\..*\.path$"
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,3 +274,13 @@ def _named_file(settings: Mapping[str, str], name: str, default: str) -> bytes:
 def _alternates(store: Path) -> list[Path]:
     lines = os.fsdecode(content_of(store / "info" / "alternates")).splitlines()
     return [(store / line).resolve() for line in lines if line and not line.startswith("#")]
+
+
+def submodule_paths(repository: PrivateRepository, content: bytes) -> frozenset[str] | None:
+    """The paths of the submodules that such content names; None if git cannot read it."""
+    options = ("--no-includes", "--file", "-", "-z", "--get-regexp", _PATHS)
+    try:
+        listed = repository.git("config", *options, feed=content, succeeds=(0, 1))
+    except GitFailed:
+        return None
+    return frozenset(row.partition("\n")[2] for row in os.fsdecode(listed).split("\0")[:-1])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 
-from cleveragents.core.cancel_reason import said_by_somebody
+from cleveragents.core.cancellation import said_by_somebody
 from cleveragents.core.clock import Clock
 from cleveragents.core.errors import JobAlreadyEnded
 from cleveragents.jobs.engine import WorkerRequest

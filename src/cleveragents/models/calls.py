@@ -6,14 +6,18 @@ charge for it. One that the provider turned down, or that never reached it, cost
 A call that does not fit waits for those of its run, and of its tree's other plans in this process, that are
 under way: they were reserved at their worst case and mostly take less. Giving up at once would end the run:
 they would be cancelled, and count at that worst.
+
+How many calls on a budget are under way in this process, and how many have ended.
 """
 
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from weakref import WeakValueDictionary
 
 from cleveragents.core.clock import Clock
 from cleveragents.core.errors import (
@@ -22,17 +26,17 @@ from cleveragents.core.errors import (
     ModelRefused,
     ModelUnavailable,
 )
-from cleveragents.models.budget_ports import BudgetStore, Reservation
 from cleveragents.models.model.budget import Spend
 from cleveragents.models.model.conversation import Usage
-from cleveragents.models.open_calls import OpenCalls
-from cleveragents.models.ports import Model, ModelReply, ModelRequest, Models
+from cleveragents.models.ports import BudgetStore, Model, ModelReply, ModelRequest, Models, Reservation
 
-__all__ = ["CallName", "ModelCalls", "out_of_time"]
+__all__ = ["CallName", "ModelCalls", "OpenCalls", "OpenCallsOfTrees", "Traffic", "out_of_time"]
+
 
 _LEAST_OUTPUT = 512
 """Tokens that an answer needs to be worth asking for, when the budget leaves no more."""
 _LOOK_SECONDS = 0.05
+
 _ELSEWHERE_SECONDS = 2.0
 """How long calls of other processes are waited for: nobody here knows whether they are alive."""
 _FIRST_PAUSE_SECONDS = 0.5
@@ -51,6 +55,35 @@ class CallName:
     key: str
     actor: str
     node: str
+
+
+class OpenCalls:
+    """Counts calls that hold a part of a budget.
+
+    Thread safety:
+        Owner: the runs whose calls it counts; any thread may begin and end one.
+        Lock: `_lock` guards both counts, for arithmetic only.
+        Guarantee: `open` is how many were begun and not ended, and no end goes uncounted.
+    Cancel safety: nothing here waits. Whoever began a call ends it, cancelled or not.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._open = 0
+        self._ended = 0
+
+    def begin(self) -> None:
+        with self._lock:
+            self._open += 1
+
+    def end(self) -> None:
+        with self._lock:
+            self._open -= 1
+            self._ended += 1
+
+    def look(self) -> Traffic:
+        with self._lock:
+            return Traffic(self._open, self._ended)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -285,3 +318,34 @@ def _took(error: CleverAgentsError) -> Usage | None:
     if not isinstance(error, ModelUnavailable | ModelRefused) or error.took is None:
         return None
     return Usage(*error.took)
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """A moment: calls that are `open` now, and those that `ended` before."""
+
+    open: int
+    ended: int
+
+
+class OpenCallsOfTrees:
+    """One count for all plans of a tree: what a sibling here has reserved, it will settle or give back.
+
+    Thread safety:
+        Owner: whoever lets plans run in this process; any thread may ask.
+        Lock: `_lock` guards the dictionary, for a look-up or an insertion.
+        Guarantee: all who ask for a tree while somebody holds its count get the same one; when nobody does,
+            it is gone.
+    Cancel safety: nothing here waits.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._known: WeakValueDictionary[str, OpenCalls] = WeakValueDictionary()
+
+    def of(self, root_id: str) -> OpenCalls:
+        with self._lock:
+            found = self._known.get(root_id)
+            if found is None:
+                found = self._known[root_id] = OpenCalls()
+            return found

@@ -22,12 +22,11 @@ from typing import TYPE_CHECKING, cast
 from cleveragents.config.entry_points import built_in, installed
 from cleveragents.config.settings import is_web_address
 from cleveragents.core.errors import ConfigurationError, UnknownModel
-from cleveragents.core.text.known_secrets import KnownSecrets
+from cleveragents.core.text.redaction import KnownSecrets
 from cleveragents.models import providers
-from cleveragents.models.keys import Keys, ask_keyring
 from cleveragents.models.ports import Model, ModelFacts
 from cleveragents.models.prices import PriceList
-from cleveragents.models.provider import Opening, Provider
+from cleveragents.models.provider import Keys, Opening, Provider, ask_keyring
 
 if TYPE_CHECKING:
     from cleveragents.config.settings import ModelSettings
@@ -150,10 +149,13 @@ class ModelCatalogue:
         return self._wrapped(provider.open(opening), provider.name)
 
     def _wrapped(self, model: Model, provider: str) -> Model:
-        from cleveragents.models.breaking import BreakingModel
-        from cleveragents.models.deadline import DeadlineModel
-        from cleveragents.models.limiting import LimitedModel
-        from cleveragents.models.retrying import Patience, RetryingModel
+        from cleveragents.models.limiting import (
+            BreakingModel,
+            DeadlineModel,
+            LimitedModel,
+            Patience,
+            RetryingModel,
+        )
 
         seconds = self._settings.timeout_seconds
         patience = Patience(retries=self._settings.retries, seconds=seconds)
@@ -264,7 +266,7 @@ def _load_entry(entry: EntryPoint) -> Provider:
 
 
 def _where_keys_go(variables: Sequence[str]) -> str:
-    from cleveragents.models.keys import SERVICE
+    from cleveragents.models.provider import SERVICE
 
     inside = f", or `keyring set {SERVICE} {variables[0]}`" if find_spec("keyring") is not None else ""
     return f"set {' or '.join(variables)}{inside}"

@@ -3,6 +3,8 @@
 On the way out names and ids are made to fit the narrowest provider: letters, digits, `_` and `-` in names;
 ids that occur once. The requests of a conversation are numbered anew each time, from its beginning, so that
 the same conversation is always sent as the same bytes and a provider's cache keeps knowing it.
+
+A piece of an answer, as it comes: what the adapter reads of it, whichever library or wire it came by.
 """
 
 from __future__ import annotations
@@ -10,18 +12,33 @@ from __future__ import annotations
 import json
 import re
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from cleveragents.core.json_value import thaw, unkeepable
-from cleveragents.models.model.conversation import Message, Role, ToolRequest
+from cleveragents.models.model.conversation import Message, Role, ToolRequest, Usage
 from cleveragents.models.ports import ModelRequest
 
 if TYPE_CHECKING:
-    from langchain_core.messages import BaseMessage
+    from langchain_core.language_models import BaseChatModel
+    from langchain_core.messages import AIMessageChunk, BaseMessage
 
-__all__ = ["RequestNumbers", "ToolNames", "lc_messages", "lc_tools", "tool_request", "well_formed"]
+__all__ = [
+    "CallPiece",
+    "Piece",
+    "RequestNumbers",
+    "SpeaksInPieces",
+    "Talk",
+    "ToolNames",
+    "lc_messages",
+    "lc_tools",
+    "pieces_of",
+    "tool_request",
+    "well_formed",
+]
+
 
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]")
 _LONGEST_NAME = 64
@@ -162,3 +179,70 @@ def _why_no_json(error: Exception, written: str, cut_off: bool) -> str:
         near = written[max(error.pos - 20, 0) : error.pos + 20]
         return f"the arguments are not JSON: {error.msg} at character {error.pos + 1}, near {near!r}"
     return f"the arguments are not JSON: {error}"
+
+
+@dataclass(slots=True)
+class CallPiece:
+    """A piece of a tool call. `index` says of which; pieces of one call have the same."""
+
+    index: object
+    id: str
+    tool: str
+    written: str
+
+
+@dataclass(slots=True)
+class Piece:
+    """What came at once. `ended` is the provider's word for why the answer is over."""
+
+    text: str = ""
+    ended: str | None = None
+    usage: Usage | None = None
+    calls: Sequence[CallPiece] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Talk:
+    """What a chat model is told in one call: `tools` in the form that LangChain takes for all providers,
+    `options` as the provider's class takes them."""
+
+    messages: Sequence[Message]
+    names: ToolNames
+    tools: list[dict[str, Any]]
+    options: Mapping[str, Any]
+
+
+@runtime_checkable
+class SpeaksInPieces(Protocol):
+    """A chat model with a shorter way than LangChain's stream."""
+
+    def pieces(self, talk: Talk) -> AsyncGenerator[Piece, None]:
+        """Makes one call, and gives what comes as it comes. Closing it ends the call."""
+        ...
+
+
+async def pieces_of(chat: BaseChatModel, talk: Talk) -> AsyncGenerator[Piece, None]:
+    """What `SpeaksInPieces.pieces` gives, for any chat model of LangChain's."""
+    speaker: Any = chat.bind_tools(talk.tools) if talk.tools else chat
+    stream = speaker.astream(lc_messages(talk.messages, talk.names), **talk.options)
+    async with aclosing(stream):
+        async for chunk in stream:
+            yield _piece(chunk)
+
+
+def _piece(chunk: AIMessageChunk) -> Piece:
+    metadata = chunk.response_metadata
+    ended = metadata.get("finish_reason") or metadata.get("stop_reason")
+    calls = [
+        CallPiece(call.get("index"), call.get("id") or "", call.get("name") or "", call.get("args") or "")
+        for call in chunk.tool_call_chunks
+    ]
+    return Piece(str(chunk.text), str(ended) if ended else None, _usage(chunk), calls)
+
+
+def _usage(chunk: AIMessageChunk) -> Usage | None:
+    said = chunk.usage_metadata
+    if not said:
+        return None
+    details: Mapping[str, Any] = said.get("input_token_details") or {}
+    return Usage(said["input_tokens"], said["output_tokens"], int(details.get("cache_read") or 0))

@@ -19,13 +19,17 @@ from cleveragents.core.errors import CleverAgentsError, ModelRefused, ModelUnava
 from cleveragents.core.json_value import JsonValue, freeze, thaw
 from cleveragents.models.failures import Subject, may_be_charged, translated
 from cleveragents.models.langchain_messages import (
+    CallPiece,
+    Piece,
+    SpeaksInPieces,
+    Talk,
     ToolNames,
     lc_tools,
+    pieces_of,
     tool_request,
     well_formed,
 )
 from cleveragents.models.model.conversation import Message, Role, Usage
-from cleveragents.models.pieces import CallPiece, Piece, SpeaksInPieces, Talk, pieces_of
 from cleveragents.models.ports import ModelFacts, ModelReply, ModelRequest
 from cleveragents.models.tokens import Estimator
 

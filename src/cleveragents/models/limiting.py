@@ -1,17 +1,39 @@
-"""How many calls a provider gets from this process at once, first come, first served."""
+"""How many calls a provider gets from this process at once, first come, first served.
+
+Leaves a provider alone that does not answer: the circuit breaker around its models.
+
+What counts is a call that found no answer after all its retries. A refusal says that the provider is there,
+and a cancellation says nothing; neither counts.
+
+A bound on one answer: from the first try to the last word, retries and their waits among it.
+
+Tries again what failed for want of an answer: with growing waits, drawn by lot, or as long as told to.
+
+Nothing is tried again once an answer has begun, or may have: its pieces were handed out, somebody has read
+them, and the provider charges for them. The caller hears `ModelUnavailable`, and decides with its budget in
+hand: it has reserved one answer, not several.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import random
 import threading
+import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
+from cleveragents.core.circuit_breaker import CircuitBreaker
+from cleveragents.core.errors import BreakerOpen, ModelUnavailable
 from cleveragents.models.ports import Model, ModelFacts, ModelReply, ModelRequest
 
-__all__ = ["LimitedModel", "Places"]
+__all__ = ["BreakingModel", "DeadlineModel", "LimitedModel", "Patience", "Places", "RetryingModel"]
+
+
+_FIRST_SECONDS = 0.5
+_LONGEST_SECONDS = 30.0
 
 
 @dataclass(slots=True, eq=False)
@@ -126,3 +148,135 @@ class LimitedModel:
     async def reply(self, request: ModelRequest, on_token: Callable[[str], None] | None = None) -> ModelReply:
         async with self._places.place():
             return await self._model.reply(request, on_token)
+
+
+class BreakingModel:
+    """`Model` behind the breaker of its provider, which all models of that provider share.
+
+    Cancel safety: a cancelled call gives its permit back uncounted.
+    """
+
+    def __init__(self, model: Model, breaker: CircuitBreaker, provider: str) -> None:
+        self._model = model
+        self._breaker = breaker
+        self._provider = provider
+
+    @property
+    def facts(self) -> ModelFacts:
+        return self._model.facts
+
+    def count_tokens(self, request: ModelRequest) -> int:
+        return self._model.count_tokens(request)
+
+    async def reply(self, request: ModelRequest, on_token: Callable[[str], None] | None = None) -> ModelReply:
+        try:
+            permit = self._breaker.acquire(self._provider)
+        except BreakerOpen as refused:
+            wait = refused.retry_after_seconds
+            problem = f"{self._provider} failed several times in a row and is left alone for {wait:.0f} s"
+            raise ModelUnavailable(self._model.facts.name, problem, wait) from None
+        try:
+            reply = await self._model.reply(request, on_token)
+        except ModelUnavailable as error:
+            permit.failure(error)
+            raise
+        except BaseException:
+            permit.release()  # guard: or the trial of a half-open breaker would be out for good
+            raise
+        permit.success()
+        return reply
+
+
+class DeadlineModel:
+    """Ends a call that takes longer than `seconds`; its connection is closed as that of a cancelled one."""
+
+    def __init__(self, model: Model, seconds: float) -> None:
+        self._model = model
+        self._seconds = seconds
+
+    @property
+    def facts(self) -> ModelFacts:
+        return self._model.facts
+
+    def count_tokens(self, request: ModelRequest) -> int:
+        return self._model.count_tokens(request)
+
+    async def reply(self, request: ModelRequest, on_token: Callable[[str], None] | None = None) -> ModelReply:
+        try:
+            async with asyncio.timeout(self._seconds) as bound:
+                return await self._model.reply(request, on_token)
+        except TimeoutError:
+            if not bound.expired():  # guard: a timeout of somebody else's is not ours to explain
+                raise
+            problem = f"no answer within {self._seconds:g} s (models.timeout_seconds)"
+            # It has the request, and may be at it still.
+            raise ModelUnavailable(self._model.facts.name, problem, charged=True) from None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """How often, and how long in all. A wait that would end after `seconds` is not begun."""
+
+    retries: int
+    seconds: float
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    clock: Callable[[], float] = time.monotonic
+    lot: Callable[[], float] = random.random
+
+
+class RetryingModel:
+    """`Model` that makes a call again while it finds nobody to answer it.
+
+    The wait doubles with each try, from half a second to half a minute, and each is between half of that and
+    all of it; a provider that says how long to wait is heeded, with the same share on top, so that those
+    who were told the same do not come back at once.
+    """
+
+    def __init__(self, model: Model, patience: Patience) -> None:
+        self._model = model
+        self._patience = patience
+
+    @property
+    def facts(self) -> ModelFacts:
+        return self._model.facts
+
+    def count_tokens(self, request: ModelRequest) -> int:
+        return self._model.count_tokens(request)
+
+    async def reply(self, request: ModelRequest, on_token: Callable[[str], None] | None = None) -> ModelReply:
+        listening = _Listening(on_token)
+        patience = self._patience
+        began = patience.clock()
+        tries = 0
+        while True:
+            try:
+                return await self._model.reply(request, listening)
+            except ModelUnavailable as error:
+                tries += 1
+                wait = self._wait(tries, error.retry_after_seconds)
+                late = patience.clock() - began + wait > patience.seconds
+                if tries > patience.retries or late:
+                    raise
+                if error.charged:  # guard: one answer is reserved
+                    raise
+                if listening.heard:  # guard: an answer that has begun was heard and is charged for
+                    raise
+            await patience.sleep(wait)
+
+    def _wait(self, tries: int, told: float | None) -> float:
+        usual = min(_FIRST_SECONDS * 2.0 ** (tries - 1), _LONGEST_SECONDS)
+        share = self._patience.lot() * usual / 2
+        return share + (usual / 2 if told is None else told)
+
+
+@dataclass(slots=True)
+class _Listening:
+    """Passes pieces on, and knows whether there were any."""
+
+    on_token: Callable[[str], None] | None
+    heard: bool = False
+
+    def __call__(self, piece: str) -> None:
+        self.heard = True
+        if self.on_token is not None:
+            self.on_token(piece)

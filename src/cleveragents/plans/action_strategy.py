@@ -7,13 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from cleveragents.core.actions.check import Check
-from cleveragents.core.actions.model import Action, Step
+from cleveragents.core.actions.model import Action, Check, Step
 from cleveragents.core.json_value import FrozenObject, JsonValue
 from cleveragents.core.policy import DEFAULT_PROFILE
-from cleveragents.plans.model.goals import GOALS_ACTION
 from cleveragents.plans.model.plan import Plan
 from cleveragents.plans.model.strategy import Casting, Strategy, StrategyStep, Task
+from cleveragents.plans.model.sub_plan import GOALS_ACTION
 
 __all__ = ["ActionNamed", "ActionStrategist", "BroughtAlong"]
 

@@ -11,10 +11,10 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from cleveragents.access.model.remote import remote_of
+from cleveragents.access.model.project import remote_of
 from cleveragents.apply.ports import Applied, Applier, CommitRequest, Preparation, Terms
-from cleveragents.core.actions.check import CheckVerdict, in_a_line
-from cleveragents.core.actions.model import Setup
+from cleveragents.core.actions.model import CheckVerdict, Setup, in_a_line
+from cleveragents.core.change import Difference, FileState
 from cleveragents.core.clock import Clock
 from cleveragents.core.errors import (
     ApplyRefused,
@@ -37,12 +37,11 @@ from cleveragents.core.errors import (
     StoreFull,
 )
 from cleveragents.core.errors.remedy import Remedy
-from cleveragents.core.fence import Fence
-from cleveragents.core.file_state import Difference, FileState
-from cleveragents.core.isolation import Isolation
+from cleveragents.core.identifiers import Fence
 from cleveragents.core.json_value import JsonValue, freeze
-from cleveragents.core.policy import Capability, Verdict
-from cleveragents.plans.apply_obstacles import (
+from cleveragents.core.policy import Capability, Isolation, Verdict
+from cleveragents.plans.checks import CheckGround, ChecksFor
+from cleveragents.plans.deciding import (
     INTERRUPTED,
     MERGED_TREE,
     ensure_no_conflict,
@@ -50,11 +49,10 @@ from cleveragents.plans.apply_obstacles import (
     obstacle_of,
     unknown,
 )
-from cleveragents.plans.checks import CheckGround, ChecksFor
+from cleveragents.plans.history import PlanResult
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
 from cleveragents.plans.model.strategy import Strategy
 from cleveragents.plans.ports.plans import PlanFacts, PlanStore
-from cleveragents.plans.result import PlanResult
 from cleveragents.processes.ports import StopSignal
 from cleveragents.sandboxes.ports import Sandbox, Sandboxes
 

@@ -15,17 +15,16 @@ from functools import partial
 from cleveragents.actors.model.actor import Actor, LlmNode
 from cleveragents.actors.ports import ActorHost
 from cleveragents.changes.model.merge_conflict import KeptConflict
-from cleveragents.core.actions.check import REVIEW, CheckRun, CheckVerdict
+from cleveragents.core.actions.model import REVIEW, CheckRun, CheckVerdict
 from cleveragents.core.clock import Clock
 from cleveragents.core.errors import RethinkNeeded
 from cleveragents.core.json_value import JsonValue
 from cleveragents.core.text.redaction import redact_content_text, redact_text
 from cleveragents.models.model.conversation import Message, Role
 from cleveragents.models.ports import ModelRequest
-from cleveragents.plans.actors.actor_naming import times_back
 from cleveragents.plans.actors.actor_stage import ActorGround, OpenStage, Stage
-from cleveragents.plans.actors.actor_turn import ActorTurn
-from cleveragents.plans.conflicts.words import conflict_task
+from cleveragents.plans.actors.actor_turn import ActorTurn, times_back
+from cleveragents.plans.conflicts.resolution import conflict_task
 from cleveragents.plans.model.correction import MOST_RETURNS
 from cleveragents.plans.model.strategy import Strategy, Task
 from cleveragents.plans.ports.plans import CheckStore

@@ -15,7 +15,7 @@ from cleveragents.plans.model.sub_plan import waits_for_sub_plans
 from cleveragents.plans.sub_plans.words import told_left_out
 
 if TYPE_CHECKING:
-    from cleveragents.models.budget_ports import ModelCall
+    from cleveragents.models.ports import ModelCall
     from cleveragents.plans.history import PlanHistory
     from cleveragents.plans.ports.plans import PlanStore
     from cleveragents.plans.sub_plans.loop import SubPlans

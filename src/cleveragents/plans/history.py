@@ -2,30 +2,30 @@
 
 The records are the truth and the sandbox follows them: after an interruption it is brought back to what they
 say. Nothing is ever taken out of them; a rollback is one more entry that leads back.
+
+A plan's result: what its recorded changes, less what the reviewer left out, come to.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from cleveragents.changes.fold import ChangeFold
+from cleveragents.changes.execution_context import ChangeFold
+from cleveragents.changes.model.review import Review, ReviewKind, accepted_states
 from cleveragents.changes.ports import ChangesetStore
-from cleveragents.core.change import Changeset, RecordedChange
-from cleveragents.core.errors import NeedsHuman, SandboxRefused, UnknownCheckpoint
+from cleveragents.core.change import Changeset, Difference, FileState, RecordedChange, differences_of
+from cleveragents.core.clock import Clock
+from cleveragents.core.errors import NeedsHuman, PlanError, SandboxRefused, UnknownCheckpoint
 from cleveragents.core.errors.remedy import Remedy
-from cleveragents.core.file_state import Difference, FileState, differences_of
 from cleveragents.core.tool import CallState, ToolCall
-from cleveragents.plans.model.undoing import taken_back_of
-from cleveragents.plans.ports.plans import CallStore
+from cleveragents.plans.model.correction import taken_back_of
+from cleveragents.plans.model.plan import Plan
+from cleveragents.plans.ports.plans import CallStore, ReviewStore
 from cleveragents.sandboxes.ports import Sandbox
 
-__all__ = [
-    "REREAD",
-    "PlanHistory",
-    "bring_to",
-    "named",
-]
+__all__ = ["REREAD", "PlanHistory", "PlanResult", "bring_to", "named"]
+
 
 REREAD = "reread"
 """The tool of the calls that took in what a person had edited by hand."""
@@ -162,3 +162,45 @@ def _between(one: Mapping[str, Difference], other: Mapping[str, Difference]) -> 
         if before != after:
             steps[path] = Difference(before, after)
     return steps
+
+
+@dataclass(frozen=True, slots=True)
+class PlanResult:
+    """Computes results from records; reads the sandbox's content, not its files. Stateless."""
+
+    history: PlanHistory
+    reviews: ReviewStore
+    clock: Clock
+
+    def states(self, plan: Plan, sandbox: Sandbox) -> dict[str, FileState | None]:
+        """What the accepted changes lead to, where it differs from the base. `PlanError`."""
+        return accepted_states(
+            plan.id, self.history.changes(plan.id), self.reviews.of_plan(plan.id), sandbox.merge_content
+        )
+
+    def tree(self, plan: Plan, sandbox: Sandbox) -> str:
+        """The name of the tree that would be applied."""
+        return sandbox.tree(self.states(plan, sandbox))
+
+    def diff(
+        self, plan: Plan, sandbox: Sandbox, *, options: Sequence[str] = (), paths: Sequence[str] = ()
+    ) -> bytes:
+        """git's own difference between the base and that tree."""
+        return sandbox.diff(self.tree(plan, sandbox), options=options, paths=paths)
+
+    def review(self, plan: Plan, kind: ReviewKind, subject: str, *, accepted: bool) -> None:
+        """Accepts or leaves out a file or a changeset. `PlanError` if the plan has no such change."""
+        known = {
+            subject_of
+            for change in self.history.changes(plan.id)
+            for subject_of in (
+                (change.changeset_id,)
+                if kind is ReviewKind.CHANGESET
+                else (change.entry.path, change.entry.old_path)
+            )
+        }
+        if subject not in known:
+            what = "changeset" if kind is ReviewKind.CHANGESET else "file"
+            diff = Remedy("plan.diff", plan.id, text="Show its changes")
+            raise PlanError(plan.id, f"it changed no {what} {subject!r}", (diff,))
+        self.reviews.set(Review(plan.id, kind, subject, accepted), now=self.clock.now())

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from cleveragents.core.cancel_reason import is_mere_stop, said_by_somebody
+from cleveragents.core.cancellation import is_mere_stop, said_by_somebody
 from cleveragents.core.clock import Clock
 from cleveragents.core.errors import (
     Conflict,
@@ -33,9 +33,7 @@ from cleveragents.core.text.redaction import redact_known_text, redact_text
 from cleveragents.core.tool import CallState, ToolCall
 from cleveragents.jobs.model.job import Job, JobState
 from cleveragents.jobs.worker.attempt import marker_of
-from cleveragents.plans.jobs.lanes import PlanLanes
-from cleveragents.plans.jobs.names import is_to_be_run
-from cleveragents.plans.left_out import leave_out_named
+from cleveragents.plans.jobs.names import PlanLanes, is_to_be_run
 from cleveragents.plans.model.plan import Phase, Plan, PlanState, Standing, ensure_plan_move
 from cleveragents.plans.model.strategy import Strategy
 from cleveragents.plans.model.sub_plan import (
@@ -48,6 +46,7 @@ from cleveragents.plans.model.sub_plan import (
 )
 from cleveragents.plans.ports.plans import CallStore, NewPlan, PlanFacts, PlanStore
 from cleveragents.plans.queue import PlanQueue, going_on_with
+from cleveragents.plans.sub_plans.words import leave_out_named
 from cleveragents.storage.answers import Claim
 
 if TYPE_CHECKING:

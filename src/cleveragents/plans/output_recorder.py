@@ -13,15 +13,14 @@ import threading
 from collections import deque
 from collections.abc import Iterator
 
-from cleveragents.actors.model.progress import Progress, ProgressKind
+from cleveragents.actors.model.actor import Progress, ProgressKind
 from cleveragents.core.clock import Clock
 from cleveragents.core.errors import CleverAgentsError
-from cleveragents.core.text.redaction import redact_text
-from cleveragents.core.text.redaction_in_pieces import PieceMask
+from cleveragents.core.text.redaction import PieceMask, redact_text
 from cleveragents.jobs.service_thread import ServiceThread
 from cleveragents.jobs.worker.log import worker_log
 from cleveragents.plans.model.plan import Plan
-from cleveragents.plans.ports.output import PlanOutput
+from cleveragents.plans.ports.plans import PlanOutput
 from cleveragents.plans.watch import PlanWatch
 
 __all__ = ["OutputRecorder"]

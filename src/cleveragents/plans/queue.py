@@ -13,12 +13,18 @@ from dataclasses import dataclass, field
 
 from cleveragents.core.clock import Clock
 from cleveragents.core.errors import DuplicateKey, QueueFull, StalePlan, UnknownJob, UnknownPlan
-from cleveragents.core.fence import Fence
+from cleveragents.core.identifiers import Fence
 from cleveragents.core.json_value import JsonValue
 from cleveragents.jobs.model.job import Job, JobState, NewJob
 from cleveragents.jobs.ports import JobStore
-from cleveragents.plans.jobs.lanes import PlanLanes, queue_of
-from cleveragents.plans.jobs.names import ATTEMPTS, SHARED_ATTEMPTS, key_of_job, kind_of_plan
+from cleveragents.plans.jobs.names import (
+    ATTEMPTS,
+    SHARED_ATTEMPTS,
+    PlanLanes,
+    key_of_job,
+    kind_of_plan,
+    queue_of,
+)
 from cleveragents.plans.model.plan import Phase, Plan, PlanState, Standing, ensure_plan_move, spelt
 from cleveragents.plans.model.sub_plan import has_news, waits_for_sub_plans
 from cleveragents.plans.ports.plans import PlanFacts, PlanStore

@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 
-from cleveragents.access.model.remote import remote_of
+from cleveragents.access.model.project import remote_of
 from cleveragents.changes.execution_context import PlanExecutionContext
 from cleveragents.changes.ports import ChangesetStore
+from cleveragents.core.change import FileState
 from cleveragents.core.clock import Clock
 from cleveragents.core.errors import (
     PlanError,
@@ -21,15 +22,14 @@ from cleveragents.core.errors import (
     SandboxMissing,
     StalePlan,
 )
-from cleveragents.core.file_state import FileState
 from cleveragents.core.json_value import FrozenObject, JsonValue
 from cleveragents.core.tool import CallState, ToolCall
 from cleveragents.plans.calls.call_filing import UNREADABLE, CallFiling
 from cleveragents.plans.history import REREAD, PlanHistory, bring_to
+from cleveragents.plans.model.correction import RETRY, ROLLBACK, checkpoint_of
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
 from cleveragents.plans.model.strategy import Strategy
 from cleveragents.plans.model.sub_plan import is_merged
-from cleveragents.plans.model.undoing import RETRY, ROLLBACK, checkpoint_of
 from cleveragents.plans.ports.plans import CallStore, PlanStore
 from cleveragents.plans.sub_plans.words import merged_already
 from cleveragents.sandboxes.ports import Sandbox, Sandboxes

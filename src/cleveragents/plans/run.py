@@ -3,21 +3,23 @@
 The job may be killed anywhere and claimed again: each phase is taken up where its records say it stands. A
 plan that needs a person's leave is put to *waiting* and its job ends; the answer queues a new job, so nobody
 has to stay alive meanwhile.
+
+A plan in the hands of the job that runs it, and what it is put down for.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from cleveragents.access.model.remote import remote_of
-from cleveragents.core.actions.check import CheckRun
-from cleveragents.core.actions.invariant import Invariant, broken_by
+from cleveragents.access.model.project import remote_of
+from cleveragents.core.actions.model import CheckRun, Invariant, broken_by
 from cleveragents.core.clock import Clock
 from cleveragents.core.errors import (
+    ActorAsks,
     BudgetExhausted,
     Cancelled,
     CleverAgentsError,
@@ -33,16 +35,16 @@ from cleveragents.core.errors import (
     StoreBusy,
     StoreFull,
 )
-from cleveragents.core.fence import Fence
-from cleveragents.core.isolation import Isolation
+from cleveragents.core.errors.remedy import offered
+from cleveragents.core.identifiers import Fence
 from cleveragents.core.json_value import JsonValue, freeze
+from cleveragents.core.policy import Isolation
 from cleveragents.core.text.redaction import redact
 from cleveragents.jobs.ports import JobStore
 from cleveragents.jobs.worker.async_worker import AsyncJob
 from cleveragents.plans.actors.actor_stage import ActorGround
 from cleveragents.plans.calls.tool_execution import DONE, CallRequest, ToolExecution
-from cleveragents.plans.checks import CheckGround, ChecksFor
-from cleveragents.plans.held_plan import HeldPlan, waited
+from cleveragents.plans.checks import CheckGround, ChecksFor, SandboxSetup
 from cleveragents.plans.jobs.names import ATTEMPTS, is_to_be_run, kind_of_plan
 from cleveragents.plans.lifecycle import PlanLifecycle
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
@@ -50,7 +52,6 @@ from cleveragents.plans.model.strategy import Strategy
 from cleveragents.plans.model.sub_plan import ended_by, is_at_rest
 from cleveragents.plans.ports.plans import PlanFacts, PlanStore
 from cleveragents.plans.rewriting import PlanRewriting
-from cleveragents.plans.sandbox_setup import SandboxSetup
 from cleveragents.plans.sub_plans.loop import SubPlans
 from cleveragents.plans.watch import PlanWatch, WatchOf
 from cleveragents.sandboxes.ports import Sandbox, Sandboxes, SandboxRequest, StartTree
@@ -61,6 +62,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ATTEMPTS",
+    "HeldPlan",
     "MakeStrategy",
     "OpenExecution",
     "PlanRun",
@@ -69,7 +71,9 @@ __all__ = [
     "is_to_be_run",
     "kind_of_plan",
     "start_of",
+    "waited",
 ]
+
 
 _PASSING = (StoreBusy, StoreFull, DatabaseUnreachable, SandboxBusy, RemoteUnreachable)
 
@@ -395,3 +399,42 @@ def _told(plan: Plan, left: Mapping[str, JsonValue] | None = None) -> JsonValue:
     """Where it stands; `values` are what its executor left in its state, for whoever ran that alone."""
     standing = {"plan": plan.id, "phase": plan.phase.value, "state": plan.state.value}
     return freeze(standing if not left else {**standing, "values": redact(left)})
+
+
+@dataclass(slots=True)
+class HeldPlan:
+    """The plan as this run last moved it. Once anybody else has moved the plan, or taken its job, whatever
+    the run wants to make of it is refused. Not thread-safe: the run's own."""
+
+    plans: PlanStore
+    clock: Clock
+    plan: Plan
+    fence: Fence
+    left: Mapping[str, JsonValue] = field(default_factory=dict)
+
+    def begin(self, isolation: Isolation) -> Plan:
+        """Takes the phase; from one that died in it, too: its version is worth nothing from now on.
+        `isolation` is that of the commands that this run may start."""
+        self.move(self.plan.phase, PlanState.PROCESSING, PlanFacts(isolation=isolation))
+        return self.plan
+
+    def wait(self, waiting_for: JsonValue) -> None:
+        self.move(self.plan.phase, PlanState.WAITING, PlanFacts(waiting_for=waiting_for))
+
+    def end(self, state: PlanState, error: str) -> None:
+        self.move(self.plan.phase, state, PlanFacts(error=error))
+
+    def move(self, phase: Phase, state: PlanState, facts: PlanFacts | None = None) -> None:
+        now = self.clock.now()
+        self.plan = self.plans.move(self.plan, (phase, state), facts, now=now, fence=self.fence)
+
+
+def waited(needed: NeedsHuman | BudgetExhausted, root_id: str) -> JsonValue:
+    """What a plan is put down for, until a person has answered, or raised the budget of its whole tree."""
+    if isinstance(needed, BudgetExhausted):
+        raised = [replace(remedy, plan=root_id) for remedy in needed.remedies]
+        return {"for": "budget", "what": needed.what, **offered(raised)}
+    told: dict[str, JsonValue] = {"for": "leave", "what": needed.what, **offered(needed.remedies)}
+    if not isinstance(needed, ActorAsks):
+        return told
+    return {**told, "for": "question", "question": needed.question_id, "choices": needed.choices}

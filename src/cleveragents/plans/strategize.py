@@ -2,35 +2,45 @@
 
 A plan that was corrected is strategized again. Each such round is a run of its own, named by its number. That
 is found by counting corrections, so whoever takes a round up after a crash is in the same one.
+
+What a strategist answered, as far as it makes sense: models miscount, and say more than was asked for.
+
+What a strategist is told beside its goal: what was decided and done before, and how to cut the work.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import count
+from typing import Any
 
 from cleveragents.core.clock import Clock
-from cleveragents.core.decision import Decision, DecisionState
+from cleveragents.core.decision import Alternative, Decision, DecisionState, NewDecision
 from cleveragents.core.json_value import JsonValue
-from cleveragents.core.text.redaction import redact_text
+from cleveragents.core.text.redaction import redact_content, redact_text
 from cleveragents.core.tool import ToolCall
 from cleveragents.plans.actors.actor_stage import ActorGround, OpenStage
 from cleveragents.plans.actors.actor_turn import ActorTurn
-from cleveragents.plans.actors.strategist_answer import StepTerms, decisions_in, tasks_in, unread_in
-from cleveragents.plans.actors.strategist_words import Past, words_for
-from cleveragents.plans.model.correction import Correction
+from cleveragents.plans.model.correction import Correction, carrying_out, kept_tasks
 from cleveragents.plans.model.plan import Plan
 from cleveragents.plans.model.strategy import Strategy, Task
 from cleveragents.plans.model.sub_plan import goes_on
-from cleveragents.plans.model.undoing import carrying_out, kept_tasks
 from cleveragents.plans.ports.corrections import CorrectionStore
 from cleveragents.plans.ports.decisions import DecisionStore
 from cleveragents.plans.ports.plans import PlanStore, TreeLimits
+from cleveragents.tools.tool_answers import cut
 
-__all__ = ["Strategizing"]
+__all__ = ["Past", "StepTerms", "Strategizing", "decisions_in", "tasks_in", "unread_in", "words_for"]
+
 
 _UNREAD = 200
 _STRATEGIZE = "strategize"
+
+_STEP = ("title", "instructions", "needs", "decisions", "sub_plan")
+
+_TOLD = 4_000
+_LINE = 400
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,3 +152,169 @@ def _above(past: Past, held: Sequence[int]) -> int | None:
     corrected = past.corrections[-1].made.decision if past.corrections else None
     parents = [one.made.parent for one in past.decisions if one.number == corrected]
     return next((parent for parent in parents if parent in held), None)
+
+
+def decisions_in(
+    said: JsonValue, actor: str, *, first: int, held: Collection[int], parent: int | None
+) -> list[NewDecision]:
+    """The decisions, which will be numbered from `first` on. Each follows from one that holds, or from one
+    before it, as it says; else the first of them follows from `parent`, and the others from the first."""
+    made = []
+    for number, entry in enumerate(_objects(said), start=first):
+        (named,) = _numbers([entry.get("parent")]) or (0,)
+        sound = named in held or first <= named < number
+        confidence = entry.get("confidence")
+        made.append(
+            NewDecision(
+                question=str(entry.get("question") or ""),
+                choice=str(entry.get("choice") or ""),
+                rationale=str(entry.get("rationale") or ""),
+                alternatives=tuple(
+                    Alternative(str(other.get("choice") or ""), str(other.get("reason") or ""))
+                    for other in _objects(entry.get("alternatives"))
+                ),
+                confidence=min(1.0, max(0.0, float(confidence)))
+                if isinstance(confidence, int | float)
+                else None,
+                parent=named if sound else (first if number > first else parent),
+                made_by=actor,
+            )
+        )
+    return made
+
+
+@dataclass(frozen=True, slots=True)
+class StepTerms:
+    """`kept` tasks stay, by their numbers; `decisions` are those that a step may name, `sub_plans` is how
+    many steps may be such. `otherwise` is the task where no step is said and none is kept."""
+
+    kept: Mapping[int, Task]
+    round: int
+    decisions: frozenset[int]
+    sub_plans: int
+    otherwise: Task
+
+
+def tasks_in(said: JsonValue, terms: StepTerms) -> tuple[Task, ...]:
+    """All tasks: those that stay, and the steps in the order in which they are done, in the places that are
+    free. Where there are fewer steps than free places, what stays moves up, and its run keeps its name."""
+    # Where something stays, no step means that nothing else is wanted.
+    steps = _steps(said, terms) or (() if terms.kept else (terms.otherwise,))
+    ordered = Strategy((), tasks=steps).ordered_tasks
+    free = (number for number in count(1) if number not in terms.kept)
+    place = {number: next(free) for number, _ in ordered}
+    left = terms.sub_plans
+    tasks = dict(terms.kept)
+    for number, task in ordered:
+        is_sub_plan = task.sub_plan and left > 0
+        left -= is_sub_plan
+        needs = tuple(place[need] for need in task.needs)
+        tasks[place[number]] = replace(task, needs=needs, sub_plan=is_sub_plan)
+    numbers = {old: new for new, old in enumerate(sorted(tasks), start=1)}
+    return tuple(_moved(tasks[old], old, numbers, terms.kept) for old in sorted(tasks))
+
+
+def _moved(task: Task, old: int, numbers: Mapping[int, int], kept: Mapping[int, Task]) -> Task:
+    """The task under its new number. What stays does not wait for what is new."""
+    needs = tuple(numbers[need] for need in task.needs if old not in kept or need in kept)
+    place = old if task.place is None and numbers[old] != old else task.place
+    return replace(task, needs=needs, place=place)
+
+
+def unread_in(said: JsonValue) -> list[str]:
+    """The keys of steps that mean nothing here, sorted: `decision` may have been meant for `decisions`."""
+    return sorted({str(key) for entry in _objects(said) for key in entry if key not in _STEP})
+
+
+def _steps(said: JsonValue, terms: StepTerms) -> tuple[Task, ...]:
+    entries = _objects(said)
+    return tuple(
+        Task(
+            # On one line: what followed a line break would look like our own words where it is shown.
+            name=" ".join(str(entry.get("title") or "").split()) or f"step {number}",
+            instructions=str(entry.get("instructions") or ""),
+            needs=tuple(
+                need for need in _numbers(entry.get("needs")) if 0 < need <= len(entries) and need != number
+            ),
+            sub_plan=entry.get("sub_plan") is True,
+            decisions=tuple(one for one in _numbers(entry.get("decisions")) if one in terms.decisions),
+            round=terms.round,
+        )
+        for number, entry in enumerate(entries, start=1)
+    )
+
+
+def _objects(said: JsonValue) -> list[Mapping[str, Any]]:
+    """What a model said, without keys; its words may be about code, which stays as it is."""
+    shown = redact_content(said)
+    many = shown if isinstance(shown, Sequence) and not isinstance(shown, str) else ()
+    return [entry for entry in many if isinstance(entry, Mapping)]
+
+
+def _numbers(said: Any) -> list[int]:
+    many = said if isinstance(said, Sequence) and not isinstance(said, str) else ()
+    return list(dict.fromkeys(one for one in many if isinstance(one, int) and not isinstance(one, bool)))
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """What a plan that is thought through again has behind it: all its decisions, the corrections that sent
+    it back, the tasks that stay, by their numbers, and those that are to be thought of anew."""
+
+    decisions: Sequence[Decision]
+    corrections: Sequence[Correction]
+    kept: Mapping[int, Task]
+    dropped: Sequence[Task]
+
+
+def words_for(past: Past, sub_plans: int) -> str:
+    """All of it, in words; `sub_plans` is how many steps may be sub-plans."""
+    parts = [*_told_about(past)] if past.corrections else []
+    return "\n\n".join([*parts, _about_sub_plans(sub_plans)])
+
+
+def _told_about(past: Past) -> list[str]:
+    number = len(past.decisions) + 1
+    held = [d for d in past.decisions if d.state is DecisionState.ACTIVE]
+    parts = ["This was planned before. Some of it was wrong, so you plan it again."]
+    if held:
+        lines = "\n".join(_decided(decision) for decision in held)
+        parts.append(f"Decisions that hold. Do not decide them again:\n{lines}")
+    parts += [_wrong(past, correction) for correction in past.corrections]
+    parts.append(
+        f"Your first decision has the number {number}, the next {number + 1}, and so on."
+        + (" `parent` may be one of yours or one that holds." if held else "")
+    )
+    if past.kept:
+        parts.append(f"Done or under way, and it stays. Plan no step for it:\n{_listed(past.kept.values())}")
+    if past.dropped:
+        parts.append(
+            f"Planned before, not done or undone. Plan it anew if it is wanted:\n{_listed(past.dropped)}"
+        )
+    return parts
+
+
+def _wrong(past: Past, correction: Correction) -> str:
+    made = correction.made
+    gone = [d for d in past.decisions if d.number in made.superseded]
+    lines = "\n".join(_decided(decision) for decision in gone)
+    who = "The review of the result says" if made.by_itself else "A person says"
+    said = f"{who}:\n{cut(made.guidance, _TOLD)}"
+    return f"Decisions that do not hold any more:\n{lines}\n{said}" if gone else said
+
+
+def _decided(decision: Decision) -> str:
+    return cut(f"{decision.number}. {decision.made.question} -> {decision.made.choice}", _LINE)
+
+
+def _listed(tasks: Iterable[Task]) -> str:
+    return "\n".join(f"- {cut(task.name, _LINE)}" for task in tasks)
+
+
+def _about_sub_plans(most: int) -> str:
+    if most < 1:
+        return "No step may be a sub-plan."
+    return (
+        f"At most {most} steps may be sub-plans (`sub_plan: true`): large parts that touch different files. "
+        "Each is planned and done by itself, at the same time as the others. A small change needs none."
+    )

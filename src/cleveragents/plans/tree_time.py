@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
-from cleveragents.plans.ports.tree_calls import CallTimes
+from cleveragents.plans.ports.plans import CallTimes
 
 __all__ = ["seconds_of_tree"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from cleveragents.actors.model.progress import Progress
+from cleveragents.actors.model.actor import Progress
 from cleveragents.plans.model.plan import Plan
 
 __all__ = ["PlanWatch", "WatchOf"]

@@ -133,7 +133,7 @@ class _Guard:
 
             end_cgroup(Path(cgroup))
         if private is not None:
-            from cleveragents.processes.private_directory import remove_directory
+            from cleveragents.processes.lent import remove_directory
 
             remove_directory(private)
 

@@ -1,4 +1,7 @@
-"""The caller's end of a command's guard: a control pipe to it, the command's output and one report back."""
+"""The caller's end of a command's guard: a control pipe to it, the command's output and one report back.
+
+What is kept of a command's output: the end, since that is where it says what went wrong.
+"""
 
 from __future__ import annotations
 
@@ -9,16 +12,20 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
 
-from cleveragents.core.markers import MARKER_VARIABLE
+from cleveragents.core.identifiers import MARKER_VARIABLE
+from cleveragents.core.text.redaction import end_of_cut_secret
+from cleveragents.core.text.secret_patterns import LONGEST_WORD
 from cleveragents.processes.cgroup import end_cgroup, make_cgroup
 from cleveragents.processes.guard_protocol import GuardProgram, GuardReport
+from cleveragents.processes.lent import NO_SECRETS, SecretMask
 
-__all__ = ["COMMAND_MARKER", "GuardProcess"]
+__all__ = ["COMMAND_MARKER", "GuardProcess", "OutputTail"]
+
 
 COMMAND_MARKER = "CLEVERAGENTS_COMMAND"
 _GUARD = Path(__file__).with_name("guard.py")
@@ -29,6 +36,11 @@ _STUCK_SECONDS = 3.0
 _MOST_LOOKS = 20
 # What the guard's own interpreter may need; the command gets none of it.
 _GUARD_NEEDS = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
+
+_SLACK_BYTES = 65536
+# Kept before the limit, to see whether a secret is cut in two; one that begins earlier is not recognized.
+_CONTEXT_BYTES = 2 * LONGEST_WORD
+_LONGEST_CHARACTER = 4
 
 
 class GuardProcess:
@@ -167,7 +179,7 @@ def _kill_groups(marker: str, spare: int | None) -> None:
     """
     import psutil
 
-    from cleveragents.processes.environments import environment_of
+    from cleveragents.processes.process_tree import environment_of
 
     sign = os.fsencode(f"\0{COMMAND_MARKER}={marker}\0")
     for _ in range(_MOST_LOOKS):
@@ -186,7 +198,7 @@ def _kill_groups_below(guard: int) -> bool:
     which group it was, and whoever goes on there, however quickly, dies with that."""
     import psutil
 
-    from cleveragents.processes.environments import DEAD, GROUP, PARENT, STATE, stat_of
+    from cleveragents.processes.process_tree import DEAD, GROUP, PARENT, STATE, stat_of
 
     if not psutil.LINUX:
         return False
@@ -218,3 +230,67 @@ def _file_with(feed: bytes) -> int:
         file.write(feed)
         file.seek(0)
         return os.dup(file.fileno())
+
+
+class OutputTail:
+    """The last `limit` bytes of a stream, in bounded memory; `tell` is called with each chunk as it comes.
+    Neither has the secrets that are masked, and the tail does not begin inside what a name or a shape shows
+    to be a secret: masked later, the rest of one could not be recognized.
+
+    Not thread-safe: one reader fills it.
+    """
+
+    def __init__(
+        self, limit: int, tell: Callable[[bytes], None] | None = None, mask: SecretMask = NO_SECRETS
+    ) -> None:
+        self._limit = max(limit, 0)
+        self._tell = tell
+        self._kept = bytearray()
+        self._dropped = 0
+        self._masked = mask.stream_of_bytes()
+
+    def append(self, chunk: bytes) -> None:
+        self._take(self._masked.feed(chunk.decode("latin-1")).encode("latin-1"))
+
+    def close(self) -> None:
+        """Nothing comes any more: what may have been the beginning of a secret is told."""
+        self._take(self._masked.finish().encode("latin-1"))
+
+    def _take(self, chunk: bytes) -> None:
+        self._kept += chunk
+        # guard: memory stays bounded; the slack makes cutting rare
+        if len(self._kept) > self._limit + _SLACK_BYTES:
+            self._cut()
+        if chunk and self._tell is not None:
+            self._tell(chunk)
+
+    def finish(self) -> tuple[str, int]:
+        """The text, with a first line that says how many bytes are missing, if any; and that number."""
+        kept = bytes(self._kept) + self._masked.rest.encode("latin-1")
+        start = max(len(kept) - self._limit, 0)
+        if start:
+            start = _after_secret(kept, _after_character(kept, start))
+        text = kept[start:].decode("utf-8", "backslashreplace")
+        missing = self._dropped + start
+        return f"[the first {missing} bytes of output are missing]\n{text}" if missing else text, missing
+
+    def _cut(self) -> None:
+        excess = len(self._kept) - self._limit - _CONTEXT_BYTES
+        del self._kept[:excess]
+        self._dropped += excess
+
+
+def _after_character(kept: bytes, start: int) -> int:
+    """Return where the first whole character begins."""
+    rest = 0
+    while rest < min(len(kept) - start, _LONGEST_CHARACTER) and kept[start + rest] & 0xC0 == 0x80:
+        rest += 1
+    return start if rest == _LONGEST_CHARACTER else start + rest  # no character is that long: not UTF-8
+
+
+def _after_secret(kept: bytes, start: int) -> int:
+    """Return where a secret ends that begins before `start`; `start` if there is none."""
+    before = kept[max(start - _CONTEXT_BYTES, 0) : start].decode("utf-8", "surrogateescape")
+    behind = kept[start : start + _CONTEXT_BYTES].decode("utf-8", "surrogateescape")
+    cut = end_of_cut_secret(before, behind)
+    return start + len(behind[:cut].encode("utf-8", "surrogateescape"))

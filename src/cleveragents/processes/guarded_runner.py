@@ -8,6 +8,11 @@ What no mode can do: end a process that somebody else started at the command's r
 systemd, cron), or undo what was sent over a network that was allowed. Without bubblewrap, if the guard itself
 is killed by force, processes that both detached and emptied their environment are ended only where the
 command has a cgroup.
+
+Everything but the files of its sandbox that decides what a command does: for keys of caches.
+
+Every field of a `Command` counts unless it is listed here with a reason, so that a new field counts by
+default.
 """
 
 from __future__ import annotations
@@ -18,13 +23,13 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Literal
 
 from cleveragents.core.errors import ToolRefused
 from cleveragents.core.json_value import JsonValue
-from cleveragents.core.text.known_secrets import KnownSecrets
+from cleveragents.core.text.redaction import KnownSecrets
 from cleveragents.processes.bubblewrap import (
     HOME,
     TEMPORARY,
@@ -33,15 +38,12 @@ from cleveragents.processes.bubblewrap import (
     seccomp_for,
     shared_probe,
 )
-from cleveragents.processes.command_inputs import command_inputs
 from cleveragents.processes.environment import command_environment
 from cleveragents.processes.guard import NOT_EXECUTED
-from cleveragents.processes.guard_process import COMMAND_MARKER, GuardProcess
+from cleveragents.processes.guard_process import COMMAND_MARKER, GuardProcess, OutputTail
 from cleveragents.processes.guard_protocol import GuardProgram, GuardReport
-from cleveragents.processes.lent import furnish, keep_secrets_of, mask_for
-from cleveragents.processes.output_tail import OutputTail
+from cleveragents.processes.lent import furnish, keep_secrets_of, make_directory, mask_for, remove_directory
 from cleveragents.processes.ports import HOME_IN_ARGV, Command, CommandResult, StopSignal
-from cleveragents.processes.private_directory import make_directory, remove_directory
 from cleveragents.processes.program_lookup import (
     TOOL,
     check_command,
@@ -49,7 +51,8 @@ from cleveragents.processes.program_lookup import (
     find_program,
 )
 
-__all__ = ["GuardedCommandRunner", "Isolation"]
+__all__ = ["WITHOUT_EFFECT", "GuardedCommandRunner", "Isolation", "command_inputs"]
+
 
 Isolation = Literal["auto", "require", "off"]
 _LOOK_SECONDS = 0.05
@@ -67,6 +70,17 @@ _LOST = "\n[the guard of the command was lost: {}]\n"
 # A process namespace ends with its first process, and that one ends with the guard.
 _ALL_ENDED = "all processes of the command were ended"
 _FOUND_ENDED = "the processes that could be found were ended; a hidden one may still run"
+
+WITHOUT_EFFECT: Mapping[str, str] = {
+    "root": "every sandbox has its own; its path is replaced wherever it occurs",
+    "environment": "part of the variables",
+    "passed": "part of the variables, with their values",
+    "markers": "differ in each attempt, and name nothing but the attempt",
+    "timeout_seconds": "a command that is ended by it has failed",
+    "output_limit_bytes": "concerns what is kept of the output",
+}
+"""The fields of a `Command` that are no input of their own, and why."""
+_OWN = "{sandbox}"
 
 
 class GuardedCommandRunner:
@@ -269,3 +283,49 @@ def _why_refused(command: Command, problem: str, output: str) -> str:
         return f"{command.argv[0]!r} cannot be run: {problem}"
     said = " ".join(output.split())[-_REFUSAL_WORDS:]
     return f"{command.argv[0]!r} cannot be run: {said}; {_VISIBLE}"
+
+
+def command_inputs(
+    command: Command,
+    inherited: Mapping[str, str],
+    *,
+    isolated: bool,
+    hidden: tuple[Path, ...],
+    allowed_names: tuple[str, ...],
+) -> dict[str, JsonValue]:
+    """`CommandRunner.inputs_of` for a runner with these settings."""
+    if command.home is not None:  # guard: copies of the user's files, which nothing here looks into
+        raise ValueError("a command with a home has inputs that are not listed")
+    variables = command_environment(
+        replace(command, markers={}),
+        inherited,
+        home=HOME,
+        temporary=TEMPORARY,
+        hidden=hidden,
+        allowed_names=allowed_names,
+    )
+    facts = {
+        field.name: getattr(command, field.name)
+        for field in fields(command)
+        if field.name not in WITHOUT_EFFECT
+    }
+    places = dict.fromkeys([str(command.root.parent), os.path.realpath(command.root.parent)])
+    own = sorted(places, key=len, reverse=True)
+    settings = {"variables": variables, "isolated": isolated, "hidden": hidden}
+    return {name: _plain(value, own) for name, value in {**facts, **settings}.items()}
+
+
+def _plain(value: object, own: list[str]) -> JsonValue:
+    """The value as JSON, without the path of the sandbox's own directory."""
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, Mapping):
+        return {str(key): _plain(found, own) for key, found in value.items()}
+    if isinstance(value, tuple | list):
+        return [_plain(found, own) for found in value]
+    text = str(value)
+    for place in own:
+        text = text.replace(place, _OWN)
+    return text

@@ -5,38 +5,70 @@ double fork and `setsid` but not `env -i`; *descent* survives `env -i` but not a
 subreaper stands above, and then the orphan stays below that. Hence the order of ending: all are stopped
 first, so that none can fork while we look, then killed from the leaves up, the roots (a subreaper is one)
 last, because they keep the others findable.
+
+The identity of a process, and whether the process that has one is alive.
+
+A pid is used again; a pid with the moment its process started, on a machine since its last boot, is not.
+
+The environment that a process was started with, and whether that can be told at all.
+
+On Linux it cannot while the process is in the middle of an exec: it looks empty then. Of 20,000 looks at a
+program that does nothing but exec itself, 630 once took it for a stranger. What tells the two apart is the
+order in which the kernel goes about an exec: first there is a new, empty memory, then the environment is laid
+out in it, and only then is it noted where the code ends.
 """
 
 from __future__ import annotations
 
 import os
+import socket
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from io import FileIO
+from pathlib import Path
 
 import psutil
 
 from cleveragents.core.errors import DeadlineExceeded
-from cleveragents.processes.environments import (
-    DEAD,
-    PARENT,
-    STATE,
-    THREADS,
-    EnvironmentOf,
-    environment_of,
-    stat_of,
-)
+from cleveragents.core.identifiers import WorkerIdentity
 
-__all__ = ["Tree", "descendants", "end_tree", "marked"]
+__all__ = [
+    "DEAD",
+    "GROUP",
+    "PARENT",
+    "STATE",
+    "THREADS",
+    "EnvironmentOf",
+    "Tree",
+    "descendants",
+    "end_tree",
+    "environment_of",
+    "is_alive",
+    "marked",
+    "own_identity",
+    "stat_of",
+]
+
 
 Tree = Mapping[int, psutil.Process]
-
 _FORCE_SECONDS = 10.0
 _LOOK_AGAIN_SECONDS = 0.02
 _WAIT_SECONDS = 0.5
 _MOST_LOOKS = 8
 _EXEC_SECONDS, _EXEC_STEP_SECONDS = 5.0, 0.001
+
+EnvironmentOf = Callable[[int], bytes | None]
+_CHUNK_BYTES = 1 << 16
+# Fields of /proc/PID/stat, counted from after the name.
+STATE = 0
+PARENT = 1
+GROUP = 2
+THREADS = 17
+_FLAGS, _CODE_ENDS, _ENVIRONMENT_STARTS, _ENVIRONMENT_ENDS = 6, 24, 47, 48
+DEAD = (b"Z", b"X")
+_EXITING, _KERNEL_THREAD = 0x4, 0x200000
 
 
 def descendants(root: int) -> Tree:
@@ -81,6 +113,31 @@ def _table() -> Iterator[tuple[int, int, bool]]:
                 yield pid, int(fields[PARENT]), fields[STATE] in DEAD and int(fields[THREADS]) < 2
             else:
                 yield pid, psutil.Process(pid).ppid(), False
+
+
+def environment_of(pid: int, proc: str = "/proc") -> bytes | None:
+    """Each `name=value` between two NULs; nothing where there is none; None where it cannot be told yet.
+
+    `psutil.Error` or `OSError` if there is no such process, or it is not ours to look into. psutil would read
+    when it started, too, and there may be hundreds to look at for each attempt of a job.
+    """
+    if not psutil.LINUX:
+        content = os.fsencode("\0".join(f"{n}={v}" for n, v in psutil.Process(pid).environ().items()))
+        return b"\0" + content + b"\0"
+    place = f"{proc}/{pid}"
+    content = b""
+    with suppress(
+        ProcessLookupError
+    ):  # so say newer kernels where there is no memory: the rest must tell why
+        content = _at_once(f"{place}/environ")
+    if not content:
+        # After the environment, so that what it tells is not older.
+        fields = stat_of(pid, proc)
+        if _is_dead(fields):
+            content = _of_another_thread(place) if int(fields[THREADS]) > 1 else b""
+        elif not _has_none(fields):  # guard: it may carry what is looked for
+            return None
+    return b"\0" + content + b"\0"
 
 
 def marked(
@@ -222,3 +279,74 @@ def _lives(process: psutil.Process) -> bool:
         return process.status() != psutil.STATUS_ZOMBIE or process.num_threads() > 1
     except psutil.Error:
         return False
+
+
+def own_identity(worker_id: str) -> WorkerIdentity:
+    """Return the identity of this process, in terms that any process can check."""
+    pid = os.getpid()
+    return WorkerIdentity(worker_id, _host(), pid, _started_ticks(pid) or 0)
+
+
+def is_alive(worker: WorkerIdentity) -> bool | None:
+    """Return whether that process still runs; None if it is on another machine."""
+    # Without /proc nothing tells a process from a later one of the same pid: leases must do.
+    if worker.host != _host() or worker.started_ticks == 0:
+        return None
+    return _started_ticks(worker.pid) == worker.started_ticks
+
+
+def _host() -> str:
+    """This machine since its last boot, and the namespace in which its pids mean something."""
+    boot = Path("/proc/sys/kernel/random/boot_id")
+    if not boot.exists():
+        return socket.gethostname()
+    return f"{boot.read_text().strip()}/{Path('/proc/self/ns/pid').readlink()}"
+
+
+def _started_ticks(pid: int) -> int | None:
+    """When the process started, in the kernel's own count; None if it is gone or only a zombie."""
+    try:
+        # The name, in parentheses, may itself hold anything; the fields after it are plain.
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return None if fields[0] in ("Z", "X") else int(fields[19])
+
+
+def stat_of(pid: int, proc: str = "/proc") -> list[bytes]:
+    """What the kernel tells about a process, after its name, which may itself hold anything. `OSError`."""
+    return _at_once(f"{proc}/{pid}/stat").rpartition(b")")[2].split()
+
+
+def _is_dead(fields: list[bytes]) -> bool:
+    """Whether its first thread is; the others may go on."""
+    return fields[STATE] in DEAD or bool(int(fields[_FLAGS]) & _EXITING)
+
+
+def _has_none(fields: list[bytes]) -> bool:
+    """Whether it was given none, or is a part of the kernel. If it has one, an exec came between our opening
+    and our reading."""
+    if int(fields[_FLAGS]) & _KERNEL_THREAD:
+        return True
+    if fields[_CODE_ENDS] == b"0":  # guard: it is not laid out yet, so it seems to end where it starts
+        return False
+    return fields[_ENVIRONMENT_STARTS] == fields[_ENVIRONMENT_ENDS]
+
+
+def _of_another_thread(place: str) -> bytes:
+    for thread in Path(f"{place}/task").iterdir():
+        with suppress(OSError):  # it ended just now
+            if content := _at_once(f"{thread}/environ"):
+                return content
+    return b""
+
+
+def _at_once(path: str) -> bytes:
+    """All of it, by one read: what was opened belongs to the program before an exec, and ends with that."""
+    size = _CHUNK_BYTES
+    while True:
+        with FileIO(path) as file:
+            content = file.read(size) or b""
+        if len(content) < size:
+            return content
+        size *= 8

@@ -2,6 +2,8 @@
 
 A program is a regular file that may be executed, in a directory that PATH names absolutely. Nothing is opened
 here: a named pipe would hold whoever opens it until somebody writes.
+
+Whether an agent of somebody else's can be run here, told before anything is made for it or asked.
 """
 
 from __future__ import annotations
@@ -9,19 +11,31 @@ from __future__ import annotations
 import difflib
 import os
 import stat
+from importlib.util import find_spec
 from pathlib import Path
 
 from cleveragents.core.errors import InvalidToolCall, OutsideSandbox, ToolRefused
 from cleveragents.processes.environment import absolute_entries, real_path
 from cleveragents.processes.ports import NETWORK_NOT_DENIED, Command
 
-__all__ = ["TOOL", "check_command", "ensure_network_denied", "find_program", "look_up"]
+__all__ = [
+    "TOOL",
+    "absence_of",
+    "absence_of_acp",
+    "check_command",
+    "ensure_network_denied",
+    "find_program",
+    "look_up",
+]
+
 
 TOOL = "command"
 _MOST_SUGGESTIONS = 3
 _SYSTEM = frozenset(
     map(Path, ("/bin", "/sbin", "/usr/bin", "/usr/sbin", "/usr/local/bin", "/usr/local/sbin"))
 )
+
+_EXTRA = "agents that speak ACP need the extra `acp`: pip install 'cleveragents[acp]'"
 
 
 def check_command(command: Command) -> None:
@@ -114,3 +128,22 @@ def _programs(path: str) -> list[str]:
         except OSError:
             continue
     return sorted(names)
+
+
+def absence_of(program: str, install: str = "") -> str | None:
+    """Why it cannot be run, with how to get it; None if it is there. One that is named by a path within the
+    sandbox may be made until then."""
+    if program.startswith("/"):
+        missing, where = not os.access(program, os.X_OK), ""
+    else:
+        missing = "/" not in program and look_up(program, os.environ.get("PATH", os.defpath)) is None
+        where = " on your PATH"
+    if not missing:
+        return None
+    remedy = f"; to install it: {install}" if install else ""
+    return f"there is no program {program!r}{where}{remedy}"
+
+
+def absence_of_acp() -> str | None:
+    """What is missing before anybody can be talked to by the Agent Client Protocol, if anything is."""
+    return _EXTRA if find_spec("acp") is None else None

@@ -3,6 +3,10 @@
 The guard is the one that commands have: a subreaper that ends the whole tree when it is told to, and when we
 die. All is done on the event loop's thread, which must outlive it, because the guard takes that thread's end
 for our death.
+
+A program that is talked to over its standard streams, as the guard runs it: an MCP server, an agent.
+
+What a program says, one message a line: bounded, and what is no message passed over.
 """
 
 from __future__ import annotations
@@ -13,25 +17,49 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
+import uuid
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
+from typing import TypeVar
 
-from cleveragents.core.markers import MARKER_VARIABLE
-from cleveragents.core.text.redaction import redact_text
+from cleveragents.core.errors import ToolRefused
+from cleveragents.core.identifiers import MARKER_VARIABLE
+from cleveragents.core.text.redaction import KnownSecrets, redact_text
 from cleveragents.processes import guard
+from cleveragents.processes.bubblewrap import (
+    HOME,
+    TEMPORARY,
+    BubblewrapProbe,
+    arguments_for,
+    seccomp_for,
+    shared_probe,
+)
 from cleveragents.processes.cgroup import end_cgroup, make_cgroup
-from cleveragents.processes.guard_process import COMMAND_MARKER
+from cleveragents.processes.environment import command_environment
+from cleveragents.processes.guard_process import COMMAND_MARKER, OutputTail
 from cleveragents.processes.guard_protocol import GuardProgram, GuardReport
-from cleveragents.processes.output_tail import OutputTail
-from cleveragents.processes.private_directory import remove_directory
-from cleveragents.processes.secret_mask import NO_SECRETS, SecretMask
+from cleveragents.processes.guarded_runner import Isolation
+from cleveragents.processes.lent import NO_SECRETS, SecretMask, furnish, keep_secrets_of, remove_directory
+from cleveragents.processes.ports import HOME_IN_ARGV, Command
+from cleveragents.processes.program_lookup import ensure_network_denied, find_program
 
-__all__ = ["MESSAGE_BYTES", "TalkingProcess"]
+__all__ = [
+    "GARBAGE_BYTES",
+    "MESSAGE_BYTES",
+    "Faults",
+    "ProgramPlace",
+    "TalkingProcess",
+    "bubblewrap_for",
+    "next_message",
+    "talking_program",
+]
+
 
 MESSAGE_BYTES = 8 << 20
 """Of one line that it says; a longer one is no message that anybody can use."""
-
 _COMPLAINT_BYTES = 4096
 _COMPLAINT_SHOWN = 600
 _CHUNK_BYTES = 65536
@@ -39,6 +67,13 @@ _LEAVE_SECONDS = 1.0
 _STUCK_SECONDS = 3.0
 _PACKAGES = Path(guard.__file__).parents[2]
 _GUARD_NEEDS = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
+
+_LONGEST_SECONDS = 30 * 24 * 3600.0
+
+GARBAGE_BYTES = 1 << 20
+"""Of what is no message. Some programs greet or log on the wrong stream; one that goes on is lost."""
+_PRINTED_BYTES = 4_000
+T = TypeVar("T")
 
 
 class TalkingProcess:
@@ -215,3 +250,138 @@ class TalkingProcess:
         with suppress(BrokenPipeError):  # it is gone: its report, or the lack of one, tells
             while view:
                 view = view[self._control.write(view) or 0 :]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgramPlace:
+    """What programs of one stage get to see.
+
+    `root` is the sandbox's tree and `directory` where they start, inside it. Unless `writable`, one that is
+    isolated sees the tree and cannot change it. `markers` name the attempt, so that whoever looks for its
+    processes finds these, too. What the programs are given of the user's secrets is added to `secrets`. The
+    rest is as for commands.
+    """
+
+    root: Path
+    directory: Path
+    writable: bool = True
+    network: bool = False
+    readable: tuple[Path, ...] = ()
+    markers: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    isolation: Isolation = "auto"
+    hidden: tuple[Path, ...] = ()
+    allowed_names: tuple[str, ...] = ()
+    grace_seconds: float = 2.0
+    probe: BubblewrapProbe = shared_probe
+    secrets: KnownSecrets = field(default_factory=KnownSecrets)
+    network_denied: bool = False
+
+
+def bubblewrap_for(place: ProgramPlace, who: str) -> str | None:
+    """Where it is, if it is to be used. `ToolRefused` if it must be and cannot."""
+    if place.isolation == "off":
+        return None
+    result = place.probe.result()
+    if result.program is None and place.isolation == "require":
+        raise ToolRefused(who, f"it cannot be isolated: {result.remedy}")
+    return result.program
+
+
+def talking_program(
+    command: Command,
+    place: ProgramPlace,
+    private: Path,
+    bubblewrap: str | None,
+    own_places: tuple[str, str] | None = None,
+) -> GuardProgram:
+    """What the guard runs; `private` is a directory for the program alone, which the caller removes.
+
+    Its home and its temporary directory are empty ones, unless it has `own_places`, or the command says what
+    is in its home. `ToolRefused` if there is no such program, or nothing keeps it from a denied network.
+    """
+    ensure_network_denied(command, isolated=bubblewrap is not None)
+    empty = (str(private / "home"), str(private / "tmp")) if bubblewrap is None else (HOME, TEMPORARY)
+    home, temporary = own_places or empty
+    hidden = place.hidden if own_places is None else ()
+    if command.home is not None:
+        furnish(private / "home", command.home, command.argv[0])
+        command = replace(command, argv=tuple(word.replace(HOME_IN_ARGV, home) for word in command.argv))
+    keep_secrets_of(place.allowed_names, os.environ, place.secrets)
+    markers = {**place.markers, COMMAND_MARKER: uuid.uuid4().hex}
+    environment = command_environment(
+        replace(command, markers=markers),
+        os.environ,
+        home=home,
+        temporary=temporary,
+        hidden=hidden,
+        allowed_names=place.allowed_names,
+    )
+    found = find_program(command, environment["PATH"], os.environ.get("PATH", ""))
+    program: GuardProgram = {
+        "executable": str(found),
+        "argv": [*command.argv],
+        "arguments": None,
+        "environment": environment,
+        "markers": markers,
+        "directory": str(command.directory),
+        "output": -1,
+        "input": -1,
+        "timeout_seconds": _LONGEST_SECONDS,
+        "grace_seconds": place.grace_seconds,
+        "parent": 0,
+        "path": [],
+        "private": str(private),
+        "processes": command.processes,
+    }
+    if bubblewrap is not None:
+        # guard: bubblewrap runs outside, so nothing that a program brings (LD_PRELOAD) may reach it
+        program["environment"] = markers
+        program["directory"] = "/"
+        program["executable"] = bubblewrap
+        program["argv"] = [bubblewrap, "--", *command.argv]
+        filtered = seccomp_for(bubblewrap)
+        program["seccomp"] = None if filtered is None else filtered.hex()
+        program["arguments"] = arguments_for(
+            command,
+            environment,
+            bubblewrap=bubblewrap,
+            program=found,
+            hidden=place.hidden,
+            home=None if command.home is None else private / "home",
+        )
+    return program
+
+
+class Faults:
+    """Why we stopped listening to a program, if we did. Used by the loop that owns the connection."""
+
+    def __init__(self) -> None:
+        self.found = ""
+        self.printed = ""
+        """The last that it wrote where only messages belong."""
+        self.garbage_bytes = 0
+
+    def pass_over(self, line: bytes) -> None:
+        """It is no message; `found`, once that is too much."""
+        self.garbage_bytes += len(line)
+        self.printed = line[-_PRINTED_BYTES:].decode("utf-8", "replace").strip() or self.printed
+        if self.garbage_bytes > GARBAGE_BYTES:  # guard: or it would keep us busy for ever
+            self.found = "it keeps writing what is no message"
+
+
+async def next_message(reader: asyncio.StreamReader, parse: Callable[[bytes], T], faults: Faults) -> T | None:
+    """What `parse` makes of the next line that it does not refuse with a `ValueError`; None when there is
+    none, or the program is no longer listened to."""
+    while not faults.found:
+        try:
+            line = await reader.readuntil(b"\n")
+        except asyncio.LimitOverrunError:  # memory stays bounded, whatever is sent
+            faults.found = "it sent a message that is too long to be one"
+            return None
+        except (asyncio.IncompleteReadError, ConnectionError):
+            return None
+        try:
+            return parse(line)
+        except ValueError:
+            faults.pass_over(line)
+    return None

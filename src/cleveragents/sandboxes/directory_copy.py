@@ -13,20 +13,18 @@ from pathlib import Path
 
 from cleveragents.core.errors import SandboxRefused
 from cleveragents.core.faults import FaultPoints, NoFaults
-from cleveragents.git.durability import FSYNC_SETTINGS
 from cleveragents.git.filesystem import ignores_case, traits_of
-from cleveragents.git.git_directory import GitDirectory
+from cleveragents.git.git_directory import FSYNC_SETTINGS, GitDirectory, LooseObjects
 from cleveragents.git.index_file import summary_of
-from cleveragents.git.loose_objects import LooseObjects
 from cleveragents.git.plumbing import PrivateRepository
 from cleveragents.git.stored_forms import EXACT_ATTRIBUTES
 from cleveragents.sandboxes.facts import SandboxFacts, SandboxPlace
 from cleveragents.sandboxes.git_sandbox import GitSandbox
 from cleveragents.sandboxes.ports import Sandbox, SandboxRequest, StartTree
 from cleveragents.sandboxes.resources import is_repository
-from cleveragents.sandboxes.tree.carrying import is_exact, start_from
 from cleveragents.sandboxes.tree.ignored import IgnoredFiles
 from cleveragents.sandboxes.tree.index import SandboxTree
+from cleveragents.sandboxes.tree.merge import is_exact, start_from
 from cleveragents.storage.files.copying import copy_content
 from cleveragents.storage.files.paths import delete_file, empty
 

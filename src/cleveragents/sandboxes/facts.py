@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from cleveragents.core.errors import SandboxMissing
-from cleveragents.git.durability import flush, flush_all
+from cleveragents.git.git_directory import flush, flush_all
 from cleveragents.git.program import FACTS_FILE, TREE
 
 __all__ = ["SandboxFacts", "SandboxPlace"]

@@ -3,46 +3,57 @@
 Everything is asked of `engine`, never of the `.git` that commands see, and git never looks at `tree`: what is
 there is read and written by `SandboxTree` and `tree_restore`. An index is copied, worked on and put in place
 whole, so that readers in several processes need no lock and a killed one leaves none.
+
+Files in a sandbox that cannot be recorded: which they are, and how they get out of the way.
+
+git refuses some names (`GIT~1`, `.GIT`), and what is put in a submodule's place is neither the submodule nor
+a change of ours. Such files are never lost: they are moved to a directory beside the sandbox's files.
 """
 
 from __future__ import annotations
 
 import os
+import secrets
+import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Literal
 
 from cleveragents.changes.model.merge_conflict import TreeMerge
+from cleveragents.core.change import SYMLINK, Difference, FileState
 from cleveragents.core.errors import CleverAgentsError, SandboxMissing, SandboxRefused
 from cleveragents.core.faults import FaultPoints, NoFaults
-from cleveragents.core.file_state import SYMLINK, Difference, FileState
-from cleveragents.git.content_merge import merged_content
-from cleveragents.git.git_directory import copy_index
+from cleveragents.git.git_directory import LooseObjects, copy_index
 from cleveragents.git.index_file import holds_attributes
-from cleveragents.git.loose_objects import LooseObjects
+from cleveragents.git.merge_tree import merged_content
 from cleveragents.git.plumbing import PrivateRepository, index_line
 from cleveragents.sandboxes.facts import SandboxFacts, SandboxPlace
 from cleveragents.sandboxes.locking import is_abandoned, locked, marked
 from cleveragents.sandboxes.ports import Sandbox, Unapplied
-from cleveragents.sandboxes.tree.carrying import copy_objects, place_of
 from cleveragents.sandboxes.tree.conversions import untouched
-from cleveragents.sandboxes.tree.ignore_rules import ignored_by, rules_for
 from cleveragents.sandboxes.tree.ignored import IgnoredFiles
-from cleveragents.sandboxes.tree.index import ATTRIBUTES, Look, SandboxTree, Unrecordable
-from cleveragents.sandboxes.tree.merge import MergePlace, files_of, merge_of
-from cleveragents.sandboxes.tree.restore import restore_files
-from cleveragents.sandboxes.tree.setting_aside import SettingAside
-from cleveragents.sandboxes.tree.unrecordable import move_aside, strange_submodules
+from cleveragents.sandboxes.tree.index import (
+    ATTRIBUTES,
+    Look,
+    SandboxTree,
+    Unrecordable,
+    ignored_by,
+    rules_for,
+)
+from cleveragents.sandboxes.tree.merge import MergePlace, copy_objects, files_of, merge_of, place_of
+from cleveragents.sandboxes.tree.restore import SettingAside, restore_files
 from cleveragents.sandboxes.tree.visible_git import VisibleGit
 from cleveragents.storage.files.paths import (
     directory_of,
     is_repository_path,
+    open_directory,
     remove_all,
     remove_empty,
 )
 
-__all__ = ["GitSandbox"]
+__all__ = ["GitSandbox", "move_aside", "strange_submodules"]
+
 
 # Below what every kernel takes as one argument list.
 _ARGUMENT_BYTES = 100_000
@@ -414,3 +425,39 @@ def _portions(paths: Iterable[str]) -> Iterator[list[str]]:
         portion.append(path)
     if portion:
         yield portion
+
+
+def strange_submodules(tree: Path, submodules: Sequence[str]) -> tuple[str, ...]:
+    """Those in whose place something else is: their directory is to be empty, or to hold the submodule."""
+    strange = []
+    for path in submodules:
+        with directory_of(tree, path) as found:
+            if found is not None and _is_strange(*found):
+                strange.append(path)
+    return tuple(strange)
+
+
+def move_aside(place: SandboxPlace, paths: Sequence[str]) -> Path:
+    """Moves what is at these paths out of the tree, and says where to."""
+    aside = place.directory / f"aside-{secrets.token_hex(4)}"
+    aside.mkdir()
+    for path in paths:
+        with directory_of(place.tree, path) as there, directory_of(aside, path, make=True) as here:
+            if there is not None and here is not None:
+                os.rename(there[1], here[1], src_dir_fd=there[0], dst_dir_fd=here[0])
+    return aside
+
+
+def _is_strange(directory: int, name: str) -> bool:
+    try:
+        if not stat.S_ISDIR(os.lstat(name, dir_fd=directory).st_mode):
+            return True
+        descriptor = open_directory(directory, name)
+    except FileNotFoundError:
+        return False
+    try:
+        with os.scandir(descriptor) as entries:
+            there = [entry.name for entry in entries]
+    finally:
+        os.close(descriptor)
+    return bool(there) and ".git" not in there

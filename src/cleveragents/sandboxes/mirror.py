@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
-from cleveragents.access.model.remote import RemoteAddress
+from cleveragents.access.model.project import RemoteAddress
 from cleveragents.core.errors import GitFailed, RemoteUnreachable, SandboxMissing, SandboxRefused
 from cleveragents.git.git_directory import GitDirectory
 from cleveragents.git.plumbing import PrivateRepository, RunningGit, user_environment, within

@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from cleveragents.core.change import GITLINK
 from cleveragents.core.errors import SandboxRefused
-from cleveragents.core.file_state import GITLINK
 from cleveragents.git.git_directory import GitDirectory
 from cleveragents.git.plumbing import PrivateRepository
 from cleveragents.sandboxes.git_sandbox import GitSandbox

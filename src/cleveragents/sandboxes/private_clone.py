@@ -16,12 +16,15 @@ from pathlib import Path
 
 from cleveragents.core.errors import GitFailed, SandboxMissing, SandboxRefused
 from cleveragents.core.faults import FaultPoints, NoFaults
-from cleveragents.git.durability import FSYNC_SETTINGS
 from cleveragents.git.filesystem import ignores_case, traits_of
-from cleveragents.git.git_directory import GitDirectory, copy_index, copy_shared_indexes
-from cleveragents.git.hidden_files import hidden_files, reveal
-from cleveragents.git.index_file import holds_attributes, summary_of
-from cleveragents.git.loose_objects import LooseObjects
+from cleveragents.git.git_directory import (
+    FSYNC_SETTINGS,
+    GitDirectory,
+    LooseObjects,
+    copy_index,
+    copy_shared_indexes,
+)
+from cleveragents.git.index_file import hidden_files, holds_attributes, reveal, summary_of
 from cleveragents.git.plumbing import PrivateRepository, RunningGit, index_line
 from cleveragents.git.stored_forms import EXACT_ATTRIBUTES
 from cleveragents.git.user_repository import (
@@ -36,10 +39,9 @@ from cleveragents.sandboxes.facts import SandboxFacts, SandboxPlace
 from cleveragents.sandboxes.git_sandbox import GitSandbox
 from cleveragents.sandboxes.ports import Sandbox, SandboxRequest
 from cleveragents.sandboxes.resources import is_repository
-from cleveragents.sandboxes.tree.carrying import is_exact, place_of, start_from, stored_forms
-from cleveragents.sandboxes.tree.ignored import IgnoredFiles
-from cleveragents.sandboxes.tree.included import bring_included
+from cleveragents.sandboxes.tree.ignored import IgnoredFiles, bring_included
 from cleveragents.sandboxes.tree.index import SandboxTree
+from cleveragents.sandboxes.tree.merge import is_exact, place_of, start_from, stored_forms
 from cleveragents.storage.files.paths import empty, read_file
 
 __all__ = ["PrivateClone"]

@@ -17,16 +17,13 @@ from typing import Literal
 
 from sqlalchemy import Connection
 
-from cleveragents.access.model.remote import remote_of
-from cleveragents.core.clock import Clock
+from cleveragents.access.model.project import remote_of
+from cleveragents.core.clock import Clock, SystemClock
 from cleveragents.core.errors import QuotaExceeded, SandboxBusy, SandboxMissing, SandboxRefused
 from cleveragents.core.event import DomainEvent, EventType
 from cleveragents.core.faults import FaultPoints, NoFaults
-from cleveragents.core.fence import Fence
-from cleveragents.core.identifiers import IdentifierSource
+from cleveragents.core.identifiers import Fence, IdentifierSource, UlidSource
 from cleveragents.core.json_value import JsonValue
-from cleveragents.core.system_clock import SystemClock
-from cleveragents.core.ulids import UlidSource
 from cleveragents.jobs.store.fence import ensure_owned
 from cleveragents.sandboxes import rows as rows
 from cleveragents.sandboxes.directory_copy import DirectoryCopy

@@ -63,7 +63,7 @@ def _database(container: Container) -> str | None:
 def _schema(container: Container) -> str | None:
     from sqlalchemy import text
 
-    from cleveragents.storage.schema import HEAD
+    from cleveragents.storage.database import HEAD
 
     with container.database.read() as connection:
         found = connection.execute(text("SELECT version_num FROM alembic_version")).scalar()

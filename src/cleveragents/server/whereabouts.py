@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from cleveragents.api.sent_actor import SOURCE
+from cleveragents.api.server_requests import SOURCE
 from cleveragents.core.errors import (
     ActionExists,
     AlreadyThere,

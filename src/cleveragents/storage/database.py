@@ -1,6 +1,11 @@
 """The one door to the database: consistent reads, and writes that are kept when they return.
 
 Which product is behind it, how writers share a commit and what is tried again is the backend's affair.
+
+Brings a database to the schema of this version, once, however many processes open it at once.
+
+Alembic takes a third of a second to import, so it is asked only when there is something to migrate: the
+stored revision is looked up with plain SQL.
 """
 
 from __future__ import annotations
@@ -8,26 +13,32 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, TypeVar
 
-from sqlalchemy import URL, Connection, make_url
+from sqlalchemy import URL, Connection, inspect, make_url, text
 from sqlalchemy.exc import ArgumentError
 
-from cleveragents.core.acting_user import acting
 from cleveragents.core.errors import Closed, DatabaseUnusable
 from cleveragents.core.event import DomainEvent
 from cleveragents.core.faults import FaultPoints, NoFaults
+from cleveragents.core.identifiers import acting
 from cleveragents.storage.database_errors import location_of
 from cleveragents.storage.settings import DatabaseSettings
 from cleveragents.storage.unit_of_work import Backend, Write
 
-__all__ = ["CommitListener", "Database", "open_database"]
+__all__ = ["HEAD", "REVISIONS", "CommitListener", "Database", "ensure_schema", "open_database"]
+
 
 T = TypeVar("T")
 Item = TypeVar("Item")
-
 CommitListener = Callable[[Sequence[DomainEvent]], object]
+
+REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009", "0010", "0011")
+"""Every revision this version knows, oldest first: the names of the files in `migrations/versions`."""
+HEAD = REVISIONS[-1]
+_MIGRATIONS = Path(__file__).parent / "migrations"
 
 
 class Database:
@@ -153,7 +164,6 @@ def open_database(
     The parameters are those of `DatabaseSettings`. Any number of processes may open a fresh database at
     once. `DatabaseUnusable` says what is wrong and what to do about it; `DatabaseUnreachable`: not now.
     """
-    from cleveragents.storage.schema import ensure_schema
 
     parsed = _parse(url)
     settings = DatabaseSettings(durability, patience_seconds, connections)
@@ -199,3 +209,39 @@ def _backend(url: URL, settings: DatabaseSettings, faults: FaultPoints) -> Backe
 
         return PostgresBackend(url, settings, faults)
     raise DatabaseUnusable(location_of(url), f"{name} is not supported; use sqlite or postgresql")
+
+
+def ensure_schema(database: Database) -> None:
+    """Returns when the schema is this version's. `DatabaseUnusable` if it is newer, or not ours."""
+    with database.read() as connection:
+        current = _revision(connection, database)
+    if current != HEAD:
+        database.migrate(lambda connection: _upgrade(connection, database))
+
+
+def _upgrade(connection: Connection, database: Database) -> None:
+    # Looked up again, inside the transaction: another process may have been faster.
+    if _revision(connection, database) == HEAD:
+        return
+    from alembic import command
+    from alembic.config import Config
+
+    config = Config()
+    config.set_main_option("script_location", str(_MIGRATIONS).replace("%", "%%"))
+    config.attributes["connection"] = connection
+    command.upgrade(config, HEAD)
+
+
+def _revision(connection: Connection, database: Database) -> str | None:
+    tables = inspect(connection).get_table_names()
+    if "alembic_version" not in tables:
+        if tables and database.dialect == "sqlite":
+            raise DatabaseUnusable(database.location, "it belongs to another program; configure another file")
+        return None
+    revision: str | None = connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
+    if revision is not None and revision not in REVISIONS:
+        raise DatabaseUnusable(
+            database.location,
+            f"its schema is {revision!r} and this version knows none after {HEAD!r}; upgrade cleveragents",
+        )
+    return revision

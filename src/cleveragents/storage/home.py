@@ -22,7 +22,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from cleveragents.core.errors import ConfigurationError
-from cleveragents.core.ulids import UlidSource
+from cleveragents.core.identifiers import UlidSource
 
 __all__ = ["home_id"]
 

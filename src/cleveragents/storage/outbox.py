@@ -9,10 +9,9 @@ from datetime import UTC
 
 from sqlalchemy import Connection, bindparam, select
 
-from cleveragents.core.acting_user import acting
 from cleveragents.core.errors import InvalidPayload
-from cleveragents.core.event import DomainEvent
-from cleveragents.core.event_ports import PreparedEvent
+from cleveragents.core.event import DomainEvent, PreparedEvent
+from cleveragents.core.identifiers import acting
 from cleveragents.core.json_value import JsonValue, thaw
 from cleveragents.storage.prepared_statement import prepared
 from cleveragents.storage.tables import outbox

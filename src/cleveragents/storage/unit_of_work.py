@@ -9,8 +9,8 @@ from typing import Any, Protocol, TypeVar
 
 from sqlalchemy import Connection
 
-from cleveragents.core.acting_user import acting_as
 from cleveragents.core.event import DomainEvent
+from cleveragents.core.identifiers import acting_as
 from cleveragents.storage.outbox import take_appended
 
 __all__ = ["Answer", "Backend", "Savepoint", "TransactionLost", "Write", "run_alone", "run_batch"]

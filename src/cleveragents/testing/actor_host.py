@@ -7,8 +7,7 @@ import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from cleveragents.actors.agent_ports import AgentRequest, AgentUpdate
-from cleveragents.actors.ports import ToolAnswer
+from cleveragents.actors.ports import AgentRequest, AgentUpdate, ToolAnswer
 from cleveragents.core.errors import UnknownTool
 from cleveragents.core.json_value import JsonValue
 from cleveragents.core.policy import Capability

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from cleveragents.core.change import ChangeEntry, Changeset, RecordedChange, keys_of_batch
 from cleveragents.core.errors import UnknownChangeset
 from cleveragents.core.identifiers import IdentifierSource
-from cleveragents.testing.identifiers import CountingIdentifiers
+from cleveragents.testing.clock import CountingIdentifiers
 
 __all__ = ["InMemoryChangesetStore"]
 

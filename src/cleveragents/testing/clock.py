@@ -1,11 +1,20 @@
-"""A clock that moves when a test says so."""
+"""A clock that moves when a test says so.
+
+Ids that a test can predict.
+
+Fault points that bite: raise, or end this very process, at a named step.
+"""
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from itertools import count
 
-__all__ = ["FakeClock"]
+__all__ = ["CountingIdentifiers", "CrashAt", "FakeClock", "RaiseAt", "RecordFaultPoints"]
 
 
 class FakeClock:
@@ -42,3 +51,53 @@ class FakeClock:
         """Somebody set the wall clock; no time passes."""
         with self._lock:
             self._now += timedelta(seconds=seconds)
+
+
+class CountingIdentifiers:
+    """`job-000001`, `job-000002`, …: passes the `IdentifierSource` contract within one process."""
+
+    def __init__(self, prefix: str = "id") -> None:
+        self._prefix = prefix
+        # next() on itertools.count is a single C call: two threads never get the same number.
+        self._numbers = count(1)
+
+    def new(self) -> str:
+        return f"{self._prefix}-{next(self._numbers):06d}"
+
+
+class RecordFaultPoints:
+    """Remembers which points were reached, so that a test can walk through all of them."""
+
+    def __init__(self) -> None:
+        self.reached: list[str] = []
+
+    def reach(self, name: str) -> None:
+        # list.append is atomic; order across threads is whatever really happened.
+        self.reached.append(name)
+
+
+class CrashAt:
+    """SIGKILLs this process the `nth` time `name` is reached: no clean-up runs, as in a real crash."""
+
+    def __init__(self, name: str, nth: int = 1) -> None:
+        self._name = name
+        self._nth = nth
+        self._seen = count(1)
+
+    def reach(self, name: str) -> None:
+        if name == self._name and next(self._seen) == self._nth:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+class RaiseAt:
+    """Raises what `error` builds, the `nth` time `name` is reached."""
+
+    def __init__(self, name: str, error: Callable[[], BaseException], nth: int = 1) -> None:
+        self._name = name
+        self._error = error
+        self._nth = nth
+        self._seen = count(1)
+
+    def reach(self, name: str) -> None:
+        if name == self._name and next(self._seen) == self._nth:
+            raise self._error()

@@ -10,11 +10,13 @@ from datetime import datetime
 
 from cleveragents.core.errors import QueueFull, UnknownJob
 from cleveragents.core.event import DomainEvent
-from cleveragents.core.identifiers import IdentifierSource
-from cleveragents.core.worker_identity import WorkerIdentity
-from cleveragents.jobs.model.job import Job, JobState, NewJob, Outcome
-from cleveragents.jobs.model.job_moves import (
+from cleveragents.core.identifiers import IdentifierSource, WorkerIdentity
+from cleveragents.jobs.model.job import (
+    Job,
+    JobState,
     Move,
+    NewJob,
+    Outcome,
     claimed,
     ensure_owned,
     ensure_same,

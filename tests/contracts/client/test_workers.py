@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from cleveragents.api.views import as_json, every
-from cleveragents.jobs.worker_ports import WorkerRecord
+from cleveragents.jobs.ports import WorkerRecord
 from tests.contracts.client.conftest import ClientOf
 from tests.server_plan_bench import PlanServer
 

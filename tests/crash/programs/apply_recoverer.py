@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from cleveragents.apply.applier import TreeApplier
-from cleveragents.core.ulids import UlidSource
+from cleveragents.core.identifiers import UlidSource
 from cleveragents.storage.database import open_database
 
 

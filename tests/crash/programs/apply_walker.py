@@ -17,9 +17,9 @@ from typing import Any
 from cleveragents.apply.applier import TreeApplier
 from cleveragents.apply.ports import CommitRequest
 from cleveragents.core.faults import FaultPoints, NoFaults
-from cleveragents.core.ulids import UlidSource
+from cleveragents.core.identifiers import UlidSource
 from cleveragents.storage.database import open_database
-from cleveragents.testing.faults import CrashAt, RecordFaultPoints
+from cleveragents.testing.clock import CrashAt, RecordFaultPoints
 from tests.applying import open_sandbox
 from tests.races.naive_apply import WritesFilesOneByOne
 

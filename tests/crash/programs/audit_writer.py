@@ -7,15 +7,14 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
-from cleveragents.core.event import DomainEvent, EventType
-from cleveragents.core.event_ports import Receipt
+from cleveragents.core.event import DomainEvent, EventType, Receipt
 from cleveragents.core.faults import FaultPoints, NoFaults
 from cleveragents.events.audit import DurableAuditLog
 from cleveragents.events.reactive import ReactiveEventBus
 from cleveragents.events.sink import DurableAuditSink
 from cleveragents.storage.database import open_database
 from cleveragents.storage.outbox import append_to_outbox
-from cleveragents.testing.faults import CrashAt
+from cleveragents.testing.clock import CrashAt
 
 
 def main(url: str, directory: str, name: str, count: str, *fault: str) -> None:

@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from cleveragents.core.errors import BudgetExhausted
-from cleveragents.core.ulids import UlidSource
+from cleveragents.core.identifiers import UlidSource
 from cleveragents.models.model.budget import Spend
 from cleveragents.models.model.conversation import Usage
 from cleveragents.models.store.sql_budget_store import SqlBudgetStore

@@ -14,9 +14,9 @@ from cleveragents.changes.execution_context import PlanExecutionContext
 from cleveragents.changes.store.sql_changeset_store import SqlChangesetStore
 from cleveragents.core.change import ChangeEntry, ChangeKind
 from cleveragents.core.faults import FaultPoints, NoFaults
-from cleveragents.core.ulids import UlidSource
+from cleveragents.core.identifiers import UlidSource
 from cleveragents.storage.database import open_database
-from cleveragents.testing.faults import CrashAt
+from cleveragents.testing.clock import CrashAt
 
 THREADS = 4
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from cleveragents.plans.model.strategy import Casting, Strategy
-from cleveragents.testing.faults import CrashAt
+from cleveragents.testing.clock import CrashAt
 from tests.actor_plan_bench import (
     USUAL,
     ActorPlanBench,

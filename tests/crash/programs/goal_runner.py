@@ -15,7 +15,7 @@ from typing import Any
 from cleveragents.core.faults import FaultPoints
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
 from cleveragents.plans.model.strategy import Casting, Strategy
-from cleveragents.testing.faults import CrashAt, RecordFaultPoints
+from cleveragents.testing.clock import CrashAt, RecordFaultPoints
 from tests.actor_plan_bench import (
     USUAL,
     ActorPlanBench,

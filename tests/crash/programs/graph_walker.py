@@ -24,7 +24,7 @@ from cleveragents.actors.graph.checkpoint_saver import DatabaseCheckpointSaver
 from cleveragents.actors.store.sql_checkpoint_store import SqlCheckpointStore
 from cleveragents.core.faults import FaultPoints, NoFaults
 from cleveragents.storage.database import open_database
-from cleveragents.testing.faults import CrashAt
+from cleveragents.testing.clock import CrashAt
 from tests.crash.programs.forking import serve
 
 NODES = ("plan", "edit", "check", "report")

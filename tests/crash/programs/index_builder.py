@@ -13,7 +13,7 @@ from typing import Any
 from cleveragents.context.code_index import CodePlace
 from cleveragents.context.index.build.building import Builder
 from cleveragents.context.index.sqlite_code_index import SqliteCodeIndex
-from cleveragents.testing.faults import CrashAt
+from cleveragents.testing.clock import CrashAt
 from tests.index_bench import found_in
 from tests.races.naive_code_index import LookThenBuildIndex
 

@@ -20,7 +20,7 @@ from cleveragents.app.container import Container
 from cleveragents.app.worker_parts import WorkerParts
 from cleveragents.config.settings import Settings
 from cleveragents.core.faults import FaultPoints
-from cleveragents.testing.faults import CrashAt
+from cleveragents.testing.clock import CrashAt
 from tests.crash.programs.run_worker import StopAt
 from tests.remote_bench import machine_settings
 

@@ -16,7 +16,7 @@ from cleveragents.app.merge_parts import conflicts_by_hand
 from cleveragents.changes.model.merge_conflict import Take
 from cleveragents.core.faults import FaultPoints
 from cleveragents.plans.model.plan import Phase, PlanState
-from cleveragents.testing.faults import CrashAt, RecordFaultPoints
+from cleveragents.testing.clock import CrashAt, RecordFaultPoints
 from tests.crash.programs.forking import serve
 from tests.merge_stand import MergeStand
 from tests.sandbox_resources import make_repository

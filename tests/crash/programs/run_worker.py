@@ -17,16 +17,16 @@ from typing import Any
 
 import structlog
 
+from cleveragents.core.clock import SystemClock
 from cleveragents.core.faults import FaultPoints, NoFaults
-from cleveragents.core.system_clock import SystemClock
-from cleveragents.core.ulids import UlidSource
+from cleveragents.core.identifiers import UlidSource
 from cleveragents.jobs.handlers import JobHandler
 from cleveragents.jobs.process.supervisor import PsutilProcessSupervisor
 from cleveragents.jobs.store.sql_job_store import SqlJobStore
 from cleveragents.jobs.worker.async_worker import AsyncJob, AsyncWorker
 from cleveragents.jobs.worker.options import WorkerOptions
 from cleveragents.storage.database import Database, open_database
-from cleveragents.testing.faults import CrashAt
+from cleveragents.testing.clock import CrashAt
 from tests.crash.programs.job_handlers import append, escape
 
 HANDLERS = "tests.crash.programs.job_handlers"

@@ -14,7 +14,7 @@ from cleveragents.core.faults import FaultPoints, NoFaults
 from cleveragents.sandboxes.ports import SandboxRequest
 from cleveragents.sandboxes.registry import SandboxRegistry
 from cleveragents.storage.database import open_database
-from cleveragents.testing.faults import CrashAt
+from cleveragents.testing.clock import CrashAt
 
 
 def say(line: str) -> None:

@@ -22,7 +22,7 @@ from cleveragents.plans.jobs.shared_jobs import ApplyJob, PlanJob, UndoJob, Watc
 from cleveragents.plans.model.plan import Plan
 from cleveragents.plans.model.strategy import Strategy
 from cleveragents.plans.ports.plans import NewPlan
-from cleveragents.testing.faults import CrashAt, RecordFaultPoints
+from cleveragents.testing.clock import CrashAt, RecordFaultPoints
 from tests.crash.programs.forking import serve
 from tests.plan_bench import PlanBench, plan_bench, write
 

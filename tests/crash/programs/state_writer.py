@@ -17,7 +17,7 @@ from pathlib import Path
 import structlog
 
 from cleveragents.app.container import Container
-from cleveragents.config.editing import set_value
+from cleveragents.config.document import set_value
 from cleveragents.config.settings import known_keys
 from cleveragents.core.faults import FaultPoints, NoFaults
 from cleveragents.demo.story import demo_settings

@@ -14,7 +14,7 @@ from typing import Any
 
 from cleveragents.core.faults import FaultPoints
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
-from cleveragents.testing.faults import CrashAt, RecordFaultPoints
+from cleveragents.testing.clock import CrashAt, RecordFaultPoints
 from tests.crash.programs.forking import serve
 from tests.plan_bench import command, edit, write
 from tests.tree_bench import TreeBench, part, tree_bench

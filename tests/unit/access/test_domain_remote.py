@@ -6,8 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from cleveragents.access.model.project import Resource, ResourceKind
-from cleveragents.access.model.remote import RemoteAddress, remote_of, resource_of
+from cleveragents.access.model.project import RemoteAddress, Resource, ResourceKind, remote_of, resource_of
 from cleveragents.core.errors import InvalidName
 
 NOW = datetime(2024, 1, 1, tzinfo=UTC)

@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 from sqlalchemy import select
 
+from cleveragents.access.ports import BroughtFile
 from cleveragents.access.trust.repository_files import brought_paths, read_inside, repository_root
 from cleveragents.access.trust.sql_trust_store import SqlTrustStore
-from cleveragents.access.trust_ports import BroughtFile
 from cleveragents.api.trust import preview
 from cleveragents.core.errors import ConfigurationError, InvalidPayload
-from cleveragents.core.text.known_secrets import KnownSecrets
-from cleveragents.core.ulids import UlidSource
+from cleveragents.core.identifiers import UlidSource
+from cleveragents.core.text.redaction import KnownSecrets
 from cleveragents.storage.database import Database, open_database
 from cleveragents.storage.tables import outbox
 from cleveragents.testing.clock import FakeClock

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from cleveragents.actors.external.acp.bounds import SessionBounds
-from cleveragents.actors.model.progress import ProgressKind
+from cleveragents.actors.external.acp.updates import SessionBounds
+from cleveragents.actors.model.actor import ProgressKind
 from cleveragents.core.errors import BudgetExhausted, Cancelled, ToolRefused
 from cleveragents.processes.bubblewrap import shared_probe
 from tests.acp_bench import SessionBench, misbehaving, steps

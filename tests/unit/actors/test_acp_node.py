@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from cleveragents.actors.model.progress import ProgressKind
-from cleveragents.core.actions.invariant import broken_by
+from cleveragents.actors.model.actor import ProgressKind
+from cleveragents.core.actions.model import broken_by
 from cleveragents.core.errors import NeedsHuman, ToolRefused
 from tests.acp_bench import SessionBench, library_steps, steps
 from tests.plan_bench import PlanBench

@@ -15,12 +15,11 @@ from acp import (
     update_tool_call,
 )
 
-from cleveragents.actors.agent_ports import AgentUpdate, TerminalCommand, Wanted
-from cleveragents.actors.external.acp.answering import chosen
-from cleveragents.actors.external.acp.terminals import Terminals
-from cleveragents.actors.external.acp.transport import message_in
+from cleveragents.actors.external.acp.answering import Terminals, chosen
+from cleveragents.actors.external.acp.session import message_in
 from cleveragents.actors.external.acp.updates import Updates
-from cleveragents.actors.model.progress import ProgressKind
+from cleveragents.actors.model.actor import ProgressKind
+from cleveragents.actors.ports import AgentUpdate, TerminalCommand, Wanted
 from cleveragents.core.errors import ToolRefused
 from cleveragents.processes.ports import StopSignal
 

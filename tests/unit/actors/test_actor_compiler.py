@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from cleveragents.actors.graph.compiler import compile_actor
-from cleveragents.actors.graph.joins import meetings
+from cleveragents.actors.graph.compiler import compile_actor, meetings
 from cleveragents.actors.model.actor import (
     ActorLimits,
     HumanNode,
+    Progress,
+    ProgressKind,
     Route,
     RouterNode,
     StateKey,
@@ -21,7 +22,6 @@ from cleveragents.actors.model.actor import (
     SubgraphNode,
     ToolNode,
 )
-from cleveragents.actors.model.progress import Progress, ProgressKind
 from cleveragents.actors.ports import Answer, ToolAnswer
 from cleveragents.core.errors import (
     ActorStopped,

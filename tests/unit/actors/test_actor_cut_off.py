@@ -20,7 +20,7 @@ from cleveragents.actors.ports import ActorOutcome, Answer, ToolAnswer
 from cleveragents.actors.runner import BridgeActorRunner
 from cleveragents.actors.store.sql_checkpoint_store import SqlCheckpointStore
 from cleveragents.core.errors import GraphFailed
-from cleveragents.core.fence import Fence
+from cleveragents.core.identifiers import Fence
 from cleveragents.testing.actor_host import ScriptedHost, asks_for
 from tests.actor_bench import Bench, KnownActors, actor, open_bench, thinker
 

@@ -9,15 +9,14 @@ from typing import cast
 import pytest
 
 from cleveragents.access.trust.sql_trust_store import SqlTrustStore
-from cleveragents.actors.builtins import builtin_actors
-from cleveragents.actors.library import ActorLibrary, user_actors_directory
+from cleveragents.actors.library import ActorLibrary, builtin_actors, user_actors_directory
 from cleveragents.actors.model.actor import LlmNode
 from cleveragents.api.trust import preview
 from cleveragents.context.plan_context import PlanContext
 from cleveragents.core.errors import InvalidActor, NotTrusted, UnknownActor
-from cleveragents.core.ulids import UlidSource
+from cleveragents.core.identifiers import UlidSource
+from cleveragents.plans.tools.conflict_tools import DecideTools, DecisionPlace
 from cleveragents.plans.tools.context_tools import ContextTools
-from cleveragents.plans.tools.decide import DecideTools, DecisionPlace
 from cleveragents.plans.tools.joined import JoinedTools
 from cleveragents.storage.database import Database, open_database
 from cleveragents.testing.clock import FakeClock

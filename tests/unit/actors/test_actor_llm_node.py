@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from cleveragents.actors.graph.structured import structured
+from cleveragents.actors.graph.llm_node import structured
 from cleveragents.actors.model.actor import ActorLimits, LlmNode, StateKey
 from cleveragents.actors.ports import ToolAnswer
 from cleveragents.core.errors import ActorStopped, ContextTooLong, ModelUnavailable, NeedsHuman, PriceUnknown

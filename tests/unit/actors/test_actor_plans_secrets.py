@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cleveragents.core.actions.check import CheckVerdict
+from cleveragents.core.actions.model import CheckVerdict
 from cleveragents.core.decision import Alternative
 from cleveragents.core.errors import NeedsHuman
 from cleveragents.core.policy import profile

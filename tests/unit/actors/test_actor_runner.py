@@ -12,8 +12,14 @@ from typing import Any
 
 import pytest
 
-from cleveragents.actors.model.actor import ActorLimits, StateKey, SubgraphNode, ToolNode
-from cleveragents.actors.model.progress import Progress, ProgressKind
+from cleveragents.actors.model.actor import (
+    ActorLimits,
+    Progress,
+    ProgressKind,
+    StateKey,
+    SubgraphNode,
+    ToolNode,
+)
 from cleveragents.actors.ports import ActorOutcome, ActorRequest, Answer, ToolAnswer
 from cleveragents.actors.store.sql_checkpoint_store import SqlCheckpointStore
 from cleveragents.core.errors import (
@@ -27,7 +33,7 @@ from cleveragents.core.errors import (
     UnknownActor,
     UnknownTool,
 )
-from cleveragents.core.fence import Fence
+from cleveragents.core.identifiers import Fence
 from cleveragents.jobs.worker.async_worker import CancellationToken
 from cleveragents.models.model.conversation import Message, Role
 from cleveragents.models.ports import ModelFacts, ModelRequest

@@ -9,7 +9,7 @@ import pytest
 from jsonschema import Draft202012Validator
 from ruamel.yaml import YAML
 
-from cleveragents.actors.builtins import builtin_actors
+from cleveragents.actors.library import builtin_actors
 from cleveragents.actors.schema import schema_text, shipped_schema
 
 REMEDY = (

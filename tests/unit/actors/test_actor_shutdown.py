@@ -6,7 +6,7 @@ import threading
 from dataclasses import replace
 from pathlib import Path
 
-from cleveragents.actors.model.progress import ProgressKind
+from cleveragents.actors.model.actor import ProgressKind
 from cleveragents.jobs.handlers import JobHandler
 from cleveragents.jobs.model.job import JobState
 from cleveragents.plans.model.plan import PlanState

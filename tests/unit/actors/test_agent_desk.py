@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 
-from cleveragents.actors.agent_ports import AgentUpdate, TerminalCommand, Wanted
-from cleveragents.actors.model.progress import ProgressKind
+from cleveragents.actors.model.actor import ProgressKind
+from cleveragents.actors.ports import AgentUpdate, TerminalCommand, Wanted
 from cleveragents.core.errors import Cancelled, NeedsHuman, ToolRefused
 from cleveragents.jobs.worker.async_worker import CancellationToken
-from cleveragents.plans.agents.desk import AgentDesk
-from cleveragents.plans.agents.requests import command_arguments, text_of
+from cleveragents.plans.agents.desk import AgentDesk, command_arguments, text_of
 from cleveragents.tools.timed_tool import EitherStop
 from tests.acp_bench import STEP, SessionBench
 from tests.plan_bench import PlanBench, new_repository

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from cleveragents.actors import builtins
-from cleveragents.actors.builtins import builtin_actors, external_actors
-from cleveragents.actors.library import ActorLibrary
+from cleveragents.actors import library as builtins
+from cleveragents.actors.library import ActorLibrary, builtin_actors, external_actors
 from cleveragents.actors.loading import load_actor
 from cleveragents.actors.model.actor import AcpNode, Actor, AgentNode, CommandNode
 from cleveragents.core.errors import UnknownActor

@@ -9,12 +9,10 @@ from pathlib import Path
 import pytest
 
 from cleveragents.core.errors import ToolRefused
-from cleveragents.core.text.known_secrets import KnownSecrets
-from cleveragents.core.text.redaction import redact_content_text, redact_text
+from cleveragents.core.text.redaction import KnownSecrets, redact_content_text, redact_text
 from cleveragents.plans.model.plan import PlanState
-from cleveragents.processes.lent import mask_for
-from cleveragents.processes.output_tail import OutputTail
-from cleveragents.processes.secret_mask import NO_SECRETS, SecretMask
+from cleveragents.processes.guard_process import OutputTail
+from cleveragents.processes.lent import NO_SECRETS, SecretMask, mask_for
 from tests.acp_bench import SessionBench, steps
 from tests.agent_bench import agent_bench
 from tests.plan_bench import PlanBench

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cleveragents.actors.model.agent_stakes import at_stake, server_request
+from cleveragents.actors.model.actor import at_stake, server_request
 
 
 def test_what_it_does_not_get_is_said_as_well() -> None:

@@ -16,7 +16,7 @@ from cleveragents.api.trust import preview
 from cleveragents.core.errors import InvalidToolCall, ToolRefused
 from cleveragents.core.policy import PROFILES, Capability, Policy, Verdict
 from cleveragents.jobs.worker.async_worker import CancellationToken
-from cleveragents.plans.calls.call_commands import CallCommands
+from cleveragents.plans.calls.call_filing import CallCommands
 from cleveragents.plans.model.plan import PlanState
 from cleveragents.processes import lent
 from cleveragents.processes.lent import furnish
@@ -242,7 +242,7 @@ def test_who_is_asked_for_trust_is_told_what_of_theirs_is_wanted() -> None:
 
 
 def test_an_actor_that_has_a_place_for_context_gets_it_without_a_model() -> None:
-    from cleveragents.plans.actors.starting_context import context_for
+    from cleveragents.plans.actors.actor_stage import context_for
 
     node = CommandNode(name="work", argv=("a",), prompt="${context}")
     actor = Actor(name="t/a", entry="work", nodes=(node,))

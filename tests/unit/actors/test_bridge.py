@@ -19,8 +19,8 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, StateGraph
 
 from cleveragents.actors.bridge.bridge import RxPyLangGraphBridge
-from cleveragents.actors.bridge.node_threads import NodeThreads
-from cleveragents.actors.bridge.run_events import RunEvents
+from cleveragents.actors.bridge.graph_run import RunEvents
+from cleveragents.actors.bridge.loop_thread import NodeThreads
 from cleveragents.actors.streams.message import MessageKind, StreamMessage
 from cleveragents.core.errors import (
     Cancelled,
@@ -32,8 +32,7 @@ from cleveragents.core.errors import (
 )
 from cleveragents.core.event import DomainEvent, EventType
 from cleveragents.events.reactive import ReactiveEventBus
-from cleveragents.testing.clock import FakeClock
-from cleveragents.testing.identifiers import CountingIdentifiers
+from cleveragents.testing.clock import CountingIdentifiers, FakeClock
 from tests.bridge_graphs import LIMIT, Gate, State, async_increment, branches, chain, request, sync_increment
 
 

@@ -18,9 +18,7 @@ from langgraph.graph.state import CompiledStateGraph
 from cleveragents.actors.graph.checkpoint_saver import DatabaseCheckpointSaver
 from cleveragents.actors.store.sql_checkpoint_store import SqlCheckpointStore
 from cleveragents.core.errors import StaleFence
-from cleveragents.core.fence import Fence
-from cleveragents.core.ulids import UlidSource
-from cleveragents.core.worker_identity import WorkerIdentity
+from cleveragents.core.identifiers import Fence, UlidSource, WorkerIdentity
 from cleveragents.jobs.model.job import NewJob
 from cleveragents.jobs.store.sql_job_store import SqlJobStore
 from cleveragents.storage.database import Database, open_database

@@ -10,8 +10,12 @@ from pathlib import Path
 import pytest
 
 from cleveragents.access.trust.sql_trust_store import SqlTrustStore
-from cleveragents.actors.guidance.agents_files import MOST_CHARACTERS, agents_files
-from cleveragents.actors.guidance.instructions import instructions_for, user_instructions
+from cleveragents.actors.guidance.instructions import (
+    MOST_CHARACTERS,
+    agents_files,
+    instructions_for,
+    user_instructions,
+)
 from cleveragents.actors.guidance.skill_tool import SkillTools
 from cleveragents.actors.guidance.skills import (
     Skill,
@@ -21,9 +25,9 @@ from cleveragents.actors.guidance.skills import (
     user_skills_directory,
 )
 from cleveragents.core.errors import ConfigurationError, InvalidToolCall, ToolRefused, UnknownTool
+from cleveragents.core.identifiers import UlidSource
 from cleveragents.core.json_value import JsonValue
 from cleveragents.core.policy import Capability
-from cleveragents.core.ulids import UlidSource
 from cleveragents.jobs.worker.async_worker import CancellationToken
 from cleveragents.storage.database import open_database
 from cleveragents.tools.files.confined_files import ConfinedFiles

@@ -10,10 +10,16 @@ import pytest
 import reactivex
 from reactivex.subject import Subject
 
-from cleveragents.actors.model.progress import Progress, ProgressKind
-from cleveragents.actors.streams.message import ANSWERS, MessageKind, StreamMessage
-from cleveragents.actors.streams.operators import Inbox, only
-from cleveragents.actors.streams.routes import Listener, Route
+from cleveragents.actors.model.actor import Progress, ProgressKind
+from cleveragents.actors.streams.message import (
+    ANSWERS,
+    Inbox,
+    Listener,
+    MessageKind,
+    Route,
+    StreamMessage,
+    only,
+)
 from cleveragents.core.errors import Cancelled, Closed
 
 LIMIT = 60.0

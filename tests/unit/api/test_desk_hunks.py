@@ -10,9 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cleveragents.api.plans import diffs
-from cleveragents.api.plans.hunks import Hunk, hunks_by_path
-from cleveragents.core.text.known_secrets import KnownSecrets
-from cleveragents.core.text.redaction import MASK
+from cleveragents.api.plans.diffs import Hunk, hunks_by_path
+from cleveragents.core.text.redaction import MASK, KnownSecrets
 from tests.applying import git
 
 LINES = st.lists(

@@ -16,7 +16,7 @@ from cleveragents.core.event import DomainEvent, EventType
 from cleveragents.jobs.handlers import JobHandler
 from cleveragents.jobs.model.job import JobState, NewJob
 from cleveragents.jobs.worker.async_worker import AsyncJob
-from cleveragents.testing.faults import RecordFaultPoints
+from cleveragents.testing.clock import RecordFaultPoints
 
 
 @pytest.fixture

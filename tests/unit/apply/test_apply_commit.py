@@ -12,7 +12,7 @@ import pytest
 from cleveragents.apply import commit as commit_module
 from cleveragents.apply.ports import CommitRequest
 from cleveragents.core.errors import ApplyRefused
-from cleveragents.testing.faults import RaiseAt
+from cleveragents.testing.clock import RaiseAt
 from tests.applying import Edit, Program, World, git, world_at
 
 Build = Callable[..., World]

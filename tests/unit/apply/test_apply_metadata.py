@@ -16,7 +16,7 @@ from cleveragents.apply.metadata import (
     read_metadata,
     write_metadata,
 )
-from cleveragents.core.file_state import EXECUTABLE, REGULAR, Difference, FileState
+from cleveragents.core.change import EXECUTABLE, REGULAR, Difference, FileState
 
 PLAIN, PROGRAM = FileState(REGULAR, "a"), FileState(EXECUTABLE, "b")
 

@@ -23,9 +23,9 @@ from cleveragents.apply.ports import CommitRequest
 from cleveragents.apply.user_git import UserGit
 from cleveragents.core.errors import ApplyBusy, ApplyConflict, ApplyRefused, IllegalPlanMove
 from cleveragents.core.faults import NoFaults
-from cleveragents.core.ulids import UlidSource
+from cleveragents.core.identifiers import UlidSource
 from cleveragents.storage.tables import applies
-from cleveragents.testing.faults import RaiseAt
+from cleveragents.testing.clock import RaiseAt
 from tests.applying import Edit, Link, World, world_at
 
 Build = Callable[..., World]

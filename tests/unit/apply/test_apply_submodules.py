@@ -10,11 +10,11 @@ import pytest
 from cleveragents.apply.journal import Journal
 from cleveragents.apply.moves import Mover
 from cleveragents.apply.ports import CommitRequest
+from cleveragents.core.change import GITLINK
 from cleveragents.core.errors import ApplyConflict, ApplyRefused
 from cleveragents.core.faults import NoFaults
-from cleveragents.core.file_state import GITLINK
 from cleveragents.git.plumbing import index_line
-from cleveragents.testing.faults import RaiseAt
+from cleveragents.testing.clock import RaiseAt
 from tests.applying import Edit, Submodule, World, new_sandbox, world_at
 
 MODULES = b'[submodule "sub"]\n\tpath = deps/sub\n\turl = ../sub\n'

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from cleveragents.changes.model.merge_conflict import KeptConflict, TreeMerge
-from cleveragents.core.file_state import FileState
+from cleveragents.core.change import FileState
 from cleveragents.sandboxes.ports import Sandbox
 from tests.merge_comparison import difference, git_merge
 from tests.merge_stand import MergeStand

@@ -14,7 +14,7 @@ from sqlalchemy import Connection, text
 from cleveragents.apply.applier import TreeApplier
 from cleveragents.apply.ports import CommitRequest
 from cleveragents.core.errors import ApplyRefused, SandboxRefused
-from cleveragents.core.ulids import UlidSource
+from cleveragents.core.identifiers import UlidSource
 from cleveragents.sandboxes.ports import SandboxRequest, StartTree
 from cleveragents.sandboxes.private_clone import PrivateClone
 from cleveragents.storage.database import open_database

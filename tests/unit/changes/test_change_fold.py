@@ -7,9 +7,16 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cleveragents.changes.fold import ChangeFold
-from cleveragents.core.change import ChangeEntry, ChangeKind, Changeset, RecordedChange
-from cleveragents.core.file_state import Difference, FileState, differences_of
+from cleveragents.changes.execution_context import ChangeFold
+from cleveragents.core.change import (
+    ChangeEntry,
+    ChangeKind,
+    Changeset,
+    Difference,
+    FileState,
+    RecordedChange,
+    differences_of,
+)
 from cleveragents.testing.changeset_store import InMemoryChangesetStore
 
 paths = st.sampled_from("abc")

@@ -6,8 +6,8 @@ import os
 
 import pytest
 
-from cleveragents.changes.model.conflict_marks import MarkedText, mark_left_in
-from cleveragents.core.text.path_spelling import named_by, shown
+from cleveragents.changes.model.merge_conflict import MarkedText, mark_left_in
+from cleveragents.core.text.control_characters import named_by, shown
 
 LABELS = ("plan P", "sub-plan C")
 OPENING, MIDDLE, CLOSING = "<<<<<<< plan P", "=======", ">>>>>>> sub-plan C"

@@ -15,18 +15,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cleveragents.changes.model.review import MergeContent, Review, ReviewKind, accepted_states
-from cleveragents.core.change import ChangeEntry, ChangeKind, RecordedChange
-from cleveragents.core.errors import PlanError
-from cleveragents.core.file_state import (
+from cleveragents.core.change import (
     EXECUTABLE,
     GITLINK,
     REGULAR,
     SYMLINK,
+    ChangeEntry,
+    ChangeKind,
     Difference,
     FileState,
+    RecordedChange,
     differences_of,
     entries_between,
 )
+from cleveragents.core.errors import PlanError
 
 Tree = dict[str, FileState]
 

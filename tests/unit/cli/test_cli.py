@@ -36,7 +36,7 @@ from cleveragents.events.sequencer import rows_after
 from cleveragents.jobs.model.job import Job, JobState, NewJob, Outcome
 from cleveragents.jobs.worker.attempt import marker_of
 from cleveragents.processes.bubblewrap import BubblewrapProbe
-from cleveragents.storage.schema import HEAD
+from cleveragents.storage.database import HEAD
 from tests.contracts.databases import start_child
 from tests.races.hammer import hammer
 from tests.ready_database import ready_database

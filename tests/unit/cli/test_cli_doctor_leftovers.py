@@ -35,14 +35,14 @@ from cleveragents.cli.doctor.state_checks import state_findings
 from cleveragents.cli.doctor.stray_orphans import setup_drafts, temporary_directories
 from cleveragents.cli.render.remedies import command_line
 from cleveragents.core.errors import PlanError, SandboxMissing
-from cleveragents.core.markers import MARKER_VARIABLE
+from cleveragents.core.identifiers import MARKER_VARIABLE
 from cleveragents.jobs.model.job import JobState, NewJob, Outcome
 from cleveragents.jobs.worker.attempt import marker_of
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
-from cleveragents.processes.private_directory import PREFIX, make_directory, owner_lives
+from cleveragents.processes.lent import PREFIX, make_directory, owner_lives
 from cleveragents.sandboxes.setup_cache import SetupCache
 from cleveragents.storage import tables
-from cleveragents.testing.faults import CrashAt
+from cleveragents.testing.clock import CrashAt
 from tests.applying import git, snapshot
 from tests.plan_bench import PlanBench, edit, plan_bench, write
 from tests.processes import wait_gone

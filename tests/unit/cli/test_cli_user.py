@@ -11,7 +11,7 @@ import pytest
 
 from cleveragents.access.model.user import TokenKind
 from cleveragents.access.store.sql_user_store import SqlUserStore
-from cleveragents.core.ulids import UlidSource
+from cleveragents.core.identifiers import UlidSource
 from cleveragents.storage.database import open_database
 from tests.cli_bench import Agents, command_line, use_home
 

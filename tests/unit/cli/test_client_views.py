@@ -7,7 +7,7 @@ from typing import Any
 import click
 import pytest
 
-from cleveragents.actors.model.progress import Progress, ProgressKind
+from cleveragents.actors.model.actor import Progress, ProgressKind
 from cleveragents.cli.client.commands import COMMANDS
 from cleveragents.cli.client.problems import refused_fields, refused_job
 from cleveragents.cli.client.served_plans import ServedMeter, plan_of

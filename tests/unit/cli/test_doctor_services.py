@@ -21,10 +21,10 @@ from cleveragents.cli.doctor.service_checks import engine, models, server, servi
 from cleveragents.cli.doctor.state_checks import state_findings
 from cleveragents.config.settings import Settings
 from cleveragents.core.errors import CleverAgentsError
-from cleveragents.core.worker_identity import WorkerIdentity
+from cleveragents.core.identifiers import WorkerIdentity
 from cleveragents.demo.story import demo_settings
 from cleveragents.jobs.model.job import NewJob
-from cleveragents.jobs.worker_ports import WorkerRecord
+from cleveragents.jobs.ports import WorkerRecord
 from cleveragents.plans.ports.plans import NewPlan
 from cleveragents.sandboxes.ports import SandboxRequest
 from cleveragents.server.first_token import token_file

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cleveragents.actors.model.progress import Progress, ProgressKind
+from cleveragents.actors.model.actor import Progress, ProgressKind
 from cleveragents.cli.output import Output
 from cleveragents.cli.render.board import PlainBoard, StreamBoard, announced
 from cleveragents.cli.render.live_output import LiveOutput, PieceFlow

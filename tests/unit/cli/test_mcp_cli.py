@@ -15,8 +15,8 @@ import pytest
 
 from cleveragents.cli.admin.mcp import told_working
 from cleveragents.core.errors import ConfigurationError, StoreBusy, StoreFull
-from cleveragents.tools.mcp import editing
-from cleveragents.tools.mcp.editing import add_server, remove_server
+from cleveragents.tools.mcp import configuration as editing
+from cleveragents.tools.mcp.configuration import add_server, remove_server
 from cleveragents.tools.mcp.server_entry import McpServer
 from tests.cli_bench import Agents, command_line, git, paint_shop, use_home
 from tests.mcp_bench import PROGRAMS

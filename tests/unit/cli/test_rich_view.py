@@ -25,7 +25,7 @@ import structlog
 from rich.cells import cell_len
 from rich.text import Text
 
-from cleveragents.actors.model.progress import Progress, ProgressKind
+from cleveragents.actors.model.actor import Progress, ProgressKind
 from cleveragents.cli.plan.meter import Reading, spending_words
 from cleveragents.cli.plan.outcome import joint_exit_code, short_ids
 from cleveragents.cli.render.board_row import beside

@@ -27,9 +27,8 @@ from cleveragents.cli.commands import cli
 from cleveragents.cli.output import Styled, console, write
 from cleveragents.cli.plan.view import shown_diff
 from cleveragents.config.loading import load_configuration
-from cleveragents.config.logging import configure_logging
+from cleveragents.config.logging import GuardedStream, configure_logging, guard_terminals, unguarded
 from cleveragents.config.settings import Settings
-from cleveragents.config.terminal import GuardedStream, guard_terminals, unguarded
 from cleveragents.core.text.control_characters import escape_controls, escape_controls_in_json
 from cleveragents.server.app import create_app
 from cleveragents.server.service import Service

@@ -14,15 +14,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cleveragents.config import editing
-from cleveragents.config.document import parse_document
-from cleveragents.config.editing import set_value, unset_value
+from cleveragents.config import document as editing
+from cleveragents.config.document import parse_document, set_value, unset_value
 from cleveragents.config.loading import Configuration, load_configuration
 from cleveragents.config.settings import Repository, known_keys
 from cleveragents.config.values import Layer
 from cleveragents.core.errors import CleverAgentsError, ConfigurationError, StoreFull
 from cleveragents.core.policy import Capability, profile
-from cleveragents.testing.faults import RaiseAt, RecordFaultPoints
+from cleveragents.testing.clock import RaiseAt, RecordFaultPoints
 
 KEYS = known_keys()
 
@@ -467,9 +466,9 @@ KILLED = """
 import sys
 from pathlib import Path
 from cleveragents.config.document import parse_document
-from cleveragents.config.editing import set_value
+from cleveragents.config.document import set_value
 from cleveragents.config.settings import known_keys
-from cleveragents.testing.faults import CrashAt
+from cleveragents.testing.clock import CrashAt
 set_value(Path(sys.argv[1]), known_keys()["log.level"], "debug", faults=CrashAt(sys.argv[2]))
 """
 

@@ -9,7 +9,7 @@ import pytest
 
 from cleveragents.config.settings import Key, ModelSettings, Settings, known_keys
 from cleveragents.config.values import parse_value
-from cleveragents.context.pipeline.components import PARTS
+from cleveragents.context.pipeline.checks import PARTS
 from cleveragents.core.errors import ConfigurationError
 
 KEYS = known_keys()

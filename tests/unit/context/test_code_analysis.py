@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from cleveragents.context.analysis import ANALYSIS_VERSION, analyse
 from cleveragents.context.analysis.language import language_of
-from cleveragents.context.analysis.lines import Lines
-from cleveragents.context.analysis.syntax import read_syntax
+from cleveragents.context.analysis.syntax import Lines, read_syntax
 from cleveragents.context.model.code import Field, FileAnalysis
 
 ENDINGS = ("py", "js", "ts", "tsx", "go", "rs", "java", "c", "cpp", "rb", "md", "rst", "txt")

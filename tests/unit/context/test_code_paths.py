@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cleveragents.context.model.code_paths import is_documentation, kind_of
+from cleveragents.context.model.code import is_documentation, kind_of
 
 
 @pytest.mark.parametrize(

@@ -11,21 +11,19 @@ import pytest
 
 from cleveragents.context.model.code import Span
 from cleveragents.context.model.context import (
-    ContextFragment,
-    ExecutionReport,
-    StrategyReport,
-    StrategyStatus,
-)
-from cleveragents.context.model.context_answer import (
     Candidate,
     Choice,
+    ContextFragment,
     Depth,
+    ExecutionReport,
     Finding,
     PackedFragment,
     RankedPlace,
     Ranking,
     Rendering,
     Shares,
+    StrategyReport,
+    StrategyStatus,
 )
 from cleveragents.context.pipeline import checks as checks
 

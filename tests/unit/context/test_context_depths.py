@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from cleveragents.context.code_index import CodePlace
 from cleveragents.context.model.code import Chunk, Definition, FileAnalysis, Span
-from cleveragents.context.model.context_answer import Choice, Depth, RankedPlace, Ranking
+from cleveragents.context.model.context import Choice, Depth, RankedPlace, Ranking
 from cleveragents.context.pipeline.depths import WholeDefinitions
 from cleveragents.context.pipeline.packer import GreedyPacker
 from cleveragents.context.pipeline.renderings import printable

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cleveragents.context.model.context_answer import (
+from cleveragents.context.model.context import (
     ContextAnswer,
     Depth,
     PackedFragment,
     RankedPlace,
     Rendering,
 )
-from cleveragents.context.pipeline.fitting import Fitting, byte_bound, safe_count
+from cleveragents.context.pipeline.packer import Fitting, byte_bound, safe_count
 from cleveragents.models.tokens import estimate_text
 from cleveragents.testing.code_index import FakeCodeIndex
 from tests.context_world import finding, fragment, query, world

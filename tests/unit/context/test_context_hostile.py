@@ -13,10 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cleveragents.context.context_parts import StrategyGround
-from cleveragents.context.model.context import ContextRequest, StrategyReport, StrategyStatus
-from cleveragents.context.model.context_answer import ContextAnswer
+from cleveragents.context.model.context import ContextAnswer, ContextRequest, StrategyReport, StrategyStatus
 from cleveragents.context.pipeline.assembly import OwnParts
-from cleveragents.context.pipeline.components import PARTS
+from cleveragents.context.pipeline.checks import PARTS
 from cleveragents.context.pipeline.pipeline import PipelineParts
 from cleveragents.context.query import ContextQuery
 from cleveragents.models.tokens import estimate_text

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cleveragents.context.model.context_answer import Choice, Depth, PackedFragment, RankedPlace, Rendering
+from cleveragents.context.model.context import Choice, Depth, PackedFragment, RankedPlace, Rendering
 from cleveragents.context.pipeline.packer import GreedyPacker
 
 DEPTHS = list(Depth)

@@ -13,18 +13,18 @@ import pytest
 
 from cleveragents.context.code_index import CodePlace
 from cleveragents.context.model.code import Field, Span
-from cleveragents.context.model.context import StrategyStatus
-from cleveragents.context.model.context_answer import Depth, Finding, Ranking, Shares
-from cleveragents.context.pipeline.allocator import FixedShares
-from cleveragents.context.pipeline.assembly import OwnParts
-from cleveragents.context.pipeline.components import PARTS
-from cleveragents.context.pipeline.deduplicator import MergedPlaces
+from cleveragents.context.model.context import Depth, Finding, Ranking, Shares, StrategyStatus
+from cleveragents.context.pipeline.assembly import (
+    BestFileFirst,
+    EveryStrategy,
+    FixedShares,
+    OwnParts,
+    ShortPreamble,
+)
+from cleveragents.context.pipeline.checks import PARTS
 from cleveragents.context.pipeline.depths import WholeDefinitions
-from cleveragents.context.pipeline.orderer import BestFileFirst
 from cleveragents.context.pipeline.packer import GreedyPacker
-from cleveragents.context.pipeline.preamble import ShortPreamble
-from cleveragents.context.pipeline.ranking import PlainScorer
-from cleveragents.context.pipeline.selector import EveryStrategy
+from cleveragents.context.pipeline.ranking import MergedPlaces, PlainScorer
 from cleveragents.context.pipeline.skeleton import TreeSkeleton
 from cleveragents.context.query import MOST_CHARACTERS, ContextQuery
 from cleveragents.core.decision import Decision, DecisionState, NewDecision

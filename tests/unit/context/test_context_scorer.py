@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 
 from cleveragents.context.code_index import CodePlace
 from cleveragents.context.model.code import Span
-from cleveragents.context.model.context_answer import Candidate, Finding, Ranking
-from cleveragents.context.model.fusion import Fusion, fusion_from_json
-from cleveragents.context.pipeline.scorer import FusedScorer
+from cleveragents.context.model.context import Candidate, Finding, Fusion, Ranking, fusion_from_json
+from cleveragents.context.pipeline.ranking import FusedScorer
 from cleveragents.context.search.fusion_weights import fusion_weights
 from cleveragents.testing.code_index import MemorySnapshot
 

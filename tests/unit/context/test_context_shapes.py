@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from cleveragents.context.code_index import CodePlace
 from cleveragents.context.model.code import Span
-from cleveragents.context.model.context import ContextFragment
-from cleveragents.context.model.context_answer import (
+from cleveragents.context.model.context import (
     Candidate,
+    ContextFragment,
     Depth,
     Finding,
     PackedFragment,
@@ -20,12 +20,8 @@ from cleveragents.context.model.context_answer import (
     Ranking,
     Rendering,
 )
-from cleveragents.context.pipeline.allocator import FixedShares
-from cleveragents.context.pipeline.deduplicator import MergedPlaces
-from cleveragents.context.pipeline.orderer import BestFileFirst
-from cleveragents.context.pipeline.preamble import ShortPreamble
-from cleveragents.context.pipeline.ranking import plain_ranking
-from cleveragents.context.pipeline.selector import EveryStrategy
+from cleveragents.context.pipeline.assembly import BestFileFirst, EveryStrategy, FixedShares, ShortPreamble
+from cleveragents.context.pipeline.ranking import MergedPlaces, plain_ranking
 from cleveragents.context.pipeline.skeleton import TreeSkeleton
 from cleveragents.models.tokens import estimate_text
 from cleveragents.testing.code_index import MemorySnapshot

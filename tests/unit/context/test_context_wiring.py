@@ -23,7 +23,7 @@ from cleveragents.context.code_index import CodePlace
 from cleveragents.context.context_parts import StrategyGround
 from cleveragents.context.model.context import ContextRequest, StrategyStatus
 from cleveragents.context.part_registry import replaced_parts
-from cleveragents.context.pipeline.components import PARTS
+from cleveragents.context.pipeline.checks import PARTS
 from cleveragents.context.query import ContextQuery
 from cleveragents.context.search.tokenizers import tokenizer
 from cleveragents.context.strategy_registry import StrategyRegistry

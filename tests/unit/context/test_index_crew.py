@@ -14,9 +14,8 @@ import pytest
 from cleveragents.context.code_index import CodePlace
 from cleveragents.context.index.build.batch import Order
 from cleveragents.context.index.build.crew import Crew, CrewUnusable
-from cleveragents.context.index.digests import blob_digest
-from cleveragents.context.index.patience import Patience
-from cleveragents.context.index.view import Entry
+from cleveragents.context.index.place import Patience
+from cleveragents.context.index.view import Entry, blob_digest
 from cleveragents.context.model.code import Field
 from cleveragents.core.errors import Cancelled
 from tests.index_bench import COUNTED, Bench, Tree, found_in

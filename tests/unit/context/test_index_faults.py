@@ -17,13 +17,12 @@ import pytest
 from cleveragents.context.code_index import CodePlace
 from cleveragents.context.index.build.batch import Order, filled
 from cleveragents.context.index.build.segment import TermNumbers
-from cleveragents.context.index.digests import blob_digest
 from cleveragents.context.index.index_file import IndexFile
 from cleveragents.context.index.opening import Bounds
-from cleveragents.context.index.view import Entry
+from cleveragents.context.index.view import Entry, blob_digest
 from cleveragents.context.model.code import Field
 from cleveragents.core.errors import Cancelled, Closed
-from cleveragents.testing.faults import RaiseAt
+from cleveragents.testing.clock import RaiseAt
 from tests.index_bench import COUNTED, Bench, Tree, analyse, found_in
 from tests.processes import children
 

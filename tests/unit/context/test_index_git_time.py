@@ -13,9 +13,7 @@ import psutil
 import pytest
 
 from cleveragents.context.code_index import CodePlace
-from cleveragents.context.index.git_time import git_seconds
-from cleveragents.context.index.patience import Patience
-from cleveragents.context.index.place import ground_of
+from cleveragents.context.index.place import Patience, git_seconds, ground_of
 from cleveragents.context.search.git_history import GitCommitHistory
 from cleveragents.core.errors import Cancelled, GitFailed, SandboxRefused, SourceMissing
 from cleveragents.git.blob_reader import BlobReader

@@ -12,19 +12,25 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cleveragents.context.index.build.analysis_rows import analysis_from_bytes, analysis_to_bytes
 from cleveragents.context.index.build.batch import Batch
-from cleveragents.context.index.build.sealing import IndexDamaged, pack, sealed, unpack, unsealed
 from cleveragents.context.index.build.segment import (
+    IndexDamaged,
     IndexedContent,
     Segment,
     TermNumbers,
+    analysis_from_bytes,
+    analysis_to_bytes,
     merged,
+    pack,
+    sealed,
+    segment_from_bytes,
     segment_of,
+    segment_to_bytes,
     term_number,
+    unpack,
+    unsealed,
 )
-from cleveragents.context.index.build.segment_bytes import segment_from_bytes, segment_to_bytes
-from cleveragents.context.index.digests import blob_digest
+from cleveragents.context.index.view import blob_digest
 from cleveragents.context.model.code import Chunk, Definition, Field, FileAnalysis, Import, Span
 
 WORDS = ("alpha", "beta", "gamma", "delta", "omega")

@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 from cleveragents.context.code_index import CodePlace
-from cleveragents.context.index.digests import blob_digest, read_regular
 from cleveragents.context.index.opening import Bounds
+from cleveragents.context.index.view import blob_digest, read_regular
 from cleveragents.context.model.code import Field
 from cleveragents.core.errors import Closed, SourceChanged, SourceMissing
 from cleveragents.git.blob_reader import BlobReader

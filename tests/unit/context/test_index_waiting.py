@@ -15,9 +15,8 @@ from cleveragents.context.code_index import CodePlace
 from cleveragents.context.index.build.batch import Order, filled
 from cleveragents.context.index.build.build_lock import building
 from cleveragents.context.index.build.segment import TermNumbers
-from cleveragents.context.index.digests import blob_digest
-from cleveragents.context.index.patience import Patience
-from cleveragents.context.index.view import Entry
+from cleveragents.context.index.place import Patience
+from cleveragents.context.index.view import Entry, blob_digest
 from cleveragents.core.errors import Cancelled
 from tests.index_bench import COUNTED, Bench, Tree, analyse, found_in
 
@@ -25,7 +24,7 @@ HOLDER = """
 import sys
 from pathlib import Path
 from cleveragents.context.index.build.build_lock import building
-from cleveragents.context.index.patience import Patience
+from cleveragents.context.index.place import Patience
 with building(Path(sys.argv[1]), Patience(), lambda: False) as turn:
     print(turn.ours, flush=True)
     sys.stdin.read()

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cleveragents.context.model.question import Frame, Question, read_question
-from cleveragents.context.model.question_frames import error_of, frame_of, source_of
+from cleveragents.context.model.question import Frame, Question, error_of, frame_of, read_question, source_of
 
 ISSUE = """\
 Column serialization fails with `name`

@@ -22,10 +22,10 @@ from cleveragents.config.settings import Settings
 from cleveragents.contrib.telemetry import spans as spans_module
 from cleveragents.contrib.telemetry.otlp import OtlpTelemetry, ensure_installed, traces_url
 from cleveragents.contrib.telemetry.spans import Span, SpanBook
-from cleveragents.core.actions.check import Check
+from cleveragents.core.actions.model import Check
+from cleveragents.core.clock import SystemClock
 from cleveragents.core.errors import ConfigurationError
 from cleveragents.core.event import DomainEvent, EventType
-from cleveragents.core.system_clock import SystemClock
 from cleveragents.events.request_telemetry import AnsweredRequest
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
 from cleveragents.server.app import create_app

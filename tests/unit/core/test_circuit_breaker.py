@@ -9,12 +9,10 @@ from typing import Any
 import pytest
 
 from cleveragents.context.executor import CircuitBreaker
-from cleveragents.core.breaker_events import BreakerEvents
-from cleveragents.core.breaker_state import BreakerState, BreakerTransition
+from cleveragents.core.circuit_breaker import BreakerEvents, BreakerState, BreakerTransition
 from cleveragents.core.errors import BreakerOpen, Cancelled
 from cleveragents.core.event import DomainEvent, EventType
-from cleveragents.testing.clock import FakeClock
-from cleveragents.testing.identifiers import CountingIdentifiers
+from cleveragents.testing.clock import CountingIdentifiers, FakeClock
 
 
 @pytest.fixture

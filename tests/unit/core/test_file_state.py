@@ -8,12 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cleveragents.core.change import ChangeEntry, ChangeKind
-from cleveragents.core.file_state import (
+from cleveragents.core.change import (
     EXECUTABLE,
     GITLINK,
     REGULAR,
     SYMLINK,
+    ChangeEntry,
+    ChangeKind,
     Difference,
     FileState,
     differences_of,

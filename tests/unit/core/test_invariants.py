@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from cleveragents.core.actions.invariant import Invariant, broken_by
+from cleveragents.core.actions.model import Invariant, broken_by
 from cleveragents.plans.model.plan import PlanState
 from cleveragents.plans.watch import PlanWatch
 from tests.plan_bench import PlanBench, command, step, write

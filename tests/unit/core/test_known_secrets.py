@@ -15,8 +15,7 @@ from cleveragents.app.container import Container
 from cleveragents.cli import invocation
 from cleveragents.cli.session import Session
 from cleveragents.core.errors import ConfigurationError
-from cleveragents.core.text.known_secrets import KnownSecrets, known_values
-from cleveragents.core.text.redaction import redact_content_text, redact_text
+from cleveragents.core.text.redaction import KnownSecrets, known_values, redact_content_text, redact_text
 from tests.server_bench import server_bench
 
 SOURCES = Path(cleveragents.__file__).parent

@@ -10,8 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cleveragents.core.errors import ConfigurationError, NetworkNotDenied
-from cleveragents.core.isolation import Isolation
-from cleveragents.core.policy import DEFAULT_PROFILE, PROFILES, Capability, Policy, Verdict, profile
+from cleveragents.core.policy import (
+    DEFAULT_PROFILE,
+    PROFILES,
+    Capability,
+    Isolation,
+    Policy,
+    Verdict,
+    profile,
+)
 
 policies = st.one_of(
     st.sampled_from(list(PROFILES.values())),

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 
 from cleveragents.config.logging import configure_logging
 from cleveragents.config.settings import Settings
-from cleveragents.core.text.redaction import MASK, redact, redact_text, url_password
-from cleveragents.core.text.redaction_in_pieces import PieceMask
+from cleveragents.core.text.redaction import MASK, PieceMask, redact, redact_text, url_password
 
 
 @pytest.mark.parametrize(

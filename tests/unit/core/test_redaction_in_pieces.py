@@ -9,9 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cleveragents.core.text.known_secrets import KnownSecrets
-from cleveragents.core.text.redaction import redact_text
-from cleveragents.core.text.redaction_in_pieces import PieceMask
+from cleveragents.core.text.redaction import KnownSecrets, PieceMask, redact_text
 
 KEY = "MIIEowIBAAKCAQEAx7f0\nq3Yl9cZZtopsecretline2\nlast+line/of=it\n"
 HARMLESS = (

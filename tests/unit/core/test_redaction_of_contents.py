@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from cleveragents.core.text.known_secrets import KnownSecrets
-from cleveragents.core.text.redaction import MASK, redact_content, redact_content_text, redact_text
+from cleveragents.core.text.redaction import (
+    MASK,
+    KnownSecrets,
+    redact_content,
+    redact_content_text,
+    redact_text,
+)
 
 CODE = """\
 password = load_password("db")

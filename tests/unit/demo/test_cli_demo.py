@@ -15,15 +15,12 @@ import pytest
 
 from cleveragents.app.container import Container
 from cleveragents.cli.output import Output
-from cleveragents.core.actions.check import CheckVerdict
+from cleveragents.core.actions.model import CheckVerdict
 from cleveragents.core.errors import DeadlineExceeded
 from cleveragents.core.event import EventType
 from cleveragents.demo.command import Performance, conclude
-from cleveragents.demo.evidence import Account, Evidence, gather
-from cleveragents.demo.goals import GOALS, LIMITS
-from cleveragents.demo.promise import Promise
-from cleveragents.demo.promises import judge
-from cleveragents.demo.sample import CATALOGUE
+from cleveragents.demo.promises import Account, Evidence, Promise, gather, judge
+from cleveragents.demo.sample import CATALOGUE, GOALS, LIMITS
 from cleveragents.demo.story import Story, demo_settings, tell
 from cleveragents.demo.worker_process import WorkerProcess
 from cleveragents.models.model.budget import Spend

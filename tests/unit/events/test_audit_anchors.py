@@ -18,9 +18,8 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from cleveragents.access.model.remote import RemoteAddress
+from cleveragents.access.model.project import RemoteAddress
 from cleveragents.core.errors import AnchorFailed, ConfigurationError
-from cleveragents.events.anchor import Anchor
 from cleveragents.events.anchors import targets
 from cleveragents.events.anchors.git_target import FILE, GitTarget
 from cleveragents.events.anchors.signing import (
@@ -32,7 +31,7 @@ from cleveragents.events.anchors.signing import (
     read_anchors,
 )
 from cleveragents.events.anchors.targets import FileTarget, UrlTarget, open_target
-from cleveragents.events.chain import Tip
+from cleveragents.events.chain import Anchor, Tip
 from cleveragents.events.head import lock_within
 from cleveragents.sandboxes.mirror import Mirrors
 from tests.applying import git

@@ -12,8 +12,7 @@ import pytest
 import structlog
 
 from cleveragents.core.errors import Closed, DeadlineExceeded, QueueFull, UnknownEventType
-from cleveragents.core.event import DomainEvent, EventType
-from cleveragents.core.event_ports import PreparedEvent
+from cleveragents.core.event import DomainEvent, EventType, PreparedEvent
 from cleveragents.events.dispatch import Overflow
 from cleveragents.events.reactive import ReactiveEventBus
 from cleveragents.events.subscription import DeliveryTally

@@ -21,7 +21,7 @@ from cleveragents.jobs.handlers import HandlerFunction, JobHandler
 from cleveragents.jobs.model.job import HANDED_ON, JobState, NewJob
 from cleveragents.jobs.worker.async_worker import AsyncJob
 from cleveragents.jobs.worker.options import WorkerOptions
-from cleveragents.testing.faults import RaiseAt, RecordFaultPoints
+from cleveragents.testing.clock import RaiseAt, RecordFaultPoints
 from tests.worker_bench import Bench, claim
 
 

@@ -17,8 +17,8 @@ from cleveragents.core.errors import (
 from cleveragents.jobs.model.job import JobState
 from cleveragents.jobs.ports import Heartbeat
 from cleveragents.jobs.worker.async_worker import AsyncJob
-from cleveragents.jobs.worker.outcome import StopCause
-from cleveragents.testing.identifiers import CountingIdentifiers
+from cleveragents.jobs.worker.attempt import StopCause
+from cleveragents.testing.clock import CountingIdentifiers
 from cleveragents.testing.job_store import InMemoryJobStore
 from tests.worker_bench import OPTIONS, Bench, Moody, claim
 

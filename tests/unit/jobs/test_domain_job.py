@@ -11,10 +11,19 @@ import pytest
 
 from cleveragents.core.errors import IllegalJobMove, InvalidPayload
 from cleveragents.core.event import DomainEvent, EventType
-from cleveragents.core.worker_identity import WorkerIdentity
-from cleveragents.jobs.model.job import JobState, NewJob, Outcome, ensure_job_move
-from cleveragents.jobs.model.job_moves import claimed, finished, reclaimed, requested_cancel, submitted
-from cleveragents.testing.identifiers import CountingIdentifiers
+from cleveragents.core.identifiers import WorkerIdentity
+from cleveragents.jobs.model.job import (
+    JobState,
+    NewJob,
+    Outcome,
+    claimed,
+    ensure_job_move,
+    finished,
+    reclaimed,
+    requested_cancel,
+    submitted,
+)
+from cleveragents.testing.clock import CountingIdentifiers
 from cleveragents.testing.job_store import InMemoryJobStore
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -9,10 +9,9 @@ from datetime import UTC, datetime
 import pytest
 
 from cleveragents.core.errors import Cancelled
-from cleveragents.jobs.model.job import HANDED_ON, JobState, NewJob, Outcome
-from cleveragents.jobs.model.job_moves import submitted
+from cleveragents.jobs.model.job import HANDED_ON, JobState, NewJob, Outcome, submitted
 from cleveragents.jobs.process.ports import Raised, Returned
-from cleveragents.jobs.worker.outcome import Stop, StopCause, outcome_of, raised
+from cleveragents.jobs.worker.attempt import Stop, StopCause, outcome_of, raised
 
 CANCELS = [
     asyncio.CancelledError,

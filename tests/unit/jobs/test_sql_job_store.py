@@ -7,8 +7,7 @@ from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
-from cleveragents.core.ulids import UlidSource
-from cleveragents.core.worker_identity import WorkerIdentity
+from cleveragents.core.identifiers import UlidSource, WorkerIdentity
 from cleveragents.jobs.model.job import JobState, NewJob, Outcome
 from cleveragents.jobs.store.sql_job_store import SqlJobStore
 from cleveragents.storage.database import open_database

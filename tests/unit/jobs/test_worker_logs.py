@@ -11,8 +11,7 @@ import pytest
 import structlog
 
 from cleveragents.core.json_value import FrozenObject, freeze
-from cleveragents.jobs.model.job import Job, NewJob
-from cleveragents.jobs.model.job_moves import submitted
+from cleveragents.jobs.model.job import Job, NewJob, submitted
 from cleveragents.jobs.worker.log import speaking_of, worker_log
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
 from cleveragents.plans.ports.plans import NewPlan

@@ -14,14 +14,14 @@ from cleveragents.app.worker_parts import WorkerParts
 from cleveragents.config.service_settings import AuditSettings
 from cleveragents.config.settings import Settings
 from cleveragents.core.errors import DeadlineExceeded, StoreBusy
+from cleveragents.core.identifiers import WorkerIdentity
 from cleveragents.core.json_value import FrozenObject, freeze
-from cleveragents.core.worker_identity import WorkerIdentity
 from cleveragents.demo.story import demo_settings
 from cleveragents.jobs.model.job import JobState, NewJob
+from cleveragents.jobs.ports import WorkerRecord
 from cleveragents.jobs.worker import async_worker
 from cleveragents.jobs.worker.async_worker import AsyncJob, CancellationToken
 from cleveragents.jobs.worker.reports import BusyCount, WorkerReports
-from cleveragents.jobs.worker_ports import WorkerRecord
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
 from cleveragents.plans.ports.plans import NewPlan
 from cleveragents.plans.store.sql_plan_output import SqlPlanOutput

@@ -19,7 +19,7 @@ from cleveragents.demo.story import demo_settings
 from cleveragents.jobs.model.job import Job, JobState
 from cleveragents.jobs.worker.async_worker import AsyncJob, AsyncWorker
 from cleveragents.plans.ports.plans import NewPlan
-from cleveragents.testing.identifiers import CountingIdentifiers
+from cleveragents.testing.clock import CountingIdentifiers
 from cleveragents.testing.job_store import InMemoryJobStore
 from tests.ready_database import ready_database
 from tests.worker_bench import Bench, claim

@@ -8,8 +8,7 @@ import pytest
 
 from cleveragents.context.executor import CircuitBreaker
 from cleveragents.core.errors import ModelRefused, ModelUnavailable
-from cleveragents.models.breaking import BreakingModel
-from cleveragents.models.deadline import DeadlineModel
+from cleveragents.models.limiting import BreakingModel, DeadlineModel
 from cleveragents.testing.clock import FakeClock
 from tests.model_stand import FACTS, REPLY, REQUEST, EndingModel, unavailable
 

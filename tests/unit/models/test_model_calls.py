@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from cleveragents.core.clock import SystemClock
 from cleveragents.core.errors import (
     BudgetExhausted,
     CleverAgentsError,
@@ -20,16 +21,13 @@ from cleveragents.core.errors import (
     PriceUnknown,
     UnknownModel,
 )
-from cleveragents.core.system_clock import SystemClock
-from cleveragents.core.ulids import UlidSource
-from cleveragents.models.budget_ports import BudgetView, Reservation
-from cleveragents.models.calls import CallName, ModelCalls
+from cleveragents.core.identifiers import UlidSource
+from cleveragents.models.calls import CallName, ModelCalls, OpenCallsOfTrees
 from cleveragents.models.model.budget import Limits, Price, Spend
 from cleveragents.models.model.conversation import Message, Role, Usage
-from cleveragents.models.open_calls import OpenCallsOfTrees
-from cleveragents.models.ports import ModelFacts, ModelReply, ModelRequest
+from cleveragents.models.ports import BudgetView, ModelFacts, ModelReply, ModelRequest, Reservation
 from cleveragents.models.store.sql_budget_store import SqlBudgetStore
-from cleveragents.plans.actors.actor_host import PlanActorHost
+from cleveragents.plans.actors.actor_tools import PlanActorHost
 from cleveragents.storage.database import open_database
 from cleveragents.testing.clock import FakeClock
 from tests.ready_database import ready_database

@@ -18,13 +18,12 @@ import structlog
 from cleveragents.config.logging import redactor
 from cleveragents.config.settings import ModelSettings
 from cleveragents.core.errors import CleverAgentsError, ConfigurationError, ModelRefused, UnknownModel
-from cleveragents.core.text.known_secrets import KnownSecrets
-from cleveragents.models import keys
+from cleveragents.core.text.redaction import KnownSecrets
+from cleveragents.models import provider as keys
 from cleveragents.models.catalogue import ENTRY_POINTS, ModelCatalogue
-from cleveragents.models.keys import Keys
 from cleveragents.models.model.budget import Price
 from cleveragents.models.ports import Model, ModelFacts
-from cleveragents.models.provider import Opening, Provider
+from cleveragents.models.provider import Keys, Opening, Provider
 from cleveragents.models.script_document import read_script
 from cleveragents.testing.scripted_server import ScriptedServer
 from tests.model_stand import REQUEST, EndingModel, unavailable

@@ -7,7 +7,7 @@ import pytest
 from cleveragents.core.errors import ContextTooLong, ModelUnavailable
 from cleveragents.models.failures import Subject, translated
 from cleveragents.models.model.conversation import Usage
-from cleveragents.models.openai_events import EventLines, StreamFailed, piece_of
+from cleveragents.models.plain_chat_openai import EventLines, StreamFailed, piece_of
 
 SUBJECT = Subject("openai/model", 10, 1000)
 

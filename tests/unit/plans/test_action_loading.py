@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cleveragents.core.actions.arguments import Argument, ArgumentType
-from cleveragents.core.actions.check import Check
-from cleveragents.core.actions.model import Budget, Setup, Step
+from cleveragents.core.actions.model import Budget, Check, Setup, Step
 from cleveragents.core.errors import InvalidAction
 from cleveragents.plans.actions.builtins import builtin_actions
 from cleveragents.plans.actions.loading import load_action

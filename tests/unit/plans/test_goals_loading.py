@@ -11,9 +11,9 @@ from cleveragents.core.json_value import FrozenObject, freeze
 from cleveragents.plans.action_strategy import ActionStrategist
 from cleveragents.plans.actions.builtins import builtin_actions
 from cleveragents.plans.goals.loading import load_goals
-from cleveragents.plans.model.goals import Goals, SubGoal, circle_in
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
 from cleveragents.plans.model.strategy import Casting, Strategy, Task
+from cleveragents.plans.model.sub_plan import Goals, SubGoal, circle_in
 
 WHOLE = """\
 goal: Ship it

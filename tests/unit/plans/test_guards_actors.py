@@ -6,9 +6,9 @@ from dataclasses import fields, replace
 
 import pytest
 
+from cleveragents.core.clock import SystemClock
 from cleveragents.core.errors import NeedsHuman, PlanError
 from cleveragents.core.policy import Capability
-from cleveragents.core.system_clock import SystemClock
 from cleveragents.core.tool import ToolCall
 from cleveragents.plans.actors.actor_tools import ActorTools
 from cleveragents.plans.calls.tool_execution import CallRequest, ToolExecution

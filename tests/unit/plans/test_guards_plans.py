@@ -13,9 +13,9 @@ from cleveragents.apply import commit as commit_module
 from cleveragents.apply.applier import TreeApplier
 from cleveragents.apply.journal import Entry
 from cleveragents.apply.ports import CommitRequest
+from cleveragents.core.clock import SystemClock
 from cleveragents.core.errors import ApplyBusy, PlanError
-from cleveragents.core.system_clock import SystemClock
-from cleveragents.core.ulids import UlidSource
+from cleveragents.core.identifiers import UlidSource
 from cleveragents.jobs.worker.async_worker import CancellationToken
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
 from cleveragents.storage.tables import applies

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 import structlog
 
-from cleveragents.actors.model.progress import Progress, ProgressKind
+from cleveragents.actors.model.actor import Progress, ProgressKind
 from cleveragents.core.errors import StoreBusy
-from cleveragents.core.text.known_secrets import KnownSecrets
+from cleveragents.core.text.redaction import KnownSecrets
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
 from cleveragents.plans.output_recorder import OutputRecorder
 from cleveragents.testing.clock import FakeClock

@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 
 from cleveragents.cli.plan.sections import in_short
-from cleveragents.core.actions.check import CheckVerdict, in_a_line
-from cleveragents.core.actions.model import Setup
+from cleveragents.core.actions.model import CheckVerdict, Setup, in_a_line
 from cleveragents.core.errors import ApplyConflict, CheckFailed, NeedsHuman, ToolRefused
 from cleveragents.core.json_value import JsonValue
 from cleveragents.jobs.worker.async_worker import CancellationToken

@@ -9,10 +9,10 @@ from typing import Any, cast
 
 import pytest
 
+from cleveragents.core.clock import SystemClock
 from cleveragents.core.decision import DecisionState
 from cleveragents.core.errors import NeedsHuman, PlanError, StalePlan
-from cleveragents.core.fence import Fence
-from cleveragents.core.system_clock import SystemClock
+from cleveragents.core.identifiers import Fence
 from cleveragents.core.tool import CallState
 from cleveragents.plans.actors.actor_turn import ActorTurn
 from cleveragents.plans.calls.tool_execution import ToolExecution
@@ -22,7 +22,7 @@ from cleveragents.plans.model.plan import Phase, Plan, PlanState
 from cleveragents.plans.model.strategy import Strategy
 from cleveragents.plans.ports.plans import PlanFacts
 from cleveragents.plans.strategize import Strategizing
-from cleveragents.testing.faults import RaiseAt, RecordFaultPoints
+from cleveragents.testing.clock import RaiseAt, RecordFaultPoints
 from tests.actor_plan_bench import (
     ActorPlanBench,
     accept,

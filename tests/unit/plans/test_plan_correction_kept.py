@@ -13,7 +13,7 @@ from cleveragents.core.decision import DecisionState
 from cleveragents.core.errors import PlanError
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
 from cleveragents.plans.model.strategy import Strategy
-from cleveragents.testing.faults import RaiseAt
+from cleveragents.testing.clock import RaiseAt
 from tests.actor_plan_bench import (
     ActorPlanBench,
     accept,

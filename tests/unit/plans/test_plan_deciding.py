@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cleveragents.core.actions.check import Check
+from cleveragents.core.actions.model import Check
 from cleveragents.core.errors import Cancelled
 from cleveragents.core.json_value import freeze
 from cleveragents.jobs.worker.async_worker import CancellationToken

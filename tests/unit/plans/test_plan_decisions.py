@@ -12,7 +12,8 @@ import pytest
 
 from cleveragents.api.plans.spending import more_time
 from cleveragents.changes.model.review import ReviewKind
-from cleveragents.core.actions.check import CheckRun
+from cleveragents.core.actions.model import CheckRun
+from cleveragents.core.clock import SystemClock
 from cleveragents.core.errors import (
     IllegalPlanMove,
     NeedsHuman,
@@ -24,9 +25,8 @@ from cleveragents.core.errors import (
     StoreBusy,
     UnknownPlan,
 )
-from cleveragents.core.system_clock import SystemClock
+from cleveragents.core.identifiers import WorkerIdentity
 from cleveragents.core.tool import CallState
-from cleveragents.core.worker_identity import WorkerIdentity
 from cleveragents.jobs.model.job import JobState
 from cleveragents.jobs.worker.async_worker import CancellationToken
 from cleveragents.plans.checks import CheckGround

@@ -10,11 +10,10 @@ import pytest
 
 from cleveragents.config.settings import Settings
 from cleveragents.core.errors import PlanError, QueueFull
+from cleveragents.core.identifiers import WorkerIdentity
 from cleveragents.core.json_value import FrozenObject, freeze
-from cleveragents.core.worker_identity import WorkerIdentity
 from cleveragents.jobs.model.job import Job, JobState, Lane, Outcome
-from cleveragents.plans.jobs.lanes import PlanLanes, queue_of
-from cleveragents.plans.jobs.names import ATTEMPTS, SHARED_ATTEMPTS, kind_of_plan
+from cleveragents.plans.jobs.names import ATTEMPTS, SHARED_ATTEMPTS, PlanLanes, kind_of_plan, queue_of
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
 from cleveragents.plans.ports.plans import NewPlan
 from tests.tree_bench import TreeBench, part, tree_bench

@@ -12,10 +12,9 @@ from typing import Any
 import psutil
 import pytest
 
+from cleveragents.core.clock import SystemClock
 from cleveragents.core.errors import DeadlineExceeded, PlanError, StalePlan
-from cleveragents.core.fence import Fence
-from cleveragents.core.system_clock import SystemClock
-from cleveragents.core.worker_identity import WorkerIdentity
+from cleveragents.core.identifiers import Fence, WorkerIdentity
 from cleveragents.jobs.handlers import JobHandler
 from cleveragents.jobs.model.job import Job, JobState, Outcome
 from cleveragents.plans.jobs.names import kind_of_plan

@@ -12,15 +12,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cleveragents.changes.model.review import ReviewKind
+from cleveragents.core.change import Difference
 from cleveragents.core.errors import NeedsHuman, PlanError, StalePlan, StoreBusy, UnknownCheckpoint
-from cleveragents.core.file_state import Difference
 from cleveragents.core.tool import CallState
 from cleveragents.jobs.worker.async_worker import CancellationToken
 from cleveragents.plans.calls.tool_execution import CallRequest, ToolExecution
 from cleveragents.plans.model.plan import Plan, PlanState
 from cleveragents.plans.model.strategy import StrategyStep
 from cleveragents.sandboxes.ports import SandboxRequest
-from cleveragents.testing.faults import RaiseAt
+from cleveragents.testing.clock import RaiseAt
 from tests.plan_bench import PlanBench, command, edit, new_repository, plan_bench, step, write
 
 

@@ -11,18 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cleveragents.changes.execution_context import PlanExecutionContext
-from cleveragents.core.actions.check import Check
-from cleveragents.core.actions.model import Setup
+from cleveragents.core.actions.model import Check, Setup
+from cleveragents.core.clock import SystemClock
 from cleveragents.core.errors import Cancelled, PlanError, StalePlan, StoreBusy
 from cleveragents.core.policy import PROFILES
-from cleveragents.core.system_clock import SystemClock
 from cleveragents.core.tool import CallState, ToolCall
 from cleveragents.jobs.worker.async_worker import AsyncJob, CancellationToken
 from cleveragents.plans.calls.tool_execution import CallRequest
 from cleveragents.plans.history import PlanHistory
 from cleveragents.plans.model.plan import Phase, PlanState
 from cleveragents.plans.model.strategy import Strategy, StrategyStep
-from cleveragents.testing.faults import RaiseAt
+from cleveragents.testing.clock import RaiseAt
 from tests.plan_bench import PlanBench, command, edit, step, write
 
 words = st.text(min_size=1, max_size=8)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cleveragents.core.actions.check import Check
+from cleveragents.core.actions.model import Check
 from cleveragents.core.errors import PlanError
 from cleveragents.core.policy import Capability, Verdict
 from cleveragents.plans.model.plan import Phase, Plan, PlanState

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from cleveragents.access.model.remote import RemoteAddress
-from cleveragents.api.plans.ending import delete
+from cleveragents.access.model.project import RemoteAddress
+from cleveragents.api.plans.deciding import delete
 from cleveragents.apply.ports import CommitRequest, Terms
 from cleveragents.core.actions.model import Setup
 from cleveragents.core.errors import (
@@ -23,7 +23,7 @@ from cleveragents.core.errors import (
     StaleFence,
     UnknownPlan,
 )
-from cleveragents.core.fence import Fence
+from cleveragents.core.identifiers import Fence
 from cleveragents.git.plumbing import PrivateRepository
 from cleveragents.jobs.model.job import JobState, Outcome
 from cleveragents.jobs.worker.async_worker import AsyncJob, CancellationToken
@@ -32,7 +32,7 @@ from cleveragents.plans.ports.plans import NewPlan
 from cleveragents.processes.guarded_runner import GuardedCommandRunner
 from cleveragents.processes.ports import CommandResult
 from cleveragents.sandboxes.mirror import Mirrors
-from cleveragents.testing.faults import RaiseAt
+from cleveragents.testing.clock import RaiseAt
 from tests.applying import git
 from tests.plan_bench import check, new_repository, write
 from tests.remote_bench import At, Died, Machine, machines_at

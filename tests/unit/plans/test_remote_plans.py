@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Table, delete, update
 
-from cleveragents.access.model.project import ResourceKind
-from cleveragents.access.model.remote import RemoteAddress
+from cleveragents.access.model.project import RemoteAddress, ResourceKind
 from cleveragents.api.plans.changes import changes_of
 from cleveragents.api.plans.requests import Wanted
 from cleveragents.api.resources import trusted_place_of
@@ -28,14 +27,14 @@ from cleveragents.core.errors import (
     UnknownAction,
     UnknownPlan,
 )
-from cleveragents.core.fence import Fence
+from cleveragents.core.identifiers import Fence
 from cleveragents.core.json_value import FrozenObject
 from cleveragents.core.tool import CallState
-from cleveragents.jobs.worker_ports import WorkerRecord
+from cleveragents.jobs.ports import WorkerRecord
 from cleveragents.plans.history import PlanHistory
-from cleveragents.plans.model.goals import GOALS_ACTION
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
 from cleveragents.plans.model.strategy import Strategy, Task
+from cleveragents.plans.model.sub_plan import GOALS_ACTION
 from cleveragents.plans.ports.plans import NewPlan
 from cleveragents.plans.remote.sandboxes import TakeOver
 from cleveragents.plans.watch import PlanWatch
@@ -44,7 +43,7 @@ from cleveragents.sandboxes.ports import SandboxRequest, StartTree
 from cleveragents.storage.columns import microseconds
 from cleveragents.storage.service_tables import contents, workers
 from cleveragents.storage.tables import plans, sandboxes
-from cleveragents.testing.faults import RaiseAt
+from cleveragents.testing.clock import RaiseAt
 from tests.plan_bench import check, command, edit, write
 from tests.remote_bench import At, Died, Machine, machines_at
 from tests.remotes import Remote, new_remote
@@ -341,7 +340,7 @@ def test_a_sub_plan_begins_on_another_machine_with_the_tree_its_parent_had_then(
     parent = done_by(one, remote)
     history = one.parts.history
     then = [change.entry for change in history.changes(parent.id)][:1]
-    from cleveragents.core.file_state import differences_of
+    from cleveragents.core.change import differences_of
 
     states = {path: step.after for path, step in differences_of(then).items()}
     tree = one.parts.sandboxes.open(parent.id).tree(states)

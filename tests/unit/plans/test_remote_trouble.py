@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 from sqlalchemy import update
 
-from cleveragents.access.model.remote import RemoteAddress
+from cleveragents.access.model.project import RemoteAddress
 from cleveragents.api.plans.account import account_of
 from cleveragents.api.plans.changes import changed_files, changes_of, unapplied_of
 from cleveragents.api.plans.deciding import ensure_decidable
@@ -20,7 +20,7 @@ from cleveragents.api.plans.next_steps import steps_from
 from cleveragents.api.plans.standing import can_of, needs_of
 from cleveragents.core.errors import ApplyRefused, PlanError, RemoteUnreachable, StalePlan
 from cleveragents.core.errors.remedy import Remedy
-from cleveragents.core.fence import Fence
+from cleveragents.core.identifiers import Fence
 from cleveragents.jobs.worker.async_worker import AsyncJob
 from cleveragents.plans.deciding import concluded
 from cleveragents.plans.jobs.shared_jobs import PlanJob, Watched
@@ -28,7 +28,7 @@ from cleveragents.plans.model.plan import Phase, Plan, PlanState
 from cleveragents.plans.remote.sandboxes import RemoteSandboxes
 from cleveragents.sandboxes.ports import Unapplied
 from cleveragents.storage.tables import plans
-from cleveragents.testing.faults import RaiseAt
+from cleveragents.testing.clock import RaiseAt
 from tests.plan_bench import write
 from tests.remote_bench import At, Died, Machine, machines_at
 from tests.remotes import Remote, new_remote

@@ -12,17 +12,14 @@ import pytest
 
 from cleveragents.apply.lock import resource_lock
 from cleveragents.apply.ports import Applier, Terms
-from cleveragents.core.cancel_reason import mere_stop
+from cleveragents.core.cancellation import mere_stop
 from cleveragents.core.errors import ApplyRefused, Cancelled, PlanError, RemoteMoved, StalePlan
-from cleveragents.core.fence import Fence
-from cleveragents.core.worker_identity import WorkerIdentity
+from cleveragents.core.identifiers import Fence, WorkerIdentity
 from cleveragents.jobs.model.job import HANDED_ON, Job, JobState, NewJob, Outcome
 from cleveragents.jobs.worker.async_worker import AsyncJob, CancellationToken
-from cleveragents.plans.apply_obstacles import is_for_another_try
-from cleveragents.plans.deciding import is_to_be_applied
-from cleveragents.plans.jobs.cancelled_jobs import cancel_plan_of
+from cleveragents.plans.deciding import is_for_another_try, is_to_be_applied
 from cleveragents.plans.jobs.names import phase_of
-from cleveragents.plans.jobs.shared_jobs import ApplyJob, PlanJob, UndoJob, Watched
+from cleveragents.plans.jobs.shared_jobs import ApplyJob, PlanJob, UndoJob, Watched, cancel_plan_of
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
 from cleveragents.plans.model.strategy import Strategy
 from cleveragents.sandboxes.ports import Sandbox

@@ -9,7 +9,7 @@ import pytest
 from cleveragents.api.plans.account import account_of
 from cleveragents.changes.model.review import ReviewKind
 from cleveragents.cli.plan.sections import in_short
-from cleveragents.core.actions.check import REVIEW, CheckRun, CheckVerdict
+from cleveragents.core.actions.model import REVIEW, CheckRun, CheckVerdict
 from cleveragents.core.errors import ApplyConflict, CheckFailed
 from cleveragents.core.json_value import FrozenObject
 from cleveragents.jobs.worker.async_worker import CancellationToken

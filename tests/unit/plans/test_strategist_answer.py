@@ -10,11 +10,17 @@ import pytest
 from cleveragents.core.decision import Decision, DecisionState, NewDecision
 from cleveragents.core.json_value import JsonValue, freeze
 from cleveragents.core.tool import CallState, ToolCall
-from cleveragents.plans.actors.strategist_answer import StepTerms, decisions_in, tasks_in, unread_in
-from cleveragents.plans.actors.strategist_words import Past, words_for
-from cleveragents.plans.model.correction import Correction, NewCorrection
+from cleveragents.plans.model.correction import (
+    Correction,
+    NewCorrection,
+    checkpoint_for,
+    kept_tasks,
+    part_of,
+    tasks_since,
+    undone_with,
+)
 from cleveragents.plans.model.strategy import Strategy, Task
-from cleveragents.plans.model.undoing import checkpoint_for, kept_tasks, part_of, tasks_since, undone_with
+from cleveragents.plans.strategize import Past, StepTerms, decisions_in, tasks_in, unread_in, words_for
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 WHOLE = Task("whole", round=1)

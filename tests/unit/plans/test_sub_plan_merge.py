@@ -12,19 +12,18 @@ import pytest
 from cleveragents.app.merge_parts import conflicts_by_hand
 from cleveragents.changes.model.merge_conflict import DIRECTORY, KeptConflict, MergeOutcome, Take
 from cleveragents.changes.model.review import ReviewKind
+from cleveragents.core.change import EXECUTABLE, REGULAR, SYMLINK
 from cleveragents.core.errors import Cancelled, PlanError, SandboxMissing, StalePlan, ToolRefused, UnknownTool
 from cleveragents.core.event import EventType
-from cleveragents.core.file_state import EXECUTABLE, REGULAR, SYMLINK
 from cleveragents.core.json_value import freeze
 from cleveragents.core.tool import CallState
 from cleveragents.jobs.worker.async_worker import CancellationToken
 from cleveragents.plans.calls.tool_execution import ToolExecution
-from cleveragents.plans.conflicts.by_hand import ConflictsByHand
-from cleveragents.plans.conflicts.words import conflict_task
+from cleveragents.plans.conflicts.resolution import ConflictsByHand, conflict_task
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
 from cleveragents.plans.tools.conflict_tools import ConflictGround, ConflictTools
 from cleveragents.sandboxes.ports import Sandbox
-from cleveragents.testing.faults import RaiseAt
+from cleveragents.testing.clock import RaiseAt
 from tests.merge_stand import MergeStand, Worker
 from tests.sandbox_resources import git, make_repository, write
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from cleveragents.core.cancel_reason import is_mere_stop, said_by_somebody
+from cleveragents.core.cancellation import is_mere_stop, said_by_somebody
 from cleveragents.core.errors import Cancelled, PlanError, SandboxBusy
 from cleveragents.jobs.model.job import Job, JobState, Outcome
 from cleveragents.jobs.worker.async_worker import CancellationToken

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cleveragents.plans.ports.tree_calls import CallTimes, Run
+from cleveragents.plans.ports.plans import CallTimes, Run
 from cleveragents.plans.tree_time import seconds_of_tree
 from cleveragents.testing.clock import FakeClock
 

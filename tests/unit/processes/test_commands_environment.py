@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from cleveragents.core.errors import ToolRefused
 from cleveragents.core.text.redaction import redact_text
 from cleveragents.processes.environment import command_environment, is_inside, search_path
-from cleveragents.processes.output_tail import OutputTail
+from cleveragents.processes.guard_process import OutputTail
+from cleveragents.processes.lent import make_directory, remove_directory
 from cleveragents.processes.ports import Command
-from cleveragents.processes.private_directory import make_directory, remove_directory
 from cleveragents.processes.program_lookup import find_program, look_up
 from cleveragents.processes.tool_directories import shebang, tool_directories
 

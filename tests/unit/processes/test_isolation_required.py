@@ -10,13 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from cleveragents.api.isolation import isolation_of, unisolated_workers
 from cleveragents.api.plans.account import account_of
+from cleveragents.api.workers import isolation_of, unisolated_workers
 from cleveragents.cli.isolation import ensure_isolated
 from cleveragents.config.settings import SandboxSettings
 from cleveragents.core.errors import NotIsolated, ToolRefused
-from cleveragents.core.isolation import Isolation, weaker
-from cleveragents.core.policy import PROFILES
+from cleveragents.core.policy import PROFILES, Isolation, weaker
 from cleveragents.jobs.worker.async_worker import CancellationToken
 from cleveragents.plans.model.plan import Phase, PlanState
 from cleveragents.plans.ports.plans import PlanFacts

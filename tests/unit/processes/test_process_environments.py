@@ -11,8 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from cleveragents.processes.environments import environment_of
-from cleveragents.processes.process_tree import marked
+from cleveragents.processes.process_tree import environment_of, marked
 
 PID = 4711
 KERNEL_THREAD, EXITING = 0x200000, 0x4

@@ -36,7 +36,7 @@ from cleveragents.access.model.project import ResourceKind
 from cleveragents.access.model.user import TokenKind
 from cleveragents.config.logging import configure_logging
 from cleveragents.core.errors import PlanError
-from cleveragents.core.text.known_secrets import KnownSecrets
+from cleveragents.core.text.redaction import KnownSecrets
 from cleveragents.plans.model.plan import PlanState
 from cleveragents.plans.ports.plans import NewPlan
 from cleveragents.protocols import a2a_answers

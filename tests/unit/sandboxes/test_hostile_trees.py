@@ -29,19 +29,18 @@ from cleveragents.context.index.sqlite_code_index import SqliteCodeIndex
 from cleveragents.context.search.git_history import GitCommitHistory
 from cleveragents.core.errors import CleverAgentsError, GitFailed, SandboxRefused, SourceChanged
 from cleveragents.git.blob_reader import BlobReader
+from cleveragents.git.git_directory import LooseObjects
 from cleveragents.git.index_file import plain_index
-from cleveragents.git.loose_objects import LooseObjects
 from cleveragents.git.plumbing import PrivateRepository, run_git, user_environment
 from cleveragents.plans.calls.tool_execution import _text
 from cleveragents.sandboxes.directory_copy import DirectoryCopy
 from cleveragents.sandboxes.git_sandbox import GitSandbox
 from cleveragents.sandboxes.outcomes import Outcome, changed_between
-from cleveragents.sandboxes.ports import SandboxRequest, SandboxStrategy
+from cleveragents.sandboxes.ports import SandboxRequest, SandboxStrategy, SetupInputs
 from cleveragents.sandboxes.private_clone import PrivateClone
 from cleveragents.sandboxes.resources import find_resource
 from cleveragents.sandboxes.setup_cache import SetupCache
-from cleveragents.sandboxes.setup_ports import SetupInputs
-from cleveragents.sandboxes.tree import ignore_rules
+from cleveragents.sandboxes.tree import index as ignore_rules
 from cleveragents.sandboxes.working_directory import working_directory
 from cleveragents.storage.backup import back_up
 from cleveragents.storage.files.copying import copy_file

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from cleveragents.core.file_state import GITLINK, REGULAR
+from cleveragents.core.change import GITLINK, REGULAR
 from cleveragents.git.index_file import plain_index
 from cleveragents.sandboxes.ports import SandboxRequest
 from cleveragents.sandboxes.private_clone import PrivateClone

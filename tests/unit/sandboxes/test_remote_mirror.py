@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from cleveragents.access.model.remote import RemoteAddress
+from cleveragents.access.model.project import RemoteAddress
 from cleveragents.core.errors import GitFailed, RemoteUnreachable, SandboxRefused
 from cleveragents.git.plumbing import PrivateRepository
 from cleveragents.sandboxes.mirror import Mirrors

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from cleveragents.core.errors import GitFailed, SandboxRefused, ToolRefused
+from cleveragents.git.git_directory import LooseObjects
 from cleveragents.git.index_file import IndexSummary, holds_attributes, summary_of
-from cleveragents.git.loose_objects import LooseObjects
 from cleveragents.git.plumbing import PrivateRepository, RunningGit, user_environment
 from cleveragents.git.user_repository import look_at, pin, pinned_in, unpin
 from cleveragents.sandboxes.directory_copy import DirectoryCopy

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from cleveragents.core.change import GITLINK
 from cleveragents.core.errors import SandboxRefused, ToolRefused
-from cleveragents.core.file_state import GITLINK
 from cleveragents.git.filesystem import ignores_case
 from cleveragents.git.git_directory import copy_index
 from cleveragents.git.plumbing import user_environment
@@ -17,7 +17,7 @@ from cleveragents.sandboxes.git_sandbox import GitSandbox
 from cleveragents.sandboxes.ports import SandboxRequest
 from cleveragents.sandboxes.private_clone import PrivateClone
 from cleveragents.sandboxes.resources import find_resource
-from cleveragents.sandboxes.tree.included import patterns_in
+from cleveragents.sandboxes.tree.ignored import patterns_in
 from tests.sandbox_resources import commit_all, git, make_repository, write
 
 

@@ -23,7 +23,7 @@ import os, signal, sys
 from pathlib import Path
 from cleveragents.core.faults import NoFaults
 from cleveragents.sandboxes.private_clone import PrivateClone
-from cleveragents.testing.faults import CrashAt
+from cleveragents.testing.clock import CrashAt
 resource, directory, point = map(str, sys.argv[1:])
 sandbox = PrivateClone(CrashAt(point)).open("plan-1", Path(resource), Path(directory))
 with sandbox.writing(), sandbox.without_ignored():

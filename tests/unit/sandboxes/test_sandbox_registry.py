@@ -22,8 +22,7 @@ from cleveragents.sandboxes.registry import SandboxRegistry
 from cleveragents.sandboxes.rows import SandboxRow
 from cleveragents.storage.database import Database, open_database
 from cleveragents.storage.tables import outbox
-from cleveragents.testing.clock import FakeClock
-from cleveragents.testing.faults import RaiseAt, RecordFaultPoints
+from cleveragents.testing.clock import FakeClock, RaiseAt, RecordFaultPoints
 from tests.ready_database import ready_database
 from tests.sandbox_resources import git, make_repository, write
 

@@ -18,10 +18,9 @@ from cleveragents.core.errors import PolicyDenied
 from cleveragents.core.json_value import JsonValue
 from cleveragents.core.policy import Capability, Verdict, profile
 from cleveragents.core.tool import CallState, ToolCall
-from cleveragents.plans.sandbox_setup import SandboxSetup
-from cleveragents.sandboxes.content_digest import content_digest
-from cleveragents.sandboxes.setup_cache import SetupCache
-from cleveragents.sandboxes.setup_ports import SetupInputs
+from cleveragents.plans.checks import SandboxSetup
+from cleveragents.sandboxes.ports import SetupInputs
+from cleveragents.sandboxes.setup_cache import SetupCache, content_digest
 from tests.sandbox_resources import fingerprint, write
 
 

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from cleveragents.core.change import EXECUTABLE, GITLINK, REGULAR
 from cleveragents.core.errors import GitFailed, SandboxRefused, ToolRefused
-from cleveragents.core.file_state import EXECUTABLE, GITLINK, REGULAR
 from cleveragents.git.user_repository import look_at
 from cleveragents.sandboxes.git_sandbox import GitSandbox
 from cleveragents.sandboxes.ports import SandboxRequest
 from cleveragents.sandboxes.private_clone import PrivateClone
 from cleveragents.sandboxes.resources import find_resource
-from cleveragents.sandboxes.tree.included import patterns_in
+from cleveragents.sandboxes.tree.ignored import patterns_in
 from tests.sandbox_resources import commit_all, fingerprint, git, make_repository, write
 
 Make = Callable[..., GitSandbox]

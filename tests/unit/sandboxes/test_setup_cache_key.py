@@ -12,15 +12,14 @@ from typing import Any
 import pytest
 
 from cleveragents.processes.bubblewrap import BubblewrapProbe, ProbeResult
-from cleveragents.processes.command_inputs import WITHOUT_EFFECT
-from cleveragents.processes.guarded_runner import GuardedCommandRunner
+from cleveragents.processes.guarded_runner import WITHOUT_EFFECT, GuardedCommandRunner
 from cleveragents.processes.ports import Command, CommandHome
-from cleveragents.sandboxes import content_digest, setup_cache
+from cleveragents.sandboxes import setup_cache
+from cleveragents.sandboxes import setup_cache as content_digest
 from cleveragents.sandboxes.directory_copy import DirectoryCopy
-from cleveragents.sandboxes.ports import SandboxRequest
+from cleveragents.sandboxes.ports import SandboxRequest, SetupInputs
 from cleveragents.sandboxes.private_clone import PrivateClone
 from cleveragents.sandboxes.setup_cache import SetupCache
-from cleveragents.sandboxes.setup_ports import SetupInputs
 from tests.applying import git
 from tests.sandbox_resources import make_repository, write
 

@@ -11,7 +11,7 @@ import pytest
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from cleveragents.core.errors import DatabaseUnreachable, Fault, TooManyRequests, UnknownUser
-from cleveragents.core.ulids import UlidSource
+from cleveragents.core.identifiers import UlidSource
 from cleveragents.server.buckets import Buckets
 from cleveragents.server.middleware.account import Account
 from cleveragents.server.middleware.body import UNAUTHENTICATED_BYTES, BodyGate

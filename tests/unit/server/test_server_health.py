@@ -24,7 +24,7 @@ from cleveragents.core.errors import (
     StoreFull,
 )
 from cleveragents.jobs.model.job import NewJob
-from cleveragents.jobs.worker_ports import WorkerRecord
+from cleveragents.jobs.ports import WorkerRecord
 from cleveragents.models.model.budget import Limits, Spend
 from cleveragents.models.model.conversation import Usage
 from cleveragents.models.store.sql_budget_store import SqlBudgetStore

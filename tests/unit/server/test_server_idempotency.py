@@ -15,7 +15,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.testclient import TestClient
 
 from cleveragents.access.model.user import Role, TokenKind
-from cleveragents.api.plans.ending import delete
+from cleveragents.api.plans.deciding import delete
 from cleveragents.api.server_requests import requested_for_all, shared_plan
 from cleveragents.core.errors import OutcomeUnknown, QueueFull, UnknownPlan
 from cleveragents.plans.model.plan import Phase, Plan, PlanState

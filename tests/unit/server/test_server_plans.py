@@ -16,7 +16,7 @@ from cleveragents.access.model.project import ResourceKind
 from cleveragents.api.plans import local as plans_client
 from cleveragents.api.plans.diffs import DiffBounds, PatchBounds, diff_of, masked_patch
 from cleveragents.api.plans.reviewing import review_files
-from cleveragents.core.text.known_secrets import KnownSecrets
+from cleveragents.core.text.redaction import KnownSecrets
 from cleveragents.plans.ports.plans import NewPlan
 from cleveragents.storage.service_tables import idempotency_keys
 from tests.actor_plan_bench import accept, answer, call, executes, reviews, says, steps, strategizes

@@ -14,8 +14,8 @@ from cleveragents.api.plans.account import fields_of
 from cleveragents.api.plans.standing import NEEDS, urgency
 from cleveragents.core.json_value import freeze
 from cleveragents.jobs.model.job import NewJob
-from cleveragents.plans.model.goals import GOALS_ACTION
 from cleveragents.plans.model.plan import Plan
+from cleveragents.plans.model.sub_plan import GOALS_ACTION
 from cleveragents.plans.ports.plans import NewPlan
 from tests.plan_bench import new_repository
 from tests.server_plan_bench import PlanServer, plan_server

@@ -18,7 +18,7 @@ from starlette.testclient import TestClient
 
 from cleveragents.access.model.project import ResourceKind
 from cleveragents.jobs.model.job import Job, NewJob
-from cleveragents.jobs.worker_ports import WorkerRecord
+from cleveragents.jobs.ports import WorkerRecord
 from cleveragents.plans.ports.plans import NewPlan
 from cleveragents.server.problems import problem
 from tests.cli_bench import git, paint_shop

@@ -25,8 +25,8 @@ from cleveragents.access.model.user import Role, TokenKind
 from cleveragents.app.container import Container
 from cleveragents.cli.admin.serve import tell_first_token
 from cleveragents.config.loading import load_configuration
+from cleveragents.core.clock import SystemClock
 from cleveragents.core.errors import ConfigurationError, InvalidName, PortTaken
-from cleveragents.core.system_clock import SystemClock
 from cleveragents.jobs.model.job import JobState
 from cleveragents.server.first_token import adopt_token, ensure_first_token, token_file
 from cleveragents.server.serve import (

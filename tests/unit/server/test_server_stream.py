@@ -17,8 +17,7 @@ from cleveragents.api.events import fields_of_row
 from cleveragents.api.wording import timestamp
 from cleveragents.config.service_settings import AuditSettings
 from cleveragents.core.event import DomainEvent, EventType
-from cleveragents.core.text.known_secrets import KnownSecrets
-from cleveragents.core.text.redaction import redact
+from cleveragents.core.text.redaction import KnownSecrets, redact
 from cleveragents.events.chain import LogRow
 from cleveragents.plans.model.plan import Plan
 from cleveragents.plans.ports.plans import NewPlan

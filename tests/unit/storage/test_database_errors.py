@@ -16,7 +16,7 @@ from cleveragents.core.errors import (
     StoreBusy,
     StoreFull,
 )
-from cleveragents.jobs.worker.outcome import raised
+from cleveragents.jobs.worker.attempt import raised
 from cleveragents.storage.database_errors import is_transient, translated
 
 POSTGRES = make_url("postgresql://user:hunter2@host/db")

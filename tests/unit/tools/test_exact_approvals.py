@@ -13,25 +13,25 @@ import pytest
 from a2a.helpers import get_message_text
 from sqlalchemy import update
 
-from cleveragents.access.trust_ports import BroughtFile
-from cleveragents.actors.agent_ports import TerminalCommand, Wanted
-from cleveragents.actors.model.agent_stakes import server_request
+from cleveragents.access.ports import BroughtFile
+from cleveragents.actors.model.actor import server_request
+from cleveragents.actors.ports import TerminalCommand, Wanted
 from cleveragents.api.trust import preview
 from cleveragents.cli.client.plan import deciding as plan_deciding
 from cleveragents.cli.output import progress
 from cleveragents.cli.plan import work as plan_work
 from cleveragents.core.errors import NeedsHuman
 from cleveragents.core.policy import Capability, profile
-from cleveragents.core.text.known_secrets import KnownSecrets
+from cleveragents.core.text.redaction import KnownSecrets
 from cleveragents.core.tool import MCP, CallState, approval_digest
 from cleveragents.jobs.worker.async_worker import CancellationToken
 from cleveragents.plans.agents.desk import AgentDesk
 from cleveragents.plans.calls.tool_execution import CallRequest, ToolExecution
 from cleveragents.plans.tools.mcp_gate import PlanGate
-from cleveragents.processes.secret_mask import SecretMask
+from cleveragents.processes.lent import SecretMask
 from cleveragents.protocols.a2a_tasks import task_of
 from cleveragents.storage.tables import tool_calls
-from cleveragents.tools.mcp.filling import filled
+from cleveragents.tools.mcp.connection import filled
 from cleveragents.tools.mcp.gate import NamedByUser
 from cleveragents.tools.mcp.server_entry import McpServer
 from tests.acp_bench import STEP, SessionBench

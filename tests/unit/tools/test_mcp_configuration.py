@@ -10,16 +10,15 @@ import pytest
 
 from cleveragents.access.trust.sql_trust_store import SqlTrustStore
 from cleveragents.core.errors import ConfigurationError, InvalidToolCall, ToolRefused
-from cleveragents.core.text.known_secrets import KnownSecrets
-from cleveragents.core.text.redaction import redact_text
-from cleveragents.core.ulids import UlidSource
+from cleveragents.core.identifiers import UlidSource
+from cleveragents.core.text.redaction import KnownSecrets, redact_text
 from cleveragents.storage.database import open_database
-from cleveragents.tools.mcp.arguments import check_arguments
 from cleveragents.tools.mcp.configuration import load_mcp, parse_servers, user_mcp_file
-from cleveragents.tools.mcp.filling import filled
+from cleveragents.tools.mcp.connection import filled
 from cleveragents.tools.mcp.gate import NamedByUser
 from cleveragents.tools.mcp.listing import full_name
 from cleveragents.tools.mcp.server_entry import McpServer
+from cleveragents.tools.mcp.tools import check_arguments
 from tests.ready_database import ready_database
 
 

@@ -15,8 +15,7 @@ from mcp_types import CallToolResult, Tool
 from cleveragents.core.errors import Closed
 from cleveragents.processes.bubblewrap import BubblewrapProbe, ProbeResult
 from cleveragents.processes.own_loop import OwnLoop
-from cleveragents.tools.mcp.content import MOST_CHARACTERS, call_result
-from cleveragents.tools.mcp.listing import listed
+from cleveragents.tools.mcp.listing import MOST_CHARACTERS, call_result, listed
 from cleveragents.tools.mcp.place import ServerPlace, program_for
 from cleveragents.tools.mcp.server_entry import McpServer
 

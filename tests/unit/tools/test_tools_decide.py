@@ -14,7 +14,7 @@ from cleveragents.core.policy import Capability
 from cleveragents.core.tool import CallState, ToolCall
 from cleveragents.jobs.worker.async_worker import CancellationToken
 from cleveragents.plans.ports.decisions import DecisionStore
-from cleveragents.plans.tools.decide import DECIDE, DecideTools, DecisionPlace
+from cleveragents.plans.tools.conflict_tools import DECIDE, DecideTools, DecisionPlace
 from cleveragents.tools.files.confined_files import ConfinedFiles
 from cleveragents.tools.ports import Workplace
 

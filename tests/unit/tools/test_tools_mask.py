@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from cleveragents.core.errors import CleverAgentsError
-from cleveragents.core.text.known_secrets import KnownSecrets
-from cleveragents.core.text.redaction import redact_content_text, redact_text
+from cleveragents.core.text.redaction import KnownSecrets, redact_content_text, redact_text
 from cleveragents.jobs.worker.async_worker import CancellationToken
 from cleveragents.tools.builtin.edit import TOOL as EDIT
 from cleveragents.tools.builtin.multi_edit import TOOL as MULTI_EDIT

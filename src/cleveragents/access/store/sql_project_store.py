@@ -19,7 +19,7 @@ from cleveragents.access.model.project import (
     ensure_remote,
 )
 from cleveragents.access.model.user import Role, User
-from cleveragents.access.store.member_rows import hold_project, put_member
+from cleveragents.access.store.sql_member_store import hold_project, put_member
 from cleveragents.changes.store.rows import ensure_storable, is_storable
 from cleveragents.core.errors import AlreadyThere, InvalidResource, StillUsed, UnknownProject, UnknownResource
 from cleveragents.core.event import DomainEvent, EventType

@@ -4,6 +4,8 @@ A run is over when all of it is: the graph's own task, every task that its nodes
 that a synchronous node still occupies. Only then does its future resolve. A second cancellation makes
 LangGraph stop waiting for its nodes, and a cancelled call to a thread leaves the thread running; whoever
 trusted the first sign of an end would hand the sandbox on while a node still writes to it.
+
+The facts about graph runs, published as events.
 """
 
 from __future__ import annotations
@@ -12,10 +14,14 @@ import asyncio
 import contextvars
 from collections.abc import Callable, Coroutine, Generator, Mapping
 from concurrent.futures import Future
+from dataclasses import dataclass
 from typing import Any
+
+import structlog
 
 from cleveragents.actors.bridge.loop_thread import LoopThread
 from cleveragents.actors.streams.message import MessageKind, StreamMessage
+from cleveragents.core.clock import Clock
 from cleveragents.core.errors import (
     BlockingOnLoop,
     Cancelled,
@@ -23,13 +29,12 @@ from cleveragents.core.errors import (
     DeadlineExceeded,
     GraphFailed,
     LoopStopped,
+    QueueFull,
 )
+from cleveragents.core.event import DomainEvent, EventPublisher, EventType
+from cleveragents.core.identifiers import IdentifierSource
 
-__all__ = ["GraphRun", "adopt_call", "adopting_task_factory"]
-
-_current: contextvars.ContextVar[GraphRun | None] = contextvars.ContextVar("graph_run", default=None)
-
-_PRUNE_AT = 16
+__all__ = ["GraphRun", "RunEvents", "adopt_call", "adopting_task_factory"]
 
 
 class GraphRun(Future[StreamMessage]):
@@ -167,6 +172,18 @@ class GraphRun(Future[StreamMessage]):
         self._calls.clear()
 
 
+_current: contextvars.ContextVar[GraphRun | None] = contextvars.ContextVar("graph_run", default=None)
+_PRUNE_AT = 16
+
+log = structlog.get_logger()
+_ENDINGS = {
+    MessageKind.RESULT: EventType.GRAPH_RUN_SUCCEEDED,
+    MessageKind.ERROR: EventType.GRAPH_RUN_FAILED,
+    MessageKind.TIMEOUT: EventType.GRAPH_RUN_FAILED,
+    MessageKind.CANCELLED: EventType.GRAPH_RUN_CANCELLED,
+}
+
+
 def adopting_task_factory(
     loop: asyncio.AbstractEventLoop,
     coro: Coroutine[Any, Any, Any] | Generator[Any, None, Any],
@@ -194,3 +211,43 @@ def _kind_of(why: CleverAgentsError) -> MessageKind:
     if isinstance(why, LoopStopped):
         return MessageKind.ERROR
     return MessageKind.CANCELLED
+
+
+@dataclass(frozen=True, slots=True)
+class RunEvents:
+    """Where runs are announced, from the loop: without ever waiting for room on the bus.
+
+    An event that the publisher refuses is lost, which is logged, and costs no run its answer; a bus without
+    room counts it as refused.
+    An event names the graph, the message and the class of an error, never contents: they may hold secrets.
+    """
+
+    publisher: EventPublisher
+    identifiers: IdentifierSource
+    clock: Clock
+
+    def started(self, run_id: str, request: StreamMessage) -> None:
+        """The run left the queue."""
+        self._emit(EventType.GRAPH_RUN_STARTED, run_id, request)
+
+    def ended(self, run_id: str, answer: StreamMessage) -> None:
+        """The run is over, in the way that the answer says."""
+        self._emit(_ENDINGS[answer.kind], run_id, answer)
+
+    def _emit(self, event_type: EventType, run_id: str, message: StreamMessage) -> None:
+        payload = {"graph": message.graph, "message_id": message.id}
+        if message.error is not None:
+            payload["error"] = type(message.error).__name__
+        try:
+            event = DomainEvent(
+                event_type=event_type,
+                subject=run_id,
+                event_id=self.identifiers.new(),
+                occurred_at=self.clock.now(),
+                payload=payload,
+            )
+            self.publisher.emit(event, wait=False)
+        except QueueFull as full:  # not worth a traceback: it comes in crowds
+            log.error("graph.event_lost", event_type=event_type.value, run_id=run_id, error=str(full))
+        except Exception:
+            log.exception("graph.event_lost", event_type=event_type.value, run_id=run_id)

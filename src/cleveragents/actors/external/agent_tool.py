@@ -11,15 +11,15 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from cleveragents.actors.model.actor import AGENT_PROCESSES, AGENT_SECONDS
-from cleveragents.actors.model.agent_rules import PROMPT, PROMPT_FILE
+from cleveragents.actors.model.rules import PROMPT, PROMPT_FILE
 from cleveragents.core.errors import Cancelled, ToolRefused, UnknownTool
 from cleveragents.core.json_value import JsonValue
 from cleveragents.core.policy import Capability
 from cleveragents.core.text.redaction import redact_text
 from cleveragents.core.tool import AGENT_TOOL, ToolSpec
-from cleveragents.processes.agent_presence import absence_of
 from cleveragents.processes.lent import shown_by
 from cleveragents.processes.ports import HOME_IN_ARGV, CommandHome, CommandResult, CommandTerms
+from cleveragents.processes.program_lookup import absence_of
 from cleveragents.tools.ports import SandboxFiles, Tool, Workplace
 from cleveragents.tools.typed_tool import Arguments, Result, TypedTool
 

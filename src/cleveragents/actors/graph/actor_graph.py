@@ -14,14 +14,11 @@ from langgraph.errors import GraphRecursionError, InvalidUpdateError
 from langgraph.types import Command
 
 from cleveragents.actors.graph.compiler import compile_actor
-from cleveragents.actors.graph.deadline import within
-from cleveragents.actors.graph.human_node import asked_by
+from cleveragents.actors.graph.nodes import asked_by, supersteps
 from cleveragents.actors.graph.run_account import RunAccount, spent_so_far
-from cleveragents.actors.graph.run_context import RunContext
+from cleveragents.actors.graph.run_context import RunContext, within
 from cleveragents.actors.graph.state import first_state, public_values
-from cleveragents.actors.graph.subgraph_node import supersteps
-from cleveragents.actors.model.actor import Actor, SubgraphNode
-from cleveragents.actors.model.progress import Progress
+from cleveragents.actors.model.actor import Actor, Progress, SubgraphNode
 from cleveragents.actors.ports import ActorRequest, Actors
 from cleveragents.core.errors import ActorStopped, ThreadBusy
 

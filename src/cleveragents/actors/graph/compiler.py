@@ -4,32 +4,49 @@ An llm node with tools becomes two, one that asks the model and one that makes i
 keeps a checkpoint after each; without tools it stays one, because LangGraph looks at all of them at every
 step. Where branches meet, LangGraph's edges from several nodes at once do the waiting; a branch with several
 ways to arrive gets a node of its own there, which they all lead to.
+
+Where branches meet: which nodes have to wait, and for whom. Pure; nothing here knows LangGraph.
+
+A node with several names in `next` forks: from there on, a step of the graph belongs to one branch, to
+several, or to none. An edge that leads from what belongs to fewer branches into what belongs to more is
+where branches arrive. Arrivals of the same branches are alternatives (a router chose one of them), those of
+others have to come as well. Forks are looked at from the inside out: what an inner fork's branches met at is
+one step of the outer's.
+
+LangGraph's channel for nodes that wait for several others, kept as a list: checkpoints are plain.
+
+LangGraph's nodes without what only tracers need.
+
+LangGraph runs the function of a node, and then what writes its result, as a chain of LangChain's: it tells
+callbacks of each part, keeps a tree of them, and gives the function a task of its own. Nobody listens here:
+what a run lets be seen goes to its host. Without it a step of a graph costs a seventh less.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
 
+from langchain_core.runnables.config import var_child_runnable_config
+from langgraph.channels.named_barrier_value import NamedBarrierValue
 from langgraph.constants import END as GRAPH_END
 from langgraph.constants import START
 from langgraph.graph import StateGraph
 from langgraph.runtime import Runtime
 from langgraph.types import Command
 
-from cleveragents.actors.graph.acp_node import AcpStep
-from cleveragents.actors.graph.command_node import CommandStep
-from cleveragents.actors.graph.human_node import HumanStep
-from cleveragents.actors.graph.joins import Edge, Meeting, meetings
-from cleveragents.actors.graph.llm_node import MODEL, ONWARD, TOOLS, LlmStep
-from cleveragents.actors.graph.plain_barrier import with_plain_barriers
-from cleveragents.actors.graph.plain_steps import with_plain_steps
-from cleveragents.actors.graph.router_node import RouterStep
+from cleveragents.actors.graph.llm_node import MODEL, ONWARD, TOOLS, LlmStep, ToolLoop
+from cleveragents.actors.graph.nodes import (
+    AcpStep,
+    CommandStep,
+    HumanStep,
+    RouterStep,
+    SubgraphStep,
+    ToolStep,
+)
 from cleveragents.actors.graph.run_context import RunContext
 from cleveragents.actors.graph.state import State, state_schema
-from cleveragents.actors.graph.subgraph_node import SubgraphStep
-from cleveragents.actors.graph.tool_loop import ToolLoop
-from cleveragents.actors.graph.tool_node import ToolStep
 from cleveragents.actors.model.actor import (
     END,
     AcpNode,
@@ -46,9 +63,22 @@ from cleveragents.actors.ports import Actors
 from cleveragents.core.errors import InvalidActor
 
 if TYPE_CHECKING:
+    from langchain_core.runnables import Runnable, RunnableConfig
     from langgraph.graph.state import CompiledStateGraph
 
-__all__ = ["compile_actor"]
+__all__ = [
+    "Edge",
+    "Meeting",
+    "PlainBarrier",
+    "PlainSteps",
+    "compile_actor",
+    "meetings",
+    "with_plain_barriers",
+    "with_plain_steps",
+]
+
+
+Edge = tuple[str, str]
 
 
 def compile_actor(
@@ -211,3 +241,147 @@ def _ways(node: Node) -> tuple[str, ...]:
     if isinstance(node, RouterNode):
         return ()
     return tuple(dict.fromkeys(to for to in node.next if to != END))
+
+
+@dataclass(frozen=True, slots=True)
+class Meeting:
+    """`target` goes on when of every group one of its edges was taken. Its `name` stands for it as the source
+    of an edge, where branches of an outer fork meet again."""
+
+    name: str
+    target: str
+    groups: tuple[frozenset[Edge], ...]
+
+
+def meetings(entry: str, edges: Iterable[Edge], forks: Mapping[str, Sequence[str]]) -> tuple[Meeting, ...]:
+    """Every meeting of the graph, inner ones first. `forks` are the nodes that go several ways at once."""
+    graph = _Graph(edges)
+    depth = graph.depths(entry)
+    found: list[Meeting] = []
+    for fork in sorted(forks, key=lambda name: depth.get(name, 0), reverse=True):
+        for target, groups in _arrivals(graph, fork, forks[fork]).items():
+            meeting = Meeting(f"{target}.join{len(found) + 1}", target, groups)
+            found.append(meeting)
+            graph.replace(meeting)
+    return tuple(found)
+
+
+class _Graph:
+    """Edges that change while meetings are found. Not thread-safe: one call's own."""
+
+    def __init__(self, edges: Iterable[Edge]) -> None:
+        self.edges = list(dict.fromkeys(edges))
+
+    def after(self, node: str) -> list[str]:
+        return [target for source, target in self.edges if source == node]
+
+    def depths(self, entry: str) -> dict[str, int]:
+        depth = {entry: 0}
+        for node in (queue := [entry]):
+            for target in self.after(node):
+                if target not in depth:
+                    depth[target] = depth[node] + 1
+                    queue.append(target)
+        return depth
+
+    def reached(self, start: str, without: str) -> set[str]:
+        seen = {start}
+        for node in (queue := [start]):
+            for target in self.after(node) if node != without else ():
+                if target not in seen:
+                    seen.add(target)
+                    queue.append(target)
+        return seen
+
+    def replace(self, meeting: Meeting) -> None:
+        gone = frozenset[Edge]().union(*meeting.groups)
+        self.edges = [edge for edge in self.edges if edge not in gone]
+        self.edges += [(source, meeting.name) for source, _ in gone]
+        self.edges.append((meeting.name, meeting.target))
+
+
+def _arrivals(graph: _Graph, fork: str, branches: Sequence[str]) -> dict[str, tuple[frozenset[Edge], ...]]:
+    reached = {branch: graph.reached(branch, fork) for branch in branches}
+    found: dict[str, tuple[frozenset[Edge], ...]] = {}
+    for target in dict.fromkeys(target for _, target in graph.edges):
+        here = {branch for branch in branches if target in reached[branch]}
+        groups: list[tuple[set[str], set[Edge]]] = []
+        for edge in graph.edges:
+            owners = _owners(edge, fork, branches, reached)
+            if edge[1] == target and owners and owners < here:
+                _add(groups, owners, edge)
+        if len(groups) > 1:
+            found[target] = tuple(frozenset(edges) for _, edges in groups)
+    return found
+
+
+def _owners(edge: Edge, fork: str, branches: Sequence[str], reached: Mapping[str, set[str]]) -> set[str]:
+    source, target = edge
+    if source == fork:
+        return {target}
+    return {branch for branch in branches if source in reached[branch]}
+
+
+def _add(groups: list[tuple[set[str], set[Edge]]], owners: set[str], edge: Edge) -> None:
+    joined = (set(owners), {edge})
+    for group in [group for group in groups if group[0] & owners]:
+        groups.remove(group)
+        joined = (joined[0] | group[0], joined[1] | group[1])
+    groups.append(joined)
+
+
+class PlainBarrier(NamedBarrierValue[str]):
+    """Available when all of `names` have arrived, as its parent is."""
+
+    __slots__ = ()
+
+    def checkpoint(self) -> Any:
+        return sorted(self.seen)
+
+    def from_checkpoint(self, checkpoint: Any) -> Self:
+        kept = set(checkpoint) if isinstance(checkpoint, list) else checkpoint
+        return super().from_checkpoint(kept)
+
+
+def with_plain_barriers(
+    graph: CompiledStateGraph[Any, Any, Any, Any],
+) -> CompiledStateGraph[Any, Any, Any, Any]:
+    """The same graph; its edges from several nodes at once keep lists."""
+    for name, channel in graph.channels.items():
+        if type(channel) is NamedBarrierValue:
+            plain = PlainBarrier(channel.typ, channel.names)
+            plain.key = name
+            graph.channels[name] = plain
+    return graph
+
+
+class PlainSteps:
+    """What a node does, one thing after the other, in the task that runs the node. Of a runnable it has what
+    LangGraph asks for on a loop."""
+
+    def __init__(self, steps: Sequence[Runnable[Any, Any]]) -> None:
+        self._first, *self._others = steps
+
+    async def ainvoke(self, given: Any, config: RunnableConfig) -> Any:
+        # An interrupt and a graph below ask for it there.
+        before = var_child_runnable_config.get()
+        var_child_runnable_config.set(config)
+        try:
+            said = await self._first.ainvoke(given, config)
+        finally:
+            # Not by a token: a run that is torn down may be so from elsewhere.
+            var_child_runnable_config.set(before)
+        for step in self._others:
+            said = await step.ainvoke(said, config)
+        return said
+
+
+def with_plain_steps(
+    graph: CompiledStateGraph[Any, Any, Any, Any],
+) -> CompiledStateGraph[Any, Any, Any, Any]:
+    """The same graph, whose nodes are run plainly."""
+    for node in graph.nodes.values():
+        steps = getattr(node.node, "steps", None)
+        if steps is not None:
+            vars(node)["node"] = PlainSteps(steps)
+    return graph

@@ -4,37 +4,67 @@ It runs again after the calls its model asked for were made, after an answer tha
 conversation was summarised. Each visit is a conversation of its own; the numbers of its calls run on, because
 they name the calls for good. Without tools there is nobody to make calls: a model that asks for one all the
 same is told so, and its requests are not kept, for no provider takes one that was never answered.
+
+Answers of a given shape: taken out of what a model wrote, and judged by the schema.
+
+The tool calls that a model asked for, one at a time, each with a checkpoint of its own behind it.
 """
 
 from __future__ import annotations
 
+import asyncio
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import takewhile
 from typing import Any
 
 from langgraph.runtime import Runtime
 
-from cleveragents.actors.graph.compaction import fitted
-from cleveragents.actors.graph.model_call import ModelCall
-from cleveragents.actors.graph.run_context import NodePlace, RunContext, path_in
-from cleveragents.actors.graph.state import State, counters_in, messages_in, said
-from cleveragents.actors.graph.structured import structured
-from cleveragents.actors.graph.templates import filled_text
-from cleveragents.actors.graph.tool_loop import not_made
-from cleveragents.actors.model.actor import Actor, LlmNode
-from cleveragents.actors.model.progress import ProgressKind
+from cleveragents.actors.graph.model_call import ModelCall, fitted
+from cleveragents.actors.graph.run_account import A_STEP
+from cleveragents.actors.graph.run_context import NodePlace, RunContext, path_in, time_left
+from cleveragents.actors.graph.state import ACCOUNT, State, counters_in, filled_text, messages_in, said
+from cleveragents.actors.model.actor import Actor, LlmNode, ProgressKind
+from cleveragents.actors.ports import ToolAnswer
 from cleveragents.core.errors import ActorStopped, ContextTooLong
-from cleveragents.models.model.conversation import Message, Role
+from cleveragents.core.json_value import JsonValue, thaw, unkeepable
+from cleveragents.core.tool import ToolSpec
+from cleveragents.models.model.conversation import Message, Role, ToolRequest
 from cleveragents.models.ports import ModelReply
 
-__all__ = ["MODEL", "ONWARD", "TOOLS", "LlmStep"]
+__all__ = [
+    "MODEL",
+    "ONWARD",
+    "TOOLS",
+    "LlmStep",
+    "StructuredAnswer",
+    "ToolLoop",
+    "not_made",
+    "pending_requests",
+    "shown_arguments",
+    "structured",
+]
+
 
 # Where a conversation goes next.
 MODEL = "model"
 TOOLS = "tools"
 ONWARD = "onward"
-
 _MOST_CORRECTIONS = 3
 _MOST_REFUSALS = 3
+
+_FENCED = re.compile(r"```(?:json)?\s*\n(.*?)```", re.DOTALL)
+_MOST_PROBLEMS = 5
+
+_MOST_FAILURES = 3
+
+_NEARBY = 10
+"""Calls ago that a failure is remembered: a longer way round is no circle."""
+_SHOWN = 120
 
 
 @dataclass(slots=True)
@@ -175,3 +205,162 @@ class LlmStep:
         if self._node.output is not None:
             outputs[self._node.output] = value
         return outputs
+
+
+@dataclass(frozen=True, slots=True)
+class StructuredAnswer:
+    """The object, or what is wrong with it in words for the model."""
+
+    value: dict[str, Any] | None
+    problem: str = ""
+
+
+def structured(text: str, schema: Mapping[str, JsonValue], *, cut_off: bool = False) -> StructuredAnswer:
+    """The JSON object in the text, if it has the shape. Small models wrap it in words or in a fence."""
+    value, problem = _object_in(text)
+    if value is None:
+        ending = "; it was cut off, so make it shorter" if cut_off else ""
+        return StructuredAnswer(None, f"it is not a JSON object: {problem}{ending}")
+    found = unkeepable(value)
+    if found is not None:  # guard: no checkpoint could keep it, or nobody read it again
+        return StructuredAnswer(None, f"it cannot be used: {found}")
+    wrong = _violations(value, schema)
+    return StructuredAnswer(None, "; ".join(wrong)) if wrong else StructuredAnswer(value)
+
+
+def _object_in(text: str) -> tuple[dict[str, Any] | None, str]:
+    problem = "there is none"
+    for number, candidate in enumerate(_candidates(text)):
+        try:
+            value = json.loads(candidate, parse_constant=_refuse)
+        except (ValueError, RecursionError) as error:
+            problem = str(error) if not number else problem
+            continue
+        if isinstance(value, dict):
+            return value, ""
+        problem = f"it is of type {type(value).__name__}"
+    return None, problem
+
+
+def _candidates(text: str) -> list[str]:
+    begin, end = text.find("{"), text.rfind("}")
+    widest = [text[begin : end + 1]] if 0 <= begin < end else []
+    return [text.strip(), *_FENCED.findall(text), *widest]
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is not JSON")
+
+
+def _violations(value: dict[str, Any], schema: Mapping[str, JsonValue]) -> list[str]:
+    from jsonschema import Draft202012Validator
+
+    found = Draft202012Validator(thaw(schema)).iter_errors(value)
+    errors = sorted(found, key=lambda error: [str(part) for part in error.path])
+    return [f"{_place(error.path)}: {error.message[:300]}" for error in errors[:_MOST_PROBLEMS]]
+
+
+def _place(path: Any) -> str:
+    return ".".join(str(part) for part in path) or "the object"
+
+
+class ToolLoop:
+    """The node beside an llm node that makes its calls."""
+
+    def __init__(self, actor: Actor, node: LlmNode) -> None:
+        self._actor = actor
+        self._node = node
+
+    async def call(self, state: State, runtime: Runtime[RunContext]) -> tuple[dict[str, Any], bool]:
+        """Makes the first call that has no answer yet. What it writes to the state, and whether there are
+        more. `ActorStopped` after the one that failed once too often: by then its answer is in the state, so
+        that the model hears of it when the run is taken up again."""
+        name = self._node.name
+        place = NodePlace(runtime.context, self._actor.name, path_in(state, name))
+        place.ensure_not_stopped()
+        request, *others = pending_requests(messages_in(state, name))
+        talk = counters_in(state, name)
+        update: dict[str, Any] = {}
+        specs = await place.context.tools(self._node.tools)
+        refusal = _refusal(request, specs)
+        talk["calls"] = talk.get("calls", 0) + 1
+        if refusal is not None:
+            answer = await not_made(request, place, str(talk["calls"]), refusal)
+        else:
+            update[ACCOUNT] = {"steps": 1}
+            async with place.context.account.purse(self._actor, state).reserved(A_STEP):
+                answer = await _used(request, place, str(talk["calls"]))
+        writes = any(spec.writes for spec in specs if spec.name == request.tool)
+        problem = _repeated(talk, request, answer, writes=writes)
+        if problem is not None:
+            place.context.stopped[place.path] = problem
+        told = Message(Role.TOOL, answer.text, (), request.id).to_json()
+        return {**update, **said(name, [told], talk)}, bool(others)
+
+
+def _refusal(request: ToolRequest, specs: Sequence[ToolSpec]) -> str | None:
+    if request.problem is not None:
+        return f"this call of {request.tool} was not made: {request.problem}"
+    known = [spec.name for spec in specs]
+    if request.tool not in known:  # guard: only what the actor was given
+        return f"there is no tool {request.tool!r}; there are: {', '.join(known) or 'none'}"
+    return None
+
+
+def _repeated(talk: dict[str, Any], request: ToolRequest, answer: ToolAnswer, *, writes: bool) -> str | None:
+    """Counts failures of one kind; why that is enough, when it is. What succeeds in between forgives them
+    only if it may have changed something: a model that reads the file and sends the same edit again has
+    learnt nothing."""
+    if not answer.failed:
+        if writes:
+            talk.pop("failures", None)
+        return None
+    number, failing = talk["calls"], _digest(request, answer.text)
+    failures = {
+        digest: [times, last]
+        for digest, (times, last) in talk.pop("failures", {}).items()
+        if number - last <= _NEARBY
+    }
+    times = failures.get(failing, [0])[0] + 1
+    if times < _MOST_FAILURES:
+        talk["failures"] = {**failures, failing: [times, number]}
+        return None
+    return f"its call of {request.tool} failed {times} times in the same way: {answer.text[:500]}"
+
+
+async def _used(request: ToolRequest, place: NodePlace, call: str) -> ToolAnswer:
+    place.tell(ProgressKind.TOOL, f"{request.tool} {shown_arguments(request.arguments)}")
+    step = place.context.tool_step(place.path, call)
+    use = partial(place.context.host.use, seconds_left=time_left())
+    answer = await asyncio.to_thread(use, request.tool, request.arguments, step=step)
+    place.tell(ProgressKind.TOOL_DONE, answer.text.partition("\n")[0][:_SHOWN], failed=answer.failed)
+    return answer
+
+
+async def not_made(request: ToolRequest, place: NodePlace, call: str, reason: str) -> ToolAnswer:
+    """It is seen like any other, and nothing is done."""
+    tool = request.tool[:_SHOWN] or "a tool without a name"
+    place.tell(ProgressKind.TOOL, f"{tool} {shown_arguments(request.arguments)}")
+    step = place.context.tool_step(place.path, call)
+    await asyncio.to_thread(place.context.host.refuse, tool, request.arguments, reason, step=step)
+    place.tell(ProgressKind.TOOL_DONE, reason[:_SHOWN], failed=True)
+    return ToolAnswer(reason, failed=True)
+
+
+def pending_requests(messages: Sequence[Mapping[str, Any]]) -> tuple[ToolRequest, ...]:
+    """Those of the model's last answer that were not answered: they are answered in order, because their ids
+    need not be unique."""
+    answers = list(takewhile(lambda kept: kept["role"] == Role.TOOL.value, reversed(messages)))
+    asked = Message.from_json(messages[-1 - len(answers)])
+    return asked.requests[len(answers) :]
+
+
+def shown_arguments(arguments: object) -> str:
+    """On one line, and not too long."""
+    spelt = json.dumps(arguments, ensure_ascii=False, default=thaw)
+    return spelt if len(spelt) <= _SHOWN else f"{spelt[:_SHOWN]}…"
+
+
+def _digest(request: ToolRequest, text: str) -> str:
+    what = json.dumps([request.tool, request.arguments, text], sort_keys=True, default=thaw)
+    return hashlib.sha256(what.encode("utf-8", "surrogatepass")).hexdigest()

@@ -1,24 +1,33 @@
 """What a run has spent, live: branches that run at once share what is left, and a subgraph spends of all
 above it. The state keeps the same sums, so that a resumed run goes on counting; but it knows of a call only
 when the step that made it is over, and of a subgraph's only when that has ended.
+
+What one call takes of the limits of a run, and what it writes to the state's account.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from cleveragents.actors.graph.state import ACCOUNT, State
 from cleveragents.actors.model.actor import Actor
-from cleveragents.core.errors import ActorStopped
+from cleveragents.core.errors import ActorStopped, PriceUnknown
 from cleveragents.models.model.budget import PICODOLLARS, Spend
+from cleveragents.models.model.conversation import Usage
+from cleveragents.models.ports import ModelFacts, ModelReply
 
 if TYPE_CHECKING:
     from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
 
-__all__ = ["Booking", "Purse", "RunAccount", "spent_so_far"]
+__all__ = ["A_STEP", "Booking", "CallCost", "Purse", "RunAccount", "spent_so_far", "written"]
+
+
+A_STEP = Spend(steps=1)
+"""What a tool call takes."""
 
 
 class RunAccount:
@@ -191,3 +200,35 @@ def _larger(spent: Spend, account: Mapping[str, Any]) -> Spend:
 
 def _less(one: Spend, other: Spend) -> Spend:
     return Spend(one.picodollars - other.picodollars, one.tokens - other.tokens, one.steps - other.steps)
+
+
+@dataclass(frozen=True, slots=True)
+class CallCost:
+    """Of one model call. `models` are those that may answer: the one that is asked, and who stands in."""
+
+    models: Sequence[ModelFacts]
+    usage: Usage
+
+    def worst(self, *, priced: bool) -> Spend:
+        """Whoever answers. `PriceUnknown` when it is to be `priced` and one of them has no price."""
+        unpriced = [facts for facts in self.models if facts.price is None]
+        if priced and unpriced:  # guard: a limit that nobody can keep is refused
+            raise PriceUnknown(unpriced[0].name)
+        # guard: the dearest, for it may be the one that answers
+        money = max(_price(facts, self.usage) for facts in self.models)
+        return Spend(money, self.usage.total, 1)
+
+    def of(self, reply: ModelReply) -> Spend:
+        """At the price of the model that answered; at worst where its provider did not say."""
+        usage = reply.usage or self.usage
+        answering = [facts for facts in self.models if facts.name == reply.model] or self.models
+        return Spend(_price(answering[0], usage), usage.total, 1)
+
+
+def written(spent: Spend) -> dict[str, Any]:
+    """A write to the account."""
+    return {ACCOUNT: {"steps": spent.steps, "tokens": spent.tokens, "money": spent.picodollars}}
+
+
+def _price(facts: ModelFacts, usage: Usage) -> int:
+    return 0 if facts.price is None else facts.price.of(usage)

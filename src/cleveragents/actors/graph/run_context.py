@@ -1,20 +1,30 @@
-"""What the nodes of one run share: the host, who hears of progress, and how calls are named for good."""
+"""What the nodes of one run share: the host, who hears of progress, and how calls are named for good.
+
+Time for a part of a run, after which it is cancelled.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 
 from cleveragents.actors.graph.run_account import RunAccount
 from cleveragents.actors.graph.state import ACCOUNT, State
-from cleveragents.actors.model.progress import Progress, ProgressKind
+from cleveragents.actors.model.actor import Progress, ProgressKind
 from cleveragents.actors.ports import ActorHost
-from cleveragents.core.errors import ActorStopped
+from cleveragents.core.errors import ActorStopped, DeadlineExceeded
 from cleveragents.core.tool import ToolSpec
 from cleveragents.models.ports import ModelFacts
 
-__all__ = ["NodePlace", "RunContext", "path_in"]
+__all__ = ["NodePlace", "RunContext", "path_in", "time_left", "within"]
+
+
+# Of the innermost part with a time, which is no later than that of any around it.
+_ends: ContextVar[float | None] = ContextVar("ends", default=None)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -83,3 +93,27 @@ def path_in(state: State, node: str) -> str:
     """`a.b`: the node, behind the subgraphs that lead to it."""
     above = state[ACCOUNT]["path"]
     return f"{above}.{node}" if above else node
+
+
+@asynccontextmanager
+async def within(seconds: float | None, what: str) -> AsyncIterator[None]:
+    """`DeadlineExceeded` when the block has not ended in time; by then it was cancelled and cleaned up."""
+    around = _ends.get()
+    ends = None if seconds is None else time.monotonic() + seconds
+    here = _ends.set(min((end for end in (around, ends) if end is not None), default=None))
+    try:
+        async with asyncio.timeout(seconds) as timeout:
+            yield
+    except TimeoutError as late:
+        if seconds is None or not timeout.expired():  # guard: somebody else's timeout is none of ours
+            raise
+        raise DeadlineExceeded(what, seconds) from late
+    finally:
+        _ends.reset(here)
+
+
+def time_left() -> Callable[[], float] | None:
+    """Says, on any thread, how many seconds the part of the run has left that this is called in; None where
+    it has no end. A thread is not cancelled with its task: it has to look for itself."""
+    ends = _ends.get()
+    return None if ends is None else lambda: ends - time.monotonic()

@@ -1,10 +1,13 @@
 """The state of an actor's graph: a channel for every key, and a few of our own that no key can be called.
 
 Channels hold plain JSON only, because checkpoints keep them and another process goes on from there.
+
+Templates over the state of an actor: what nodes say, ask and hand on.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Any
 
@@ -17,12 +20,15 @@ from cleveragents.actors.model.actor import (
 )
 from cleveragents.core.errors import ActorStopped, InvalidPayload
 from cleveragents.core.json_value import JsonValue, freeze, thaw
+from cleveragents.core.text.template import filled
 
 __all__ = [
     "ACCOUNT",
     "TALKS",
     "State",
     "counters_in",
+    "filled_text",
+    "filled_values",
     "first_state",
     "messages_in",
     "plain",
@@ -30,6 +36,7 @@ __all__ = [
     "said",
     "state_schema",
 ]
+
 
 State = Mapping[str, Any]
 
@@ -43,9 +50,7 @@ TALKS = ":talks"
 """The conversations of the llm nodes, by node: `messages`, and `counters`, which outlast a conversation. They
 share a channel, because LangGraph looks at every one at every step; a conversation that has ended is emptied,
 so that a checkpoint keeps only what goes on. A write is what `said` gives."""
-
 _SILENCE: Mapping[str, Any] = {"messages": [], "counters": {}}
-
 _EMPTY: Mapping[StateType, JsonValue] = {
     "string": "",
     "integer": 0,
@@ -154,3 +159,35 @@ _REDUCERS: Mapping[Reducer, tuple[type[Any], Callable[[Any, Any], Any]]] = {
     "sum": (int, _sum),
     "merge": (dict, _merge),
 }
+
+
+def filled_text(template: str, state: State) -> str:
+    """A text; lists and objects in it are spelt as JSON, what is not there as nothing."""
+    return str(filled(template, _Spelt(state))) if "$" in template else template
+
+
+def filled_values(template: Mapping[str, JsonValue], actor: Actor, state: State) -> dict[str, Any]:
+    """Each with its type where it is nothing but a reference."""
+    values: dict[str, Any] = plain(filled(template, public_values(actor, state)))
+    return values
+
+
+class _Spelt(dict[str, JsonValue]):
+    """Keys of the state as text, each spelt when it is asked for: mostly they are many, and few are wanted.
+    No template names a channel of our own, because an actor's templates are checked against its keys."""
+
+    __slots__ = ("_state",)
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+
+    def __missing__(self, name: str) -> JsonValue:
+        return _spelt(self._state[name])
+
+
+def _spelt(value: Any) -> JsonValue:
+    if value is None:
+        return ""
+    if isinstance(value, (list, dict)):
+        return json.dumps(value, ensure_ascii=False, indent=1)
+    return str(value).lower() if isinstance(value, bool) else str(value)

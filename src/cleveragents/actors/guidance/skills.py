@@ -15,8 +15,8 @@ from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
+from cleveragents.access.ports import BroughtFile, TrustStore
 from cleveragents.access.trust.repository_files import names_inside, read_inside
-from cleveragents.access.trust_ports import BroughtFile, TrustStore
 from cleveragents.config.loading import user_file_path
 from cleveragents.config.yaml.document import DocumentKind, read_yaml
 from cleveragents.core.errors import ConfigurationError

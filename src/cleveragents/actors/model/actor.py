@@ -5,12 +5,17 @@ is in `actor_rules.py`, what makes it run in `actors/graph/compiler.py`.
 
 A node that follows nothing but `end` leaves the graph. Several names in `next` run at once, as branches; a
 node that several branches lead to runs when all of them have arrived.
+
+What an agent or an MCP server runs and receives, in words for the person who approves or denies it.
+
+What a running actor lets be seen meanwhile; what came of it is in the records, not here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Literal, TypeAlias
 
 from cleveragents.core.json_value import FrozenObject, JsonValue
@@ -28,6 +33,8 @@ __all__ = [
     "HumanNode",
     "LlmNode",
     "Node",
+    "Progress",
+    "ProgressKind",
     "PromptBy",
     "Reducer",
     "Route",
@@ -36,25 +43,26 @@ __all__ = [
     "StateType",
     "SubgraphNode",
     "ToolNode",
+    "at_stake",
     "is_actor_file",
     "is_of_type",
     "sent_actor_of",
+    "server_request",
 ]
+
 
 END = "end"
 """Where a path leaves the graph; no node may have this name."""
 
 GIVEN: tuple[str, ...] = ("goal", "task", "definition_of_done", "instructions", "context")
 """What every run has in its state without declaring it; empty text where the caller gave none."""
-
 AGENT_SECONDS = 3600.0
+
 AGENT_PROCESSES = 256
 """What another agent may take, unless its node says otherwise."""
-
 StateType: TypeAlias = Literal["string", "integer", "number", "boolean", "list", "object"]
 Reducer: TypeAlias = Literal["replace", "append", "sum", "merge"]
 PromptBy: TypeAlias = Literal["stdin", "argument", "file"]
-
 _OF_TYPE: Mapping[str, tuple[type, ...]] = {
     "string": (str,),
     "integer": (int,),
@@ -63,6 +71,8 @@ _OF_TYPE: Mapping[str, tuple[type, ...]] = {
     "list": (tuple, list),
     "object": (Mapping,),
 }
+
+_SHOWN = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,3 +260,60 @@ def sent_actor_of(request: Mapping[str, JsonValue]) -> str | None:
     """The YAML of an actor that came with what a plan asks for, which that plan alone knows."""
     text = request.get("sent_actor")
     return text if isinstance(text, str) else None
+
+
+def server_request(arguments: Mapping[str, JsonValue]) -> str:
+    """What the start of an MCP server, or a connection to it, does and gives away."""
+    name, url = arguments.get("server"), arguments.get("url")
+    target = f"connect to MCP server {name} at {url}" if url else f"start MCP server {name}"
+    if not url:
+        target += f": {arguments.get('command')}"
+    # The variables come first, and the target is cut: a long command hides nothing.
+    received = [f"your variable {one}" for one in _names(arguments.get("variables"))]
+    received += [f"header {one}" for one in _names(arguments.get("headers"))]
+    received += [f"env {one}" for one in _names(arguments.get("env"))]
+    target = target if len(target) <= _SHOWN else f"{target[:_SHOWN]}…"
+    said = f"{target}; it receives {', '.join(received) or 'none of your variables'}"
+    return f"{said}; it runs without isolation" if arguments.get("isolated") is False else said
+
+
+def at_stake(arguments: Mapping[str, JsonValue]) -> str:
+    """In words, to be put behind the question; nothing for calls that are no agent's."""
+    argv = _names(arguments.get("argv"))
+    if not argv or "environment" not in arguments or "home" not in arguments:
+        return ""
+    variables, home = _names(arguments["environment"]), _names(arguments["home"])
+    gets = [
+        f"your variables {', '.join(variables)}" if variables else "none of your variables",
+        f"copies of {', '.join(f'~/{path}' for path in home)}" if home else "nothing of your home",
+        "the network" if arguments.get("network") else "no network",
+    ]
+    return f": it runs {argv[0]}, which gets {', '.join(gets[:-1])} and {gets[-1]}"
+
+
+def _names(value: JsonValue) -> list[str]:
+    many = value if isinstance(value, Sequence) and not isinstance(value, str) else ()
+    return [str(one) for one in many]
+
+
+class ProgressKind(str, Enum):
+    """What there is to see."""
+
+    NODE = "node"
+    THINKING = "thinking"
+    PIECE = "piece"
+    THOUGHT = "thought"
+    TOOL = "tool"
+    TOOL_DONE = "tool_done"
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """One thing seen. `text` is a piece of the answer (PIECE), or what is done to what (TOOL), or what came
+    of it (TOOL_DONE, THOUGHT); `node` is the path through subgraphs, `a.b`."""
+
+    kind: ProgressKind
+    actor: str
+    node: str
+    text: str = ""
+    failed: bool = False

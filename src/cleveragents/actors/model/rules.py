@@ -3,6 +3,8 @@
 The shape of the file is checked elsewhere, so here it may still be wrong: nothing is taken for granted, and
 an empty name stands for one that is missing, which is told there. Places are those of a graph's file: a
 `type: llm` actor is a graph of one node here, too.
+
+What makes a node for another agent wrong: its command line, and what of the user's it wants. Pure.
 """
 
 from __future__ import annotations
@@ -12,12 +14,14 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
+from pathlib import PurePosixPath
 
 from cleveragents.actors.model.actor import (
     END,
     GIVEN,
     Actor,
     AgentNode,
+    CommandNode,
     HumanNode,
     LlmNode,
     Node,
@@ -28,20 +32,28 @@ from cleveragents.actors.model.actor import (
     ToolNode,
     is_of_type,
 )
-from cleveragents.actors.model.agent_rules import agent_problems
 from cleveragents.actors.model.paths import at_once, never_ending, router_circle, unreachable, written_by
 from cleveragents.core.errors import CleverAgentsError, InvalidCondition
 from cleveragents.core.json_value import FrozenObject, JsonValue
 from cleveragents.core.text.template import Place, template_problems
 from cleveragents.core.tool import AGENT_TOOL
 
-__all__ = ["EVERY_TOOL", "NODES_LIMIT", "Surroundings", "actor_problems", "is_key_name", "is_node_name"]
+__all__ = [
+    "EVERY_TOOL",
+    "NODES_LIMIT",
+    "PROMPT",
+    "PROMPT_FILE",
+    "Surroundings",
+    "actor_problems",
+    "agent_problems",
+    "is_key_name",
+    "is_node_name",
+]
+
 
 NODES_LIMIT = 100
 EVERY_TOOL = "*"
-
 _Problem = tuple[Place, str]
-
 _NODE_NAME = re.compile(r"[a-z][a-z0-9_-]{0,62}")
 _RESERVED = (END, "start")
 # A name with one of these belongs to a server or is a pattern; what it means is known when it runs.
@@ -56,6 +68,15 @@ _OF_KIND: Mapping[StateType, JsonValue] = {
     "object": FrozenObject({}),
 }
 _JSON_TYPES = {"array": ("list",), "integer": ("integer", "number")}
+
+PROMPT = "{prompt}"
+"""In a command line: the prompt."""
+
+PROMPT_FILE = "{prompt_file}"
+"""In a command line: the path of a file that holds the prompt."""
+
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
+_OWN_PREFIX = "CLEVERAGENTS_"
 
 
 @dataclass(frozen=True, slots=True)
@@ -347,3 +368,56 @@ def _names(actor: Actor) -> tuple[str, ...]:
 def _hint(word: str, known: Collection[str]) -> str:
     near = get_close_matches(word, list(known), n=1)
     return f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(known) or 'none'}"
+
+
+def agent_problems(actor: Actor, node: AgentNode) -> Iterator[_Problem]:
+    """What is wrong with it, and where in it."""
+    if actor.read_only:
+        yield (), "it runs a program that may change anything, and the actor is `read_only`; take that out"
+    if node.argv and not node.argv[0].strip():
+        yield ("argv", 0), "it names no program; write its name first: [claude, --print]"
+    for number, word in enumerate(node.argv):
+        if "\0" in word:
+            yield ("argv", number), "there is a NUL character in it; take it out"
+    if isinstance(node, CommandNode):
+        yield from _prompt_problems(node)
+        for name in node.variables:
+            yield from _variable_problem(("variables", name), name, 'NO_COLOR: "1"')
+    yield from _environment_problems(node)
+    yield from _home_problems(node)
+
+
+def _prompt_problems(node: CommandNode) -> Iterator[_Problem]:
+    for mark, way in ((PROMPT, "argument"), (PROMPT_FILE, "file")):
+        there = [number for number, word in enumerate(node.argv) if mark in word]
+        if node.prompt_by == way == "file" and not there:
+            yield ("argv",), f"the prompt is in a file that nothing names; write {mark} where its path goes"
+        if node.prompt_by != way and there:
+            problem = f"{mark} stands there, and the prompt comes by {node.prompt_by}"
+            yield ("argv", there[0]), f"{problem}; say `prompt_by: {way}`, or take it out"
+
+
+def _environment_problems(node: AgentNode) -> Iterator[_Problem]:
+    for number, name in enumerate(node.environment):
+        place: Place = ("environment", number)
+        yield from _variable_problem(place, name, "the name alone: it has the value that it has for you")
+        if name in node.environment[:number]:
+            yield place, f"{name!r} is said twice; keep one"
+
+
+def _variable_problem(place: Place, name: str, example: str) -> Iterator[_Problem]:
+    if not _VARIABLE.fullmatch(name):
+        yield place, f"{name[:60]!r} is no variable's name; write {example}"
+    elif name.startswith(_OWN_PREFIX):
+        yield place, f"{name[:60]!r} is ours, and no agent gets it; take it out"
+
+
+def _home_problems(node: AgentNode) -> Iterator[_Problem]:
+    for number, name in enumerate(node.home):
+        path = PurePosixPath(name)
+        plain = path.as_posix() == name and "\0" not in name and name != "."
+        if not plain or path.is_absolute() or ".." in path.parts or "~" in path.parts:
+            remedy = "write a path below your home, such as .config/tool/settings.json"
+            yield ("home", number), f"{name[:60]!r} is no such path; {remedy}"
+        elif name in node.home[:number]:
+            yield ("home", number), f"{name!r} is said twice; keep one"

@@ -1,16 +1,30 @@
-"""What a stream carries: a request to run a graph, what is seen of that run, and how it ended."""
+"""What a stream carries: a request to run a graph, what is seen of that run, and how it ended.
+
+What is done to streams of messages on their way.
+
+Ways of messages: from a request to all that comes of it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import queue
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from enum import Enum
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
-from cleveragents.actors.model.progress import Progress, ProgressKind
+from cleveragents.actors.model.actor import Progress, ProgressKind
 from cleveragents.core.errors import CleverAgentsError
 
-__all__ = ["ANSWERS", "MessageKind", "StreamMessage"]
+if TYPE_CHECKING:
+    from reactivex import Observable, abc
+
+__all__ = ["ANSWERS", "Inbox", "Listener", "MessageKind", "Route", "StreamMessage", "Submit", "only"]
+
+
+_MOST_WAITING = 4096
 
 
 class MessageKind(str, Enum):
@@ -28,10 +42,6 @@ class MessageKind(str, Enum):
     THOUGHT = ProgressKind.THOUGHT.value
     TOOL = ProgressKind.TOOL.value
     TOOL_DONE = ProgressKind.TOOL_DONE.value
-
-
-ANSWERS = frozenset({MessageKind.RESULT, MessageKind.ERROR, MessageKind.TIMEOUT, MessageKind.CANCELLED})
-"""One of these ends what a request began."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,3 +91,85 @@ class StreamMessage:
             text=str(content["text"]),
             failed=bool(content["failed"]),
         )
+
+
+Listener = Callable[[StreamMessage], None]
+
+Submit = Callable[[StreamMessage, Listener], "Future[StreamMessage]"]
+"""Begins the run of a request. The listener hears what is seen of it, one message at a time and none after
+the future is done; the future always resolves with the answer."""
+
+ANSWERS = frozenset({MessageKind.RESULT, MessageKind.ERROR, MessageKind.TIMEOUT, MessageKind.CANCELLED})
+"""One of these ends what a request began."""
+
+
+def only(*kinds: MessageKind) -> Callable[[Observable[StreamMessage]], Observable[StreamMessage]]:
+    """Messages of these kinds, and no others."""
+    from reactivex import operators
+
+    return operators.filter(lambda message: message.kind in kinds)
+
+
+class Inbox:
+    """A stream's messages for the thread that asks for them, so that a slow one holds up no loop.
+
+    Any thread may deliver. When too many wait, what is merely to be seen is left out; an answer never is.
+    Not thread-safe on the reading side: one thread reads.
+    """
+
+    def __init__(self, stream: Observable[StreamMessage], *, most_waiting: int = _MOST_WAITING) -> None:
+        self._waiting: queue.SimpleQueue[StreamMessage | Exception | None] = queue.SimpleQueue()
+        self._most_waiting = most_waiting
+        stream.subscribe(self._deliver, self._waiting.put, lambda: self._waiting.put(None))
+
+    def __iter__(self) -> Iterator[StreamMessage]:
+        """Every message as it comes, until the stream ends; raises what it failed with."""
+        while (message := self._waiting.get()) is not None:
+            if isinstance(message, Exception):
+                raise message
+            yield message
+
+    def _deliver(self, message: StreamMessage) -> None:
+        if message.kind in ANSWERS or self._waiting.qsize() < self._most_waiting:  # guard: a bound
+            self._waiting.put(message)
+
+
+class Route:
+    """Where requests go. Immutable; any thread may send."""
+
+    def __init__(self, submit: Submit) -> None:
+        self._submit = submit
+
+    def send(self, request: StreamMessage, cancel: Observable[None]) -> Observable[StreamMessage]:
+        """For each subscription, one run: what is seen of it, at last its answer, then the end.
+
+        A refusal is an answer, too. An item of `cancel` asks the run to end, which its answer then tells,
+        when everything it began has ended. Disposing asks as well, and tells nothing any more.
+        """
+        import reactivex
+        from reactivex.disposable import CompositeDisposable, Disposable
+
+        def subscribe(
+            observer: abc.ObserverBase[StreamMessage], scheduler: abc.SchedulerBase | None = None
+        ) -> abc.DisposableBase:
+            def answered(run: Future[StreamMessage]) -> None:
+                _end(observer, run.result())
+
+            try:
+                run = self._submit(request, observer.on_next)
+            except CleverAgentsError as refusal:
+                _end(observer, request.failure(refusal))
+                return Disposable()
+            run.add_done_callback(answered)
+            return CompositeDisposable(cancel.subscribe(lambda _: _ask(run)), Disposable(lambda: _ask(run)))
+
+        return reactivex.create(subscribe)
+
+
+def _end(observer: abc.ObserverBase[StreamMessage], answer: StreamMessage) -> None:
+    observer.on_next(answer)
+    observer.on_completed()
+
+
+def _ask(run: Future[StreamMessage]) -> None:
+    run.cancel()

@@ -1,12 +1,21 @@
-"""All there is to say about one plan: what it is, what it changed, what it did, what its checks said."""
+"""All there is to say about one plan: what it is, what it changed, what it did, what its checks said.
+
+What the checks of a plan said, its reviewer among them, and whether that holds of its files by now.
+
+A verdict belongs to the tree that was looked at. A rollback, an edit, a correction or a file that is left out
+leads to another one, of which nothing has been said yet.
+
+One call of a tool, as rows and JSON show it.
+"""
 
 from __future__ import annotations
 
+import json
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from cleveragents.access.model.remote import remote_of
-from cleveragents.api.isolation import isolation_of
-from cleveragents.api.plans.calls import call_in_short
+from cleveragents.access.model.project import remote_of
 from cleveragents.api.plans.changes import (
     found_changes,
     recorded_changes,
@@ -16,34 +25,51 @@ from cleveragents.api.plans.changes import (
     told_unapplied,
     unapplied_of,
 )
-from cleveragents.api.plans.checks import checks_of
 from cleveragents.api.plans.spending import spending_of
 from cleveragents.api.wording import timestamp
-from cleveragents.core.cancel_reason import is_mere_stop
+from cleveragents.api.workers import isolation_of
+from cleveragents.core.actions.model import CheckVerdict
+from cleveragents.core.cancellation import is_mere_stop
 from cleveragents.core.errors import PlanError, RemoteUnreachable, SandboxMissing, SandboxRefused
-from cleveragents.core.json_value import JsonValue, freeze
-from cleveragents.core.text.redaction import redact, redact_text
-from cleveragents.plans.family import LEFT_OUT, conflicts_of, left_out_of, parts_of
-from cleveragents.plans.model.plan import PlanState
+from cleveragents.core.json_value import JsonValue, freeze, thaw
+from cleveragents.core.text.redaction import redact, redact_known, redact_known_text, redact_text
+from cleveragents.plans.deciding import merged_tree_of
+from cleveragents.plans.family import LEFT_OUT, conflicts_of, left_out_of, parts_of, short_of
+from cleveragents.plans.model.plan import Phase, PlanState
 from cleveragents.plans.model.sub_plan import SUB_PLANS
 from cleveragents.sandboxes.ports import Unapplied
 
 if TYPE_CHECKING:
     from cleveragents.app.plan_parts import PlanParts
+    from cleveragents.core.actions.model import CheckRun
+    from cleveragents.core.tool import ToolCall
     from cleveragents.plans.model.plan import Plan
 
 __all__ = [
     "account_of",
+    "call_fields",
+    "call_in_short",
+    "checks_of",
     "conflict_rows",
     "correction_rows",
     "fields_of",
     "found_plan",
+    "has_not_run",
+    "has_passed",
     "part_rows",
     "place_of",
     "shown_resource",
+    "spelt_arguments",
+    "unpassed_checks",
+    "verdict_in_words",
 ]
 
+
 Row = dict[str, JsonValue]
+
+_SEEN = (CheckVerdict.PASSED, CheckVerdict.FAILED)
+_SAID_NOTHING = ("not run", CheckVerdict.VOID.value)
+_TAKEN = (PlanState.APPLIED, PlanState.UNDONE)
 
 
 def found_plan(parts: PlanParts, plan_id: str) -> Plan:
@@ -187,3 +213,103 @@ def correction_rows(parts: PlanParts, plan: Plan) -> list[Row]:
         }
         for one in parts.thinking.corrections.of_plan(plan.id)
     ]
+
+
+def checks_of(parts: PlanParts, plan: Plan, tree: str | None) -> list[Row]:
+    """What each check said when it last ran. `tree` is what would be applied now; without one nobody can say
+    whether that holds of it, and nothing is said."""
+    last: dict[tuple[bool, str], Row] = {}
+    for run in parts.check_runs.of_plan(plan.id):
+        last[run.is_review, run.command] = {
+            "name": redact_text(run.name),
+            "command": redact_text(run.command),
+            "verdict": run.verdict.value.replace("_", " "),
+            "stale": tree is not None and _is_stale(run, plan, tree),
+            "required": run.required,
+            "ended": timestamp(run.ended_at),
+            "details": run.details,
+        }
+    return list(last.values())
+
+
+def unpassed_checks(parts: PlanParts, plan: Plan) -> list[Row]:
+    """The required ones of which an apply would have to find something else than they said last."""
+    return [row for row in checks_of(parts, plan, None) if row["required"] and not has_passed(row)]
+
+
+def has_not_run(rows: Iterable[Mapping[str, JsonValue]]) -> bool:
+    """Whether one of them could not be run, or on the wrong files, so that it said nothing."""
+    return any(row["verdict"] in _SAID_NOTHING for row in rows)
+
+
+def has_passed(row: Mapping[str, JsonValue]) -> bool:
+    """Whether the check passed, and that on the files as they are now."""
+    return row["verdict"] == CheckVerdict.PASSED.value and not row.get("stale")
+
+
+def verdict_in_words(row: Mapping[str, JsonValue]) -> str:
+    """`passed`; or `passed on other files`, if these have become others since."""
+    return f"{row['verdict']} on other files" if row.get("stale") else str(row["verdict"])
+
+
+def _is_stale(run: CheckRun, plan: Plan, tree: str) -> bool:
+    """Whether it saw other files. Which ones a reviewer of an older version saw is not known."""
+    if run.tree in ("", tree, merged_tree_of(plan)) or run.verdict not in _SEEN:
+        return False
+    if run.is_review or plan.phase is not Phase.APPLY:
+        return True
+    # Apply looks at the result merged with what else is there. What was applied has passed as that; and what
+    # failed as that is what keeps it from being applied.
+    return plan.state not in _TAKEN and run.verdict is CheckVerdict.PASSED
+
+
+def call_fields(parts: PlanParts, call: ToolCall) -> Row:
+    """One call, all of it."""
+    return {
+        "number": call.number,
+        "tool": call.tool,
+        "state": call.state.value,
+        "changed": _files_changed(parts, call),
+        "changeset": call.changeset_id,
+        "approval": call.approval,
+        "started": timestamp(call.started_at),
+        "ended": None if call.ended_at is None else timestamp(call.ended_at),
+        "arguments": freeze(
+            redact_known(call.arguments)
+        ),  # masked when kept, unless a person was to approve them
+        "error": call.error,
+        "result": freeze(redact(call.result)),
+    }
+
+
+def call_in_short(parts: PlanParts, call: ToolCall) -> Row:
+    """One call, without what it was given and what it printed."""
+    return {
+        "number": call.number,
+        "tool": call.tool,
+        "what": redact_known_text(spelt_arguments(call.arguments)),
+        "state": call.state.value,
+        "changed": _files_changed(parts, call),
+        "error": call.error,
+    }
+
+
+def _files_changed(parts: PlanParts, call: ToolCall) -> int:
+    return 0 if call.changeset_id is None else parts.changesets.get(call.changeset_id).length
+
+
+def spelt_arguments(arguments: JsonValue) -> str:
+    """What a call was given, as a person would write it."""
+    if not isinstance(arguments, Mapping):
+        return str(arguments)
+    if arguments.keys() == {"plan", "title"}:
+        title, _, _ = str(arguments["title"]).partition("\n")
+        return f"{title} ({short_of(str(arguments['plan']))})"
+    argv = arguments.get("argv")
+    if isinstance(argv, Sequence) and not isinstance(argv, str):
+        return shlex.join(str(word) for word in argv)
+    return ", ".join(f"{name}={_spelt(value)}" for name, value in arguments.items())
+
+
+def _spelt(value: JsonValue) -> str:
+    return value if isinstance(value, str) else json.dumps(thaw(value), ensure_ascii=False)

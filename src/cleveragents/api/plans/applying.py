@@ -8,15 +8,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from cleveragents.access.model.remote import TO_BRANCH, remote_of
-from cleveragents.api.commit_ground import ensure_can_be_asked
+from cleveragents.access.model.project import TO_BRANCH, remote_of
 from cleveragents.api.plans.account import found_plan
 from cleveragents.api.plans.deciding import ensure_decidable
 from cleveragents.api.plans.remains import ensure_undoable
+from cleveragents.api.plans.requests import ensure_can_be_asked
 from cleveragents.api.reach import ensure_reachable
 from cleveragents.core.errors import DuplicateKey, PlanError
 from cleveragents.jobs.model.job import Job, JobState, NewJob
-from cleveragents.plans.jobs.lanes import SHARED_QUEUE, home_queue, queue_of
+from cleveragents.plans.jobs.names import SHARED_QUEUE, home_queue, queue_of
 from cleveragents.plans.model.plan import Phase, PlanState
 
 if TYPE_CHECKING:

@@ -1,4 +1,7 @@
-"""What a plan would change if it were applied now."""
+"""What a plan would change if it were applied now.
+
+An open conflict between a plan and a sub-plan, with both sides, as JSON shows it.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +11,15 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from cleveragents.api.wording import counted
+from cleveragents.changes.model.merge_conflict import KeptConflict, Take
 from cleveragents.core.errors import GitFailed, RemoteUnreachable, SandboxMissing, SandboxRefused
 from cleveragents.core.json_value import JsonValue
+from cleveragents.core.text.control_characters import shown
 from cleveragents.plans.model.plan import Phase
 
 if TYPE_CHECKING:
     from cleveragents.app.plan_parts import PlanParts
-    from cleveragents.core.file_state import FileState
+    from cleveragents.core.change import FileState
     from cleveragents.plans.model.plan import Plan
     from cleveragents.sandboxes.ports import Sandbox, Unapplied
 
@@ -23,6 +28,7 @@ __all__ = [
     "changed_files",
     "changes_in_words",
     "changes_of",
+    "conflict_with_sides",
     "found_changes",
     "lines_of",
     "recorded_changes",
@@ -35,9 +41,9 @@ __all__ = [
     "unapplied_of",
 ]
 
+
 Row = dict[str, JsonValue]
 Lines = tuple[int | None, int | None]
-
 _LOOKS = 3
 
 
@@ -235,3 +241,28 @@ def _change(before: FileState | None, after: FileState | None) -> str:
 def state_row(state: FileState | None) -> JsonValue:
     """A file's mode and its content's name."""
     return None if state is None else {"mode": f"{state.mode:o}", "content": state.content}
+
+
+def conflict_with_sides(conflict: KeptConflict, sandbox: Sandbox) -> Row:
+    """Where it is, and what each side made of it."""
+    from cleveragents.plans.conflicts.resolution import side_in_short
+
+    def side(take: Take) -> Row:
+        path, state = conflict.side(take)
+        return {
+            "is": side_in_short(conflict, take),
+            "path": shown(path),
+            "mode": None if state is None else f"{state.mode:o}",
+            "content": None if state is None else state.content,
+        }
+
+    return {
+        "path": conflict.shown_path,
+        "kind": conflict.kind,
+        "marked": conflict.marked,
+        "sub_plan": conflict.plan_id,
+        "title": conflict.title,
+        "file": str(sandbox.root / conflict.path) if conflict.path == conflict.shown_path else None,
+        "ours": side(Take.OURS),
+        "theirs": side(Take.THEIRS),
+    }

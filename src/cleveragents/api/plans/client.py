@@ -1,9 +1,13 @@
-"""Plans: create, follow, review, apply and undo them."""
+"""Plans: create, follow, review, apply and undo them.
+
+Polling at growing intervals.
+"""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Iterator, Sequence
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import Literal, Protocol
 
 from cleveragents.api.jobs import JobView
 from cleveragents.api.plans.request import Limits, PlanRequest
@@ -25,15 +29,16 @@ from cleveragents.api.views import Page
 from cleveragents.changes.model.merge_conflict import Take
 from cleveragents.plans.model.plan import PlanState
 
-if TYPE_CHECKING:
-    pass
+__all__ = ["CANCELLED", "LOOK_SECONDS", "Plans", "Side", "until"]
 
-__all__ = ["CANCELLED", "Plans", "Side"]
 
 Side = Literal["before", "after"]
 
 CANCELLED = "cancelled by the user"
 """The reason of a cancel without one."""
+
+LOOK_SECONDS = 0.1
+_LONGEST_LOOK_SECONDS = 1.0
 
 
 class Plans(Protocol):
@@ -182,3 +187,16 @@ class Plans(Protocol):
 
     def output(self, plan_id: str, *, after: int = 0, limit: int = 500) -> tuple[OutputView, ...]:
         """Return what the plan printed after a piece, oldest first."""
+
+
+def until(timeout: float | None, what: str) -> Iterator[None]:
+    """Yield at growing intervals. `DeadlineExceeded` after the timeout."""
+    from cleveragents.core.errors import DeadlineExceeded
+
+    began, pause = time.monotonic(), LOOK_SECONDS
+    while True:
+        yield
+        if timeout is not None and time.monotonic() - began >= timeout:
+            raise DeadlineExceeded(what, timeout)
+        time.sleep(pause)
+        pause = min(pause * 1.5, _LONGEST_LOOK_SECONDS)

@@ -1,4 +1,7 @@
-"""What was decided in a plan and why, as rows and JSON show it."""
+"""What was decided in a plan and why, as rows and JSON show it.
+
+What a correction would undo, as JSON shows it.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,7 @@ from cleveragents.core.text.redaction import redact_text
 
 if TYPE_CHECKING:
     from cleveragents.app.plan_parts import PlanParts
+    from cleveragents.plans.corrections.correct import Undoing
     from cleveragents.plans.model.correction import Correction
     from cleveragents.plans.model.plan import Plan
 
@@ -25,7 +29,9 @@ __all__ = [
     "explained",
     "shown_decisions",
     "steps_of",
+    "undoing_fields",
 ]
+
 
 Row = dict[str, JsonValue]
 
@@ -116,4 +122,24 @@ def _fields(decision: Decision, ended: Mapping[int, Correction]) -> dict[str, Js
             "by_itself": correction.made.by_itself,
         },
         "created_at": timestamp(decision.created_at),
+    }
+
+
+def undoing_fields(plan: Plan, undoing: Undoing) -> dict[str, JsonValue]:
+    """The decisions that would no longer hold, and what was done for them."""
+    return {
+        "plan": plan.id,
+        "decision": undoing.decision.number,
+        "superseded": tuple(
+            {"number": one.number, "question": one.made.question, "choice": one.made.choice}
+            for one in undoing.superseded
+        ),
+        "checkpoint": undoing.checkpoint,
+        "calls": undoing.calls,
+        "steps": undoing.tasks,
+        "files": undoing.paths,
+        "edits_lost": undoing.edits_lost,
+        "edits_kept": undoing.edits_kept,
+        "sub_plans": undoing.sub_plans,
+        "sub_plans_kept": undoing.sub_plans_kept,
     }

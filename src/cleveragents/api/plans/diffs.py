@@ -3,34 +3,63 @@
 Files that were left out are shown, too, since somebody may take them in again. A person reviews what is
 shown, so only known secrets are masked: a name or a shape would hide code. The patch of those who may apply
 it is exact.
+
+Reads git's differences: hunks and their lines, by file.
+
+How long a hunk is, its header says; what is in it is never taken for a header, whatever it looks like.
+
+One file that a plan changed, before and after: within bounds, and no other file than those.
 """
 
 from __future__ import annotations
 
+import re
+from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cleveragents.api.plans.changes import changed_files, changes_of
-from cleveragents.api.plans.hunks import Hunk, hunks_by_path
+from cleveragents.core.change import GITLINK
 from cleveragents.core.json_value import JsonValue, freeze
 from cleveragents.core.text.redaction import redact_known_text
 
 if TYPE_CHECKING:
     from cleveragents.app.plan_parts import PlanParts
+    from cleveragents.core.change import FileState
     from cleveragents.plans.model.plan import Plan
     from cleveragents.sandboxes.ports import Sandbox
 
-__all__ = ["PATCH_OPTIONS", "DiffBounds", "PatchBounds", "diff_of", "masked_patch", "patch_of"]
+__all__ = [
+    "MOST_BYTES",
+    "PATCH_OPTIONS",
+    "DiffBounds",
+    "Hunk",
+    "Line",
+    "PatchBounds",
+    "diff_of",
+    "file_of",
+    "hunks_by_path",
+    "masked_patch",
+    "patch_of",
+]
+
 
 _FILE = b"\ndiff --git "
 PATCH_OPTIONS = ("--no-color", "--no-renames", "--src-prefix=a/", "--dst-prefix=b/")
-
 _KINDS = {"+": "add", "-": "remove", "\\": "note"}
-
 _HEADER_BYTES = 16 * 1024
-
 Row = dict[str, JsonValue]
+
+Line = tuple[str, int | None, int | None, str]
+"""Its kind (context, add or remove), its number before and after, and its text."""
+_HEADER = re.compile(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
+_ESCAPE = re.compile(r"\\([abfnrtv\\\"]|[0-7]{3})")
+_PLAIN = {"a": 7, "b": 8, "f": 12, "n": 10, "r": 13, "t": 9, "v": 11, "\\": 92, '"': 34}
+_HUNKS_KINDS = {" ": "context", "+": "add", "-": "remove"}
+_NOTHING = "/dev/null"
+
+MOST_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,3 +197,110 @@ def _masked(lines: Sequence[tuple[str, str]]) -> list[str]:
 
 def _cut(text: str, bound: int) -> str:
     return text if len(text) <= bound else f"{text[:bound]}…"
+
+
+@dataclass(frozen=True, slots=True)
+class Hunk:
+    """Lines that belong together."""
+
+    header: str
+    old_start: int
+    new_start: int
+    lines: Sequence[Line]
+
+
+def hunks_by_path(diff: bytes) -> Mapping[str, Sequence[Hunk]]:
+    """The hunks of each file that has lines; the prefixes are `a/` and `b/`."""
+    lines = diff.decode("utf-8", "surrogateescape").split("\n")
+    found: dict[str, list[Hunk]] = {}
+    before = path = ""
+    place = 0
+    while place < len(lines):
+        line = lines[place]
+        place += 1
+        if line.startswith("--- "):
+            before = _named(line)
+        elif line.startswith("+++ "):
+            after = _named(line)
+            path = before if after == _NOTHING else after
+        elif header := _HEADER.match(line):
+            hunk, place = _hunk(line, header, lines, place)
+            found.setdefault(path, []).append(hunk)
+    return found
+
+
+def _hunk(title: str, header: re.Match[str], lines: Sequence[str], place: int) -> tuple[Hunk, int]:
+    """The hunk, and where what follows it begins."""
+    old, new = int(header[1]), int(header[3])
+    left = [int(header[2] or 1), int(header[4] or 1)]
+    starts = old, new
+    found: list[Line] = []
+    while place < len(lines) and (left != [0, 0] or lines[place].startswith("\\")):
+        sign, text = lines[place][:1], lines[place][1:]
+        place += 1
+        if sign == "\\":  # no newline at the end of the file
+            continue
+        is_old, is_new = sign != "+", sign != "-"
+        found.append(
+            (_HUNKS_KINDS[sign], old if is_old else None, new if is_new else None, _hunks_shown(text))
+        )
+        old += is_old
+        new += is_new
+        left = [left[0] - is_old, left[1] - is_new]
+    return Hunk(_hunks_shown(title), starts[0], starts[1], found), place
+
+
+def _hunks_shown(text: str) -> str:
+    """Bytes that are no text are spelt out."""
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
+def _named(line: str) -> str:
+    """The path in a header: without its prefix, and as it is, however git had to spell it."""
+    name = line[4:].removesuffix("\t")
+    if name.startswith('"'):
+        raw = b""
+        rest = 1
+        for escape in _ESCAPE.finditer(name):
+            raw += name[rest : escape.start()].encode("utf-8", "surrogateescape")
+            raw += bytes([_PLAIN[escape[1]] if escape[1] in _PLAIN else int(escape[1], 8)])
+            rest = escape.end()
+        raw += name[rest:-1].encode("utf-8", "surrogateescape")
+        name = raw.decode("utf-8", "surrogateescape")
+    return name if name == _NOTHING else name[2:]
+
+
+def file_of(parts: PlanParts, plan: Plan, path: str, *, after: bool) -> dict[str, JsonValue] | None:
+    """The content on that side, text with known secrets masked, or base64; None for a file that the plan did
+    not change. `SandboxMissing`."""
+    states = parts.history.states(plan.id)
+    if path not in states:  # guard: what a plan did not touch is not read through it
+        return None
+    sandbox = parts.sandboxes.look(plan.id)
+    state = states[path] if after else sandbox.base_states([path])[path]
+    content = b"" if state is None else _content(sandbox, state)
+    shown = content[:MOST_BYTES]
+    try:
+        text = shown.decode("utf-8", "strict" if len(shown) == len(content) else "ignore")
+    except UnicodeDecodeError:
+        text = None
+    is_text = text is not None and "\0" not in text
+    return {
+        "path": path,
+        "side": "after" if after else "before",
+        "exists": state is not None,
+        "mode": None if state is None else f"{state.mode:o}",
+        "size": len(content),
+        "binary": not is_text,
+        "encoding": "utf-8" if is_text else "base64",
+        "content": redact_known_text(text)
+        if text is not None and is_text
+        else b64encode(shown).decode("ascii"),
+        "truncated": len(shown) < len(content),
+    }
+
+
+def _content(sandbox: Sandbox, state: FileState) -> bytes:
+    if state.mode == GITLINK:  # a commit of another repository, spelled as a diff does
+        return f"Subproject commit {state.content}\n".encode("ascii")
+    return sandbox.content(state.content)

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cleveragents.actors.model.actor import is_actor_file
-from cleveragents.api.commit_ground import ensure_can_commit
 from cleveragents.api.plans.requests import (
     Wanted,
+    ensure_can_commit,
     ensure_said,
     named_action,
     requested_plan,
@@ -24,7 +24,7 @@ from cleveragents.core.errors import CleverAgentsError, RequestRefused
 from cleveragents.core.json_value import freeze, thaw
 from cleveragents.core.text.redaction import redact_text
 from cleveragents.models.model.budget import Limits
-from cleveragents.plans.model.goals import GOALS_ACTION, Goals, SubGoal
+from cleveragents.plans.model.sub_plan import GOALS_ACTION, Goals, SubGoal
 
 if TYPE_CHECKING:
     from cleveragents.app.container import Container

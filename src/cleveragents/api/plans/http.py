@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from cleveragents.api.jobs import HttpJobs, JobView
-from cleveragents.api.plans.client import CANCELLED, Side
+from cleveragents.api.plans.client import CANCELLED, Side, until
 from cleveragents.api.plans.request import Limits, PlanRequest
 from cleveragents.api.plans.views import (
     BudgetView,
@@ -23,7 +23,6 @@ from cleveragents.api.plans.views import (
     TreeNode,
     tree_node,
 )
-from cleveragents.api.plans.waiting import until
 from cleveragents.api.views import Page, view_of
 from cleveragents.changes.model.merge_conflict import Take
 from cleveragents.core.errors import PlanError, RequestRefused

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from cleveragents.api.isolation import isolation_of
 from cleveragents.api.plans.account import fields_of
 from cleveragents.api.plans.meanings import DONE
+from cleveragents.api.workers import isolation_of
 from cleveragents.core.json_value import JsonValue
 from cleveragents.plans.family import left_out_of, wanted_parts
 from cleveragents.plans.model.plan import PlanState

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from cleveragents.access.model.user import Role
 from cleveragents.api.jobs import JobView, job_view
 from cleveragents.api.keyed_lock import KeyedLock
-from cleveragents.api.plans.client import CANCELLED, Side
+from cleveragents.api.plans.client import CANCELLED, LOOK_SECONDS, Side, until
 from cleveragents.api.plans.request import Limits, PlanRequest
 from cleveragents.api.plans.standing import is_at_rest
 from cleveragents.api.plans.views import (
@@ -30,7 +30,6 @@ from cleveragents.api.plans.views import (
     TreeNode,
     tree_node,
 )
-from cleveragents.api.plans.waiting import LOOK_SECONDS, until
 from cleveragents.api.views import Page, view_of
 from cleveragents.changes.model.merge_conflict import Take
 from cleveragents.core.errors import RequestRefused, UnknownCheckpoint, UnknownFile
@@ -117,7 +116,7 @@ class LocalPlans:
 
     def create(self, request: PlanRequest, *, claim: Claim | None = None) -> PlanView:
         from cleveragents.api.server_requests import requested_by
-        from cleveragents.plans.jobs.lanes import home_queue
+        from cleveragents.plans.jobs.names import home_queue
 
         if request.resource is not None:
             return self._queued(requested_by(self._access, request.asked(), claim=claim))
@@ -161,18 +160,18 @@ class LocalPlans:
         return self.get(plan_id)
 
     def cancel(self, plan_id: str, *, reason: str = CANCELLED) -> PlanView:
-        from cleveragents.api.plans.ending import cancel
+        from cleveragents.api.plans.deciding import cancel
 
         with self._decision(plan_id) as plan:
             return self._view(cancel(self._container, plan.id, f"{reason} ({self._by})"))
 
     def delete(self, plan_id: str, *, force: bool = False) -> None:
-        from cleveragents.api.plans.ending import delete
+        from cleveragents.api.plans.deciding import delete
 
         delete(self._container, self._operated(plan_id).id, force=force)
 
     def remove_sandbox(self, plan_id: str) -> None:
-        from cleveragents.api.plans.ending import remove_sandboxes
+        from cleveragents.api.plans.deciding import remove_sandboxes
 
         with self._decision(plan_id) as plan:
             remove_sandboxes(self._container, plan.id)
@@ -199,7 +198,7 @@ class LocalPlans:
     def apply(self, plan_id: str, *, commit: str | None = None, to_branch: str | None = None) -> PlanView:
         from cleveragents.api.plans.applying import ensure_applicable
         from cleveragents.apply.ports import CommitRequest
-        from cleveragents.core.acting_user import acting_as
+        from cleveragents.core.identifiers import acting_as
         from cleveragents.jobs.worker.async_worker import CancellationToken
 
         with self._decision(plan_id) as plan, acting_as(self._by):
@@ -221,7 +220,7 @@ class LocalPlans:
     def undo(self, plan_id: str, *, commit: str | None = None) -> PlanView:
         from cleveragents.api.plans.applying import ensure_undoable_now
         from cleveragents.apply.ports import CommitRequest
-        from cleveragents.core.acting_user import acting_as
+        from cleveragents.core.identifiers import acting_as
 
         with self._decision(plan_id) as plan, acting_as(self._by):
             plan = ensure_undoable_now(self._container, plan.id, message=commit)
@@ -291,8 +290,8 @@ class LocalPlans:
         model: str | None = None,
         claim: Claim | None = None,
     ) -> PlanView:
-        from cleveragents.api.model_choice import ensure_model_fits
         from cleveragents.api.plans.deciding import ensure_shared
+        from cleveragents.api.plans.spending import ensure_model_fits
         from cleveragents.api.reach import ensure_reachable
         from cleveragents.models.model.budget import Limits as Bounds
 
@@ -314,7 +313,7 @@ class LocalPlans:
             return self._queued(correction.correct(plan, decision, guidance, model=model, claim=claim)[1])
 
     def preview_correction(self, plan_id: str, decision: int) -> CorrectionPreview:
-        from cleveragents.api.plans.corrections import undoing_fields
+        from cleveragents.api.plans.decisions import undoing_fields
         from cleveragents.api.reach import ensure_reachable
 
         parts = self._parts
@@ -340,7 +339,7 @@ class LocalPlans:
             return view_of(BudgetView, budget_of(self._parts, plan))
 
     def calls(self, plan_id: str, *, limit: int = 100, after: str | None = None) -> Page[CallView]:
-        from cleveragents.api.plans.calls import call_fields
+        from cleveragents.api.plans.account import call_fields
 
         parts = self._parts
         plan = self._read(plan_id)
@@ -349,7 +348,7 @@ class LocalPlans:
         return Page(items=items, next=str(items[-1].number) if len(left) > limit else None)
 
     def call(self, plan_id: str, number: int) -> CallView:
-        from cleveragents.api.plans.calls import call_fields
+        from cleveragents.api.plans.account import call_fields
 
         plan = self._read(plan_id)
         for call in self._parts.history.calls(plan.id):
@@ -383,7 +382,7 @@ class LocalPlans:
         return patch_of(self._parts, plan, masked=not self._access.user.may(Role.OPERATOR, plan.project))
 
     def file(self, plan_id: str, path: str, *, side: Side = "after") -> FileView:
-        from cleveragents.api.plans.files import file_of
+        from cleveragents.api.plans.diffs import file_of
 
         plan = self._diffable(plan_id)
         found = file_of(self._parts, plan, path, after=side == "after")

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from cleveragents.api.reach import is_out_of_reach
 from cleveragents.api.wording import on_one_line
 from cleveragents.api.workers import missing_worker, waits_for_worker
-from cleveragents.core.cancel_reason import is_mere_stop
+from cleveragents.core.cancellation import is_mere_stop
 from cleveragents.core.text.redaction import redact_known_text, redact_text
-from cleveragents.plans.apply_obstacles import is_unknown
+from cleveragents.plans.deciding import is_unknown
 from cleveragents.plans.family import (
     below,
     conflicts_of,

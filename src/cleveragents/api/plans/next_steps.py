@@ -7,16 +7,15 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from cleveragents.access.model.remote import remote_of
-from cleveragents.api.plans.account import place_of
-from cleveragents.api.plans.checks import has_not_run, unpassed_checks
+from cleveragents.access.model.project import remote_of
+from cleveragents.api.plans.account import has_not_run, place_of, unpassed_checks
 from cleveragents.api.plans.meanings import DONE, is_stopped, is_undecided, waited, works_below
 from cleveragents.api.plans.remains import is_kept
 from cleveragents.api.plans.spending import more_time
 from cleveragents.api.workers import missing_worker, waits_for_worker
 from cleveragents.core.errors.remedy import OptionValue, Remedy, remedies_from_json
 from cleveragents.core.json_value import thaw
-from cleveragents.plans.apply_obstacles import is_unknown
+from cleveragents.plans.deciding import is_unknown
 from cleveragents.plans.family import below, is_merged, title_of, who_needs_somebody
 from cleveragents.plans.model.plan import Phase, PlanState
 from cleveragents.plans.model.sub_plan import CONFLICT, waits_for_sub_plans

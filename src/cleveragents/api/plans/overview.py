@@ -13,8 +13,8 @@ from cleveragents.api.plans.standing import can_of, is_at_rest, needs_of
 from cleveragents.api.reach import is_out_of_reach
 from cleveragents.api.workers import missing_worker
 from cleveragents.core.errors.remedy import remedies_to_json
-from cleveragents.plans.apply_obstacles import IN_THE_WAY
-from cleveragents.plans.jobs.lanes import queue_of
+from cleveragents.plans.deciding import IN_THE_WAY
+from cleveragents.plans.jobs.names import queue_of
 from cleveragents.plans.model.plan import PlanState
 
 if TYPE_CHECKING:

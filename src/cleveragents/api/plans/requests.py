@@ -2,6 +2,11 @@
 
 All of it is found before a plan exists, and before the database is opened as far as that is not needed to
 tell: whoever asked for the wrong thing need not wait for it.
+
+Whether a commit can be made at all, found out before anything else is done.
+
+The apply itself looks again, with the repository held. But whoever asks for a commit that their git will not
+make should hear of it before a command of an hour, not after.
 """
 
 from __future__ import annotations
@@ -14,14 +19,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cleveragents.api.commit_ground import ensure_can_commit
-from cleveragents.api.plans.calls import spelt_arguments
-from cleveragents.core.errors import RequestRefused
+from cleveragents.access.model.project import new_branch, remote_of
+from cleveragents.api.plans.account import spelt_arguments
+from cleveragents.core.errors import ConfigurationError, RequestRefused
 from cleveragents.core.errors.remedy import Remedy
 from cleveragents.core.json_value import JsonValue, freeze, thaw
 from cleveragents.core.text.redaction import redact, redact_text
 from cleveragents.models.model.budget import PICODOLLARS, Limits
-from cleveragents.plans.model.goals import GOALS_ACTION
+from cleveragents.plans.model.plan import Plan
+from cleveragents.plans.model.sub_plan import GOALS_ACTION
 
 if TYPE_CHECKING:
     from cleveragents.actors.ports import Actors
@@ -29,10 +35,19 @@ if TYPE_CHECKING:
     from cleveragents.core.actions.model import Action, Budget, Step
     from cleveragents.plans.ports.plans import NewPlan
 
-__all__ = ["Wanted", "ensure_said", "named_action", "requested_plan", "thinking_of"]
+__all__ = [
+    "Wanted",
+    "ensure_can_be_asked",
+    "ensure_can_commit",
+    "ensure_new_branch",
+    "ensure_said",
+    "named_action",
+    "requested_plan",
+    "thinking_of",
+]
+
 
 _GOAL = "builtin/goal"
-
 _TIMED = "timeout_seconds"
 _WAYS = (
     Remedy("run", options={"goal": "Add a --json flag to the export command"}, text="Name a goal"),
@@ -40,12 +55,14 @@ _WAYS = (
     Remedy("action.list", text="List the actions"),
 )
 _LONGEST_GOAL = 100_000
-
 # The tools of ours that take a regular expression, and when they do.
 _IS_REGEX: Mapping[str, Callable[[Mapping[str, JsonValue]], bool]] = {
     "replace": lambda arguments: arguments.get("regex") is True,
     "grep": lambda arguments: arguments.get("fixed") is not True,
 }
+
+_ASKED = "--commit"
+_NO_PLAN = "0" * 26
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +195,7 @@ def _ensure_installed(actors: Actors, cast: Sequence[str]) -> None:
     from cleveragents.actors.model.actor import AcpNode
     from cleveragents.core.errors import ToolRefused
     from cleveragents.plans.actors.cast_models import agents_of_cast
-    from cleveragents.processes.agent_presence import absence_of, absence_of_acp
+    from cleveragents.processes.program_lookup import absence_of, absence_of_acp
 
     for name, node in agents_of_cast(actors, cast):
         absence = absence_of(node.argv[0], node.install)
@@ -257,3 +274,38 @@ def _pattern_problem(step: Step) -> str | None:
         return None
     problem = answer(compiled, "", {"replacement": replacement}).get("error")
     return None if problem is None else f"{replacement!r} cannot replace {pattern!r}: {problem}"
+
+
+def ensure_can_be_asked(plan: Plan, message: str | None, to_branch: str | None) -> None:
+    """Of an apply or undo of the plan; errors as `ensure_can_commit` and `ensure_new_branch`."""
+    remote = remote_of(plan.resource) is not None
+    if to_branch is not None:
+        ensure_new_branch(to_branch, remote=remote)
+    if message is not None and not remote:
+        ensure_can_commit(Path(plan.resource))
+
+
+def ensure_new_branch(to_branch: str, *, remote: bool) -> None:
+    """`RequestRefused` where results are not pushed; `InvalidName`."""
+    if not remote:
+        problem = "only results of plans on git remotes are pushed to branches; leave it out"
+        raise RequestRefused(problem, "to_branch")
+    new_branch(to_branch, _NO_PLAN)
+
+
+def ensure_can_commit(root: Path) -> None:
+    """`ConfigurationError`, with what to do about it, unless git would make a commit for the user there."""
+    from cleveragents.apply.presence import git_directory_of
+    from cleveragents.apply.user_git import UserGit
+    from cleveragents.sandboxes.resources import is_repository
+
+    directory = git_directory_of(root) if is_repository(root) else None
+    if directory is None:
+        raise ConfigurationError(_ASKED, f"{root} is not a git repository, so there is nothing to commit to")
+    user = UserGit(directory, root)
+    if not user.has_identity():
+        remedy = "`git config --global user.name NAME` and `git config --global user.email ADDRESS` tell it"
+        raise ConfigurationError(_ASKED, f"git does not know who you are; {remedy}")
+    if user.signs_commits():
+        remedy = "apply it without a commit, then commit it yourself"
+        raise ConfigurationError(_ASKED, f"commit.gpgSign is set, and only your own git signs; {remedy}")

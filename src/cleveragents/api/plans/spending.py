@@ -1,4 +1,7 @@
-"""What a plan may spend and what it has spent; and more for one that is about to be resumed."""
+"""What a plan may spend and what it has spent; and more for one that is about to be resumed.
+
+Whether a plan can go on with another model: found before anything of it is moved.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from cleveragents.plans.family import below, spend_of
 if TYPE_CHECKING:
     from cleveragents.app.plan_parts import PlanParts
     from cleveragents.core.json_value import JsonValue
-    from cleveragents.models.budget_ports import BudgetView, ModelCall
+    from cleveragents.models.ports import BudgetView, ModelCall
     from cleveragents.plans.model.plan import Plan
     from cleveragents.plans.model.strategy import Casting
 
@@ -21,6 +24,7 @@ __all__ = [
     "allow",
     "budget_of",
     "casting_of",
+    "ensure_model_fits",
     "limits_in_usd",
     "limits_of",
     "more_time",
@@ -30,8 +34,8 @@ __all__ = [
     "spent_in_words",
 ]
 
-_LEAST_MORE_SECONDS = 60
 
+_LEAST_MORE_SECONDS = 60
 _NAMES = {"usd": "picodollars", "tokens": "tokens", "steps": "steps", "seconds": "seconds"}
 
 
@@ -213,3 +217,21 @@ def limits_in_usd(limits: Limits) -> dict[str, JsonValue]:
         "steps": limits.steps,
         "seconds": limits.seconds,
     }
+
+
+def ensure_model_fits(parts: PlanParts, plan: Plan, model: str, asked: Limits) -> None:
+    """As `agents run` does: `RequestRefused` for a plan without actors, `PriceUnknown` where money is
+    bounded, and what is wrong with the model."""
+    from cleveragents.core.errors import PriceUnknown, RequestRefused
+
+    if not plan.request.get("model"):
+        raise RequestRefused(f"a model is for plans with actors, and plan {plan.id} has no actors", "model")
+    models = parts.thinking.models
+    facts = models.facts(model)
+    kept = plan.request.get("limits")
+    first = Limits.from_json(kept) if isinstance(kept, Mapping) else Limits()
+    now = parts.thinking.budgets.view(plan.root_id or plan.id).limits
+    bounded = any(limits.picodollars is not None for limits in (first, now, asked))
+    if bounded and facts.price is None:  # guard: refused before it goes on
+        raise PriceUnknown(model)
+    models.get(model)

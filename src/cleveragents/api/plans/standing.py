@@ -14,7 +14,7 @@ from cleveragents.core.errors import PlanError
 from cleveragents.core.policy import Capability, Verdict
 from cleveragents.core.tool import CallState
 from cleveragents.jobs.model.job import JobState
-from cleveragents.plans.apply_obstacles import is_unknown
+from cleveragents.plans.deciding import is_unknown
 from cleveragents.plans.family import is_merged
 from cleveragents.plans.jobs.names import is_to_be_run
 from cleveragents.plans.model.plan import Phase, PlanState

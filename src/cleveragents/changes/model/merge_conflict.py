@@ -3,20 +3,28 @@
 A merge of a sub-plan is a recorded call of its parent, and its conflicts are in that call's result. A later
 call `resolve` names the conflicts that it ends. So a conflict cannot get lost: what is open is found from the
 calls alone, and who takes a call back opens again what it had resolved.
+
+Marks of a merge that are still in a text that was edited since.
+
+Those of the sides name the plans, so nobody else writes them. The line between the sides is only a row of
+signs, which a text may well have for itself, as a heading or as an example: such a line counts as a mark only
+where the merge wrote it, and only while the text has more of that line than either side ever had.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from difflib import SequenceMatcher
 from enum import Enum
 from typing import Any
 
+from cleveragents.core.change import FileState
 from cleveragents.core.errors import PlanError
 from cleveragents.core.errors.remedy import Remedy
-from cleveragents.core.file_state import FileState
 from cleveragents.core.json_value import FrozenObject, JsonValue, freeze
-from cleveragents.core.text.path_spelling import shown
+from cleveragents.core.text.control_characters import shown
 from cleveragents.core.tool import CallState, ToolCall
 
 __all__ = [
@@ -24,11 +32,13 @@ __all__ = [
     "MERGE",
     "RESOLVE",
     "KeptConflict",
+    "MarkedText",
     "MergeOutcome",
     "Take",
     "TreeMerge",
     "conflicts_ended",
     "is_by_hand",
+    "mark_left_in",
     "merge_step",
     "open_conflicts",
     "part_of_merge",
@@ -36,11 +46,12 @@ __all__ = [
     "tree_left_by",
 ]
 
+
 MERGE = "merge"
 RESOLVE = "resolve"
+
 DIRECTORY = 0o040000
 """The mode of a state that is a whole directory: its content is the name of a tree."""
-
 _STEP = "merge-"
 
 
@@ -260,3 +271,87 @@ def _conflict(told: Mapping[str, Any]) -> KeptConflict:
 
 def _state(told: Mapping[str, Any] | None) -> FileState | None:
     return None if told is None else FileState(told["mode"], told["content"])
+
+
+@dataclass(frozen=True, slots=True)
+class MarkedText:
+    """What a merge left, with both sides in it, and what either side had been."""
+
+    left: bytes
+    ours: bytes
+    theirs: bytes
+
+
+def mark_left_in(text: bytes, merged: MarkedText, labels: tuple[str, str]) -> str | None:
+    """A mark of that merge that the text still has; None if there is none. `labels` name the sides."""
+    opening, closing = (re.escape(label).encode("utf-8") for label in labels)
+    sides = re.compile(b"^(<{7,}) " + opening + b"|^(>{7,}) " + closing, flags=re.MULTILINE)
+    found = sides.search(text)
+    if found is not None:  # guard: what nobody decided is not decided
+        return found[0].decode("utf-8", "replace")
+    now, left = _lines(text), _lines(merged.left)
+    ours, theirs = _lines(merged.ours), _lines(merged.theirs)
+    between = [
+        place
+        for place in _between(left, ours, theirs, sides)
+        if now.count(left[place]) > max(ours.count(left[place]), theirs.count(left[place]))
+    ]
+    kept = _kept_marks(left, now) if between else frozenset()
+    mark = next((place for place in between if place in kept), None)
+    return None if mark is None else left[mark].decode("utf-8", "replace")
+
+
+def _lines(text: bytes) -> list[bytes]:
+    return [line.rstrip(b"\r\n") for line in text.splitlines(keepends=True)]
+
+
+def _between(
+    left: Sequence[bytes], ours: Sequence[bytes], theirs: Sequence[bytes], sides: re.Pattern[bytes]
+) -> Iterator[int]:
+    """Where the merge wrote the lines that divide a marked place."""
+    begun: tuple[int, int] | None = None
+    for place, line in enumerate(left):
+        found = sides.match(line)
+        if found is None:
+            continue
+        if found[1] is not None:
+            begun = place, len(found[1])
+        elif begun is not None:
+            yield from _dividing(left[begun[0] + 1 : place], begun, ours, theirs)
+            begun = None
+
+
+def _dividing(
+    inside: Sequence[bytes], begun: tuple[int, int], ours: Sequence[bytes], theirs: Sequence[bytes]
+) -> Iterator[int]:
+    """The line between the sides: what is above it one side had, what is below it the other. Above it there
+    may be what both began with, under a mark of its own."""
+    first, length = begun[0] + 1, begun[1]
+    for middle in (place for place, line in enumerate(inside) if line == b"=" * length):
+        if not _has(theirs, inside[middle + 1 :]):
+            continue
+        bars = [place for place in range(middle) if _is_bar(inside[place], length)]
+        for above in (middle, *bars):
+            if _has(ours, inside[:above]):
+                yield first + middle
+                if above != middle:
+                    yield first + above
+                return
+
+
+def _is_bar(line: bytes, length: int) -> bool:
+    return line.startswith(b"|" * length) and line[length : length + 1] in (b"", b" ")
+
+
+def _has(lines: Sequence[bytes], some: Sequence[bytes]) -> bool:
+    """Whether these follow one another in it."""
+    if not some:
+        return True
+    last = len(lines) - len(some)
+    return any(lines[at] == some[0] and lines[at : at + len(some)] == some for at in range(last + 1))
+
+
+def _kept_marks(before: Sequence[bytes], after: Sequence[bytes]) -> frozenset[int]:
+    """The places of the lines that an edit left as they were."""
+    blocks = SequenceMatcher(None, before, after).get_matching_blocks()
+    return frozenset(place for block in blocks for place in range(block.a, block.a + block.size))

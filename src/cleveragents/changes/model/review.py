@@ -12,9 +12,15 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
-from cleveragents.core.change import ChangeEntry, RecordedChange
+from cleveragents.core.change import (
+    REGULAR,
+    ChangeEntry,
+    FileState,
+    RecordedChange,
+    differences_of,
+    split_renames,
+)
 from cleveragents.core.errors import PlanError
-from cleveragents.core.file_state import REGULAR, FileState, differences_of, split_renames
 
 __all__ = ["MergeContent", "Review", "ReviewKind", "accepted_states"]
 

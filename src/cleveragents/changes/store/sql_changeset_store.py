@@ -19,12 +19,11 @@ from cleveragents.changes.store.rows import (
     row_of,
 )
 from cleveragents.core.change import ChangeEntry, Changeset, RecordedChange, keys_of_batch
-from cleveragents.core.clock import Clock
+from cleveragents.core.clock import Clock, SystemClock
 from cleveragents.core.errors import ChangesetClosed, DuplicateKey, UnknownChangeset
 from cleveragents.core.event import DomainEvent, EventType
 from cleveragents.core.identifiers import IdentifierSource
 from cleveragents.core.json_value import JsonValue
-from cleveragents.core.system_clock import SystemClock
 from cleveragents.storage.database import Database
 from cleveragents.storage.outbox import append_to_outbox
 from cleveragents.storage.tables import change_entries, changesets

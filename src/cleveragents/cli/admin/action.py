@@ -15,7 +15,7 @@ from cleveragents.cli.output import Output, format_option, progress
 from cleveragents.cli.render.narrow import columns_for
 from cleveragents.cli.session import Session, pass_session
 from cleveragents.cli.yaml_input import tell_problems, yaml_content
-from cleveragents.core.actions.invariant import Invariant
+from cleveragents.core.actions.model import Invariant
 from cleveragents.core.json_value import JsonValue
 
 if TYPE_CHECKING:

@@ -109,7 +109,7 @@ def set_setting(session: Session, key: str, value: str | None) -> None:
       agents config set worker.concurrency 8
       pass show db-url | agents config set database.url -
     """
-    from cleveragents.config.editing import set_value
+    from cleveragents.config.document import set_value
     from cleveragents.config.values import find_key
 
     if value is None:
@@ -136,7 +136,7 @@ def unset_setting(session: Session, key: str) -> None:
     Example:
       agents config unset worker.concurrency
     """
-    from cleveragents.config.editing import unset_value
+    from cleveragents.config.document import unset_value
     from cleveragents.config.values import find_key
 
     found = find_key(key, "config unset")

@@ -70,7 +70,7 @@ def add(
       agents mcp add files -- npx -y @modelcontextprotocol/server-filesystem .
       agents mcp add tracker --url https://tracker.example/mcp --header 'Authorization=Bearer ${TRACKER}'
     """
-    from cleveragents.tools.mcp.editing import add_server
+    from cleveragents.tools.mcp.configuration import add_server
 
     if bool(words) == bool(url):
         raise click.UsageError("say either --url URL, or -- and the command that starts it")
@@ -122,7 +122,7 @@ def remove(session: Session, name: str) -> None:
     Example:
       agents mcp remove files
     """
-    from cleveragents.tools.mcp.editing import remove_server
+    from cleveragents.tools.mcp.configuration import remove_server
 
     file = _user_file()
     remove_server(file, name)

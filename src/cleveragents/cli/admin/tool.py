@@ -168,7 +168,7 @@ def _read(found: Tool, arguments: Mapping[str, JsonValue]) -> JsonValue:
 
 def _called(ground: Ground, found: Tool, arguments: Mapping[str, JsonValue]) -> JsonValue:
     from cleveragents.jobs.worker.async_worker import CancellationToken
-    from cleveragents.plans.calls.call_commands import CallCommands
+    from cleveragents.plans.calls.call_filing import CallCommands
     from cleveragents.tools.files.confined_files import ConfinedFiles
     from cleveragents.tools.ports import Workplace
 

@@ -45,7 +45,7 @@ def throw_away_ground(session: Session, tool: str) -> Iterator[Ground]:
     from cleveragents.tools.mcp.configuration import load_mcp, user_mcp_file
     from cleveragents.tools.mcp.gate import NamedByUser
     from cleveragents.tools.mcp.listing import server_in
-    from cleveragents.tools.mcp.opening import open_mcp
+    from cleveragents.tools.mcp.tools import open_mcp
 
     container = session.container()
     parts = container.plan_parts
@@ -68,7 +68,7 @@ def mcp_in_empty_place(session: Session, configuration: McpConfiguration, server
     """The tools of the server of that name, which runs where there is nothing."""
     from cleveragents.sandboxes.resources import find_resource
     from cleveragents.tools.mcp.gate import NamedByUser
-    from cleveragents.tools.mcp.opening import open_mcp
+    from cleveragents.tools.mcp.tools import open_mcp
 
     resource, _ = find_resource(Path.cwd())
     with (

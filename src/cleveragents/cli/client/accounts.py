@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from cleveragents.api.plans.account import has_passed
 from cleveragents.api.plans.changes import unapplied_in_words
-from cleveragents.api.plans.checks import has_passed
 from cleveragents.api.wording import on_one_line
 from cleveragents.cli.output import Output, continued, progress
 from cleveragents.cli.plan.account import tell_of_changes

@@ -70,8 +70,7 @@ def _forgotten(container: Container, resource: Path, place: Path) -> Iterator[Le
 
 
 def _removed(container: Container, resource: Path, place: Path) -> str:
-    from cleveragents.apply.index_lock import unlock_index
-    from cleveragents.apply.lock import try_resource_lock
+    from cleveragents.apply.lock import try_resource_lock, unlock_index
     from cleveragents.apply.moves import remove_staging
 
     with try_resource_lock(resource) as held:

@@ -80,7 +80,7 @@ def _missing_file(url: str) -> Path | None:
 def _database(container: Container) -> Check:
     from sqlalchemy import text
 
-    from cleveragents.storage.schema import HEAD
+    from cleveragents.storage.database import HEAD
     from cleveragents.storage.sqlite_lock import write_lock_holder
 
     database = container.database

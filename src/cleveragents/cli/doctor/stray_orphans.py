@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING
 
 from cleveragents.cli.doctor.orphans import KeptBack, Leftover
 from cleveragents.core.errors import UnknownJob
-from cleveragents.core.markers import MARKER_VARIABLE
+from cleveragents.core.identifiers import MARKER_VARIABLE
 from cleveragents.jobs.model.job import JobState
-from cleveragents.processes.private_directory import PREFIX, owner_lives
+from cleveragents.processes.lent import PREFIX, owner_lives
 
 if TYPE_CHECKING:
     from cleveragents.app.container import Container

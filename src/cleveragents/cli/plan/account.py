@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from cleveragents.api.plans.account import account_of
+from cleveragents.api.plans.account import account_of, checks_of, has_passed, verdict_in_words
 from cleveragents.api.plans.changes import (
     changes_in_words,
     found_changes,
@@ -13,7 +13,6 @@ from cleveragents.api.plans.changes import (
     told_unapplied,
     unapplied_of,
 )
-from cleveragents.api.plans.checks import checks_of, has_passed, verdict_in_words
 from cleveragents.api.plans.meanings import goal_of, meaning_of
 from cleveragents.cli.output import Output, progress
 from cleveragents.plans.family import left_out_in_words

@@ -186,7 +186,7 @@ def reread_plan(session: Session, plan_id: str, output: Output) -> None:
 def _broken(parts: PlanParts, plan: Plan) -> str | None:
     """Which invariant the result breaks by now. Who edits by hand may do that, and not know that it was not
     their hand: a program that the plan had started may have changed the files, too."""
-    from cleveragents.core.actions.invariant import broken_by
+    from cleveragents.core.actions.model import broken_by
     from cleveragents.plans.model.strategy import Strategy
 
     if plan.strategy is None:

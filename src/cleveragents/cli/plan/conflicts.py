@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 import click
 
 from cleveragents.api.plans.account import found_plan
-from cleveragents.api.plans.conflicts import conflict_with_sides
+from cleveragents.api.plans.changes import conflict_with_sides
 from cleveragents.api.reach import ensure_reachable
 from cleveragents.changes.model.merge_conflict import KeptConflict, Take
 from cleveragents.cli.output import Output, counted, format_option, printable, progress
 from cleveragents.cli.plan.account import told_plan
 from cleveragents.cli.plan.view import plan_argument
 from cleveragents.cli.session import Session, pass_session
-from cleveragents.core.text.path_spelling import named_by
+from cleveragents.core.text.control_characters import named_by
 
 if TYPE_CHECKING:
     from cleveragents.app.container import Container
@@ -81,7 +81,7 @@ def _what_is_left(plan: Plan, left: Sequence[KeptConflict]) -> str:
 
 
 def _told_conflicts(output: Output, container: Container, plan: Plan) -> None:
-    from cleveragents.plans.conflicts.words import conflict_in_words
+    from cleveragents.plans.conflicts.resolution import conflict_in_words
 
     found = container.plan_parts.merging.open_conflicts(plan.id)
     sandbox = container.plan_parts.sandboxes.open(plan.id) if found else None

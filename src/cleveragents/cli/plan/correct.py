@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cleveragents.api.plans.account import found_plan
-from cleveragents.api.plans.corrections import undoing_fields
+from cleveragents.api.plans.decisions import undoing_fields
 from cleveragents.api.reach import ensure_reachable
 from cleveragents.cli.output import Output, counted, format_option, printable, progress
 from cleveragents.cli.session import Session, pass_session
@@ -80,7 +80,7 @@ def correct_plan(
             tell_of_trial(guidance)
         return
     if model is not None:
-        from cleveragents.api.model_choice import ensure_model_fits
+        from cleveragents.api.plans.spending import ensure_model_fits
 
         with as_usage():
             ensure_model_fits(parts, plan, model, Limits())

@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cleveragents.api.commit_ground import ensure_can_be_asked
-from cleveragents.api.plans.account import found_plan, place_of
-from cleveragents.api.plans.calls import spelt_arguments
+from cleveragents.api.plans.account import found_plan, place_of, spelt_arguments
 from cleveragents.api.plans.deciding import answered_call, ensure_decidable
 from cleveragents.api.plans.meanings import meaning_of
 from cleveragents.api.plans.remains import applied_commit, ensure_undoable
+from cleveragents.api.plans.requests import ensure_can_be_asked
 from cleveragents.api.plans.spending import raise_limits
 from cleveragents.api.reach import ensure_reachable
 from cleveragents.cli.budget_options import budget_options
@@ -217,7 +216,7 @@ def resume_plan(
       agents plan resume 7QX2 --max-tokens 500000
       agents plan resume 7QX2 --model openai/gpt-4.1
     """
-    from cleveragents.api.model_choice import ensure_model_fits
+    from cleveragents.api.plans.spending import ensure_model_fits
     from cleveragents.cli.plan.work import apply_now
 
     container = session.container()

@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cleveragents.api.isolation import isolation_in_words, isolation_of
-from cleveragents.api.plans.account import account_of, fields_of, found_plan
-from cleveragents.api.plans.calls import call_fields
+from cleveragents.api.plans.account import account_of, call_fields, fields_of, found_plan
 from cleveragents.api.plans.meanings import goal_of, meaning_of, waited, what_it_waits_for
 from cleveragents.api.plans.next_steps import steps_from
 from cleveragents.api.plans.remains import was_removed
 from cleveragents.api.plans.spending import spent_in_words
 from cleveragents.api.reach import is_out_of_reach
 from cleveragents.api.wording import on_one_line
+from cleveragents.api.workers import isolation_in_words, isolation_of
 from cleveragents.cli.output import Output, ago, format_option
 from cleveragents.cli.plan.sections import (
     first_line,

@@ -6,12 +6,11 @@ from collections.abc import Mapping, Sequence
 
 import click
 
-from cleveragents.api.plans.calls import spelt_arguments
+from cleveragents.api.plans.account import spelt_arguments, verdict_in_words
 from cleveragents.api.plans.changes import lines_of
-from cleveragents.api.plans.checks import verdict_in_words
 from cleveragents.api.wording import on_one_line
 from cleveragents.cli.output import Output, printable
-from cleveragents.core.actions.check import in_a_line
+from cleveragents.core.actions.model import in_a_line
 from cleveragents.core.json_value import JsonValue
 from cleveragents.plans.family import short_of
 

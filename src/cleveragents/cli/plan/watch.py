@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cleveragents.actors.model.progress import Progress, ProgressKind
-from cleveragents.api.plans.account import found_plan
-from cleveragents.api.plans.calls import spelt_arguments
+from cleveragents.actors.model.actor import Progress, ProgressKind
+from cleveragents.api.plans.account import found_plan, spelt_arguments
 from cleveragents.api.plans.meanings import goal_of
 from cleveragents.cli.output import Output, format_option, progress
 from cleveragents.cli.plan.account import told_changes, told_plan

@@ -10,10 +10,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from cleveragents.api.plans.account import found_plan, place_of
-from cleveragents.api.plans.calls import spelt_arguments
+from cleveragents.api.plans.account import found_plan, has_not_run, place_of, spelt_arguments, unpassed_checks
 from cleveragents.api.plans.changes import changes_of
-from cleveragents.api.plans.checks import has_not_run, unpassed_checks
 from cleveragents.api.plans.meanings import goal_of, waited
 from cleveragents.cli.asking import asked_choice, confirmed
 from cleveragents.cli.output import counted, progress
@@ -88,8 +86,7 @@ def work_on(
 
     What was said when the call that is now `answered` was asked for is not said again.
     """
-    from cleveragents.plans.jobs.lanes import queue_of
-    from cleveragents.plans.jobs.names import kind_of_plan
+    from cleveragents.plans.jobs.names import kind_of_plan, queue_of
 
     parts = container.plan_parts
     root = plan if plan.parent_id is None else parts.plans.get(plan.root)

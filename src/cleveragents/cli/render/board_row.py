@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from cleveragents.actors.model.progress import Progress, ProgressKind
+from cleveragents.actors.model.actor import Progress, ProgressKind
 from cleveragents.cli.render.live_view import lines_of, one_line
 from cleveragents.cli.render.narrow import NARROW
 from cleveragents.plans.model.plan import PlanState

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from cleveragents.cli.output import console
 from cleveragents.cli.render.narrow import at_words, terminal_size
-from cleveragents.config.terminal import unguarded
+from cleveragents.config.logging import unguarded
 
 if TYPE_CHECKING:
     from typing import TextIO

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from cleveragents.actors.model.progress import Progress, ProgressKind
+from cleveragents.actors.model.actor import Progress, ProgressKind
 
 if TYPE_CHECKING:
     from cleveragents.cli.render.board import Board

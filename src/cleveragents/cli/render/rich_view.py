@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from cleveragents.actors.model.progress import Progress, ProgressKind
+from cleveragents.actors.model.actor import Progress, ProgressKind
 from cleveragents.cli.log_lines import logs_to
 from cleveragents.cli.output import printable
 from cleveragents.cli.plan.meter import spending_words

@@ -13,7 +13,7 @@ from cleveragents.cli.plan.outcome import INTERRUPTED
 from cleveragents.cli.plan.view import told_next
 from cleveragents.cli.render.board import Board, PlainBoard
 from cleveragents.cli.run.interruption import Interrupts, give_back, stop_plans
-from cleveragents.jobs.worker.store_trouble import NO_STORE
+from cleveragents.jobs.worker.log import NO_STORE
 from cleveragents.plans.family import below
 from cleveragents.plans.model.plan import PlanState
 

@@ -26,8 +26,7 @@ from cleveragents.cli.run.foreground import end_unless_cancelled
 from cleveragents.cli.run.interruption import STOPPING, left_to_server
 from cleveragents.core.errors import PlanError
 from cleveragents.plans.family import below, who_needs_somebody
-from cleveragents.plans.jobs.lanes import home_queue
-from cleveragents.plans.jobs.names import is_to_be_run
+from cleveragents.plans.jobs.names import home_queue, is_to_be_run
 from cleveragents.plans.model.sub_plan import waits_for_sub_plans
 
 if TYPE_CHECKING:
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
     from cleveragents.cli.output import Output
     from cleveragents.cli.run.plans import Handling
     from cleveragents.plans.model.plan import Plan
-    from cleveragents.plans.ports.output import PlanOutput
+    from cleveragents.plans.ports.plans import PlanOutput
 
 __all__ = ["Taker", "hand_over", "taker_here", "tell_handed_over", "watched"]
 

@@ -2,18 +2,24 @@
 
 The tree is read with one query, and of its nodes nothing but byte offsets. That is fast; and the binding's
 release 0.26.0 miscounts references to points, and crashes when it is given a callback, so neither is used.
+
+Where the lines of a content begin. A line ends with a line feed; an empty content has no line.
 """
 
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from dataclasses import dataclass, field
+from itertools import accumulate
 from time import thread_time
 from typing import TYPE_CHECKING, NamedTuple
 
 from cleveragents.context.analysis.language import Grammar, Language, grammar_of
-from cleveragents.context.analysis.lines import Lines
 from cleveragents.context.model.code import Definition, Field, Import, Span
+
+__all__ = ["THIN_KINDS", "WHOLE_KINDS", "Lines", "Passage", "Syntax", "read_syntax"]
+
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,14 +29,11 @@ if TYPE_CHECKING:
     Clock = Callable[[], float]
     _Captures = dict[str, list[tree_sitter.Node]]
 
-__all__ = ["THIN_KINDS", "WHOLE_KINDS", "Passage", "Syntax", "read_syntax"]
-
 WHOLE_KINDS = frozenset({"function", "method", "macro"})
 """Definitions that are one chunk with everything inside them."""
 
 THIN_KINDS = frozenset({"variable", "type", "declaration"})
 """Definitions that are no chunk, but stand in the chunk of what is around them."""
-
 _HAVE_METHODS = frozenset({"class", "struct", "union", "enum", "interface", "trait", "impl", "variable"})
 _ALL_HEAD = WHOLE_KINDS | {"declaration"}
 _SCOPE = re.compile(r"::(?=.)")
@@ -265,3 +268,28 @@ class _Reader:
                 break
             end = self._comments[end]
         return max(end, start + 1)
+
+
+class Lines:
+    """Lines count from 0 here. `starts` has one more entry than there are lines: the end of the content."""
+
+    __slots__ = ("count", "data", "starts")
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        pieces = data.split(b"\n")
+        starts = list(accumulate(map(len, pieces), lambda at, length: at + length + 1, initial=0))
+        if not pieces[-1]:
+            starts.pop()
+        else:
+            starts[-1] -= 1
+        self.starts = starts
+        self.count = len(starts) - 1
+
+    def at(self, offset: int) -> int:
+        """The line that holds the byte at `offset`."""
+        return min(max(bisect_right(self.starts, offset) - 1, 0), max(self.count - 1, 0))
+
+    def slice(self, first: int, end: int) -> bytes:
+        """Lines `first` up to, not including, `end`."""
+        return self.data[self.starts[first] : self.starts[end]]

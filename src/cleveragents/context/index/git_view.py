@@ -15,9 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from cleveragents.context.index.directory_view import NEVER_SOUGHT
-from cleveragents.context.index.git_time import git_seconds
-from cleveragents.context.index.patience import Patience
-from cleveragents.context.index.place import Ground
+from cleveragents.context.index.place import Ground, Patience, git_seconds
 from cleveragents.context.index.view import Entry, FileStamps, View, left_out, named
 from cleveragents.core.errors import GitFailed
 from cleveragents.git.plumbing import RunningGit, run_git, user_environment

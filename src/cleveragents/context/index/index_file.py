@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cleveragents.context.index.build.sealing import IndexDamaged
+from cleveragents.context.index.build.segment import IndexDamaged
 
 __all__ = [
     "MOST_BUSY_SECONDS",

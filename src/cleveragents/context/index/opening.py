@@ -1,6 +1,10 @@
 """One opening of one place: what it holds is looked up first, then what of it the index lacks is added, and
 then both are looked at in one reading transaction. If that finds less than there was, because somebody pruned
 or replaced the file in between, it is done again.
+
+What the files of a sandbox are, while commands of an agent may be changing them.
+
+No git process looks at them: they are walked, and compared with the index that the sandbox keeps outside.
 """
 
 from __future__ import annotations
@@ -14,12 +18,23 @@ from typing import TYPE_CHECKING
 
 from cleveragents.context.code_index import IndexProgress
 from cleveragents.context.index.build.build_lock import building
-from cleveragents.context.index.build.building import Builder, Building
-from cleveragents.context.index.build.pruning import drop_unused, forget_views, is_mostly_unused
-from cleveragents.context.index.build.sealing import IndexDamaged
+from cleveragents.context.index.build.building import (
+    Builder,
+    Building,
+    drop_unused,
+    forget_views,
+    is_mostly_unused,
+)
+from cleveragents.context.index.build.segment import IndexDamaged
 from cleveragents.context.index.build.segment_rows import catalogue
-from cleveragents.context.index.directory_view import directory_view
-from cleveragents.context.index.git_view import commit_view, work_tree_view
+from cleveragents.context.index.directory_view import (
+    NEVER_SOUGHT,
+    directory_view,
+    place_name,
+    remember,
+    remembered_stamps,
+)
+from cleveragents.context.index.git_view import commit_view, view_of, work_tree_view
 from cleveragents.context.index.index_file import (
     MOST_BUSY_SECONDS,
     IndexFile,
@@ -29,21 +44,20 @@ from cleveragents.context.index.index_file import (
     is_unwritable,
     wait_at_most,
 )
-from cleveragents.context.index.known_files import place_name, remember, remembered_stamps
-from cleveragents.context.index.layout import Layout, layout_of
-from cleveragents.context.index.patience import Patience
-from cleveragents.context.index.place import Ground
-from cleveragents.context.index.resolution import Distinct, distinct, located
-from cleveragents.context.index.sandbox_view import sandbox_view
+from cleveragents.context.index.layout import Distinct, Layout, distinct, layout_of, located
+from cleveragents.context.index.place import Ground, Patience
 from cleveragents.context.index.snapshot import SqliteCodeSnapshot
 from cleveragents.context.index.view import Entry, FileStamps, View
-from cleveragents.core.errors import GitFailed, SourceMissing
+from cleveragents.core.change import SYMLINK
+from cleveragents.core.errors import GitFailed, SandboxRefused, SourceMissing
+from cleveragents.sandboxes.tree.index import is_unchanged, open_tree
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["Bounds", "Opening"]
+__all__ = ["Bounds", "Opening", "sandbox_view"]
+
 
 _ATTEMPTS = 4
 _REMEMBER_SECONDS = 0.01
@@ -263,3 +277,32 @@ class Opening:
                 opened.close()
             return True
         return False
+
+
+def sandbox_view(ground: Ground, stamps: FileStamps, most_files: int) -> View:
+    """The files that are tracked or not ignored, as they are now. `SourceMissing`."""
+    tree = open_tree(ground.root.parent)
+    index = tree.place.index
+    try:
+        written_ns = index.stat().st_mtime_ns
+        found, known = tree.survey(index, never_entered=NEVER_SOUGHT)
+    except (SandboxRefused, OSError) as error:
+        raise SourceMissing(str(ground.root), str(error)) from error
+    entries: list[Entry] = []
+    unreadable: list[str] = []
+    for path, status in found.files.items():
+        try:
+            path.encode("utf-8")
+        except UnicodeEncodeError:
+            unreadable.append(path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace"))
+            continue
+        tracked = known.get(path)
+        if tracked is not None and is_unchanged(tracked, status, written_ns):
+            if tracked.mode != SYMLINK:
+                entries.append(Entry(path, bytes.fromhex(tracked.name), status.st_size, False))
+            continue
+        with suppress(OSError):
+            entry = stamps.entry(path, status)
+            if entry is not None:
+                entries.append(entry)
+    return view_of(entries, unreadable, most_files, stamps)

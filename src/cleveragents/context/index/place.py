@@ -1,20 +1,28 @@
-"""Which repository a place belongs to, and which index is its own."""
+"""Which repository a place belongs to, and which index is its own.
+
+How long git is waited for while a place is looked at.
+
+A repository can make git wait for ever, with a pipe in the place of one of its files.
+
+How long who asks is ready to wait.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import os
 import re
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
 from cleveragents.context.code_index import CodePlace
-from cleveragents.context.index.git_time import git_seconds
-from cleveragents.context.index.patience import Patience
-from cleveragents.core.errors import GitFailed, SourceMissing, ToolRefused
-from cleveragents.git.plumbing import private_environment, run_git, user_environment
+from cleveragents.context.strategy import CancelSignal
+from cleveragents.core.errors import Cancelled, GitFailed, SourceMissing, ToolRefused
+from cleveragents.git.plumbing import SecondsLeft, private_environment, run_git, user_environment
 
-__all__ = ["GitPlace", "Ground", "Repository", "ground_of", "repository_at"]
+__all__ = ["GitPlace", "Ground", "Patience", "Repository", "git_seconds", "ground_of", "repository_at"]
+
 
 _FACTS = (
     "--absolute-git-dir",
@@ -26,6 +34,9 @@ _FACTS = (
 )
 _SECONDS = 10.0
 _NAME = re.compile(r"[0-9a-f]{40,64}")
+
+_MOST_SECONDS = 60.0
+_LEAST_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,3 +188,53 @@ def _commit(place: CodePlace, repository: Repository | None, patience: Patience)
     if name and not _NAME.fullmatch(name):
         raise SourceMissing(f"{wanted} of {place.root}", "it does not name one commit; say which")
     return name or None
+
+
+def git_seconds(patience: Patience, most: float = _MOST_SECONDS) -> SecondsLeft:
+    """For one command: half of the time that there is patience for, but no longer than `most`, so that
+    something is left for what comes after. When the time is up there is still a second, in which a healthy
+    repository answers: what is indexed can be used then."""
+    began = time.monotonic()
+    patience = patience.half
+
+    def left() -> float:
+        now = time.monotonic()
+        least = began + min(most, _LEAST_SECONDS) - now
+        if patience.is_over:  # guard: who gave up is not waited for
+            return least
+        return max(least, patience.seconds(began + most - now))
+
+    return left
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """Ends at `deadline`, by the monotonic clock, or when the work is cancelled."""
+
+    deadline: float | None = None
+    cancelled: CancelSignal | None = None
+
+    @staticmethod
+    def of(seconds: float | None, cancelled: CancelSignal | None) -> Patience:
+        return Patience(None if seconds is None else time.monotonic() + seconds, cancelled)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the time is up. `Cancelled`."""
+        if self.cancelled is not None and self.cancelled.is_cancelled:
+            raise Cancelled("the index was being opened")
+        return self.deadline is not None and time.monotonic() >= self.deadline
+
+    @property
+    def half(self) -> Patience:
+        """Ends when half of the time that is left has passed."""
+        if self.deadline is None:
+            return self
+        now = time.monotonic()
+        return Patience(now + (self.deadline - now) / 2, self.cancelled)
+
+    def seconds(self, at_most: float) -> float:
+        """How long the next wait may be."""
+        if self.deadline is None:
+            return at_most
+        return max(0.0, min(at_most, self.deadline - time.monotonic()))

@@ -2,6 +2,8 @@
 
 Documents are numbered as the segments keep their contents, so that the postings of all segments, put one
 after the other, are in order.
+
+A content by its name: from the file that had it, if it still has, and from the repository otherwise.
 """
 
 from __future__ import annotations
@@ -14,26 +16,27 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cleveragents.context.code_index import CodePlace, IndexStatus, Postings, Sought
-from cleveragents.context.index.build.analysis_rows import analysis_from_bytes
-from cleveragents.context.index.build.sealing import IndexDamaged, unsealed
-from cleveragents.context.index.build.segment import term_number
+from cleveragents.context.index.build.segment import IndexDamaged, analysis_from_bytes, term_number, unsealed
 from cleveragents.context.index.build.segment_rows import BLOCK, read_blocks, read_dictionary
 from cleveragents.context.index.index_file import is_damage
 from cleveragents.context.index.layout import Layout
 from cleveragents.context.index.place import Ground
-from cleveragents.context.index.source_text import SourceText
+from cleveragents.context.index.view import blob_digest, read_below
 from cleveragents.context.model.code import CodeFile, Field, FileAnalysis
-from cleveragents.core.errors import Closed, SourceChanged
+from cleveragents.core.errors import Closed, SourceChanged, ToolRefused
+from cleveragents.git.blob_reader import BlobReader
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["SqliteCodeSnapshot"]
+__all__ = ["SourceText", "SqliteCodeSnapshot"]
+
 
 _ROWS_AT_ONCE = 500
-
 _Dictionary = tuple["NDArray[np.uint64]", "NDArray[np.uint32]"]
+
+_MOST_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,3 +211,33 @@ def _touched(starts: NDArray[np.int64], stops: NDArray[np.int64]) -> NDArray[np.
     counts = (stops - 1) // BLOCK - first + 1
     offsets = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
     return np.unique(np.repeat(first, counts) + offsets)
+
+
+class SourceText:
+    """The contents of a place. Any thread may ask; who made it closes it."""
+
+    def __init__(self, ground: Ground) -> None:
+        self._root = ground.root
+        git = ground.git
+        self._stored = None if ground.repository is None else BlobReader(git.directory, git.environment)
+
+    def content(self, path: str, digest: bytes) -> bytes | None:
+        """None if that content is to be had no more."""
+        data = read_below(self._root, path, at_most=_MOST_BYTES)
+        if data is not None and _is_named(data, digest):  # guard: not as it is now
+            return data
+        if self._stored is None:
+            return None
+        try:
+            data = self._stored.read(digest.hex())
+        except (ToolRefused, OSError):
+            return None
+        return data if data is not None and _is_named(data, digest) else None
+
+    def close(self) -> None:
+        if self._stored is not None:
+            self._stored.close()
+
+
+def _is_named(data: bytes, digest: bytes) -> bool:
+    return blob_digest(data, name_bytes=len(digest)) == digest

@@ -1,7 +1,11 @@
-"""What a place holds: paths and the names of their contents, before anything is looked into."""
+"""What a place holds: paths and the names of their contents, before anything is looked into.
+
+How a content is named: as git names it, whether git knows it or not.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -9,15 +13,25 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from cleveragents.context.index.digests import blob_digest, read_regular
-from cleveragents.context.index.patience import Patience
+from cleveragents.context.index.place import Patience
 from cleveragents.storage.files.paths import directory_of
 
-__all__ = ["MOST_BYTES", "Entry", "FileStamps", "View", "left_out", "named", "stamp_of"]
+__all__ = [
+    "MOST_BYTES",
+    "Entry",
+    "FileStamps",
+    "View",
+    "blob_digest",
+    "left_out",
+    "named",
+    "read_below",
+    "read_regular",
+    "stamp_of",
+]
+
 
 MOST_BYTES = 1 << 20
 """Of a file that is searched; longer ones are data, whatever they are called."""
-
 # A file system may give the same time to changes that are this far apart.
 _RACY_NS = 2_000_000_000
 _FIRST_NAMED = 3
@@ -25,6 +39,8 @@ _FIRST_NAMED = 3
 _LOOK_EVERY = 256
 _WORTH_A_FILE = 1 << 16
 _PORTION = 512
+
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class Entry(NamedTuple):
@@ -157,3 +173,43 @@ def left_out(paths: list[str], why: str) -> list[str]:
         return []
     shown = ", ".join(paths[:_FIRST_NAMED]) + (", …" if len(paths) > _FIRST_NAMED else "")
     return [f"{len(paths)} left out, {why}: {shown}"]
+
+
+def blob_digest(data: bytes, *, name_bytes: int = 20) -> bytes:
+    """git's name of that content, in repositories with names of that length."""
+    name = hashlib.sha1(usedforsecurity=False) if name_bytes == 20 else hashlib.sha256()
+    name.update(b"blob %d\0" % len(data))
+    name.update(data)
+    return name.digest()
+
+
+def read_regular(path: Path | bytes | str, *, at_most: int, directory: int | None = None) -> bytes | None:
+    """What is in the file, below an open directory if one is given; None if it is none, cannot be read, or is
+    longer than that.
+
+    Never waits: what looks like a file may have become a pipe.
+    """
+    try:
+        descriptor = os.open(path, _READ, dir_fd=directory)
+    except OSError:
+        return None
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode) or status.st_size > at_most:
+            return None
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            data = file.read(at_most + 1)
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)
+    return data if len(data) <= at_most else None
+
+
+def read_below(root: Path, path: str, *, at_most: int) -> bytes | None:
+    """The same for a path below a directory, and through no link on the way."""
+    try:
+        with directory_of(root, path) as found:
+            return None if found is None else read_regular(found[1], at_most=at_most, directory=found[0])
+    except OSError:
+        return None

@@ -3,13 +3,23 @@
 All of it runs on a thread that can be left behind, because our own parts read the code, and that may hang.
 The assembly leaves its ranking where the pipeline finds it, so that an answer by paths alone is still to be
 had.
+
+How the tokens of an answer are divided.
+
+What strategies found, made fit to be believed: whose it is, that it is there, and that it is legible.
+
+In which order a model reads: the best file first, and a file from top to bottom.
+
+What precedes the fragments: what they are, and which files matter most.
+
+Which strategies are asked: all there are, but for those that the settings switch off.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from cleveragents.context.code_index import CodeSnapshot
 from cleveragents.context.context_parts import (
@@ -25,36 +35,61 @@ from cleveragents.context.context_parts import (
     StrategyExecutor,
     StrategySelector,
 )
-from cleveragents.context.model.context import ContextRequest, StrategyReport, StrategyStatus
-from cleveragents.context.model.context_answer import (
+from cleveragents.context.model.context import (
     Choice,
     ContextAnswer,
+    ContextFragment,
+    ContextRequest,
+    Depth,
     PackedFragment,
     Ranking,
     Shares,
+    StrategyReport,
+    StrategyStatus,
 )
 from cleveragents.context.pipeline import checks as checks
-from cleveragents.context.pipeline.allocator import FixedShares
-from cleveragents.context.pipeline.components import ReplacedParts
-from cleveragents.context.pipeline.deduplicator import MergedPlaces
+from cleveragents.context.pipeline.checks import ReplacedParts
 from cleveragents.context.pipeline.depths import WholeDefinitions, paths_alone
-from cleveragents.context.pipeline.fitting import Fitting, safe_count
-from cleveragents.context.pipeline.found import believed, retold
-from cleveragents.context.pipeline.orderer import BestFileFirst
-from cleveragents.context.pipeline.packer import GreedyPacker
-from cleveragents.context.pipeline.preamble import ShortPreamble
-from cleveragents.context.pipeline.ranking import PlainScorer, plain_ranking
+from cleveragents.context.pipeline.packer import Fitting, GreedyPacker, safe_count
+from cleveragents.context.pipeline.ranking import MergedPlaces, PlainScorer, plain_ranking
+from cleveragents.context.pipeline.renderings import printable
 from cleveragents.context.pipeline.reranking import RERANK, Reranking, reordered
-from cleveragents.context.pipeline.selector import EveryStrategy
 from cleveragents.context.pipeline.skeleton import TreeSkeleton
 from cleveragents.context.pipeline.steps import Deadline, attempted
 from cleveragents.context.strategy import CancelSignal
 from cleveragents.core.errors import Closed
+from cleveragents.core.text.redaction import redact_content_text, redact_text
 from cleveragents.models.ports import Model
 
-__all__ = ["Assembly", "Notes", "OwnParts", "Task"]
+__all__ = [
+    "Assembly",
+    "BestFileFirst",
+    "EveryStrategy",
+    "FixedShares",
+    "Notes",
+    "OwnParts",
+    "ShortPreamble",
+    "Task",
+    "believed",
+    "retold",
+]
+
 
 T = TypeVar("T")
+
+_PREAMBLE: Final = (20, 150)
+
+_SKELETON: Final = (8, 800)
+"""Each: one part in so many, and at most so many tokens. What they leave goes to the fragments."""
+
+_LONGEST_LABEL: Final = 500
+_LONGEST_TEXT: Final = 20_000
+_MOST_TEXTS: Final = 100
+
+_WHAT: Final = (
+    "Context for the question, the best file first; names, signatures or an outline stand for the rest."
+)
+_FILES: Final = (5, 3, 1)
 
 
 class Notes:
@@ -73,6 +108,60 @@ class Notes:
 
     def all(self) -> tuple[str, ...]:
         return tuple(self._said)
+
+
+class FixedShares:
+    """`BudgetAllocator`: the shape of a repository is worth an eighth of a small answer, and never more
+    than a page; the rest is for code. Immutable."""
+
+    def allocate(self, budget: int) -> Shares:
+        preamble = _share(budget, *_PREAMBLE)
+        skeleton = _share(budget, *_SKELETON)
+        return Shares(preamble, skeleton, budget - preamble - skeleton)
+
+
+class BestFileFirst:
+    """`Orderer`. What belongs to one file stays together: first the file as a whole, then its lines. Files
+    are in the order of the best that is shown of each. The bare path of a file is left out where more of the
+    file is shown, because the headings of that name it. Immutable."""
+
+    def order(self, fragments: Sequence[PackedFragment]) -> Sequence[PackedFragment]:
+        best: dict[str, float] = {}
+        for fragment in fragments:
+            place = fragment.place
+            best[place.path] = max(best.get(place.path, 0.0), place.score)
+
+        def standing(fragment: PackedFragment) -> tuple[float, str, int, int]:
+            place = fragment.place
+            span = place.span
+            first, last = (span.first, -span.last) if span else (0, 0)
+            return (-best[place.path], place.path, first, last)
+
+        more = {one.place.path for one in fragments if one.rendering.depth is not Depth.PATH}
+        bare = [one for one in fragments if one.rendering.depth is Depth.PATH and one.place.path in more]
+        return sorted((one for one in fragments if one not in bare), key=standing)
+
+
+class ShortPreamble:
+    """`Preamble`: as much of it as fits, whole sentences only. Immutable."""
+
+    def write(self, question: str, ranking: Ranking, tokens: int, count: CountTokens) -> str:
+        if not ranking.files and not ranking.places:
+            return _fitting(["Nothing was found for the question."], tokens, count)
+        paths = [printable(place.path) for place in ranking.files]
+        texts = [f"{_WHAT} Most likely: {', '.join(paths[:many])}." for many in _FILES] if paths else []
+        return _fitting([*texts, _WHAT], tokens, count)
+
+
+class EveryStrategy:
+    """`StrategySelector`. A strategy that has nothing to say costs little and says so; one that was not asked
+    is missed by nobody until it would have known. Immutable."""
+
+    def __init__(self, switched_off: Collection[str] = ()) -> None:
+        self._switched_off = frozenset(switched_off)
+
+    def select(self, question: str, names: Sequence[str]) -> Sequence[str]:
+        return [name for name in names if name not in self._switched_off]
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,3 +353,54 @@ class Assembly:
             return outcome.given[0]
         task.notes.add(f"our own {part} {outcome.problem}; the answer has less than it could")
         return last()
+
+
+def _share(budget: int, one_in: int, most: int) -> int:
+    return max(0, min(budget // one_in, most))
+
+
+def believed(
+    reports: Iterable[StrategyReport], paths: Collection[str], note: Callable[[str], None]
+) -> list[ContextFragment]:
+    """The fragments that name a file that is there, or bring a text of their own; each under the name of the
+    strategy that really found it."""
+    kept: list[ContextFragment] = []
+    for report in reports:
+        missing, texts = 0, 0
+        for fragment in report.fragments:
+            if fragment.path in paths:
+                kept.append(_of(fragment, report.name, fragment.path, ""))
+            elif not fragment.text.strip():
+                missing += 1
+            elif len(fragment.text) > _LONGEST_TEXT or texts == _MOST_TEXTS:
+                note(f"{report.name} brought texts that are too long or too many; some are left out")
+            else:
+                texts += 1
+                label = printable(fragment.path[:_LONGEST_LABEL]) or report.name
+                text = redact_content_text(fragment.text)
+                kept.append(_of(replace(fragment, span=None), report.name, label, text))
+        if missing:
+            note(f"{report.name} named {missing} places that are not there")
+    return kept
+
+
+def retold(reports: Sequence[StrategyReport]) -> tuple[StrategyReport, ...]:
+    """The reports as an answer keeps them: without texts, which are shown where they are chosen."""
+    return tuple(
+        replace(
+            report,
+            error=None if report.error is None else printable(redact_text(report.error)),
+            fragments=tuple(_of(one, report.name, one.path, "") for one in report.fragments),
+        )
+        for report in reports
+    )
+
+
+def _of(fragment: ContextFragment, strategy: str, path: str, text: str) -> ContextFragment:
+    if (fragment.strategy, fragment.path, fragment.text) == (strategy, path, text):
+        return fragment
+    return replace(fragment, strategy=strategy, path=path, text=text)
+
+
+def _fitting(texts: list[str], tokens: int, count: CountTokens) -> str:
+    return next((text for text in texts if count(text) <= tokens), "")

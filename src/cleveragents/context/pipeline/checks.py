@@ -2,39 +2,48 @@
 
 Types are compared exactly, because a subclass could run code whenever somebody reads a field; everything is
 bounded, because an answer may be endless. All of it runs on the foreign part's thread.
+
+The parts of the pipeline that somebody replaced, and what is checked of their answers.
+
+A replaced part is foreign code: it is loaded and called on another thread by a deadline, behind the
+breaker, and what it gives is copied and checked there. `ReplacedParts.ask` is None whenever the pipeline
+has to go on with its own part.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
-from cleveragents.context.context_parts import CountTokens
+from cleveragents.context.context_parts import CountTokens, StrategyExecutor
 from cleveragents.context.model.code import Span
 from cleveragents.context.model.context import (
-    ContextFragment,
-    ExecutionReport,
-    FragmentLimits,
-    StrategyReport,
-    StrategyStatus,
-    keep_within,
-)
-from cleveragents.context.model.context_answer import (
     Candidate,
     Choice,
+    ContextFragment,
     Depth,
+    ExecutionReport,
     Finding,
+    FragmentLimits,
     PackedFragment,
     RankedPlace,
     Ranking,
     Rendering,
     Shares,
+    StrategyReport,
+    StrategyStatus,
+    keep_within,
 )
+from cleveragents.context.pipeline.steps import Deadline, run_step
+from cleveragents.context.strategy import CancelSignal
 
 __all__ = [
+    "PARTS",
+    "LoadPart",
+    "ReplacedParts",
     "checked_candidates",
     "checked_choices",
     "checked_names",
@@ -46,13 +55,30 @@ __all__ = [
     "checked_text",
 ]
 
-T = TypeVar("T")
 
+T = TypeVar("T")
 _MOST_CHARACTERS: Final = 8_000_000
 _MOST_CHOICES: Final = 10_000
 _MOST_RENDERINGS: Final = 16
 _MOST_FINDINGS: Final = 1000
 _MOST_FRAGMENTS: Final = 20_000
+
+PARTS: Final = (
+    "selector",
+    "allocator",
+    "executor",
+    "deduplicator",
+    "scorer",
+    "depths",
+    "packer",
+    "orderer",
+    "preamble",
+    "skeleton",
+)
+"""The ten, by the names that settings and notes use."""
+
+LoadPart = Callable[[], Any]
+"""Gives the part; called on a thread that can be left behind, because importing is foreign code as well."""
 
 
 def checked_names(answer: object, offered: Collection[str]) -> tuple[str, ...]:
@@ -214,3 +240,40 @@ def _check_rendering(rendering: Rendering) -> None:
 
 def _is_share(score: object) -> bool:
     return isinstance(score, (int, float)) and type(score) is not bool and 0.0 <= score <= 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class ReplacedParts:
+    """Those of the ten that are not our own, and the executor on whose threads they run.
+
+    A part gets at most half of the time that is left, so that our own can still take its place.
+    """
+
+    executor: StrategyExecutor
+    loads: Mapping[str, LoadPart] = field(default_factory=dict)
+
+    def ask(
+        self,
+        part: str,
+        use: Callable[[Any], T],
+        *,
+        deadline: Deadline,
+        note: Callable[[str], None],
+        cancelled: CancelSignal | None = None,
+    ) -> T | None:
+        """What the part gives, as `use` calls and checks it; None where there is none, or where it failed,
+        which is noted."""
+        load = self.loads.get(part)
+        if load is None:
+            return None
+        outcome = run_step(
+            self.executor,
+            f"context.{part}",
+            lambda _: use(load()),
+            seconds=deadline.left / 2,
+            cancelled=cancelled,
+        )
+        if not outcome.given:  # guard: whatever it did, the pipeline goes on without it
+            note(f"the configured {part} {outcome.problem}; our own was used")
+            return None
+        return outcome.given[0]

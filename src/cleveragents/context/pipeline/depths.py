@@ -12,11 +12,18 @@ Lines that belong to no definition, imports mostly, are worth little to a reader
 
 Counting tokens is what takes the time here; so places are looked at from the best down, and once three
 times of what there is room for has been offered, the rest is offered by path alone.
+
+Which parts of a long text speak of what is asked.
+
+Strategies name a text as a whole. One that has no room as a whole is shown by its chunks, which are its
+sections, or a number of lines where it has none; those that have most of the question's words, rare ones
+counting more.
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,27 +31,28 @@ from typing import Final
 
 from cleveragents.context.code_index import CodePlace, CodeSnapshot
 from cleveragents.context.context_parts import CountTokens
-from cleveragents.context.model.code import CodeFile, FileAnalysis
-from cleveragents.context.model.code_paths import is_code
-from cleveragents.context.model.context_answer import Choice, Depth, RankedPlace, Ranking, Rendering
-from cleveragents.context.model.question import read_question
-from cleveragents.context.model.question_queries import queries_of
-from cleveragents.context.pipeline.code_view import NoCode
-from cleveragents.context.pipeline.renderings import CodeText, printable
-from cleveragents.context.pipeline.sections import sections_about
+from cleveragents.context.model.code import CodeFile, FileAnalysis, is_code
+from cleveragents.context.model.code_terms import terms_of
+from cleveragents.context.model.context import Choice, Depth, RankedPlace, Ranking, Rendering
+from cleveragents.context.model.question import queries_of, read_question
+from cleveragents.context.pipeline.renderings import CodeText, NoCode, printable
 from cleveragents.context.pipeline.steps import attempted
 from cleveragents.context.pipeline.units import Unit, unit_of, without_crossings
 
-__all__ = ["WholeDefinitions", "paths_alone"]
+__all__ = ["WholeDefinitions", "paths_alone", "sections_about"]
+
 
 _MOST_FILES: Final = 40
 _MOST_PLACES: Final = 200
 _PLACES_OF_A_FILE: Final = 15
 _OFFERED: Final = 3
+
 _SHORT: Final = 8
 """A file is short that takes less than one part in so many of the room."""
+
 _MUCH: Final = 2
 """A text is shown by its sections if it takes more than one part in so many of the room."""
+
 _MOST_SEARCHED: Final = 2_000_000
 """Characters of texts that are searched for sections; the text with which it is reached is the last."""
 _CHARACTERS_OF_A_TOKEN: Final = 8
@@ -57,13 +65,25 @@ _WORTH: Final = {
     Depth.FULL: 1.0,
 }
 """Of what a place is worth when all of it is shown."""
+
 _LOOSE: Final = 0.3
 """What lines outside of definitions are worth, of what a definition is."""
+
 _BESIDE_ITS_PLACES: Final = 0.3
 """What the outline of a file is worth whose places are offered as well."""
 _OF_A_FILE: Final = (Depth.PATH, Depth.MEMBERS, Depth.SIGNATURES, Depth.OUTLINE)
+
 _OF_A_PLACE: Final = (Depth.SIGNATURES, Depth.OUTLINE)
 """Its file's path and names are offered with the file."""
+
+_MOST: Final = 6
+_MOST_CHUNKS: Final = 20_000
+
+_LEAST: Final = 0.4
+"""What a section says must be worth at least so much of what the best one says."""
+
+_OWN: Final = 0.7
+"""Which part of a section's score is its own; the rest is its text's."""
 
 
 @dataclass(slots=True)
@@ -234,3 +254,26 @@ def _shown(text: CodeText, unit: Unit | None, depths: Sequence[Depth]) -> dict[D
         if said is not None and said not in shown.values():
             shown[depth] = said
     return shown
+
+
+def sections_about(
+    wanted: Mapping[str, float], text: CodeText, place: RankedPlace
+) -> dict[Unit, RankedPlace]:
+    """The best sections, best first, by how much each term is wanted; `place` is the text as ranked."""
+    chunks = text.analysis.chunks[:_MOST_CHUNKS]
+    said = [
+        wanted.keys() & terms_of("\n".join(text.lines[chunk.span.first - 1 : chunk.span.last])).keys()
+        for chunk in chunks
+    ]
+    holders = Counter(term for terms in said for term in terms)
+    rarity = {term: math.log(1 + len(chunks) / many) for term, many in holders.items()}
+    scores = [sum(wanted[term] * rarity[term] for term in terms) for terms in said]
+    best = max(scores, default=0.0)
+    numbers = [number for number, score in enumerate(scores) if score > 0 and score >= best * _LEAST]
+    found: dict[Unit, RankedPlace] = {}
+    for number in sorted(numbers, key=lambda one: -scores[one])[:_MOST]:
+        chunk = chunks[number]
+        score = place.score * (1 - _OWN + _OWN * scores[number] / best)
+        ranked = RankedPlace(place.path, chunk.span, score, place.findings)
+        found[Unit(chunk.span, chunk.definition)] = ranked
+    return found

@@ -15,7 +15,7 @@ from typing import Final
 
 from cleveragents.context.code_index import CodeIndex, CodePlace, CodeSnapshot, IndexProgress
 from cleveragents.context.model.code import CodeFile
-from cleveragents.context.pipeline.code_view import NoCode
+from cleveragents.context.pipeline.renderings import NoCode
 from cleveragents.context.pipeline.steps import Deadline
 from cleveragents.context.strategy import CancelSignal
 from cleveragents.core.errors import Closed, SourceMissing

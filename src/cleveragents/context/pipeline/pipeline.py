@@ -7,15 +7,25 @@ hang or raise runs on a thread that can be left behind. Strategies and replaced 
 that is shared, behind its breaker; our own steps have threads of their own, so that a crew full of hung
 strategies does not keep us from answering. When even our own steps fail, the answer is what the strategies
 found, by path alone, put together here from what is in memory.
+
+An answer from nothing but what is in memory: which files the strategies named, by path alone.
+
+It is given when putting a better one together failed or took too long; so it reads nothing, waits for
+nothing, and counts tokens by bytes, which no tokenizer exceeds.
+
+A strategy that is made when it is run, on the thread that runs it, and holds the code while it looks.
+
+Making one is foreign code too; and one that was left behind at its deadline may still be reading when the
+answer is long gone, so the code stays open until it is done.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Final, cast
 
 from cleveragents.context.code_index import CodeIndex
 from cleveragents.context.context_parts import (
@@ -23,39 +33,57 @@ from cleveragents.context.context_parts import (
     CountTokens,
     MakeStrategy,
     StrategyExecutor,
+    StrategyGround,
 )
 from cleveragents.context.model.code_terms import terms_of
-from cleveragents.context.model.context import ContextRequest, StrategyReport, StrategyStatus
-from cleveragents.context.model.context_answer import ContextAnswer, Shares
+from cleveragents.context.model.context import (
+    ContextAnswer,
+    ContextFragment,
+    ContextRequest,
+    Depth,
+    PackedFragment,
+    Ranking,
+    Rendering,
+    Shares,
+    StrategyReport,
+    StrategyStatus,
+)
 from cleveragents.context.model.question import read_question
 from cleveragents.context.pipeline import checks as checks
 from cleveragents.context.pipeline.assembly import Assembly, Notes, OwnParts, Task
-from cleveragents.context.pipeline.bare import bare_answer
-from cleveragents.context.pipeline.code_view import ShownCode
-from cleveragents.context.pipeline.components import ReplacedParts
-from cleveragents.context.pipeline.offers import OfferedStrategy
-from cleveragents.context.pipeline.opening import OpenedCode, Opening, nothing_opened
+from cleveragents.context.pipeline.checks import ReplacedParts
+from cleveragents.context.pipeline.opening import HeldSnapshot, OpenedCode, Opening, nothing_opened
+from cleveragents.context.pipeline.packer import byte_bound
+from cleveragents.context.pipeline.ranking import MergedPlaces, plain_ranking
+from cleveragents.context.pipeline.renderings import ShownCode, printable
 from cleveragents.context.pipeline.steps import Deadline, run_step
 from cleveragents.context.query import MOST_CHARACTERS, ContextQuery
 from cleveragents.context.strategy import CancelSignal, ContextStrategy
+from cleveragents.core.decision import Decision
 from cleveragents.core.errors import Closed
 from cleveragents.models.ports import Model
 
-__all__ = ["ContextPipeline", "PipelineParts"]
+__all__ = ["ContextPipeline", "OfferedStrategy", "PipelineParts", "bare_answer"]
+
 
 _NEEDS_DECISIONS: Final = "decisions"
 """The strategy that is asked when there are some, and needs no code."""
 _NO_CODE: Final = "there is no code to look at"
 _NO_WORD: Final = "there is no word in the question to look for"
 _ASSEMBLY: Final = (0.3, 5.0)
+
 _ASSEMBLY_WITH_MODEL: Final = (0.6, 30.0)
 """Which part of the time is kept for what comes after the strategies, and the most seconds of it."""
+
 _LAST: Final = 0.1
 """Which part of that is kept for an answer by path alone."""
+
 _OTHERS: Final = 0.45
 """Which part of the time another executor has: a little less than any part has, so that it is in time."""
 _CLOSING_SECONDS: Final = 1.0
 _LEAST_SECONDS: Final = 0.01
+
+_MOST_FILES: Final = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,3 +317,58 @@ def _none_of(
     strategies: Sequence[ContextStrategy], status: StrategyStatus, error: str
 ) -> tuple[StrategyReport, ...]:
     return tuple(StrategyReport(strategy.name, status, error=error) for strategy in strategies)
+
+
+def bare_answer(task: Task, strategies: tuple[StrategyReport, ...], ranking: Ranking | None) -> ContextAnswer:
+    """Of the ranking as far as it got, or else of one by what the strategies said."""
+    if ranking is None:
+        named = [
+            fragment for report in strategies for fragment in report.fragments if fragment.path in task.paths
+        ]
+        ranking = plain_ranking(MergedPlaces().merge(named))
+    fragments: list[PackedFragment] = []
+    spent = 0
+    for place in ranking.files[:_MOST_FILES] if task.with_fragments else ():
+        text = f"### {printable(place.path)}"
+        tokens = byte_bound(text)
+        if spent + tokens + 1 > task.budget:  # guard: within the budget whoever counts
+            break
+        spent += tokens + 1
+        fragments.append(PackedFragment(place, Rendering(Depth.PATH, text, tokens, place.score)))
+    return ContextAnswer(
+        files=ranking.files,
+        fragments=tuple(fragments),
+        strategies=strategies,
+        preamble="",
+        skeleton="",
+        tokens=spent,
+        budget=task.budget,
+        seconds=0.0,
+    )
+
+
+class OfferedStrategy:
+    """`ContextStrategy` by the name under which it is offered. Any thread may run it: it keeps nothing."""
+
+    def __init__(
+        self,
+        name: str,
+        make: MakeStrategy,
+        held: HeldSnapshot,
+        history: CommitHistory,
+        decisions: Sequence[Decision],
+    ) -> None:
+        self.name = name
+        self._make = make
+        self._held = held
+        self._history = history
+        self._decisions = decisions
+
+    def retrieve(self, request: ContextRequest, cancelled: CancelSignal) -> Sequence[ContextFragment]:
+        # The executor takes as much as it wants of any iterable, and drops it afterwards.
+        return cast("Sequence[ContextFragment]", self._found(request, cancelled))
+
+    def _found(self, request: ContextRequest, cancelled: CancelSignal) -> Iterator[ContextFragment]:
+        with self._held.held() as code:  # guard: a straggler's code is not closed under it
+            ground = StrategyGround(code, self._history, self._decisions)
+            yield from self._make(ground).retrieve(request, cancelled)

@@ -1,15 +1,50 @@
-"""A ranking that needs nothing but what strategies said: for when no scorer is there, or none is in time."""
+"""A ranking that needs nothing but what strategies said: for when no scorer is there, or none is in time.
+
+Ranks files, and places within them, by what all strategies said together.
+
+The weights are `Fusion`'s. A file is what changes, so files are ranked by what was said of them as a whole; a
+place within a file is as good as what was said of it, in as good a file as it is in. Tests and texts are held
+back, because a question is seldom about them, unless it says that it is.
+
+Each place once, with all that was said of it.
+
+Two strategies that found the same lines agree. Lines that partly overlap become one place that has both;
+lines within others stay a place of their own, because a method is another place than its class.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from cleveragents.context.code_index import CodeSnapshot
-from cleveragents.context.model.context_answer import Candidate, Finding, RankedPlace, Ranking
+from cleveragents.context.model.code import Span, kind_of
+from cleveragents.context.model.context import (
+    Candidate,
+    ContextFragment,
+    Finding,
+    Fusion,
+    RankedPlace,
+    Ranking,
+    Signal,
+)
+from cleveragents.context.model.question import read_question
 
-__all__ = ["PlainScorer", "plain_ranking"]
+__all__ = ["FusedScorer", "MergedPlaces", "PlainScorer", "plain_ranking"]
+
 
 _Scale = dict[tuple[str, str], float]
+
+_NOWHERE = Span(0, 0)
+
+_OWN = 0.7
+"""Which part of a place's score is its own; the rest is its file's."""
+_NAMED: Signal = ("mentions", "path")
+
+_ASKED = 2.0
+"""By how much tests or texts that are asked for count more: they have fewer signals than sources."""
+_Shares = dict[Signal, float]
+
+_Key = tuple[str, Span | None, str]
 
 
 class PlainScorer:
@@ -63,3 +98,140 @@ def _ranked(candidate: Candidate, scale: _Scale, most: float) -> RankedPlace:
 
 def _standing(place: RankedPlace) -> tuple[float, str, int]:
     return (-place.score, place.path, place.span.first if place.span else 0)
+
+
+class FusedScorer:
+    """`Scorer`: weighted sums of signals on one scale. Immutable; any thread may ask."""
+
+    def __init__(self, fusion: Fusion) -> None:
+        self._fusion = fusion
+
+    def rank(self, question: str, candidates: Sequence[Candidate], code: CodeSnapshot) -> Ranking:
+        files = [one for one in candidates if one.span is None and not one.text]
+        places = [one for one in candidates if one.span is not None or one.text]
+        scores = self._file_scores(question, files, places)
+        findings = {one.path: one.findings for one in files}
+        ranked = sorted(scores, key=lambda path: (-scores[path], path))
+        return Ranking(
+            tuple(RankedPlace(path, None, scores[path], findings.get(path, ())) for path in ranked),
+            self._places(places, scores),
+        )
+
+    def _file_scores(
+        self, question: str, files: Sequence[Candidate], places: Sequence[Candidate]
+    ) -> dict[str, float]:
+        """Between 0 and 1, the best having 1 unless nothing speaks for it."""
+        fusion = self._fusion
+        asked = _asked_for(question)
+        raw: dict[str, float] = {one.path: 0.0 for one in places if not one.text}
+        for path, shares in _shares(files).items():
+            worth = fusion.worth(shares) + fusion.prior(path)
+            if worth > 0 and kind_of(path) in asked:
+                worth *= _ASKED
+            elif worth > 0 and _NAMED not in shares:
+                worth *= fusion.kind(path)
+            raw[path] = worth
+        highest = max(raw.values(), default=0.0)
+        lowest = min(0.0, min(raw.values(), default=0.0))
+        spread = highest - lowest or 1.0
+        return {path: (worth - lowest) / spread for path, worth in raw.items()}
+
+    def _places(self, places: Sequence[Candidate], files: Mapping[str, float]) -> tuple[RankedPlace, ...]:
+        tops = _tops(places)
+        found: list[RankedPlace] = []
+        for one in places:
+            shares = [_share(finding, tops) for finding in one.findings]
+            own = max(shares, default=0.0)
+            score = own if one.text else files[one.path] * (1 - _OWN + _OWN * own)
+            found.append(RankedPlace(one.path, one.span, score, one.findings, one.text))
+        return tuple(sorted(found, key=lambda place: (-place.score, place.path, place.span or _NOWHERE)))
+
+
+def _shares(files: Sequence[Candidate]) -> dict[str, _Shares]:
+    """What each signal says of each file, as a share of its highest score."""
+    tops = _tops(files)
+    shares: dict[str, _Shares] = {}
+    for one in files:
+        of_file = shares.setdefault(one.path, {})
+        for finding in one.findings:
+            share = _share(finding, tops)
+            if share > 0:
+                signal = (finding.strategy, finding.signal)
+                of_file[signal] = max(of_file.get(signal, 0.0), share)
+    return shares
+
+
+def _tops(places: Sequence[Candidate]) -> dict[Signal, float]:
+    tops: dict[Signal, float] = {}
+    for one in places:
+        for finding in one.findings:
+            key = (finding.strategy, finding.signal)
+            tops[key] = max(tops.get(key, 0.0), finding.score)
+    return tops
+
+
+def _share(finding: Finding, tops: Mapping[Signal, float]) -> float:
+    top = tops[finding.strategy, finding.signal]
+    return max(0.0, finding.score) / top if top > 0 else 0.0
+
+
+_ASKING = {
+    "test": frozenset({"test", "tests", "pytest", "unittest", "fixture", "fixtures", "conftest"}),
+    "text": frozenset({"docs", "documentation", "readme", "changelog", "typo"}),
+}
+
+
+def _asked_for(question: str) -> frozenset[str]:
+    """The kinds of files that the title speaks of."""
+    words = frozenset(read_question(question).title.lower().replace("`", " ").replace("/", " ").split())
+    return frozenset(kind for kind, names in _ASKING.items() if words & names)
+
+
+class MergedPlaces:
+    """`Deduplicator`. Immutable."""
+
+    def merge(self, fragments: Sequence[ContextFragment]) -> Sequence[Candidate]:
+        merged: dict[_Key, list[Finding]] = {}
+        for fragment in fragments:
+            key = (fragment.path, fragment.span, fragment.text)
+            merged.setdefault(key, []).append(
+                Finding(fragment.strategy, fragment.signal, float(fragment.score))
+            )
+        by_path: dict[tuple[str, str], list[tuple[Span, list[Finding]]]] = {}
+        candidates: list[Candidate] = []
+        for (path, span, text), findings in merged.items():
+            if span is None:
+                candidates.append(Candidate(path, None, _best(findings), text))
+            else:
+                by_path.setdefault((path, text), []).append((span, findings))
+        for (path, text), spans in by_path.items():
+            candidates.extend(
+                Candidate(path, span, _best(findings), text) for span, findings in _joined(spans)
+            )
+        return candidates
+
+
+def _joined(spans: list[tuple[Span, list[Finding]]]) -> list[tuple[Span, list[Finding]]]:
+    """Spans that partly overlap become one. `around` holds those that may still do so, each within the
+    last."""
+    done: list[tuple[Span, list[Finding]]] = []
+    around: list[tuple[Span, list[Finding]]] = []
+    for span, findings in sorted(spans, key=lambda one: (one[0].first, -one[0].last)):
+        while around and around[-1][0].last < span.first:
+            done.append(around.pop())
+        joined, said = span, findings
+        while around and around[-1][0].last < joined.last:  # guard: neither has all of the other's lines
+            earlier, others = around.pop()
+            joined, said = Span(earlier.first, joined.last), others + said
+        around.append((joined, said))
+    return done + around
+
+
+def _best(findings: list[Finding]) -> tuple[Finding, ...]:
+    """Of each signal of each strategy its best word."""
+    best: dict[tuple[str, str], Finding] = {}
+    for finding in findings:
+        key = (finding.strategy, finding.signal)
+        if key not in best or finding.score > best[key].score:
+            best[key] = finding
+    return tuple(best.values())

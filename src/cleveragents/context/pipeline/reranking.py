@@ -14,8 +14,7 @@ from dataclasses import replace
 from typing import Final
 
 from cleveragents.context.code_index import CodeSnapshot
-from cleveragents.context.model.context import ContextFragment, ContextRequest
-from cleveragents.context.model.context_answer import Depth, RankedPlace, Ranking
+from cleveragents.context.model.context import ContextFragment, ContextRequest, Depth, RankedPlace, Ranking
 from cleveragents.context.pipeline.renderings import CodeText, printable
 from cleveragents.context.strategy import CancelSignal
 from cleveragents.core.errors import Cancelled

@@ -14,7 +14,7 @@ from typing import Final
 
 from cleveragents.context.code_index import CodeSnapshot
 from cleveragents.context.context_parts import CountTokens
-from cleveragents.context.model.context_answer import Ranking
+from cleveragents.context.model.context import Ranking
 from cleveragents.context.pipeline.renderings import printable
 
 __all__ = ["TreeSkeleton"]

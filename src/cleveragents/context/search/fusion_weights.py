@@ -6,7 +6,7 @@ import json
 from functools import lru_cache
 from importlib.resources import files
 
-from cleveragents.context.model.fusion import Fusion, fusion_from_json
+from cleveragents.context.model.context import Fusion, fusion_from_json
 
 __all__ = ["fusion_weights"]
 

@@ -2,14 +2,18 @@
 
 Commits never change, so what was told of one is kept by its name in the repository's index file, and a new
 commit costs a question about that one alone. If the file cannot be used, git is asked each time.
+
+Which commits are about what a question asks, by the words of their messages.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import sqlite3
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -17,16 +21,16 @@ from pathlib import Path
 
 from cleveragents.context.code_index import CodePlace
 from cleveragents.context.context_parts import PastCommit
-from cleveragents.context.index.build.sealing import IndexDamaged, sealed, unsealed
-from cleveragents.context.index.git_time import git_seconds
+from cleveragents.context.index.build.segment import IndexDamaged, sealed, unsealed
 from cleveragents.context.index.index_file import IndexFile, is_damage, transaction
-from cleveragents.context.index.patience import Patience
-from cleveragents.context.index.place import Ground, ground_of
+from cleveragents.context.index.place import Ground, Patience, git_seconds, ground_of
+from cleveragents.context.model.code_terms import terms_of
 from cleveragents.core.errors import GitFailed, SourceMissing, ToolRefused
 from cleveragents.core.text.redaction import redact_content_text
 from cleveragents.git.plumbing import run_git
 
-__all__ = ["GitCommitHistory"]
+__all__ = ["GitCommitHistory", "most_alike"]
+
 
 _MOST_MESSAGE = 4_000
 _MOST_READ = 64_000
@@ -37,8 +41,9 @@ _MOST_SECONDS = 30.0
 _TELL = ("diff-tree", "--stdin", "--always", "--root", "-r", "-z", "--name-only", "--no-renames")
 _QUIETLY = ("--no-ext-diff", "--no-textconv", "--encoding=UTF-8", "--format=%x00%x01%H %ct%n%B%x00")
 _HEAD = re.compile(rb"\0\x01([0-9a-f]{40,64}) (-?\d+)\n")
-
 _Row = tuple[int, str, list[str]]
+
+_MOST_COMPARED = 2_000
 
 
 class GitCommitHistory:
@@ -152,3 +157,24 @@ def _past(name: str, row: _Row, prefix: str) -> PastCommit:
         at = datetime.fromtimestamp(0, UTC)
     own = tuple(path.removeprefix(prefix) for path in paths if path.startswith(prefix))
     return PastCommit(name, at, message, own)
+
+
+def most_alike(
+    commits: Sequence[PastCommit], query: Mapping[str, float], *, most: int
+) -> list[tuple[float, PastCommit]]:
+    """The commits that share terms with the query, the most alike first, each with how much.
+
+    `query` has the weight of each term. A term is worth more the fewer messages have it, and a long message
+    has to share more of them.
+    """
+    words = [Counter(terms_of(commit.message[:_MOST_COMPARED])) for commit in commits]
+    holders = Counter(term for counted in words for term in counted if term in query)
+    scored: list[tuple[float, int]] = []
+    for position, counted in enumerate(words):
+        worth = sum(
+            query[term] * math.log(1 + len(commits) / holders[term]) for term in counted if term in query
+        )
+        if worth > 0:
+            scored.append((worth / (1 + math.log(1 + len(counted))), -position))
+    scored.sort(reverse=True)  # of two as much alike, the newer one
+    return [(worth, commits[-position]) for worth, position in scored[:most]]

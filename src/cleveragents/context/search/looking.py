@@ -2,35 +2,65 @@
 
 Strategies run at the same time and each is given the snapshot alone. Without this each would search the index
 for the same words again.
+
+From numbers of a snapshot to places that people know: documents to paths, chunks to lines.
+
+Chunks that a question names count more: those of a function that it speaks of, and of a class's methods.
+
+How sure it is that a word is meant as a name goes by its form (`camelCase`, called, dotted) and by where it
+stands: what a title names is what the question is about, what code uses may be by the way.
 """
 
 from __future__ import annotations
 
+import re
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar, cast
 from weakref import WeakKeyDictionary, ref
 
 from cleveragents.context.code_index import CodeSnapshot
-from cleveragents.context.model.code import Field
-from cleveragents.context.model.code_paths import kind_of
-from cleveragents.context.model.question import Question, read_question
-from cleveragents.context.model.question_queries import queries_of
+from cleveragents.context.model.code import Field, FileAnalysis, kind_of
+from cleveragents.context.model.context import ContextFragment
+from cleveragents.context.model.question import Question, queries_of, read_question
 from cleveragents.context.search.bm25 import Bm25Table, Corpus, Occurrences, best, pooled
-from cleveragents.context.search.path_ends import PathEnds
+from cleveragents.context.search.path_words import PathEnds
 from cleveragents.core.errors import Closed, SourceChanged
 
 if TYPE_CHECKING:
     from cleveragents.context.search.bm25 import Scores
 
-__all__ = ["Kind", "Looking", "looking"]
+__all__ = [
+    "MOST_CHUNKS",
+    "MOST_FILES",
+    "Kind",
+    "Looking",
+    "Places",
+    "in_order",
+    "is_compound",
+    "looking",
+    "named_chunk_scores",
+    "strengths",
+]
+
 
 T = TypeVar("T")
-
 _MOST_CONTENDERS = 80
 _MOST_TWINS = 5
 _MOST_QUESTIONS = 2
 _NAME_WEIGHT = 3.0
+
+MOST_FILES = 100
+"""Of one signal: what stands further down has never been what was sought."""
+MOST_CHUNKS = 60
+
+_COMPOUND = re.compile(r"(?<=[^\W_])_|[a-z0-9][A-Z]|[A-Z]{2}[a-z]|^_\w{3}")
+_CALLED = re.compile(r"(?<!\w)([^\W\d]\w{0,100}+)\(")
+_CAPITAL = re.compile(r"[a-z,;'\"(]\s{1,3}([A-Z]\w{0,100}+)")
+_MOST = 1.5
+_BOOST = 1.5
+_OF_CLASS = 0.5
+_VARIABLE = 0.5
 
 
 class Kind:
@@ -198,3 +228,120 @@ def looking(code: CodeSnapshot, text: str) -> Looking:
                 of_code.pop(next(iter(of_code)))
             found = of_code[text] = Looking(code, question)
         return found
+
+
+class Places:
+    """Names what one strategy found in one snapshot."""
+
+    def __init__(self, look: Looking, strategy: str) -> None:
+        self._look = look
+        self._strategy = strategy
+
+    def documents(self, signal: str, scores: Scores, most: int = MOST_FILES) -> list[ContextFragment]:
+        """The documents that score best, as whole files."""
+        paths = self._look.paths
+        return [
+            ContextFragment(path, "", float(scores[document]), self._strategy, signal=signal)
+            for document in best(scores, most)
+            for path in paths[document]
+        ]
+
+    def chunks(self, signal: str, scores: Scores, most: int = MOST_CHUNKS) -> list[ContextFragment]:
+        """The chunks that score best, as lines of files."""
+        code = self._look.code
+        sought = code.chunks
+        chosen = best(scores, most)
+        analyses = code.analyses(sorted({int(sought.document_of[chunk]) for chunk in chosen}))
+        fragments: list[ContextFragment] = []
+        for chunk in chosen:
+            document = int(sought.document_of[chunk])
+            analysis = analyses.get(document)
+            if analysis is None:
+                continue
+            span = analysis.chunks[chunk - int(sought.first_chunk[document])].span
+            score = float(scores[chunk])
+            fragments.extend(
+                ContextFragment(path, "", score, self._strategy, span, signal)
+                for path in self._look.paths[document]
+            )
+        return fragments
+
+    def files(
+        self, signal: str, scores: Mapping[str, float], most: int = MOST_FILES
+    ) -> list[ContextFragment]:
+        """Files by path, best first."""
+        ranked = sorted(scores.items(), key=lambda item: (-item[1], item[0]))[:most]
+        return [
+            ContextFragment(path, "", float(score), self._strategy, signal=signal)
+            for path, score in ranked
+            if score > 0
+        ]
+
+
+def in_order(fragments: Iterable[ContextFragment]) -> list[ContextFragment]:
+    """Best of each signal first, the signals taking turns: whoever keeps a part keeps some of each."""
+    by_signal: dict[str, list[ContextFragment]] = {}
+    for fragment in fragments:
+        by_signal.setdefault(fragment.signal, []).append(fragment)
+    columns = list(by_signal.values())
+    longest = max(map(len, columns), default=0)
+    return [column[row] for row in range(longest) for column in columns if row < len(column)]
+
+
+def is_compound(name: str) -> bool:
+    """Whether it is made of several words, which hardly any word of prose is."""
+    return bool(_COMPOUND.search(name if name.startswith("_") else name.strip("_")))
+
+
+def strengths(question: Question, names: Mapping[str, Collection[str]]) -> dict[str, float]:
+    """How sure it is of each name that it is meant, from 0 to 1; `names` are those of each part."""
+    prose = f"{question.title}\n{question.prose}"
+    said = f"{prose}\n{question.code}"
+    called = frozenset(_CALLED.findall(said))
+    dotted = frozenset(part for name in question.dotted for part in name.split("."))
+    within = called | dotted | frozenset(_CAPITAL.findall(prose))
+    found: dict[str, float] = {}
+    for part in ("title", "ticked", "prose", "code", "trace"):
+        for name in names[part]:
+            if name not in found:
+                found[name] = _form(name, names, within) * _PLACES[part]
+    return {name: strength for name, strength in found.items() if strength > 0}
+
+
+_PLACES = {"title": 1.0, "ticked": 0.7, "prose": 0.7, "code": 0.4, "trace": 0.2}
+
+
+def _form(name: str, names: Mapping[str, Collection[str]], within: frozenset[str]) -> float:
+    if name in names["ticked"] or is_compound(name):
+        return 1.0
+    if name in within:
+        return 0.7
+    if name in names["title"]:
+        return 0.5 if name[0].isupper() else 0.3
+    return 0.0
+
+
+def named_chunk_scores(
+    look: Looking, strength: Mapping[str, float], analyses: Mapping[int, FileAnalysis]
+) -> Scores:
+    """The scores of all chunks, those that are named being raised."""
+    scores = look.chunk_scores("weighed").copy()
+    first_chunk = look.code.chunks.first_chunk
+    for document, analysis in analyses.items():
+        first = int(first_chunk[document])
+        for position, chunk in enumerate(analysis.chunks):
+            if chunk.definition is not None:
+                named = _named(analysis, chunk.definition, strength)
+                if named > 0:
+                    scores[first + position] *= 1 + _BOOST * min(named, _MOST)
+    return scores
+
+
+def _named(analysis: FileAnalysis, position: int, strength: Mapping[str, float]) -> float:
+    definition = analysis.definitions[position]
+    named = strength.get(definition.name, 0.0) * (_VARIABLE if definition.kind == "variable" else 1.0)
+    if definition.parent is not None:
+        parent = analysis.definitions[definition.parent]
+        if parent.kind == "class":
+            named += _OF_CLASS * strength.get(parent.name, 0.0)
+    return named

@@ -12,8 +12,7 @@ from collections.abc import Sequence
 from cleveragents.context.context_parts import StrategyGround
 from cleveragents.context.model.code import Span
 from cleveragents.context.model.context import ContextFragment, ContextRequest
-from cleveragents.context.search.looking import Looking, looking
-from cleveragents.context.search.places import Places, in_order
+from cleveragents.context.search.looking import Looking, Places, in_order, looking
 from cleveragents.context.search.word_vectors import vector_files, word_vectors
 from cleveragents.context.strategy import CancelSignal, ContextStrategy
 

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cleveragents.context.context_parts import StrategyGround
-from cleveragents.context.model.code import CodeFile
-from cleveragents.context.model.code_paths import is_code, is_documentation
+from cleveragents.context.model.code import CodeFile, is_code, is_documentation
 from cleveragents.context.model.code_terms import words_of
 from cleveragents.context.model.context import ContextFragment, ContextRequest
-from cleveragents.context.search.looking import Kind, looking
-from cleveragents.context.search.places import Places, in_order
+from cleveragents.context.search.looking import Kind, Places, in_order, looking
 from cleveragents.context.strategy import CancelSignal, ContextStrategy
 
 __all__ = ["GuidanceStrategy", "make"]

@@ -17,9 +17,8 @@ from functools import lru_cache
 from cleveragents.context.context_parts import CommitHistory, PastCommit, StrategyGround
 from cleveragents.context.model.code_terms import terms_of_name, words_of
 from cleveragents.context.model.context import ContextFragment, ContextRequest
-from cleveragents.context.model.question_queries import COMMON_WORDS
-from cleveragents.context.search.looking import looking
-from cleveragents.context.search.places import Places, in_order
+from cleveragents.context.model.question import COMMON_WORDS
+from cleveragents.context.search.looking import Places, in_order, looking
 from cleveragents.context.strategy import CancelSignal, ContextStrategy
 
 __all__ = ["HistoryStrategy", "make"]

@@ -16,13 +16,19 @@ from cleveragents.context.context_parts import StrategyGround
 from cleveragents.context.model.code import Definition, Field, FileAnalysis
 from cleveragents.context.model.code_terms import STOP_WORDS, whole_of, words_of
 from cleveragents.context.model.context import ContextFragment, ContextRequest
-from cleveragents.context.model.question import Question
-from cleveragents.context.model.question_queries import COMMON_WORDS
+from cleveragents.context.model.question import COMMON_WORDS, Question
 from cleveragents.context.search.bm25 import pooled
-from cleveragents.context.search.looking import Kind, Looking, looking
-from cleveragents.context.search.name_words import name_words
-from cleveragents.context.search.named_chunks import is_compound, named_chunk_scores, strengths
-from cleveragents.context.search.places import Places, in_order
+from cleveragents.context.search.looking import (
+    Kind,
+    Looking,
+    Places,
+    in_order,
+    is_compound,
+    looking,
+    named_chunk_scores,
+    strengths,
+)
+from cleveragents.context.search.path_words import name_words
 from cleveragents.context.strategy import CancelSignal, ContextStrategy
 
 __all__ = ["SymbolsStrategy", "make"]

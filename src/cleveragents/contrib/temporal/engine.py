@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from cleveragents.contrib.temporal.connection import TemporalConnection
 from cleveragents.contrib.temporal.store import TemporalJobStore
 from cleveragents.contrib.temporal.worker import TemporalWorker
-from cleveragents.core.cancel_reason import said_by_somebody
+from cleveragents.core.cancellation import said_by_somebody
 from cleveragents.core.clock import Clock
 from cleveragents.jobs.engine import WorkerRequest
 from cleveragents.jobs.model.job import Job, JobState, NewJob

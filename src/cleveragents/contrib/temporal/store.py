@@ -14,7 +14,7 @@ from datetime import datetime
 
 from cleveragents.contrib.temporal.connection import TemporalConnection
 from cleveragents.core.errors import EngineUnavailable
-from cleveragents.core.worker_identity import WorkerIdentity
+from cleveragents.core.identifiers import WorkerIdentity
 from cleveragents.jobs.model.job import Job, JobState, NewJob, Outcome
 from cleveragents.jobs.ports import Claim, Heartbeat, Turn
 from cleveragents.jobs.store.sql_job_store import SqlJobStore

@@ -33,7 +33,7 @@ from cleveragents.contrib.temporal.workflow import (
 )
 from cleveragents.core.clock import Clock
 from cleveragents.core.errors import EngineUnavailable, JobAlreadyEnded, UnknownJob
-from cleveragents.core.worker_identity import WorkerIdentity
+from cleveragents.core.identifiers import WorkerIdentity
 from cleveragents.jobs.model.job import Job, JobState
 from cleveragents.jobs.service_thread import ServiceThread
 from cleveragents.jobs.worker.async_worker import AsyncWorker

@@ -119,83 +119,70 @@ survives pickling, because it may have to cross from a job's process to its work
 
 from __future__ import annotations
 
-from cleveragents.core.errors.actions import (
-    ActionExists,
-    InvalidAction,
-    InvalidArguments,
-    InvalidGoals,
-    NetworkNotDenied,
-    NotIsolated,
-    NotTrusted,
-    PolicyDenied,
-    UnknownAction,
-)
-from cleveragents.core.errors.applies import ApplyBusy, ApplyConflict, ApplyRefused, CheckFailed
-from cleveragents.core.errors.changesets import (
-    AmbiguousChangeset,
-    ChangesetClosed,
-    DuplicateKey,
-    ForeignChangeset,
-    NoActiveChangeset,
-    PlanError,
-    UnknownChangeset,
-)
-from cleveragents.core.errors.configuration import ConfigurationError
-from cleveragents.core.errors.context import QuestionRefused, SourceChanged, SourceMissing
-from cleveragents.core.errors.events import (
-    AnchorFailed,
-    AuditElsewhere,
-    AuditLogBroken,
-    InvalidPayload,
-    UnknownEventType,
-)
 from cleveragents.core.errors.families import CleverAgentsError, Conflict, Fault, InvalidRequest, Unavailable
-from cleveragents.core.errors.graphs import (
-    BlockingOnLoop,
-    GraphFailed,
-    InvalidCondition,
-    LoopStopped,
-    ThreadBusy,
-    UnknownGraph,
-)
-from cleveragents.core.errors.jobs import (
-    HandlerFailed,
-    IllegalJobMove,
-    JobAlreadyEnded,
-    StaleFence,
-    UnknownJob,
-    UnknownJobKind,
-)
 from cleveragents.core.errors.models import (
     ActorStopped,
     AgentFailed,
+    BlockingOnLoop,
     BudgetExhausted,
     ContextTooLong,
+    GraphFailed,
     InvalidActor,
+    InvalidCondition,
+    LoopStopped,
     ModelRefused,
     ModelUnavailable,
     PriceUnknown,
+    QuestionRefused,
+    SourceChanged,
+    SourceMissing,
     SpendingUncounted,
+    ThreadBusy,
     UnknownActor,
+    UnknownGraph,
     UnknownModel,
 )
 from cleveragents.core.errors.plans import (
+    ActionExists,
     ActorAsks,
+    AmbiguousChangeset,
     AmbiguousPlan,
     CallDenied,
+    ChangesetClosed,
+    DuplicateKey,
+    ForeignChangeset,
+    HandlerFailed,
+    IllegalJobMove,
     IllegalPlanMove,
+    InvalidAction,
+    InvalidArguments,
+    InvalidGoals,
+    JobAlreadyEnded,
     NeedsHuman,
+    NetworkNotDenied,
+    NoActiveChangeset,
+    NotIsolated,
+    NotTrusted,
+    PlanError,
     PlanFailed,
+    PolicyDenied,
     RethinkNeeded,
+    StaleFence,
     StalePlan,
     TreeTooLarge,
+    UnknownAction,
+    UnknownChangeset,
     UnknownCheckpoint,
     UnknownDecision,
     UnknownFile,
+    UnknownJob,
+    UnknownJobKind,
     UnknownPlan,
 )
-from cleveragents.core.errors.requests import RequestRefused
 from cleveragents.core.errors.resources import (
+    AnchorFailed,
+    AuditElsewhere,
+    AuditLogBroken,
     BreakerOpen,
     Cancelled,
     Closed,
@@ -203,22 +190,34 @@ from cleveragents.core.errors.resources import (
     DatabaseUnreachable,
     DatabaseUnusable,
     DeadlineExceeded,
+    InvalidPayload,
     OutcomeUnknown,
     QueueFull,
     StoreBusy,
     StoreFull,
+    UnknownEventType,
 )
 from cleveragents.core.errors.sandboxes import (
+    ApplyBusy,
+    ApplyConflict,
+    ApplyRefused,
+    CheckFailed,
+    EditMismatch,
     GitFailed,
+    InvalidToolCall,
+    OutsideSandbox,
     QuotaExceeded,
     RemoteUnreachable,
     SandboxBusy,
     SandboxMissing,
     SandboxRefused,
+    ToolRefused,
+    UnknownTool,
 )
 from cleveragents.core.errors.service import (
     AlreadyThere,
     ChangedMeanwhile,
+    ConfigurationError,
     EngineUnavailable,
     InvalidName,
     InvalidResource,
@@ -228,6 +227,7 @@ from cleveragents.core.errors.service import (
     PortTaken,
     RemoteHeld,
     RemoteMoved,
+    RequestRefused,
     RequestUnderWay,
     ServerFailed,
     ServerUnreachable,
@@ -236,13 +236,6 @@ from cleveragents.core.errors.service import (
     UnknownProject,
     UnknownResource,
     UnknownUser,
-)
-from cleveragents.core.errors.tools import (
-    EditMismatch,
-    InvalidToolCall,
-    OutsideSandbox,
-    ToolRefused,
-    UnknownTool,
 )
 
 __all__ = [

@@ -1,24 +1,38 @@
-"""Models, actors and budgets: what goes wrong with them."""
+"""Models, actors and budgets: what goes wrong with them.
+
+Graph runs.
+
+The context pipeline and its index.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from math import ceil
 
-from cleveragents.core.errors.families import Conflict, InvalidRequest, Unavailable
+from cleveragents.core.errors.families import Conflict, Fault, InvalidRequest, Unavailable
 from cleveragents.core.errors.remedy import Remedy
 
 __all__ = [
     "ActorStopped",
     "AgentFailed",
+    "BlockingOnLoop",
     "BudgetExhausted",
     "ContextTooLong",
+    "GraphFailed",
     "InvalidActor",
+    "InvalidCondition",
+    "LoopStopped",
     "ModelRefused",
     "ModelUnavailable",
     "PriceUnknown",
+    "QuestionRefused",
+    "SourceChanged",
+    "SourceMissing",
     "SpendingUncounted",
+    "ThreadBusy",
     "UnknownActor",
+    "UnknownGraph",
     "UnknownModel",
 ]
 
@@ -164,3 +178,82 @@ class ActorStopped(Conflict):
 @dataclass(eq=False)
 class AgentFailed(ActorStopped):
     """An actor was stopped because another agent, to which it gave the work, did not do it."""
+
+
+@dataclass(eq=False)
+class UnknownGraph(InvalidRequest):
+    """No graph of that name was given to the bridge."""
+
+    name: str
+    known: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        known = ", ".join(self.known) or "none"
+        return f"there is no graph {self.name!r} (known: {known})"
+
+
+@dataclass(eq=False)
+class BlockingOnLoop(InvalidRequest):
+    """A wait on an event loop's own thread for something that only this loop can do."""
+
+    message = "{what} on the event loop's own thread would wait for itself; await it instead"
+    what: str
+
+
+@dataclass(eq=False)
+class GraphFailed(Fault):
+    """A graph run ended with an error that is not ours; the original is its `__cause__`."""
+
+    message = "graph {graph!r} failed: {problem}"
+    graph: str
+    problem: str
+
+
+@dataclass(eq=False)
+class LoopStopped(Fault):
+    """Somebody stopped the event loop under the runs it was serving."""
+
+    message = "the event loop of {what} was stopped from outside; close it and make a new one"
+    what: str
+
+
+@dataclass(eq=False)
+class InvalidCondition(InvalidRequest):
+    """A condition of a route is no condition, or cannot be decided with the values that there are."""
+
+    message = "the condition {text!r}: {problem}"
+    text: str
+    problem: str
+
+
+@dataclass(eq=False)
+class ThreadBusy(Unavailable):
+    """A run goes on under that name already; two at once would overwrite each other's checkpoints."""
+
+    message = "{thread_id} is being run already; wait until that run has ended"
+    thread_id: str
+
+
+@dataclass(eq=False)
+class QuestionRefused(InvalidRequest):
+    """What is asked of the context pipeline cannot be answered by anyone."""
+
+    message = "cannot look for context: {problem}"
+    problem: str
+
+
+@dataclass(eq=False)
+class SourceMissing(InvalidRequest):
+    """What is to be searched is not there."""
+
+    message = "cannot search {place}: {problem}"
+    place: str
+    problem: str
+
+
+@dataclass(eq=False)
+class SourceChanged(Conflict):
+    """A file changed after the snapshot was made, and what it said then is to be had no more."""
+
+    message = "{path} has changed since it was looked at; ask again"
+    path: str

@@ -1,19 +1,33 @@
-"""Sandboxes and the repositories they are made from."""
+"""Sandboxes and the repositories they are made from.
+
+What keeps a plan from being applied or undone. All of these leave the user's files as they were.
+
+Tools: what they refuse, and why.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cleveragents.core.errors.families import Fault, InvalidRequest, Unavailable
+from cleveragents.core.errors.families import Conflict, Fault, InvalidRequest, Unavailable
 from cleveragents.core.errors.remedy import Remedy
 
 __all__ = [
+    "ApplyBusy",
+    "ApplyConflict",
+    "ApplyRefused",
+    "CheckFailed",
+    "EditMismatch",
     "GitFailed",
+    "InvalidToolCall",
+    "OutsideSandbox",
     "QuotaExceeded",
     "RemoteUnreachable",
     "SandboxBusy",
     "SandboxMissing",
     "SandboxRefused",
+    "ToolRefused",
+    "UnknownTool",
 ]
 
 
@@ -78,3 +92,102 @@ class GitFailed(Fault):
     message = "git {command} failed: {problem}"
     command: str
     problem: str
+
+
+@dataclass(eq=False)
+class ApplyConflict(Conflict):
+    """The plan's changes and the present files overlap; `details` shows each place with both sides."""
+
+    exit_code = 3
+
+    plan_id: str
+    paths: tuple[str, ...]
+    details: str = ""
+    wanted: str = "applied"
+
+    def __str__(self) -> str:
+        named = ", ".join(self.paths)
+        return (
+            f"plan {self.plan_id} was not {self.wanted}: it conflicts with the present state of {named}; "
+            "nothing was changed"
+        )
+
+
+@dataclass(eq=False)
+class ApplyRefused(Conflict):
+    """The plan cannot be applied as asked, for a reason a person can remove."""
+
+    message = "plan {plan_id} was not {wanted}: {reason}; nothing was changed"
+    exit_code = 3
+
+    plan_id: str
+    reason: str
+    wanted: str = "applied"
+    remedies: tuple[Remedy, ...] = ()
+
+
+@dataclass(eq=False)
+class CheckFailed(Conflict):
+    """A required check did not pass on the merged result."""
+
+    message = "plan {plan_id} was not applied: the check {check!r} {problem}; nothing was changed"
+    exit_code = 3
+
+    plan_id: str
+    check: str
+    problem: str
+
+
+@dataclass(eq=False)
+class ApplyBusy(Unavailable):
+    """Another apply to the same repository did not end in time."""
+
+    message = "another plan is being applied to {resource}; nothing was changed, try again"
+    resource: str
+
+
+@dataclass(eq=False)
+class UnknownTool(InvalidRequest):
+    """There is no tool of that name."""
+
+    name: str
+    known: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return f"there is no tool {self.name!r} (known: {', '.join(self.known)})"
+
+
+@dataclass(eq=False)
+class InvalidToolCall(InvalidRequest):
+    """The arguments are not what the tool's schema says."""
+
+    message = "{tool}: {problem}"
+    tool: str
+    problem: str
+
+
+@dataclass(eq=False)
+class OutsideSandbox(InvalidRequest):
+    """A path leads out of the sandbox, or into what nobody may touch there."""
+
+    message = "{path!r} {reason}; only files inside the sandbox can be touched"
+    path: str
+    reason: str
+
+
+@dataclass(eq=False)
+class ToolRefused(InvalidRequest):
+    """The tool understood, and cannot do it."""
+
+    message = "{tool}: {reason}"
+    tool: str
+    reason: str
+
+
+@dataclass(eq=False)
+class EditMismatch(InvalidRequest):
+    """The text to be replaced is not in the file as given; `diagnosis` says where they part."""
+
+    message = "{path}: {diagnosis}; nothing was changed"
+    path: str
+    diagnosis: str

@@ -1,4 +1,9 @@
-"""The server, its users, projects and workers."""
+"""The server, its users, projects and workers.
+
+What somebody asked for and cannot have, whoever asks and however.
+
+Configuration.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +14,7 @@ from cleveragents.core.errors.remedy import Remedy
 
 __all__ = [
     "AlreadyThere",
+    "ConfigurationError",
     "EngineUnavailable",
     "InvalidName",
     "InvalidResource",
@@ -18,6 +24,7 @@ __all__ = [
     "PortTaken",
     "RemoteHeld",
     "RemoteMoved",
+    "RequestRefused",
     "RequestUnderWay",
     "ServerFailed",
     "ServerUnreachable",
@@ -214,3 +221,24 @@ class RemoteHeld(RemoteMoved):
 
     message = "another push holds {branch} of {location}; nothing was pushed, apply it again ({problem})"
     problem: str
+
+
+@dataclass(eq=False)
+class RequestRefused(InvalidRequest):
+    """The request contradicts itself, or asks for what its subject does not have. `where` says in which of
+    its fields, as the API calls them: `limits.usd`."""
+
+    message = "this cannot be asked for: {problem}"
+    problem: str
+    where: str | None = None
+    remedies: tuple[Remedy, ...] = ()
+
+
+@dataclass(eq=False)
+class ConfigurationError(InvalidRequest):
+    """A setting is unknown, malformed or out of range."""
+
+    message = "{source}: {problem}"
+    source: str
+    problem: str
+    remedies: tuple[Remedy, ...] = ()

@@ -2,18 +2,39 @@
 
 These are control characters (C0, DEL, C1), format characters (bidirectional overrides, zero-width
 characters, tags), line and paragraph separators, and lone surrogates.
+
+Names of files as people and models see them: on one line, harmless, and each spelt in one way only.
+
+A name on disk may hold line breaks, what steers a terminal, and bytes that are no Unicode. Such a name is put
+into quotes with these spelt out, as git does it; every other name is shown as it is.
 """
 
 from __future__ import annotations
 
+import re
 import unicodedata
 
-__all__ = ["CONTROL_CATEGORIES", "escape_controls", "escape_controls_in_json"]
+__all__ = ["CONTROL_CATEGORIES", "escape_controls", "escape_controls_in_json", "named_by", "shown"]
+
 
 CONTROL_CATEGORIES = ("Cc", "Cf", "Cs", "Zl", "Zp")
 """Unicode categories of the characters that are escaped."""
-
 _REMEMBERED = 10_000
+
+_SHORT = {
+    "\a": "\\a",
+    "\b": "\\b",
+    "\t": "\\t",
+    "\n": "\\n",
+    "\v": "\\v",
+    "\f": "\\f",
+    "\r": "\\r",
+    '"': '\\"',
+    "\\": "\\\\",
+}
+_LONG = {short[1]: character for character, short in _SHORT.items()}
+_QUOTED = re.compile(r'"(?:[^"\\]|\\[0-3][0-7]{2}|\\[abtnvfr"\\])*"')
+_ESCAPE = re.compile(rb'\\([0-3][0-7]{2}|[abtnvfr"\\])')
 
 
 class _Escapes(dict[int, str]):
@@ -64,3 +85,37 @@ def escape_controls(text: str, *, keep_lines: bool = False) -> str:
 def escape_controls_in_json(document: str) -> str:
     r"""Return the JSON document, of the same values, with control characters as `\uXXXX`."""
     return document if document.isprintable() else document.translate(_JSON_ESCAPES)
+
+
+def shown(path: str) -> str:
+    """The path as text that can be shown and told back."""
+    spelt = "".join(map(_spelt, path))
+    return path if spelt == path else f'"{spelt}"'  # guard: no two names are spelt alike
+
+
+def named_by(text: str) -> str:
+    """The path that is shown as that text; a text that is no spelling names itself."""
+    if _QUOTED.fullmatch(text) is None:
+        return text
+    return _ESCAPE.sub(_meant, _bytes(text[1:-1])).decode("utf-8", "surrogateescape")
+
+
+def _spelt(character: str) -> str:
+    if character in _SHORT:
+        return _SHORT[character]
+    if unicodedata.category(character) not in CONTROL_CATEGORIES:
+        return character
+    return "".join(f"\\{byte:03o}" for byte in _bytes(character))
+
+
+def _bytes(text: str) -> bytes:
+    """As on disk. A model may tell what no name there can hold, half a character."""
+    try:
+        return text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "surrogatepass")
+
+
+def _meant(escape: re.Match[bytes]) -> bytes:
+    told = escape[1].decode("ascii")
+    return _LONG[told].encode("ascii") if told in _LONG else bytes([int(told, 8)])

@@ -12,7 +12,6 @@ from cleveragents.config.service_settings import AuditSettings
 from cleveragents.core.clock import Clock
 from cleveragents.core.errors import ConfigurationError
 from cleveragents.core.errors.remedy import Remedy
-from cleveragents.events.anchor import Anchor, AnchorSet
 from cleveragents.events.anchors.signing import (
     anchor_line,
     create_signing_key,
@@ -23,6 +22,7 @@ from cleveragents.events.anchors.signing import (
 )
 from cleveragents.events.anchors.targets import AnchorTarget, FileTarget, open_target
 from cleveragents.events.audit import DurableAuditLog
+from cleveragents.events.chain import Anchor, AnchorSet
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey

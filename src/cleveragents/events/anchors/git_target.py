@@ -9,7 +9,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from cleveragents.access.model.remote import RemoteAddress
+from cleveragents.access.model.project import RemoteAddress
 from cleveragents.core.errors import AnchorFailed, GitFailed, RemoteUnreachable
 from cleveragents.events.anchors.targets import MAX_BYTES
 from cleveragents.git.plumbing import PrivateRepository

@@ -24,9 +24,8 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from cleveragents.core.errors import ConfigurationError
-from cleveragents.events.anchor import Anchor, AnchorSet
-from cleveragents.events.chain import Tip
-from cleveragents.events.key_file import read_key_file
+from cleveragents.events.chain import Anchor, AnchorSet, Tip
+from cleveragents.events.head import read_key_file
 
 __all__ = [
     "anchor_line",

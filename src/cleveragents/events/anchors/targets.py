@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 from urllib.parse import urlsplit
 
-from cleveragents.access.model.remote import SCHEME, remote_of
+from cleveragents.access.model.project import SCHEME, remote_of
 from cleveragents.core.errors import AnchorFailed, ConfigurationError, InvalidName, StoreBusy
 from cleveragents.events.head import lock_within
 

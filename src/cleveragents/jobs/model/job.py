@@ -7,18 +7,28 @@
 The *fence* counts claims. Whoever holds the newest fence owns the job; a write under an older one is
 refused. The *beat* counts heartbeats under that fence, so that a peer can see a silent owner without
 comparing two machines' clocks.
+
+What each move makes of a job, and the one event that tells of it.
+
+Every store keeps jobs its own way and must move them the same way; so the decisions are here, pure, and a
+store adds only atomicity. An event carries small facts: never the job's payload or result, which may hold
+what nobody should read in a log. Texts that come from elsewhere (an error, the reason of a cancel) have their
+secrets masked here, before a row or an event keeps them for good.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import Enum
 
-from cleveragents.core.errors import IllegalJobMove
-from cleveragents.core.json_value import FrozenObject, JsonValue, freeze_object
-from cleveragents.core.worker_identity import WorkerIdentity
+from cleveragents.core.cancellation import is_mere_stop
+from cleveragents.core.errors import DuplicateKey, IllegalJobMove, InvalidPayload, JobAlreadyEnded, StaleFence
+from cleveragents.core.event import EventType
+from cleveragents.core.identifiers import WorkerIdentity
+from cleveragents.core.json_value import FrozenObject, JsonValue, freeze, freeze_object
+from cleveragents.core.text.redaction import redact_text
 
 __all__ = [
     "HANDED_ON",
@@ -26,10 +36,21 @@ __all__ = [
     "Job",
     "JobState",
     "Lane",
+    "Move",
     "NewJob",
     "Outcome",
+    "claimed",
     "ensure_job_move",
+    "ensure_owned",
+    "ensure_same",
+    "finished",
+    "reclaimed",
+    "requested_cancel",
+    "submitted",
 ]
+
+
+_INTEGER_BOUND = 2**31
 
 
 class JobState(str, Enum):
@@ -150,3 +171,155 @@ class Job:
     at_most: int | None = None
     queue: str = ""
     lanes: tuple[Lane, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """The job after the move, and what to tell."""
+
+    job: Job
+    event_type: EventType
+    facts: Mapping[str, JsonValue]
+
+
+def submitted(new: NewJob, job_id: str, now: datetime) -> Move:
+    """A queued job. `InvalidPayload` for what no database can keep."""
+    _ensure_storable("kind of a job", new.kind)
+    _ensure_storable("key of a job", new.key or "")
+    _ensure_storable("queue of a job", new.queue)
+    for lane in new.lanes:
+        _ensure_storable("lane of a job", lane.name)
+    bounds = (new.at_most or 0, *(lane.at_most for lane in new.lanes))
+    for number in (new.priority, new.max_attempts, *bounds):
+        if not -_INTEGER_BOUND <= number < _INTEGER_BOUND:
+            raise InvalidPayload(f"a {new.kind} job", f"{number} is out of range")
+    job = Job(
+        id=job_id,
+        kind=new.kind,
+        payload=new.payload,
+        state=JobState.QUEUED,
+        priority=new.priority,
+        attempt=0,
+        max_attempts=new.max_attempts,
+        fence=0,
+        beat=0,
+        created_at=now,
+        updated_at=now,
+        not_before=now,
+        key=new.key,
+        at_most=new.at_most,
+        queue=new.queue,
+        lanes=new.lanes,
+    )
+    return Move(job, EventType.JOB_SUBMITTED, {"kind": job.kind, "priority": job.priority})
+
+
+def ensure_same(job: Job, new: NewJob) -> None:
+    """Raises `DuplicateKey` unless `new` repeats the submission that made `job`. Lanes may differ: their
+    bounds are what the settings say today, and whoever submits again must not fail for that."""
+    wanted = (new.kind, new.payload, new.priority, new.max_attempts, new.at_most, new.queue)
+    if wanted != (job.kind, job.payload, job.priority, job.max_attempts, job.at_most, job.queue):
+        raise DuplicateKey(job.key or "")
+
+
+def claimed(job: Job, worker: WorkerIdentity, now: datetime) -> Move:
+    """The job as `worker` gets it: a new fence, one attempt more, no beat yet."""
+    ensure_job_move(job.id, job.state, JobState.RUNNING)
+    running = replace(
+        job,
+        state=JobState.RUNNING,
+        attempt=job.attempt + 1,
+        fence=job.fence + 1,
+        beat=0,
+        owner=worker,
+        updated_at=now,
+    )
+    return Move(running, EventType.JOB_CLAIMED, {**_facts(running), "worker": worker.id})
+
+
+def ensure_owned(job: Job, fence: int, beat: int | None = None) -> None:
+    """Raises `StaleFence` unless the job is running under that fence (and stands at that beat)."""
+    if job.state is not JobState.RUNNING:  # guard: a job that was taken back belongs to nobody
+        raise StaleFence(job.id, fence)
+    if job.fence != fence:  # guard: the job belongs to a later claim
+        raise StaleFence(job.id, fence)
+    if beat is not None and job.beat != beat:  # guard: the owner has shown a sign of life
+        raise StaleFence(job.id, fence)
+
+
+def finished(job: Job, outcome: Outcome, now: datetime) -> Move:
+    """The end of an attempt. An attempt that did its work has succeeded, cancel request or not."""
+    ensure_job_move(job.id, job.state, outcome.state)
+    error = _tellable(outcome.error)
+    if outcome.handed_on:
+        # guard: who does the next part has as many attempts left as who did this one
+        job = replace(job, attempt=job.attempt - 1)
+        return _attempt_again(job, error, now, now, EventType.JOB_HANDED_ON)
+    if outcome.state is JobState.QUEUED:
+        return _attempt_again(job, error, outcome.retry_at or now, now, EventType.JOB_RETRIED)
+    result = freeze(outcome.result, where=f"result of a {job.kind} job")
+    return _ended(replace(job, result=result), outcome.state, error, now)
+
+
+def reclaimed(job: Job, error: str, now: datetime) -> Move:
+    """The job without the owner it was taken from."""
+    return _attempt_again(job, _tellable(error), now, now, EventType.JOB_RECLAIMED)
+
+
+def requested_cancel(job: Job, reason: str, now: datetime) -> Move | None:
+    """A queued job is cancelled, a running one marked; None if it is marked already. Who wants it cancelled
+    is heard where it was merely to stop. `JobAlreadyEnded`."""
+    if job.state.ended:
+        raise JobAlreadyEnded(job.id, job.state.value)
+    heard = job.cancel_reason
+    if heard is not None and (is_mere_stop(reason) or not is_mere_stop(heard)):
+        return None
+    asked = replace(job, cancel_reason=_tellable(reason), updated_at=now)
+    if job.state is JobState.QUEUED:
+        return _ended(asked, JobState.CANCELLED, None, now)
+    return Move(asked, EventType.JOB_CANCEL_REQUESTED, {**_facts(asked), "reason": asked.cancel_reason})
+
+
+def _attempt_again(job: Job, error: str | None, at: datetime, now: datetime, told: EventType) -> Move:
+    if job.cancel_reason is not None:
+        return _ended(job, JobState.CANCELLED, error, now)
+    if job.attempt >= job.max_attempts:
+        return _ended(job, JobState.FAILED, error, now)
+    queued = replace(job, state=JobState.QUEUED, owner=None, error=error, not_before=at, updated_at=now)
+    return Move(queued, told, {**_facts(queued), "error": error})
+
+
+_ENDINGS: Mapping[JobState, EventType] = {
+    JobState.SUCCEEDED: EventType.JOB_SUCCEEDED,
+    JobState.FAILED: EventType.JOB_FAILED,
+    JobState.CANCELLED: EventType.JOB_CANCELLED,
+}
+
+
+def _ended(job: Job, state: JobState, error: str | None, now: datetime) -> Move:
+    ended = replace(job, state=state, owner=None, error=error, updated_at=now)
+    facts = _facts(ended)
+    if error is not None:
+        facts["error"] = error
+    if state is JobState.CANCELLED:
+        facts["reason"] = ended.cancel_reason
+    return Move(ended, _ENDINGS[state], facts)
+
+
+def _facts(job: Job) -> dict[str, JsonValue]:
+    return {"kind": job.kind, "attempt": job.attempt, "fence": job.fence}
+
+
+def _ensure_storable(where: str, text: str) -> None:
+    if _storable(text) != text:
+        raise InvalidPayload(where, "it holds a NUL or half a surrogate pair")
+
+
+def _tellable(text: str | None) -> str | None:
+    """Text that may be kept and shown: messages quote addresses, settings and whatever else was at hand."""
+    return None if text is None else _storable(redact_text(text))
+
+
+def _storable(text: str) -> str:
+    """Text as every database takes it: messages quote file names, and those may hold anything."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8").replace("\0", "\\0")

@@ -12,14 +12,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from cleveragents.core.clock import SystemClock
 from cleveragents.core.errors import ConfigurationError
+from cleveragents.core.identifiers import MARKER_VARIABLE
 from cleveragents.core.json_value import FrozenObject, freeze, thaw
-from cleveragents.core.markers import MARKER_VARIABLE
-from cleveragents.core.system_clock import SystemClock
 from cleveragents.core.text.redaction import redact_text
 from cleveragents.jobs.process.ports import Raised
 from cleveragents.jobs.worker.async_worker import AsyncJob, CancellationToken
-from cleveragents.jobs.worker.outcome import raised
+from cleveragents.jobs.worker.attempt import raised
 
 __all__ = ["run_handler"]
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from cleveragents.core.identifiers import WorkerIdentity
 from cleveragents.core.json_value import JsonValue
-from cleveragents.core.worker_identity import WorkerIdentity
 from cleveragents.jobs.model.job import Job
 
 __all__ = ["JobProcess", "JobProgram", "ProcessSupervisor", "Raised", "Returned"]

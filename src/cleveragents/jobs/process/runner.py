@@ -18,8 +18,8 @@ import signal
 import sys
 from dataclasses import dataclass, field
 
-from cleveragents.core.system_clock import SystemClock
-from cleveragents.jobs.process.job_process import REPORT_LIMIT_BYTES
+from cleveragents.core.clock import SystemClock
+from cleveragents.jobs.process.supervisor import REPORT_LIMIT_BYTES
 
 __all__ = ["main"]
 

@@ -1,17 +1,38 @@
-"""The processes of jobs on this machine."""
+"""The processes of jobs on this machine.
+
+The worker's end of a job's runner: a control pipe to it, one report back.
+
+Down the control pipe go lines of JSON: the program first, then `{"lease_until": …}` after every heartbeat
+and at most one `{"cancel": …}`. The pipe's end-of-file is the worker's death. Up the other pipe comes one
+line, when the handler and everything it started have ended.
+
+What a worker tells a job's runner: lines of JSON, from several threads, without ever waiting.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
+import select
+import subprocess
+import sys
+import threading
 from collections.abc import Mapping, Sequence
+from typing import Protocol
 
-from cleveragents.core.markers import MARKER_VARIABLE
-from cleveragents.core.worker_identity import WorkerIdentity
-from cleveragents.jobs.process.job_process import RunnerProcess
-from cleveragents.jobs.process.ports import JobProcess, JobProgram
-from cleveragents.processes.process_identity import is_alive, own_identity
+from cleveragents.core.identifiers import MARKER_VARIABLE, WorkerIdentity
+from cleveragents.core.json_value import thaw
+from cleveragents.jobs.process.ports import JobProcess, JobProgram, Raised, Returned
+from cleveragents.processes.process_tree import is_alive, own_identity
 
-__all__ = ["PsutilProcessSupervisor"]
+__all__ = ["REPORT_LIMIT_BYTES", "ControlPipe", "PsutilProcessSupervisor", "RunnerProcess"]
+
+
+REPORT_LIMIT_BYTES = 4 * 1024 * 1024
+_EXIT_SECONDS = 5.0
+
+_REASON_LIMIT = 500
 
 
 class PsutilProcessSupervisor:
@@ -50,3 +71,138 @@ class PsutilProcessSupervisor:
 
     def launch(self, marker: str, program: JobProgram) -> JobProcess:
         return RunnerProcess(program, {**os.environ, **self.environment(marker)})
+
+
+class RunnerProcess:
+    """`JobProcess` over `python -m cleveragents.jobs.process.runner`.
+
+    `renew` and `cancel` may come from any thread; `wait` and `close` are the launching thread's. A `wait`
+    that is given up may be called again: what was read so far is kept.
+    """
+
+    def __init__(self, program: JobProgram, environment: Mapping[str, str]) -> None:
+        self._report = bytearray()
+        # A session of its own: a Ctrl-C at the worker's terminal is the worker's to interpret.
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "cleveragents.jobs.process.runner"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=dict(environment),
+            start_new_session=True,
+            bufsize=0,
+        )
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._reports = self._process.stdout
+        _send_program(self._process.stdin.fileno(), program)
+        self._control = ControlPipe(self._process.stdin, program.lease_until)
+
+    def renew(self, lease_until: float) -> None:
+        self._control.renew(lease_until)
+
+    def cancel(self, reason: str) -> None:
+        self._control.cancel(reason)
+
+    def wait(self, timeout: float) -> Returned | Raised | None:
+        ready, _, _ = select.select([self._reports], [], [], timeout)
+        if not ready:
+            return None
+        chunk = os.read(self._reports.fileno(), 65536)
+        self._report += chunk
+        if chunk and len(self._report) <= REPORT_LIMIT_BYTES:
+            return None
+        return self._read_report(bytes(self._report))
+
+    def close(self) -> None:
+        self._control.close()
+        self._reports.close()
+        try:
+            self._process.wait(_EXIT_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait(_EXIT_SECONDS)
+
+    def _read_report(self, line: bytes) -> Returned | Raised:
+        try:
+            report = json.loads(line)
+        except ValueError:
+            return Raised(f"its process {self._how_it_ended()} without a report")
+        if report["returned"]:
+            return Returned(report["value"])
+        return Raised(report["problem"], report["permanent"], report["cancelled"])
+
+    def _how_it_ended(self) -> str:
+        try:
+            code = self._process.wait(_EXIT_SECONDS)
+        except subprocess.TimeoutExpired:
+            return "went silent"
+        return f"was ended by signal {-code}" if code < 0 else f"exited with code {code}"
+
+
+def _send_program(control: int, program: JobProgram) -> None:
+    """The first line; then the pipe no longer waits for anybody."""
+    job = program.job
+    line = {
+        "target": program.target,
+        "job_id": job.id,
+        "kind": job.kind,
+        "payload": thaw(job.payload),
+        "attempt": job.attempt,
+        "fence": job.fence,
+        "lease_until": program.lease_until,
+        "path": [str(entry) for entry in sys.path],
+    }
+    view = memoryview(json.dumps(line).encode() + b"\n")
+    with contextlib.suppress(BrokenPipeError):  # it died already: `wait` tells how
+        while view:
+            view = view[os.write(control, view) :]
+    os.set_blocking(control, False)
+
+
+class WritableEnd(Protocol):
+    """An unbuffered, non-blocking end of a pipe."""
+
+    def write(self, data: bytes, /) -> int | None: ...
+
+    def close(self) -> None: ...
+
+
+class ControlPipe:
+    """Renewals of the lease and a cancel, until it is closed.
+
+    Thread safety:
+        Owner: the `RunnerProcess` that made it; heartbeats, cancels and the close come from several threads.
+        Lock: `_lock` guards the pipe's end and the lease, held for one write that never waits.
+        Guarantee: nothing is written after `close`, and the lease that the other side hears of only grows.
+    Cancel safety: no call waits.
+    """
+
+    def __init__(self, end: WritableEnd, lease_until: float) -> None:
+        self._lock = threading.Lock()
+        self._end = end
+        self._lease_until = lease_until
+        self._closed = False
+
+    def renew(self, lease_until: float) -> None:
+        with self._lock:
+            if lease_until <= self._lease_until:  # guard: a renewal that was overtaken shortens nothing
+                return
+            self._lease_until = lease_until
+            self._write({"lease_until": lease_until})
+
+    def cancel(self, reason: str) -> None:
+        with self._lock:
+            self._write({"cancel": reason[:_REASON_LIMIT]})
+
+    def close(self) -> None:
+        """The other side sees the end of the file. Twice is harmless."""
+        with self._lock:
+            self._closed = True
+            self._end.close()
+
+    def _write(self, message: Mapping[str, object]) -> None:
+        if self._closed:  # guard: the end is gone
+            return
+        # A runner that is gone needs no news; one that does not read lets its lease run out.
+        with contextlib.suppress(BrokenPipeError):
+            self._end.write(json.dumps(message).encode() + b"\n")

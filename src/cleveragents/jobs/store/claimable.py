@@ -30,8 +30,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.exc import DBAPIError
 
-from cleveragents.jobs.store.locks import hold_in_order
-from cleveragents.jobs.store.rows import lanes_in
+from cleveragents.jobs.store.rows import hold_in_order, lanes_in
 from cleveragents.storage.database_errors import is_held
 from cleveragents.storage.service_tables import job_lanes
 from cleveragents.storage.tables import jobs

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlalchemy import Connection, bindparam, literal_column, select
 
 from cleveragents.core.errors import StaleFence
-from cleveragents.core.fence import Fence
+from cleveragents.core.identifiers import Fence
 from cleveragents.jobs.model.job import JobState
 from cleveragents.storage.prepared_statement import prepared
 from cleveragents.storage.tables import jobs

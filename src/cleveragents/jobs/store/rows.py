@@ -1,20 +1,41 @@
 """Jobs as rows of `jobs`, and back.
 
 Payloads and results are kept as ASCII JSON: it carries any text JSON can, on every database.
+
+Moves of jobs as they are kept: the row after each, and the event that tells of it.
+
+Names that transactions on PostgreSQL take turns by: what is counted and then relied on.
 """
 
 from __future__ import annotations
 
 import json
+import zlib
+from collections.abc import Iterable, Sequence
 
-from sqlalchemy import RowMapping
+from sqlalchemy import Connection, RowMapping, bindparam, text, update
 
+from cleveragents.core.event import DomainEvent
+from cleveragents.core.identifiers import IdentifierSource, WorkerIdentity
 from cleveragents.core.json_value import FrozenObject, JsonValue, freeze, thaw
-from cleveragents.core.worker_identity import WorkerIdentity
-from cleveragents.jobs.model.job import Job, JobState, Lane
+from cleveragents.jobs.model.job import Job, JobState, Lane, Move
 from cleveragents.storage.columns import microseconds, moment
+from cleveragents.storage.outbox import append_many_to_outbox
+from cleveragents.storage.prepared_statement import prepared
+from cleveragents.storage.tables import jobs
 
-__all__ = ["MUTABLE", "changed_of", "job_of", "lane_rows_of", "lanes_in", "row_of"]
+__all__ = [
+    "MUTABLE",
+    "changed_of",
+    "event_of",
+    "hold_in_order",
+    "job_of",
+    "keep_moves",
+    "lane_rows_of",
+    "lanes_in",
+    "row_of",
+]
+
 
 MUTABLE = (
     "state",
@@ -32,6 +53,13 @@ MUTABLE = (
     "not_before",
 )
 """The columns that a move may change."""
+
+_MOVE = (
+    update(jobs).where(jobs.c.id == bindparam("job_id")).values({name: bindparam(name) for name in MUTABLE})
+)
+
+_HOLD = text("SELECT pg_advisory_xact_lock(:ours, :name)")
+_OURS = 0x6A6F6273  # "jobs": keeps our locks apart from everybody else's
 
 
 def row_of(job: Job) -> dict[str, object]:
@@ -122,3 +150,26 @@ def _encoded(value: JsonValue) -> str:
 
 def _decoded(text: str) -> JsonValue:
     return freeze(json.loads(text))
+
+
+def keep_moves(connection: Connection, moves: Sequence[Move], identifiers: IdentifierSource) -> None:
+    """Writes them in the transaction under way, in their order. Whoever decided them holds the rows."""
+    if not moves:
+        return
+    changes = [{"job_id": move.job.id, **changed_of(move.job)} for move in moves]
+    prepared(_MOVE, connection.dialect.name).run_each(connection, changes)
+    append_many_to_outbox(connection, [event_of(move, identifiers) for move in moves])
+
+
+def event_of(move: Move, identifiers: IdentifierSource) -> DomainEvent:
+    """What tells of the move, at the moment when it was made."""
+    job = move.job
+    return DomainEvent(move.event_type, job.id, identifiers.new(), job.updated_at, move.facts)
+
+
+def hold_in_order(connection: Connection, names: Iterable[str]) -> None:
+    """Waits for all of them, and holds them until the end of the transaction. Two names of the same number
+    are one lock, which makes somebody wait in vain and nothing worse."""
+    numbers = {zlib.crc32(name.encode()) - 2**31 for name in names}
+    for number in sorted(numbers):  # guard: everybody takes them in the same order
+        connection.execute(_HOLD, {"ours": _OURS, "name": number})

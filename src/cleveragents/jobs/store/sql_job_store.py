@@ -27,11 +27,13 @@ from sqlalchemy import (
 from sqlalchemy.sql.dml import ReturningUpdate
 
 from cleveragents.core.errors import QueueFull, StoreBusy, UnknownJob
-from cleveragents.core.identifiers import IdentifierSource
-from cleveragents.core.worker_identity import WorkerIdentity
-from cleveragents.jobs.model.job import Job, JobState, NewJob, Outcome
-from cleveragents.jobs.model.job_moves import (
+from cleveragents.core.identifiers import IdentifierSource, WorkerIdentity
+from cleveragents.jobs.model.job import (
+    Job,
+    JobState,
     Move,
+    NewJob,
+    Outcome,
     claimed,
     ensure_owned,
     ensure_same,
@@ -49,9 +51,7 @@ from cleveragents.jobs.store.claimable import (
     has_places,
     most_urgent,
 )
-from cleveragents.jobs.store.kept_moves import event_of, keep_moves
-from cleveragents.jobs.store.locks import hold_in_order
-from cleveragents.jobs.store.rows import job_of, lane_rows_of, row_of
+from cleveragents.jobs.store.rows import event_of, hold_in_order, job_of, keep_moves, lane_rows_of, row_of
 from cleveragents.jobs.store.turns import JobTurns, Wish
 from cleveragents.storage.columns import microseconds
 from cleveragents.storage.database import Database

@@ -13,7 +13,7 @@ from cleveragents.core.clock import Clock
 from cleveragents.core.event import DomainEvent, EventType
 from cleveragents.core.identifiers import IdentifierSource
 from cleveragents.core.json_value import JsonValue
-from cleveragents.jobs.worker_ports import WorkerRecord
+from cleveragents.jobs.ports import WorkerRecord
 from cleveragents.storage.columns import kept_text, microseconds, moment
 from cleveragents.storage.database import Database
 from cleveragents.storage.outbox import append_to_outbox

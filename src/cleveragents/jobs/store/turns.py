@@ -18,8 +18,7 @@ from sqlalchemy import Connection, Select, bindparam, select
 
 from cleveragents.core.errors import CleverAgentsError, UnknownJob
 from cleveragents.core.identifiers import IdentifierSource
-from cleveragents.jobs.model.job import Job, Outcome
-from cleveragents.jobs.model.job_moves import Move, claimed, ensure_owned, finished
+from cleveragents.jobs.model.job import Job, Move, Outcome, claimed, ensure_owned, finished
 from cleveragents.jobs.ports import Claim, Turn
 from cleveragents.jobs.store.claimable import (
     Overtaken,
@@ -28,8 +27,7 @@ from cleveragents.jobs.store.claimable import (
     most_urgent,
     most_urgent_few,
 )
-from cleveragents.jobs.store.kept_moves import keep_moves
-from cleveragents.jobs.store.rows import job_of
+from cleveragents.jobs.store.rows import job_of, keep_moves
 from cleveragents.storage.columns import microseconds
 from cleveragents.storage.database import Database
 from cleveragents.storage.group_commit import GroupCommit

@@ -7,27 +7,22 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Self
 
-from cleveragents.core.cancel_reason import said_by_somebody
-from cleveragents.core.cancellation import CancellationView, Registration
+from cleveragents.core.cancellation import CancellationView, Registration, said_by_somebody
 from cleveragents.core.clock import Clock
 from cleveragents.core.errors import DeadlineExceeded
 from cleveragents.core.faults import FaultPoints, NoFaults
+from cleveragents.core.identifiers import WorkerIdentity
 from cleveragents.core.json_value import JsonValue
-from cleveragents.core.worker_identity import WorkerIdentity
 from cleveragents.jobs.handlers import JobHandler, handler_for, is_for
 from cleveragents.jobs.model.job import Job, JobState, NewJob
 from cleveragents.jobs.ports import Claim, JobStore
 from cleveragents.jobs.process.ports import ProcessSupervisor
 from cleveragents.jobs.service_thread import ServiceThread, start_daemon
-from cleveragents.jobs.worker.attempt import Attempt, marker_of
+from cleveragents.jobs.worker.attempt import Attempt, AttemptTable, StopCause, marker_of
 from cleveragents.jobs.worker.attempt_run import AttemptRunner, Following
-from cleveragents.jobs.worker.attempt_table import AttemptTable
-from cleveragents.jobs.worker.lease import LeaseKeeper
-from cleveragents.jobs.worker.log import worker_log
+from cleveragents.jobs.worker.lease import JobRecovery, LeaseKeeper
+from cleveragents.jobs.worker.log import NO_STORE, worker_log
 from cleveragents.jobs.worker.options import WorkerOptions, WorkerStatistics
-from cleveragents.jobs.worker.outcome import StopCause
-from cleveragents.jobs.worker.recovery import JobRecovery
-from cleveragents.jobs.worker.store_trouble import NO_STORE
 
 __all__ = ["AsyncJob", "AsyncWorker", "CancellationToken"]
 

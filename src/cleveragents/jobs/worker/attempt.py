@@ -1,23 +1,80 @@
-"""One attempt at a job, as the threads of its worker share it."""
+"""One attempt at a job, as the threads of its worker share it.
+
+The attempts that a worker has under way, whether it takes more, and what keeps it from its store.
+
+How an attempt ended, decided in one pure place.
+
+What really happened outranks what was wished for, with one exception: once the owner has seen a cancel, the
+job is cancelled, even if its handler comes back with a result (which is kept, and said). A cancel that the
+owner had not seen when the handler came back is too late: the job has succeeded.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import threading
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import IntEnum
 from typing import TYPE_CHECKING
 
-from cleveragents.jobs.model.job import Job
-from cleveragents.jobs.process.ports import JobProcess
-from cleveragents.jobs.worker.outcome import Stop, StopCause
+from cleveragents.core.errors import (
+    Cancelled,
+    CleverAgentsError,
+    HandlerFailed,
+    InvalidPayload,
+    InvalidRequest,
+)
+from cleveragents.core.errors.facts import facts_of
+from cleveragents.core.errors.families import code_of
+from cleveragents.core.errors.remedy import remedies_to_json
+from cleveragents.core.json_value import JsonValue, freeze
+from cleveragents.core.text.redaction import redact, redact_text
+from cleveragents.jobs.model.job import HandedOn, Job, JobState, Outcome
+from cleveragents.jobs.process.ports import JobProcess, Raised, Returned
+from cleveragents.jobs.worker.log import StoreTrouble
+from cleveragents.jobs.worker.options import WorkerOptions, WorkerStatistics
 
 if TYPE_CHECKING:
     from cleveragents.jobs.worker.async_worker import AsyncJob
 
-__all__ = ["Attempt", "marker_of"]
+__all__ = [
+    "Attempt",
+    "AttemptTable",
+    "Stop",
+    "StopCause",
+    "backoff_seconds",
+    "marker_of",
+    "outcome_of",
+    "raised",
+]
+
+
+_LIBRARY_CANCELS = {("asyncio.exceptions", "CancelledError"), ("concurrent.futures._base", "CancelledError")}
 
 
 def marker_of(job_id: str, fence: int) -> str:
     """The name that the processes of one attempt carry."""
     return f"{job_id}:{fence}"
+
+
+class StopCause(IntEnum):
+    """Why an attempt was told to stop; the greater outranks the smaller."""
+
+    DRAIN = 1
+    CANCEL = 2
+    LEASE_LOST = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """That an attempt was told to stop, why, and when (by `Clock.monotonic`)."""
+
+    cause: StopCause
+    reason: str
+    at: float
 
 
 class Attempt:
@@ -123,3 +180,217 @@ class Attempt:
         """What `escalate` allowed could not be begun; it will be allowed again."""
         # No lock: whoever was allowed it is the only one with a say in it.
         self._escalated = False
+
+
+class AttemptTable:
+    """Slots for attempts. A slot is reserved before a job is claimed, so a drain sees claims under way.
+
+    Thread safety:
+        Owner: one worker; its threads share it.
+        Lock: the condition `_changed` guards everything here; held for arithmetic, and while waiting it is
+            let go.
+        Guarantee: attempts and claims under way never exceed the concurrency; after `stop_accepting` no
+            slot is given out; `wait_idle` returns True only when no attempt and no claim is under way.
+    Cancel safety: an interrupted wait leaves nothing behind.
+    """
+
+    def __init__(self, options: WorkerOptions) -> None:
+        self.trouble = StoreTrouble()
+        self._options = options
+        self._changed = threading.Condition()
+        self._accepting = True
+        self._abandoning = False
+        self._claiming = 0
+        self._attempts: set[Attempt] = set()
+        self._stragglers: set[Attempt] = set()
+        self._counts: Counter[str] = Counter()
+
+    def reserve(self) -> bool:
+        """Takes a slot for a claim, if there is one and more is wanted."""
+        with self._changed:
+            if not self._accepting:  # guard: a draining worker claims nothing
+                return False
+            if self._claiming + len(self._attempts) >= self._options.concurrency:  # guard: the bound
+                return False
+            if len(self._stragglers) >= self._options.straggler_limit:  # guard: threads that never end add up
+                return False
+            self._claiming += 1
+            return True
+
+    def may_go_on(self) -> bool:
+        """Whether an attempt that ends may leave its slot to another; until it does, the slot is its own."""
+        # No lock: it is no more than a look, and whoever drains meanwhile waits for what comes of it.
+        if not self._accepting:  # guard: a draining worker claims nothing
+            return False
+        return len(self._stragglers) < self._options.straggler_limit
+
+    def release(self) -> None:
+        """The claim came back with nothing."""
+        with self._changed:
+            self._claiming -= 1
+            self._changed.notify_all()
+
+    def admit(self, attempt: Attempt) -> bool:
+        """The claim came back with a job; False if it has to be given back, because the worker closes."""
+        with self._changed:
+            self._claiming -= 1
+            self._attempts.add(attempt)
+            self._counts["claimed"] += 1
+            return not self._abandoning
+
+    def follow(self, ended: Attempt, attempt: Attempt) -> bool:
+        """As `admit`, into the slot of an attempt that is over: at no moment it is free."""
+        with self._changed:
+            self._attempts.discard(ended)
+            self._attempts.add(attempt)
+            self._counts["claimed"] += 1
+            self._changed.notify_all()
+            return not self._abandoning
+
+    def leave(self, attempt: Attempt) -> None:
+        """The attempt and its thread are over."""
+        with self._changed:
+            self._attempts.discard(attempt)
+            self._stragglers.discard(attempt)
+            self._changed.notify_all()
+
+    def strand(self, attempt: Attempt) -> None:
+        """The attempt is over, its thread is not: it no longer counts as running, but is remembered."""
+        with self._changed:
+            if attempt not in self._attempts:  # guard: the thread ended at the last moment
+                return
+            self._attempts.discard(attempt)
+            self._stragglers.add(attempt)
+            self._changed.notify_all()
+
+    def stop_accepting(self) -> None:
+        # No lock: a slot given out at this very moment is under way for whoever waits for idleness.
+        self._accepting = False
+
+    def abandon(self) -> Sequence[Attempt]:
+        """All attempts under way; those that claims still bring will be refused by `admit`."""
+        with self._changed:
+            self._abandoning = True
+            return tuple(self._attempts)
+
+    def wait_idle(self, timeout: float) -> bool:
+        with self._changed:
+            return self._changed.wait_for(lambda: not self._attempts and not self._claiming, timeout)
+
+    def wait_change(self, timeout: float) -> None:
+        """Returns when an attempt ended, at the latest after the timeout."""
+        with self._changed:
+            self._changed.wait(timeout)
+
+    def running(self) -> Sequence[Attempt]:
+        with self._changed:
+            return tuple(self._attempts)
+
+    def holds(self, job_id: str) -> bool:
+        """Whether a thread of this worker is still busy with that job, with or without a right to."""
+        with self._changed:
+            return any(attempt.job.id == job_id for attempt in (*self._attempts, *self._stragglers))
+
+    def count(self, what: str) -> None:
+        with self._changed:
+            self._counts[what] += 1
+
+    def statistics(self) -> WorkerStatistics:
+        with self._changed:
+            return WorkerStatistics(
+                **self._counts, running=len(self._attempts), stragglers=len(self._stragglers)
+            )
+
+
+def raised(error: BaseException, *, told_to_stop: bool = False) -> Raised:
+    """What a handler's exception says, without secrets; `told_to_stop` if the attempt's token was cancelled.
+
+    A library's own cancel is the job's only if somebody wanted the job to stop. Otherwise something that the
+    handler waited for was cancelled, and that is a failure like any other.
+    """
+    problem = _describe(error)
+    library_cancel = _is_library_cancel(error)
+    if library_cancel and not told_to_stop:
+        problem = f"{problem} (something it waited for was cancelled)"
+    return Raised(
+        problem=redact_text(problem),
+        permanent=isinstance(error, InvalidRequest),
+        cancelled=isinstance(error, Cancelled) or (library_cancel and told_to_stop),
+        refusal=_refusal(error) if isinstance(error, InvalidRequest) else None,
+    )
+
+
+def _refusal(refused: InvalidRequest) -> JsonValue:
+    """Return code, fields and remedies of its cause if that is ours, else of the refusal itself."""
+    cause = refused.__cause__
+    error = cause if isinstance(cause, CleverAgentsError) else refused
+    remedies = remedies_to_json(refused.remedies or error.remedies)
+    told = {"remedies": remedies} if remedies else {}
+    return freeze(redact({"code": code_of(error), "facts": facts_of(error), **told}))
+
+
+def _describe(error: BaseException) -> str:
+    name = type(error).__name__
+    if isinstance(error, InvalidRequest):
+        return str(error)  # a refusal in our own words, for whoever asked
+    text = "(its message cannot be read)"
+    with contextlib.suppress(Exception):  # it is foreign code, too
+        text = str(error)
+    return f"{name}: {text}" if text else name
+
+
+def _is_library_cancel(error: BaseException) -> bool:
+    # By name: to import asyncio for this would double the time a job's process takes to start.
+    return any((kind.__module__, kind.__name__) in _LIBRARY_CANCELS for kind in type(error).__mro__)
+
+
+def outcome_of(
+    job: Job, verdict: Returned | Raised, stop: Stop | None, now: datetime, backoff_seconds: float
+) -> Outcome | None:
+    """What to write; None when the job is somebody else's by now and nothing may be written."""
+    cause = stop.cause if stop is not None else None
+    if cause is StopCause.LEASE_LOST:  # guard: whatever was done under a lost lease is not ours to report
+        return None
+    if stop is not None and cause is StopCause.CANCEL:
+        return _cancelled(job, verdict, stop.reason)
+    if isinstance(verdict, Returned):
+        if isinstance(verdict.value, HandedOn):
+            return Outcome(JobState.QUEUED, handed_on=True)
+        return _succeeded(job, verdict)
+    if verdict.permanent:
+        return Outcome(JobState.FAILED, result=verdict.refusal, error=verdict.problem)
+    error = str(HandlerFailed(job.kind, verdict.problem))
+    if stop is not None and cause is StopCause.DRAIN:
+        return Outcome(JobState.QUEUED, error=f"given back: {stop.reason}", retry_at=now)
+    if job.attempt >= job.max_attempts:
+        return Outcome(JobState.FAILED, error=f"{error} (attempt {job.attempt} of {job.max_attempts})")
+    return Outcome(JobState.QUEUED, error=error, retry_at=now + timedelta(seconds=backoff_seconds))
+
+
+def backoff_seconds(attempt: int, options: WorkerOptions, jitter: float) -> float:
+    """Doubles with every attempt; `jitter` in [0, 1) takes off up to half, so that herds part."""
+    longest = min(options.retry_limit_seconds, options.retry_seconds * 2.0 ** min(attempt - 1, 30))
+    return longest * (1 - jitter / 2)
+
+
+def _succeeded(job: Job, verdict: Returned) -> Outcome:
+    try:
+        result = freeze(verdict.value, where=f"result of a {job.kind} job")
+    except InvalidPayload as error:
+        return Outcome(JobState.FAILED, error=str(error))
+    return Outcome(JobState.SUCCEEDED, result=result)
+
+
+def _cancelled(job: Job, verdict: Returned | Raised, reason: str) -> Outcome:
+    result: JsonValue = None
+    if isinstance(verdict, Returned) and isinstance(verdict.value, HandedOn):
+        error = f"cancelled ({reason})"
+    elif isinstance(verdict, Returned):
+        done = _succeeded(job, verdict)
+        result = done.result
+        error = f"cancelled ({reason}), though its handler came back: {done.error or 'its result is kept'}"
+    elif verdict.cancelled:
+        error = f"cancelled ({reason})"
+    else:
+        error = f"cancelled ({reason}); {verdict.problem}"
+    return Outcome(JobState.CANCELLED, result=result, error=error)

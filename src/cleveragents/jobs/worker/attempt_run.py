@@ -16,11 +16,17 @@ from cleveragents.jobs.handlers import JobHandler, handler_for
 from cleveragents.jobs.model.job import Job, JobState, Outcome
 from cleveragents.jobs.ports import Claim, JobStore, Turn
 from cleveragents.jobs.process.ports import JobProgram, ProcessSupervisor, Raised, Returned
-from cleveragents.jobs.worker.attempt import Attempt, marker_of
-from cleveragents.jobs.worker.attempt_table import AttemptTable
+from cleveragents.jobs.worker.attempt import (
+    Attempt,
+    AttemptTable,
+    StopCause,
+    backoff_seconds,
+    marker_of,
+    outcome_of,
+    raised,
+)
 from cleveragents.jobs.worker.log import speaking_of, worker_log
 from cleveragents.jobs.worker.options import WorkerOptions
-from cleveragents.jobs.worker.outcome import StopCause, backoff_seconds, outcome_of, raised
 
 __all__ = ["AttemptRunner", "Following"]
 

@@ -11,8 +11,8 @@ from dataclasses import replace as changed
 from difflib import get_close_matches
 from pathlib import Path
 
+from cleveragents.access.ports import TrustStore
 from cleveragents.access.trust.repository_files import ACTIONS_DIRECTORY, action_paths
-from cleveragents.access.trust_ports import TrustStore
 from cleveragents.core.actions.model import BUILTIN_NAMESPACE, Action
 from cleveragents.core.clock import Clock
 from cleveragents.core.errors import (
@@ -24,7 +24,7 @@ from cleveragents.core.errors import (
 from cleveragents.plans.actions.builtins import builtin_actions
 from cleveragents.plans.actions.loading import load_action
 from cleveragents.plans.actions.sql_action_store import SqlActionStore
-from cleveragents.plans.ports.actions import ActionListing, ActionOrigin, StoredAction
+from cleveragents.plans.ports.plans import ActionListing, ActionOrigin, StoredAction
 from cleveragents.storage.database import Database
 
 __all__ = ["ActionLibrary"]

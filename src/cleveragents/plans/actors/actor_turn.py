@@ -1,22 +1,28 @@
-"""One run of one actor for a plan: named for good, so that it is taken up where it was cut off."""
+"""One run of one actor for a plan: named for good, so that it is taken up where it was cut off.
+
+What the runs of a plan's actors are called: for good, unless a person took back what one of them did.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 
-from cleveragents.actors.model.progress import Progress
+from cleveragents.actors.model.actor import Progress
 from cleveragents.actors.ports import ActorRequest, ActorRunner, Answer
 from cleveragents.core.errors import ActorAsks, ActorStopped, AgentFailed, DeadlineExceeded
 from cleveragents.core.errors.remedy import Remedy
-from cleveragents.core.fence import Fence
+from cleveragents.core.identifiers import Fence
 from cleveragents.core.json_value import JsonValue
 from cleveragents.core.text.redaction import redact_content_text
+from cleveragents.core.tool import CallState, ToolCall
 from cleveragents.models.calls import out_of_time
-from cleveragents.plans.actors.actor_stage import ActorGround, Stage
-from cleveragents.plans.actors.starting_context import context_for
+from cleveragents.plans.actors.actor_stage import ActorGround, Stage, context_for
+from cleveragents.plans.model.correction import ROLLBACK, checkpoint_of
 
-__all__ = ["ActorTurn"]
+__all__ = ["ActorTurn", "current_name", "times_back"]
+
 
 _LIMIT = "its limit"  # in the words of an actor that went as far as it may, which no model changes
 
@@ -118,3 +124,25 @@ def _with_rules(instructions: str, invariants: Sequence[str], guidance: Sequence
         listed = "\n".join(f"- {text}" for text in texts)
         parts.append(f"{heading}:\n{listed}" if listed else "")
     return "\n\n".join(part for part in parts if part)
+
+
+def current_name(part: str, calls: Sequence[ToolCall]) -> str:
+    """The name of the run by now. One whose calls a rollback took back has ended as far as its checkpoints
+    know, and would never make them again; so it is begun anew, as `part+1`, `part+2` and so on. One that was
+    stopped by the only call that was taken back makes it again where it stands."""
+    gone = [str(call.step) for call in calls if call.state is CallState.REVERTED and not call.stopped_its_run]
+    for time in count():
+        name = f"{part}+{time}" if time else part
+        if not any(step.startswith(f"{name}.") for step in gone):  # guard: nothing of it was taken back
+            break
+    return name
+
+
+def times_back(calls: Sequence[ToolCall]) -> int:
+    """How often work was taken back; not where only a call that had stopped its run is made again."""
+    work = [call.number for call in calls if call.step is not None and not call.stopped_its_run]
+    return sum(
+        any(checkpoint_of(back) <= number < back.number for number in work)
+        for back in calls
+        if back.tool == ROLLBACK
+    )

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from cleveragents.actors.agent_ports import AgentOutcome, AgentRequest, Agents, AgentUpdate, StopReason
+from cleveragents.actors.ports import AgentOutcome, AgentRequest, Agents, AgentUpdate, StopReason
 from cleveragents.core.errors import (
     BudgetExhausted,
     CallDenied,

@@ -5,29 +5,39 @@ cancel, a look at the plan. So each step is decided by what is recorded by then.
 recorded all at once. A changeset that has some has all of its call's, and what is found besides came later,
 from a person: it is taken in as a call of its own. One that is closed and has none was given up by a run that
 died before it could make the call again; then what is there is recorded in a fresh one.
+
+The commands of one tool call: in its sandbox, with what it has leave for, no longer than it may take.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
-from cleveragents.changes.execution_context import PlanExecutionContext
-from cleveragents.changes.fold import ChangeFold
+from cleveragents.changes.execution_context import ChangeFold, PlanExecutionContext
 from cleveragents.changes.model.merge_conflict import tree_left_by
-from cleveragents.core.change import ChangeEntry, Changeset
+from cleveragents.core.change import ChangeEntry, Changeset, Difference, entries_between
 from cleveragents.core.clock import Clock
-from cleveragents.core.errors import GitFailed, SandboxMissing, SandboxRefused
+from cleveragents.core.errors import GitFailed, SandboxMissing, SandboxRefused, ToolRefused
 from cleveragents.core.faults import FaultPoints, NoFaults
-from cleveragents.core.file_state import Difference, entries_between
-from cleveragents.core.json_value import FrozenObject
+from cleveragents.core.json_value import FrozenObject, JsonValue
 from cleveragents.core.tool import ACP, CallState, ToolCall
 from cleveragents.plans.history import REREAD, PlanHistory
-from cleveragents.plans.model.undoing import ROLLBACK
+from cleveragents.plans.model.correction import ROLLBACK
 from cleveragents.plans.ports.plans import CallStore
+from cleveragents.processes.ports import (
+    Command,
+    CommandResult,
+    CommandRunner,
+    CommandTerms,
+    StopSignal,
+)
 from cleveragents.sandboxes.ports import Sandbox
+from cleveragents.sandboxes.working_directory import working_directory
+from cleveragents.tools.timed_tool import EitherStop
 
-__all__ = ["UNREADABLE", "CallFiling"]
+__all__ = ["UNREADABLE", "CallCommands", "CallFiling"]
+
 
 UNREADABLE = (SandboxMissing, SandboxRefused, GitFailed)
 """Why nobody can say what a sandbox holds. What the system refuses may pass: that is tried again."""
@@ -123,3 +133,66 @@ class CallFiling:
     def _reread(self, plan_id: str) -> ToolCall:
         now = self.clock.now()
         return self.calls.add(plan_id, REREAD, FrozenObject({}), step=None, state=CallState.STARTED, now=now)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallCommands:
+    """`CommandsHere` of one call. `has_leave` tells whether the call was allowed to use the network, where
+    that is not allowed to all. `network_denied`: the policy denies it. `ended` ends a command, and is no
+    cancel."""
+
+    tool: str
+    runner: CommandRunner
+    sandbox: Sandbox
+    directory: str
+    environment: Mapping[str, str]
+    markers: Mapping[str, str]
+    network: bool
+    network_denied: bool
+    has_leave: Callable[[], bool]
+    limit_seconds: float
+    stop: StopSignal
+    ended: StopSignal | None = None
+    on_output: Callable[[bytes], None] | None = None
+
+    def __call__(
+        self,
+        argv: tuple[str, ...],
+        *,
+        directory: str,
+        timeout_seconds: float,
+        terms: CommandTerms | None = None,
+    ) -> CommandResult:
+        terms = terms or CommandTerms()
+        if terms.network and not self.network and not self.has_leave():  # guard: no other leave is one for it
+            raise ToolRefused(self.tool, "it wants the network, which it was not allowed to use")
+        command = self._command(argv, directory, timeout_seconds, terms)
+        stop = self.stop if self.ended is None else EitherStop(self.stop, self.ended)
+        done = self.runner.run(command, stop, on_output=self.on_output)
+        if done.cancelled and not self.stop.is_cancelled:  # guard: a command that was ended is no cancel
+            return replace(done, cancelled=False)
+        return done
+
+    def inputs_of(self, argv: tuple[str, ...]) -> Mapping[str, JsonValue]:
+        """What decides the outcome of this command, besides the files of the sandbox."""
+        return self.runner.inputs_of(self._command(argv, "", self.limit_seconds, CommandTerms()))
+
+    def _command(
+        self, argv: tuple[str, ...], directory: str, timeout_seconds: float, terms: CommandTerms
+    ) -> Command:
+        return Command(
+            argv=argv,
+            root=self.sandbox.root,
+            directory=working_directory(self.sandbox.root, self.directory) / directory,
+            timeout_seconds=min(timeout_seconds, self.limit_seconds),
+            network=self.network or terms.network,
+            readable=(*self.sandbox.readable, *terms.readable),
+            environment={**self.environment, **terms.environment},
+            markers=self.markers,
+            input=terms.input,
+            output_limit_bytes=terms.output_limit_bytes,
+            passed=terms.passed,
+            home=terms.home,
+            processes=terms.processes,
+            network_denied=self.network_denied,
+        )

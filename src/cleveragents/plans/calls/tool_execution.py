@@ -16,11 +16,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from cleveragents.actors.model.agent_stakes import at_stake, server_request
-from cleveragents.changes.execution_context import PlanExecutionContext
-from cleveragents.changes.fold import ChangeFold
+from cleveragents.actors.model.actor import at_stake, server_request
+from cleveragents.changes.execution_context import ChangeFold, PlanExecutionContext
 from cleveragents.changes.model.merge_conflict import is_by_hand
-from cleveragents.core.actions.invariant import broken_by
+from cleveragents.core.actions.model import broken_by
+from cleveragents.core.change import Difference, FileState
 from cleveragents.core.clock import Clock
 from cleveragents.core.errors import (
     CallDenied,
@@ -34,13 +34,11 @@ from cleveragents.core.errors import (
 )
 from cleveragents.core.errors.remedy import Remedy
 from cleveragents.core.faults import FaultPoints, NoFaults
-from cleveragents.core.file_state import Difference, FileState
 from cleveragents.core.json_value import FrozenObject, JsonValue, freeze
 from cleveragents.core.policy import Capability, Policy, Verdict
 from cleveragents.core.text.redaction import redact, redact_content, redact_known
 from cleveragents.core.tool import MCP, CallState, ToolCall, approval_digest
-from cleveragents.plans.calls.call_commands import CallCommands
-from cleveragents.plans.calls.call_filing import CallFiling
+from cleveragents.plans.calls.call_filing import CallCommands, CallFiling
 from cleveragents.plans.history import PlanHistory, bring_to
 from cleveragents.plans.ports.plans import CallStore
 from cleveragents.processes.ports import CommandRunner, StopSignal

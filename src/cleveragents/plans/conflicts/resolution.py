@@ -3,25 +3,64 @@
 Taking a side must not take away what came later. In text that git marked, the side has its way in the marked
 places only, and what was changed elsewhere since the merge stays. Everything else is taken whole, and only
 while it still is what the merge left; otherwise whoever changed it says that it was edited.
+
+Conflicts in words: what an actor is asked to resolve, with both sides, in bounded length.
+
+A person says what is to become of conflicts, between runs of the plan.
+
+What they do is one more recorded call, in the states of every call, so that one that was cut off is finished
+or was never made. What they edited by hand in the sandbox is taken in with it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from cleveragents.changes.model.conflict_marks import MarkedText, mark_left_in
-from cleveragents.changes.model.merge_conflict import DIRECTORY, KeptConflict, Take, open_conflicts
-from cleveragents.core.errors import ToolRefused
-from cleveragents.core.file_state import EXECUTABLE, REGULAR, FileState
-from cleveragents.core.text.path_spelling import named_by, shown
-from cleveragents.plans.history import PlanHistory
-from cleveragents.sandboxes.ports import Sandbox
+from cleveragents.changes.model.merge_conflict import (
+    DIRECTORY,
+    RESOLVE,
+    KeptConflict,
+    MarkedText,
+    Take,
+    is_by_hand,
+    mark_left_in,
+    open_conflicts,
+    resolved_result,
+)
+from cleveragents.core.change import EXECUTABLE, GITLINK, REGULAR, SYMLINK, FileState
+from cleveragents.core.errors import PlanError, StalePlan, ToolRefused
+from cleveragents.core.json_value import FrozenObject
+from cleveragents.core.text.control_characters import named_by, shown
+from cleveragents.core.text.redaction import redact_content_text
+from cleveragents.core.tool import CallState, ToolCall
+from cleveragents.plans.calls.tool_execution import ToolExecution
+from cleveragents.plans.history import PlanHistory, bring_to
+from cleveragents.plans.model.plan import Plan
+from cleveragents.plans.ports.plans import PlanStore
+from cleveragents.sandboxes.ports import Sandbox, Sandboxes
 
-__all__ = ["Resolution", "resolution_of"]
+__all__ = [
+    "ConflictsByHand",
+    "Resolution",
+    "conflict_in_words",
+    "conflict_task",
+    "resolution_of",
+    "side_in_short",
+]
+
 
 _FILES = (REGULAR, EXECUTABLE)
+
+_MOST_CONFLICTS = 40
+_SIDE_CHARACTERS = 1_500
+_TASK_CHARACTERS = 20_000
+_HOW = """\
+Make each file what both sides wanted: read it, and edit it until it has no conflict marks and does what \
+either side was made for. Then call `resolve` with its path: `edited` if you edited it, `ours` to take what \
+this plan had, `theirs` to take what the merged part had (in text with marks, only in the marked places). \
+Leave open what you cannot decide: a person will be asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,3 +201,141 @@ class _Deciding:
         remedy = "make it what it should be, and take it as `edited`"
         reason = f"{shown(path)} was changed since it was merged; {remedy}"
         return ToolRefused("resolve", reason)
+
+
+def conflict_task(conflicts: Sequence[KeptConflict], content: Callable[[str], bytes]) -> str:
+    """The task of resolving these. `content` gives what is kept under a name."""
+    titles = dict.fromkeys(conflict.title for conflict in conflicts)
+    parts = [f"Conflicts came up when this was merged into the plan: {'; '.join(titles)}", _HOW]
+    room = _TASK_CHARACTERS
+    told = 0
+    for conflict in conflicts[:_MOST_CONFLICTS]:
+        words = conflict_in_words(conflict, content)
+        room -= len(words)
+        if room < 0:
+            break
+        parts.append(words)
+        told += 1
+    left = [conflict.shown_path for conflict in conflicts[told:]]
+    if left:
+        more = len(left) - _MOST_CONFLICTS
+        named = ", ".join(left[:_MOST_CONFLICTS]) + (f" and {more} more" if more > 0 else "")
+        parts.append(f"And, not described here: {named}")
+    return "\n\n".join(parts)
+
+
+def side_in_short(conflict: KeptConflict, take: Take) -> str:
+    """What a side made of it, in a few words."""
+    path, state = conflict.side(take)
+    where = "" if path == conflict.path else f" at {shown(path)}"
+    return _kind_of(state) + where
+
+
+def conflict_in_words(conflict: KeptConflict, content: Callable[[str], bytes]) -> str:
+    """One conflict, with as much of both sides as can be read in one go."""
+    lines = [f"## {conflict.shown_path} ({conflict.kind})"]
+    if conflict.marked and conflict.left is not None:
+        lines.append("Both sides are marked in the file:")
+        lines += _excerpt(_marked_places(content(conflict.left.content)))
+        return "\n".join(lines)
+    for take, name in ((Take.OURS, "ours"), (Take.THEIRS, "theirs")):
+        there = "; that is there now" if _is_there(conflict, take) else ""
+        lines.append(f"{name}: {side_in_short(conflict, take)}{there}")
+        state = conflict.side(take)[1]
+        if state is not None and state.mode not in (DIRECTORY, GITLINK):
+            lines += _excerpt(content(state.content))
+    return "\n".join(lines)
+
+
+def _marked_places(text: bytes) -> bytes:
+    """Each place that git marked, as it is in the file."""
+    places: list[bytes] = []
+    inside = False
+    for line in text.splitlines(keepends=True):
+        inside = inside or line.startswith(b"<<<<<<<")
+        if inside:
+            places.append(line)
+        inside = inside and not line.startswith(b">>>>>>>")
+    return b"".join(places)
+
+
+def _is_there(conflict: KeptConflict, take: Take) -> bool:
+    path, state = conflict.side(take)
+    return path == conflict.path and state == conflict.left
+
+
+def _kind_of(state: FileState | None) -> str:
+    if state is None:
+        return "no file"
+    kinds = {
+        DIRECTORY: "a directory",
+        GITLINK: "a submodule",
+        SYMLINK: "a symbolic link",
+        EXECUTABLE: "an executable file",
+    }
+    return kinds.get(state.mode, "a file")
+
+
+def _excerpt(data: bytes) -> list[str]:
+    if b"\0" in data[:8_000]:
+        return [f"  ({len(data):,} bytes that are no text)"]
+    text = redact_content_text(data[: 4 * _SIDE_CHARACTERS].decode("utf-8", "replace"))
+    told = text[:_SIDE_CHARACTERS]
+    lines = [f"  | {line}" for line in told.splitlines()]
+    return lines + (["  (it goes on)"] if len(text) > len(told) else [])
+
+
+@dataclass(frozen=True, slots=True)
+class ConflictsByHand:
+    """Stateless but for its parts; holds the sandbox's `writing()` while it works."""
+
+    plans: PlanStore
+    sandboxes: Sandboxes
+    history: PlanHistory
+    execution: Callable[[Plan, Sandbox], ToolExecution]
+
+    def resolve(self, plan: Plan, path: str, take: Take) -> ToolCall:
+        """The call that ended all open conflicts at the path, as it is or is shown. `PlanError` while the
+        plan runs or when it has ended, `ToolRefused` with the reason why it cannot be resolved so; then
+        nothing changed."""
+        sandbox = self.sandboxes.open(plan.id)
+        execution = self.execution(plan, sandbox)
+        with sandbox.writing(timeout_seconds=execution.busy_seconds):
+            self._ensure_idle(plan)
+            self._settle(execution)
+            found = resolution_of(self.history, plan.id, sandbox, path, take)
+            path = found.ended[0].shown_path
+            now, calls = execution.clock.now, execution.calls
+            arguments = FrozenObject({"path": path, "take": take.value})
+            call = calls.add(plan.id, RESOLVE, arguments, step=None, state=CallState.STARTED, now=now())
+            changeset = execution.context.start_changeset()
+            call = calls.move(call, CallState.STARTED, now=now(), changeset_id=changeset)
+            execution.faults.reach("resolve.started.after")
+            sandbox.restore(found.states)
+            execution.faults.reach("resolve.files.after")
+            result = resolved_result(path, take, found.ended, found.tree, found.states)
+            call = calls.move(call, CallState.ENDING, now=now(), result=result)
+            execution.faults.reach("resolve.ending.after")
+            return execution.finish(call)
+
+    def _ensure_idle(self, plan: Plan) -> None:
+        now = self.plans.get(plan.id)
+        if now.state.running:  # guard: a run must not find files changed under it
+            raise PlanError(plan.id, "it is running; wait until it is at rest, or cancel it")
+        if now.state.ended:
+            raise PlanError(plan.id, f"it is {now.state.value}; its result can no longer be changed")
+        if now.version != plan.version:  # guard: the decision was about what the plan was then
+            raise StalePlan(plan.id, plan.version)
+
+    def _settle(self, execution: ToolExecution) -> None:
+        """Finishes, or takes back, what a process that died left half done; else edits by hand stay."""
+        plan_id, sandbox = execution.sandbox.plan_id, execution.sandbox
+        left = self.history.open_calls(plan_id)
+        for call in left:
+            if call.state is CallState.ENDING:
+                execution.finish(call)
+            elif is_by_hand(call):
+                error = "interrupted; nothing was changed"
+                execution.calls.move(call, CallState.FAILED, now=execution.clock.now(), error=error)
+        if left:
+            bring_to(sandbox, self.history.states(plan_id))

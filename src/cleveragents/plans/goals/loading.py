@@ -24,7 +24,7 @@ from cleveragents.config.yaml.shape import (
 from cleveragents.core.errors import InvalidGoals
 from cleveragents.core.json_value import FrozenObject, JsonValue, freeze
 from cleveragents.core.text.template import Place
-from cleveragents.plans.model.goals import Goals, SubGoal, circle_in
+from cleveragents.plans.model.sub_plan import Goals, SubGoal, circle_in
 
 if TYPE_CHECKING:
     from cleveragents.plans.goals.models import GoalsModel, SubGoalModel

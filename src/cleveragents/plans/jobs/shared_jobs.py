@@ -3,6 +3,12 @@
 Each may be killed anywhere and claimed again. What an earlier attempt did to files is in the journal: it is
 settled first, and what is done already is not done again. What stands in the way of a result is kept with its
 plan; the job of whoever asked for it has failed then, and is not tried again, for nothing has changed.
+
+A job that was cancelled while no code of it ran: its plan learns of that at once.
+
+A plan under way belongs to its job, and whoever runs the job moves the plan. Where an engine hands a job on
+after each phase, a cancel may come when nobody runs it, and from somebody who knows jobs only. Plans would
+learn of it when somebody looks at them; so does this, without waiting for that.
 """
 
 from __future__ import annotations
@@ -11,20 +17,21 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
-from cleveragents.access.model.remote import TO_BRANCH
+from cleveragents.access.model.project import TO_BRANCH
 from cleveragents.apply.ports import CommitRequest
-from cleveragents.core.acting_user import acting_as
-from cleveragents.core.errors import ApplyRefused, Conflict, PlanError, StaleFence, StalePlan
-from cleveragents.core.fence import Fence
+from cleveragents.core.cancellation import is_mere_stop
+from cleveragents.core.errors import ApplyRefused, Conflict, PlanError, StaleFence, StalePlan, UnknownPlan
+from cleveragents.core.identifiers import Fence, acting_as
 from cleveragents.core.json_value import JsonValue, freeze
-from cleveragents.jobs.model.job import HANDED_ON, HandedOn
+from cleveragents.jobs.model.job import HANDED_ON, HandedOn, Job
 from cleveragents.jobs.worker.async_worker import AsyncJob
-from cleveragents.plans.apply_obstacles import is_for_another_try
-from cleveragents.plans.deciding import DecidingParts, concluded, is_to_be_applied
-from cleveragents.plans.jobs.names import is_to_be_run
+from cleveragents.plans.deciding import DecidingParts, concluded, is_for_another_try, is_to_be_applied
+from cleveragents.plans.jobs.names import is_to_be_run, kind_of_plan
+from cleveragents.plans.lifecycle import PlanLifecycle
 from cleveragents.plans.model.plan import Phase, Plan, PlanState, Standing
 
-__all__ = ["ApplyJob", "PlanJob", "UndoJob", "Watched"]
+__all__ = ["ApplyJob", "PlanJob", "UndoJob", "Watched", "cancel_plan_of"]
+
 
 _APPLIED = (Phase.APPLY, PlanState.APPLIED)
 _UNDONE = (Phase.APPLY, PlanState.UNDONE)
@@ -196,3 +203,21 @@ def _text(value: JsonValue) -> str:
 
 def _told(plan: Plan) -> JsonValue:
     return freeze({"plan": plan.id, "phase": plan.phase.value, "state": plan.state.value})
+
+
+def cancel_plan_of(job: Job, lifecycle: PlanLifecycle) -> None:
+    """Cancels the plan that the job, which is cancelled, was to run; one that has another job by now, or came
+    to its end, is left alone. A job that was to apply or undo a result leaves that as it is."""
+    try:
+        plan = lifecycle.plans.get(str(job.payload.get("plan_id")))
+    except UnknownPlan:
+        return
+    plan = lifecycle.queueing.taken_up_by(job.id, plan)
+    if plan.job_id != job.id or job.kind != kind_of_plan(plan.root):  # guard: no other job's plan
+        return
+    reason = str(job.cancel_reason)
+    if is_mere_stop(reason):
+        lifecycle.reconciled(plan)
+        return
+    with suppress(PlanError):  # it has ended otherwise
+        lifecycle.cancel(plan, reason)

@@ -20,8 +20,8 @@ from enum import Enum
 
 from cleveragents.access.model.project import DEFAULT_PROJECT
 from cleveragents.core.errors import IllegalPlanMove
-from cleveragents.core.isolation import Isolation
 from cleveragents.core.json_value import FrozenObject, JsonValue
+from cleveragents.core.policy import Isolation
 
 __all__ = ["Phase", "Plan", "PlanState", "Standing", "ensure_plan_move", "spelt"]
 

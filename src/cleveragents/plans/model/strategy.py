@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from cleveragents.core.actions.check import Check
-from cleveragents.core.actions.model import Setup
+from cleveragents.core.actions.model import Check, Setup
 from cleveragents.core.json_value import FrozenObject, JsonValue, freeze
 from cleveragents.core.policy import Policy, profile
 from cleveragents.core.tool import CallState, ToolCall

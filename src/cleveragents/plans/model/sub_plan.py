@@ -2,30 +2,36 @@
 
 Pure: whoever asks again with the same facts gets the same answer, so a parent that was killed anywhere simply
 asks again.
+
+Goals that are reached together: parts of one plan, each a plan of its own, some after others.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 from cleveragents.changes.model.merge_conflict import part_of_merge
-from cleveragents.core.cancel_reason import is_mere_stop, mere_stop
-from cleveragents.core.json_value import JsonValue
+from cleveragents.core.cancellation import is_mere_stop, mere_stop
+from cleveragents.core.json_value import FrozenObject, JsonValue, freeze, thaw
 from cleveragents.core.tool import CallState, ToolCall
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
 from cleveragents.plans.model.strategy import Strategy, Task
 
 __all__ = [
     "CONFLICT",
+    "GOALS_ACTION",
     "STOPPED",
     "SUB_PLANS",
     "Act",
     "Fate",
+    "Goals",
+    "SubGoal",
     "TreeStep",
     "TreeView",
     "asked_below",
+    "circle_in",
     "ended_by",
     "failed_below",
     "goes_on",
@@ -36,16 +42,18 @@ __all__ = [
     "waits_for_sub_plans",
 ]
 
+
 SUB_PLANS = "sub-plans"
 """What a parent waits for while it has nothing to do itself."""
-
 
 CONFLICT = "conflict"
 """What a parent waits for while nobody has said what is to become of a conflict."""
 
-
 STOPPED = mere_stop("another part of the same plan failed")
 """The reason for which a plan is stopped that can go on when the other does."""
+
+GOALS_ACTION = "builtin/goals"
+"""The action of a plan whose parts were named by its user."""
 
 
 class Fate(Enum):
@@ -252,3 +260,73 @@ def has_news(parent: Plan, children: Iterable[Plan]) -> bool:
     return any(
         is_at_rest(child) and known.get(child.id, child.version) != child.version for child in children
     )
+
+
+@dataclass(frozen=True, slots=True)
+class SubGoal:
+    """One of them: in words, or an action with its arguments. `needs` are the names of those before it."""
+
+    name: str
+    goal: str = ""
+    action: str | None = None
+    arguments: Mapping[str, JsonValue] = field(default_factory=lambda: FrozenObject({}))
+    needs: tuple[str, ...] = ()
+    actor: str | None = None
+    model: str | None = None
+    checks: tuple[str, ...] = ()
+    invariants: tuple[str, ...] = ()
+
+    def to_json(self) -> JsonValue:
+        """As the request of the whole keeps it."""
+        return freeze(
+            {
+                "name": self.name,
+                "goal": self.goal,
+                "action": self.action,
+                "arguments": thaw(freeze(self.arguments)),
+                "needs": list(self.needs),
+                "actor": self.actor,
+                "model": self.model,
+                "checks": list(self.checks),
+                "invariants": list(self.invariants),
+            }
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Goals:
+    """All of them, what they are for, and what must hold of the merged result."""
+
+    goals: tuple[SubGoal, ...]
+    goal: str = ""
+    max_parallel: int | None = None
+    fail_fast: bool = False
+    checks: tuple[str, ...] = ()
+    invariants: tuple[str, ...] = ()
+
+    @property
+    def title(self) -> str:
+        """What it is for, in the user's words or else by the names of its parts."""
+        noun = "goal" if len(self.goals) == 1 else "goals"
+        return self.goal or f"{len(self.goals)} {noun}: {', '.join(one.name for one in self.goals)}"
+
+
+def circle_in(needs: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
+    """Names of which each needs the next, the last one the first again; none, if there is no circle.
+
+    Names that nobody explains need nothing.
+    """
+    left = {name: [need for need in named if need in needs] for name, named in needs.items()}
+    while True:
+        ready = [name for name, named in left.items() if not any(need in left for need in named)]
+        if not ready:
+            break
+        for name in ready:
+            del left[name]
+    if not left:
+        return ()
+    # Each of those left needs another of them, so whoever follows that comes round.
+    walked = [min(left)]
+    while walked.count(walked[-1]) == 1:
+        walked.append(next(need for need in left[walked[-1]] if need in left))
+    return tuple(walked[walked.index(walked[-1]) :])

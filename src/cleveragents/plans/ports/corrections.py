@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Protocol
 
-from cleveragents.core.fence import Fence
+from cleveragents.core.identifiers import Fence
 from cleveragents.plans.model.correction import Correction, NewCorrection
 from cleveragents.plans.model.plan import Plan, Standing
 from cleveragents.plans.ports.plans import PlanFacts

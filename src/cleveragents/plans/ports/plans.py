@@ -1,24 +1,49 @@
-"""Where plans are kept, and what belongs to them: tool calls, checks, reviews."""
+"""Where plans are kept, and what belongs to them: tool calls, checks, reviews.
+
+What is seen of a plan while it runs, for those who watch it from elsewhere.
+
+When the calls of a tree of plans ran: tools' and models', of every plan of it.
+
+Where actions come from.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from enum import Enum
 from typing import Protocol
 
 from cleveragents.access.model.project import DEFAULT_PROJECT
 from cleveragents.access.model.user import ProjectScope
 from cleveragents.changes.model.review import Review
-from cleveragents.core.actions.check import CheckRun
-from cleveragents.core.fence import Fence
-from cleveragents.core.isolation import Isolation
+from cleveragents.core.actions.model import Action, CheckRun
+from cleveragents.core.identifiers import Fence
 from cleveragents.core.json_value import FrozenObject, JsonValue
+from cleveragents.core.policy import Isolation
 from cleveragents.core.tool import CallState, ToolCall
 from cleveragents.plans.model.plan import Plan, PlanState, Standing
 from cleveragents.storage.answers import Claim
 
-__all__ = ["CallStore", "CheckStore", "NewPlan", "PlanFacts", "PlanStore", "ReviewStore", "TreeLimits"]
+__all__ = [
+    "ActionListing",
+    "ActionOrigin",
+    "ActionStore",
+    "CallStore",
+    "CallTimes",
+    "CheckStore",
+    "NewPlan",
+    "OutputPiece",
+    "PlanFacts",
+    "PlanOutput",
+    "PlanStore",
+    "ReviewStore",
+    "Run",
+    "StoredAction",
+    "TreeCalls",
+    "TreeLimits",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,3 +212,111 @@ class ReviewStore(Protocol):
         ...
 
     def of_plan(self, plan_id: str) -> Sequence[Review]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class OutputPiece:
+    """Some of it, at its place. `kind`: progress (lines for people), output (what commands print), model
+    (what actors say as they say it), node (JSON: which `actor` is at which `node` of its graph now; with an
+    `event`, that it is `thinking`, its model being the `text`, or that a call is `tool_done`, and how)."""
+
+    plan_id: str
+    number: int
+    kind: str
+    text: str
+    written_at: datetime
+
+
+class PlanOutput(Protocol):
+    """Pieces of plans' output, numbered from 1 for each plan; every method is one atomic step.
+
+    It is bounded: of a plan that printed more than that, the oldest pieces are gone, and their numbers with
+    them. Secrets are masked before anything is kept.
+    """
+
+    def append(self, plan_id: str, pieces: Sequence[tuple[str, str]], *, now: datetime) -> None:
+        """Keeps these kinds and texts, in order."""
+        ...
+
+    def read(self, plan_id: str, *, after: int = 0, limit: int = 1000) -> Sequence[OutputPiece]:
+        """Pieces with a number above `after`, in order."""
+        ...
+
+    def last(self, plan_id: str) -> int:
+        """The number of the last piece; 0 where there is none."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """The job that works on a plan now: it was to be had from `since` on, and `seen` at work last."""
+
+    since: datetime
+    seen: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class CallTimes:
+    """One call. Of one that asked for leave first, `ran_seconds` says how long it ran after that; one without
+    an end is under way, or was interrupted: its plan's `run` tells, if there is one."""
+
+    began: datetime
+    ended: datetime | None = None
+    asked: bool = False
+    ran_seconds: float = 0.0
+    run: Run | None = None
+
+
+class TreeCalls(Protocol):
+    """Reads the calls of all plans of a tree at one moment."""
+
+    def of_tree(self, root_id: str) -> Sequence[CallTimes]:
+        """In no order. Left out is what nobody knows the end of: calls that were lost with their worker."""
+        ...
+
+
+class ActionOrigin(str, Enum):
+    """Who brought an action. In this order: of two with one name the first counts."""
+
+    BUILTIN = "builtin"
+    USER = "user"
+    REPOSITORY = "repository"
+
+
+@dataclass(frozen=True, slots=True)
+class StoredAction:
+    """An action as the user gave it: YAML."""
+
+    name: str
+    document: str
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class ActionListing:
+    """An action that was found. `problem` says why it cannot be used; `trusted`, whether it may run."""
+
+    name: str
+    origin: ActionOrigin
+    source: str
+    trusted: bool
+    action: Action | None = None
+    problem: str | None = None
+
+
+class ActionStore(Protocol):
+    """The user's own actions, by name. Every method is one atomic step, from any thread and process."""
+
+    def put(self, name: str, document: str, *, replace: bool = False) -> None:
+        """Keeps it. `ActionExists` unless `replace`."""
+        ...
+
+    def get(self, name: str) -> StoredAction | None: ...
+
+    def list(self) -> Sequence[StoredAction]:
+        """All of them, by name."""
+        ...
+
+    def delete(self, name: str) -> bool:
+        """Whether there was one."""
+        ...

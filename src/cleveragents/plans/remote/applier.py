@@ -10,12 +10,12 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 
-from cleveragents.access.model.remote import TO_BRANCH, RemoteAddress, branch_of, new_branch, remote_of
+from cleveragents.access.model.project import TO_BRANCH, RemoteAddress, branch_of, new_branch, remote_of
 from cleveragents.apply.applier import EngineSandbox
 from cleveragents.apply.git_directories import ensure_no_git_directory
 from cleveragents.apply.journal import PREPARED, STAGING, Entry
 from cleveragents.apply.lock import resource_lock, try_resource_lock
-from cleveragents.apply.merge import Merge
+from cleveragents.apply.merge import Merge, submodule_conflicts
 from cleveragents.apply.ports import (
     USUAL,
     Applier,
@@ -25,13 +25,12 @@ from cleveragents.apply.ports import (
     Rename,
     Terms,
 )
-from cleveragents.apply.prepared_merge import Wish
+from cleveragents.apply.preparation import Wish
 from cleveragents.apply.push import Landed, PushPreparation, RemoteEngine, Target
 from cleveragents.apply.renames import merge_following_renames
-from cleveragents.apply.submodules import submodule_conflicts
 from cleveragents.core.errors import ApplyRefused, CleverAgentsError
 from cleveragents.core.errors.remedy import Remedy
-from cleveragents.core.fence import Fence
+from cleveragents.core.identifiers import Fence
 from cleveragents.core.text.redaction import redact_text
 from cleveragents.plans.model.plan import Plan
 from cleveragents.sandboxes.ports import Sandbox

@@ -17,9 +17,8 @@ from datetime import datetime
 from sqlalchemy import ColumnElement, Connection, delete, func, or_, select
 
 from cleveragents.changes.ports import ChangesetStore
-from cleveragents.core.change import ChangeEntry, Changeset, RecordedChange
+from cleveragents.core.change import GITLINK, ChangeEntry, Changeset, RecordedChange
 from cleveragents.core.errors import UnknownPlan
-from cleveragents.core.file_state import GITLINK
 from cleveragents.plans.model.plan import PlanState
 from cleveragents.sandboxes.ports import Sandbox
 from cleveragents.sandboxes.rows import READY

@@ -4,53 +4,135 @@ What a sandbox of such a plan holds is the base, a commit of the remote, and wha
 contents of these are in the database. So a machine may die with its sandboxes, and whoever gets the plan's
 job goes on with one of its own. A call that was *ending* there has left its changes in no record: it counts
 as not made, as one that was *started* does. What the setup had made is gone, too, and is made again.
+
+The commit that a plan on a remote began with: found once, the same on every machine from then on.
+
+Furnishes a copy of a sandbox that another machine has, before checks run in it.
+
+What the plan's setup made is ignored, so it is in no record and did not come along. The setup was allowed
+when it ran for the plan; it runs again, here, and nothing of it is recorded: checks begin with files that
+are brought to what is to be checked.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
-from cleveragents.access.model.remote import remote_of
+from sqlalchemy import Connection, insert, select
+
+from cleveragents.access.model.project import SCHEME, RemoteAddress, ResourceKind, remote_of
+from cleveragents.access.ports import TrustStore
 from cleveragents.access.trust.repository_files import configured_paths
-from cleveragents.access.trust_ports import TrustStore
 from cleveragents.changes.ports import ChangesetStore
-from cleveragents.core.errors import ConfigurationError, SandboxBusy, SandboxMissing, SandboxRefused
-from cleveragents.core.fence import Fence
-from cleveragents.core.file_state import GITLINK, differences_of
+from cleveragents.core.actions.model import Setup
+from cleveragents.core.change import GITLINK, differences_of
+from cleveragents.core.errors import (
+    CheckFailed,
+    ConfigurationError,
+    SandboxBusy,
+    SandboxMissing,
+    SandboxRefused,
+)
+from cleveragents.core.identifiers import Fence
 from cleveragents.core.json_value import FrozenObject
 from cleveragents.core.tool import CallState, ToolCall
-from cleveragents.git.loose_objects import LooseObjects
+from cleveragents.git.git_directory import LooseObjects
 from cleveragents.jobs.store.fence import ensure_owned
+from cleveragents.plans.checks import CheckGround
 from cleveragents.plans.history import PlanHistory, bring_to, named
+from cleveragents.plans.model.correction import RETRY
 from cleveragents.plans.model.plan import Plan
 from cleveragents.plans.model.strategy import SETUP
-from cleveragents.plans.model.undoing import RETRY
 from cleveragents.plans.ports.plans import CallStore
-from cleveragents.plans.remote.bases import ResourceDirectories
-from cleveragents.plans.remote.contents import SqlContents
+from cleveragents.plans.remote.contents import SqlContents, ensure_kept
+from cleveragents.processes.ports import Command, CommandRunner
 from cleveragents.sandboxes.facts import SandboxPlace
 from cleveragents.sandboxes.locking import locked
-from cleveragents.sandboxes.ports import Sandbox, SandboxRequest, SandboxStrategy, StartTree
+from cleveragents.sandboxes.mirror import Mirrors
+from cleveragents.sandboxes.ports import (
+    Sandbox,
+    SandboxRequest,
+    SandboxStrategy,
+    SetupInputs,
+    SetupStore,
+    StartTree,
+)
 from cleveragents.sandboxes.registry import SandboxRegistry
 from cleveragents.sandboxes.rows import READY, SandboxRow
+from cleveragents.sandboxes.tree.merge import place_of
 from cleveragents.storage.database import Database
 from cleveragents.storage.files.paths import remove_all
+from cleveragents.storage.service_tables import remote_bases, resources
+from cleveragents.storage.tables import plans
 
-__all__ = ["RemoteSandboxes", "TakeOver"]
+__all__ = ["Furnishing", "RemoteSandboxes", "ResourceDirectories", "TakeOver", "needed_remotes"]
+
 
 _BUSY_SECONDS = 30.0
 _AT_ONCE = 50
-
 # Whoever looks waits for it; a remote that answers may take longer for the files.
 _LOOK_SECONDS = 60.0
+
+_BASE = select(remote_bases.c.base)
+# Kept as JSON.
+_OF_PLANS = select(plans.c.resource).distinct().where(plans.c.resource.startswith(f'"{SCHEME}'))
+_OF_RESOURCES = select(resources.c.location).where(resources.c.kind == ResourceKind.REMOTE.value)
 
 
 class _CallsOf(Protocol):
     def __call__(self, fence: Fence | None) -> CallStore: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceDirectories:
+    """Where the resource of a plan is on this machine. Stateless but for the database and the mirrors."""
+
+    database: Database
+    mirrors: Mirrors
+
+    def of_plan(self, plan: Plan) -> Path:
+        """Its resource, if that is a directory; of a remote, a checkout of what the plan began with, which
+        is the branch as it is now if nobody asked before. `RemoteUnreachable`, `SandboxRefused`."""
+        address = remote_of(plan.resource)
+        if address is None:
+            return Path(plan.resource)
+        return self.mirrors.checkout(address, self.base(plan.root, address))
+
+    def of_resource(self, resource: str) -> Path:
+        """The same for what is asked before there is a plan: of a remote, the branch as it is now."""
+        address = remote_of(resource)
+        return (
+            Path(resource)
+            if address is None
+            else self.mirrors.checkout(address, self.mirrors.fetched(address))
+        )
+
+    def base(self, root_id: str, address: RemoteAddress) -> str:
+        """The commit with which the plan of that id began, and all its sub-plans. `UnknownPlan`."""
+        known = self._known(root_id)
+        if known is not None:
+            return known
+        tip = self.mirrors.fetched(address)
+
+        def unit(connection: Connection) -> str:
+            # Whoever else looks for it at this moment waits here, and then finds it.
+            ensure_kept(connection, root_id)  # guard: nobody would ever take it away
+            found: str | None = connection.execute(_BASE.where(remote_bases.c.plan_id == root_id)).scalar()
+            if found is None:  # guard: there is one base for all machines
+                connection.execute(insert(remote_bases), {"plan_id": root_id, "base": tip})
+            return found or tip
+
+        return self.database.write(unit)
+
+    def _known(self, root_id: str) -> str | None:
+        with self.database.read() as connection:
+            found: str | None = connection.execute(_BASE.where(remote_bases.c.plan_id == root_id)).scalar()
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,3 +351,58 @@ class RemoteSandboxes(SandboxRegistry):
             then = differences_of(entries[:length])
             if sandbox.tree({path: step.after for path, step in then.items()}) == start.tree:
                 return
+
+
+def needed_remotes(database: Database) -> set[str]:
+    """The addresses that a plan, whatever has become of it, or a resource names."""
+    with database.read() as connection:
+        named = (remote_of(json.loads(text)) for text in connection.execute(_OF_PLANS).scalars())
+        of_plans = {address.url for address in named if address is not None}
+        return of_plans | set(connection.execute(_OF_RESOURCES).scalars())
+
+
+@dataclass(frozen=True, slots=True)
+class Furnishing:
+    """Stateless but for its parts: any thread may share it."""
+
+    sandboxes: RemoteSandboxes
+    cache: SetupStore
+    commands: Callable[[Path], CommandRunner]
+
+    def __call__(self, setup: Setup, ground: CheckGround, project: str) -> None:
+        """When it returns, the sandbox is furnished; a plan's own is already. `CheckFailed`, `Cancelled`."""
+        if not self.sandboxes.is_copy(ground.plan_id):
+            return
+        sandbox = ground.sandbox
+        furnished = place_of(sandbox).directory / "furnished"
+        if furnished.exists():
+            return
+        with sandbox.writing(timeout_seconds=_BUSY_SECONDS):
+            bring_to(sandbox, {})  # as it was when the setup ran for the plan
+            runner, command = self.commands(ground.resource), _command(setup, ground)
+            inputs = SetupInputs(project, setup.paths, runner.inputs_of(command))
+            key = self.cache.key(inputs, sandbox.root)
+            if key is None or not self.cache.take(key, sandbox.root, setup.paths):
+                self._run(runner, command, ground)
+            sandbox.count_as_set_up()  # guard: no check would see it
+            bring_to(sandbox, ground.recorded)
+            furnished.touch()
+
+    def _run(self, runner: CommandRunner, command: Command, ground: CheckGround) -> None:
+        result = runner.run(command, ground.stop)
+        ground.stop.raise_if_cancelled()
+        if result.exit_code != 0:
+            last = result.output.strip().rpartition("\n")[2]
+            raise CheckFailed(ground.plan_id, "setup", f"failed on this machine: {last}")
+
+
+def _command(setup: Setup, ground: CheckGround) -> Command:
+    return Command(
+        argv=("/bin/sh", "-c", setup.command),
+        root=ground.sandbox.root,
+        directory=ground.sandbox.root,
+        network=ground.network,
+        readable=ground.sandbox.readable,
+        markers=ground.markers or {},
+        network_denied=ground.network_denied,
+    )

@@ -13,9 +13,9 @@ from typing import Any
 
 from cleveragents.changes.model.review import Review, ReviewKind
 from cleveragents.changes.store.rows import ensure_storable
-from cleveragents.core.actions.check import CheckRun, CheckVerdict
-from cleveragents.core.isolation import Isolation
+from cleveragents.core.actions.model import CheckRun, CheckVerdict
 from cleveragents.core.json_value import FrozenObject, JsonValue, freeze, thaw
+from cleveragents.core.policy import Isolation
 from cleveragents.core.text.redaction import redact_text
 from cleveragents.core.tool import CallState, ToolCall
 from cleveragents.plans.model.plan import Phase, Plan, PlanState

@@ -1,8 +1,16 @@
-"""What belongs to plans, on a database: tool calls, checks, reviews."""
+"""What belongs to plans, on a database: tool calls, checks, reviews.
+
+What a call that ended tells besides its end: that a sub-plan is merged, and what became of conflicts.
+
+Told in the transaction that ends the call, whoever ends it: also one that finishes what another began.
+
+When the calls of a tree of plans ran, from one look at the database.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -10,27 +18,30 @@ from typing import Any
 from sqlalchemy import (
     ClauseElement,
     Connection,
+    RowMapping,
+    Select,
     Update,
     bindparam,
+    case,
     delete,
     func,
     select,
     update,
 )
 
+from cleveragents.changes.model.merge_conflict import MergeOutcome, conflicts_ended, part_of_merge
 from cleveragents.changes.model.review import Review
 from cleveragents.changes.store.rows import is_storable
-from cleveragents.core.actions.check import CheckRun
+from cleveragents.core.actions.model import CheckRun
 from cleveragents.core.errors import InvalidPayload, PlanError, StalePlan, UnknownPlan
 from cleveragents.core.errors.remedy import Remedy
 from cleveragents.core.event import DomainEvent, EventType
-from cleveragents.core.fence import Fence
-from cleveragents.core.identifiers import IdentifierSource
+from cleveragents.core.identifiers import Fence, IdentifierSource
 from cleveragents.core.json_value import JsonValue
 from cleveragents.core.text.redaction import redact_text
 from cleveragents.core.tool import CallState, ToolCall
 from cleveragents.jobs.store.fence import ensure_owned
-from cleveragents.plans.store.merge_facts import merge_facts
+from cleveragents.plans.ports.plans import CallTimes, Run
 from cleveragents.plans.store.plan_rows import (
     call_of,
     call_row,
@@ -39,12 +50,15 @@ from cleveragents.plans.store.plan_rows import (
     review_of,
     review_row,
 )
+from cleveragents.storage.actor_tables import model_calls
+from cleveragents.storage.columns import kept_text, moment
 from cleveragents.storage.database import Database
 from cleveragents.storage.outbox import append_to_outbox
 from cleveragents.storage.prepared_statement import Rows, prepared
-from cleveragents.storage.tables import check_runs, plans, reviews, tool_calls
+from cleveragents.storage.tables import check_runs, jobs, plans, reviews, tool_calls
 
-__all__ = ["SqlCallStore", "SqlCheckStore", "SqlReviewStore"]
+__all__ = ["SqlCallStore", "SqlCheckStore", "SqlReviewStore", "SqlTreeCalls", "merge_facts"]
+
 
 _THIS = (tool_calls.c.plan_id == bindparam("plan"), tool_calls.c.number == bindparam("which"))
 _COLUMNS: dict[str, Any] = {column.name: bindparam(column.name) for column in tool_calls.columns}
@@ -58,11 +72,37 @@ _OF_STEP = (
     .where(tool_calls.c.plan_id == bindparam("plan"), tool_calls.c.step == bindparam("name"))
     .order_by(tool_calls.c.number)
 )
-
 _ENDS = (CallState.ENDED, CallState.FAILED)
 _ANSWERS = ("granted", "denied")
 # An index of PostgreSQL holds 2,704 bytes at most, and a character may take four.
 _STEP_CHARACTERS = 500
+
+_TREE = select(plans.c.id, plans.c.job_id).where(plans.c.id == bindparam("root")).cte("tree", recursive=True)
+
+
+_TREE = _TREE.union_all(select(plans.c.id, plans.c.job_id).where(plans.c.parent_id == _TREE.c.id))
+_RUN = (jobs.c.not_before.label("since"), jobs.c.updated_at.label("seen"))
+# Results may be large, and only what was asked for says in them how long it ran.
+_ASKED_RESULT = case((tool_calls.c.approval.is_not(None), tool_calls.c.result))
+_TOOLS = (
+    select(
+        tool_calls.c.started_at,
+        tool_calls.c.ended_at,
+        tool_calls.c.approval,
+        _ASKED_RESULT.label("result"),
+        *_RUN,
+    )
+    .join(_TREE, tool_calls.c.plan_id == _TREE.c.id)
+    .outerjoin(jobs, (jobs.c.id == _TREE.c.job_id) & (jobs.c.state == "running"))
+    .where(tool_calls.c.state.in_(("started", "ending", "ended", "failed")))
+)
+_MODELS = (
+    select(model_calls.c.started_at, model_calls.c.ended_at, *_RUN)
+    .join(_TREE, model_calls.c.plan_id == _TREE.c.id)
+    .outerjoin(jobs, (jobs.c.id == _TREE.c.job_id) & (jobs.c.state == "running"))
+    # What was forfeited ended when somebody noticed: the time until then nobody worked.
+    .where(model_calls.c.state != "forfeited")
+)
 
 
 class SqlCallStore:
@@ -292,3 +332,64 @@ def _one(connection: Connection, plan_id: str, number: int) -> ToolCall:
         log = Remedy("plan.log", plan_id, text="List its calls")
         raise PlanError(plan_id, f"it has no call {number}", (log,))
     return call_of(row)
+
+
+def merge_facts(call: ToolCall) -> Iterator[tuple[EventType, Mapping[str, JsonValue]]]:
+    """The events of a call in its new state, in order. Of content they tell nothing but its path."""
+    if call.state is not CallState.ENDED:
+        return
+    part = part_of_merge(call)
+    if part is not None:
+        yield from _merged(part, MergeOutcome.of_call(call))
+    for merge, _ in conflicts_ended(call):
+        result = call.result
+        assert isinstance(result, Mapping)
+        path, take = _shown(result.get("path")), result.get("take")
+        yield EventType.CONFLICT_RESOLVED, {"number": call.number, "merge": merge, "path": path, "take": take}
+
+
+def _merged(part: str, outcome: MergeOutcome) -> Iterator[tuple[EventType, Mapping[str, JsonValue]]]:
+    open_ones = [conflict for conflict in outcome.conflicts if conflict.is_choice]
+    whose: dict[str, JsonValue] = {"child": outcome.plan_id, "key": part}
+    yield EventType.PLAN_MERGED, {**whose, "files": outcome.files, "conflicts": len(open_ones)}
+    for conflict in open_ones:
+        yield EventType.CONFLICT_KEPT, {**whose, "path": _shown(conflict.shown_path), "kind": conflict.kind}
+
+
+def _shown(path: JsonValue) -> str:
+    """As text that any store takes, and without what looks like a secret."""
+    return kept_text(redact_text(str(path)))
+
+
+class SqlTreeCalls:
+    """`TreeCalls` on a `Database`. Stateless but for the database, so any thread may share it."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def of_tree(self, root_id: str) -> Sequence[CallTimes]:
+        return list(self._read(root_id))
+
+    def _read(self, root_id: str) -> Iterator[CallTimes]:
+        statements: tuple[Select[Any], ...] = (_TOOLS, _MODELS)
+        with self._database.read() as connection:
+            for statement in statements:
+                for row in connection.execute(statement, {"root": root_id}).mappings():
+                    yield _times(row)
+
+
+def _times(row: RowMapping) -> CallTimes:
+    run = None if row["since"] is None else Run(moment(row["since"]), moment(row["seen"]))
+    return CallTimes(
+        began=moment(row["started_at"]),
+        ended=None if row["ended_at"] is None else moment(row["ended_at"]),
+        asked=row.get("approval") is not None,
+        ran_seconds=_ran_seconds(row.get("result")),
+        run=run,
+    )
+
+
+def _ran_seconds(result: str | None) -> float:
+    kept = None if result is None else json.loads(result)
+    seconds = kept.get("seconds") if isinstance(kept, dict) else None
+    return seconds if isinstance(seconds, float) else 0.0

@@ -13,15 +13,14 @@ from datetime import datetime
 from sqlalchemy import Connection, bindparam, delete, or_, select, update
 
 from cleveragents.access.model.user import ProjectScope
-from cleveragents.access.store.member_rows import hold_project
+from cleveragents.access.store.sql_member_store import hold_project
 from cleveragents.changes.store.rows import ensure_storable, is_storable
 from cleveragents.core.errors import AmbiguousPlan, PlanError, StalePlan, TreeTooLarge, UnknownPlan
 from cleveragents.core.errors.remedy import Remedy
 from cleveragents.core.event import DomainEvent, EventType
-from cleveragents.core.fence import Fence
-from cleveragents.core.identifiers import IdentifierSource
-from cleveragents.core.isolation import weaker
+from cleveragents.core.identifiers import Fence, IdentifierSource
 from cleveragents.core.json_value import JsonValue
+from cleveragents.core.policy import weaker
 from cleveragents.jobs.store.fence import ensure_owned
 from cleveragents.plans.model.plan import Phase, Plan, PlanState, Standing, ensure_plan_move, spelt
 from cleveragents.plans.ports.plans import NewPlan, PlanFacts, TreeLimits
@@ -36,7 +35,6 @@ from cleveragents.storage.actor_tables import (
     model_calls,
 )
 from cleveragents.storage.answers import Claim
-from cleveragents.storage.claim_fence import keep_made
 from cleveragents.storage.database import Database
 from cleveragents.storage.outbox import append_to_outbox
 from cleveragents.storage.service_tables import (
@@ -45,6 +43,7 @@ from cleveragents.storage.service_tables import (
     plan_output,
     remote_bases,
 )
+from cleveragents.storage.sql_answer_store import keep_made
 from cleveragents.storage.tables import (
     applies,
     change_entries,

@@ -20,7 +20,6 @@ from cleveragents.core.text.redaction import redact_text
 from cleveragents.core.tool import CallState
 from cleveragents.plans.actors.actor_stage import ActorGround
 from cleveragents.plans.calls.tool_execution import DONE, ToolExecution
-from cleveragents.plans.left_out import name_cancelled, parts_left_out
 from cleveragents.plans.lifecycle import PlanLifecycle
 from cleveragents.plans.model.plan import Plan
 from cleveragents.plans.model.strategy import Strategy, Task
@@ -28,6 +27,8 @@ from cleveragents.plans.model.sub_plan import Act, TreeStep, TreeView
 from cleveragents.plans.ports.plans import PlanStore
 from cleveragents.plans.sub_plans.spawn import SubPlanSpawn
 from cleveragents.plans.sub_plans.words import (
+    name_cancelled,
+    parts_left_out,
     place_of,
     told_failure,
     told_left_out,

@@ -28,9 +28,8 @@ from cleveragents.core.faults import FaultPoints, NoFaults
 from cleveragents.core.json_value import FrozenObject
 from cleveragents.core.tool import CallState, ToolCall
 from cleveragents.plans.calls.tool_execution import ToolExecution
-from cleveragents.plans.history import PlanHistory, bring_to
+from cleveragents.plans.history import PlanHistory, PlanResult, bring_to
 from cleveragents.plans.model.plan import Plan
-from cleveragents.plans.result import PlanResult
 from cleveragents.sandboxes.ports import Sandboxes
 
 __all__ = ["SubPlanMerge"]

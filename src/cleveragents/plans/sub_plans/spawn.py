@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from cleveragents.core.clock import Clock
 from cleveragents.core.errors import ToolRefused, TreeTooLarge, UnknownTool
 from cleveragents.core.faults import FaultPoints
-from cleveragents.core.fence import Fence
+from cleveragents.core.identifiers import Fence
 from cleveragents.core.json_value import FrozenObject, JsonValue, freeze
 from cleveragents.core.policy import Capability
 from cleveragents.core.text.redaction import redact_text
@@ -16,10 +16,9 @@ from cleveragents.core.tool import ToolSpec
 from cleveragents.plans.actors.actor_stage import ActorGround
 from cleveragents.plans.calls.tool_execution import CallRequest, ToolExecution
 from cleveragents.plans.lifecycle import PlanLifecycle
-from cleveragents.plans.model.goals import GOALS_ACTION
 from cleveragents.plans.model.plan import Plan
 from cleveragents.plans.model.strategy import Task
-from cleveragents.plans.model.sub_plan import TreeView
+from cleveragents.plans.model.sub_plan import GOALS_ACTION, TreeView
 from cleveragents.plans.ports.plans import NewPlan, PlanStore, TreeLimits
 from cleveragents.tools.ports import SandboxFiles, Tool, Workplace
 

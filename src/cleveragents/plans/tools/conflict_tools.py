@@ -1,25 +1,38 @@
-"""The tool with which an actor resolves conflicts of merged sub-plans."""
+"""The tool with which an actor resolves conflicts of merged sub-plans.
+
+The tool with which an executor writes down what it decided, so that a person can correct it.
+
+The checkpoint of such a decision is the very call: correcting it takes back what was done since.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Literal
 
 from pydantic import Field
 
 from cleveragents.changes.model.merge_conflict import RESOLVE, Take, resolved_result
+from cleveragents.core.decision import Alternative, DecisionState, NewDecision
 from cleveragents.core.errors import ToolRefused, UnknownTool
 from cleveragents.core.json_value import JsonValue, thaw
 from cleveragents.core.policy import Capability
-from cleveragents.core.tool import ToolSpec
+from cleveragents.core.text.redaction import redact_content_text
+from cleveragents.core.tool import CallState, ToolCall, ToolSpec
 from cleveragents.plans.conflicts.resolution import resolution_of
 from cleveragents.plans.history import PlanHistory
+from cleveragents.plans.ports.decisions import DecisionStore
 from cleveragents.sandboxes.ports import Sandbox
 from cleveragents.tools.ports import SandboxFiles, Tool, Workplace
 from cleveragents.tools.typed_tool import Arguments, Result, TypedTool
 
-__all__ = ["ConflictGround", "ConflictTools"]
+__all__ = ["DECIDE", "ConflictGround", "ConflictTools", "DecideTools", "DecisionPlace"]
+
+
+DECIDE = "decide"
+_LONGEST = 2_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +106,96 @@ class ConflictTools:
 
     def names(self) -> tuple[str, ...]:
         return (RESOLVE,)
+
+    def specs(self) -> tuple[ToolSpec, ...]:
+        return (self._tool.spec,)
+
+    def problems(self) -> tuple[ToolRefused, ...]:
+        return ()
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionPlace:
+    """Where decisions of one plan's executor go: `calls` are the plan's, the latest last."""
+
+    plan_id: str
+    actor: str
+    decisions: DecisionStore
+    calls: Callable[[], Iterable[ToolCall]]
+    now: Callable[[], datetime]
+
+
+class DecideArguments(Arguments):
+    question: str = Field(min_length=1, max_length=_LONGEST, description="what had to be decided")
+    choice: str = Field(min_length=1, max_length=_LONGEST, description="what you chose")
+    rationale: str = Field(default="", max_length=_LONGEST, description="why, from what you read")
+    instead_of: list[str] = Field(default=[], max_length=10, description="what else was possible")
+    parent: int | None = Field(default=None, description="the number of the decision it follows from")
+
+
+class DecideResult(Result):
+    number: int = Field(description="the decision's number in the plan")
+
+
+class Decide(TypedTool[DecideArguments, DecideResult]):
+    name = DECIDE
+    description = (
+        "Writes down a choice that your task left open and that somebody may want otherwise, before you act "
+        "on it. Not for what the task says already."
+    )
+    capability = Capability.READ
+    arguments = DecideArguments
+    result = DecideResult
+
+    def __init__(self, place: DecisionPlace) -> None:
+        self._place = place
+
+    def run(self, arguments: DecideArguments, workplace: Workplace) -> DecideResult:
+        place = self._place
+        call = self._this_call()
+        held = [
+            one.number for one in place.decisions.of_plan(place.plan_id) if one.state is DecisionState.ACTIVE
+        ]
+        parent = arguments.parent if arguments.parent in held else min(held, default=None)
+        made = NewDecision(
+            question=redact_content_text(arguments.question),
+            choice=redact_content_text(arguments.choice),
+            rationale=redact_content_text(arguments.rationale),
+            alternatives=tuple(Alternative(redact_content_text(other)) for other in arguments.instead_of),
+            parent=parent,
+            made_by=place.actor,
+            checkpoint=call.number,
+        )
+        # The call's own id: one that is made again, because it was cut off, decides nothing twice.
+        (kept,) = place.decisions.add(place.plan_id, [made], key=call.call_id, now=place.now())
+        return DecideResult(number=kept.number)
+
+    def _this_call(self) -> ToolCall:
+        """A plan makes one call at a time, so the one of this tool that is under way is this one."""
+        for call in reversed([*self._place.calls()]):
+            if call.tool == self.name and call.state is CallState.STARTED:
+                return call
+        raise ToolRefused(self.name, "it can only be used by an actor of a plan")
+
+
+class DecideTools:
+    """`ToolSource` of that tool. Any thread may ask."""
+
+    def __init__(self, place: DecisionPlace) -> None:
+        self._tool = Decide(place)
+
+    def get(self, name: str) -> Tool:
+        if name != DECIDE:
+            raise UnknownTool(name, self.names())
+        return self._tool
+
+    def capability_of(
+        self, tool: Tool, arguments: Mapping[str, JsonValue], files: SandboxFiles
+    ) -> Capability:
+        return tool.capability_of(arguments, files)
+
+    def names(self) -> tuple[str, ...]:
+        return (DECIDE,)
 
     def specs(self) -> tuple[ToolSpec, ...]:
         return (self._tool.spec,)

@@ -15,7 +15,7 @@ from cleveragents.context.context_parts import PastCommit
 from cleveragents.context.model.code_terms import terms_of
 from cleveragents.context.plan_context import REQUEST_CONTEXT, PlanContext
 from cleveragents.context.query import LEAST_TOKENS
-from cleveragents.context.search.commit_likeness import most_alike
+from cleveragents.context.search.git_history import most_alike
 from cleveragents.core.errors import QuestionRefused, SourceMissing, ToolRefused, UnknownTool
 from cleveragents.core.json_value import JsonValue
 from cleveragents.core.policy import Capability

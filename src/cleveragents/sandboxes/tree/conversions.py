@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from cleveragents.core.file_state import FileState
+from cleveragents.core.change import FileState
 from cleveragents.git.plumbing import PrivateRepository, index_line
 from cleveragents.sandboxes.facts import SandboxPlace
 from cleveragents.storage.files.paths import directory_of, read_file, remove_all

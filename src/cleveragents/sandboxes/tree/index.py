@@ -6,6 +6,10 @@ is given copies of the changed files in a directory that no command can reach.
 
 Safe while hostile processes change the tree; whether what is recorded is one consistent state is up to the
 caller, who holds the sandbox's lock and has ended the processes of the call.
+
+Asks git which paths are ignored, without letting it look at the tree that they are in.
+
+git gets the .gitignore files on the way, as bytes that we read, in a directory of ours, and names of paths.
 """
 
 from __future__ import annotations
@@ -18,19 +22,28 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from cleveragents.core.change import EXECUTABLE, GITLINK, REGULAR, SYMLINK, FileState
 from cleveragents.core.errors import GitFailed, SandboxRefused
-from cleveragents.core.file_state import EXECUTABLE, GITLINK, REGULAR, SYMLINK, FileState
+from cleveragents.git.git_directory import LooseObjects
 from cleveragents.git.index_file import IndexEntry, entries_of, stat_key, with_stats
-from cleveragents.git.loose_objects import LooseObjects
-from cleveragents.git.plumbing import PrivateRepository, index_line
-from cleveragents.git.submodules import MODULES, submodule_paths
+from cleveragents.git.plumbing import PrivateRepository, index_line, within
+from cleveragents.git.user_repository import MODULES, submodule_paths
 from cleveragents.sandboxes.facts import SandboxPlace
-from cleveragents.sandboxes.tree.ignore_rules import ignored_by
 from cleveragents.sandboxes.tree.walk import DirectoryCursor, Known, Survey, read_bytes, survey
 from cleveragents.storage.files.copying import copy_file
 from cleveragents.storage.files.paths import directory_of, remove_all
 
-__all__ = ["ATTRIBUTES", "Look", "SandboxTree", "Unrecordable", "is_unchanged", "open_tree"]
+__all__ = [
+    "ATTRIBUTES",
+    "Look",
+    "SandboxTree",
+    "Unrecordable",
+    "ignored_by",
+    "is_unchanged",
+    "open_tree",
+    "rules_for",
+]
+
 
 ATTRIBUTES = ".gitattributes"
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
@@ -38,6 +51,11 @@ _ATTEMPTS = 20
 _LARGEST_MODULES = 1 << 20
 # File systems may give one time to two changes that are this close together.
 _TICK_NS = 50_000_000
+
+_IGNORE_FILE = ".gitignore"
+_LARGEST_RULES = 1 << 20
+# Rules are the command's own, and can take for ever to match.
+_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -358,3 +376,73 @@ def _is_file(cursor: DirectoryCursor, path: str) -> bool:
         return descriptor is not None and stat.S_ISREG(os.lstat(name, dir_fd=descriptor).st_mode)
     except OSError:
         return False
+
+
+def ignored_by(
+    engine: PrivateRepository,
+    place: SandboxPlace,
+    paths: Collection[str],
+    rules: Mapping[str, bytes],
+    *,
+    unless_in: Path | None = None,
+) -> frozenset[str]:
+    """Those of the paths that are ignored; directories end in a slash. `rules` are .gitignore files by path.
+
+    `unless_in` names an index: what it holds is not ignored.
+    """
+    if not paths:
+        return frozenset()
+    shadow = place.scratch("rules")
+    shadow.mkdir()
+    try:
+        for path, content in rules.items():
+            with directory_of(shadow, path, make=True):
+                (shadow / path).write_bytes(content)
+        # A file may be called as git calls many; with this before it, no name is anything but a name.
+        feed = b"".join(b"./" + os.fsencode(path) + b"\0" for path in paths)
+        indexed = ("--no-index",) if unless_in is None else ()
+        options = ("check-ignore", *indexed, "-z", "--stdin")
+        with engine.start(
+            *options, work_tree=shadow, index=unless_in, seconds_left=within(_SECONDS)
+        ) as running:
+            listed = running.finish(feed, succeeds=(0, 1))[0]
+    except GitFailed as error:
+        reason = f"its .gitignore files cannot be used: git gave no answer within {_SECONDS:.0f} s"
+        raise SandboxRefused(str(place.tree), reason) from error
+    finally:
+        remove_all(shadow)
+    return frozenset(name.removeprefix("./") for name in os.fsdecode(listed).split("\0")[:-1])
+
+
+def rules_for(root: Path, paths: Iterable[str]) -> tuple[list[str], dict[str, bytes]]:
+    """The paths, with a slash behind those that are directories now, and the .gitignore files above them."""
+    spelled: list[str] = []
+    rules: dict[str, bytes] = {}
+    seen: set[str] = set()
+    with DirectoryCursor(root) as cursor:
+        for path in sorted(paths):
+            parts = path.split("/")
+            for count in range(len(parts)):
+                directory = "/".join(parts[:count])
+                descriptor = cursor.open(directory)
+                if descriptor is None:
+                    break
+                if directory not in seen:
+                    seen.add(directory)
+                    content = read_bytes(descriptor, _IGNORE_FILE, at_most=_LARGEST_RULES)
+                    if content is not None:
+                        rules[f"{directory}/{_IGNORE_FILE}" if directory else _IGNORE_FILE] = content
+            spelled.append(path + _slash(cursor, path))
+    return spelled, rules
+
+
+def _slash(cursor: DirectoryCursor, path: str) -> str:
+    directory, _, name = path.rpartition("/")
+    descriptor = cursor.open(directory)
+    if descriptor is None:
+        return ""
+    try:
+        status = os.lstat(name, dir_fd=descriptor)
+    except OSError:
+        return ""
+    return "/" if stat.S_ISDIR(status.st_mode) else ""

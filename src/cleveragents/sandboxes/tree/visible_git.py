@@ -25,8 +25,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from cleveragents.core.change import GITLINK
 from cleveragents.core.errors import GitFailed
-from cleveragents.core.file_state import GITLINK
 from cleveragents.git.git_directory import GitDirectory
 from cleveragents.git.index_file import PlainIndex, plain_index
 from cleveragents.git.plumbing import PrivateRepository

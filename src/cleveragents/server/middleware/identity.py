@@ -11,8 +11,8 @@ from starlette.concurrency import run_in_threadpool
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from cleveragents.access.model.user import TokenKind
-from cleveragents.core.acting_user import acting_as
 from cleveragents.core.errors import DatabaseFailed, DatabaseUnusable, NotAuthenticated, Unavailable
+from cleveragents.core.identifiers import acting_as
 from cleveragents.server.middleware.wire import (
     SAFE_METHODS,
     address_of,

@@ -8,7 +8,7 @@ from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
 from cleveragents import __version__
-from cleveragents.api.isolation import unisolated_workers
+from cleveragents.api.workers import unisolated_workers
 from cleveragents.server.access import AnyUser
 from cleveragents.server.accounts import account_as
 from cleveragents.server.service import Here

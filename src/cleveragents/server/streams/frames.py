@@ -18,7 +18,7 @@ from cleveragents.api.events import fields_of_row
 if TYPE_CHECKING:
     from cleveragents.access.model.user import ProjectScope
     from cleveragents.events.chain import LogRow
-    from cleveragents.plans.ports.output import OutputPiece
+    from cleveragents.plans.ports.plans import OutputPiece
 
 __all__ = [
     "HEARTBEAT",

@@ -18,7 +18,7 @@ from cleveragents.access.store.project_scope import projects_of_events
 from cleveragents.api.events import end_of_log, event_rows
 from cleveragents.core.errors import AuditLogBroken, CleverAgentsError, StoreBusy
 from cleveragents.events.audit import DurableAuditLog
-from cleveragents.plans.ports.output import OutputPiece, PlanOutput
+from cleveragents.plans.ports.plans import OutputPiece, PlanOutput
 from cleveragents.server.streams.frames import event_frame, output_frame
 from cleveragents.server.streams.pages import PAGE_FRAMES
 

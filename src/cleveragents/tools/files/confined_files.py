@@ -18,8 +18,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from cleveragents.core.errors import OutsideSandbox, StoreFull, ToolRefused
-from cleveragents.tools.files.descent import DIRECTORY, Descent, identity_of, names_in
-from cleveragents.tools.files.sandbox_paths import is_git_name, parts_of
+from cleveragents.tools.files.descent import DIRECTORY, Descent, identity_of, is_git_name, names_in, parts_of
 from cleveragents.tools.ports import FoundFile
 
 __all__ = ["FILE_LIMIT_BYTES", "TEMPORARY_PREFIX", "ConfinedFiles"]

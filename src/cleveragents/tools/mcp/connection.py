@@ -3,6 +3,12 @@
 The library's client must be left by the task that entered it, so each connection has a task of its own, which
 waits inside until it is told to leave. Whatever goes wrong becomes a `ToolRefused` that says what happened,
 without anything that the server's configuration holds.
+
+Fills the variables of a server's entry in, and keeps what they held out of everything that is printed.
+
+A value that a variable gave is taken for a secret, unless the variable is one of the few that every user has;
+so is one whose name says so in a file of the user's own. It is added to the known secrets, and masked
+wherever this process redacts: in logs, errors, events and in what a tool answers.
 """
 
 from __future__ import annotations
@@ -10,22 +16,23 @@ from __future__ import annotations
 import asyncio
 import math
 import os
-from collections.abc import AsyncIterator, Coroutine, Mapping
+import re
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from cleveragents import __version__
 from cleveragents.core.errors import ToolRefused
-from cleveragents.core.text.redaction import redact_text
+from cleveragents.core.text.redaction import MASK, KnownSecrets, redact, redact_text
+from cleveragents.processes.environment import OWN_PREFIX
 from cleveragents.processes.guard import NOT_EXECUTED
-from cleveragents.processes.talking_lines import Faults
-from cleveragents.processes.talking_process import TalkingProcess
-from cleveragents.tools.mcp.content import CallResult, call_result
-from cleveragents.tools.mcp.filling import filled
+from cleveragents.processes.talking_process import Faults, TalkingProcess
 from cleveragents.tools.mcp.gate import Permit
-from cleveragents.tools.mcp.listing import ListedTool, listed
+from cleveragents.tools.mcp.listing import CallResult, ListedTool, call_result, listed
 from cleveragents.tools.mcp.place import ServerPlace, program_for
+from cleveragents.tools.mcp.server_entry import VARIABLE, McpServer
 from cleveragents.tools.mcp.transport import http_streams, stdio_streams
 
 if TYPE_CHECKING:
@@ -33,13 +40,15 @@ if TYPE_CHECKING:
     from mcp import Client
     from mcp.client._transport import TransportStreams
 
-__all__ = ["Patience", "ServerConnection"]
+__all__ = ["Patience", "ServerConnection", "filled"]
+
 
 T = TypeVar("T")
-
 _SAID = 500
 _PRINTED = 300
 _MOST_PAGES = 50
+
+_NO_SECRETS = frozenset({"HOME", "USER", "LOGNAME", "PATH", "PWD", "SHELL", "LANG", "TMPDIR", "HOSTNAME"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,3 +232,49 @@ def _first(error: BaseException) -> BaseException:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error
+
+
+def filled(permit: Permit, variables: Mapping[str, str], secrets: KnownSecrets) -> McpServer:
+    """The permitted server with every variable's value in place; those that may be secret are added to
+    `secrets`. `ToolRefused` names each that is not set."""
+    server = permit.server
+    missing: list[str] = []
+
+    def value(match: re.Match[str]) -> str:
+        name, otherwise = match.group(1), match.group(2)
+        # guard: the token that opens our own server is among ours
+        found = None if name.startswith(OWN_PREFIX) else variables.get(name)
+        if not found and otherwise is not None:
+            return otherwise
+        if found is None:
+            missing.append(name)
+            return ""
+        if name not in _NO_SECRETS and not name.startswith("XDG_"):
+            secrets.add(found)
+        return found
+
+    def fill(text: str) -> str:
+        return VARIABLE.sub(value, text)
+
+    made = replace(
+        server,
+        command=tuple(fill(word) for word in server.command),
+        environment=_filled(server.environment, fill),
+        directory=fill(server.directory),
+        url=fill(server.url),
+        headers=_filled(server.headers, fill),
+    )
+    if missing:
+        names = ", ".join(dict.fromkeys(missing))
+        reason = f"{server.source} needs {names}, which the environment does not have; set it and try again"
+        raise ToolRefused(f"MCP server {server.name}", reason)
+    for name, text in (*made.environment.items(), *made.headers.items()):
+        # guard: a repository does not choose which text is masked where a person approves it
+        if server.own and redact({name: text}) == {name: MASK}:
+            secrets.add(text)
+            secrets.add(text.rpartition(" ")[2])  # without the scheme: `Bearer …`
+    return made
+
+
+def _filled(texts: Mapping[str, str], fill: Callable[[str], str]) -> Mapping[str, str]:
+    return MappingProxyType({name: fill(text) for name, text in texts.items()})

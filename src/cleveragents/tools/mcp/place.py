@@ -9,10 +9,10 @@ from pathlib import Path
 
 from cleveragents.core.errors import InvalidToolCall, OutsideSandbox, ToolRefused
 from cleveragents.processes.guard_protocol import GuardProgram
+from cleveragents.processes.lent import make_directory, remove_directory
 from cleveragents.processes.ports import Command
-from cleveragents.processes.private_directory import make_directory, remove_directory
 from cleveragents.processes.program_lookup import check_command
-from cleveragents.processes.talking_program import (
+from cleveragents.processes.talking_process import (
     ProgramPlace,
     bubblewrap_for,
     talking_program,

@@ -19,9 +19,8 @@ from cleveragents.core.errors import Cancelled, ToolRefused
 from cleveragents.processes.own_loop import OwnLoop
 from cleveragents.processes.ports import StopSignal
 from cleveragents.tools.mcp.connection import Patience, ServerConnection
-from cleveragents.tools.mcp.content import CallResult
 from cleveragents.tools.mcp.gate import Permit
-from cleveragents.tools.mcp.listing import ListedTool
+from cleveragents.tools.mcp.listing import CallResult, ListedTool
 from cleveragents.tools.mcp.place import ServerPlace
 
 __all__ = ["McpServers"]

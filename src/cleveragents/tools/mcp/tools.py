@@ -3,31 +3,52 @@
 A server's tool may do anything that its process can, so it needs leave as a command does, or, where it is
 reached over the network, as the network does; and what it changed in the sandbox is found by looking. Only of
 a server that the user added themselves is it believed that a tool merely reads.
+
+Checks the arguments of a call against the schema that a server gave for them.
+
+A schema is somebody else's: what it refers to elsewhere is not fetched, and its regular expressions are not
+run, since one can take for ever. The server itself judges what is left out here.
+
+Opens the MCP tools of a stage.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
-from typing import Any, cast
+from functools import cache
+from typing import TYPE_CHECKING, Any, cast
 
-from cleveragents.core.errors import CallDenied, NotTrusted, PolicyDenied, ToolRefused, UnknownTool
+from cleveragents.core.errors import (
+    CallDenied,
+    InvalidToolCall,
+    NotTrusted,
+    PolicyDenied,
+    ToolRefused,
+    UnknownTool,
+)
 from cleveragents.core.json_value import FrozenObject, JsonValue, thaw
 from cleveragents.core.policy import Capability
 from cleveragents.core.tool import ToolSpec
 from cleveragents.processes.ports import StopSignal
-from cleveragents.tools.mcp.arguments import check_arguments
 from cleveragents.tools.mcp.configuration import McpConfiguration
+from cleveragents.tools.mcp.connection import Patience
 from cleveragents.tools.mcp.gate import Permit, StartGate
 from cleveragents.tools.mcp.listing import PREFIX, SEPARATOR, ListedTool, full_name, server_in
+from cleveragents.tools.mcp.place import ServerPlace
 from cleveragents.tools.mcp.server_entry import McpServer
 from cleveragents.tools.mcp.servers import McpServers
 from cleveragents.tools.ports import SandboxFiles, Tool, Workplace
 
-__all__ = ["McpTool", "McpTools"]
+if TYPE_CHECKING:
+    from jsonschema.protocols import Validator
+
+__all__ = ["McpTool", "McpTools", "check_arguments", "open_mcp"]
+
 
 _WILD = re.compile(r"[*?\[]")
 _OUTPUT = FrozenObject(
@@ -40,6 +61,9 @@ _OUTPUT = FrozenObject(
         "required": ["text"],
     }
 )
+
+_SHOWN = 5
+_LONGEST = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,3 +248,69 @@ class McpTools:
         raise UnknownTool(
             name, tuple(f"{PREFIX}{known}{SEPARATOR}*" for known in self._configuration.servers)
         )
+
+
+def check_arguments(tool: str, schema: Mapping[str, JsonValue], arguments: Mapping[str, JsonValue]) -> None:
+    """Returns, or says what is wrong: `InvalidToolCall`."""
+    from jsonschema.exceptions import ValidationError
+    from referencing.exceptions import Unresolvable
+
+    problems: list[str] = []
+    try:
+        found = _validator()(thaw(FrozenObject(schema)), registry=_nothing_elsewhere())
+        for error in found.iter_errors(thaw(FrozenObject(arguments))):
+            problems.append(_problem(error))
+            if len(problems) == _SHOWN:
+                break
+    except (Unresolvable, ValidationError, TypeError, ValueError, RecursionError):
+        return  # a schema that nobody can make sense of: the server has to judge
+    if problems:
+        raise InvalidToolCall(tool, "; ".join(problems))
+
+
+@cache
+def _validator() -> type[Validator]:
+    from jsonschema import Draft202012Validator
+    from jsonschema.validators import extend
+
+    # guard: an expression of a stranger's could hold us for ever
+    unread = dict.fromkeys(("pattern", "patternProperties"), _pass)
+    found: type[Validator] = extend(Draft202012Validator, unread)
+    return found
+
+
+@cache
+def _nothing_elsewhere() -> Any:
+    from referencing import Registry
+
+    return Registry()
+
+
+def _pass(validator: object, value: object, instance: object, schema: object) -> Iterator[Any]:
+    return iter(())
+
+
+def _problem(error: Any) -> str:
+    place = ".".join(str(step) for step in error.absolute_path)
+    said = str(error.message)[:_LONGEST]
+    return f"the argument {place!r} is wrong: {said}" if place else said
+
+
+@contextmanager
+def open_mcp(
+    configuration: McpConfiguration,
+    place: ServerPlace,
+    gate: StartGate,
+    stop: StopSignal | None = None,
+    *,
+    patience: Patience | None = None,
+    say: Callable[[str], None] | None = None,
+) -> Iterator[McpTools]:
+    """The tools of those servers, for as long as the context lasts.
+
+    Entering starts nothing, not even a thread. When it is left, no server is alive, nor any process that one
+    started. A server is started or connected to once the gate permits it. `stop` ends a start or a listing
+    that is under way; a call watches its own. What cannot be used is said, once, when all tools are listed.
+    """
+    with McpServers(place, patience) as servers:
+        yield McpTools(servers, configuration, gate, stop, say)

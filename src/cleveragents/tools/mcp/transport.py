@@ -11,8 +11,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from cleveragents.processes.talking_lines import Faults, next_message
-from cleveragents.processes.talking_process import MESSAGE_BYTES
+from cleveragents.processes.talking_process import MESSAGE_BYTES, Faults, next_message
 
 if TYPE_CHECKING:
     import httpx2

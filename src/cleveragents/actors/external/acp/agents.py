@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from importlib import import_module
 
-from cleveragents.actors.agent_ports import AgentClient, AgentOutcome, AgentRequest
-from cleveragents.actors.external.acp.bounds import SessionBounds
+from cleveragents.actors.external.acp.updates import SessionBounds
+from cleveragents.actors.ports import AgentClient, AgentOutcome, AgentRequest
 from cleveragents.core.errors import ToolRefused
-from cleveragents.processes.agent_presence import absence_of, absence_of_acp
 from cleveragents.processes.own_loop import OwnLoop
 from cleveragents.processes.ports import StopSignal
-from cleveragents.processes.talking_program import ProgramPlace
+from cleveragents.processes.program_lookup import absence_of, absence_of_acp
+from cleveragents.processes.talking_process import ProgramPlace
 
 __all__ = ["AcpAgents"]
 

@@ -1,8 +1,17 @@
-"""One session with one agent, on the loop that owns it: started, told its task, ended whatever happens."""
+"""One session with one agent, on the loop that owns it: started, told its task, ended whatever happens.
+
+An agent's command as the guard is to run it, with what its node says that it gets of the user's.
+
+What the protocol's library talks through: messages as lines on the agent's socket, bounded.
+
+The library can read a stream itself. This one is here because ours has to bound what an agent sends, to pass
+over what is no message without printing it, and to let nothing through that the library would stumble over.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
@@ -10,19 +19,27 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from cleveragents import __version__
-from cleveragents.actors.agent_ports import AgentClient, AgentOutcome, AgentRequest
 from cleveragents.actors.external.acp.answering import Answering
-from cleveragents.actors.external.acp.bounds import SessionBounds
-from cleveragents.actors.external.acp.program import agent_program
-from cleveragents.actors.external.acp.transport import LineTransport
-from cleveragents.core.errors import Cancelled, ToolRefused
+from cleveragents.actors.external.acp.updates import SessionBounds
+from cleveragents.actors.ports import AgentClient, AgentOutcome, AgentRequest
+from cleveragents.core.errors import Cancelled, InvalidToolCall, OutsideSandbox, ToolRefused
 from cleveragents.core.text.redaction import redact_text
 from cleveragents.processes.guard import NOT_EXECUTED
-from cleveragents.processes.lent import mask_for
-from cleveragents.processes.ports import StopSignal
-from cleveragents.processes.talking_lines import Faults
-from cleveragents.processes.talking_process import TalkingProcess
-from cleveragents.processes.talking_program import ProgramPlace
+from cleveragents.processes.guard_protocol import GuardProgram
+from cleveragents.processes.lent import make_directory, mask_for, remove_directory, shown_by
+from cleveragents.processes.ports import Command, CommandHome, StopSignal
+from cleveragents.processes.program_lookup import check_command
+from cleveragents.processes.talking_process import (
+    Faults,
+    ProgramPlace,
+    TalkingProcess,
+    bubblewrap_for,
+    next_message,
+    talking_program,
+)
+
+__all__ = ["AcpSession", "LineTransport", "agent_program", "message_in"]
+
 
 if TYPE_CHECKING:
     from acp.connection import Connection
@@ -30,10 +47,7 @@ if TYPE_CHECKING:
 
     M = TypeVar("M", bound=BaseModel)
 
-__all__ = ["AcpSession"]
-
 T = TypeVar("T")
-
 _VERSION = 1
 _LOOK_SECONDS = 0.05
 _SAID = 500
@@ -211,3 +225,90 @@ def _details(data: Any) -> str:
     if isinstance(data, dict) and isinstance(data.get("details"), str):
         return f" ({data['details'][:_SAID]})"
     return ""
+
+
+def agent_program(request: AgentRequest, place: ProgramPlace) -> GuardProgram:
+    """What the guard runs. `ToolRefused`: there is no such program, or it cannot be isolated though it must.
+
+    The directory that it names as `private` is the caller's to remove.
+    """
+    bubblewrap = bubblewrap_for(place, request.name)
+    command = Command(
+        argv=request.argv,
+        root=place.root,
+        directory=place.directory,
+        network=request.network,
+        readable=(*place.readable, *shown_by(request.argv)),
+        passed=request.environment,
+        home=CommandHome(request.home),
+        processes=request.processes,
+        network_denied=place.network_denied,
+    )
+    private = make_directory()
+    try:
+        check_command(command)
+        return talking_program(command, place, private, bubblewrap)
+    except (ToolRefused, InvalidToolCall, OutsideSandbox) as error:
+        remove_directory(str(private))
+        reason = error.reason if isinstance(error, ToolRefused) else str(error)
+        remedy = f"; {request.install}" if request.install else ""
+        raise ToolRefused(request.name, f"{reason}{remedy}") from error
+
+
+class LineTransport:
+    """`acp`'s `Transport`. Not thread-safe: the session's loop uses it."""
+
+    def __init__(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        faults: Faults,
+        bounds: SessionBounds,
+    ) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._faults = faults
+        self._bounds = bounds
+        self._sending = asyncio.Lock()
+        self._messages = 0
+        self._bytes = 0
+
+    async def send(self, message: dict[str, Any]) -> None:
+        """`ConnectionError` when nobody is there any more."""
+        line = json.dumps(message, separators=(",", ":")).encode() + b"\n"
+        async with self._sending:
+            self._writer.write(line)
+            await self._writer.drain()
+
+    async def receive(self) -> dict[str, Any] | None:
+        """The next message; None when there is none, or the agent is no longer listened to."""
+        # What is in the buffer comes without waiting, and whoever answers has to get a turn.
+        await asyncio.sleep(0)
+        return await next_message(self._reader, self._parsed, self._faults)
+
+    async def close(self) -> None:
+        """Whoever owns the process ends it."""
+
+    def _parsed(self, line: bytes) -> dict[str, Any]:
+        self._messages += 1
+        self._bytes += len(line)
+        if self._messages > self._bounds.messages or self._bytes > self._bounds.bytes_:  # guard: a flood ends
+            self._faults.found = "it said more than anybody reads"
+        return message_in(line)
+
+
+def message_in(line: bytes) -> dict[str, Any]:
+    """A request, an answer or a notification. `ValueError` for anything else."""
+    try:
+        message = json.loads(line)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    if not isinstance(message, dict):
+        raise ValueError("it is no object")
+    if "method" in message:
+        fits = isinstance(message["method"], str)
+    else:
+        fits = "id" in message and isinstance(message.get("error") or {}, dict)
+    if not fits or not isinstance(message.get("id"), int | str | None):
+        raise ValueError("it is no message")
+    return message

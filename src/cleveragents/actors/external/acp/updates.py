@@ -1,4 +1,7 @@
-"""What an agent lets be seen while it works: gathered, bounded, and told as progress."""
+"""What an agent lets be seen while it works: gathered, bounded, and told as progress.
+
+How much an agent may say and ask for in one session, and how long we are patient with it.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +10,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from cleveragents.actors.agent_ports import AgentUpdate, Wanted
-from cleveragents.actors.model.progress import ProgressKind
+from cleveragents.actors.model.actor import ProgressKind
+from cleveragents.actors.ports import AgentUpdate, Wanted
 from cleveragents.core.errors import InvalidPayload
 from cleveragents.core.json_value import freeze
-from cleveragents.processes.secret_mask import NO_SECRETS, SecretMask
+from cleveragents.processes.lent import NO_SECRETS, SecretMask
 
 if TYPE_CHECKING:
     from acp.schema import AgentPlanUpdate, ToolCallProgress, ToolCallStart, ToolCallUpdate
 
-__all__ = ["Updates"]
+__all__ = ["SessionBounds", "Updates"]
+
 
 _FLUSH_SECONDS = 0.1
 _MOST_TEXT = 200_000
@@ -167,3 +171,20 @@ class Updates:
         if self._left_to_show > 0:  # guard: whoever looks on is not flooded
             self._left_to_show -= 1
             self._tell(AgentUpdate(kind, text, failed))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionBounds:
+    """`start_seconds`: until it is ready, which may include fetching itself; `cancel_seconds`: to end its
+    turn once it is told to. `messages` and `bytes_` are all that it may say, `requests` what it may ask for
+    at once, `turn_seconds` how long one request waits for those before it, `terminals` how many it may have
+    open; `shown` how much of what it does is let be seen."""
+
+    start_seconds: float = 60.0
+    cancel_seconds: float = 0.5
+    messages: int = 100_000
+    bytes_: int = 256 << 20
+    requests: int = 64
+    turn_seconds: float = 10.0
+    terminals: int = 32
+    shown: int = 5_000

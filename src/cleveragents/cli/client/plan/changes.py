@@ -27,7 +27,7 @@ from cleveragents.cli.plan.work import interactive
 from cleveragents.cli.session import Session
 from cleveragents.core.errors import NeedsHuman, UnknownPlan
 from cleveragents.core.errors.remedy import Remedy
-from cleveragents.core.text.path_spelling import named_by
+from cleveragents.core.text.control_characters import named_by
 
 __all__ = [
     "diff_of_plan",

@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
-from cleveragents.api.isolation import isolation_in_words
 from cleveragents.api.wording import on_one_line
+from cleveragents.api.workers import isolation_in_words
 from cleveragents.cli.client.accounts import (
     Account,
     as_local,

@@ -8,20 +8,21 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from cleveragents.context.model.code import FileAnalysis
-from cleveragents.core.errors import GitFailed, ToolRefused
-from cleveragents.context.index.build.analysis_rows import analysis_to_bytes
-from cleveragents.context.index.digests import blob_digest, read_below
-from cleveragents.context.index.place import GitPlace
-from cleveragents.context.index.build.sealing import pack, unpack
 from cleveragents.context.index.build.segment import (
     IndexedContent,
     Segment,
     TermNumbers,
+    analysis_to_bytes,
+    pack,
+    segment_from_bytes,
     segment_of,
+    segment_to_bytes,
+    unpack,
 )
-from cleveragents.context.index.build.segment_bytes import segment_from_bytes, segment_to_bytes
-from cleveragents.context.index.view import MOST_BYTES, Entry
+from cleveragents.context.index.place import GitPlace
+from cleveragents.context.index.view import MOST_BYTES, Entry, blob_digest, read_below
+from cleveragents.context.model.code import FileAnalysis
+from cleveragents.core.errors import GitFailed, ToolRefused
 from cleveragents.git.plumbing import run_git, within
 
 __all__ = ["Analyse", "Batch", "Order", "analysis_named", "filled", "opaque"]

@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from cleveragents.context.index.patience import Patience
+from cleveragents.context.index.place import Patience
 
 __all__ = ["STALLED_SECONDS", "Turn", "building"]
 

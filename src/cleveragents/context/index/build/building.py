@@ -1,34 +1,71 @@
 """Fills the index with the contents that it lacks, batch by batch: what is committed stays, whatever happens
-after it."""
+after it.
+
+Keeps the segments few: those of like size are merged, so that each posting is moved only a few times.
+
+Keeps the index within bounds: contents that no view of late has are dropped.
+
+A view is what a place held when it was last looked at. Whoever holds the index's lock may drop; a snapshot
+that is open keeps what it sees, and one that is being opened looks again.
+"""
 
 from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from cleveragents.context.code_index import IndexProgress
-from cleveragents.core.faults import FaultPoints, NoFaults
-from cleveragents.core.errors import GitFailed
 from cleveragents.context.index.build.batch import Batch, Order, analysis_named, filled
 from cleveragents.context.index.build.build_lock import STALLED_SECONDS
-from cleveragents.context.index.build.compaction import compact
 from cleveragents.context.index.build.crew import Crew, CrewUnusable, crew_size
-from cleveragents.context.index.git_time import git_seconds
+from cleveragents.context.index.build.segment import TermNumbers, array_of, merged, unsealed
+from cleveragents.context.index.build.segment_rows import (
+    Catalogued,
+    add_contents,
+    add_segment,
+    catalogue,
+    read_segment,
+    remove_segments,
+)
 from cleveragents.context.index.index_file import transaction
-from cleveragents.context.index.patience import Patience
-from cleveragents.context.index.place import Ground
-from cleveragents.context.index.build.segment import TermNumbers
-from cleveragents.context.index.build.segment_rows import add_contents
+from cleveragents.context.index.place import Ground, Patience, git_seconds
 from cleveragents.context.index.view import MOST_BYTES, Entry, left_out
+from cleveragents.core.errors import GitFailed
+from cleveragents.core.faults import FaultPoints, NoFaults
 from cleveragents.git.plumbing import run_git
 
-__all__ = ["Builder", "Building"]
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+__all__ = [
+    "LARGEST",
+    "Builder",
+    "Building",
+    "compact",
+    "drop_unused",
+    "forget_places",
+    "forget_views",
+    "is_mostly_unused",
+    "merge",
+]
+
 
 _BATCH_BYTES = 4 << 20
 _SMALL_BATCH_FILES = 32
+
+LARGEST = 8_000_000
+"""Postings of a segment that grows no more: merging is done in memory."""
+_FAN_IN = 8
+_SMALLEST = 1 << 15
+
+_WORTH_IT = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,3 +205,108 @@ class Building:
     def _tell(self, done: int, total: int) -> None:
         if self.progress is not None:
             self.progress(done, total)
+
+
+def compact(connection: sqlite3.Connection, patience: Patience, faults: FaultPoints, *, wholly: bool) -> None:
+    """Merges what is worth it, or with `wholly` all that may be merged, until the time is up."""
+    while not patience.is_over:
+        segments = [one for one in catalogue(connection) if one.postings < LARGEST // 2]
+        group = _within(segments) if wholly else _next_group(segments)
+        if len(group) < 2:
+            return
+        merge(connection, group, faults)
+
+
+def merge(connection: sqlite3.Connection, group: Sequence[Catalogued], faults: FaultPoints) -> None:
+    """Puts one segment in the place of these."""
+    import numpy as np
+
+    whole = merged([(read_segment(connection, one), np.ones(len(one.head.sizes), np.bool_)) for one in group])
+    with transaction(connection):
+        add_segment(connection, whole)
+        faults.reach("index.merge.in_transaction")
+        remove_segments(connection, [one.number for one in group])
+
+
+def _next_group(segments: Sequence[Catalogued]) -> list[Catalogued]:
+    tiers: dict[int, list[Catalogued]] = defaultdict(list)
+    for one in segments:
+        tiers[(max(one.postings, 1) // _SMALLEST).bit_length() // 3].append(one)
+    full = [tier for tier in tiers.values() if len(tier) >= _FAN_IN]
+    return _within(full[0]) if full else []
+
+
+def _within(segments: Sequence[Catalogued]) -> list[Catalogued]:
+    """The smallest ones that are not too large together."""
+    chosen: list[Catalogued] = []
+    total = 0
+    for one in sorted(segments, key=lambda one: one.postings):
+        total += one.postings
+        if total > LARGEST and len(chosen) > 1:
+            break
+        chosen.append(one)
+    return chosen
+
+
+def is_mostly_unused(connection: sqlite3.Connection, in_use: NDArray[np.int64]) -> bool:
+    """Whether more than half of many contents are in no view, `in_use` counted as one."""
+    total = int(connection.execute("SELECT count(*) FROM content").fetchone()[0])
+    return total >= _WORTH_IT and len(_used(connection, in_use)) * 2 < total
+
+
+def drop_unused(connection: sqlite3.Connection, in_use: NDArray[np.int64]) -> None:
+    """Drops the contents that are in no view, and gives the room back."""
+    import numpy as np
+
+    used = _used(connection, in_use)
+    for segment in catalogue(connection):
+        kept = np.isin(segment.head.rows, used)
+        if not kept.all():
+            _thin_out(connection, segment, kept)
+    connection.execute("PRAGMA incremental_vacuum").fetchall()
+    # Passive: a snapshot that is open may stay so for long.
+    connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+
+
+def forget_places(connection: sqlite3.Connection, gone: Iterable[Path]) -> int:
+    """Forgets the views of these directories, of what is in them, and of all that are no longer there."""
+    named = [os.fsencode(path) for path in gone]
+    places = [
+        (place,)
+        for place, root in connection.execute("SELECT place, root FROM view").fetchall()
+        if not Path(os.fsdecode(root)).is_dir()
+        or any(root == one or root.startswith(one + b"/") for one in named)
+    ]
+    with transaction(connection):
+        connection.executemany("DELETE FROM view WHERE place = ?", places)
+        connection.execute("DELETE FROM known_file WHERE place NOT IN (SELECT place FROM view)")
+    return len(places)
+
+
+def forget_views(connection: sqlite3.Connection, here: bytes) -> None:
+    """Of all places: what is still looked at is looked up again. Only of the files of `here`, the place that
+    is being looked at, what is known stays so."""
+    with transaction(connection):
+        connection.execute("DELETE FROM view")
+        connection.execute("DELETE FROM known_file WHERE place <> ?", (here,))
+
+
+def _used(connection: sqlite3.Connection, in_use: NDArray[np.int64]) -> NDArray[np.int64]:
+    import numpy as np
+
+    views = [
+        array_of(unsealed(rows), "<i8") for (rows,) in connection.execute("SELECT rows FROM view").fetchall()
+    ]
+    found: NDArray[np.int64] = np.unique(np.concatenate([in_use, *views]))
+    return found[found > 0]
+
+
+def _thin_out(connection: sqlite3.Connection, segment: Catalogued, kept: NDArray[np.bool_]) -> None:
+    rest = merged([(read_segment(connection, segment), kept)]) if kept.any() else None
+    with transaction(connection):
+        if rest is not None:
+            add_segment(connection, rest)
+        remove_segments(connection, [segment.number])
+        connection.executemany(
+            "DELETE FROM content WHERE row = ?", ((row,) for row in segment.head.rows[~kept].tolist())
+        )

@@ -19,12 +19,16 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from types import TracebackType
 
-from cleveragents.context.index.build.analysis_rows import analysis_to_bytes
 from cleveragents.context.index.build.batch import Batch, Order, opaque
-from cleveragents.context.index.patience import Patience
-from cleveragents.context.index.build.segment import IndexedContent, TermNumbers, segment_of
-from cleveragents.context.index.view import Entry
+from cleveragents.context.index.build.segment import (
+    IndexedContent,
+    TermNumbers,
+    analysis_to_bytes,
+    segment_of,
+)
 from cleveragents.context.index.build.worker import LENGTH
+from cleveragents.context.index.place import Patience
+from cleveragents.context.index.view import Entry
 
 __all__ = ["Crew", "CrewUnusable", "crew_size"]
 

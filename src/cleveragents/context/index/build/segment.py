@@ -3,37 +3,72 @@
 Terms are known by a number of 64 bits that is made from them; the words themselves are in the files. The
 postings of a field lie one after the other, ordered by term and then by chunk, and `ends` says where each
 term's end. So segments are merged by sorting numbers, and a term is found by bisection.
+
+A file's analysis as bytes and back, without the terms of its chunks: those are in the postings.
+
+JSON, because whatever else is quick to read trusts what it reads, and a file on a disk may be damaged.
+
+A segment as bytes, for the pipe between two processes.
+
+Arrays as bytes that tell when they were damaged: SQLite does not look into what it keeps.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
+import struct
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from cleveragents.context.model.code import Field, FileAnalysis
+from cleveragents.context.model.code import Chunk, Definition, Field, FileAnalysis, Import, Span
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
 __all__ = [
+    "CATALOGUE",
     "DIGEST_TYPE",
+    "FIELD",
     "FieldPostings",
+    "IndexDamaged",
     "IndexedContent",
     "Segment",
     "TermNumbers",
+    "analysis_from_bytes",
+    "analysis_to_bytes",
+    "array_of",
     "merged",
     "new_places",
+    "pack",
+    "sealed",
+    "segment_from_bytes",
     "segment_of",
+    "segment_to_bytes",
     "term_number",
+    "unpack",
+    "unsealed",
 ]
+
 
 DIGEST_TYPE = "S32"
 """Room for the names of either kind of repository."""
-
 _MOST_COUNTED = 65535
+
+CATALOGUE = {
+    "digests": DIGEST_TYPE,
+    "sizes": "<i8",
+    "rows": "<i8",
+    "first_chunk": "<i4",
+    "lengths": "<f4",
+}
+FIELD = {"terms": "<u8", "ends": "<u4", "chunks": "<u4", "counts": "<u2"}
+
+_SUM = struct.Struct("<I")
+_LENGTH = struct.Struct("<Q")
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,3 +221,120 @@ def _sorted(
     ordered = terms[order]
     last = np.flatnonzero(np.diff(ordered, append=~ordered[-1:]) != 0) if len(ordered) else order
     return FieldPostings(ordered[last], (last + 1).astype(np.uint32), chunks[order], counts[order])
+
+
+def analysis_to_bytes(analysis: FileAnalysis) -> bytes:
+    """What `analysis_from_bytes` reads."""
+    row = [
+        analysis.language,
+        analysis.lines,
+        analysis.opaque,
+        [
+            [one.name, one.kind, one.span.first, one.span.last, one.signature.first, one.signature.last]
+            + ([] if one.parent is None else [one.parent])
+            for one in analysis.definitions
+        ],
+        [[one.module, *(word for pair in one.names for word in pair)] for one in analysis.imports],
+        [
+            [chunk.span.first, chunk.span.last, -1 if chunk.definition is None else chunk.definition]
+            for chunk in analysis.chunks
+        ],
+    ]
+    return zlib.compress(json.dumps(row, separators=(",", ":")).encode("ascii"), 1)
+
+
+def analysis_from_bytes(data: bytes) -> FileAnalysis:
+    """`ValueError` if that is nothing that was written here."""
+    try:
+        language, lines, opaque, definitions, imports, chunks = json.loads(zlib.decompress(data))
+        return FileAnalysis(
+            language,
+            lines,
+            tuple(
+                Definition(row[0], row[1], Span(row[2], row[3]), Span(row[4], row[5]), *row[6:])
+                for row in definitions
+            ),
+            tuple(Import(row[0], tuple(zip(row[1::2], row[2::2], strict=True))) for row in imports),
+            tuple(Chunk(Span(first, last), None if of < 0 else of) for first, last, of in chunks),
+            opaque,
+        )
+    except (zlib.error, TypeError, IndexError, UnicodeDecodeError) as error:
+        raise ValueError(str(error)) from error
+
+
+def segment_to_bytes(segment: Segment) -> bytes:
+    """What `segment_from_bytes` reads."""
+    parts = [getattr(segment, name).tobytes() for name in CATALOGUE]
+    for field in Field:
+        parts += [getattr(segment.fields[field], name).tobytes() for name in FIELD]
+    return pack(parts)
+
+
+def segment_from_bytes(data: bytes | memoryview) -> Segment:
+    """`IndexDamaged` if that is no segment."""
+    parts = unpack(data)
+    if len(parts) != len(CATALOGUE) + len(Field) * len(FIELD):
+        raise IndexDamaged("a part of it is missing")
+    head = {name: array_of(part, kind) for (name, kind), part in zip(CATALOGUE.items(), parts, strict=False)}
+    fields = {}
+    for number, field in enumerate(Field):
+        at = len(CATALOGUE) + number * len(FIELD)
+        own = parts[at : at + len(FIELD)]
+        fields[field] = FieldPostings(
+            **{name: array_of(part, kind) for (name, kind), part in zip(FIELD.items(), own, strict=True)}
+        )
+    return Segment(**head, fields=fields)
+
+
+class IndexDamaged(Exception):
+    """What is in the file is not what was written. Never leaves the index."""
+
+
+def sealed(data: bytes) -> bytes:
+    """The same with its sum at the end."""
+    return data + _SUM.pack(zlib.crc32(data))
+
+
+def unsealed(data: object) -> memoryview:
+    """What was sealed. `IndexDamaged`."""
+    if not isinstance(data, bytes) or len(data) < _SUM.size:
+        raise IndexDamaged("a part of it is missing")
+    view = memoryview(data)[: -_SUM.size]
+    if zlib.crc32(view) != _SUM.unpack(data[-_SUM.size :])[0]:  # guard: nothing damaged is searched
+        raise IndexDamaged("a part of it has changed")
+    return view
+
+
+def pack(parts: Sequence[bytes]) -> bytes:
+    """Several pieces as one."""
+    head = [_LENGTH.pack(len(parts)), *(_LENGTH.pack(len(part)) for part in parts)]
+    return b"".join([*head, *parts])
+
+
+def unpack(data: bytes | memoryview) -> list[memoryview]:
+    """The pieces. `IndexDamaged`."""
+    view = memoryview(data)
+    try:
+        (count,) = _LENGTH.unpack_from(view, 0)
+        lengths = struct.unpack_from(f"<{count}Q", view, _LENGTH.size)
+    except struct.error as error:
+        raise IndexDamaged(str(error)) from error
+    at = _LENGTH.size * (count + 1)
+    parts = []
+    for length in lengths:
+        parts.append(view[at : at + length])
+        at += length
+    if at != len(view):
+        raise IndexDamaged("a part of it is missing")
+    return parts
+
+
+def array_of(data: bytes | memoryview, kind: str) -> NDArray[Any]:
+    """The array in these bytes. `IndexDamaged`."""
+    import numpy as np
+
+    try:
+        found: NDArray[Any] = np.frombuffer(data, np.dtype(kind))
+    except ValueError as error:
+        raise IndexDamaged(str(error)) from error
+    return found

@@ -8,17 +8,18 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from cleveragents.context.model.code import Field
-from cleveragents.context.index.build.sealing import (
+from cleveragents.context.index.build.segment import (
+    CATALOGUE,
+    FieldPostings,
     IndexDamaged,
+    Segment,
     array_of,
     pack,
     sealed,
     unpack,
     unsealed,
 )
-from cleveragents.context.index.build.segment import FieldPostings, Segment
-from cleveragents.context.index.build.segment_bytes import CATALOGUE
+from cleveragents.context.model.code import Field
 
 if TYPE_CHECKING:
     import numpy as np
