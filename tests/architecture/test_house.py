@@ -12,11 +12,13 @@ import click
 import pytest
 
 from cleveragents.core.text.redaction import redact_text
+from tools.merge import Tree, small_modules
 
 SOURCE = Path(__file__).parents[2] / "src" / "cleveragents"
 LOCKS = {"Lock", "RLock", "Condition", "Semaphore", "BoundedSemaphore"}
 SUPPRESSIONS = re.compile(r"#\s*(type:\s*ignore|noqa|pragma:\s*no\s*cover|pyright:)", re.IGNORECASE)
 NOTHING = {"utils", "util", "helpers", "helper", "common", "base", "manager", "misc"}
+NOT_YET_MERGED = {"api", "app", "application", "cli", "infrastructure", "langgraph", "protocols", "server"}
 STATED = ("Thread safety:", "Owner:", "Lock:", "Guarantee:", "Cancel safety:")
 
 
@@ -67,6 +69,14 @@ def test_a_folder_holds_at_most_25_modules(modules: list[Module]) -> None:
     folders = Counter(module.path.parent for module in modules if module.path.name != "__init__.py")
     crowded = {str(folder.relative_to(SOURCE)): count for folder, count in folders.items() if count > 25}
     assert crowded == {}, "a sub-package is hiding"
+
+
+def test_a_small_module_with_one_importer_of_its_feature_is_part_of_that() -> None:
+    """Unless it is imported by a function, which saves those that do not call it the time."""
+    tree = Tree.read()
+    features = {name.split(".")[0] for name in tree.modules} - NOT_YET_MERGED
+    # Each language is one file, found by its place.
+    assert set(small_modules(tree, features)) == {"context.analysis.languages.c"}
 
 
 def test_a_store_imports_only_models_and_ports_of_its_feature(modules: list[Module]) -> None:
