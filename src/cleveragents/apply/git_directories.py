@@ -15,6 +15,7 @@ from typing import Protocol
 from cleveragents.apply.merge import Merge
 from cleveragents.core.change import Difference
 from cleveragents.core.errors import ApplyRefused
+from cleveragents.core.errors.remedy import Remedy
 from cleveragents.git.plumbing import PrivateRepository
 
 __all__ = ["ensure_no_git_directory"]
@@ -52,17 +53,11 @@ def ensure_no_git_directory(
 
     found = [directory for directory in sorted(touched) if _is_git_directory(directory, is_there)]
     if found:
-        raise ApplyRefused(plan_id, _reason(plan_id, found, touched))
-
-
-def _reason(plan_id: str, found: list[str], touched: Mapping[str, list[str]]) -> str:
-    named = ", ".join(directory or "." for directory in found[:_MOST_NAMED])
-    paths = [path for directory in found for path in ([directory] if directory else sorted(touched[""]))]
-    left_out = " ".join(paths[:_MOST_NAMED])
-    return (
-        f"it would write to a git directory, whose configuration can run programs: {named}; "
-        f"leave it out (`agents plan review {plan_id} {left_out}`)"
-    )
+        named = ", ".join(directory or "." for directory in found[:_MOST_NAMED])
+        reason = f"it would write to a git directory, whose configuration can run programs: {named}"
+        paths = [path for directory in found for path in ([directory] if directory else sorted(touched[""]))]
+        review = [Remedy("plan.review", plan_id, {"reject": path}, "Leave it out") for path in paths]
+        raise ApplyRefused(plan_id, reason, remedies=tuple(review[:_MOST_NAMED]))
 
 
 def _touched(changes: Mapping[str, Difference]) -> dict[str, list[str]]:
