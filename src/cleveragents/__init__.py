@@ -12,9 +12,9 @@
 The names below are loaded when they are first used, so that `import cleveragents` stays quick.
 """
 
-from typing import TYPE_CHECKING
-
 from cleveragents import moved
+
+TYPE_CHECKING = False  # as type checkers read it; importing `typing` would take longer than all of this
 
 if TYPE_CHECKING:
     from cleveragents.actors.streams.message import StreamMessage

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from pathlib import Path, PurePath
 from textwrap import indent
 from typing import TYPE_CHECKING, Any, Protocol
@@ -161,12 +161,19 @@ class LocalActors:
 
     def get(self, name: str, *, resource: str | None = None, repository: Path | None = None) -> ActorView:
         from cleveragents.api.server_requests import trusted_by_name
+        from cleveragents.core.errors import InvalidActor
 
         if is_actor_file(name):  # guard: a client names actors, and reads no files
             raise UnknownActor(name)
         library = self._library(resource, repository)
         with trusted_by_name(resource):
-            found = library.get(name)
+            try:
+                found = library.get(name)
+            except InvalidActor as error:
+                if self._access.user.is_server_admin:
+                    raise
+                # guard: where somebody's home is on a server is not for its users
+                raise replace(error, source=PurePath(error.source).name) from None
         file = library.file_of(name)
         return actor_view(found, own_text(file), file if self._access.user.is_server_admin else None)
 

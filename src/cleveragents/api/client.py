@@ -47,7 +47,8 @@ def connect(server: str | None = None, *, token: str | None = None, settings: Se
 
     A client of this machine reads the same configuration and state as the command line; `settings` override
     it, as `--set` does: `"models.default=openai/gpt-4.1"`. It runs the plans it creates in this process,
-    until it is closed; what is not done by then continues with the next client, or with a worker.
+    until it is closed; a plan that is not done by then continues when the next client waits for it or
+    watches it. Plans on registered resources are run by the workers of a server.
 
     Errors: `ConfigurationError`, `DatabaseUnreachable`; of a server `ServerUnreachable` and
     `NotAuthenticated`, with the first call.
@@ -228,11 +229,14 @@ class LocalClient:
 
     def _ensure_worker(self) -> None:
         from cleveragents.app.worker_parts import WorkerParts
+        from cleveragents.plans.jobs.names import client_queue
 
         with self._lock:
             if self._worker is None and not self._closed:
                 parts = WorkerParts(self.access.container)
-                self._worker = parts.start(name=f"client-{os.getpid()}")
+                # guard: not plans of others, which only a worker that isolates commands may run
+                queues = (client_queue(self.access.container.home),)
+                self._worker = parts.start(name=f"client-{os.getpid()}", queues=queues)
 
 
 class HttpClient:

@@ -44,6 +44,7 @@ __all__ = [
     "made_before",
     "requested_by",
     "requested_for_all",
+    "requested_in",
     "shared_plan",
     "trusted_by_name",
 ]
@@ -73,6 +74,8 @@ def requested_by(access: Access, asked: Asked, *, claim: Claim | None = None) ->
     if again is not None:  # guard: what was made is not made again, nor shown to others
         return access.made(again, Role.OPERATOR)
     access.resource(asked.resource, Role.OPERATOR)
+    if asked.wanted.include or is_actor_file(asked.wanted.actor or ""):
+        access.ensure_server_admin()  # guard: users of a server name no files of its machine
     return shared_plan(access.container, asked, by=access.user.name, claim=claim)
 
 
@@ -108,7 +111,7 @@ def requested_for_all(container: Container, asked: Asked, *, by: str) -> NewPlan
         # What the repository brings along is known as it was last fetched here, if ever.
         known = known_place_of(container, resource) or Path(container.state_directory, "nowhere")
         with trusted_by_name(resource.name):
-            new = _requested(container, asked, known, remote=True)
+            new = requested_in(container, asked, known, remote=True)
         new = replace(new, resource=resource_of(resource))
     else:
         directory = directory_of(container, resource)
@@ -117,7 +120,7 @@ def requested_for_all(container: Container, asked: Asked, *, by: str) -> NewPlan
                 f"{resource.name} is no repository, so there is no HEAD to start from", "start"
             )
         with trusted_by_name(resource.name):
-            new = _requested(container, asked, directory)
+            new = requested_in(container, asked, directory)
     request = thaw(new.request)
     assert isinstance(request, dict)
     more = {
@@ -143,7 +146,8 @@ def trusted_by_name(resource: str | None) -> Iterator[None]:
         raise (refused if resource is None else replace(refused, path="", resource=resource)) from None
 
 
-def _requested(container: Container, asked: Asked, directory: Path, *, remote: bool = False) -> NewPlan:
+def requested_in(container: Container, asked: Asked, directory: Path, *, remote: bool = False) -> NewPlan:
+    """The plan to be made on that directory, with an actor that was sent."""
     wanted, parts = asked.wanted, container.plan_parts
     if wanted.sent_actor is not None:
         name, kept = checked_actor(parts, wanted.sent_actor, directory)

@@ -115,7 +115,7 @@ def test_actions_of_a_repository_are_listed_and_given_out_once_trusted(
     assert (rows["shop/format"].origin, rows["shop/format"].trusted) == ("repository", False)
     with pytest.raises(NotTrusted) as caught:
         client.actions.get("shop/format", resource="shop")
-    assert caught.value.path == "--resource shop"
+    assert caught.value.resource == "shop"
 
 
 def test_a_foreign_resource_does_not_exist(client: Client, foreign: str) -> None:

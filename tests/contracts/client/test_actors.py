@@ -81,7 +81,7 @@ def test_an_actor_of_a_repository_is_given_out_once_trusted(server: PlanServer, 
     assert (rows["shop/triage"].origin, rows["shop/triage"].trusted) == ("repository", False)
     with pytest.raises(NotTrusted) as caught:
         client.actors.get("shop/triage", resource="shop")
-    assert caught.value.path == "--resource shop"
+    assert caught.value.resource == "shop"
 
 
 def test_a_foreign_resource_does_not_exist(client: Client, foreign: str) -> None:

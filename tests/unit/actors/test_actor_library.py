@@ -148,7 +148,7 @@ def test_a_repositorys_actor_is_given_out_once_it_is_trusted(
     write(root / OURS / "one.yaml", simple("team/one"))
     (listing,) = [listing for listing in library.list() if listing.origin == "repository"]
     assert (listing.name, listing.trusted, listing.problem) == ("team/one", False, None)
-    with pytest.raises(NotTrusted, match="agents trust"):
+    with pytest.raises(NotTrusted, match="is not trusted"):
         library.get("team/one")
     trust_all(trust, root)
     assert library.get("team/one").name == "team/one"
@@ -243,7 +243,7 @@ def test_an_actor_that_nobody_knows_is_told_with_the_nearest(
 ) -> None:
     with pytest.raises(UnknownActor, match="did you mean builtin/executor"):
         library.get("builtin/exekutor")
-    with pytest.raises(UnknownActor, match="agents actor list"):
+    with pytest.raises(UnknownActor, match="there is no actor"):
         ActorLibrary(None, trust, user_directory=Path("/nowhere")).get("zzz")
 
 

@@ -195,7 +195,7 @@ def test_a_repositorys_skills_count_once_trusted_and_as_they_were_then(
     first = skill(root / "skills/release")
     before = load_skills(root, trust, mine)
     assert [(found.name, found.own) for found in before.found] == [("greet", True)]
-    assert any(f"agents trust {first}" in note for note in before.notes)
+    assert any(f"{first}" in note and "trust" in note for note in before.notes)
     trust.give(root, trust.survey(root).files)
     after = load_skills(root, trust, mine)
     assert [(found.name, found.own) for found in after.found] == [("greet", True), ("release", False)]
@@ -286,7 +286,7 @@ def test_a_skills_other_files_are_read_as_they_were_trusted_and_no_others(
     skills = load_skills(root, trust, tmp_path / "mine")
     read = partial(use, skills, sandbox, name="release")
     assert "One, two." in str(read(file="more/steps.md"))
-    with pytest.raises(ToolRefused, match=f"is not trusted; .*agents trust {late}"):
+    with pytest.raises(ToolRefused, match=f"is not trusted; .*{late}, then trust it"):
         read(file="late.md")
     for outside in ("../../.mcp.json", "../release", "no.md", "more"):
         with pytest.raises(ToolRefused):

@@ -13,9 +13,11 @@ from typing import Any
 import pytest
 
 import cleveragents
-from cleveragents import AsyncClient, Client, PlanRequest, connect, connect_async
-from cleveragents.core.errors import ApplyConflict, NeedsHuman, RequestRefused, UnknownPlan
+from cleveragents import AsyncClient, Client, Limits, LocalClient, PlanRequest, connect, connect_async
+from cleveragents.api.plans.local import LocalPlans
+from cleveragents.core.errors import ApplyConflict, InvalidActor, NeedsHuman, RequestRefused, UnknownPlan
 from cleveragents.plans.model.plan import PlanState
+from cleveragents.plans.ports.plans import NewPlan
 from tests.plan_bench import new_repository
 from tests.ready_database import ready_database
 from tools.async_stub import STUB, stub
@@ -126,3 +128,62 @@ def test_every_public_name_is_there_and_costs_nothing_until_it_is_used() -> None
 def test_a_name_that_is_not_there_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
         getattr(cleveragents, NOTHING)
+
+
+def test_a_client_runs_its_own_plans_and_no_others(client: Client, repository: Path) -> None:
+    """What others queued may need isolation, which a worker ensures."""
+    assert isinstance(client, LocalClient)
+    lifecycle = client.access.container.plan_parts.lifecycle
+    others = [
+        lifecycle.create(NewPlan("theirs", "builtin/command", str(repository), {"queue": queue}))
+        for queue in ("plans", f"plans@{client.access.container.home}")
+    ]
+    client.plans.wait(client.plans.create(writes("hello", apply="review")).id, timeout=60)
+    assert [client.plans.get(plan.id).state for plan in others] == [PlanState.QUEUED] * 2
+
+
+def test_a_plan_that_a_client_left_goes_on_with_the_next_that_waits_for_it(repository: Path) -> None:
+    with connect(settings=QUICK) as client:
+        assert isinstance(client, LocalClient)
+        left = LocalPlans(client.access).create(writes("hello", apply="review"))
+    with connect(settings=QUICK) as client:
+        assert client.plans.wait(left.id, timeout=60).state is PlanState.COMPLETE
+
+
+def test_waiting_includes_an_apply_that_was_asked_for(client: Client, repository: Path) -> None:
+    plan = client.plans.wait(client.plans.create(writes("hello", apply="review")).id, timeout=60)
+    client.plans.submit_apply(plan.id)
+    assert client.plans.summary(plan.id).at_rest is False
+    assert client.plans.wait(plan.id, timeout=60).state is PlanState.APPLIED
+
+
+def test_an_actor_that_is_sent_is_the_one_that_works(client: Client) -> None:
+    with pytest.raises(InvalidActor):
+        client.plans.create(PlanRequest(goal="x", actor_yaml=":::[ no actor"))
+    with pytest.raises(RequestRefused):
+        client.plans.create(writes("x", to_branch="new"))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"checks": "make"},
+        {"apply": "Auto"},
+        {"start": "head"},
+        {"max_parallel": 0},
+        {"limits": {"usd": float("nan")}},
+        {"limits": {"usd": "0.5"}},
+        {"limits": {"tokens": -1}},
+        {"limits": {"steps": True}},
+        {"limits": {"seconds": 0}},
+    ],
+    ids=str,
+)
+def test_a_wrong_request_is_refused_before_it_is_sent(wrong: dict[str, Any]) -> None:
+    def made() -> PlanRequest:
+        limits = wrong.get("limits")
+        return PlanRequest(goal="x", **(wrong if limits is None else {"limits": Limits(**limits)}))
+
+    with pytest.raises(RequestRefused) as caught:
+        made()
+    assert str(caught.value.where).startswith(next(iter(wrong)))

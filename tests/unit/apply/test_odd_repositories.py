@@ -212,7 +212,8 @@ def test_a_change_to_a_file_of_a_filter_program_is_refused_with_the_reason(world
     before = world.files()
     with pytest.raises(ApplyRefused) as refused:
         world.apply("p")
-    assert "large/a.txt goes through a filter that only your own git runs; leave it out" in str(refused.value)
+    assert "large/a.txt goes through a filter that only your own git runs" in str(refused.value)
+    assert [one.action for one in refused.value.remedies] == ["plan.review"]
     assert world.files() == before
 
 

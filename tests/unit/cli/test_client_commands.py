@@ -373,7 +373,7 @@ def test_what_a_resource_brings_along_is_read_and_trusted_from_elsewhere(
     try:
         unread = asked("trust", "--resource", "far")
         assert (unread.code, "touch hello.txt" in unread.err) == (3, True), unread.err
-        assert f"agents --server {bench.url} trust --resource far --yes" in unread.err
+        assert f"agents --server {bench.url} trust --yes --resource far" in unread.err
         for words in (("run", "--action"), ("action", "show")):
             held = asked(*words, "team/greet", "--resource", "far")
             assert f": agents --server {bench.url} trust --resource far\n" in held.err, held.err

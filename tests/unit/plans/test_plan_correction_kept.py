@@ -129,7 +129,7 @@ def test_a_plan_whose_corrector_died_before_it_was_queued_goes_on_with_the_corre
     # Whoever looked before that, and would go on with something else, finds that somebody was faster.
     assert bench.parts.correction.gone_on_with(left, "another/model") == queued
     plan = bench.work(queued)
-    assert plan.standing == COMPLETE, plan.error
+    assert plan.standing == COMPLETE, (plan.error, plan.waiting_for)
     assert changed(bench, plan) == ["json.txt", "mention.txt", "notes.txt"]
     assert bench.parts.correction.gone_on_with(plan) == plan
 

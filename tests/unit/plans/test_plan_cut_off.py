@@ -350,7 +350,7 @@ def cancelled_with(plans: PlanBench, plan: Plan, name: str, error: Exception) ->
             return Broken(plans.parts.sandboxes.open(plan_id), name, error)
 
     lifecycle = plans.parts.lifecycle
-    rewriting = replace(lifecycle.rewriting, sandboxes=Sandboxes())
+    rewriting = replace(plans.parts.rewriting, sandboxes=Sandboxes())
     return replace(lifecycle, rewriting=rewriting).cancel(plan, "not wanted")
 
 
@@ -494,7 +494,7 @@ def stopped_but_one(plans: PlanBench, error: Exception) -> tuple[PlanLifecycle, 
             return plans.parts.plans.get(plan_id)
 
     lifecycle = plans.parts.lifecycle
-    return replace(lifecycle, rewriting=replace(lifecycle.rewriting, plans=Failing())), found
+    return replace(lifecycle, rewriting=replace(plans.parts.rewriting, plans=Failing())), found
 
 
 @pytest.mark.parametrize(

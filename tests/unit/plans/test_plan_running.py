@@ -169,7 +169,7 @@ def test_what_a_policy_asks_for_waits_and_goes_on_after_leave_without_repeating_
     assert "call 2 (command) needs leave for command" in str(plan.waiting_for)
     job = plans.container.jobs.get(str(plan.job_id))
     assert job.state.ended
-    with pytest.raises(PlanError, match="waits for your answer"):
+    with pytest.raises(PlanError, match="waits for your approval"):
         plans.parts.lifecycle.resume(plan)
     plan = plans.answer(plan, True)
     assert plan.state is PlanState.COMPLETE

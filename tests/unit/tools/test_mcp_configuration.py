@@ -98,7 +98,7 @@ def test_a_repository_counts_once_it_is_trusted_and_only_as_it_was_then(
     theirs.write_text(text(both={"command": "theirs"}, extra={"command": "theirs"}))
     before = load_mcp(mine, repository, trust)
     assert (list(before.servers), list(before.untrusted)) == (["both"], ["extra"])
-    assert f"agents trust {theirs}" in before.notes[0]
+    assert f"{theirs} is not trusted" in before.notes[0]
     trust.give(repository, trust.survey(repository).files)
     after = load_mcp(mine, repository, trust)
     assert {name: server.own for name, server in after.servers.items()} == {"both": True, "extra": False}

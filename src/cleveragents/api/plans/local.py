@@ -14,7 +14,7 @@ from cleveragents.api.jobs import JobView, job_view
 from cleveragents.api.keyed_lock import KeyedLock
 from cleveragents.api.plans.client import CANCELLED, LOOK_SECONDS, Side, until
 from cleveragents.api.plans.request import Limits, PlanRequest
-from cleveragents.api.plans.standing import is_at_rest
+from cleveragents.api.plans.standing import is_at_rest, is_to_be_decided
 from cleveragents.api.plans.views import (
     BudgetView,
     CallView,
@@ -112,27 +112,24 @@ class LocalPlans:
 
         plan = self._read(plan_id)
         children = children_in(self._parts, [plan]).get(plan.id, ())
-        return view_of(PlanSummary, board_row(self._parts, plan, children))
+        shown = view_of(PlanSummary, board_row(self._parts, plan, children))
+        return replace(shown, at_rest=shown.at_rest and not is_to_be_decided(self._parts, plan))
 
     def create(self, request: PlanRequest, *, claim: Claim | None = None) -> PlanView:
-        from cleveragents.api.server_requests import requested_by
-        from cleveragents.plans.jobs.names import home_queue
+        from cleveragents.api.plans.requests import ensure_new_branch
+        from cleveragents.api.server_requests import requested_by, requested_in
+        from cleveragents.plans.jobs.names import client_queue
 
         if request.resource is not None:
             return self._queued(requested_by(self._access, request.asked(), claim=claim))
         self._access.ensure_server_admin()  # guard: users of a server name no directory of its machine
-        from cleveragents.api.plans.goal_requests import GoalsText, requested_goals
-        from cleveragents.api.plans.requests import requested_plan
-
         asked, directory = request.asked(), Path(request.repository).absolute()
         if not directory.is_dir():
             raise RequestRefused(f"{directory} is not a directory", "repository")
-        if asked.goals is None:
-            new = requested_plan(self._parts, asked.wanted, directory)
-        else:
-            text = GoalsText(asked.goals.encode(), "goals")
-            new = requested_goals(self._container, asked.wanted, text, directory)
-        queued = {"queue": home_queue(self._container.home)}
+        if asked.to_branch is not None:
+            ensure_new_branch(asked.to_branch, remote=False)
+        new = requested_in(self._container, asked, directory)
+        queued = {"queue": client_queue(self._container.home)}  # guard: we run it, and nothing of others
         chosen = {} if asked.apply is None else {"apply": asked.apply}
         new = replace(new, request={**new.request, **queued, **chosen})
         return self._queued(self._parts.lifecycle.create(new))
@@ -140,9 +137,7 @@ class LocalPlans:
     def watch(self, plan_id: str) -> Iterator[OutputView]:
         plan_id, number = self._read(plan_id).id, 0
         while True:
-            rests = is_at_rest(
-                self._read(plan_id)
-            )  # guard: looked at before the output, or its end is missed
+            rests = self._rests(plan_id)  # guard: read before the output, or its end is missed
             pieces = self.output(plan_id, after=number)
             for piece in pieces:
                 number = piece.number
@@ -155,7 +150,7 @@ class LocalPlans:
     def wait(self, plan_id: str, *, timeout: float | None = None) -> PlanView:
         plan_id = self._read(plan_id).id
         for _ in until(timeout, f"waiting for plan {plan_id}"):
-            if is_at_rest(self._read(plan_id)):
+            if self._rests(plan_id):
                 break
         return self.get(plan_id)
 
@@ -201,10 +196,11 @@ class LocalPlans:
         from cleveragents.core.identifiers import acting_as
         from cleveragents.jobs.worker.async_worker import CancellationToken
 
-        with self._decision(plan_id) as plan, acting_as(self._by):
+        with self._decision(plan_id) as plan:
             plan = ensure_applicable(self._container, plan.id, message=commit, to_branch=to_branch)
-            asked = commit is not None or to_branch is not None
-            how = CommitRequest(commit or "", to_branch) if asked else None
+        asked = commit is not None or to_branch is not None
+        how = CommitRequest(commit or "", to_branch) if asked else None
+        with acting_as(self._by):
             return self._view(self._parts.apply.apply(plan, CancellationToken(), commit=how)[0])
 
     def submit_apply(
@@ -222,9 +218,10 @@ class LocalPlans:
         from cleveragents.apply.ports import CommitRequest
         from cleveragents.core.identifiers import acting_as
 
-        with self._decision(plan_id) as plan, acting_as(self._by):
+        with self._decision(plan_id) as plan:
             plan = ensure_undoable_now(self._container, plan.id, message=commit)
-            how = None if commit is None else CommitRequest(commit)
+        how = None if commit is None else CommitRequest(commit)
+        with acting_as(self._by):
             return self._view(self._parts.apply.undo(plan, commit=how)[0])
 
     def submit_undo(self, plan_id: str, *, commit: str | None = None) -> JobView:
@@ -443,6 +440,14 @@ class LocalPlans:
         with self._decision(plan_id) as plan:
             plan, _ = answered_call(self._parts, plan.id, call, granted=granted, shared=True, by=self._by)
             return self._queued(plan)
+
+    def _rests(self, plan_id: str) -> bool:
+        """Whether nobody works on the plan; a worker is started for one that a client left behind."""
+        plan = self._read(plan_id)
+        if is_at_rest(plan) and not is_to_be_decided(self._parts, plan):
+            return True
+        self._wake()
+        return False
 
     def _read(self, plan_id: str) -> Plan:
         return self._access.plan(plan_id, Role.VIEWER)

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Limits", "PlanRequest"]
 
+_MOST_PARALLEL = 64
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
@@ -27,6 +29,18 @@ class Limits:
     """Model calls."""
     seconds: float | None = None
     """Working time."""
+
+    def __post_init__(self) -> None:
+        """`RequestRefused` unless each limit is a number greater than 0."""
+        for name in ("usd", "tokens", "steps", "seconds"):
+            value = getattr(self, name)
+            whole = name in ("tokens", "steps")
+            kinds = int if whole else (int, float)
+            if value is None:
+                continue
+            if isinstance(value, bool) or not isinstance(value, kinds) or not 0 < value <= 2**53:
+                wanted = "a whole number" if whole else "a number"
+                raise RequestRefused(f"{name} must be {wanted} greater than 0", f"limits.{name}")
 
     def counted(self) -> Bounds:
         """Return the limits as budgets count them."""
@@ -78,6 +92,15 @@ class PlanRequest:
             raise RequestRefused("arguments are for actions; say the goal in words", "arguments")
         if self.actor is not None and self.actor_yaml is not None:
             raise RequestRefused("an actor is named, or its YAML is sent; say one of them", "actor_yaml")
+        for name in ("checks", "invariants", "include"):
+            if isinstance(getattr(self, name), str):
+                raise RequestRefused(f"{name} is a list of texts, not one text", name)
+        for name, known in (("apply", ("review", "auto", None)), ("start", ("tree", "HEAD"))):
+            if getattr(self, name) not in known:
+                words = " or ".join(str(one) for one in known)
+                raise RequestRefused(f"{name} must be {words}", name)
+        if self.max_parallel is not None and not 1 <= self.max_parallel <= _MOST_PARALLEL:
+            raise RequestRefused(f"max_parallel must be from 1 to {_MOST_PARALLEL}", "max_parallel")
 
     def asked(self) -> Asked:
         """Return the request as the services take it."""

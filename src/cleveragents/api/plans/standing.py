@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from cleveragents.core.json_value import JsonValue
     from cleveragents.plans.model.plan import Plan
 
-__all__ = ["NEEDS", "can_of", "is_at_rest", "is_resumable", "needs_of", "urgency"]
+__all__ = ["NEEDS", "can_of", "is_at_rest", "is_resumable", "is_to_be_decided", "needs_of", "urgency"]
 
 NEEDS = ("approval", "question", "budget", "conflict", "error", "review")
 """What a plan may need, the most urgent first."""
@@ -62,6 +62,11 @@ def is_at_rest(plan: Plan) -> bool:
     """Whether nobody works on the plan, and nobody will until a person acts."""
     works_below = waits_for_sub_plans(plan) and not asked_below(plan)
     return not (plan.state.running or is_to_be_run(plan) or works_below)
+
+
+def is_to_be_decided(parts: PlanParts, plan: Plan) -> bool:
+    """Whether a job is to apply or undo the plan, or does."""
+    return any(_is_asked_for(parts, f"{what}:{plan.id}") for what in _JOBS)
 
 
 def urgency(needs: str | None) -> int:

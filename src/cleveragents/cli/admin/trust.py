@@ -123,8 +123,8 @@ def _confirmed(name: str, count: int, place: Path | str) -> bool:
     from cleveragents.core.errors import NotTrusted
 
     if not sys.stdin.isatty():
-        path, resource = (str(place), None) if isinstance(place, Path) else (name, place)
-        raise NotTrusted(f"what {name} brings along ({counted(count, 'file')})", path, resource, confirm=True)
+        resource = None if isinstance(place, Path) else place
+        raise NotTrusted(f"what {name} brings along ({counted(count, 'file')})", name, resource, confirm=True)
     return confirmed(f"Trust {counted(count, 'file')}, as they are now?")
 
 

@@ -22,7 +22,7 @@ from pathlib import PurePosixPath
 from cleveragents.core.change import Difference, FileState, differences_of, split_renames, states_after
 from cleveragents.core.clock import Clock
 from cleveragents.core.decision import Decision, DecisionState
-from cleveragents.core.errors import PlanError, SandboxMissing
+from cleveragents.core.errors import PlanError, SandboxMissing, UnknownDecision
 from cleveragents.core.errors.remedy import Remedy
 from cleveragents.core.faults import FaultPoints, NoFaults
 from cleveragents.core.identifiers import Fence
@@ -189,7 +189,9 @@ class PlanCorrection:
     def gone_on_with(self, plan: Plan, model: str | None = None) -> Plan:
         """The plan after a correction that was kept: queued with that model, if whoever made the correction
         was killed before they could do that."""
-        if plan.state is not PlanState.WAITING or plan.waiting_for != waiting_for_correction(plan):
+        # By its kind: an earlier version said the rest in other words.
+        waiting = plan.waiting_for if isinstance(plan.waiting_for, Mapping) else {}
+        if plan.state is not PlanState.WAITING or waiting.get("for") != "correction":
             return plan
         return self.pausing.lifecycle.queueing.queued(plan, going_on_with(model))
 
@@ -250,9 +252,7 @@ class PlanCorrection:
     def _holding(self, plan: Plan, every: Sequence[Decision], number: int) -> Decision:
         decision = next((one for one in every if one.number == number), None)
         if decision is None:
-            there = f"there are {len(every)}" if every else "it decided nothing yet"
-            remedies = (_tree(plan),) if every else ()
-            raise PlanError(plan.id, f"it has no decision {number}; {there}", remedies)
+            raise UnknownDecision(plan.id, number, len(every))
         if decision.state is not DecisionState.ACTIVE:
             by = next((c for c in self.corrections.of_plan(plan.id) if number in c.made.superseded), None)
             how = (

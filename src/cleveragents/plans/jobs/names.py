@@ -22,6 +22,7 @@ __all__ = [
     "SHARED_ATTEMPTS",
     "SHARED_QUEUE",
     "PlanLanes",
+    "client_queue",
     "goal_of",
     "home_queue",
     "is_to_be_run",
@@ -83,6 +84,11 @@ def is_to_be_run(plan: Plan) -> bool:
     if plan.phase is Phase.APPLY:
         return False
     return plan.state.running or plan.standing == (Phase.STRATEGIZE, PlanState.COMPLETE)
+
+
+def client_queue(home: str) -> str:
+    """Return the queue of plans that Python clients on this state created and run themselves."""
+    return f"clients@{home}"
 
 
 def home_queue(home: str | None) -> str:
