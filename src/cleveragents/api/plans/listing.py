@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from cleveragents.app.plan_parts import PlanParts
     from cleveragents.plans.model.plan import Plan
 
-__all__ = ["children_in", "in_families", "is_for_a_person", "latest", "listed", "row_of"]
+__all__ = ["children_in", "is_for_a_person", "latest", "row_of"]
 
 Row = dict[str, JsonValue]
 
@@ -39,30 +39,6 @@ def row_of(parts: PlanParts, plan: Plan, children: Sequence[Plan]) -> Row:
 def children_in(parts: PlanParts, plans: Sequence[Plan]) -> dict[str, Sequence[Plan]]:
     """The sub-plans of those that have some."""
     return dict(parts.plans.children_of([plan.id for plan in plans if wanted_parts(plan)]))
-
-
-def listed(
-    parts: PlanParts,
-    wanted: Sequence[PlanState],
-    resource: str | None,
-    limit: int,
-    after: str | None,
-    every: bool,
-) -> tuple[list[Plan], bool]:
-    """The plans, and whether there are others: the first ones after a plan, or else the latest."""
-    found: list[Plan] = []
-    forward = after is not None
-    while page := parts.plans.list(states=wanted, resource=resource, limit=_PAGE, after=after):
-        after = page[-1].id
-        found += [
-            plan
-            for plan in parts.lifecycle.all_reconciled(page)
-            if (not wanted or plan.state in wanted) and (every or is_for_a_person(plan))
-        ]
-        if forward and len(found) > limit:
-            break
-    more = len(found) > limit
-    return (found[:limit] if forward else found[-limit:]), more
 
 
 def is_for_a_person(plan: Plan) -> bool:
@@ -92,16 +68,3 @@ def latest(
         if len(found) > limit:
             break
     return found[:limit], len(found) > limit
-
-
-def in_families(plans: Sequence[Plan]) -> list[Plan]:
-    """Sub-plans after their parents; those whose parent is not among them stay where they are."""
-    known = {plan.id for plan in plans}
-    children: dict[str | None, list[Plan]] = {}
-    for plan in plans:
-        children.setdefault(plan.parent_id if plan.parent_id in known else None, []).append(plan)
-
-    def family(parent: str | None) -> list[Plan]:
-        return [one for plan in children.get(parent, ()) for one in (plan, *family(plan.id))]
-
-    return family(None)

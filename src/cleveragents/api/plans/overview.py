@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from cleveragents.api.plans.account import account_of, fields_of
 from cleveragents.api.plans.listing import row_of
-from cleveragents.api.plans.meanings import meaning_of
+from cleveragents.api.plans.meanings import meaning_of, state_in_short
 from cleveragents.api.plans.next_steps import steps_from
 from cleveragents.api.plans.standing import can_of, is_at_rest, needs_of
 from cleveragents.api.reach import is_out_of_reach
@@ -117,6 +117,7 @@ def _standing(parts: PlanParts, plan: Plan) -> Row:
         "resource_name": resource_name_of(plan),
         "needs": needs_of(parts, plan),
         "at_rest": is_at_rest(plan),
+        "label": state_in_short(parts, plan),
         "meaning": meaning_of(parts, plan),
     }
 

@@ -83,6 +83,7 @@ class _PlanFields:
     parent: str | None = shown("the plan that it is a part of", examples=[None])
     root: str = shown("the plan at the top of its tree", examples=[EXAMPLE_PLAN])
     depth: int = shown(examples=[0])
+    label: str = shown("its state in a word or two", examples=["to apply"])
     at_rest: bool = shown("nobody works on it, and nobody will until a person acts", examples=[True])
     isolation: Literal["bubblewrap", "none"] | None = shown(
         "what isolates its commands, the weakest of its runs; null if unknown",
@@ -90,6 +91,22 @@ class _PlanFields:
     )
     needs: Needs | None = shown("what it needs a person for", examples=["review"])
     meaning: str = shown("where it stands, in words", examples=["execute/complete: done, not applied"])
+
+    @property
+    def title(self) -> str:
+        """The goal on one line; of a sub-plan, its name and the first line of its goal."""
+        if self.parent is None:
+            return " ".join(self.goal.split())
+        goal = " ".join(self.goal.strip().partition("\n")[0].split())
+        name = self.request.get("name")
+        called = " ".join(name.split()) if isinstance(name, str) and name else goal
+        return called if called == goal else f"{called}: {goal}"
+
+    @property
+    def waits_for_sub_plans(self) -> bool:
+        """Whether it waits for its sub-plans, and not for a person."""
+        waiting = self.waiting_for if isinstance(self.waiting_for, Mapping) else {}
+        return self.state is PlanState.WAITING and waiting.get("for") == "sub-plans"
 
 
 @view

@@ -20,7 +20,6 @@ from cleveragents.cli.client.accounts import (
 from cleveragents.cli.client.plan.deciding import Deciding, who_needs_somebody
 from cleveragents.cli.client.plan.following import PlansFollower, moment_now, on_server
 from cleveragents.cli.client.problems import ServerSaid
-from cleveragents.cli.client.served_plans import plan_of
 from cleveragents.cli.output import progress
 from cleveragents.cli.plan.outcome import INTERRUPTED, NEEDS_HUMAN, joint_exit_code, short_ids
 from cleveragents.core.errors import CleverAgentsError
@@ -92,7 +91,7 @@ def _tell(deciding: Deciding, accounts: Sequence[Account]) -> None:
     if output.for_programs:
         output.table([as_local(account) for account in accounts], [], empty="")
         return
-    shorts = short_ids([plan_of(account) for account in accounts])
+    shorts = short_ids([account["id"] for account in accounts])
     rows = [
         {
             "plan": shorts[account["id"]] if output.for_eyes else account["id"],

@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from itertools import islice, takewhile
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from cleveragents.api.plans.account import fields_of
-from cleveragents.api.plans.listing import children_in, in_families, listed, row_of
-from cleveragents.api.plans.meanings import goal_of, state_in_short
 from cleveragents.cli.output import Output, ago, format_option, progress
 from cleveragents.cli.plan.outcome import short_ids
 from cleveragents.cli.render.narrow import is_narrow
 from cleveragents.cli.session import Session, pass_session
 from cleveragents.core.json_value import JsonValue
-from cleveragents.plans.family import short_of, title_with_goal
+from cleveragents.plans.family import short_of
 from cleveragents.plans.model.plan import PlanState
-from cleveragents.plans.model.sub_plan import waits_for_sub_plans
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
-    from cleveragents.app.plan_parts import PlanParts
-    from cleveragents.plans.model.plan import Plan
+    from cleveragents.api.plans.views import PlanSummary
 
 __all__ = ["list_plans", "none_listed"]
 
@@ -67,28 +63,21 @@ def list_plans(
       agents plan list --state complete --state constrained
       agents plan list --here --all
     """
-    from pathlib import Path
-
-    from cleveragents.sandboxes.resources import find_resource
-
-    container = session.container()
-    parts = container.plan_parts
-    resource = str(find_resource(Path.cwd())[0]) if here else None
-    wanted = [PlanState(state) for state in states]
-    found, more = listed(parts, wanted, resource, limit, after, every)
-    last = found[-1].id if found else ""
-    found = in_families(found)
-    known, now = {plan.id for plan in found}, container.clock.now()
-    split = children_in(parts, found)
-    rows = [
-        _row(parts, plan, split.get(plan.id, ()), output, now, below=plan.parent_id in known)
-        for plan in found
-    ]
+    plans = _wanted(session, states, here=here, every=every, after=after)
+    if after is None:  # one more than is shown says whether there are others
+        known = [*islice(plans, limit + 1)]
+        shown = known[:limit][::-1]
+    else:
+        known = [*takewhile(lambda plan: plan.id > after, plans)][::-1]
+        shown = known[:limit]
+    found = _in_families(shown)
+    ids = {plan.id for plan in found}
+    rows = [_row(plan, output, below=plan.parent in ids) for plan in found]
     columns = ["id", "phase", "state", "updated", "goal"]
     if output.for_eyes:
         columns.remove("phase")  # an id and a goal need the room
         if is_narrow():
-            shorts = short_ids(found)
+            shorts = short_ids([plan.id for plan in found])
             rows = [row | {"id": shorts[plan.id]} for plan, row in zip(found, rows, strict=True)]
     output.table(
         rows,
@@ -97,10 +86,47 @@ def list_plans(
         cut=["goal"],
         spare=["updated"],
     )
-    if more and after is None:
+    if len(known) > limit and after is None:
         progress(f"these are the latest {limit}; --limit shows more")
-    elif more:
-        progress(f"there may be more: --after {last}")
+    elif len(known) > limit:
+        progress(f"there are more: --after {shown[-1].id}")
+
+
+def _wanted(
+    session: Session, states: Sequence[str], *, here: bool, every: bool, after: str | None
+) -> Iterator[PlanSummary]:
+    """Yield plans, newest first."""
+    from cleveragents.api.views import every as all_of
+    from cleveragents.cli.client.selection import connected, selected_url
+
+    client = session.client()
+    resource = place = None
+    if here and selected_url(click.get_current_context(), session) is not None:
+        from cleveragents.cli.client.places import resource_here
+
+        resource = resource_here(connected(session), None, otherwise="leave --here out")
+    elif here:
+        from cleveragents.sandboxes.resources import find_resource
+
+        place = str(find_resource(Path.cwd())[0])
+    wanted = [PlanState(state) for state in states]
+    found = all_of(
+        lambda last: client.plans.list(states=wanted, resource=resource, sub_plans=every, after=last)
+    )
+    return (plan for plan in found if place in (None, plan.resource))
+
+
+def _in_families(plans: Sequence[PlanSummary]) -> list[PlanSummary]:
+    """Sub-plans after their parents; those whose parent is not among them stay where they are."""
+    known = {plan.id for plan in plans}
+    children: dict[str | None, list[PlanSummary]] = {}
+    for plan in plans:
+        children.setdefault(plan.parent if plan.parent in known else None, []).append(plan)
+
+    def family(parent: str | None) -> list[PlanSummary]:
+        return [one for plan in children.get(parent, ()) for one in (plan, *family(plan.id))]
+
+    return family(None)
 
 
 def none_listed(*, narrowed: bool) -> str:
@@ -108,18 +134,19 @@ def none_listed(*, narrowed: bool) -> str:
     return "there are no such plans" if narrowed else "there are no plans yet; `agents run` makes one"
 
 
-def _row(
-    parts: PlanParts, plan: Plan, children: Sequence[Plan], output: Output, now: datetime, *, below: bool
-) -> Row:
-    """One that is not `below` its parent in the list names it."""
+def _row(plan: PlanSummary, output: Output, *, below: bool) -> Row:
+    """Return a row. A sub-plan that is not `below` its parent in the list names it."""
+    from cleveragents.api.views import as_json
+
+    row: Row = as_json(plan)
     if output.for_programs:
-        return row_of(parts, plan, children)
-    row = fields_of(plan) | {"goal": goal_of(plan)}
-    if plan.parent_id is not None:
-        whole = "" if below else f" (part of {short_of(plan.parent_id)})"
-        row |= {"goal": f"{'  ' * plan.depth * below}{title_with_goal(plan)}{whole}"}
-    if waits_for_sub_plans(plan):  # and not for whoever reads this
-        row |= {"state": state_in_short(parts, plan)}
+        return row
+    row |= {"goal": plan.title}
+    if plan.parent is not None:
+        whole = "" if below else f" (part of {short_of(plan.parent)})"
+        row |= {"goal": f"{'  ' * plan.depth * below}{plan.title}{whole}"}
+    if plan.waits_for_sub_plans:  # and not for whoever reads this
+        row |= {"state": plan.label}
     if output.for_eyes:
-        row |= {"updated": ago(plan.updated_at, now), "state": state_in_short(parts, plan)}
+        row |= {"updated": ago(plan.updated, datetime.now(UTC)), "state": plan.label}
     return row

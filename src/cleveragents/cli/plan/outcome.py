@@ -64,9 +64,8 @@ def joint_exit_code(codes: Sequence[int]) -> int:
     return next((code for code in (NEEDS_HUMAN, TRY_AGAIN) if code in codes), 0)
 
 
-def short_ids(plans: Sequence[Plan]) -> dict[str, str]:
-    """The ends of the plans' ids by which they can be told apart."""
-    ids = [plan.id for plan in plans]
+def short_ids(ids: Sequence[str]) -> dict[str, str]:
+    """Return the shortest ends of the ids by which they can be told apart."""
     length = _SHORTEST
     while len({one[-length:] for one in ids}) < len(set(ids)):
         length += 1

@@ -47,7 +47,10 @@ class PlainBoard:
     views look after themselves."""
 
     def __init__(self, plans: Sequence[Plan], *, alone: bool = False) -> None:
-        prefixes = {one: "" if alone else f"{short}  " for one, short in short_ids(plans).items()}
+        prefixes = {
+            one: "" if alone else f"{short}  "
+            for one, short in short_ids([plan.id for plan in plans]).items()
+        }
         self._views = {one: PlainView(prefix, write_output=printed) for one, prefix in prefixes.items()}
 
     def view_of(self, plan: Plan) -> LiveView:

@@ -55,7 +55,7 @@ class RichBoard:
     ) -> None:
         self._meters = meters
         self._last_hint = last_hint
-        self._shorts = short_ids([meter.last.plan for meter in meters])
+        self._shorts = short_ids([meter.last.plan.id for meter in meters])
         self._rows = {one: BoardRow(self.scroll, short) for one, short in self._shorts.items()}
         self._clock = clock
         self._started = clock()

@@ -115,7 +115,7 @@ def _tell(parts: PlanParts, plans: Sequence[Plan], output: Output) -> None:
     if output.for_programs:
         output.table([account_of(parts, plan) for plan in plans], [], empty="")
         return
-    shorts = short_ids(plans)
+    shorts = short_ids([plan.id for plan in plans])
     rows: list[dict[str, JsonValue]] = [
         {
             "plan": shorts[plan.id] if output.for_eyes else plan.id,

@@ -12,7 +12,6 @@ _HERE = "cleveragents.cli.client.plan"
 plan = ClientGroup(
     local,
     {
-        "list": f"{_HERE}.listing:list_plans",
         "show": f"{_HERE}.reading:show_plan",
         "watch": f"{_HERE}.reading:watch_plan",
         "correct": f"{_HERE}.thinking:correct_plan",
@@ -31,5 +30,5 @@ plan = ClientGroup(
         "cancel": f"{_HERE}.ending:cancel_plan",
         "delete": f"{_HERE}.ending:delete_plan",
     },
-    here=("explain", "log", "tree"),
+    here=("explain", "list", "log", "tree"),
 )
