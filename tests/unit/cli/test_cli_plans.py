@@ -513,7 +513,7 @@ def test_the_list_ends_with_the_latest_and_goes_on_after_a_plan(agents: Agents) 
     assert listed("--limit", "2") == (made[1:], "these are the latest 2; --limit shows more\n")
     assert listed("--limit", "1", "--after", made[0]) == (
         [made[1]],
-        f"there may be more: --after {made[1]}\n",
+        f"there are more: --after {made[1]}\n",
     )
     assert listed("--after", made[1]) == ([made[2]], "")
     assert listed("--state", "applied") == ([], "")

@@ -39,6 +39,7 @@ _RUNNING = ("queued", "processing")
 _ENDED = ("applied", "rejected", "undone", "cancelled")
 _MORE = (
     "at_rest",
+    "label",
     "project",
     "resource_name",
     "needs",
