@@ -18,18 +18,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, Self, runtime_checkable
 
-from cleveragents.api.actions import Actions, HttpActions, LocalActions
-from cleveragents.api.actors import Actors, HttpActors, LocalActors
-from cleveragents.api.context import Context, HttpContext, LocalContext
-from cleveragents.api.events import Events, HttpEvents, LocalEvents
-from cleveragents.api.jobs import HttpJobs, Jobs, LocalJobs
-from cleveragents.api.models import HttpModels, LocalModels, Models
-from cleveragents.api.plans.client import Plans
-from cleveragents.api.plans.http import HttpPlans
-from cleveragents.api.plans.local import LocalPlans
-
 if TYPE_CHECKING:
     from cleveragents.access.model.user import Token, User
+    from cleveragents.api.actions import Actions, HttpActions, LocalActions
+    from cleveragents.api.actors import Actors, HttpActors, LocalActors
+    from cleveragents.api.context import Context, HttpContext, LocalContext
+    from cleveragents.api.events import Events, HttpEvents, LocalEvents
+    from cleveragents.api.jobs import HttpJobs, Jobs, LocalJobs
+    from cleveragents.api.models import HttpModels, LocalModels, Models
+    from cleveragents.api.plans.client import Plans
+    from cleveragents.api.plans.http import HttpPlans
+    from cleveragents.api.plans.local import LocalPlans
     from cleveragents.api.projects import Projects
     from cleveragents.api.resources import Resources
     from cleveragents.api.transport import HttpTransport
@@ -156,30 +155,44 @@ class LocalClient:
 
     @property
     def plans(self) -> LocalPlans:
+        from cleveragents.api.plans.local import LocalPlans
+
         return LocalPlans(self.access, self._ensure_worker if self._embedded else lambda: None)
 
     @property
     def jobs(self) -> LocalJobs:
+        from cleveragents.api.jobs import LocalJobs
+
         return LocalJobs(self.access)
 
     @property
     def actions(self) -> LocalActions:
+        from cleveragents.api.actions import LocalActions
+
         return LocalActions(self.access)
 
     @property
     def actors(self) -> LocalActors:
+        from cleveragents.api.actors import LocalActors
+
         return LocalActors(self.access)
 
     @property
     def models(self) -> LocalModels:
+        from cleveragents.api.models import LocalModels
+
         return LocalModels(self.access)
 
     @property
     def context(self) -> LocalContext:
+        from cleveragents.api.context import LocalContext
+
         return LocalContext(self.access)
 
     @property
     def events(self) -> LocalEvents:
+        from cleveragents.api.events import LocalEvents
+
         return LocalEvents(self.access)
 
     @property
@@ -247,30 +260,44 @@ class HttpClient:
 
     @property
     def plans(self) -> HttpPlans:
+        from cleveragents.api.plans.http import HttpPlans
+
         return HttpPlans(self.http)
 
     @property
     def jobs(self) -> HttpJobs:
+        from cleveragents.api.jobs import HttpJobs
+
         return HttpJobs(self.http)
 
     @property
     def actions(self) -> HttpActions:
+        from cleveragents.api.actions import HttpActions
+
         return HttpActions(self.http)
 
     @property
     def actors(self) -> HttpActors:
+        from cleveragents.api.actors import HttpActors
+
         return HttpActors(self.http)
 
     @property
     def models(self) -> HttpModels:
+        from cleveragents.api.models import HttpModels
+
         return HttpModels(self.http)
 
     @property
     def context(self) -> HttpContext:
+        from cleveragents.api.context import HttpContext
+
         return HttpContext(self.http)
 
     @property
     def events(self) -> HttpEvents:
+        from cleveragents.api.events import HttpEvents
+
         return HttpEvents(self.http)
 
     @property
