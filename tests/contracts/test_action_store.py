@@ -160,7 +160,7 @@ def test_a_repositorys_action_is_shown_and_given_out_only_when_trusted(
 ) -> None:
     bring(root, "x.yaml", yaml("team/lint", "first"))
     assert [(row.name, row.trusted) for row in library.list()][-1] == ("team/lint", False)
-    with pytest.raises(NotTrusted, match="agents trust"):
+    with pytest.raises(NotTrusted, match="is not trusted"):
         library.get("team/lint")
     trust.give(root, trust.survey(root).files)
     assert library.get("team/lint").description == "first"

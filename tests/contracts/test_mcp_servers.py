@@ -331,7 +331,7 @@ def test_one_that_is_not_trusted_says_so_and_is_not_started(tmp_path: Path) -> N
     untrusted = McpConfiguration(untrusted=MappingProxyType({"theirs": "/r/.mcp.json"}), notes=("see there",))
     with open_permitted(untrusted, place(tmp_path)) as tools:
         for ask in (tools.get, tools.select):
-            with pytest.raises(NotTrusted, match=r"agents trust /r/\.mcp\.json"):
+            with pytest.raises(NotTrusted, match="is not trusted"):
                 ask("mcp__theirs__*")
         assert tools.select("mcp__*") == ()
         assert [str(problem) for problem in tools.problems()] == ["mcp: see there"]
