@@ -10,7 +10,7 @@ from datetime import datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol
 
-from cleveragents.api.views import shown, view, view_of
+from cleveragents.api.views import Answer, shown, understood, view, view_of
 from cleveragents.api.wording import shown_value, timestamp
 from cleveragents.core.errors import AuditLogBroken, RequestRefused
 from cleveragents.core.text.redaction import known_values, redact
@@ -225,14 +225,18 @@ class HttpEvents:
             kept.extend(page.items)
             if page.next is None or (not latest and len(kept) >= limit):
                 return EventPage(items=tuple(kept), next=page.next, warning=page.warning)
+            with understood():
+                if page.next <= start:  # guard: this would never end
+                    raise ValueError("the list does not go on, and does not end")
             start = page.next
 
     def follow(self, *, after: int | None = None, event_type: str | None = None) -> Iterator[EventView]:
         from cleveragents.api.event_stream import Follower
 
-        for frame in Follower(self._http, after).frames():
-            if frame.kind not in ("", "output") and event_type in (None, frame.kind):
-                yield _event_view(frame.data)
+        with understood():
+            for frame in Follower(self._http, after).frames():
+                if frame.kind not in ("", "output") and event_type in (None, frame.kind):
+                    yield _event_view(frame.data)
 
     def verify(
         self, *, anchors: Sequence[str] = (), public_keys: Sequence[Path] = (), use_head: bool = True
@@ -240,11 +244,13 @@ class HttpEvents:
         if anchors or public_keys or not use_head:
             raise RequestRefused("the server compares the log with its own audit.anchor", "anchors")
         report = self._http.get("/events/verification")
-        return view_of(VerificationView, {"anchors": (), **report})  # a server of 0.1.0 has no anchors
+        report.setdefault("anchors", ())  # a server of 0.1.0 has none
+        return view_of(VerificationView, report)
 
 
-def _page(said: Mapping[str, Any]) -> EventPage:
-    items = tuple(_event_view(item) for item in said["items"])
+def _page(said: Answer) -> EventPage:
+    with understood(said.status):
+        items = tuple(_event_view(item) for item in said["items"])
     return EventPage(items=items, next=said["next"], warning=said.get("warning"))
 
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Literal, Protocol
 
-from cleveragents.api.views import Page, page_of, shown, view, view_of
+from cleveragents.api.views import Page, page_of, shown, understood, view, view_of
 from cleveragents.core.errors import RequestRefused
 from cleveragents.core.policy import Capability, Verdict
 
@@ -173,8 +173,10 @@ class HttpModels:
         return self._http.page(ModelView, "/models", limit, after, provider=provider)
 
     def get(self, name: str) -> ModelView:
-        (found,) = self._http.get("/models", name=name)["items"]
-        return view_of(ModelView, found)
+        said = self._http.get("/models", name=name)
+        with understood(said.status):
+            (found,) = said["items"]
+            return view_of(ModelView, found)
 
     def test(
         self, name: str | None = None, *, prompt: str = PROMPT, on_text: Callable[[str], None] | None = None

@@ -6,16 +6,21 @@ A connection that breaks in the middle of a request repeats nothing and loses no
 
 from __future__ import annotations
 
+import json
 import re
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any, Self, TypeVar
-from urllib.parse import quote, urlsplit
+from urllib.parse import SplitResult, quote, urlsplit
 
-from cleveragents.api.views import Page, view_of
+from cleveragents.api.views import Answer, Page, understood, view_of
 from cleveragents.core.errors import (
+    Closed,
+    ConfigurationError,
     NotAuthenticated,
     RequestRefused,
     ServerFailed,
@@ -24,6 +29,7 @@ from cleveragents.core.errors import (
 )
 from cleveragents.core.errors.facts import error_from_facts
 from cleveragents.core.errors.remedy import Remedy, remedies_from_json
+from cleveragents.core.text.redaction import redact_text
 
 if TYPE_CHECKING:
     import ssl
@@ -45,21 +51,33 @@ _ANSWER_SECONDS = 120.0
 _STREAM_SECONDS = 60.0
 _CONNECT_SECONDS = 10.0
 _PAGE = 1000
+_SHORTEST_TOKEN = 8
+"""A shorter one would be found within ordinary words."""
+_EXAMPLE = "https://agents.example or http://localhost:8000"
 _LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
 _NOT_AGAIN = ("remote-unreachable", "outcome-unknown")
 """A git remote that the server cannot reach is not the server, and may be away for long. What may have been
 done is looked at by somebody first."""
+_BROKEN = (502, 504)
+"""Statuses of a proxy that lost the server: it may have done what it was asked for."""
+_SPACE = re.compile(r"\s")
 _NUMBER = re.compile(r"^\[Errno -?\d+\] ")
 
 
 class HttpTransport:
-    """Requests to one server as one user. Not thread-safe: use it on the thread that created it.
+    """Requests to one server as one user.
 
-    Retries for `patience_seconds` while the server is down or busy; `tell` reports that wait to a person.
+    Retries for `patience_seconds` while the server is down or busy; `tell` reports that wait to a person, on
+    the thread that waits.
 
-    Errors: the same classes that the local services raise, rebuilt from the server's answer;
-    `ServerFailed` for an answer this version does not know; `ServerUnreachable`, `NotAuthenticated`.
-    No message contains the token.
+    Thread safety: any thread may use it, several at once. `without_patience` changes the calling thread only.
+    A thread that waits for the server when another closes the transport gets `Closed`.
+
+    Errors: the same classes that the local services raise, rebuilt from the server's answer; `ServerFailed`
+    for an answer this version does not know; `ServerUnreachable`, `NotAuthenticated`; `Closed` after
+    `close()`. No message contains the token.
+
+    `ConfigurationError` for an address or a token that no request can be sent with.
     """
 
     def __init__(
@@ -76,21 +94,27 @@ class HttpTransport:
         self.tell = tell
         self._patience = patience_seconds
         self._answered = False
-        headers = {} if token is None else {"Authorization": f"Bearer {token}"}
-        place = urlsplit(url)
+        self._ended = threading.Event()
+        self._thread = threading.local()
+        self._token = None if token is None else _usable(token)
+        headers = {} if self._token is None else {"Authorization": f"Bearer {self._token}"}
+        place = _place_of(url)
         local = place.hostname in _LOCAL_HOSTS
         # A redirect is not followed: the token is for this server and for no other.
-        self._http = httpx.Client(
-            base_url=f"{url}/api",
-            headers=headers,
-            timeout=httpx.Timeout(_ANSWER_SECONDS, connect=_CONNECT_SECONDS),
-            trust_env=not local,
-            verify=_trusting_nobody() if local and place.scheme == "http" else True,
-        )
+        try:
+            self._http = httpx.Client(
+                base_url=f"{url}/api",
+                headers=headers,
+                timeout=httpx.Timeout(_ANSWER_SECONDS, connect=_CONNECT_SECONDS),
+                trust_env=not local,
+                verify=_trusting_nobody() if local and place.scheme == "http" else True,
+            )
+        except httpx.InvalidURL:
+            raise _no_address(url) from None
 
     def get(self, path: str, /, **query: Any) -> Any:
-        """Return the JSON at the path."""
-        return self._asked("GET", path, params=_given(query)).json()
+        """Return the JSON at the path, an `Answer`."""
+        return _answer(self._asked("GET", path, params=_given(query)))
 
     def content(self, path: str, /, **query: Any) -> bytes:
         """Return the bytes at the path."""
@@ -102,44 +126,62 @@ class HttpTransport:
         after = query.pop("after", None)
         while left is None or left > 0:
             limit = _PAGE if left is None else min(left, _PAGE)
-            piece = self.get(path, limit=limit, after=after, **query)
-            yield from piece["items"]
-            after = piece["next"]
+            items, after = self._piece(path, limit, after, query)
+            yield from items
             if after is None:
                 return
-            left = None if left is None else left - len(piece["items"])
+            left = None if left is None else left - len(items)
 
     def page(self, kind: type[View], path: str, limit: int, after: str | None, **query: Any) -> Page[View]:
         """Return one page of a list, as views; several requests where the server's pages are smaller."""
+        return self.read_page(partial(view_of, kind), path, limit, after, **query)
+
+    def read_page(
+        self, read: Callable[[Any], View], path: str, limit: int, after: str | None, **query: Any
+    ) -> Page[View]:
+        """Return one page of a list, as `page` does; `read` makes a view of an item."""
         items: list[View] = []
         while True:
-            asked = min(limit - len(items), _PAGE)
-            piece = self.get(path, limit=asked, after=after, **query)
-            items += [view_of(kind, item) for item in piece["items"]]
-            after = piece["next"]
+            found, after = self._piece(path, min(limit - len(items), _PAGE), after, query)
+            with understood():
+                items += [read(item) for item in found]
             if after is None or len(items) >= limit:
                 return Page(items=tuple(items), next=after)
+
+    def _piece(
+        self, path: str, limit: int, after: str | None, query: Mapping[str, Any]
+    ) -> tuple[list[Any], str | None]:
+        """Return the items of one answer, and the `after` of the next one."""
+        said: Answer = self.get(path, limit=limit, after=after, **query)
+        items, following = said["items"], said["next"]
+        with understood(said.status):
+            if not isinstance(items, list):
+                raise TypeError("its `items` are not a list")
+            if following is not None and (not items or following == after):  # guard: this would never end
+                raise ValueError("the list does not go on, and does not end")
+        return items, following
 
     def post(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
         """Send the body and return the answer. The server carries it out once, however often it is sent."""
         key = token_hex(16)  # guard: the same key for every retry
-        return self._asked("POST", path, json=dict(body or {}), headers={"Idempotency-Key": key}).json()
+        return _answer(self._sent("POST", path, body or {}, {"Idempotency-Key": key}))
 
     def patch(self, path: str, body: Mapping[str, Any]) -> Any:
         """Send the body and return the answer."""
-        return self._asked("PATCH", path, json=dict(body)).json()
+        return _answer(self._sent("PATCH", path, body))
 
     def put(self, path: str, body: Mapping[str, Any]) -> Any:
         """Send the body and return the answer. Idempotent."""
-        return self._asked("PUT", path, json=dict(body)).json()
+        return _answer(self._sent("PUT", path, body))
 
     def delete(self, path: str, **query: Any) -> None:
-        """Delete what is at the path. A retry that finds nothing there succeeds."""
-        tries: list[None] = []
+        """Delete what is at the path. It succeeds if nothing is there after a connection broke, as the first
+        attempt may have deleted it."""
+        broken: list[Exception] = []
         try:
-            self._asked("DELETE", path, tries=tries, params=_given(query))
+            self._asked("DELETE", path, broken=broken, params=_given(query))
         except Exception as error:
-            if len(tries) == 1 or not self.is_missing(error):
+            if not broken or not self.is_missing(error):
                 raise
 
     @contextmanager
@@ -147,36 +189,41 @@ class HttpTransport:
         """Yield lines of one streamed answer as they arrive; `httpx.TransportError` when it breaks."""
         import httpx
 
+        self._ensure_open()
         timeout = httpx.Timeout(_STREAM_SECONDS, connect=_CONNECT_SECONDS)
         with self._http.stream("GET", path, params=_given(query), timeout=timeout) as response:
             self._answered = True
             if response.status_code >= 400:
                 response.read()
-                raise self.problem_of(response)
+                raise self._problem(response)
             yield response.iter_lines()
 
     def trying(self) -> Iterator[None]:
-        """Yield once per attempt, with growing pauses, until the patience is used up."""
+        """Yield once per attempt, with growing pauses, until the patience is used up. `Closed`."""
+        self._ensure_open()
+        patience = 0.0 if getattr(self._thread, "is_impatient", False) else self._patience
         began = time.monotonic()
         pause = _SHORTEST_PAUSE
         told = False
         yield
-        while (waited := time.monotonic() - began) < self._patience:
+        while (waited := time.monotonic() - began) < patience:
             if waited >= _SILENT_SECONDS and not told:
                 told = True
-                self.tell(f"{self.url} does not answer; waiting for it, {self._patience:.0f} s at most …")
-            time.sleep(pause)
+                self.tell(f"{self.url} does not answer; waiting for it, {patience:.0f} s at most …")
+            self._ended.wait(pause)
+            self._ensure_open()
             pause = min(pause * 2, _LONGEST_PAUSE)
             yield
 
     @contextmanager
     def without_patience(self) -> Iterator[None]:
-        """Send requests once inside the block: for clean-up after an interrupt."""
-        patience, self._patience = self._patience, 0.0
+        """Send requests of this thread once inside the block: for clean-up after an interrupt."""
+        before = getattr(self._thread, "is_impatient", False)
+        self._thread.is_impatient = True
         try:
             yield
         finally:
-            self._patience = patience
+            self._thread.is_impatient = before
 
     @property
     def answered(self) -> bool:
@@ -185,7 +232,7 @@ class HttpTransport:
 
     def unreachable(self, problem: Exception) -> ServerUnreachable:
         """Return the error for a connection that failed or broke."""
-        return ServerUnreachable(self.url, _in_words(problem))
+        return ServerUnreachable(self.url, self._masked(_in_words(problem)))
 
     def problem_of(self, response: httpx.Response) -> Exception:
         """Return the error of an answer with status 400 or above, whose body has been read."""
@@ -199,11 +246,12 @@ class HttpTransport:
         if known is not None:
             return known
         detail = said.get("detail") or f"the server at {self.url} answered {status} {response.reason_phrase}"
+        detail = self._masked(str(detail))
         if code == "invalid-request":
-            return RequestRefused(str(detail), None, remedies)
+            return RequestRefused(detail, None, remedies)
         if status in BUSY:
-            return ServerUnreachable(self.url, str(detail))
-        return ServerFailed(str(detail), code, status, remedies)
+            return ServerUnreachable(self.url, detail)
+        return ServerFailed(detail, code, status, remedies)
 
     def is_missing(self, error: Exception) -> bool:
         """Whether the server has nothing of that name."""
@@ -212,9 +260,11 @@ class HttpTransport:
 
     def is_busy(self, error: Exception) -> bool:
         """Whether the server may answer in a moment."""
-        return isinstance(error, Unavailable)
+        return isinstance(error, Unavailable) and not self._ended.is_set()
 
     def close(self) -> None:
+        """Close all connections. A second call changes nothing."""
+        self._ended.set()
         self._http.close()
 
     def __enter__(self) -> Self:
@@ -223,39 +273,119 @@ class HttpTransport:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _asked(
-        self, method: str, path: str, *, tries: list[None] | None = None, **options: Any
+    def _sent(
+        self, method: str, path: str, body: Mapping[str, Any], headers: Mapping[str, str] | None = None
     ) -> httpx.Response:
+        try:
+            content = json.dumps(dict(body), ensure_ascii=False, allow_nan=False).encode()
+        except (TypeError, ValueError, RecursionError) as error:
+            raise RequestRefused(f"the request cannot be written as JSON: {error}") from None
+        return self._asked(
+            method, path, content=content, headers={"Content-Type": "application/json", **(headers or {})}
+        )
+
+    def _asked(
+        self, method: str, path: str, *, broken: list[Exception] | None = None, **options: Any
+    ) -> httpx.Response:
+        """Return the answer. `broken` receives the failures after which the server may have done it."""
         import httpx
 
         if not _is_name(path):  # guard: a name that was typed leads nowhere else
             raise RequestRefused(f"{path.removeprefix('/')!r} is not a name of anything on a server")
         failed: Exception | None = None
         broke_off = False
+        broken = [] if broken is None else broken
         for _ in self.trying():
-            if tries is not None:
-                tries.append(None)
             try:
-                response = self._http.request(method, quote(path), **options)
+                response = self._tried(method, path, options)
             except httpx.TransportError as error:
                 failed, broke_off = self.unreachable(error), False
-                if not self._answered and isinstance(error, (httpx.ConnectError, httpx.ConnectTimeout)):
+                if not isinstance(error, (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)):
+                    broken.append(error)
+                elif not self._answered:
                     break
                 continue
-            except httpx.InvalidURL as error:
-                raise self.unreachable(error) from None
-            self._answered = True
             if response.status_code < 400:
                 return _ensure_api(response, self.url)
             code = str(problem_in(response).get("code", ""))
             if code == "request-under-way" and broke_off:  # nobody is at it: what broke off keeps the key
                 break
-            failed = self.problem_of(response)
+            failed = self._problem(response)
             broke_off = code == "database-unreachable"
+            if response.status_code in _BROKEN:
+                broken.append(failed)
             if code in _NOT_AGAIN or (response.status_code not in BUSY and code != "request-under-way"):
                 break
+        self._ensure_open()
         assert failed is not None
         raise failed from None
+
+    def _tried(self, method: str, path: str, options: Mapping[str, Any]) -> httpx.Response:
+        """Return the answer to one attempt. `httpx.TransportError` if another attempt may succeed."""
+        import httpx
+
+        try:
+            response = self._http.request(method, quote(path), **options)
+        except (httpx.LocalProtocolError, httpx.UnsupportedProtocol, httpx.InvalidURL) as error:
+            raise self.unreachable(error) from None
+        except httpx.DecodingError as error:
+            problem = f"its answer cannot be decoded: {self._masked(str(error))}"
+            raise ServerFailed(problem, "answer-not-understood", 200) from None
+        except UnicodeEncodeError:
+            raise RequestRefused("the request has text that is not valid Unicode") from None
+        except RuntimeError:
+            self._ensure_open()
+            raise
+        self._answered = True
+        return response
+
+    def _problem(self, response: httpx.Response) -> Exception:
+        with understood(response.status_code):
+            return self.problem_of(response)
+
+    def _ensure_open(self) -> None:
+        if self._ended.is_set():
+            raise Closed("the client")
+
+    def _masked(self, text: str) -> str:
+        token = self._token or ""
+        return redact_text(text, (token,) if len(token) >= _SHORTEST_TOKEN else ())
+
+
+def _usable(token: str) -> str:
+    """Return the token without the space around it. `ConfigurationError`, which does not contain it."""
+    stripped = token.strip()
+    if not stripped:
+        raise ConfigurationError("token", "it is empty; write the token, or leave it out")
+    if not (stripped.isascii() and stripped.isprintable()):
+        raise ConfigurationError("token", "it has characters that no token has; copy it once more")
+    return stripped
+
+
+def _place_of(url: str) -> SplitResult:
+    """Return the parts of a server's address. `ConfigurationError` if it is none."""
+    try:
+        place = urlsplit(url)
+        known = place.scheme in ("http", "https") and place.hostname and place.port != 0
+        usable = known and not _SPACE.search(url)
+    except ValueError:
+        usable = False
+    if not usable:
+        raise _no_address(url)
+    return place
+
+
+def _no_address(url: str) -> ConfigurationError:
+    problem = f"{redact_text(url)!r} is not the address of a server"
+    return ConfigurationError("server", f"{problem}; write http:// or https:// and its name: {_EXAMPLE}")
+
+
+def _answer(response: httpx.Response) -> Answer:
+    with understood(response.status_code):
+        said = response.json()
+        if not isinstance(said, dict):
+            raise TypeError("it is not a JSON object")
+    return Answer(said, response.status_code)
 
 
 def _is_name(path: str) -> bool:
@@ -297,6 +427,6 @@ def problem_in(response: httpx.Response) -> Mapping[str, Any]:
     """Return the problem details of an answer; empty if a proxy or another program answered."""
     try:
         said = response.json()
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return said if isinstance(said, dict) else {}

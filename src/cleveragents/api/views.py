@@ -8,19 +8,59 @@ that a newer server adds.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, dataclass_transform, get_args, get_type_hints
 
-from cleveragents.api.wording import shown_value
+from cleveragents.api.wording import on_one_line, shown_value
+from cleveragents.core.errors import ServerFailed
 from cleveragents.core.json_value import thaw
+from cleveragents.core.text.redaction import redact_text
 
 if TYPE_CHECKING:
     from cleveragents.core.json_value import JsonValue
 
-__all__ = ["Page", "as_json", "every", "page_of", "shown", "view", "view_of"]
+__all__ = ["Answer", "Page", "as_json", "every", "page_of", "shown", "understood", "view", "view_of"]
 
 View = TypeVar("View")
+
+_NOT_UNDERSTOOD = "answer-not-understood"
+_MOST_WORDS = 300
+_UNREADABLE = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+
+
+class Answer(dict[str, Any]):
+    """A JSON object that a server answered with. `ServerFailed` for a name it lacks."""
+
+    def __init__(self, said: Mapping[str, Any], status: int) -> None:
+        super().__init__(said)
+        self.status = status
+
+    def __missing__(self, name: str) -> Any:
+        raise _not_understood(ValueError(f"it has no `{name}`"), self.status)
+
+
+@contextmanager
+def understood(status: int = 200) -> Iterator[None]:
+    """Read a server's answer: `ServerFailed` for what cannot be read, as another version may have sent it.
+
+    The errors of this project pass as they are.
+    """
+    from msgspec import MsgspecError
+
+    try:
+        yield
+    except (MsgspecError, *_UNREADABLE) as error:
+        raise _not_understood(error, status) from error
+
+
+def _not_understood(error: Exception, status: int) -> ServerFailed:
+    words = redact_text(on_one_line(str(error)))[:_MOST_WORDS] or type(error).__name__
+    if isinstance(error, LookupError):
+        words = f"{words} is not there"
+    problem = f"the server's answer is not understood: {words}; its version may differ"
+    return ServerFailed(problem, _NOT_UNDERSTOOD, status)
 
 
 def shown(
@@ -28,15 +68,20 @@ def shown(
     *,
     examples: list[Any] | None = None,
     default: Any = MISSING,
+    default_factory: Any = MISSING,
     name: str | None = None,
 ) -> Any:
     """Declare a field of a view, with its description and examples in the API's documentation.
 
-    A field without a default is required. `name` is its name in JSON, where that is a keyword of Python.
+    A field without a default is required. A default that a factory makes is not in the documentation.
+    `name` is its name in JSON, where that is a keyword of Python.
     """
     said: dict[str, Any] = {"description": description} if description else {}
     said |= {} if name is None else {"alias": name}
-    return field(default=default, metadata=said if examples is None else {**said, "examples": examples})
+    metadata = said if examples is None else {**said, "examples": examples}
+    if default_factory is not MISSING:
+        return field(default_factory=default_factory, metadata=metadata)
+    return field(default=default, metadata=metadata)
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(shown,))
@@ -71,10 +116,12 @@ def page_of(items: Iterable[View], key: Callable[[View], str], limit: int, after
 
 
 def view_of(kind: type[View], data: JsonValue) -> View:
-    """Return the view with this JSON. `msgspec.ValidationError` if the JSON has another shape."""
+    """Return the view with this JSON. `msgspec.ValidationError` if the JSON has another shape; `ServerFailed`
+    if a server answered with it."""
     from msgspec import convert
 
-    return convert(_renamed(kind, shown_value(thaw(data)), to_json=False), kind)
+    with understood(data.status) if isinstance(data, Answer) else nullcontext():
+        return convert(_renamed(kind, shown_value(thaw(data)), to_json=False), kind)
 
 
 def as_json(view: object) -> dict[str, Any]:

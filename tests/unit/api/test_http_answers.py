@@ -1,0 +1,143 @@
+"""A client of a server whose answers are not those of this version, or that goes away."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from cleveragents import Limits, connect
+from cleveragents.api.client import HttpClient
+from cleveragents.api.transport import HttpTransport
+from cleveragents.core.errors import (
+    Closed,
+    ConfigurationError,
+    RequestRefused,
+    ServerFailed,
+    ServerUnreachable,
+    UnknownPlan,
+)
+from tests.scripted_server import (
+    SECRET,
+    Asked,
+    Reply,
+    always,
+    answering,
+    client_of,
+)
+
+
+@pytest.mark.parametrize("token", ["", " \n", f"{SECRET}\n{SECRET}", f"{SECRET}é", f"{SECRET}\0"])
+def test_a_token_that_cannot_be_sent_is_refused_and_not_shown(token: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        connect("http://localhost:8000", token=token)
+    assert caught.value.source == "token"
+    assert SECRET not in str(caught.value)
+
+
+def test_the_space_around_a_token_is_left_out() -> None:
+    empty = always(200, {"items": [], "next": None})
+    with answering(empty) as server, connect(server.url, token=f" {SECRET}\n") as client:
+        assert client.projects.list().items == ()
+
+
+@pytest.mark.parametrize(
+    "url", ["", "localhost:8000", "http://[::1", "http://", "http://a:99999", "ftp://a", "http://a b"]
+)
+def test_what_is_no_address_is_refused_at_once(url: str) -> None:
+    with pytest.raises(ConfigurationError, match="http:// or https://"):
+        connect(url)
+
+
+DEEP = b"[" * 100_000 + b"]" * 100_000
+
+
+@pytest.mark.parametrize(
+    ("asked", "status", "body"),
+    [
+        (lambda client: client.projects.list(), 200, b"hello"),
+        (lambda client: client.projects.list(), 200, b""),
+        (lambda client: client.projects.list(), 200, []),
+        (lambda client: client.projects.list(), 200, {"items": 3, "next": None}),
+        (lambda client: client.projects.list(), 200, {"items": [{"id": 3}], "next": None}),
+        (lambda client: client.projects.list(), 200, {"items": [], "next": "a"}),
+        (lambda client: client.projects.list(), 200, DEEP),
+        (lambda client: client.projects.list(), 400, DEEP),
+        (lambda client: client.plans.get("01A"), 200, {"id": 3}),
+        (lambda client: client.plans.decisions("01A"), 200, {"items": [{"kind": "x"}], "next": None}),
+        (lambda client: client.plans.output("01A"), 200, {"items": [{}]}),
+        (lambda client: client.jobs.get("01J"), 200, {"id": "a", "state": "paused"}),
+        (lambda client: client.events.list(), 200, {"items": [{}], "next": None}),
+        (lambda client: client.events.list(after=5), 200, {"items": [], "next": 5}),
+        (lambda client: client.events.verify(), 200, {}),
+        (lambda client: client.models.get("a/b"), 200, {"items": [], "next": None}),
+    ],
+)
+def test_an_answer_of_another_version_is_one_error(
+    asked: Callable[[HttpClient], object], status: int, body: Any
+) -> None:
+    with client_of(always(status, body)) as client, pytest.raises(ServerFailed) as caught:
+        asked(client)
+    assert caught.value.status == status
+    if status == 200:
+        assert "its version may differ" in str(caught.value)
+
+
+def test_a_request_that_json_cannot_say_is_refused() -> None:
+    with client_of(always(200, {})) as client:
+        with pytest.raises(RequestRefused):
+            client.plans.raise_budget("01A", Limits(usd=float("nan")))
+        with pytest.raises(RequestRefused):
+            client.plans.answer("01A", "\ud800", question="q")
+
+
+def test_a_closed_client_says_so() -> None:
+    with client_of(always(200, {"items": [], "next": None})) as client:
+        client.close()
+        client.close()
+        with pytest.raises(Closed):
+            client.projects.list()
+        with pytest.raises(Closed):
+            next(iter(client.events.follow()))
+
+
+def test_closing_ends_the_wait_of_another_thread() -> None:
+    with client_of(always(503, {}), seconds=60) as client, ThreadPoolExecutor(1) as threads:
+        waiting = threads.submit(client.projects.list)
+        time.sleep(0.3)
+        client.close()
+        with pytest.raises(Closed):
+            waiting.result(timeout=10)
+
+
+def missing_after(first: Reply | None) -> Asked:
+    left = [first]
+    missing = 404, {"code": "unknown-plan", "facts": {"plan_id": "TYPO"}}
+    return lambda *_: left.pop() if left else missing
+
+
+def test_a_busy_server_deleted_nothing() -> None:
+    with client_of(missing_after((503, {}))) as client, pytest.raises((UnknownPlan, ServerFailed)):
+        client.plans.delete("TYPO")
+
+
+@pytest.mark.parametrize("first", [None, (502, {}), (504, {})])
+def test_a_broken_connection_may_have_deleted_it(first: Reply | None) -> None:
+    with client_of(missing_after(first)) as client:
+        client.plans.delete("01A")
+
+
+def test_the_patience_of_one_thread_is_not_that_of_another() -> None:
+    busy: Iterator[Reply] = iter([(503, {}), (503, {}), (200, {})])
+    with (
+        answering(lambda *_: next(busy)) as server,
+        HttpTransport(server.url, None) as http,
+        ThreadPoolExecutor(1) as threads,
+        http.without_patience(),
+    ):
+        with pytest.raises(ServerUnreachable):
+            http.get("/here")
+        assert threads.submit(http.get, "/there").result(timeout=10) == {}
