@@ -26,6 +26,7 @@ from cleveragents.api.plans.views import (
 from cleveragents.api.views import Page, view_of
 from cleveragents.changes.model.merge_conflict import Take
 from cleveragents.core.errors import PlanError, RequestRefused
+from cleveragents.jobs.model.job import JobState
 from cleveragents.plans.model.plan import PlanState
 
 if TYPE_CHECKING:
@@ -216,7 +217,7 @@ class HttpPlans:
         return view_of(PlanView, self._http.post(f"/plans/{plan_id}/{action}", body))
 
     def _done(self, plan_id: str, job: JobView) -> PlanView:
-        """The plan once the job has ended; the job's error if it failed."""
+        """The plan once the job has succeeded; the error of a job that failed or was cancelled."""
         from cleveragents.core.errors.facts import error_from_facts
 
         jobs = HttpJobs(self._http)
@@ -226,9 +227,9 @@ class HttpPlans:
                 break
         result = job.result if isinstance(job.result, Mapping) else {}
         facts = result.get("facts")
-        if job.error is not None:
+        if job.state is not JobState.SUCCEEDED:
             remedies = () if job.problem is None else job.problem.remedies
             code = str(result.get("code"))
             known = error_from_facts(code, facts, remedies) if isinstance(facts, Mapping) else None
-            raise known or PlanError(plan_id, job.error)
+            raise known or PlanError(plan_id, job.error or f"cancelled: {job.cancel_reason}")
         return self.get(plan_id)
