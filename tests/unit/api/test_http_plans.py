@@ -1,11 +1,25 @@
-"""Plans of a server."""
+"""Plans of a server: jobs that were cancelled, long lists, and a server of 0.1.0."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from cleveragents.core.errors import PlanError
-from tests.scripted_server import Reply, client_of, job_row, plan_account
+from cleveragents.api.plans.views import PlanSummary, PlanView
+from cleveragents.api.views import view_of
+from cleveragents.core.errors import (
+    PlanError,
+)
+from cleveragents.plans.model.plan import PlanState
+from tests.scripted_server import (
+    MOMENT,
+    Reply,
+    client_of,
+    job_row,
+    plan_account,
+    plan_row,
+)
 
 
 @pytest.mark.parametrize("ended", ["apply", "undo"])
@@ -18,3 +32,63 @@ def test_a_cancelled_job_is_no_success(ended: str) -> None:
     with client_of(answer) as client, pytest.raises(PlanError) as caught:
         getattr(client.plans, ended)("01A")
     assert caught.value.reason == "cancelled: changed my mind"
+
+
+@pytest.mark.parametrize(
+    ("phase", "state", "needs", "rests"),
+    [
+        ("execute", "complete", "review", True),
+        ("execute", "processing", None, False),
+        ("strategize", "complete", None, False),
+        ("execute", "waiting", None, False),
+        ("execute", "waiting", "approval", True),
+        ("apply", "applied", None, True),
+    ],
+)
+def test_a_plan_of_an_older_server_is_read(phase: str, state: str, needs: str | None, rests: bool) -> None:
+    said = {"phase": phase, "state": state, "needs": needs}
+    assert view_of(PlanSummary, plan_row(**said)).at_rest is rests
+    shown = view_of(PlanView, plan_account(**said))
+    assert (shown.at_rest, shown.steps) == (rests, ())
+
+
+def test_an_older_server_has_no_summaries() -> None:
+    def answer(_: str, path: str, query: dict[str, list[str]]) -> Reply:
+        if path.endswith("/summary"):
+            return 404, {"code": "not-found", "detail": "there is nothing at this address"}
+        if path.endswith("/output"):
+            return 200, {"items": [], "next": None}
+        return 200, plan_account()
+
+    with client_of(answer) as client:
+        assert client.plans.summary("01A") == view_of(PlanSummary, plan_row(at_rest=True))
+        assert client.plans.wait("01A", timeout=5).state is PlanState.COMPLETE
+        assert list(client.plans.watch("01A")) == []
+
+
+def test_long_lists_are_asked_for_in_pieces() -> None:
+    limits: list[int] = []
+
+    def answer(_: str, path: str, query: dict[str, list[str]]) -> Reply:
+        limit, after = int(query["limit"][0]), int(query.get("after", ["0"])[0])
+        limits.append(limit)
+        assert limit <= 1000
+        numbers = range(after + 1, after + limit + 1)
+        if path.endswith("/output"):
+            piece = {"plan_id": "01A", "kind": "output", "text": "", "time": MOMENT}
+            return 200, {"items": [{**piece, "number": number} for number in numbers], "next": numbers[-1]}
+        node: dict[str, Any] = {
+            "kind": "correction",
+            "decision": None,
+            "superseded": [],
+            "guidance": "",
+            "created": MOMENT,
+        }
+        node |= {"by_itself": False, "outcome": None}
+        return 200, {"items": [{**node, "number": number} for number in numbers], "next": str(numbers[-1])}
+
+    with client_of(answer) as client:
+        assert [piece.number for piece in client.plans.output("01A", limit=1500)] == [*range(1, 1501)]
+        page = client.plans.decisions("01A", limit=1500)
+        assert (len(page.items), page.next) == (1500, "1500")
+    assert limits == [1000, 500, 1000, 500]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import fields
 from typing import TYPE_CHECKING
 
 from cleveragents.api.jobs import HttpJobs, JobView
@@ -23,9 +24,9 @@ from cleveragents.api.plans.views import (
     TreeNode,
     tree_node,
 )
-from cleveragents.api.views import Page, view_of
+from cleveragents.api.views import Page, understood, view_of
 from cleveragents.changes.model.merge_conflict import Take
-from cleveragents.core.errors import PlanError, RequestRefused
+from cleveragents.core.errors import PlanError, RequestRefused, ServerFailed
 from cleveragents.jobs.model.job import JobState
 from cleveragents.plans.model.plan import PlanState
 
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
     from cleveragents.api.transport import HttpTransport
 
 __all__ = ["HttpPlans"]
+
+_MOST_PIECES = 1000
+_COUNTED = ("sub_plans", "sub_plans_done", "sub_plans_left_out")
 
 
 class HttpPlans:
@@ -65,7 +69,12 @@ class HttpPlans:
         return view_of(PlanView, self._http.get(f"/plans/{plan_id}"))
 
     def summary(self, plan_id: str) -> PlanSummary:
-        return view_of(PlanSummary, self._http.get(f"/plans/{plan_id}/summary"))
+        try:
+            return view_of(PlanSummary, self._http.get(f"/plans/{plan_id}/summary"))
+        except ServerFailed as error:
+            if error.code != "not-found":
+                raise
+        return _summary_of(self.get(plan_id))  # a server of 0.1.0 has no summaries
 
     def create(self, request: PlanRequest) -> PlanView:
         if request.resource is None:
@@ -182,8 +191,7 @@ class HttpPlans:
         return view_of(CallView, self._http.get(f"/plans/{plan_id}/calls/{number}"))
 
     def decisions(self, plan_id: str, *, limit: int = 1000, after: str | None = None) -> Page[TreeNode]:
-        found = self._http.get(f"/plans/{plan_id}/decisions", limit=limit, after=after)
-        return Page(items=tuple(tree_node(node) for node in found["items"]), next=found["next"])
+        return self._http.read_page(tree_node, f"/plans/{plan_id}/decisions", limit, after)
 
     def decision(self, plan_id: str, number: int) -> ExplainedDecisionView:
         return view_of(ExplainedDecisionView, self._http.get(f"/plans/{plan_id}/decisions/{number}"))
@@ -210,8 +218,18 @@ class HttpPlans:
         return self._http.content(f"/plans/{plan_id}/comparison", **query)
 
     def output(self, plan_id: str, *, after: int = 0, limit: int = 500) -> tuple[OutputView, ...]:
-        found = self._http.get(f"/plans/{plan_id}/output", after=after, limit=limit)
-        return tuple(view_of(OutputView, piece) for piece in found["items"])
+        pieces: tuple[OutputView, ...] = ()
+        while True:
+            asked = min(limit - len(pieces), _MOST_PIECES)
+            said = self._http.get(f"/plans/{plan_id}/output", after=after, limit=asked)
+            with understood(said.status):
+                found = tuple(view_of(OutputView, piece) for piece in said["items"])
+                if found and found[-1].number <= after:  # guard: this would never end
+                    raise ValueError("the output does not go on, and does not end")
+            pieces += found
+            if len(found) < asked or len(pieces) >= limit:
+                return pieces
+            after = found[-1].number
 
     def _posted(self, plan_id: str, action: str, **body: object) -> PlanView:
         return view_of(PlanView, self._http.post(f"/plans/{plan_id}/{action}", body))
@@ -233,3 +251,15 @@ class HttpPlans:
             known = error_from_facts(code, facts, remedies) if isinstance(facts, Mapping) else None
             raise known or PlanError(plan_id, job.error or f"cancelled: {job.cancel_reason}")
         return self.get(plan_id)
+
+
+def _summary_of(plan: PlanView) -> PlanSummary:
+    shared = {
+        field.name: getattr(plan, field.name) for field in fields(PlanSummary) if field.name not in _COUNTED
+    }
+    return PlanSummary(
+        **shared,
+        sub_plans=len(plan.sub_plans),
+        sub_plans_done=plan.sub_plans_done,
+        sub_plans_left_out=len(plan.parts_left_out),
+    )

@@ -59,6 +59,12 @@ Needs = Literal["approval", "question", "budget", "conflict", "error", "review"]
 _MARKS = {"context": " ", "add": "+", "remove": "-"}
 
 
+def _is_worked_on(phase: Phase, state: PlanState, needs: str | None) -> bool:
+    """Whether somebody works on the plan, or will: a plan that waits and needs nobody waits for its parts."""
+    between = (phase, state) == (Phase.STRATEGIZE, PlanState.COMPLETE)
+    return state.running or between or (state is PlanState.WAITING and needs is None)
+
+
 @view
 class _PlanFields:
     id: str = shown(examples=[EXAMPLE_PLAN])
@@ -83,14 +89,22 @@ class _PlanFields:
     parent: str | None = shown("the plan that it is a part of", examples=[None])
     root: str = shown("the plan at the top of its tree", examples=[EXAMPLE_PLAN])
     depth: int = shown(examples=[0])
-    label: str = shown("its state in a word or two", examples=["to apply"])
-    at_rest: bool = shown("nobody works on it, and nobody will until a person acts", examples=[True])
+    label: str = shown("its state in a word or two", examples=["to apply"], default="")
+    at_rest: bool = shown(
+        "nobody works on it, and nobody will until a person acts",
+        examples=[True],
+        default_factory=lambda: None,
+    )
     isolation: Literal["bubblewrap", "none"] | None = shown(
         "what isolates its commands, the weakest of its runs; null if unknown",
         examples=["bubblewrap"],
     )
     needs: Needs | None = shown("what it needs a person for", examples=["review"])
     meaning: str = shown("where it stands, in words", examples=["execute/complete: done, not applied"])
+
+    def __post_init__(self) -> None:
+        if self.at_rest is None:  # a server of 0.1.0 does not say it
+            object.__setattr__(self, "at_rest", not _is_worked_on(self.phase, self.state, self.needs))
 
     @property
     def title(self) -> str:
@@ -286,7 +300,8 @@ class PlanView(_PlanFields):
     )
     steps: tuple[Remedy, ...] = shown(
         "the same as data: `action` names the operation, `plan` what it acts on, `options` are fields of its "
-        "request (null: the person chooses), `text` says what it does",
+        "request (null: the person chooses), `text` says what it does; a server of 0.1.0 has none",
+        default=(),
         examples=[
             [
                 {
