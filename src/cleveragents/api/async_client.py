@@ -14,11 +14,12 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
-from collections.abc import AsyncIterator, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import AsyncIterator, Callable, Generator
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Self
 
 from cleveragents.api.client import Client, connect
+from cleveragents.core.errors import Closed
 
 __all__ = ["AsyncClient", "connect_async"]
 
@@ -36,12 +37,13 @@ class AsyncClient:
 
     Thread safety: use it on one event loop. At most `threads` calls run at once; others wait their turn.
     Cancel safety: a cancelled call goes on in its thread, and what it did stays done. `watch` ends with the
-    next piece.
+    next piece. `close` waits for no call: one that has not begun raises `Closed`, and one that runs ends when
+    the client that it uses is closed.
     """
 
     def __init__(self, client: Client, *, threads: int = _THREADS) -> None:
         self._client = client
-        self._threads = ThreadPoolExecutor(threads, thread_name_prefix="cleveragents-client")
+        self._threads = _Threads(threads)
 
     def __getattr__(self, name: str) -> _AsyncGroup:
         if name.startswith("_"):
@@ -53,8 +55,8 @@ class AsyncClient:
         await asyncio.get_running_loop().run_in_executor(None, self._close)
 
     def _close(self) -> None:
+        self._threads.close()
         self._client.close()
-        self._threads.shutdown()
 
     async def __aenter__(self) -> Self:
         return self
@@ -63,10 +65,45 @@ class AsyncClient:
         await self.close()
 
 
+class _Threads:
+    """The threads of one client. `Closed` for what is to run in them after `close()`."""
+
+    def __init__(self, count: int) -> None:
+        self._pool = ThreadPoolExecutor(count, thread_name_prefix="cleveragents-client")
+        self._closed = False
+
+    def submit(self, call: Callable[[], Any]) -> Future[Any]:
+        """Run the call in a thread."""
+        try:
+            return self._pool.submit(call)
+        except RuntimeError:
+            self._ensure_open()
+            raise
+
+    async def result(self, running: Future[Any]) -> Any:
+        """Return what the call returns."""
+        try:
+            return await asyncio.wrap_future(running)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is None or not task.cancelling():  # the call was cancelled, and not who waits for it
+                self._ensure_open()
+            raise
+
+    def close(self) -> None:
+        """Take no new calls, and drop those that have not begun. A second call changes nothing."""
+        self._closed = True
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _ensure_open(self) -> None:
+        if self._closed:
+            raise Closed("the client")
+
+
 class _AsyncGroup:
     """The methods of one group of a client."""
 
-    def __init__(self, group: object, threads: ThreadPoolExecutor) -> None:
+    def __init__(self, group: object, threads: _Threads) -> None:
         self._group = group
         self._threads = threads
 
@@ -78,10 +115,20 @@ class _AsyncGroup:
 
     async def _awaited(self, method: Any, *arguments: Any, **options: Any) -> Any:
         call = functools.partial(method, *arguments, **options)
-        return await asyncio.get_running_loop().run_in_executor(self._threads, call)
+        return await self._threads.result(self._threads.submit(call))
 
     async def _iterated(self, method: Any, *arguments: Any, **options: Any) -> AsyncIterator[Any]:
-        pieces: Iterator[Any] = method(*arguments, **options)
-        loop = asyncio.get_running_loop()
-        while (piece := await loop.run_in_executor(self._threads, next, pieces, _END)) is not _END:
-            yield piece
+        pieces: Generator[Any, None, None] = method(*arguments, **options)
+        step = functools.partial(next, pieces, _END)
+        running: Future[Any] | None = None
+        try:
+            while True:
+                running = self._threads.submit(step)
+                piece = await self._threads.result(running)
+                if piece is _END:
+                    return
+                yield piece
+        finally:
+            # A cancelled step still runs in its thread: the generator is closed when it is done.
+            if running is not None:
+                running.add_done_callback(lambda _: pieces.close())
