@@ -13,6 +13,6 @@ export function refusalsOf(problem) {
     const name = one.where?.[0] === "body" ? one.where.slice(1).join(".").replace(/^(checks|invariants)\.\d+$/, "$1") : "";
     if (SHOWN.test(name)) found[name] = wordsOf(one.problem);
   }
-  if (found.model?.startsWith("models.default: names no model")) found.model = NO_MODEL;
+  if (found.model?.startsWith("models.default: no default model")) found.model = NO_MODEL;
   return found;
 }
