@@ -64,11 +64,11 @@ BY_HAND: dict[tuple[str, str], tuple[str, str]] = {
         "False",
     ),
     ("api/plans/local.py", "needs no secret of them"): (
-        "not all(access.user.may(Role.OPERATOR, one.project) for one in plans)",
+        "not all(self._access.user.may(Role.OPERATOR, plan.project) for plan in plans)",
         "False",
     ),
-    ("server/routes/plan_reading.py", "needs no secret of it"): (
-        "not access.user.may(Role.OPERATOR, plan.project)",
+    ("api/plans/local.py", "needs no secret of it"): (
+        "not self._access.user.may(Role.OPERATOR, plan.project)",
         "False",
     ),
     ("server/routes/session.py", "is not prolonged"): (
@@ -104,8 +104,8 @@ BY_HAND: dict[tuple[str, str], tuple[str, str]] = {
         "",
     ),
     ("api/transport.py", "the same key for every retry"): (
-        'headers={"Idempotency-Key": key}',
-        "headers={}",
+        '{"Idempotency-Key": key}',
+        "{}",
     ),
     ("plans/deciding.py", "may have taken us for dead"): ("return True", "return False"),
     ("sandboxes/mirror.py", "over what somebody else has pushed"): (
@@ -252,8 +252,8 @@ BY_HAND: dict[tuple[str, str], tuple[str, str]] = {
         "wanted",
     ),
     ("sandboxes/working_directory.py", "no link leads out"): (
-        "_DIRECTORY,",
-        "_DIRECTORY & ~os.O_NOFOLLOW,",
+        "open_directory(here, part)",
+        "os.open(part, os.O_RDONLY | os.O_DIRECTORY, dir_fd=here)",
     ),
     ("core/text/control_characters.py", "no two names are spelt alike"): (
         """path if spelt == path else f'"{spelt}"'""",
