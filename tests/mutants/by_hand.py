@@ -67,6 +67,26 @@ BY_HAND: dict[tuple[str, str], tuple[str, str]] = {
         "not all(self._access.user.may(Role.OPERATOR, plan.project) for plan in plans)",
         "False",
     ),
+    ("api/client.py", "not plans of others"): (
+        "queues = (client_queue(self.access.container.home),)",
+        "queues = parts.queues",
+    ),
+    ("api/plans/local.py", "we run it, and nothing of others"): (
+        "client_queue(self._container.home)",
+        '"plans"',
+    ),
+    ("api/actors.py", "no path of a server's user is listed"): (
+        "PurePath(source).name",
+        "source",
+    ),
+    ("sandboxes/tree/visible_git.py", "it lets nobody in"): (
+        '_drop(directory, ".git")',
+        "pass",
+    ),
+    ("api/actors.py", "where somebody's home is on a server"): (
+        "PurePath(error.source).name",
+        "error.source",
+    ),
     ("api/plans/local.py", "needs no secret of it"): (
         "not self._access.user.may(Role.OPERATOR, plan.project)",
         "False",

@@ -201,7 +201,7 @@ class LocalActors:
         described = listing.actor.description if listing.actor else ""
         source = listing.source
         if listing.origin == "user" and not self._access.user.is_server_admin:
-            source = PurePath(source).name  # guard: where somebody's home is on a server is not for its users
+            source = PurePath(source).name  # guard: no path of a server's user is listed
         return view_of(
             ActorRow,
             {

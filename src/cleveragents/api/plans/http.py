@@ -84,7 +84,7 @@ class HttpPlans:
     def watch(self, plan_id: str) -> Iterator[OutputView]:
         plan_id, number = self.get(plan_id).id, 0
         for _ in until(None, ""):
-            rests = self.summary(plan_id).at_rest  # guard: looked at before the output, or its end is missed
+            rests = self.summary(plan_id).at_rest  # looked at before the output, or its end is missed
             while pieces := self.output(plan_id, after=number):
                 for piece in pieces:
                     number = piece.number

@@ -137,7 +137,7 @@ class LocalPlans:
     def watch(self, plan_id: str) -> Iterator[OutputView]:
         plan_id, number = self._read(plan_id).id, 0
         while True:
-            rests = self._rests(plan_id)  # guard: read before the output, or its end is missed
+            rests = self._rests(plan_id)  # read before the output, or its end is missed
             pieces = self.output(plan_id, after=number)
             for piece in pieces:
                 number = piece.number
