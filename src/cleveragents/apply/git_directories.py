@@ -11,16 +11,18 @@ import os
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Protocol
+from unicodedata import normalize
 
 from cleveragents.apply.merge import Merge
 from cleveragents.core.change import Difference
 from cleveragents.core.errors import ApplyRefused
 from cleveragents.core.errors.remedy import Remedy
+from cleveragents.core.text.control_characters import IGNORED_BY_HFS
 from cleveragents.git.plumbing import PrivateRepository
 
 __all__ = ["ensure_no_git_directory"]
 
-# In lower case: some file systems do not tell them from other spellings.
+# Folded: some file systems do not tell them from other spellings.
 _FILES = frozenset({"head", "config", "config.worktree", "commondir"})
 _DIRECTORIES = frozenset({"objects", "refs", "hooks"})
 _MOST_NAMED = 5
@@ -46,7 +48,7 @@ def ensure_no_git_directory(
     gone = {path for path, change in merge.changes.items() if change.after is None}
 
     def is_there(path: str, *, as_file: bool = False) -> bool:
-        kind = listed.get(path.lower())
+        kind = listed.get(_folded(path))
         if kind is not None:
             return kind != "tree" or not as_file
         return resource is not None and _stays(resource, path, gone, as_file=as_file)
@@ -66,7 +68,8 @@ def _touched(changes: Mapping[str, Difference]) -> dict[str, list[str]]:
     for path, change in changes.items():
         parts = path.split("/")
         for number, part in enumerate(parts if change.after is not None else ()):
-            if part.lower() in _DIRECTORIES or (number == len(parts) - 1 and part.lower() in _FILES):
+            name = _folded(part)
+            if name in _DIRECTORIES or (number == len(parts) - 1 and name in _FILES):
                 touched.setdefault("/".join(parts[:number]), []).append(path)
     return touched
 
@@ -78,11 +81,16 @@ def _is_git_directory(directory: str, is_there: _IsThere) -> bool:
     return is_there(f"{before}commondir") or (is_there(f"{before}objects") and is_there(f"{before}refs"))
 
 
+def _folded(path: str) -> str:
+    """The path as a file system without letter case compares it; some ignore characters of no width, too."""
+    return normalize("NFC", path).translate(IGNORED_BY_HFS).casefold()
+
+
 def _listed(repository: PrivateRepository, tree: str) -> dict[str, str]:
-    """Every path of a tree in lower case, with its kind; directories are a `tree`."""
+    """Every path of a tree, folded, with its kind; directories are a `tree`."""
     said = repository.git("ls-tree", "-r", "-t", "-z", "--full-tree", tree)
     rows = (line.partition("\t") for line in os.fsdecode(said).split("\0")[:-1])
-    return {path.lower(): about.split(" ")[1] for about, _, path in rows}
+    return {_folded(path): about.split(" ")[1] for about, _, path in rows}
 
 
 def _stays(resource: Path, path: str, gone: Collection[str], *, as_file: bool) -> bool:

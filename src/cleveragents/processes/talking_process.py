@@ -316,7 +316,8 @@ def talking_program(
         hidden=hidden,
         allowed_names=place.allowed_names,
     )
-    found = find_program(command, environment["PATH"], os.environ.get("PATH", ""))
+    isolated = bubblewrap is not None
+    found = find_program(command, environment["PATH"], os.environ.get("PATH", ""), isolated=isolated)
     program: GuardProgram = {
         "executable": str(found),
         "argv": [*command.argv],

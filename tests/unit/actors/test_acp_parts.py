@@ -148,6 +148,7 @@ def test_the_option_is_the_one_that_means_it_for_this_once(
         b'{"method": 1}',
         b"\xff",
         b"[" * 10**5,
+        b'{"method": "x", "params": ' + b"[" * 200 + b"]" * 200 + b"}",
     ],
 )
 def test_what_the_library_would_stumble_over_is_no_message(line: bytes) -> None:

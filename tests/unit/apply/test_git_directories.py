@@ -23,6 +23,8 @@ REFUSED: dict[str, tuple[dict[str, Edit], dict[str, Edit]]] = {
     "only a common directory": ({"HEAD": HEAD, "config": CONFIG}, {"commondir": b"c\n"}),
     "a hook": (BARE, {"hooks/post-checkout": Program(b"#!/bin/sh\n")}),
     "HEAD as a link": ({}, {**BARE, "HEAD": Link("refs/heads/main")}),
+    "letters that fold": ({}, {"HEAD": HEAD, "config": CONFIG, "object\u017f/k": b"", "ref\u017f/k": b""}),
+    "letters of no width": ({}, {"HEAD": HEAD, "config": CONFIG, "objects/k": b"", "re\u200dfs/k": b""}),
     "other letters": ({}, {"head": HEAD, "Config": CONFIG, "OBJECTS/k": b"", "Refs/k": b""}),
 }
 ALLOWED: dict[str, tuple[dict[str, Edit], dict[str, Edit]]] = {

@@ -180,6 +180,9 @@ def test_a_schema_of_a_strangers_neither_fetches_nor_stalls() -> None:
     check_arguments("t", stalling, {"a": "a" * 40 + "!"})
     check_arguments("t", {"$ref": "http://127.0.0.1:9/schema"}, {"a": 1})
     check_arguments("t", {"type": 7}, {"a": 1})
+    # Each reference doubles what is to be looked at: 2 to the power of 40 steps.
+    twice = {f"d{n}": {"allOf": [{"$ref": f"#/$defs/d{n + 1}"}] * 2} for n in range(40)}
+    check_arguments("t", {"$defs": {**twice, "d40": {}}, "$ref": "#/$defs/d0"}, {"a": 1})
     with pytest.raises(InvalidToolCall, match="'a' is wrong: 1 is not of type 'string'"):
         check_arguments("t", stalling, {"a": 1})
     with pytest.raises(InvalidToolCall) as many:

@@ -14,7 +14,19 @@ from __future__ import annotations
 import re
 import unicodedata
 
-__all__ = ["CONTROL_CATEGORIES", "escape_controls", "escape_controls_in_json", "named_by", "shown"]
+__all__ = [
+    "CONTROL_CATEGORIES",
+    "IGNORED_BY_HFS",
+    "escape_controls",
+    "escape_controls_in_json",
+    "named_by",
+    "shown",
+]
+
+IGNORED_BY_HFS = dict.fromkeys(
+    [*range(0x200C, 0x2010), *range(0x202A, 0x202F), *range(0x206A, 0x2070), 0xFEFF]
+)
+"""Characters that the file system of a Mac ignores in names, for `str.translate`."""
 
 
 CONTROL_CATEGORIES = ("Cc", "Cf", "Cs", "Zl", "Zp")

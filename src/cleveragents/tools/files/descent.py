@@ -23,6 +23,7 @@ from types import TracebackType
 from typing import Self
 
 from cleveragents.core.errors import OutsideSandbox, ToolRefused
+from cleveragents.core.text.control_characters import IGNORED_BY_HFS
 from cleveragents.storage.files.paths import open_root
 
 __all__ = ["DIRECTORY", "Descent", "identity_of", "is_git_name", "names_in", "parts_of"]
@@ -35,10 +36,6 @@ DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # What every common filesystem allows; longer ones fail in ways that differ from one to the next.
 _NAME_LIMIT_BYTES = 255
 _PATH_LIMIT_BYTES = 4096
-# HFS+ leaves these out when it compares names, so a name with one of them can be `.git` on a Mac.
-_IGNORED_BY_HFS = dict.fromkeys(
-    [*range(0x200C, 0x2010), *range(0x202A, 0x202F), *range(0x206A, 0x2070), 0xFEFF]
-)
 
 
 def identity_of(entry: os.stat_result) -> tuple[int, int]:
@@ -217,7 +214,7 @@ def _ensure_usable(name: str, path: str) -> None:
 
 def is_git_name(name: str) -> bool:
     """Whether git would take it for its own directory, on this or another filesystem; git's own rules."""
-    plain = name.translate(_IGNORED_BY_HFS).casefold()
+    plain = name.translate(IGNORED_BY_HFS).casefold()
     # NTFS: what follows a colon is a stream of the same file, and trailing dots and blanks do not count.
     # A backslash ends a name there.
     return any(

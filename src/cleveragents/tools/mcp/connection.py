@@ -47,6 +47,7 @@ T = TypeVar("T")
 _SAID = 500
 _PRINTED = 300
 _MOST_PAGES = 50
+_MOST_TOOLS = 1000
 
 _NO_SECRETS = frozenset({"HOME", "USER", "LOGNAME", "PATH", "PWD", "SHELL", "LANG", "TMPDIR", "HOSTNAME"})
 
@@ -107,9 +108,9 @@ class ServerConnection:
             page = await self._answer(client.list_tools(cursor=cursor), seconds, "listing its tools")
             found += [listed(tool) for tool in page.tools]
             cursor = page.next_cursor
-            if cursor is None:
+            if cursor is None or len(found) >= _MOST_TOOLS:  # guard: no server fills the memory
                 break
-        return tuple(found)
+        return tuple(found[:_MOST_TOOLS])
 
     async def call(self, tool: str, arguments: Mapping[str, Any]) -> CallResult:
         """What it answered. `ToolRefused`; after one that took too long the server is no longer usable,

@@ -17,6 +17,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
@@ -64,6 +65,8 @@ _OUTPUT = FrozenObject(
 
 _SHOWN = 5
 _LONGEST = 300
+_MOST_REFERENCES = 10_000
+_references: ContextVar[list[int]] = ContextVar("references that a schema made us follow")
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,6 +259,7 @@ def check_arguments(tool: str, schema: Mapping[str, JsonValue], arguments: Mappi
     from referencing.exceptions import Unresolvable
 
     problems: list[str] = []
+    _references.set([0])
     try:
         found = _validator()(thaw(FrozenObject(schema)), registry=_nothing_elsewhere())
         for error in found.iter_errors(thaw(FrozenObject(arguments))):
@@ -275,7 +279,16 @@ def _validator() -> type[Validator]:
 
     # guard: an expression of a stranger's could hold us for ever
     unread = dict.fromkeys(("pattern", "patternProperties"), _pass)
-    found: type[Validator] = extend(Draft202012Validator, unread)
+    follow = Draft202012Validator.VALIDATORS["$ref"]
+
+    def followed(validator: Any, reference: str, instance: Any, schema: Any) -> Iterator[Any]:
+        count = _references.get()
+        count[0] += 1
+        if count[0] > _MOST_REFERENCES:  # guard: references to references could take for ever
+            raise ValueError("it has too many references")
+        yield from follow(validator, reference, instance, schema) or ()
+
+    found: type[Validator] = extend(Draft202012Validator, {**unread, "$ref": followed})
     return found
 
 

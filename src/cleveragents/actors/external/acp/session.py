@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -52,6 +52,7 @@ _VERSION = 1
 _LOOK_SECONDS = 0.05
 _SAID = 500
 _PRINTED = 300
+_DEEPEST = 100
 
 
 @dataclass(eq=False)
@@ -297,12 +298,31 @@ class LineTransport:
         return message_in(line)
 
 
+def _is_deeper(value: object, levels: int) -> bool:
+    """Whether it is nested deeper than that many levels."""
+    layer = [value]
+    for _ in range(levels):
+        inner = [one for item in layer for one in _inside(item)]
+        if not inner:
+            return False
+        layer = inner
+    return True
+
+
+def _inside(value: object) -> Iterable[object]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list) else ()
+
+
 def message_in(line: bytes) -> dict[str, Any]:
     """A request, an answer or a notification. `ValueError` for anything else."""
     try:
         message = json.loads(line)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
+    if _is_deeper(message, _DEEPEST):  # guard: what looks at it goes down level by level
+        raise ValueError("it is nested too deeply")
     if not isinstance(message, dict):
         raise ValueError("it is no object")
     if "method" in message:
