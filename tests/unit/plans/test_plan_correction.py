@@ -410,7 +410,7 @@ def refusal(bench: ActorPlanBench, plan: Plan, number: int = 1, guidance: str = 
     with pytest.raises((PlanError, UnknownDecision)) as refused:
         correction_of(bench).correct(before, number, guidance)
     assert bench.now(plan) == before
-    return refused.value.reason
+    return str(refused.value)
 
 
 def test_what_cannot_be_corrected_says_so_and_what_to_do(bench: ActorPlanBench) -> None:
