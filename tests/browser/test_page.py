@@ -126,7 +126,7 @@ def test_what_is_missing_or_refused_is_said_beside_its_field(bench: PageBench) -
     page.get_by_label("Command", exact=True).fill("true")
     page.get_by_label("Dollars").fill("1")
     page.get_by_role("button", name="Start the plan").click()
-    expect(page.get_by_role("alert").filter(has_text="is for plans with actors")).to_be_visible()
+    expect(page.get_by_role("alert").filter(has_text="limits are for plans with actors")).to_be_visible()
 
 
 def test_a_command_is_typed_as_in_a_shell_and_is_not_sent_before_its_quotes_are_closed(
