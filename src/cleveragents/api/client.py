@@ -131,7 +131,7 @@ class LocalClient:
     its container, and runs the plans it queues.
 
     Thread safety:
-        Owner: whoever made it closes it.
+        Owner: the caller that created it closes it.
         Lock: `_lock` guards `_worker` while an embedded worker is started or taken to be closed.
         Guarantee: at most one worker is started, and it is closed with the client.
     Cancel safety: a plan that the worker runs when the client is closed is given back and can be resumed.

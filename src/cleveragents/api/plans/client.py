@@ -45,7 +45,7 @@ class Plans(Protocol):
     """The plans that the acting user can see. A plan is named by its id, or by an unambiguous part of it.
 
     Every method may raise `UnknownPlan`, `AmbiguousPlan` and `NotAllowed`; every method that changes a plan,
-    `PlanError` if the plan is not in a state for it, and `StalePlan` if somebody else was faster.
+    `PlanError` if the plan is not in a state for it, and `StalePlan` if another user was faster.
     """
 
     def list(

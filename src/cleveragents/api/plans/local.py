@@ -442,7 +442,7 @@ class LocalPlans:
             return self._queued(plan)
 
     def _rests(self, plan_id: str) -> bool:
-        """Whether nobody works on the plan; a worker is started for one that a client left behind."""
+        """Whether no worker runs the plan; a worker is started for one that a client left behind."""
         plan = self._read(plan_id)
         if is_at_rest(plan) and not is_to_be_decided(self._parts, plan):
             return True

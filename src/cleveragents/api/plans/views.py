@@ -91,7 +91,7 @@ class _PlanFields:
     depth: int = shown(examples=[0])
     label: str = shown("its state in a word or two", examples=["to apply"], default="")
     at_rest: bool = shown(
-        "nobody works on it, and nobody will until a person acts",
+        "no worker runs it, and none will until a person acts",
         examples=[True],
         default_factory=lambda: None,
     )
@@ -217,7 +217,7 @@ class LeftOutView:
 
 @view
 class ConflictView:
-    """What sub-plans disagree about, and nobody decided."""
+    """An open conflict between sub-plans."""
 
     path: str
     kind: str = shown(examples=["content"])
@@ -317,7 +317,7 @@ class PlanView(_PlanFields):
     notes: tuple[str, ...]
     files_changed: int
     changes: tuple[ChangeView, ...]
-    ignored: tuple[str, ...] = shown("what it made, and nobody gets")
+    ignored: tuple[str, ...] = shown("files it made that are not part of the result")
     nested_repositories: tuple[str, ...] = shown(
         "directories in which it made a git repository: their files are applied, not their .git"
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -15,9 +15,6 @@ from cleveragents.cli.client.twins import client_command
 from cleveragents.cli.output import Output, counted, printable, progress
 from cleveragents.cli.plan import correct as plan_correct
 from cleveragents.cli.session import Session
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["correct_plan"]
 
