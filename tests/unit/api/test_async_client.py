@@ -26,6 +26,8 @@ from tests.scripted_server import (
 
 
 def test_closing_does_not_wait_for_a_cancelled_call() -> None:
+    looked = threading.Event()
+
     async def run(server: Scripted) -> float:
         client = AsyncClient(HttpClient(HttpTransport(server.url, None)), threads=1)
 
@@ -34,7 +36,7 @@ def test_closing_does_not_wait_for_a_cancelled_call() -> None:
                 pass
 
         watching, waiting = asyncio.create_task(watch()), asyncio.create_task(client.plans.wait("01A"))
-        await asyncio.sleep(0.3)
+        await asyncio.to_thread(looked.wait, 10)
         watching.cancel()
         began = time.monotonic()
         await client.close()
@@ -49,6 +51,7 @@ def test_closing_does_not_wait_for_a_cancelled_call() -> None:
 
     def answer(_: str, path: str, query: dict[str, list[str]]) -> Reply:
         if path.endswith("/output"):
+            looked.set()
             return 200, {"items": [], "next": None}
         return 200, plan_row(state="queued") if path.endswith("/summary") else plan_account(state="queued")
 
@@ -60,6 +63,7 @@ class Endless:
     """A client whose `watch` never ends by itself, and which owns nothing that could end it."""
 
     def __init__(self) -> None:
+        self.waits = threading.Event()
         self.let_go = threading.Event()
         self.ended = threading.Event()
 
@@ -70,6 +74,7 @@ class Endless:
     def watch(self, plan_id: str) -> Iterator[str]:
         try:
             yield plan_id
+            self.waits.set()
             self.let_go.wait(60)
             yield plan_id
         finally:
@@ -87,7 +92,7 @@ def test_a_cancelled_watch_closes_its_generator_and_holds_up_nobody() -> None:
         pieces = client.plans.watch("01A")
         await anext(pieces)
         step = asyncio.ensure_future(anext(pieces))
-        await asyncio.sleep(0.1)
+        await asyncio.to_thread(endless.waits.wait, 10)
         step.cancel()
         await asyncio.wait_for(client.close(), 5)
 

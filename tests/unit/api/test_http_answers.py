@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -105,9 +105,15 @@ def test_a_closed_client_says_so() -> None:
 
 
 def test_closing_ends_the_wait_of_another_thread() -> None:
-    with client_of(always(503, {}), seconds=60) as client, ThreadPoolExecutor(1) as threads:
+    asked = threading.Event()
+
+    def busy(*_: object) -> Reply:
+        asked.set()
+        return 503, {}
+
+    with client_of(busy, seconds=60) as client, ThreadPoolExecutor(1) as threads:
         waiting = threads.submit(client.projects.list)
-        time.sleep(0.3)
+        assert asked.wait(10)
         client.close()
         with pytest.raises(Closed):
             waiting.result(timeout=10)
