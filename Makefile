@@ -8,7 +8,7 @@ BIN    := $(VENV)/bin
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test bench lock clean
+.PHONY: help demo test docs bench lock clean
 .DEFAULT_GOAL := help
 
 help:  ## what can be made
@@ -21,6 +21,9 @@ test: $(VENV)/.dev  ## everything that CI runs
 	@./requirements/system
 	@$(BIN)/nox
 
+docs: $(VENV)/.dev  ## the documentation site, in build/site
+	@$(BIN)/python -m tools.docs_site
+
 bench: $(VENV)/.dev  ## the benchmarks, each beside its floor
 	@$(BIN)/nox -s bench
 
@@ -29,7 +32,7 @@ lock:  ## resolve the dependencies anew
 	@./requirements/lock $(BIN)/uv
 
 clean:  ## remove what these commands made
-	rm -rf $(VENV) .venvs .nox .coverage* .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .asv htmlcov robot/output
+	rm -rf $(VENV) .venvs .nox .coverage* .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .asv build htmlcov robot/output
 
 # The package itself, from this tree: edits take effect, and `agents` is on the environment's path.
 install-in-place = $(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable . \

@@ -89,7 +89,7 @@ nox.options.sessions = [
 Commands = list[list[str]]
 LINT: Commands = [["ruff", "check", "."], ["ruff", "format", "--check", "."], ["lint-imports"]]
 TYPES: Commands = [["mypy"]]
-DOCS: Commands = [["python", "-m", "pytest", "-q", "tests/docs"]]
+DOCS: Commands = [["python", "-m", "pytest", "-q", "tests/docs"], ["python", "-m", "tools.docs_site"]]
 # What pytest makes of the sources is kept: four processes that begin at once would each make it of them all.
 COLLECTED: Commands = [["sh", "-c", 'told=$(python -m pytest -qqq --collect-only tests) || ! echo "$told"']]
 COUNTED = ROOT / ".coverage"
@@ -198,7 +198,7 @@ def coverage_report(session: nox.Session) -> None:
 
 @nox.session
 def docs(session: nox.Session) -> None:
-    """Links lead somewhere, commands shown exist, generated parts are up to date."""
+    """Links lead somewhere, commands shown exist, generated parts are up to date; the site builds."""
     _side_by_side(session, DOCS)
 
 
