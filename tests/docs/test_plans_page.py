@@ -12,6 +12,7 @@ from cleveragents.core.errors import IllegalPlanMove
 from cleveragents.core.event import EventType
 from cleveragents.core.tool import CallState
 from cleveragents.plans.model.plan import Phase, PlanState, Standing, ensure_plan_move, spelt
+from cleveragents.plans.model.status import PlanStatus
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "plans.md"
 STANDINGS = list(product(Phase, PlanState))
@@ -74,3 +75,8 @@ def test_every_state_of_a_call_is_named() -> None:
 def test_every_event_of_plans_is_named() -> None:
     events = {kind.value for kind in EventType if kind.value.startswith(TOLD)}
     assert _first_column("| event | when |") == events
+
+
+def test_every_status_is_explained() -> None:
+    named = [row.split("`")[1] for row in _table("| status | meaning |")]
+    assert named == [status.value for status in PlanStatus]

@@ -7,15 +7,18 @@ from typing import TYPE_CHECKING
 
 from cleveragents.api.plans.account import account_of, fields_of
 from cleveragents.api.plans.listing import row_of
-from cleveragents.api.plans.meanings import meaning_of, state_in_short
+from cleveragents.api.plans.meanings import DONE, is_stopped, is_undecided, meaning_of, state_in_short
 from cleveragents.api.plans.next_steps import steps_from
 from cleveragents.api.plans.standing import can_of, is_at_rest, needs_of
 from cleveragents.api.reach import is_out_of_reach
 from cleveragents.api.workers import missing_worker
 from cleveragents.core.errors.remedy import remedies_to_json
 from cleveragents.plans.deciding import IN_THE_WAY
+from cleveragents.plans.family import is_merged
 from cleveragents.plans.jobs.names import queue_of
 from cleveragents.plans.model.plan import PlanState
+from cleveragents.plans.model.status import PlanStatus, status_of
+from cleveragents.plans.model.sub_plan import asked_below, waits_for_sub_plans
 
 if TYPE_CHECKING:
     from cleveragents.app.plan_parts import PlanParts
@@ -113,6 +116,7 @@ def resource_name_of(plan: Plan) -> str | None:
 
 def _standing(parts: PlanParts, plan: Plan) -> Row:
     return {
+        "status": _status(parts, plan).value,
         "project": plan.project,
         "resource_name": resource_name_of(plan),
         "needs": needs_of(parts, plan),
@@ -120,6 +124,18 @@ def _standing(parts: PlanParts, plan: Plan) -> Row:
         "label": state_in_short(parts, plan),
         "meaning": meaning_of(parts, plan),
     }
+
+
+def _status(parts: PlanParts, plan: Plan) -> PlanStatus:
+    return status_of(
+        plan.phase,
+        plan.state,
+        stopped=is_stopped(plan),
+        sub_plans_run=waits_for_sub_plans(plan) and not asked_below(plan),
+        in_conflict=is_undecided(parts, plan),
+        merged=plan.parent_id is not None and is_merged(parts, plan),
+        changed=plan.standing != DONE or bool(parts.history.changes(plan.id)),
+    )
 
 
 def _asked(plan: Plan, name: str) -> str | None:

@@ -10,6 +10,7 @@ from cleveragents.api.views import shown, view, view_of
 from cleveragents.core.errors.remedy import Remedy
 from cleveragents.core.json_value import JsonValue
 from cleveragents.plans.model.plan import Phase, PlanState
+from cleveragents.plans.model.status import PlanStatus, status_of
 
 __all__ = [
     "AlternativeView",
@@ -72,6 +73,9 @@ class _PlanFields:
     action: str = shown(examples=["builtin/goal"])
     phase: Phase = shown(examples=["execute"])
     state: PlanState = shown(examples=["complete"])
+    status: PlanStatus = shown(
+        "phase, state and reason in one word", examples=["ready"], default_factory=lambda: None
+    )
     resource: str = shown("what it works on", examples=["/srv/shop"])
     project: str | None = shown("`default` for plans of the command line", examples=["shop"])
     resource_name: str | None = shown("what it works on, by its name", examples=["shop-main"])
@@ -105,6 +109,21 @@ class _PlanFields:
     def __post_init__(self) -> None:
         if self.at_rest is None:  # a server of 0.1.0 does not say it
             object.__setattr__(self, "at_rest", not _is_worked_on(self.phase, self.state, self.needs))
+        if self.status is None:
+            object.__setattr__(self, "status", self._status())
+
+    def _status(self) -> PlanStatus:
+        from cleveragents.core.cancellation import is_mere_stop
+
+        return status_of(
+            self.phase,
+            self.state,
+            stopped=is_mere_stop(self.error),
+            sub_plans_run=self.waits_for_sub_plans and self.needs is None,
+            in_conflict=self.needs == "conflict",
+            merged=self.label == "merged",
+            changed=self.parent is not None or self.needs == "review",
+        )
 
     @property
     def title(self) -> str:

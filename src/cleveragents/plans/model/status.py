@@ -1,0 +1,93 @@
+"""The status of a plan: one word for its phase, its state and the reason for that state.
+
+The command line, JSON, the HTTP API, the page and the documents use these words. Stores and events keep the
+phase and the state.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from cleveragents.plans.model.plan import Phase, PlanState
+
+__all__ = ["PlanStatus", "status_of"]
+
+
+class PlanStatus(str, Enum):
+    """What a plan does, or needs."""
+
+    QUEUED = "queued"
+    """Waits for a worker."""
+    PLANNING = "planning"
+    """An actor decides what to do."""
+    RUNNING = "running"
+    """An actor or a command works, or sub-plans do."""
+    WAITING = "waiting"
+    """Needs a person: approval, question, budget, conflict, correction."""
+    PAUSED = "paused"
+    """Stopped by a person or a failed sibling; can be resumed."""
+    READY = "ready"
+    """The result is ready for review."""
+    UNCHANGED = "unchanged"
+    """Done without changing a file."""
+    MERGED = "merged"
+    """A sub-plan whose result is in its parent."""
+    APPLYING = "applying"
+    """Being applied or pushed; after a crash the outcome may be unknown."""
+    BLOCKED = "blocked"
+    """Could not be applied: conflict, check, policy, remote."""
+    APPLIED = "applied"
+    UNDONE = "undone"
+    DISCARDED = "discarded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+_OF_STATES = {
+    PlanState.QUEUED: PlanStatus.QUEUED,
+    PlanState.CONSTRAINED: PlanStatus.BLOCKED,
+    PlanState.APPLIED: PlanStatus.APPLIED,
+    PlanState.UNDONE: PlanStatus.UNDONE,
+    PlanState.REJECTED: PlanStatus.DISCARDED,
+    PlanState.CANCELLED: PlanStatus.CANCELLED,
+}
+_OF_APPLY = {
+    PlanState.QUEUED: PlanStatus.APPLYING,
+    PlanState.PROCESSING: PlanStatus.APPLYING,
+    PlanState.WAITING: PlanStatus.APPLYING,
+    PlanState.ERRORED: PlanStatus.BLOCKED,
+}
+
+
+def status_of(
+    phase: Phase,
+    state: PlanState,
+    *,
+    stopped: bool = False,
+    sub_plans_run: bool = False,
+    in_conflict: bool = False,
+    merged: bool = False,
+    changed: bool = True,
+) -> PlanStatus:
+    """Return the status of a plan in this phase and state.
+
+    A failed plan may only have been `stopped`. A waiting plan may wait while its `sub_plans_run`. A complete
+    result may be `in_conflict` with itself, `merged` into the parent's, or may not have `changed` a file.
+    """
+    if phase is Phase.APPLY and state in _OF_APPLY:
+        return _OF_APPLY[state]
+    if state in _OF_STATES:
+        return _OF_STATES[state]
+    if state is PlanState.ERRORED:
+        return PlanStatus.PAUSED if stopped else PlanStatus.FAILED
+    if state is PlanState.WAITING:
+        return PlanStatus.RUNNING if sub_plans_run else PlanStatus.WAITING
+    if phase is not Phase.EXECUTE:
+        return PlanStatus.PLANNING
+    if state is PlanState.PROCESSING:
+        return PlanStatus.RUNNING
+    if in_conflict:
+        return PlanStatus.WAITING
+    if merged:
+        return PlanStatus.MERGED
+    return PlanStatus.READY if changed else PlanStatus.UNCHANGED

@@ -1,0 +1,56 @@
+"""One word for the status of a plan, whatever its phase, state and reason."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+
+from cleveragents.plans.model.plan import Phase, PlanState
+from cleveragents.plans.model.status import PlanStatus, status_of
+
+FLAGS = ("stopped", "sub_plans_run", "in_conflict", "merged", "changed")
+A, S, E, P = Phase
+BEFORE_APPLY = (A, S, E)
+
+# phases, state, flags that must hold, status; the first row that fits
+TABLE = [
+    (Phase, "applied", {}, "applied"),
+    (Phase, "undone", {}, "undone"),
+    (Phase, "rejected", {}, "discarded"),
+    (Phase, "cancelled", {}, "cancelled"),
+    (Phase, "constrained", {}, "blocked"),
+    ([P], "queued", {}, "applying"),
+    ([P], "processing", {}, "applying"),
+    ([P], "waiting", {}, "applying"),
+    ([P], "errored", {}, "blocked"),
+    (BEFORE_APPLY, "queued", {}, "queued"),
+    ([A, S], "processing", {}, "planning"),
+    ([E], "processing", {}, "running"),
+    (BEFORE_APPLY, "errored", {"stopped": True}, "paused"),
+    (BEFORE_APPLY, "errored", {"stopped": False}, "failed"),
+    (BEFORE_APPLY, "waiting", {"sub_plans_run": True}, "running"),
+    (BEFORE_APPLY, "waiting", {"sub_plans_run": False}, "waiting"),
+    ([A, S, P], "complete", {}, "planning"),
+    ([E], "complete", {"in_conflict": True}, "waiting"),
+    ([E], "complete", {"merged": True}, "merged"),
+    ([E], "complete", {"changed": True}, "ready"),
+    ([E], "complete", {"changed": False}, "unchanged"),
+]
+
+
+@pytest.mark.parametrize("phase", Phase)
+@pytest.mark.parametrize("state", PlanState)
+def test_every_combination_has_the_status_of_the_table(phase: Phase, state: PlanState) -> None:
+    for values in product((False, True), repeat=len(FLAGS)):
+        flags = dict(zip(FLAGS, values, strict=True))
+        wanted = next(
+            status
+            for phases, named, needed, status in TABLE
+            if phase in phases and named == state.value and needed.items() <= flags.items()
+        )
+        assert status_of(phase, state, **flags).value == wanted, flags
+
+
+def test_every_status_is_reached() -> None:
+    assert {row[-1] for row in TABLE} == {status.value for status in PlanStatus}
