@@ -144,6 +144,7 @@ def account_of(parts: PlanParts, plan: Plan) -> Row:
         "changes": freeze(changes),
         "ignored": list(unapplied.ignored),
         "nested_repositories": list(unapplied.repositories),
+        "removed_submodules": list(unapplied.submodules),
         "renames": freeze(renames),
         "review_problem": problem,
         "left_out": [review.subject for review in reviews if not review.accepted],

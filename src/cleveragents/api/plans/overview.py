@@ -43,6 +43,7 @@ _EMPTY: Row = {
     "changes": (),
     "ignored": (),
     "nested_repositories": (),
+    "removed_submodules": (),
     "renames": (),
     "review_problem": None,
     "left_out": (),

@@ -186,6 +186,11 @@ class CheckView:
     ended: datetime = shown(examples=[_MOMENT])
     details: str = shown(examples=["12 passed"])
 
+    @property
+    def passed(self) -> bool:
+        """Whether the check passed on the files as they are now."""
+        return self.verdict == "passed" and not self.stale
+
 
 @view
 class LimitsView:
@@ -339,6 +344,10 @@ class PlanView(_PlanFields):
     ignored: tuple[str, ...] = shown("files it made that are not part of the result")
     nested_repositories: tuple[str, ...] = shown(
         "directories in which it made a git repository: their files are applied, not their .git"
+    )
+    removed_submodules: tuple[str, ...] = shown(
+        "submodules whose directory it removed while .gitmodules still names them: that is not applied",
+        default=(),
     )
     renames: tuple[RenameView, ...] = shown("the renames that its last apply or undo followed")
     review_problem: str | None

@@ -13,6 +13,7 @@ from cleveragents.plans.model.plan import PlanState
 from cleveragents.plans.model.sub_plan import waits_for_sub_plans
 
 if TYPE_CHECKING:
+    from cleveragents.api.plans.views import PlanView
     from cleveragents.app.plan_parts import PlanParts
     from cleveragents.plans.model.plan import Plan
 
@@ -21,6 +22,7 @@ __all__ = [
     "INTERRUPTED",
     "NEEDS_HUMAN",
     "TRY_AGAIN",
+    "exit_code",
     "exit_code_of",
     "joint_exit_code",
     "short_ids",
@@ -54,6 +56,26 @@ def exit_code_of(parts: PlanParts, plan: Plan, *, only_review: bool = False) -> 
     except CheckFailed as failed:
         return failed.exit_code
     return 0 if only_review or not changes_of(parts, plan) else NEEDS_HUMAN
+
+
+def exit_code(plan: PlanView, *, only_review: bool = False) -> int:
+    """Return 0 for a plan with nothing left to do, 1 for one that failed, 3 for one that needs a person, 75
+    for one that a worker runs, 130 for a cancelled one. With `only_review`, a result is not to be applied."""
+    if plan.state is PlanState.ERRORED:
+        return FAILED
+    if plan.state is PlanState.CANCELLED:
+        return INTERRUPTED
+    if plan.state.ended:
+        return 0
+    if not plan.at_rest:
+        return TRY_AGAIN
+    if plan.state is not PlanState.COMPLETE:
+        return NEEDS_HUMAN
+    if plan.parent is not None:
+        return 0  # it is decided about with its parent
+    if any(check.required and not check.passed for check in plan.checks):
+        return NEEDS_HUMAN
+    return 0 if only_review or not plan.changes else NEEDS_HUMAN
 
 
 def joint_exit_code(codes: Sequence[int]) -> int:

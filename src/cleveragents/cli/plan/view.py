@@ -4,24 +4,42 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
 
 from cleveragents.api.plans.meanings import what_it_waits_for
 from cleveragents.api.plans.next_steps import steps_from
-from cleveragents.cli.output import Styled, ansi, colour, continued, progress, write
+from cleveragents.api.wording import on_one_line
+from cleveragents.cli.output import Output, Styled, ansi, colour, continued, progress, write
 from cleveragents.cli.render.narrow import steps_in_lines
 from cleveragents.cli.render.remedies import step_pairs
 from cleveragents.core.text.redaction import redact_text
 from cleveragents.plans.model.plan import PlanState
 
 if TYPE_CHECKING:
+    from cleveragents.api.plans.views import PlanView
     from cleveragents.app.plan_parts import PlanParts
     from cleveragents.apply.ports import CommitRequest
+    from cleveragents.core.errors.remedy import Remedy
+    from cleveragents.core.json_value import JsonValue
     from cleveragents.plans.model.plan import Plan
 
-__all__ = ["plan_argument", "shown_diff", "to_branch_option", "told_next", "told_reason"]
+__all__ = [
+    "next_steps",
+    "plan_argument",
+    "plan_in_json",
+    "shown_diff",
+    "tell_changes",
+    "tell_next",
+    "tell_not_applied",
+    "tell_plan",
+    "tell_reason",
+    "to_branch_option",
+    "told_next",
+    "told_reason",
+]
 
 _HEADER = Styled("", bold=True)
 _HUNK = {"+": Styled("", fg="green"), "-": Styled("", fg="red"), "@": Styled("", fg="cyan")}
@@ -33,6 +51,98 @@ to_branch_option = click.option(
     metavar="NAME",
     help="Of a git remote: push the result to this new branch; {plan} in it stands for the plan's id.",
 )
+
+
+def tell_plan(output: Output, plan: PlanView) -> None:
+    """Print a plan: all of it for programs, for people what they need to name it."""
+    if output.for_programs:
+        output.record(plan_in_json(plan))
+        return
+    output.record({"plan": plan.id, "goal": on_one_line(plan.goal), "state": plan.meaning})
+
+
+def plan_in_json(plan: PlanView) -> dict[str, JsonValue]:
+    """Return the JSON of a plan. Of a plan that asked no model, `spending` is empty."""
+    from cleveragents.api.views import as_json
+
+    said = as_json(plan)
+    return said if plan.spending.model_calls is not None else {**said, "spending": {}}
+
+
+def tell_reason(plan: PlanView) -> None:
+    """Say on stderr why the plan waits or failed, if it does."""
+    reason = plan.error
+    if plan.state is PlanState.WAITING:
+        waiting = plan.waiting_for if isinstance(plan.waiting_for, Mapping) else {}
+        reason = f"it waits: {waiting.get('what') or plan.meaning}"
+    elif reason and plan.state is PlanState.ERRORED:
+        reason = f"it failed: {reason}"
+    for line in continued(reason) if reason else ():
+        progress(line)
+
+
+def tell_next(plan: PlanView, *, commit: str | None = None, to_branch: str | None = None) -> None:
+    """Say on stderr what can be done with the plan.
+
+    `commit` and `to_branch` were asked for, and are written with the command that applies the plan.
+    """
+    for line in steps_in_lines(next_steps(plan, commit=commit, to_branch=to_branch), sys.stderr):
+        progress(line)
+
+
+def next_steps(
+    plan: PlanView, *, commit: str | None = None, to_branch: str | None = None
+) -> list[tuple[str, str]]:
+    """Return the commands that go on from here, each with what it does. They go the way of this command: to
+    this machine, or to its server."""
+    from cleveragents.cli.client.selection import prefix_in
+    from cleveragents.cli.local_only import goes_to_server
+
+    context = click.get_current_context()
+    steps = [_with_commit(step, commit, to_branch) for step in plan.steps]
+    if goes_to_server(context):  # the files there are not those of whoever asks
+        steps = [replace(step, text=step.text.replace("your files", _place_of(plan))) for step in steps]
+    return step_pairs(steps, prefix_in(context))
+
+
+def _with_commit(step: Remedy, commit: str | None, to_branch: str | None) -> Remedy:
+    if step.action != "plan.apply":
+        return step
+    asked = {"commit": commit, "to_branch": to_branch}
+    return replace(step, options={**step.options, **{name: said for name, said in asked.items() if said}})
+
+
+def _place_of(plan: PlanView) -> str:
+    """Return where the result goes, or went, in words."""
+    if plan.branch is None:
+        return plan.resource
+    return f"branch {plan.branch} of {plan.resource.rpartition('#')[0]}"
+
+
+def tell_changes(plan: PlanView) -> bool:
+    """Say on stderr which files changed and which checks did not pass. Return whether any file changed."""
+    from cleveragents.api.views import as_json
+    from cleveragents.cli.plan.account import tell_of_changes
+
+    said = as_json(plan)
+    tell_of_changes(said["changes"], _not_applied(plan), said["checks"])
+    return bool(plan.changes)
+
+
+def tell_not_applied(plan: PlanView) -> None:
+    """Say on stderr which parts the result lacks, and which files an apply leaves out."""
+    for sentence in _not_applied(plan):
+        progress(sentence)
+
+
+def _not_applied(plan: PlanView) -> list[str]:
+    from cleveragents.api.plans.changes import unapplied_in_words
+    from cleveragents.plans.sub_plans.words import told_left_out
+    from cleveragents.sandboxes.ports import Unapplied
+
+    lacks = told_left_out([(part.name, part.why) for part in plan.parts_left_out])
+    unapplied = Unapplied(plan.ignored, plan.nested_repositories, plan.removed_submodules)
+    return [*([lacks] if lacks else []), *unapplied_in_words(unapplied, checked=bool(plan.checks))]
 
 
 def told_reason(plan: Plan) -> None:
