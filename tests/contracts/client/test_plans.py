@@ -176,6 +176,13 @@ def test_a_sandbox_is_rolled_back_and_captured(client: Client) -> None:
         client.plans.rollback(plan_id, 99)
 
 
+@pytest.mark.parametrize("name", ["NOSUCH", "X/budget", "../users", "", "\udcff"])
+def test_a_name_of_no_plan_leads_nowhere(client: Client, name: str) -> None:
+    with pytest.raises(UnknownPlan) as caught:
+        client.plans.get(name)
+    assert caught.value.plan_id == name
+
+
 def test_a_plan_with_changes_is_deleted_by_force_only(client: Client) -> None:
     plan_id = done(client)
     with pytest.raises(NeedsHuman):

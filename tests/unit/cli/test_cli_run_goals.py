@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from cleveragents.api.plans.spending import spent_in_words
+from cleveragents.api.client import LocalClient
 from cleveragents.app.container import Container
 from cleveragents.cli.plan.meter import PlanMeter, spending_words
+from cleveragents.cli.plan.reading import spent_in_words
 from cleveragents.config.loading import load_configuration
 from cleveragents.models.model.budget import Spend
 from tests import forked
@@ -303,18 +304,23 @@ def test_the_meter_tells_what_the_records_say(agents: Agents, repository: Path) 
         meter = PlanMeter(container.plan_parts, plan)
         assert spending_words(meter.last) == []
         reading = meter.read()
-        spent = spent_in_words(container.plan_parts, plan)
+        client = LocalClient(container)
+
+        def told() -> str:
+            return spent_in_words(client.plans.get(plan.id).spending) or ""
+
+        spent = told()
         budgets, now = container.plan_parts.thinking.budgets, container.clock.now()
         named = {"key": "k", "actor": "a/b", "node": "n", "model": "m/x"}
         budgets.reserve(ran.id, ran.id, Spend(10, 7, 1), now=now, **named)
-        under_way = spent_in_words(container.plan_parts, plan)
+        under_way = told()
         budgets.forfeit(ran.id, now=now)
-        cut_off = spent_in_words(container.plan_parts, plan)
+        cut_off = told()
     # Of a call under way nothing is spent yet; one of which nobody said what it took counts at its worst.
-    assert (spent or "").partition(",")[2] == (under_way or "").partition(",")[2]
-    assert "$" in (under_way or "")
-    assert f", at most {reading.spent.tokens + 7:,} tokens and $" in (cut_off or "")
-    assert (cut_off or "").endswith(": a call that was cut off counts in full")
+    assert spent.partition(",")[2] == under_way.partition(",")[2]
+    assert "$" in under_way
+    assert f", at most {reading.spent.tokens + 7:,} tokens and $" in cut_off
+    assert cut_off.endswith(": a call that was cut off counts in full")
     tokens, money = spending_words(reading)
     assert tokens == f"{reading.spent.tokens:,} of 200,000 tokens"
     assert reading.spent.tokens > 0

@@ -25,6 +25,7 @@ from cleveragents.api.plans.changes import (
     told_unapplied,
     unapplied_of,
 )
+from cleveragents.api.plans.remains import was_removed
 from cleveragents.api.plans.spending import spending_of
 from cleveragents.api.wording import timestamp
 from cleveragents.api.workers import isolation_of
@@ -79,6 +80,7 @@ def found_plan(parts: PlanParts, plan_id: str) -> Plan:
 
 def fields_of(plan: Plan) -> dict[str, JsonValue]:
     """A plan as rows and JSON show it."""
+    waiting = None if plan.state is PlanState.CONSTRAINED else plan.waiting_for
     return {
         "id": plan.id,
         "goal": redact_text(plan.goal),
@@ -88,7 +90,7 @@ def fields_of(plan: Plan) -> dict[str, JsonValue]:
         "resource": shown_resource(plan),
         "created": timestamp(plan.created_at),
         "updated": timestamp(plan.updated_at),
-        "waiting_for": None if plan.state is PlanState.CONSTRAINED else plan.waiting_for,
+        "waiting_for": freeze(redact_known(waiting)),
         "error": None if plan.error is None else redact_text(plan.error),
         "request": freeze(redact(plan.request)),
         "job": plan.job_id,
@@ -139,6 +141,7 @@ def account_of(parts: PlanParts, plan: Plan) -> Row:
         "isolation": isolation_of(parts, plan),
         "branch": parts.remotes.branch_of(plan),
         "sandbox": place,
+        "sandbox_removed": was_removed(parts, plan),
         "notes": [*notes, *renames_in_words(renames)],
         "files_changed": len(changes),
         "changes": freeze(changes),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING
@@ -26,7 +27,7 @@ from cleveragents.api.plans.views import (
 )
 from cleveragents.api.views import Page, understood, view_of
 from cleveragents.changes.model.merge_conflict import Take
-from cleveragents.core.errors import PlanError, RequestRefused, ServerFailed
+from cleveragents.core.errors import PlanError, RequestRefused, ServerFailed, UnknownPlan
 from cleveragents.jobs.model.job import JobState
 from cleveragents.plans.model.plan import PlanState
 
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = ["HttpPlans"]
 
+_ID = re.compile(r"[0-9A-Za-z]+")
 _MOST_PIECES = 1000
 _COUNTED = ("sub_plans", "sub_plans_done", "sub_plans_left_out")
 
@@ -66,11 +68,11 @@ class HttpPlans:
         return self._http.page(PlanSummary, "/plans", limit, after, **query)
 
     def get(self, plan_id: str) -> PlanView:
-        return view_of(PlanView, self._http.get(f"/plans/{plan_id}"))
+        return view_of(PlanView, self._http.get(_path(plan_id)))
 
     def summary(self, plan_id: str) -> PlanSummary:
         try:
-            return view_of(PlanSummary, self._http.get(f"/plans/{plan_id}/summary"))
+            return view_of(PlanSummary, self._http.get(_path(plan_id, "summary")))
         except ServerFailed as error:
             if error.code != "not-found":
                 raise
@@ -103,10 +105,10 @@ class HttpPlans:
         return self._posted(plan_id, "cancel", reason=reason)
 
     def delete(self, plan_id: str, *, force: bool = False) -> None:
-        self._http.delete(f"/plans/{plan_id}", force="true" if force else None)
+        self._http.delete(_path(plan_id), force="true" if force else None)
 
     def remove_sandbox(self, plan_id: str) -> None:
-        self._http.delete(f"/plans/{plan_id}/sandbox")
+        self._http.delete(_path(plan_id, "sandbox"))
 
     def resume(self, plan_id: str, *, model: str | None = None, limits: Limits | None = None) -> PlanView:
         return self._posted(plan_id, "resume", model=model, limits=limits and limits.body())
@@ -131,13 +133,13 @@ class HttpPlans:
         self, plan_id: str, *, commit: str | None = None, to_branch: str | None = None
     ) -> JobView:
         body = {"commit": commit, "to_branch": to_branch}
-        return view_of(JobView, self._http.post(f"/plans/{plan_id}/apply", body))
+        return view_of(JobView, self._http.post(_path(plan_id, "apply"), body))
 
     def undo(self, plan_id: str, *, commit: str | None = None) -> PlanView:
         return self._done(plan_id, self.submit_undo(plan_id, commit=commit))
 
     def submit_undo(self, plan_id: str, *, commit: str | None = None) -> JobView:
-        return view_of(JobView, self._http.post(f"/plans/{plan_id}/undo", {"commit": commit}))
+        return view_of(JobView, self._http.post(_path(plan_id, "undo"), {"commit": commit}))
 
     def discard(self, plan_id: str) -> PlanView:
         return self._posted(plan_id, "reject")
@@ -176,52 +178,52 @@ class HttpPlans:
 
     def preview_correction(self, plan_id: str, decision: int) -> CorrectionPreview:
         body = {"decision": decision, "dry_run": True}
-        return view_of(CorrectionPreview, self._http.post(f"/plans/{plan_id}/correct", body))
+        return view_of(CorrectionPreview, self._http.post(_path(plan_id, "correct"), body))
 
     def budget(self, plan_id: str) -> BudgetView:
-        return view_of(BudgetView, self._http.get(f"/plans/{plan_id}/budget"))
+        return view_of(BudgetView, self._http.get(_path(plan_id, "budget")))
 
     def raise_budget(self, plan_id: str, limits: Limits) -> BudgetView:
-        return view_of(BudgetView, self._http.post(f"/plans/{plan_id}/budget", limits.body()))
+        return view_of(BudgetView, self._http.post(_path(plan_id, "budget"), limits.body()))
 
     def calls(self, plan_id: str, *, limit: int = 100, after: str | None = None) -> Page[CallView]:
-        return self._http.page(CallView, f"/plans/{plan_id}/calls", limit, after)
+        return self._http.page(CallView, _path(plan_id, "calls"), limit, after)
 
     def call(self, plan_id: str, number: int) -> CallView:
-        return view_of(CallView, self._http.get(f"/plans/{plan_id}/calls/{number}"))
+        return view_of(CallView, self._http.get(_path(plan_id, f"calls/{number}")))
 
     def decisions(self, plan_id: str, *, limit: int = 1000, after: str | None = None) -> Page[TreeNode]:
-        return self._http.read_page(tree_node, f"/plans/{plan_id}/decisions", limit, after)
+        return self._http.read_page(tree_node, _path(plan_id, "decisions"), limit, after)
 
     def decision(self, plan_id: str, number: int) -> ExplainedDecisionView:
-        return view_of(ExplainedDecisionView, self._http.get(f"/plans/{plan_id}/decisions/{number}"))
+        return view_of(ExplainedDecisionView, self._http.get(_path(plan_id, f"decisions/{number}")))
 
     def diff(self, plan_id: str) -> DiffView:
-        return view_of(DiffView, self._http.get(f"/plans/{plan_id}/diff"))
+        return view_of(DiffView, self._http.get(_path(plan_id, "diff")))
 
     def patch(self, plan_id: str) -> bytes:
-        return self._http.content(f"/plans/{plan_id}/diff", format="patch")
+        return self._http.content(_path(plan_id, "diff"), format="patch")
 
     def file(self, plan_id: str, path: str, *, side: Side = "after") -> FileView:
-        return view_of(FileView, self._http.get(f"/plans/{plan_id}/files", path=path, side=side))
+        return view_of(FileView, self._http.get(_path(plan_id, "files"), path=path, side=side))
 
     def compare(
         self, plan_id: str, other: str, *, before: int | None = None, other_before: int | None = None
     ) -> ComparisonView:
         query = {"other": other, "before": before, "other_before": other_before}
-        return view_of(ComparisonView, self._http.get(f"/plans/{plan_id}/comparison", **query))
+        return view_of(ComparisonView, self._http.get(_path(plan_id, "comparison"), **query))
 
     def compare_patch(
         self, plan_id: str, other: str, *, before: int | None = None, other_before: int | None = None
     ) -> bytes:
         query = {"other": other, "before": before, "other_before": other_before, "format": "patch"}
-        return self._http.content(f"/plans/{plan_id}/comparison", **query)
+        return self._http.content(_path(plan_id, "comparison"), **query)
 
     def output(self, plan_id: str, *, after: int = 0, limit: int = 500) -> tuple[OutputView, ...]:
         pieces: tuple[OutputView, ...] = ()
         while True:
             asked = min(limit - len(pieces), _MOST_PIECES)
-            said = self._http.get(f"/plans/{plan_id}/output", after=after, limit=asked)
+            said = self._http.get(_path(plan_id, "output"), after=after, limit=asked)
             with understood(said.status):
                 found = tuple(view_of(OutputView, piece) for piece in said["items"])
                 if found and found[-1].number <= after:  # guard: this would never end
@@ -232,7 +234,7 @@ class HttpPlans:
             after = found[-1].number
 
     def _posted(self, plan_id: str, action: str, **body: object) -> PlanView:
-        return view_of(PlanView, self._http.post(f"/plans/{plan_id}/{action}", body))
+        return view_of(PlanView, self._http.post(_path(plan_id, action), body))
 
     def _done(self, plan_id: str, job: JobView) -> PlanView:
         """The plan once the job has succeeded; the error of a job that failed or was cancelled."""
@@ -251,6 +253,13 @@ class HttpPlans:
             known = error_from_facts(code, facts, remedies) if isinstance(facts, Mapping) else None
             raise known or PlanError(plan_id, job.error or f"cancelled: {job.cancel_reason}")
         return self.get(plan_id)
+
+
+def _path(plan_id: str, of_it: str = "") -> str:
+    """Return the path of a plan on the server, or of something that belongs to it. `UnknownPlan`."""
+    if not _ID.fullmatch(plan_id):  # guard: an id leads to no other path
+        raise UnknownPlan(plan_id)
+    return f"/plans/{plan_id}/{of_it}" if of_it else f"/plans/{plan_id}"
 
 
 def _summary_of(plan: PlanView) -> PlanSummary:

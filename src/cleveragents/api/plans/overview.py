@@ -38,6 +38,7 @@ _SHOWN = {"diff": "diff", "log": "list of calls", "show": "account", "watch": "a
 _EMPTY: Row = {
     "branch": None,
     "sandbox": None,
+    "sandbox_removed": False,
     "notes": (),
     "files_changed": 0,
     "changes": (),

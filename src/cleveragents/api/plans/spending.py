@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from cleveragents.api.wording import counted
 from cleveragents.core.errors import RequestRefused
-from cleveragents.models.model.budget import PICODOLLARS, Limits, Spend, dollars
+from cleveragents.models.model.budget import PICODOLLARS, Limits, Spend
 from cleveragents.plans.family import below, spend_of
 
 if TYPE_CHECKING:
@@ -31,7 +30,6 @@ __all__ = [
     "present_limits",
     "raise_limits",
     "spending_of",
-    "spent_in_words",
 ]
 
 
@@ -149,6 +147,7 @@ def spending_of(parts: PlanParts, plan: Plan) -> dict[str, JsonValue]:
     spent = _spent(view, plan, calls)
     # Of a call under way nobody knows yet; what it takes is not among what is spent.
     known = all(call.picodollars is not None for call in calls if call.ended_at is not None)
+    cut_off = any(call.state == "forfeited" or (call.state == "settled" and not call.usage) for call in calls)
     return {
         "model_calls": len(calls),
         "tokens": spent.tokens,
@@ -156,6 +155,7 @@ def spending_of(parts: PlanParts, plan: Plan) -> dict[str, JsonValue]:
         "usd": spent.picodollars / PICODOLLARS if known else None,
         "models": tuple(sorted({call.model for call in calls})),
         "limits": limits_in_usd(view.limits),
+        "at_most": cut_off,
     }
 
 
@@ -178,23 +178,6 @@ def budget_of(parts: PlanParts, plan: Plan) -> dict[str, JsonValue]:
 def _in_usd(spend: Spend, *, priced: bool) -> dict[str, JsonValue]:
     usd = spend.picodollars / PICODOLLARS if priced else None
     return {"usd": usd, "tokens": spend.tokens, "steps": spend.steps}
-
-
-def spent_in_words(parts: PlanParts, plan: Plan) -> str | None:
-    """`12 model calls, 34,567 tokens, $0.0123`; None where no model was asked."""
-    facts = spending_of(parts, plan)
-    if not facts:
-        return None
-    calls = _calls(parts, plan)
-    spent = _spent(parts.thinking.budgets.view(plan.root), plan, calls)
-    known = facts["usd"] is not None
-    price = dollars(spent.picodollars) if known else "price not known"
-    asked, tokens = counted(len(calls), "model call"), counted(spent.tokens, "token")
-    unsaid = any(call.state == "forfeited" or (call.state == "settled" and not call.usage) for call in calls)
-    if not unsaid:
-        return f"{asked}, {tokens}, {price}"
-    most = f"at most {tokens}{' and ' if known else ', '}{price}"
-    return f"{asked}, {most}: a call that was cut off counts in full"
 
 
 def _calls(parts: PlanParts, plan: Plan) -> list[ModelCall]:

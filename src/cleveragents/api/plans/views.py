@@ -212,6 +212,7 @@ class SpendingView:
     usd: float | None = shown(default=None, description="null where a price is not known", examples=[0.0123])
     models: tuple[str, ...] = shown(default=(), examples=[["openai/gpt-4.1"]])
     limits: LimitsView | None = None
+    at_most: bool = shown("a call was cut off, and counts in full", default=False)
 
 
 @view
@@ -338,6 +339,9 @@ class PlanView(_PlanFields):
         ],
     )
     sandbox: str | None
+    sandbox_removed: bool = shown(
+        "its sandbox was removed, and with it what a diff and an undo need", default=False
+    )
     notes: tuple[str, ...]
     files_changed: int
     changes: tuple[ChangeView, ...]

@@ -4,44 +4,33 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import click
 
-from cleveragents.api.plans.account import account_of, call_fields, fields_of, found_plan
-from cleveragents.api.plans.meanings import goal_of, meaning_of, waited, what_it_waits_for
-from cleveragents.api.plans.next_steps import steps_from
-from cleveragents.api.plans.remains import was_removed
-from cleveragents.api.plans.spending import spent_in_words
-from cleveragents.api.reach import is_out_of_reach
 from cleveragents.api.wording import on_one_line
-from cleveragents.api.workers import isolation_in_words, isolation_of
-from cleveragents.cli.output import Output, ago, format_option
+from cleveragents.cli.output import Output, ago, counted, format_option, timestamp
 from cleveragents.cli.plan.sections import (
     first_line,
     in_short,
-    items_in,
     show_call,
     show_calls,
     show_changes,
     show_checks,
     show_sub_plans,
 )
-from cleveragents.cli.plan.view import plan_argument
+from cleveragents.cli.plan.view import next_steps, plan_argument, plan_in_json
 from cleveragents.cli.render.narrow import steps_in_lines
-from cleveragents.cli.render.remedies import step_pairs
 from cleveragents.cli.session import Session, pass_session
 from cleveragents.core.json_value import JsonValue
-from cleveragents.plans.family import conflicts_of, title_of
 from cleveragents.plans.model.plan import PlanState
-from cleveragents.plans.model.sub_plan import CONFLICT
-from cleveragents.plans.sub_plans.words import told_disagreement
 
 if TYPE_CHECKING:
-    from cleveragents.app.plan_parts import PlanParts
-    from cleveragents.plans.model.plan import Plan
+    from cleveragents.api.plans.client import Plans
+    from cleveragents.api.plans.views import PlanView, SpendingView
 
-__all__ = ["log_of_plan", "show_plan"]
+__all__ = ["log_of_plan", "show_plan", "spent_in_words"]
 
 Row = dict[str, JsonValue]
 
@@ -59,25 +48,21 @@ def show_plan(session: Session, plan_id: str, output: Output) -> None:
     Example:
       agents plan show 7QX2
     """
-    container = session.container()
-    parts = container.plan_parts
-    plan = found_plan(parts, plan_id)
-    if is_out_of_reach(parts, plan):
-        _show_without_files(output, parts, plan)
-        return
-    account = account_of(parts, plan)
+    plans = session.client().plans
+    plan = plans.get(plan_id)
+    said = plan_in_json(plan)
     if output.for_programs:
-        output.record(account)
+        output.record(said)
         return
-    output.record(_heading(parts, plan, account, ago(plan.updated_at, container.clock.now())))
-    show_sub_plans(output, account)
-    show_changes(output, account)
-    show_calls(output, [call_fields(parts, call) for call in parts.history.calls(plan.id)])
-    show_checks(output, account)
-    steps = steps_from(parts, plan)
+    output.record(_heading(plans, plan))
+    show_sub_plans(output, said)
+    show_changes(output, said)
+    show_calls(output, said)
+    show_checks(output, said)
+    steps = next_steps(plan)
     if steps:
         output.title("what next")
-        for line in steps_in_lines(step_pairs(steps), sys.stdout):
+        for line in steps_in_lines(steps, sys.stdout):
             click.echo(line)
 
 
@@ -113,46 +98,68 @@ def log_of_plan(session: Session, plan_id: str, number: int | None, output: Outp
     )
 
 
-def _heading(parts: PlanParts, plan: Plan, account: Mapping[str, JsonValue], since: str) -> Row:
-    """What people want to know first; what there is not is left out."""
+def _heading(plans: Plans, plan: PlanView) -> Row:
+    """Return what people want to know first; what is not there is left out."""
+    from cleveragents.api.workers import isolation_in_words
+
+    parent = None if plan.parent is None else plans.summary(plan.parent)
+    goal, name = on_one_line(plan.goal), plan.request.get("name")
     said: Row = {
         "plan": plan.id,
-        "goal": goal_of(plan),
-        "state": meaning_of(parts, plan),
-        "waits for": _waits_for(parts, plan),
-        "error": first_line(account["error"]) if plan.state.value != "applied" else None,
-        "part of": plan.parent_id and f"{plan.parent_id}: {title_of(parts.plans.get(plan.parent_id))}",
-        "called": plan.parent_id and title_of(plan) != goal_of(plan) and title_of(plan),
-        "works on": plan.resource,
-        "pushed to" if plan.state.ended else "pushes to": parts.remotes.branch_of(plan),
-        "profile": plan.request.get("profile"),
-        "isolation": isolation_in_words(isolation_of(parts, plan)),
-        "spent": spent_in_words(parts, plan),
-        "created": account["created"],
-        "updated": f"{account['updated']} ({since})",
-        "sandbox": account["sandbox"] or (_REMOVED if was_removed(parts, plan) else None),
-        "notes": "; ".join(str(note) for note in items_in(account["notes"])),
-        "review": account["review_problem"],
+        "goal": goal,
+        "state": plan.meaning,
+        "waits for": _waits_for(plan),
+        "error": first_line(plan.error) if plan.state is not PlanState.APPLIED else None,
+        "part of": None if parent is None else f"{parent.id}: {parent.title}",
+        "called": on_one_line(name) if parent and isinstance(name, str) and name != goal else None,
+        "works on": _works_on(plan),
+        "pushed to" if plan.state.ended else "pushes to": plan.branch,
+        "resource": plan.resource_name,
+        "project": plan.resource_name and plan.project,
+        "profile": str(plan.request.get("profile") or ""),
+        "isolation": isolation_in_words(plan.isolation),
+        "spent": spent_in_words(plan.spending),
+        "created": timestamp(plan.created),
+        "updated": f"{timestamp(plan.updated)} ({ago(plan.updated, datetime.now(UTC))})",
+        "sandbox": plan.sandbox or (_REMOVED if plan.sandbox_removed else None),
+        "notes": "; ".join(plan.notes),
+        "review": plan.review_problem,
     }
     return {name: value for name, value in said.items() if value}
 
 
-def _waits_for(parts: PlanParts, plan: Plan) -> str | None:
-    """What a plan that waits wants to hear; of its sub-plans' conflicts, those that are open by now."""
-    if plan.state is not PlanState.WAITING:
+def _waits_for(plan: PlanView) -> str | None:
+    """Return what a plan that waits asks for; of conflicts between its sub-plans, those that are open."""
+    from cleveragents.plans.model.sub_plan import CONFLICT
+    from cleveragents.plans.sub_plans.words import told_disagreement
+
+    if plan.state is not PlanState.WAITING or not isinstance(plan.waiting_for, Mapping):
         return None
-    if waited(plan) != CONFLICT:
-        return on_one_line(what_it_waits_for(plan))
-    left = conflicts_of(parts, plan)
-    return told_disagreement(left) if left else None
+    if plan.waiting_for.get("for") == CONFLICT:
+        paths = [conflict.path for conflict in plan.conflicts]
+        return told_disagreement(paths) if paths else None
+    return on_one_line(str(plan.waiting_for.get("what") or ""))
 
 
-def _show_without_files(output: Output, parts: PlanParts, plan: Plan) -> None:
-    """What is known of a plan whose repository, from which its sandbox borrows, is out of reach."""
-    known = fields_of(plan) | {"out_of_reach": plan.resource}
-    if not output.for_programs:
-        wanted = ("goal", "error", "created", "updated")
-        known = {"plan": plan.id, "state": meaning_of(parts, plan)}
-        known |= {name: value for name, value in fields_of(plan).items() if name in wanted and value}
-        known["works on"] = f"{plan.resource}, which is out of reach; `agents doctor` says more"
-    output.record(known)
+def _works_on(plan: PlanView) -> str:
+    from cleveragents.cli.local_only import goes_to_server
+
+    if plan.out_of_reach is None:
+        return plan.resource
+    hint = "" if goes_to_server(click.get_current_context()) else "; `agents doctor` says more"
+    return f"{plan.resource}, which is out of reach{hint}"
+
+
+def spent_in_words(spending: SpendingView) -> str | None:
+    """Return `12 model calls, 34,567 tokens, $0.0123`; None where no model was asked."""
+    from cleveragents.models.model.budget import PICODOLLARS, dollars
+
+    if spending.model_calls is None or spending.tokens is None:
+        return None
+    calls, tokens = counted(spending.model_calls, "model call"), counted(spending.tokens, "token")
+    known = spending.usd is not None
+    price = "price not known" if spending.usd is None else dollars(round(spending.usd * PICODOLLARS))
+    if not spending.at_most:
+        return f"{calls}, {tokens}, {price}"
+    most = f"at most {tokens}{' and ' if known else ', '}{price}"
+    return f"{calls}, {most}: a call that was cut off counts in full"

@@ -35,9 +35,12 @@ CALL_COLUMNS = ["number", "tool", "state", "changed", "what"]
 _REVIEW = "review"
 
 
-def show_calls(output: Output, calls: Sequence[Mapping[str, JsonValue]]) -> None:
+def show_calls(output: Output, account: Mapping[str, JsonValue]) -> None:
     """What it did, a line each."""
-    rows = [in_short(call) for call in calls]
+    rows = [
+        row | ({"what": f"{row['what']}: {first_line(row['error'])}"} if row["error"] else {})
+        for row in rows_in(account["calls"])
+    ]
     section(output, "what it did", rows, CALL_COLUMNS, cut="what", spare="changed")
 
 

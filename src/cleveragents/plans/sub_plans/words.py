@@ -140,24 +140,21 @@ def waiting_for_children(parent: Plan, view: TreeView) -> JsonValue:
 
 def waiting_for_resolution(parent: Plan, conflicts: Sequence[KeptConflict]) -> JsonValue:
     """What a parent is put down for that cannot say which side is right."""
+    paths = list(dict.fromkeys(conflict.shown_path for conflict in conflicts))
     resolve = Remedy("plan.resolve", parent.id, {"take": None, "path": None}, "Resolve each conflict")
     return {
         "for": CONFLICT,
-        "what": told_disagreement(conflicts),
+        "what": told_disagreement(paths),
         **offered((resolve, Remedy("plan.resume", parent.id, text="Resume it"))),
-        "paths": _paths(conflicts),
+        "paths": paths,
     }
 
 
-def told_disagreement(conflicts: Sequence[KeptConflict]) -> str:
+def told_disagreement(paths: Iterable[str]) -> str:
     """What it is about, in short."""
-    paths = _paths(conflicts)
-    more = f" and {len(paths) - _NAMED} more" if len(paths) > _NAMED else ""
-    return f"sub-plans disagree about {', '.join(paths[:_NAMED])}{more}"
-
-
-def _paths(conflicts: Sequence[KeptConflict]) -> list[str]:
-    return list(dict.fromkeys(conflict.shown_path for conflict in conflicts))
+    several = list(dict.fromkeys(paths))
+    more = f" and {len(several) - _NAMED} more" if len(several) > _NAMED else ""
+    return f"sub-plans disagree about {', '.join(several[:_NAMED])}{more}"
 
 
 def _asks(view: TreeView, number: int) -> list[Mapping[str, JsonValue]]:

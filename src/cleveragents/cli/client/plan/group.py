@@ -12,7 +12,6 @@ _HERE = "cleveragents.cli.client.plan"
 plan = ClientGroup(
     local,
     {
-        "show": f"{_HERE}.reading:show_plan",
         "watch": f"{_HERE}.reading:watch_plan",
         "correct": f"{_HERE}.thinking:correct_plan",
         "diff": f"{_HERE}.changes:diff_of_plan",
@@ -30,5 +29,5 @@ plan = ClientGroup(
         "cancel": f"{_HERE}.ending:cancel_plan",
         "delete": f"{_HERE}.ending:delete_plan",
     },
-    here=("explain", "list", "log", "tree"),
+    here=("explain", "list", "log", "show", "tree"),
 )
