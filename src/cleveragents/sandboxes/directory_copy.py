@@ -135,4 +135,4 @@ def _notes(left_out: list[str]) -> Iterator[str]:
     if repositories:
         yield f"repositories inside it come as plain files, without history: {', '.join(repositories)}"
     if others:
-        yield f"sockets, pipes and devices are left out: {', '.join(others)}"
+        yield f"sockets, pipes, devices and what cannot be read are left out: {', '.join(others)}"

@@ -299,5 +299,5 @@ class SetupStore(Protocol):
         ...
 
     def keep(self, key: str, tree: Path, paths: Sequence[str]) -> None:
-        """Keeps a copy of these directories of `tree`."""
+        """Keeps a copy of these directories of `tree`, unless not all in them can be copied."""
         ...

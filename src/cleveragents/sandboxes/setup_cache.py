@@ -40,9 +40,10 @@ from cleveragents.git.git_directory import flush
 from cleveragents.git.index_file import plain_index
 from cleveragents.sandboxes.facts import SandboxPlace
 from cleveragents.sandboxes.ports import SetupInputs
-from cleveragents.sandboxes.tree.walk import DirectoryCursor, read_bytes
+from cleveragents.sandboxes.tree.walk import read_bytes
 from cleveragents.storage.files.copying import copy_entry
 from cleveragents.storage.files.paths import (
+    DirectoryCursor,
     directory_of,
     disk_use,
     is_repository_path,
@@ -117,8 +118,9 @@ class SetupCache:
         self._make_directory()
         draft = self.directory / f"draft-{secrets.token_hex(8)}"
         try:
-            for path in paths:
-                _copy(tree, draft / "files", path)
+            # guard: half an environment is none
+            if not all(_copy(tree, draft / "files", path) for path in paths):
+                return
             files = draft / "files"
             files.mkdir(parents=True, exist_ok=True)
             naming = list(_naming(files, os.fsencode(tree)))
@@ -231,14 +233,16 @@ def _machine() -> list[str]:
     return [system.sysname, system.machine, release, str(os.geteuid())]
 
 
-def _copy(source: Path, target: Path, path: str) -> None:
-    """What is at `path` below one, to the same path below the other; nothing if it is not there."""
+def _copy(source: Path, target: Path, path: str) -> bool:
+    """What is at `path` below one, to the same path below the other; nothing if it is not there. Whether that
+    is all there is."""
     if not is_repository_path(path):
-        return
+        return True
     target.mkdir(parents=True, exist_ok=True)
     with directory_of(source, path) as there, directory_of(target, path, make=True) as here:
-        if there is not None and here is not None:
-            copy_entry(there[0], here[0], there[1])
+        if there is None or here is None:
+            return True
+        return not copy_entry(there[0], here[0], there[1])
 
 
 def _is_free(draft: Path, tree: Path, path: str) -> bool:

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from cleveragents.core.errors import ConfigurationError
 from cleveragents.storage.files.copying import copy_content
+from cleveragents.storage.files.paths import remove_all
 
 __all__ = ["Backup", "back_up"]
 
@@ -27,11 +28,13 @@ _SQLITE = "sqlite:///"
 
 @dataclass(frozen=True, slots=True)
 class Backup:
-    """What was copied. `database` is None for one that is kept elsewhere."""
+    """What was copied. `database` is None for one that is kept elsewhere. `left_out` names what could not be
+    copied, by its path below the state directory."""
 
     directory: Path
     database: Path | None
     sandboxes: int
+    left_out: tuple[str, ...]
 
 
 def back_up(state: Path, database_url: str, target: Path, told: Callable[[str], None]) -> Backup:
@@ -43,24 +46,25 @@ def back_up(state: Path, database_url: str, target: Path, told: Callable[[str], 
     if target.resolve().is_relative_to(state.resolve()):
         raise ConfigurationError(str(target), f"lies in {state}, of which it would be a copy")
     growing = target.with_name(f"{target.name}.partial")
-    shutil.rmtree(growing, ignore_errors=True)
+    remove_all(growing)
     growing.mkdir(mode=0o700, parents=True)
     for name in _SECRETS:
         with suppress(FileNotFoundError):
             shutil.copy2(state / name, growing / name)
-    _copy_tree(state / "audit", growing / "audit")
+    left_out = _copy_tree(state, growing, "audit")
     database = None
     if database_url.startswith(_SQLITE):
         told("copying the database")
         database = growing / "state.db"
         _copy_database(Path(database_url.removeprefix(_SQLITE)), database)
     told("copying the sandboxes")
-    _copy_tree(state / "sandboxes", growing / "sandboxes")
-    _copy_tree(state / "logs", growing / "logs")
+    left_out += _copy_tree(state, growing, "sandboxes")
+    left_out += _copy_tree(state, growing, "logs")
     growing.rename(target)
     kept = target / "sandboxes"
     count = sum(1 for _ in kept.iterdir()) if kept.is_dir() else 0
-    return Backup(target, None if database is None else target / database.name, count)
+    copied = None if database is None else target / database.name
+    return Backup(target, copied, count, tuple(sorted(left_out)))
 
 
 def _copy_database(source: Path, target: Path) -> None:
@@ -72,15 +76,16 @@ def _copy_database(source: Path, target: Path) -> None:
     target.chmod(0o600)
 
 
-def _copy_tree(source: Path, target: Path) -> None:
-    """What is there; what goes while it is copied is left out, as it would be a moment later, and so are the
-    sockets and pipes of commands. No link is followed: commands may be working in a sandbox."""
+def _copy_tree(state: Path, growing: Path, name: str) -> list[str]:
+    """Copies a directory. What goes while it is copied is left out, as it would be a moment later. No link is
+    followed: commands may be working in a sandbox. Returns what could not be copied."""
+    source, target = state / name, growing / name
     if not source.is_dir():
-        return
+        return []
     target.mkdir(mode=0o700, parents=True)
     reading, writing = (os.open(path, os.O_RDONLY | os.O_DIRECTORY) for path in (source, target))
     try:
-        copy_content(reading, writing)
+        return [f"{name}/{path}" for path in copy_content(reading, writing)]
     finally:
         os.close(writing)
         os.close(reading)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 import socket
 import stat
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -78,6 +80,60 @@ def test_sockets_pipes_and_what_is_unwanted_are_left_out_and_named(tmp_path: Pat
     assert fingerprint(tmp_path / "copy").keys() == {"a", "d", "d/b"}
 
 
+def nested(top: Path, levels: int) -> None:
+    """Directories inside each other, with a file in the last: deeper than a path can say."""
+    descriptor = os.open(top, os.O_RDONLY)
+    for _ in range(levels):
+        os.mkdir("d", dir_fd=descriptor)
+        below = os.open("d", os.O_RDONLY, dir_fd=descriptor)
+        os.close(descriptor)
+        descriptor = below
+    os.close(os.open("file", os.O_CREAT | os.O_WRONLY, dir_fd=descriptor))
+    os.close(descriptor)
+
+
+@pytest.mark.parametrize("levels", [300, 500])
+def test_directories_are_copied_however_deep_with_few_open_files(tmp_path: Path, levels: int) -> None:
+    (tmp_path / "source").mkdir()
+    nested(tmp_path / "source", levels)
+    (tmp_path / "source/d/d").chmod(0o500)
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (200, limits[1]))
+    try:
+        assert copied(tmp_path / "source", tmp_path / "copy") == []
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert (tmp_path / "copy" / Path(*["d"] * levels) / "file").is_file()
+    assert stat.S_IMODE((tmp_path / "copy/d/d").stat().st_mode) == 0o500
+
+
+def test_what_is_too_deep_is_left_out_and_named(tmp_path: Path) -> None:
+    (tmp_path / "source").mkdir()
+    nested(tmp_path / "source", 3_000)
+    assert copied(tmp_path / "source", tmp_path / "copy") == ["/".join(["d"] * 502)]
+    remove_all(tmp_path / "source")
+
+
+def test_what_may_not_be_read_is_left_out_and_named(tmp_path: Path) -> None:
+    source, target = tmp_path / "source", tmp_path / "copy"
+    target.mkdir()
+    write(source, {"a": "a", "shut/b": "b", "listed/c": "c", "secret": "s", "d/e": "e"})
+    for path, mode in {"shut": 0, "listed": 0o400, "secret": 0}.items():
+        (source / path).chmod(mode)
+    with ExitStack() as stack:
+        descriptors = [os.open(path, os.O_RDONLY) for path in (source, target)]
+        for descriptor in descriptors:
+            stack.callback(os.close, descriptor)
+        if os.geteuid() == 0:  # whom permissions do not stop
+            for given in (source, target, *source.rglob("*")):
+                os.chown(given, 65534, 65534)
+            os.seteuid(65534)
+            stack.callback(os.seteuid, 0)
+        left = copy_content(*descriptors)
+    assert sorted(left) == ["listed/c", "secret", "shut"]
+    assert fingerprint(target).keys() == {"a", "d", "d/e", "listed"}
+
+
 def test_a_sandbox_of_a_directory_says_what_it_left_out(tmp_path: Path) -> None:
     write(tmp_path / "r", {"a": "a"})
     make_repository(tmp_path / "r" / "project", {"code.py": "1\n"})
@@ -85,7 +141,7 @@ def test_a_sandbox_of_a_directory_says_what_it_left_out(tmp_path: Path) -> None:
     sandbox = DirectoryCopy().create(SandboxRequest("plan-1", tmp_path / "r"), tmp_path / "sandbox")
     assert sandbox.notes == (
         "repositories inside it come as plain files, without history: project",
-        "sockets, pipes and devices are left out: pipe",
+        "sockets, pipes, devices and what cannot be read are left out: pipe",
     )
     assert not (sandbox.root / "project/.git").exists()
     write(sandbox.root, {"project/code.py": "2\n"})

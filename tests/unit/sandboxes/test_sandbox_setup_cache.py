@@ -75,6 +75,16 @@ def test_what_is_in_a_sandbox_already_is_not_replaced(cache: SetupCache, tmp_pat
     assert not cache.take("k", make_tree(tmp_path / "three"), (".venv",)), "other paths are another setup"
 
 
+def test_an_environment_that_cannot_be_copied_whole_is_not_kept(cache: SetupCache, tmp_path: Path) -> None:
+    tree = make_tree(tmp_path / "one", set_up=True)
+    os.mkfifo(tree / ".venv/pipe")
+    cache.keep("k", tree, PATHS)
+    assert not cache.take("k", make_tree(tmp_path / "two"), PATHS)
+    (tree / ".venv/pipe").unlink()
+    cache.keep("k", tree, PATHS)
+    assert cache.take("k", make_tree(tmp_path / "three"), PATHS)
+
+
 def test_links_lead_neither_out_of_the_tree_nor_into_it(cache: SetupCache, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     write(outside, {"private": "p\n"})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import shutil
 import stat
@@ -106,6 +107,17 @@ def test_a_directory_that_goes_while_it_is_copied_is_left_out(
     assert len(copied) == 1
     assert len(list((place / "copy" / "sandboxes").glob("*/file"))) == 1
     assert ended.sandboxes == 1
+
+
+def test_what_cannot_be_copied_of_a_sandbox_is_named(place: Path, agents: Agents) -> None:
+    plan = made(agents, "one")
+    tree = place / "state" / "sandboxes" / plan / "tree"
+    os.mkfifo(tree / "pipe")
+    ended = agents("backup", str(place / "copy"), "--format", "json")
+    assert ended.code == 0
+    assert f"left out: 1 entry that cannot be copied: sandboxes/{plan}/tree/pipe" in ended.err
+    assert json.loads(ended.out)["left_out"] == [f"sandboxes/{plan}/tree/pipe"]
+    assert (place / "copy" / "sandboxes" / plan / "tree" / "one.txt").is_file()
 
 
 def test_what_is_there_and_cannot_be_copied_is_no_backup(

@@ -11,6 +11,8 @@ from cleveragents.cli.session import Session, pass_session
 
 __all__ = ["backup"]
 
+_NAMED = 5
+
 
 @click.command()
 @click.argument("directory", type=click.Path(path_type=Path))
@@ -35,5 +37,16 @@ def backup(session: Session, directory: Path, output: Output) -> None:
     progress(f"{whole} is in {made.directory}, with {counted(made.sandboxes, 'sandbox', 'sandboxes')}")
     if made.database is None:
         progress("pg_dump the database now, after the head of the audit log was copied")
+    if made.left_out:
+        count = counted(len(made.left_out), "entry", "entries")
+        named = ", ".join(made.left_out[:_NAMED]) + (", …" if len(made.left_out) > _NAMED else "")
+        progress(f"left out: {count} that cannot be copied: {named}")
     kept = None if made.database is None else str(made.database)
-    output.record({"directory": str(made.directory), "database": kept, "sandboxes": made.sandboxes})
+    output.record(
+        {
+            "directory": str(made.directory),
+            "database": kept,
+            "sandboxes": made.sandboxes,
+            "left_out": list(made.left_out),
+        }
+    )

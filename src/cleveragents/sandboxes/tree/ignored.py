@@ -24,9 +24,8 @@ from cleveragents.git.plumbing import PrivateRepository
 from cleveragents.sandboxes.facts import SandboxPlace
 from cleveragents.sandboxes.ports import SandboxRequest, Unapplied
 from cleveragents.sandboxes.tree.index import SandboxTree
-from cleveragents.sandboxes.tree.walk import DirectoryCursor
 from cleveragents.storage.files.copying import copy_entry
-from cleveragents.storage.files.paths import directory_of
+from cleveragents.storage.files.paths import DirectoryCursor, directory_of
 
 __all__ = ["WORKTREE_INCLUDE", "IgnoredFiles", "bring_included", "patterns_in"]
 

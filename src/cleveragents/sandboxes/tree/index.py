@@ -29,9 +29,9 @@ from cleveragents.git.index_file import IndexEntry, entries_of, stat_key, with_s
 from cleveragents.git.plumbing import PrivateRepository, index_line, within
 from cleveragents.git.user_repository import MODULES, submodule_paths
 from cleveragents.sandboxes.facts import SandboxPlace
-from cleveragents.sandboxes.tree.walk import DirectoryCursor, Known, Survey, read_bytes, survey
+from cleveragents.sandboxes.tree.walk import Known, Survey, read_bytes, survey
 from cleveragents.storage.files.copying import copy_file
-from cleveragents.storage.files.paths import directory_of, remove_all
+from cleveragents.storage.files.paths import DirectoryCursor, directory_of, remove_all
 
 __all__ = [
     "ATTRIBUTES",

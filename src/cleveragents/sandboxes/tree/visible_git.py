@@ -32,7 +32,6 @@ from cleveragents.git.index_file import PlainIndex, plain_index
 from cleveragents.git.plumbing import PrivateRepository
 from cleveragents.sandboxes.facts import SandboxFacts, SandboxPlace
 from cleveragents.sandboxes.tree.walk import (
-    DirectoryCursor,
     git_holders,
     is_git_directory,
     names_in,
@@ -40,6 +39,7 @@ from cleveragents.sandboxes.tree.walk import (
 )
 from cleveragents.storage.files.copying import copy_entry
 from cleveragents.storage.files.paths import (
+    DirectoryCursor,
     directory_of,
     is_repository_path,
     open_directory,

@@ -16,14 +16,11 @@ import stat
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from cleveragents.core.errors import SandboxRefused
-from cleveragents.storage.files.paths import open_directory, open_root
+from cleveragents.storage.files.paths import DirectoryCursor, open_directory
 
 __all__ = [
-    "DirectoryCursor",
     "Known",
     "Survey",
     "git_holders",
@@ -35,69 +32,12 @@ __all__ = [
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-# Open directories that are kept on the way down; deeper ones are opened from the last of these.
-_MOST_KEPT = 64
 # A system call takes 4,095 bytes; our own directories come before these.
 _LONGEST_PATH = 3_500
 _DEEPEST_PATH = 200
 _LARGEST_RULES = 1 << 20
 _ALL_RULES = 32 << 20
 _IGNORE_FILE = ".gitignore"
-
-
-class DirectoryCursor:
-    """Opens directories below a root, one component at a time, never through a link.
-
-    It keeps the way to the last directory open, so that visiting a tree in order costs one `open` for each.
-    Not thread-safe: for one walk. Leaving it closes every descriptor.
-    """
-
-    def __init__(self, root: Path) -> None:
-        self._root = open_root(root)
-        self._way: list[tuple[str, int]] = []
-        self._last: int | None = None
-
-    def open(self, path: str) -> int | None:
-        """The directory at `path`, open until the next call; None if no directory is there. `PermissionError`
-        if there is one, and it lets nobody in."""
-        self._close_last()
-        parts = path.split("/") if path else []
-        common = 0
-        while common < min(len(parts), len(self._way)) and self._way[common][0] == parts[common]:
-            common += 1
-        while len(self._way) > common:
-            os.close(self._way.pop()[1])
-        descriptor = self._way[-1][1] if self._way else self._root
-        for part in parts[common:]:
-            try:
-                below = open_directory(descriptor, part)
-            except PermissionError:
-                raise  # what cannot be looked into is not gone
-            except OSError:
-                return None
-            self._close_last()
-            if len(self._way) < _MOST_KEPT:
-                self._way.append((part, below))
-            else:
-                self._last = below
-            descriptor = below
-        return descriptor
-
-    def _close_last(self) -> None:
-        if self._last is not None:
-            os.close(self._last)
-            self._last = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._close_last()
-        for _, descriptor in self._way:
-            os.close(descriptor)
-        os.close(self._root)
 
 
 def read_bytes(directory: int, name: str, *, at_most: int) -> bytes | None:

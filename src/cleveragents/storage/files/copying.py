@@ -1,6 +1,8 @@
 """Copies of files and directories that cost nothing where the filesystem can share their blocks.
 
-Every step goes from one open directory to the next, so no symbolic link is followed, on either side.
+Every step goes from one open directory to the next, so no symbolic link is followed, on either side. Commands
+may have made what is copied: it may be nested to any depth, be locked, and change meanwhile. A copy has what
+can be read down to 500 levels, and its caller is told of the rest.
 """
 
 from __future__ import annotations
@@ -9,6 +11,10 @@ import errno
 import fcntl
 import os
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from cleveragents.storage.files.paths import DirectoryCursor
 
 __all__ = ["copy_content", "copy_entry", "copy_file"]
 
@@ -17,32 +23,17 @@ _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
 _WRITE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
 # What is not any more what it was when we looked.
 _REPLACED = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EINVAL})
-_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+_MOST_LEVELS = 500
 
 
 def copy_entry(source: int, target: int, name: str, *, without: str | None = None) -> list[str]:
     """Copies what is called `name` in the open directory `source` into the open directory `target`: file,
     link, or directory with all that is in it, with modes and times. What vanishes meanwhile is left out.
 
-    Returns what is none of these (sockets, pipes, devices), which is left out too, as is all that is called
-    `without`.
+    Returns the paths of what else is left out: sockets, pipes and devices, what may not be read, what is too
+    deep, and all that is called `without`.
     """
-    if name == without:
-        return [name]
-    try:
-        status = os.lstat(name, dir_fd=source)
-        if stat.S_ISLNK(status.st_mode):
-            os.symlink(os.readlink(name, dir_fd=source), name, dir_fd=target)
-        elif stat.S_ISREG(status.st_mode):
-            _copy_file(source, target, name)
-        elif stat.S_ISDIR(status.st_mode):
-            return _copy_directory(source, target, name, without)
-        else:
-            return [name]
-    except OSError as error:
-        if error.errno not in _REPLACED:
-            raise
-    return []
+    return _Copy(source, target, without).run([name])
 
 
 def copy_file(source: int, target: int, name: str) -> os.stat_result | None:
@@ -60,24 +51,86 @@ def copy_file(source: int, target: int, name: str) -> os.stat_result | None:
 
 def copy_content(source: int, target: int, *, without: str | None = None) -> list[str]:
     """The same for all that is in the open directory `source`."""
-    with os.scandir(source) as entries:
-        names = [entry.name for entry in entries]
-    return [left for name in names for left in copy_entry(source, target, name, without=without)]
+    return _Copy(source, target, without).run(_names_in(source))
 
 
-def _copy_directory(source: int, target: int, name: str, without: str | None) -> list[str]:
-    below = os.open(name, _DIRECTORY, dir_fd=source)
-    try:
-        os.mkdir(name, mode=0o700, dir_fd=target)
-        copy = os.open(name, _DIRECTORY, dir_fd=target)
+class _Copy:
+    """One copy, a directory at a time. Not thread-safe."""
+
+    def __init__(self, source: int, target: int, without: str | None) -> None:
+        self._source = source
+        self._target = target
+        self._without = without
+        self._left: list[str] = []
+
+    def run(self, names: list[str]) -> list[str]:
+        """Copies these entries of the source; returns what was left out."""
+        with (
+            DirectoryCursor(self._source, unlock=False) as reading,
+            DirectoryCursor(self._target, unlock=False) as writing,
+        ):
+            waiting = [(path, False) for path in self._fill(self._source, self._target, "", names)]
+            while waiting:
+                path, is_filled = waiting.pop()
+                with self._unless_left_out(path):
+                    original = reading.open(path)
+                    if original is None:
+                        continue
+                    if not is_filled:
+                        names = _names_in(original)
+                        copy = _make(writing, path)
+                        waiting.append((path, True))
+                        waiting += [(below, False) for below in self._fill(original, copy, f"{path}/", names)]
+                    elif (filled := writing.open(path)) is not None:
+                        _keep_times(original, filled)  # only now: nothing more is written into it
+        return self._left
+
+    def _fill(self, source: int, target: int, before: str, names: list[str]) -> list[str]:
+        """Copies the files and links among these entries of a directory; returns the directories."""
+        directories = []
+        for name in names:
+            path = before + name
+            if name == self._without or path.count("/") > _MOST_LEVELS:
+                self._left.append(path)
+                continue
+            with self._unless_left_out(path):
+                mode = os.lstat(name, dir_fd=source).st_mode
+                if stat.S_ISDIR(mode):
+                    directories.append(path)
+                elif stat.S_ISREG(mode):
+                    _copy_file(source, target, name)
+                elif stat.S_ISLNK(mode):
+                    os.symlink(os.readlink(name, dir_fd=source), name, dir_fd=target)
+                else:
+                    self._left.append(path)
+        return directories
+
+    @contextmanager
+    def _unless_left_out(self, path: str) -> Iterator[None]:
         try:
-            left = [f"{name}/{path}" for path in copy_content(below, copy, without=without)]
-            _keep_times(below, copy)
-        finally:
-            os.close(copy)
-    finally:
-        os.close(below)
-    return left
+            yield
+        except PermissionError:
+            self._left.append(path)
+        except OSError as error:
+            if error.errno not in _REPLACED:
+                raise
+
+
+def _names_in(directory: int) -> list[str]:
+    with os.scandir(directory) as entries:
+        return [entry.name for entry in entries]
+
+
+def _make(writing: DirectoryCursor, path: str) -> int:
+    """The directory at `path`, which is made, open until the next one is."""
+    parent, _, name = path.rpartition("/")
+    above = writing.open(parent)
+    if above is not None:
+        os.mkdir(name, mode=0o700, dir_fd=above)
+    made = None if above is None else writing.open(path)
+    if made is None:
+        raise OSError(errno.EBUSY, "it was removed while it was copied into", path)
+    return made
 
 
 def _copy_file(source: int, target: int, name: str) -> os.stat_result | None:

@@ -13,8 +13,10 @@ import secrets
 import stat
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Self
 
 __all__ = [
+    "DirectoryCursor",
     "delete_file",
     "directory_of",
     "disk_use",
@@ -34,7 +36,11 @@ _READABLE = stat.S_IRUSR | stat.S_IXUSR
 _ATTEMPTS = 5
 # What the system says when a directory and something else took each other's place.
 _SWAPPED = frozenset({errno.ENOTDIR, errno.ELOOP, errno.EISDIR})
+# What it says when there is no directory of that name, or none any more.
+_GONE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG})
 _MOST_SWAPS = 1_000
+# Open directories that are kept on the way down; deeper ones are opened from the last of these.
+_MOST_KEPT = 64
 _MOST_DEPTH = 100
 _BLOCK_BYTES = 512
 
@@ -93,6 +99,68 @@ def _opened(parent: int | None, name: str) -> int:
         with contextlib.suppress(PermissionError):  # another user's: then what follows says so
             os.fchmod(descriptor, mode | _READABLE)
     return descriptor
+
+
+class DirectoryCursor:
+    """Opens directories below a root, one component at a time, never through a link.
+
+    It keeps the way to the last directory open, so that visiting a tree in order costs one `open` for each.
+    With `unlock`, it lets itself into directories that a command has locked us out of.
+    Not thread-safe: for one walk. Leaving it closes every descriptor.
+    """
+
+    def __init__(self, root: Path | int, *, unlock: bool = True) -> None:
+        self._root = os.dup(root) if isinstance(root, int) else open_root(root)
+        self._unlock = unlock
+        self._way: list[tuple[str, int]] = []
+        self._last: int | None = None
+
+    def open(self, path: str) -> int | None:
+        """The directory at `path`, open until the next call; None if no directory is there. `PermissionError`
+        if there is one, and it lets nobody in."""
+        self._close_last()
+        parts = path.split("/") if path else []
+        common = 0
+        while common < min(len(parts), len(self._way)) and self._way[common][0] == parts[common]:
+            common += 1
+        while len(self._way) > common:
+            os.close(self._way.pop()[1])
+        descriptor = self._way[-1][1] if self._way else self._root
+        for part in parts[common:]:
+            below = self._open_below(descriptor, part)
+            self._close_last()
+            if below is None:
+                return None
+            if len(self._way) < _MOST_KEPT:
+                self._way.append((part, below))
+            else:
+                self._last = below
+            descriptor = below
+        return descriptor
+
+    def _open_below(self, descriptor: int, part: str) -> int | None:
+        try:
+            if self._unlock:
+                return open_directory(descriptor, part)
+            return os.open(part, _DIRECTORY, dir_fd=descriptor)
+        except OSError as error:
+            if error.errno in _GONE:
+                return None
+            raise  # what cannot be opened is not gone
+
+    def _close_last(self) -> None:
+        if self._last is not None:
+            os.close(self._last)
+            self._last = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._close_last()
+        for _, descriptor in self._way:
+            os.close(descriptor)
+        os.close(self._root)
 
 
 def read_file(root: Path, path: str) -> bytes | None:
