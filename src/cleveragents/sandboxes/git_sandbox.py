@@ -147,7 +147,7 @@ class GitSandbox:
             try:
                 self._ignored.note_repositories(self._visible.disarm(repositories))
             finally:
-                if everywhere or self._visible.has_commits(repositories):
+                if everywhere or self._visible.has_other_commits(repositories):
                     self._visible.disarm_below(look.found.unseen)
             return look
 

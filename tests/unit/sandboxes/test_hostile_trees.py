@@ -465,6 +465,48 @@ evil {path}/.git/config
     assert not [command for command in RESETS if run(command)]
 
 
+POINTED = {
+    "HEAD": "echo {old} > .git/HEAD",
+    "a branch": "echo {old} > .git/refs/heads/main",
+    "another branch": "mkdir .git/refs/heads/d; echo {old} > .git/refs/heads/d/side; "
+    "echo ref: refs/heads/d/side > .git/HEAD",
+    "packed refs": "echo {old} refs/heads/side > .git/packed-refs",
+    "a reflog": "mkdir .git/logs; echo {old} {old} 'a <a> 1 +0000	x' > .git/logs/HEAD",
+    "a name in capitals": "echo {old} > .git/ORIG_HEAD",
+    "a link": "rm .git/refs/heads/main; echo {old} > x; ln -s ../../../x .git/refs/heads/main",
+}
+
+
+@pytest.mark.parametrize("how", POINTED)
+def test_no_older_commit_of_the_user_names_a_repository_that_is_armed(tmp_path: Path, how: str) -> None:
+    """Commands need make no commit for that: the user's may name a repository in what is ignored today."""
+    resource = make_repository(tmp_path / "r", {"a": "1\n"})
+    make_repository(resource / "build/n", {"b": "1\n"})
+    old = commit_all(resource)
+    shutil.rmtree(resource / "build")
+    write(resource, {".gitignore": "build/\n"})
+    commit_all(resource)
+    sandbox = PrivateClone().create(SandboxRequest("plan-1", resource), tmp_path / "sandbox")
+    script = INSIDE % {"trace": tmp_path / "ran"} + "mkrepo build/n; evil build/n/.git/config; "
+    script += POINTED[how].format(old=old)
+    environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
+    with sandbox.writing():
+        subprocess.run(["sh", "-ec", script], cwd=sandbox.root, env=environment, check=True, timeout=60)
+        sandbox.scan()
+    assert b"fsmonitor" not in (sandbox.root / "build/n/.git/config").read_bytes()
+
+
+def test_what_is_ignored_is_not_searched_while_nothing_leads_there(tmp_path: Path) -> None:
+    resource = make_repository(tmp_path / "r", {"a": "1\n", ".gitignore": "build/\n"})
+    sandbox = PrivateClone().create(SandboxRequest("plan-1", resource), tmp_path / "sandbox")
+    with sandbox.writing():
+        inner = make_repository(sandbox.root / "build/n", {"b": "1\n"})
+        git(inner, "config", "core.fsmonitor", "false")
+        git(sandbox.root, "status")
+        sandbox.scan()
+    assert b"fsmonitor" in (inner / ".git/config").read_bytes(), "that would cost a walk each time"
+
+
 HIDDEN = {
     "a repository": "mkrepo build/n; evil build/n/.git/config",
     "a hook": "mkrepo build/n; echo fsmonitor > build/n/.git/hooks/post-checkout",

@@ -128,15 +128,45 @@ class VisibleGit:
             raise problem
         return removed
 
-    def has_commits(self, repositories: Collection[str]) -> bool:
-        """Whether there may be commits that commands made, in one of these repositories."""
+    def has_other_commits(self, repositories: Collection[str]) -> bool:
+        """Whether one of these repositories may lead to other commits than the sandbox began with: those that
+        commands made, or older ones of the user."""
         if set(repositories) != {""}:
             return bool(repositories)
+        try:
+            if self._refers_to_others():
+                return True
+        except OSError:  # what cannot be read may name anything
+            return True
         with directory_of(self.place.tree, ".git/objects/pack/*") as packs:
             if packs is None or names_in(packs[0]):
                 return True
         with directory_of(self.place.tree, ".git/objects/*") as loose:
             return loose is None or not {*names_in(loose[0])} <= {"info", "pack"}
+
+    def _refers_to_others(self) -> bool:
+        """Whether `HEAD` or a ref changed, or something was added that may name a commit: packed refs, a
+        reflog, `ORIG_HEAD`."""
+        template = self._template
+        with DirectoryCursor(self.place.tree) as cursor:
+            git = cursor.open(".git")
+            if git is None or not {*names_in(git)} <= {"index", *(path.name for path in template.iterdir())}:
+                return True
+            if read_bytes(git, "HEAD", at_most=_LARGEST_HEAD) != (template / "HEAD").read_bytes():
+                return True
+            waiting = ["refs"]
+            while waiting:
+                path = waiting.pop()
+                directory = cursor.open(f".git/{path}")
+                if directory is None:
+                    return True
+                for name in names_in(directory):
+                    known = template / path / name
+                    if known.is_dir():
+                        waiting.append(f"{path}/{name}")
+                    elif not _is_same(directory, name, known):
+                        return True
+        return False
 
     def disarm_below(self, directories: Iterable[str]) -> None:
         """The same for every git directory at any depth below these, whatever it is called. What is there is
@@ -266,6 +296,13 @@ class VisibleGit:
         if all(_is_harmless(key) for key, _, _ in rows):
             return config
         return b"".join(_setting(key, value) for key, _, value in rows if _is_harmless(key))
+
+
+def _is_same(directory: int, name: str, known: Path) -> bool:
+    """Whether an entry of an open directory is a file like the known one."""
+    if not known.is_file():
+        return False
+    return read_bytes(directory, name, at_most=_LARGEST_HEAD) == known.read_bytes()
 
 
 def _is_safe(index: PlainIndex, submodules: Collection[str]) -> bool:
