@@ -22,8 +22,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from cleveragents.access.ports import TrustStore
 from cleveragents.access.trust.repository_files import ACTORS_DIRECTORY, actor_paths
+from cleveragents.access.trust.sql_trust_store import SqlTrustStore
 from cleveragents.actors.loading import load_actor
 from cleveragents.actors.model.actor import Actor, is_actor_file
 from cleveragents.actors.prompt_files import PromptReader, prompts_beside
@@ -78,7 +78,7 @@ class ActorLibrary:
     def __init__(
         self,
         resource_root: Path | None,
-        trust: TrustStore,
+        trust: SqlTrustStore,
         *,
         tools: Collection[str] | None = None,
         user_directory: Path | None = None,

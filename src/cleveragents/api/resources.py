@@ -15,7 +15,7 @@ from cleveragents.core.errors import AlreadyThere, InvalidResource, UnknownProje
 
 if TYPE_CHECKING:
     from cleveragents.access.model.project import Resource
-    from cleveragents.access.ports import ProjectStore
+    from cleveragents.access.store.sql_project_store import SqlProjectStore
     from cleveragents.api.access import Access
     from cleveragents.api.transport import HttpTransport
     from cleveragents.app.container import Container
@@ -212,9 +212,9 @@ def _ensure_branch_there(container: Container, url: str, branch: str) -> None:
         raise InvalidResource("remote", address.shown, missing_branch(address, there))
 
 
-def add_directory(store: ProjectStore, name: str, project: str, path: Path, *, now: datetime) -> Resource:
+def add_directory(store: SqlProjectStore, name: str, project: str, path: Path, *, now: datetime) -> Resource:
     """Register the repository that `path` lies in, or the directory itself. `SandboxRefused` where no plan
-    could run, and whatever `ProjectStore.add_resource` refuses."""
+    could run, and whatever `SqlProjectStore.add_resource` refuses."""
     from cleveragents.core.errors import SandboxRefused
     from cleveragents.sandboxes.resources import find_resource
 

@@ -17,7 +17,7 @@ from cleveragents.core.policy import Capability, Verdict
 from cleveragents.plans.model.plan import Phase
 
 if TYPE_CHECKING:
-    from cleveragents.access.ports import TrustStore
+    from cleveragents.access.trust.sql_trust_store import SqlTrustStore
     from cleveragents.actors.model.actor import Progress
     from cleveragents.actors.ports import ActorHost, ActorRunner, Actors
     from cleveragents.app.context_parts import ContextParts
@@ -85,7 +85,7 @@ class PlanSide(Protocol):
     def tools(self) -> ToolSource: ...
 
     @property
-    def trust(self) -> TrustStore: ...
+    def trust(self) -> SqlTrustStore: ...
 
     @property
     def sub_plans(self) -> SubPlans: ...

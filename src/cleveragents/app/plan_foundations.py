@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 from cleveragents.app.actor_parts import ActorFoundations
 
 if TYPE_CHECKING:
-    from cleveragents.access.ports import ProjectStore
+    from cleveragents.access.store.sql_project_store import SqlProjectStore
     from cleveragents.changes.store.sql_changeset_store import SqlChangesetStore
     from cleveragents.core.faults import FaultPoints
     from cleveragents.jobs.ports import JobStore, WorkerRegistry
@@ -34,7 +34,7 @@ class Foundations(ActorFoundations, Protocol):
     def processes(self) -> PsutilProcessSupervisor: ...
 
     @property
-    def projects(self) -> ProjectStore: ...
+    def projects(self) -> SqlProjectStore: ...
 
     @property
     def worker_registry(self) -> WorkerRegistry: ...

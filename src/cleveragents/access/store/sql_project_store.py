@@ -46,8 +46,9 @@ def _keeping(table: Table, dialect: str) -> ReturningInsert[tuple[str]]:
 
 
 class SqlProjectStore:
-    """`ProjectStore` on a `Database`. Directories that are added are those of the machine with the state
-    directory `home`. Stateless but for the database, so any thread may share it."""
+    """Projects and their resources. Every method is one atomic step with its event. Directories that are
+    added are those of the machine with the state directory `home`. Stateless but for the database, so any
+    thread may share it."""
 
     def __init__(self, database: Database, identifiers: IdentifierSource, home: str) -> None:
         self._database = database
@@ -63,6 +64,7 @@ class SqlProjectStore:
         now: datetime,
         creator: User | None = None,
     ) -> Project:
+        """The `creator` becomes its admin. `AlreadyThere`, `InvalidName`."""
         ensure_name("project", name)
         _ensure_sound(name, description, max_parallel)
         description = redact_text(description)  # all users read it
@@ -88,6 +90,7 @@ class SqlProjectStore:
         return Project(name, description, now, max_parallel)
 
     def get(self, name: str) -> Project:
+        """`UnknownProject`."""
         row = None
         if is_storable(name):
             with self._database.read() as connection:
@@ -98,11 +101,14 @@ class SqlProjectStore:
         return _project(row)
 
     def list(self) -> Sequence[Project]:
+        """By name."""
         with self._database.read() as connection:
             rows = connection.execute(select(projects).order_by(projects.c.name)).mappings().all()
         return [_project(row) for row in rows]
 
     def remove(self, name: str, *, now: datetime) -> None:
+        """Its memberships end. `UnknownProject`; `StillUsed` while it has resources or plans, and for the
+        default project."""
         if name == DEFAULT_PROJECT:  # guard: plans that name no project have one
             raise StillUsed("project", name, "plans that name no project belong to it")
         event = self._event(EventType.PROJECT_REMOVED, name, now, {})
@@ -132,6 +138,8 @@ class SqlProjectStore:
         branch: str | None = None,
         now: datetime,
     ) -> Resource:
+        """A directory is one of the machine whose store this is. `AlreadyThere`, `InvalidName`,
+        `UnknownProject`."""
         ensure_name("resource", name)
         _ensure_reachable(name, kind, location, branch)
         # A path means something on one machine alone.
@@ -161,6 +169,7 @@ class SqlProjectStore:
         return resource
 
     def resource(self, name: str) -> Resource:
+        """`UnknownResource`."""
         row = None
         if is_storable(name):
             with self._database.read() as connection:
@@ -171,6 +180,7 @@ class SqlProjectStore:
         return _resource(row)
 
     def resources(self, project: str | None = None) -> Sequence[Resource]:
+        """Of a project, or all, by name."""
         query = select(resources).order_by(resources.c.name)
         if project is not None:
             if not is_storable(project):
@@ -180,6 +190,7 @@ class SqlProjectStore:
             return [_resource(row) for row in connection.execute(query).mappings()]
 
     def remove_resource(self, name: str, *, now: datetime) -> None:
+        """Plans that run on it go on. `UnknownResource`."""
         event = self._event(EventType.RESOURCE_REMOVED, name, now, {})
 
         def unit(connection: Connection) -> None:

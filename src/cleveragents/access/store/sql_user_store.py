@@ -57,7 +57,11 @@ def new_secret() -> str:
 
 
 class SqlUserStore:
-    """`UserStore` on a `Database`. Stateless but for the database, so any thread may share it."""
+    """Users and tokens. Every method is one atomic step with its event, from any thread and process.
+
+    Of a token a digest is kept, never the token: it is seen once, by who issued it. Stateless but for the
+    database, so any thread may share it.
+    """
 
     def __init__(
         self,
@@ -70,6 +74,8 @@ class SqlUserStore:
         self._new_secret = new_secret
 
     def add(self, name: str, role: Role, *, now: datetime, project: str | None = None) -> User:
+        """A member of the project with that role, or of the default project. Without a project, `admin` is a
+        server admin. `AlreadyThere`, `InvalidName`, `UnknownProject`."""
         ensure_user_name(name)
         user_id = self._identifiers.new()
         everywhere = role is Role.ADMIN and project is None
@@ -91,6 +97,10 @@ class SqlUserStore:
         return user
 
     def set_role(self, name: str, role: Role, *, now: datetime) -> User:
+        """Make the user a server admin (`admin`), or give them the role in each of their projects, and in the
+        default one if they have none. Holds from the next request on. `UnknownUser`; `StillUsed` if no server
+        admin would be left."""
+
         def unit(connection: Connection) -> User:
             user = _held(connection, name)
             if role is not Role.ADMIN:
@@ -108,6 +118,9 @@ class SqlUserStore:
         return self._database.write(unit)
 
     def remove(self, name: str, *, now: datetime) -> None:
+        """With all tokens, and all that were made with those. `UnknownUser`; `StillUsed` if nobody would be
+        admin any more."""
+
         def unit(connection: Connection) -> None:
             user = _held(connection, name)
             _ensure_another_admin(connection, user)
@@ -121,6 +134,7 @@ class SqlUserStore:
         self._database.write(unit)
 
     def list(self) -> Sequence[User]:
+        """By name."""
         with self._database.read() as connection:
             return _users(connection, connection.execute(select(users).order_by(users.c.name)).all())
 
@@ -137,6 +151,11 @@ class SqlUserStore:
         secret: str | None = None,
         claim: Claim | None = None,
     ) -> tuple[Token, str]:
+        """What is kept of the token, and the token itself, which nobody can learn again. It is random,
+        unless `secret` says what it is. What a program makes with it ends when it ends; what a browser does,
+        by `issues_until`. `UnknownUser`; `InvalidName` if the secret is too short, `AlreadyThere` if it is
+        somebody's token; `NotAuthenticated` if the token that it is `made_with` is none any more. With a
+        claim, kept as what was made for that request: `RequestUnderWay` if somebody took the claim over."""
         if secret is not None and not _GIVEN.fullmatch(secret):  # guard: nobody can guess it
             raise InvalidName("token", "***", "43 to 256 characters, without spaces: `openssl rand -hex 32`")
         text = secret or self._new_secret()
@@ -164,6 +183,7 @@ class SqlUserStore:
         return self._database.write(unit), text
 
     def known_by(self, token: str, kind: TokenKind, *, now: datetime) -> tuple[User, Token] | None:
+        """Whose token it is, if it has neither expired nor been revoked."""
         found = (
             select(tokens, users.c.name, users.c.role, users.c.created_at.label("since"))
             .join(users, users.c.id == tokens.c.user_id)
@@ -181,6 +201,7 @@ class SqlUserStore:
         return _with_roles(row.user_id, row.name, row.role, row.since, roles), _token(row)
 
     def tokens_of(self, name: str) -> Sequence[Token]:
+        """Oldest first. `UnknownUser`."""
         with self._database.read() as connection:
             user = _named(connection, name)
             wanted = select(tokens).where(tokens.c.user_id == user.id).order_by(tokens.c.id)
@@ -189,6 +210,11 @@ class SqlUserStore:
     def revoke(
         self, token_id: str, *, now: datetime, alone: bool = False, asked_with: str | None = None
     ) -> Sequence[str]:
+        """Worthless from the next request on, with all that were made with it, and with those; `alone`, they
+        stay, as made with what it was made with. Returns which are, itself first. `UnknownUser` if there is
+        none; `RequestRefused` if it is to be `alone`, and that is `asked_with` it or one below it,
+        `NotAuthenticated` if with one that is none any more."""
+
         def unit(connection: Connection) -> Sequence[str]:
             if not is_storable(token_id):
                 raise UnknownUser(token_id)

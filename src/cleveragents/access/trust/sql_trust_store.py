@@ -33,10 +33,11 @@ _FORGET = delete(trusts).where(trusts.c.path.in_(_PATHS))
 
 
 class SqlTrustStore:
-    """`TrustStore` on a `Database`. Stateless but for the database, so any thread may share it.
+    """Trust by place and content: a file that changed, or moved, asks again. Stateless but for the
+    database, so any thread may share it.
 
-    `remote_of` says of a directory of ours which remote it is a checkout of: what is trusted there is trusted
-    in all checkouts of that remote, on every machine, as long as its content is the same.
+    `remote_of` says of a directory of ours which remote it is a checkout of: what is trusted there is
+    trusted in all checkouts of that remote, on every machine, as long as its content is the same.
     """
 
     def __init__(
@@ -52,12 +53,17 @@ class SqlTrustStore:
         self._remote_of = remote_of
 
     def look(self, root: Path, relative: str) -> BroughtFile | None:
+        """The file as it is now, and whether that is trusted; None if there is none.
+
+        `ConfigurationError` for one that leads out of the root, is no regular file or is too large.
+        """
         content = read_inside(root, relative)
         if content is None:
             return None
         return self._judged(root, [(relative, content)])[0]
 
     def survey(self, root: Path) -> Survey:
+        """Everything below the root that would need trust."""
         paths, refused = brought_paths(root)
         read: list[tuple[str, bytes]] = []
         for path in paths:
@@ -71,6 +77,10 @@ class SqlTrustStore:
         return Survey(root, tuple(self._judged(root, read)), tuple(refused))
 
     def give(self, root: Path, files: Sequence[BroughtFile]) -> Sequence[str]:
+        """Trusts these contents, as they were read: a file that changed since is not trusted thereby.
+
+        Returns the paths that were not trusted before. Kept together with its event.
+        """
         now = self._clock.now()
         rows = [
             {"path": self._key(root, file.path), "digest": file.digest, "trusted_at": microseconds(now)}
@@ -96,11 +106,13 @@ class SqlTrustStore:
         return self._database.write(unit)
 
     def list(self) -> Sequence[GivenTrust]:
+        """All that is trusted, by path."""
         with self._database.read() as connection:
             rows = connection.execute(_ALL).all()
         return [GivenTrust(_path(row.path), row.digest, moment(row.trusted_at)) for row in rows]
 
     def revoke(self, path: Path) -> Sequence[str]:
+        """Trusts nothing at or below that path any more; returns the files that were trusted."""
         # A file that is gone can be revoked, too; a link is meant by its own name and by where it leads.
         wanted = (Path(self._place(path)), Path(os.path.realpath(path.parent)) / path.name)
         now, event_id = self._clock.now(), self._identifiers.new()

@@ -15,8 +15,9 @@ from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
-from cleveragents.access.ports import BroughtFile, TrustStore
+from cleveragents.access.ports import BroughtFile
 from cleveragents.access.trust.repository_files import names_inside, read_inside
+from cleveragents.access.trust.sql_trust_store import SqlTrustStore
 from cleveragents.config.loading import user_file_path
 from cleveragents.config.yaml.document import DocumentKind, read_yaml
 from cleveragents.core.errors import ConfigurationError
@@ -76,7 +77,7 @@ def user_skills_directory(environment: Mapping[str, str]) -> Path:
     return user_file_path(environment).with_name("skills")
 
 
-def load_skills(resource: Path, trust: TrustStore, user_directory: Path) -> Skills:
+def load_skills(resource: Path, trust: SqlTrustStore, user_directory: Path) -> Skills:
     """All that counts in that repository. Of two of one name the user's counts. One with a mistake is left
     out, with a note: it is no reason to do nothing."""
     found: dict[str, Skill] = {}

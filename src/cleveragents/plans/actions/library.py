@@ -11,8 +11,8 @@ from dataclasses import replace as changed
 from difflib import get_close_matches
 from pathlib import Path
 
-from cleveragents.access.ports import TrustStore
 from cleveragents.access.trust.repository_files import ACTIONS_DIRECTORY, action_paths
+from cleveragents.access.trust.sql_trust_store import SqlTrustStore
 from cleveragents.core.actions.model import BUILTIN_NAMESPACE, Action
 from cleveragents.core.clock import Clock
 from cleveragents.core.errors import (
@@ -38,7 +38,7 @@ class ActionLibrary:
         self,
         database: Database,
         resource_root: Path | None,
-        trust: TrustStore,
+        trust: SqlTrustStore,
         *,
         tools: Collection[str] | None = None,
         clock: Clock | None = None,

@@ -26,8 +26,8 @@ from typing import Any, ClassVar, Protocol
 from sqlalchemy import Connection, insert, select
 
 from cleveragents.access.model.project import SCHEME, RemoteAddress, ResourceKind, remote_of
-from cleveragents.access.ports import TrustStore
 from cleveragents.access.trust.repository_files import configured_paths
+from cleveragents.access.trust.sql_trust_store import SqlTrustStore
 from cleveragents.changes.ports import ChangesetStore
 from cleveragents.core.actions.model import Setup
 from cleveragents.core.change import GITLINK, differences_of
@@ -144,7 +144,7 @@ class TakeOver:
     contents: SqlContents
     changesets: ChangesetStore
     calls: _CallsOf
-    trust: TrustStore
+    trust: SqlTrustStore
 
     @property
     def history(self) -> PlanHistory:

@@ -24,7 +24,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 
-from cleveragents.access.ports import BroughtFile, TrustStore
+from cleveragents.access.ports import BroughtFile
+from cleveragents.access.trust.sql_trust_store import SqlTrustStore
 from cleveragents.config.document import read_bounded
 from cleveragents.config.loading import user_file_path
 from cleveragents.core.errors import ConfigurationError, StoreBusy, StoreFull
@@ -66,7 +67,7 @@ def user_mcp_file(environment: Mapping[str, str]) -> Path:
 
 
 def load_mcp(
-    user_file: Path, resource: Path | None = None, trust: TrustStore | None = None
+    user_file: Path, resource: Path | None = None, trust: SqlTrustStore | None = None
 ) -> McpConfiguration:
     """What is configured for the user and, with both of the others, for that repository.
 
