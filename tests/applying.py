@@ -17,7 +17,7 @@ from cleveragents.core.change import FileState
 from cleveragents.core.faults import FaultPoints
 from cleveragents.core.identifiers import UlidSource
 from cleveragents.sandboxes.directory_copy import DirectoryCopy
-from cleveragents.sandboxes.git_sandbox import GitSandbox
+from cleveragents.sandboxes.git_sandbox import Sandbox
 from cleveragents.sandboxes.ports import SandboxRequest
 from cleveragents.sandboxes.private_clone import PrivateClone
 from cleveragents.storage.database import Database, open_database
@@ -133,14 +133,14 @@ def snapshot(root: Path, *, with_git: bool = False) -> dict[str, tuple[str, byte
     return found
 
 
-def new_sandbox(resource: Path, plan_id: str, directory: Path) -> GitSandbox:
+def new_sandbox(resource: Path, plan_id: str, directory: Path) -> Sandbox:
     """A sandbox of the strategy that suits."""
     directory.parent.mkdir(parents=True, exist_ok=True)
     strategy = next(each for each in (PrivateClone(), DirectoryCopy()) if each.suits(resource))
     return strategy.create(SandboxRequest(plan_id, resource), directory)
 
 
-def open_sandbox(resource: Path, plan_id: str, directory: Path) -> GitSandbox:
+def open_sandbox(resource: Path, plan_id: str, directory: Path) -> Sandbox:
     """The one that was made there."""
     return PrivateClone().open(plan_id, resource, directory)
 
@@ -153,7 +153,7 @@ class World:
     resource: Path
     database: Database
     applier: TreeApplier
-    sandboxes: dict[str, GitSandbox] = field(default_factory=dict)
+    sandboxes: dict[str, Sandbox] = field(default_factory=dict)
     trees: dict[str, str] = field(default_factory=dict)
 
     def plan(self, plan_id: str, edits: Mapping[str, Edit]) -> None:

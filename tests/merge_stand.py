@@ -24,7 +24,8 @@ from cleveragents.plans.model.plan import Plan
 from cleveragents.plans.ports.plans import NewPlan
 from cleveragents.plans.sub_plans.merge import SubPlanMerge
 from cleveragents.plans.tools.conflict_tools import ConflictGround, ConflictTools
-from cleveragents.sandboxes.ports import Sandbox, SandboxRequest, StartTree
+from cleveragents.sandboxes.git_sandbox import Sandbox
+from cleveragents.sandboxes.ports import SandboxRequest, StartTree
 from cleveragents.storage.tables import outbox
 from cleveragents.tools.files.confined_files import ConfinedFiles
 from tests.ready_database import ready_database

@@ -27,7 +27,7 @@ from cleveragents.plans.model.plan import Plan
 from cleveragents.plans.model.strategy import Strategy, StrategyStep
 from cleveragents.plans.ports.plans import NewPlan
 from cleveragents.plans.run import PlanRun, kind_of_plan
-from cleveragents.sandboxes.ports import Sandbox
+from cleveragents.sandboxes.git_sandbox import Sandbox
 from tests.applying import git
 from tests.ready_database import ready_database
 from tests.ready_repository import made_once

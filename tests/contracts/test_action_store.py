@@ -18,7 +18,7 @@ from cleveragents.core.errors import (
 from cleveragents.core.identifiers import UlidSource
 from cleveragents.plans.actions.library import ActionLibrary
 from cleveragents.plans.actions.sql_action_store import SqlActionStore
-from cleveragents.plans.ports.plans import ActionOrigin, ActionStore
+from cleveragents.plans.ports.plans import ActionOrigin
 from cleveragents.storage.database import Database
 from tests.races.hammer import hammer
 
@@ -28,7 +28,7 @@ def yaml(name: str, description: str = "") -> str:
 
 
 @pytest.fixture
-def store(database: Database) -> ActionStore:
+def store(database: Database) -> SqlActionStore:
     return SqlActionStore(database)
 
 
@@ -53,7 +53,7 @@ def bring(root: Path, file: str, text: str) -> None:
     (root / ".cleveragents" / "actions" / file).write_text(text)
 
 
-def test_what_is_put_is_there_by_name_and_in_the_list(store: ActionStore) -> None:
+def test_what_is_put_is_there_by_name_and_in_the_list(store: SqlActionStore) -> None:
     store.put("b/b", "text ü")
     store.put("a/a", "other")
     kept = store.get("b/b")
@@ -64,7 +64,7 @@ def test_what_is_put_is_there_by_name_and_in_the_list(store: ActionStore) -> Non
     assert store.get("not text \udcff") is None
 
 
-def test_a_second_one_of_a_name_is_refused_unless_it_replaces(store: ActionStore) -> None:
+def test_a_second_one_of_a_name_is_refused_unless_it_replaces(store: SqlActionStore) -> None:
     store.put("a/a", "first")
     with pytest.raises(ActionExists):
         store.put("a/a", "second")
@@ -74,7 +74,7 @@ def test_a_second_one_of_a_name_is_refused_unless_it_replaces(store: ActionStore
     assert [action.document for action in store.list()] == ["second", "new"]
 
 
-def test_deleting_says_whether_there_was_one(store: ActionStore) -> None:
+def test_deleting_says_whether_there_was_one(store: SqlActionStore) -> None:
     store.put("a/a", "text")
     store.put("b/b", "text")
     assert store.delete("a/a")
@@ -83,12 +83,12 @@ def test_deleting_says_whether_there_was_one(store: ActionStore) -> None:
     assert [action.name for action in store.list()] == ["b/b"]
 
 
-def test_what_no_database_holds_is_refused(store: ActionStore) -> None:
+def test_what_no_database_holds_is_refused(store: SqlActionStore) -> None:
     with pytest.raises(InvalidPayload):
         store.put("a/a", "nul \0")
 
 
-def test_of_many_that_put_one_name_at_once_exactly_one_is_kept(store: ActionStore) -> None:
+def test_of_many_that_put_one_name_at_once_exactly_one_is_kept(store: SqlActionStore) -> None:
     kept: list[str] = []
 
     def put(number: int) -> None:
@@ -188,7 +188,7 @@ def test_a_repository_cannot_take_the_place_of_the_users_action(
 
 
 def test_what_is_broken_is_listed_with_its_problem_and_spoils_nothing(
-    library: ActionLibrary, root: Path, trust: SqlTrustStore, store: ActionStore, tmp_path: Path
+    library: ActionLibrary, root: Path, trust: SqlTrustStore, store: SqlActionStore, tmp_path: Path
 ) -> None:
     (tmp_path / "outside.yaml").write_text(yaml("team/outside"))
     store.put("old/one", "nme: old/one")

@@ -11,7 +11,7 @@ from cleveragents.core.errors import BudgetExhausted, PriceUnknown
 from cleveragents.core.identifiers import UlidSource
 from cleveragents.models.model.budget import Limits, Price, Spend, dollars
 from cleveragents.models.model.conversation import Usage
-from cleveragents.models.ports import BudgetStore, Reservation
+from cleveragents.models.ports import Reservation
 from cleveragents.models.store.sql_budget_store import SqlBudgetStore
 from cleveragents.storage.database import Database
 from tests.contracts.plan_stand import LATER, NOW, PlanStand
@@ -23,12 +23,12 @@ def stand(database: Database) -> PlanStand:
 
 
 @pytest.fixture
-def budgets(database: Database) -> BudgetStore:
+def budgets(database: Database) -> SqlBudgetStore:
     return SqlBudgetStore(database, UlidSource())
 
 
 def reserve(
-    budgets: BudgetStore, tokens: int, *, key: str = "k", plan: str = "p", picodollars: int = 0
+    budgets: SqlBudgetStore, tokens: int, *, key: str = "k", plan: str = "p", picodollars: int = 0
 ) -> Reservation:
     worst = Spend(picodollars, tokens, 1)
     return budgets.reserve("p", plan, worst, key=key, actor="a/b", node="n", model="m/x", now=NOW)
@@ -38,19 +38,19 @@ def told(stand: PlanStand) -> list[str]:
     return [event for event, _, _ in stand.events()]
 
 
-def test_a_budget_keeps_the_limits_it_was_opened_with(budgets: BudgetStore) -> None:
+def test_a_budget_keeps_the_limits_it_was_opened_with(budgets: SqlBudgetStore) -> None:
     budgets.open("p", Limits(tokens=100, seconds=2.5), now=NOW)
     budgets.open("p", Limits(tokens=900), now=NOW)
     assert budgets.view("p").limits == Limits(tokens=100, seconds=2.5)
 
 
-def test_a_budget_that_nobody_opened_has_no_limits(budgets: BudgetStore) -> None:
+def test_a_budget_that_nobody_opened_has_no_limits(budgets: SqlBudgetStore) -> None:
     assert budgets.view("p").limits == Limits()
     reserve(budgets, 10**12)
     assert budgets.view("p").reserved == Spend(0, 10**12, 1)
 
 
-def test_what_fits_exactly_is_given_and_one_token_more_is_not(budgets: BudgetStore) -> None:
+def test_what_fits_exactly_is_given_and_one_token_more_is_not(budgets: SqlBudgetStore) -> None:
     budgets.open("p", Limits(tokens=100), now=NOW)
     reserve(budgets, 60, key="1")
     with pytest.raises(BudgetExhausted) as refused:
@@ -61,7 +61,7 @@ def test_what_fits_exactly_is_given_and_one_token_more_is_not(budgets: BudgetSto
     assert refused.value.remedies[0].options == {"limits.tokens": 101}
 
 
-def test_where_money_is_limited_a_call_without_a_price_is_not_given(budgets: BudgetStore) -> None:
+def test_where_money_is_limited_a_call_without_a_price_is_not_given(budgets: SqlBudgetStore) -> None:
     named = {"actor": "a/b", "node": "n", "model": "m/x", "now": NOW, "priced": False}
     budgets.open("p", Limits(tokens=100), now=NOW)
     budgets.reserve("p", "p", Spend(tokens=1), key="1", **named)
@@ -80,7 +80,7 @@ def test_where_money_is_limited_a_call_without_a_price_is_not_given(budgets: Bud
     ],
 )
 def test_every_kind_of_limit_refuses_and_names_its_option(
-    budgets: BudgetStore, limits: Limits, option: str
+    budgets: SqlBudgetStore, limits: Limits, option: str
 ) -> None:
     budgets.open("p", limits, now=NOW)
     with pytest.raises(BudgetExhausted) as refused:
@@ -89,7 +89,7 @@ def test_every_kind_of_limit_refuses_and_names_its_option(
     assert budgets.view("p").reserved == Spend()
 
 
-def test_a_settled_call_counts_what_it_took_and_gives_the_rest_back(budgets: BudgetStore) -> None:
+def test_a_settled_call_counts_what_it_took_and_gives_the_rest_back(budgets: SqlBudgetStore) -> None:
     budgets.open("p", Limits(tokens=100), now=NOW)
     call = reserve(budgets, 100)
     budgets.settle(call, Spend(7, 30, 1), Usage(20, 10, 5), now=LATER)
@@ -106,14 +106,14 @@ def test_a_settled_call_counts_what_it_took_and_gives_the_rest_back(budgets: Bud
     reserve(budgets, 70, key="2")
 
 
-def test_a_released_call_costs_nothing(budgets: BudgetStore) -> None:
+def test_a_released_call_costs_nothing(budgets: SqlBudgetStore) -> None:
     call = reserve(budgets, 100)
     budgets.release(call, now=LATER)
     view = budgets.view("p")
     assert (view.spent, view.reserved) == (Spend(), Spend())
 
 
-def test_a_call_that_is_made_again_counts_its_first_try_at_its_worst(budgets: BudgetStore) -> None:
+def test_a_call_that_is_made_again_counts_its_first_try_at_its_worst(budgets: SqlBudgetStore) -> None:
     first = reserve(budgets, 30)
     second = reserve(budgets, 20)
     budgets.settle(first, Spend(0, 1, 1), None, now=LATER)
@@ -123,7 +123,7 @@ def test_a_call_that_is_made_again_counts_its_first_try_at_its_worst(budgets: Bu
     assert [call.state for call in budgets.calls_of("p")] == ["forfeited", "settled"]
 
 
-def test_what_a_dead_run_reserved_counts_as_spent_once_it_is_forfeited(budgets: BudgetStore) -> None:
+def test_what_a_dead_run_reserved_counts_as_spent_once_it_is_forfeited(budgets: SqlBudgetStore) -> None:
     reserve(budgets, 30, key="1")
     reserve(budgets, 12, key="2")
     reserve(budgets, 5, key="3", plan="another")
@@ -133,7 +133,7 @@ def test_what_a_dead_run_reserved_counts_as_spent_once_it_is_forfeited(budgets: 
     assert (view.spent, view.reserved) == (Spend(0, 42, 2), Spend(0, 5, 1))
 
 
-def test_a_raised_limit_lets_the_next_call_through_and_leaves_the_others(budgets: BudgetStore) -> None:
+def test_a_raised_limit_lets_the_next_call_through_and_leaves_the_others(budgets: SqlBudgetStore) -> None:
     budgets.open("p", Limits(tokens=10, steps=5), now=NOW)
     view = budgets.raise_limits("p", Limits(tokens=50), now=NOW)
     assert view.limits == budgets.view("p").limits == Limits(tokens=50, steps=5)
@@ -141,7 +141,7 @@ def test_a_raised_limit_lets_the_next_call_through_and_leaves_the_others(budgets
 
 
 def test_nearly_spent_is_said_once_for_a_limit_and_anew_for_a_new_one(
-    budgets: BudgetStore, stand: PlanStand
+    budgets: SqlBudgetStore, stand: PlanStand
 ) -> None:
     budgets.open("p", Limits(tokens=100), now=NOW)
     for key, tokens in (("1", 89), ("2", 1), ("3", 1)):
@@ -152,7 +152,7 @@ def test_nearly_spent_is_said_once_for_a_limit_and_anew_for_a_new_one(
     assert told(stand).count("budget.nearly_spent") == 2
 
 
-def test_a_deleted_plan_takes_its_budget_and_calls_along(budgets: BudgetStore, stand: PlanStand) -> None:
+def test_a_deleted_plan_takes_its_budget_and_calls_along(budgets: SqlBudgetStore, stand: PlanStand) -> None:
     plan, other = stand.plan(), stand.plan()
     for each in (plan, other):
         budgets.open(each.id, Limits(tokens=5), now=NOW)

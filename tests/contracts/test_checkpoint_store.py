@@ -1,4 +1,4 @@
-"""The contract of `CheckpointStore`, on both databases."""
+"""The contract of `SqlCheckpointStore`, on both databases."""
 
 from __future__ import annotations
 

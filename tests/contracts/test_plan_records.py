@@ -1,4 +1,4 @@
-"""What belongs to plans: the contracts of `CallStore`, `CheckStore`, `ReviewStore`, on both databases."""
+"""The contracts of `SqlCallStore`, `SqlCheckStore` and `SqlReviewStore`, on both databases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sub-plans in the `PlanStore` contract, over SQLite and PostgreSQL: made once, gone with their parent."""
+"""Sub-plans in the `SqlPlanStore` contract, over SQLite and PostgreSQL: made once, gone with their parent."""
 
 from __future__ import annotations
 

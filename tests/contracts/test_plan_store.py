@@ -1,4 +1,4 @@
-"""The `PlanStore` contract, over SQLite and PostgreSQL; and that every move is kept with its event."""
+"""The `SqlPlanStore` contract, over SQLite and PostgreSQL; and that every move is kept with its event."""
 
 from __future__ import annotations
 

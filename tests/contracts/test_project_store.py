@@ -1,4 +1,4 @@
-"""The contract of `ProjectStore`, on both databases."""
+"""The contract of `SqlProjectStore`, on both databases."""
 
 from __future__ import annotations
 

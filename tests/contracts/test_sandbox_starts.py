@@ -12,7 +12,8 @@ import pytest
 
 from cleveragents.core.change import FileState
 from cleveragents.core.errors import SandboxMissing, SandboxRefused
-from cleveragents.sandboxes.ports import Sandbox, SandboxRequest, StartTree
+from cleveragents.sandboxes.git_sandbox import Sandbox
+from cleveragents.sandboxes.ports import SandboxRequest, StartTree
 from cleveragents.sandboxes.registry import SandboxRegistry
 from cleveragents.storage.database import Database, open_database
 from tests.contracts.test_sandboxes import NOT_UNICODE, ODD

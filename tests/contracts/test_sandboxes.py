@@ -19,7 +19,8 @@ from cleveragents.core.change import EXECUTABLE, REGULAR, SYMLINK, Difference, F
 from cleveragents.core.errors import SandboxBusy, SandboxMissing, SandboxRefused
 from cleveragents.git.plumbing import PrivateRepository
 from cleveragents.sandboxes.directory_copy import DirectoryCopy
-from cleveragents.sandboxes.ports import Sandbox, SandboxRequest, SandboxStrategy
+from cleveragents.sandboxes.git_sandbox import Sandbox
+from cleveragents.sandboxes.ports import SandboxRequest, SandboxStrategy
 from cleveragents.sandboxes.private_clone import PrivateClone
 from tests.sandbox_resources import fingerprint, git, make_repository, write
 

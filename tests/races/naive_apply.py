@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 
 from cleveragents.core.faults import FaultPoints, NoFaults
-from cleveragents.sandboxes.git_sandbox import GitSandbox
+from cleveragents.sandboxes.git_sandbox import Sandbox
 
 __all__ = ["AppliesPatch", "ChecksOut", "WritesFilesOneByOne"]
 
@@ -20,7 +20,7 @@ class WritesFilesOneByOne:
     def __init__(self, faults: FaultPoints | None = None) -> None:
         self._faults = faults or NoFaults()
 
-    def apply(self, sandbox: GitSandbox, tree: str) -> None:
+    def apply(self, sandbox: Sandbox, tree: str) -> None:
         resource = Path(sandbox.facts.resource)
         for path, change in sorted(sandbox.changes_of(tree).items()):
             self._faults.reach("apply.move.before")
@@ -36,7 +36,7 @@ class WritesFilesOneByOne:
 class ChecksOut:
     """Makes the user's index and files be the plan's tree."""
 
-    def apply(self, sandbox: GitSandbox, tree: str) -> None:
+    def apply(self, sandbox: Sandbox, tree: str) -> None:
         resource = Path(sandbox.facts.resource)
         objects = sandbox.repository.directory / "objects"
         subprocess.run(
@@ -50,7 +50,7 @@ class ChecksOut:
 class AppliesPatch:
     """Forces the plan's difference in, wherever its context fits, and leaves the rest."""
 
-    def apply(self, sandbox: GitSandbox, tree: str) -> None:
+    def apply(self, sandbox: Sandbox, tree: str) -> None:
         patch = sandbox.diff(tree, options=("--binary", "-U0"))
         subprocess.run(
             ["git", "apply", "--reject", "--unidiff-zero", "-C0"],

@@ -17,7 +17,7 @@ from cleveragents.core.identifiers import Fence, UlidSource, WorkerIdentity
 from cleveragents.jobs.model.job import NewJob
 from cleveragents.jobs.store.sql_job_store import SqlJobStore
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
-from cleveragents.plans.ports.plans import NewPlan, PlanFacts, PlanStore, TreeLimits
+from cleveragents.plans.ports.plans import NewPlan, PlanFacts, TreeLimits
 from cleveragents.plans.store.sql_plan_store import SqlPlanStore
 from cleveragents.storage.database import Database, open_database
 from cleveragents.testing.clock import CountingIdentifiers
@@ -32,7 +32,7 @@ FULL = (LIMITS.depth, LIMITS.fan_out, 1 + LIMITS.fan_out + LIMITS.fan_out**2)
 """What that comes to: depth, fan-out, plans."""
 
 
-def begun(plans: PlanStore, plan: Plan, job_id: str) -> Plan:
+def begun(plans: SqlPlanStore, plan: Plan, job_id: str) -> Plan:
     """The plan, being worked on. Of many who begin it, all get it."""
     while plan.state is not PlanState.PROCESSING:
         strategized = plan.phase is Phase.STRATEGIZE
@@ -44,7 +44,7 @@ def begun(plans: PlanStore, plan: Plan, job_id: str) -> Plan:
     return plan
 
 
-def grow(plans: PlanStore, parent: Plan, job_id: str, name: str, refused: list[str]) -> None:
+def grow(plans: SqlPlanStore, parent: Plan, job_id: str, name: str, refused: list[str]) -> None:
     """Asks for more than fits, by names of its own and by names that all share."""
     for number in range(EACH):
         key = f"{name}-{number}" if number % 2 else f"shared-{number}"

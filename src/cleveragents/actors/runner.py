@@ -14,12 +14,12 @@ from reactivex.subject import Subject
 
 from cleveragents.actors.bridge.bridge import RxPyLangGraphBridge
 from cleveragents.actors.bridge.graph_run import GraphRun, RunEvents
-from cleveragents.actors.checkpoint_ports import CheckpointStore
 from cleveragents.actors.graph.actor_graph import ActorGraph, Standing
 from cleveragents.actors.graph.checkpoint_saver import DatabaseCheckpointSaver
 from cleveragents.actors.graph.nodes import question_of
 from cleveragents.actors.model.actor import Actor
 from cleveragents.actors.ports import ActorOutcome, ActorRequest
+from cleveragents.actors.store.sql_checkpoint_store import SqlCheckpointStore
 from cleveragents.actors.streams.message import (
     ANSWERS,
     Inbox,
@@ -51,7 +51,7 @@ class BridgeActorRunner:
     """
 
     def __init__(
-        self, store: CheckpointStore, *, events: RunEvents | None = None, max_in_flight: int = 64
+        self, store: SqlCheckpointStore, *, events: RunEvents | None = None, max_in_flight: int = 64
     ) -> None:
         self._store = store
         self._graph = ActorGraph()

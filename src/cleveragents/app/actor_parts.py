@@ -284,7 +284,6 @@ class ActorParts:
     def _context(self, ground: ActorGround, history: PlanHistory, say: Callable[[str], None]) -> PlanContext:
         from cleveragents.context.code_index import CodePlace
         from cleveragents.context.plan_context import ContextTerms, PlanContext
-        from cleveragents.sandboxes.tree.merge import place_of
 
         plan, parts, settings = ground.plan, self._container.context_parts, self._container.settings.context
         return PlanContext(
@@ -293,7 +292,7 @@ class ActorParts:
             place=CodePlace(
                 ground.sandbox.root,
                 home=self._plans.directory_of(plan),
-                git_dir=place_of(ground.sandbox).engine,
+                git_dir=ground.sandbox.place.engine,
             ),
             terms=ContextTerms(
                 starting_tokens=settings.starting_tokens,

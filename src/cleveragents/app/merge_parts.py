@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from cleveragents.plans.calls.tool_execution import ToolExecution
     from cleveragents.plans.conflicts.resolution import ConflictsByHand
     from cleveragents.plans.model.plan import Plan
-    from cleveragents.sandboxes.ports import Sandbox
+    from cleveragents.sandboxes.git_sandbox import Sandbox
 
 __all__ = ["conflicts_by_hand"]
 

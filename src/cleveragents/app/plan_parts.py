@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from cleveragents.plans.sub_plans.merge import SubPlanMerge
     from cleveragents.plans.watch import WatchOf
     from cleveragents.processes.guarded_runner import GuardedCommandRunner
-    from cleveragents.sandboxes.ports import Sandbox
+    from cleveragents.sandboxes.git_sandbox import Sandbox
     from cleveragents.tools.ports import ToolSource
     from cleveragents.tools.registry import ToolRegistry
 

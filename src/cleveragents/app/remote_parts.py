@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from cleveragents.plans.remote.contents import KeepingChangesets, SqlContents
     from cleveragents.plans.remote.sandboxes import Furnishing, RemoteSandboxes, ResourceDirectories
     from cleveragents.plans.store.sql_plan_records import SqlCallStore
+    from cleveragents.sandboxes.git_sandbox import Sandbox
     from cleveragents.sandboxes.mirror import Mirrors
-    from cleveragents.sandboxes.ports import Sandbox
 
 __all__ = ["RemoteParts"]
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal, Protocol, runtime_checkable
+from typing import Literal
 
 from cleveragents.apply.git_directories import ensure_no_git_directory
 from cleveragents.apply.journal import PREPARED, STAGING, ApplyJournal, Conclusion
@@ -25,30 +25,14 @@ from cleveragents.core.clock import Clock, SystemClock
 from cleveragents.core.errors import ApplyRefused
 from cleveragents.core.faults import FaultPoints, NoFaults
 from cleveragents.core.identifiers import IdentifierSource
-from cleveragents.git.plumbing import PrivateRepository
-from cleveragents.sandboxes.facts import SandboxFacts
-from cleveragents.sandboxes.ports import Sandbox
-from cleveragents.sandboxes.tree.merge import place_of, stored_forms
+from cleveragents.sandboxes.git_sandbox import Sandbox
+from cleveragents.sandboxes.tree.merge import stored_forms
 from cleveragents.storage.database import Database
 
-__all__ = ["EngineSandbox", "TreeApplier", "blamed"]
+__all__ = ["TreeApplier", "blamed"]
 
 
 _APPLIES_LOOKED_AT = 100
-
-
-@runtime_checkable
-class EngineSandbox(Protocol):
-    """What an applier needs of a sandbox besides its port: the store of its trees, and what it is of."""
-
-    @property
-    def base(self) -> str: ...
-
-    @property
-    def repository(self) -> PrivateRepository: ...
-
-    @property
-    def facts(self) -> SandboxFacts: ...
 
 
 class TreeApplier:
@@ -165,8 +149,6 @@ def _lock(resource: Path, terms: Terms) -> AbstractContextManager[None]:
 
 
 def _presence_of(plan_id: str, sandbox: Sandbox) -> Presence:
-    if not isinstance(sandbox, EngineSandbox):
-        raise TypeError(f"{type(sandbox).__name__} has no store of trees to apply from")
     resource = Path(sandbox.facts.resource)
     if not resource.is_dir():
         raise ApplyRefused(plan_id, f"{resource} is no directory any more")
@@ -175,7 +157,7 @@ def _presence_of(plan_id: str, sandbox: Sandbox) -> Presence:
     facts = sandbox.facts
     forms = None
     if facts.exact and directory is not None:
-        forms = stored_forms(place_of(sandbox), facts.traits, facts.filters)
+        forms = stored_forms(sandbox.place, facts.traits, facts.filters)
     return Presence(resource, sandbox.repository, directory, index, forms, facts.converts)
 
 

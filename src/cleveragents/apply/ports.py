@@ -10,7 +10,7 @@ from typing import Protocol
 from cleveragents.core.change import Difference
 from cleveragents.core.identifiers import Fence
 from cleveragents.processes.ports import StopSignal
-from cleveragents.sandboxes.ports import Sandbox
+from cleveragents.sandboxes.git_sandbox import Sandbox
 
 __all__ = [
     "USUAL",

@@ -28,7 +28,8 @@ from cleveragents.core.errors import (
 )
 from cleveragents.models.model.budget import Spend
 from cleveragents.models.model.conversation import Usage
-from cleveragents.models.ports import BudgetStore, Model, ModelReply, ModelRequest, Models, Reservation
+from cleveragents.models.ports import Model, ModelReply, ModelRequest, Models, Reservation
+from cleveragents.models.store.sql_budget_store import SqlBudgetStore
 
 __all__ = ["CallName", "ModelCalls", "OpenCalls", "OpenCallsOfTrees", "Traffic", "out_of_time"]
 
@@ -100,7 +101,7 @@ class ModelCalls:
     """
 
     models: Models
-    budgets: BudgetStore
+    budgets: SqlBudgetStore
     clock: Clock
     plan_id: str
     root_id: str

@@ -16,7 +16,6 @@ from cleveragents.models.model.budget import Limits, Price, Spend
 from cleveragents.models.model.conversation import Message, Usage
 
 __all__ = [
-    "BudgetStore",
     "BudgetView",
     "Model",
     "ModelCall",
@@ -134,69 +133,3 @@ class ModelCall:
     state: str
     started_at: datetime
     ended_at: datetime | None = None
-
-
-class BudgetStore(Protocol):
-    """Budgets by the root plan of a tree. Every method is one atomic step, from any process.
-
-    At no moment is spent + reserved more than a limit; what was reserved by a worker that died stays
-    reserved until `forfeit` counts it as spent.
-    """
-
-    def open(self, root_id: str, limits: Limits, *, now: datetime) -> BudgetView:
-        """The budget, made if there is none; an existing one keeps its limits."""
-        ...
-
-    def view(self, root_id: str) -> BudgetView:
-        """A budget that was never opened has no limits and nothing spent."""
-        ...
-
-    def reserve(
-        self,
-        root_id: str,
-        plan_id: str,
-        worst: Spend,
-        *,
-        key: str,
-        actor: str,
-        node: str,
-        model: str,
-        now: datetime,
-        priced: bool = True,
-    ) -> Reservation:
-        """`BudgetExhausted` when it does not fit, `PriceUnknown` when money is limited and the call is not
-        `priced`: then nothing is reserved.
-
-        A repeated `key` (a call that is made again after a crash) forfeits what was reserved before, in
-        the same step. A spend that takes the tree over 90 % of a limit leaves an event, once for a limit.
-        """
-        ...
-
-    def settle(
-        self,
-        reservation: Reservation,
-        spent: Spend,
-        usage: Usage | None,
-        *,
-        now: datetime,
-        priced: bool = True,
-    ) -> None:
-        """Once: counts what was really spent. Settling again changes nothing. Where nobody knows the price,
-        the call's money stays unknown, which is not nothing."""
-        ...
-
-    def release(self, reservation: Reservation, *, now: datetime) -> None:
-        """The call was never made: nothing is spent."""
-        ...
-
-    def forfeit(self, plan_id: str, *, now: datetime) -> Spend:
-        """Counts as spent what earlier, dead runs of the plan had reserved."""
-        ...
-
-    def raise_limits(self, root_id: str, limits: Limits, *, now: datetime) -> BudgetView:
-        """New limits; what is None there stays as it is."""
-        ...
-
-    def calls_of(self, plan_id: str) -> Sequence[ModelCall]:
-        """In order."""
-        ...

@@ -52,9 +52,11 @@ from cleveragents.plans.deciding import (
 from cleveragents.plans.history import PlanResult
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
 from cleveragents.plans.model.strategy import Strategy
-from cleveragents.plans.ports.plans import PlanFacts, PlanStore
+from cleveragents.plans.ports.plans import PlanFacts
+from cleveragents.plans.store.sql_plan_store import SqlPlanStore
 from cleveragents.processes.ports import StopSignal
-from cleveragents.sandboxes.ports import Sandbox, Sandboxes
+from cleveragents.sandboxes.git_sandbox import Sandbox
+from cleveragents.sandboxes.ports import Sandboxes
 
 __all__ = ["PlanApply"]
 
@@ -94,7 +96,7 @@ class _Request:
 class PlanApply:
     """Stateless but for its parts: any process may apply any plan; one at a time per resource."""
 
-    plans: PlanStore
+    plans: SqlPlanStore
     sandboxes: Sandboxes
     applier: Applier
     result: PlanResult

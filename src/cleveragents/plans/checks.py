@@ -24,9 +24,11 @@ from cleveragents.core.tool import CallState, ToolCall
 from cleveragents.plans.calls.tool_execution import DONE, CallRequest, ToolExecution
 from cleveragents.plans.history import bring_to
 from cleveragents.plans.model.strategy import SETUP, StrategyStep
-from cleveragents.plans.ports.plans import CheckStore
+from cleveragents.plans.store.sql_plan_records import SqlCheckStore
 from cleveragents.processes.ports import Command, CommandResult, CommandRunner, StopSignal
-from cleveragents.sandboxes.ports import Sandbox, SetupInputs, SetupStore
+from cleveragents.sandboxes.git_sandbox import Sandbox
+from cleveragents.sandboxes.ports import SetupInputs
+from cleveragents.sandboxes.setup_cache import SetupCache
 
 __all__ = ["CheckGround", "ChecksFor", "FindsOwnCheckout", "PlanChecks", "SandboxSetup"]
 
@@ -65,7 +67,7 @@ class CheckGround:
 class PlanChecks:
     """Runs checks and keeps what they said. Stateless but for its parts."""
 
-    store: CheckStore
+    store: SqlCheckStore
     commands: CommandRunner
     own_checkout: FindsOwnCheckout
     clock: Clock
@@ -185,7 +187,7 @@ class ChecksFor(Protocol):
 class SandboxSetup:
     """Runs a strategy's setup, once per sandbox. Stateless but for its cache."""
 
-    cache: SetupStore
+    cache: SetupCache
 
     def prepare(
         self, setup: Setup | None, sandbox: Sandbox, execution: ToolExecution, *, project: str

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from cleveragents.actors.checkpoint_ports import CheckpointStore
+from cleveragents.actors.store.sql_checkpoint_store import SqlCheckpointStore
 from cleveragents.core.clock import Clock
 from cleveragents.core.errors import (
     GitFailed,
@@ -25,7 +25,7 @@ from cleveragents.core.errors import (
 from cleveragents.core.errors.remedy import Remedy
 from cleveragents.plans.history import PlanHistory, named
 from cleveragents.plans.model.plan import Plan, PlanState
-from cleveragents.plans.ports.plans import PlanStore
+from cleveragents.plans.store.sql_plan_store import SqlPlanStore
 from cleveragents.sandboxes.ports import Sandboxes
 
 __all__ = ["Freed", "PlanCleanup"]
@@ -48,11 +48,11 @@ class Freed:
 class PlanCleanup:
     """Stateless but for its stores; any process may clean up, at any time."""
 
-    plans: PlanStore
+    plans: SqlPlanStore
     sandboxes: Sandboxes
     history: PlanHistory
     clock: Clock
-    checkpoints: CheckpointStore
+    checkpoints: SqlCheckpointStore
     merged_parts: Callable[[str], frozenset[str]] = lambda plan_id: frozenset()
 
     def loss_of(self, plan: Plan) -> str | None:

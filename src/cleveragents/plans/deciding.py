@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from cleveragents.core.identifiers import Fence
     from cleveragents.plans.apply import PlanApply
     from cleveragents.plans.history import PlanResult
-    from cleveragents.plans.ports.plans import CheckStore
+    from cleveragents.plans.store.sql_plan_records import SqlCheckStore
     from cleveragents.processes.ports import StopSignal
     from cleveragents.sandboxes.ports import Sandboxes
 
@@ -91,7 +91,7 @@ class DecidingParts(FamilyParts, Protocol):
     def result(self) -> PlanResult: ...
 
     @property
-    def check_runs(self) -> CheckStore: ...
+    def check_runs(self) -> SqlCheckStore: ...
 
     @property
     def apply(self) -> PlanApply: ...

@@ -27,7 +27,7 @@ from cleveragents.plans.actors.actor_turn import ActorTurn, times_back
 from cleveragents.plans.conflicts.resolution import conflict_task
 from cleveragents.plans.model.correction import MOST_RETURNS
 from cleveragents.plans.model.strategy import Strategy, Task
-from cleveragents.plans.ports.plans import CheckStore
+from cleveragents.plans.store.sql_plan_records import SqlCheckStore
 from cleveragents.plans.sub_plans.loop import SubPlans
 from cleveragents.tools.tool_answers import cut
 
@@ -47,7 +47,7 @@ class Executing:
 
     open_stage: OpenStage
     turn: ActorTurn
-    checks: CheckStore
+    checks: SqlCheckStore
     sub_plans: SubPlans
     clock: Clock
     say: Callable[[str], None]

@@ -17,7 +17,7 @@ from cleveragents.plans.sub_plans.words import told_left_out
 if TYPE_CHECKING:
     from cleveragents.models.ports import ModelCall
     from cleveragents.plans.history import PlanHistory
-    from cleveragents.plans.ports.plans import PlanStore
+    from cleveragents.plans.store.sql_plan_store import SqlPlanStore
     from cleveragents.plans.sub_plans.loop import SubPlans
 
 __all__ = [
@@ -49,7 +49,7 @@ class FamilyParts(Protocol):
     """What of the plan engine is asked about families."""
 
     @property
-    def plans(self) -> PlanStore: ...
+    def plans(self) -> SqlPlanStore: ...
 
     @property
     def history(self) -> PlanHistory: ...

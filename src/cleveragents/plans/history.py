@@ -21,8 +21,8 @@ from cleveragents.core.errors.remedy import Remedy
 from cleveragents.core.tool import CallState, ToolCall
 from cleveragents.plans.model.correction import taken_back_of
 from cleveragents.plans.model.plan import Plan
-from cleveragents.plans.ports.plans import CallStore, ReviewStore
-from cleveragents.sandboxes.ports import Sandbox
+from cleveragents.plans.store.sql_plan_records import SqlCallStore, SqlReviewStore
+from cleveragents.sandboxes.git_sandbox import Sandbox
 
 __all__ = ["REREAD", "PlanHistory", "PlanResult", "bring_to", "named"]
 
@@ -35,7 +35,7 @@ _NAMED = 5
 class PlanHistory:
     """Reads a plan's records. Stateless but for its stores, so any thread may share it."""
 
-    def __init__(self, changesets: ChangesetStore, calls: CallStore) -> None:
+    def __init__(self, changesets: ChangesetStore, calls: SqlCallStore) -> None:
         self._changesets = changesets
         self._calls = calls
 
@@ -169,7 +169,7 @@ class PlanResult:
     """Computes results from records; reads the sandbox's content, not its files. Stateless."""
 
     history: PlanHistory
-    reviews: ReviewStore
+    reviews: SqlReviewStore
     clock: Clock
 
     def states(self, plan: Plan, sandbox: Sandbox) -> dict[str, FileState | None]:

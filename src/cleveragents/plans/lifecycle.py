@@ -44,8 +44,10 @@ from cleveragents.plans.model.sub_plan import (
     has_news,
     waits_for_sub_plans,
 )
-from cleveragents.plans.ports.plans import CallStore, NewPlan, PlanFacts, PlanStore
+from cleveragents.plans.ports.plans import NewPlan, PlanFacts
 from cleveragents.plans.queue import PlanQueue, going_on_with
+from cleveragents.plans.store.sql_plan_records import SqlCallStore
+from cleveragents.plans.store.sql_plan_store import SqlPlanStore
 from cleveragents.plans.sub_plans.words import leave_out_named
 from cleveragents.storage.answers import Claim
 
@@ -65,8 +67,8 @@ _RESUMED = ("budget", CONFLICT, SUB_PLANS)
 class PlanLifecycle:
     """Stateless but for its stores: any thread and any process may decide about a plan; one decision wins."""
 
-    plans: PlanStore
-    calls: CallStore
+    plans: SqlPlanStore
+    calls: SqlCallStore
     jobs: JobStore
     processes: ProcessSupervisor
     rewriting: PlanRewriting

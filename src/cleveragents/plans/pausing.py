@@ -31,7 +31,8 @@ from cleveragents.plans.jobs.names import is_to_be_run
 from cleveragents.plans.lifecycle import PlanLifecycle
 from cleveragents.plans.model.plan import Phase, Plan, PlanState, Standing
 from cleveragents.plans.model.sub_plan import waits_for_sub_plans
-from cleveragents.plans.ports.plans import PlanFacts, PlanStore
+from cleveragents.plans.ports.plans import PlanFacts
+from cleveragents.plans.store.sql_plan_store import SqlPlanStore
 
 __all__ = ["PlanPausing", "at_rest_in", "waiting_for_correction"]
 
@@ -56,7 +57,7 @@ class PlanPausing:
     """Stateless but for its stores: any thread and any process may pause any plan; one that is moved
     meanwhile is looked at again."""
 
-    plans: PlanStore
+    plans: SqlPlanStore
     jobs: JobStore
     processes: ProcessSupervisor
     lifecycle: PlanLifecycle

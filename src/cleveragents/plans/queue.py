@@ -27,7 +27,8 @@ from cleveragents.plans.jobs.names import (
 )
 from cleveragents.plans.model.plan import Phase, Plan, PlanState, Standing, ensure_plan_move, spelt
 from cleveragents.plans.model.sub_plan import has_news, waits_for_sub_plans
-from cleveragents.plans.ports.plans import PlanFacts, PlanStore
+from cleveragents.plans.ports.plans import PlanFacts
+from cleveragents.plans.store.sql_plan_store import SqlPlanStore
 from cleveragents.storage.answers import Claim
 
 __all__ = ["PlanQueue", "going_on_with"]
@@ -42,7 +43,7 @@ _UNFINISHED = (JobState.QUEUED, JobState.RUNNING)
 class PlanQueue:
     """Stateless but for its stores: any thread and any process may queue a plan; of two, one does."""
 
-    plans: PlanStore
+    plans: SqlPlanStore
     jobs: JobStore
     clock: Clock
     max_parallel: int = 4

@@ -30,9 +30,11 @@ from cleveragents.plans.model.correction import RETRY, ROLLBACK, checkpoint_of
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
 from cleveragents.plans.model.strategy import Strategy
 from cleveragents.plans.model.sub_plan import is_merged
-from cleveragents.plans.ports.plans import CallStore, PlanStore
+from cleveragents.plans.store.sql_plan_records import SqlCallStore
+from cleveragents.plans.store.sql_plan_store import SqlPlanStore
 from cleveragents.plans.sub_plans.words import merged_already
-from cleveragents.sandboxes.ports import Sandbox, Sandboxes
+from cleveragents.sandboxes.git_sandbox import Sandbox
+from cleveragents.sandboxes.ports import Sandboxes
 
 __all__ = ["PlanRewriting"]
 
@@ -43,8 +45,8 @@ _BUSY_SECONDS = 30.0
 class PlanRewriting:
     """Stateless but for its stores; holds the sandbox's `writing()` while it works."""
 
-    plans: PlanStore
-    calls: CallStore
+    plans: SqlPlanStore
+    calls: SqlCallStore
     changesets: ChangesetStore
     sandboxes: Sandboxes
     history: PlanHistory

@@ -50,11 +50,13 @@ from cleveragents.plans.lifecycle import PlanLifecycle
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
 from cleveragents.plans.model.strategy import Strategy
 from cleveragents.plans.model.sub_plan import ended_by, is_at_rest
-from cleveragents.plans.ports.plans import PlanFacts, PlanStore
+from cleveragents.plans.ports.plans import PlanFacts
 from cleveragents.plans.rewriting import PlanRewriting
+from cleveragents.plans.store.sql_plan_store import SqlPlanStore
 from cleveragents.plans.sub_plans.loop import SubPlans
 from cleveragents.plans.watch import PlanWatch, WatchOf
-from cleveragents.sandboxes.ports import Sandbox, Sandboxes, SandboxRequest, StartTree
+from cleveragents.sandboxes.git_sandbox import Sandbox
+from cleveragents.sandboxes.ports import Sandboxes, SandboxRequest, StartTree
 
 if TYPE_CHECKING:
     from cleveragents.plans.execute import Executing
@@ -107,7 +109,7 @@ class OpenExecution(Protocol):
 class PlanRun:
     """The handler of a plan's jobs. Stateless but for its parts: any number may run at once."""
 
-    plans: PlanStore
+    plans: SqlPlanStore
     jobs: JobStore
     sandboxes: Sandboxes
     make_strategy: MakeStrategy
@@ -406,7 +408,7 @@ class HeldPlan:
     """The plan as this run last moved it. Once anybody else has moved the plan, or taken its job, whatever
     the run wants to make of it is refused. Not thread-safe: the run's own."""
 
-    plans: PlanStore
+    plans: SqlPlanStore
     clock: Clock
     plan: Plan
     fence: Fence

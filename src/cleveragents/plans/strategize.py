@@ -26,9 +26,10 @@ from cleveragents.plans.model.correction import Correction, carrying_out, kept_t
 from cleveragents.plans.model.plan import Plan
 from cleveragents.plans.model.strategy import Strategy, Task
 from cleveragents.plans.model.sub_plan import goes_on
-from cleveragents.plans.ports.corrections import CorrectionStore
 from cleveragents.plans.ports.decisions import DecisionStore
-from cleveragents.plans.ports.plans import PlanStore, TreeLimits
+from cleveragents.plans.ports.plans import TreeLimits
+from cleveragents.plans.store.sql_decision_store import SqlCorrectionStore
+from cleveragents.plans.store.sql_plan_store import SqlPlanStore
 from cleveragents.tools.tool_answers import cut
 
 __all__ = ["Past", "StepTerms", "Strategizing", "decisions_in", "tasks_in", "unread_in", "words_for"]
@@ -50,8 +51,8 @@ class Strategizing:
     open_stage: OpenStage
     turn: ActorTurn
     decisions: DecisionStore
-    corrections: CorrectionStore
-    plans: PlanStore
+    corrections: SqlCorrectionStore
+    plans: SqlPlanStore
     calls_of: Callable[[ActorGround], Sequence[ToolCall]]
     limits: TreeLimits
     clock: Clock

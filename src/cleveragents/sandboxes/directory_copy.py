@@ -19,12 +19,12 @@ from cleveragents.git.index_file import summary_of
 from cleveragents.git.plumbing import PrivateRepository
 from cleveragents.git.stored_forms import EXACT_ATTRIBUTES
 from cleveragents.sandboxes.facts import SandboxFacts, SandboxPlace
-from cleveragents.sandboxes.git_sandbox import GitSandbox
-from cleveragents.sandboxes.ports import Sandbox, SandboxRequest, StartTree
+from cleveragents.sandboxes.git_sandbox import Sandbox
+from cleveragents.sandboxes.ports import SandboxRequest, StartTree
 from cleveragents.sandboxes.resources import is_repository
 from cleveragents.sandboxes.tree.ignored import IgnoredFiles
 from cleveragents.sandboxes.tree.index import SandboxTree
-from cleveragents.sandboxes.tree.merge import is_exact, start_from
+from cleveragents.sandboxes.tree.merge import start_from
 from cleveragents.storage.files.copying import copy_content
 from cleveragents.storage.files.paths import delete_file, empty
 
@@ -43,7 +43,7 @@ class DirectoryCopy:
     def suits(self, resource: Path) -> bool:
         return resource.is_dir() and not is_repository(resource)
 
-    def create(self, request: SandboxRequest, directory: Path, origin: Sandbox | None = None) -> GitSandbox:
+    def create(self, request: SandboxRequest, directory: Path, origin: Sandbox | None = None) -> Sandbox:
         self._faults.reach("sandbox.create.before")
         place = SandboxPlace(directory)
         _ensure_possible(request, place)
@@ -57,7 +57,7 @@ class DirectoryCopy:
             "merge.directoryrenames": "false",
             **(FSYNC_SETTINGS if self._durable else {}),
         }
-        exact = origin is None or is_exact(origin)
+        exact = origin is None or origin.facts.exact
         GitDirectory(settings=settings, attributes=EXACT_ATTRIBUTES if exact else b"").write(place.engine)
         left_out = _copy(request.resource, place.tree)
         engine = PrivateRepository(place.engine, traits)
@@ -87,11 +87,11 @@ class DirectoryCopy:
         )
         place.write_facts(facts)
         self._faults.reach("sandbox.create.after")
-        return GitSandbox(place, facts, self._faults)
+        return Sandbox(place, facts, self._faults)
 
-    def open(self, plan_id: str, resource: Path, directory: Path) -> GitSandbox:
+    def open(self, plan_id: str, resource: Path, directory: Path) -> Sandbox:
         place = SandboxPlace(directory)
-        return GitSandbox(place, place.read_facts(plan_id), self._faults)
+        return Sandbox(place, place.read_facts(plan_id), self._faults)
 
     def remove(self, plan_id: str, resource: Path, directory: Path) -> None:
         self._faults.reach("sandbox.remove.before")
@@ -110,7 +110,7 @@ def _ensure_possible(request: SandboxRequest, place: SandboxPlace) -> None:
 
 def _begin_with(start: StartTree, origin: Sandbox, place: SandboxPlace, index: Path) -> str:
     """Makes the recorded files those of the tree; ignored ones stay as they were copied."""
-    start_from(start, origin, place, known=None)
+    start_from(start, origin.place, place, known=None)
     engine = PrivateRepository(place.engine, traits_of(place.directory))
     engine.git("read-tree", "--reset", "-u", start.tree, work_tree=place.tree, index=index)
     listed = engine.git("ls-files", "--others", "--exclude-standard", "-z", work_tree=place.tree, index=index)

@@ -30,7 +30,7 @@ from cleveragents.git.merge_tree import merged_content
 from cleveragents.git.plumbing import PrivateRepository, index_line
 from cleveragents.sandboxes.facts import SandboxFacts, SandboxPlace
 from cleveragents.sandboxes.locking import is_abandoned, locked, marked
-from cleveragents.sandboxes.ports import Sandbox, Unapplied
+from cleveragents.sandboxes.ports import Unapplied
 from cleveragents.sandboxes.tree.conversions import untouched
 from cleveragents.sandboxes.tree.ignored import IgnoredFiles
 from cleveragents.sandboxes.tree.index import (
@@ -41,7 +41,7 @@ from cleveragents.sandboxes.tree.index import (
     ignored_by,
     rules_for,
 )
-from cleveragents.sandboxes.tree.merge import MergePlace, copy_objects, files_of, merge_of, place_of
+from cleveragents.sandboxes.tree.merge import MergePlace, copy_objects, files_of, merge_of
 from cleveragents.sandboxes.tree.restore import SettingAside, restore_files
 from cleveragents.sandboxes.tree.visible_git import VisibleGit
 from cleveragents.storage.files.paths import (
@@ -52,7 +52,7 @@ from cleveragents.storage.files.paths import (
     remove_empty,
 )
 
-__all__ = ["GitSandbox", "move_aside", "strange_submodules"]
+__all__ = ["Sandbox", "move_aside", "strange_submodules"]
 
 
 # Below what every kernel takes as one argument list.
@@ -60,13 +60,16 @@ _ARGUMENT_BYTES = 100_000
 _BUSY_SECONDS = 30.0
 
 
-class GitSandbox:
-    """`Sandbox` on a directory that a strategy made. Stateless but for what never changes, so any thread
-    may share it; `writing` is for those who change files."""
+class Sandbox:
+    """One sandbox, opened. Any process may open it; one writing call at a time (`writing`).
+
+    Content is kept in a store of the sandbox's own; what the base holds is borrowed, not copied.
+    Stateless but for what never changes, so any thread may share it.
+    """
 
     def __init__(self, place: SandboxPlace, facts: SandboxFacts, faults: FaultPoints | None = None) -> None:
-        self._place = place
-        self._facts = facts
+        self.place = place
+        self.facts = facts  # what was written down when it was made
         self._engine = PrivateRepository(place.engine, facts.traits)
         self._objects = LooseObjects(place.engine / "objects", facts.object_format, facts.durable)
         self._tree = SandboxTree(place, self._engine, self._objects, facts.plain, facts.exact, facts.gitlinks)
@@ -76,37 +79,40 @@ class GitSandbox:
 
     @property
     def plan_id(self) -> str:
-        return self._facts.plan_id
+        return self.facts.plan_id
 
     @property
     def root(self) -> Path:
-        return self._place.tree
+        """Where its files are."""
+        return self.place.tree
 
     @property
     def base(self) -> str:
-        return self._facts.base
-
-    @property
-    def facts(self) -> SandboxFacts:
-        """What was written down when it was made."""
-        return self._facts
+        """The name of the tree it began with."""
+        return self.facts.base
 
     @property
     def repository(self) -> PrivateRepository:
         """Our git directory, for those who merge into the user's files."""
-        return PrivateRepository(self._place.engine)
+        return PrivateRepository(self.place.engine)
 
     @property
     def readable(self) -> tuple[Path, ...]:
-        return tuple(Path(path) for path in self._facts.readable)
+        """Directories outside `root` that a command in it must be able to read."""
+        return tuple(Path(path) for path in self.facts.readable)
 
     @property
     def notes(self) -> tuple[str, ...]:
-        return self._facts.notes
+        """What the user should know of it: submodules left empty, and the like."""
+        return self.facts.notes
 
     @contextmanager
     def writing(self, *, timeout_seconds: float = 0.0) -> Iterator[None]:
-        with locked(self._place.lock, self.plan_id, timeout_seconds=timeout_seconds):
+        """Held by the one call that may change files, across processes. `SandboxBusy`.
+
+        What a killed process had set aside (`without_ignored`) is back in its place.
+        """
+        with locked(self.place.lock, self.plan_id, timeout_seconds=timeout_seconds):
             self._aside.put_back()  # guard: who set it aside is dead, or the lock were not ours
             try:
                 yield
@@ -116,8 +122,12 @@ class GitSandbox:
 
     @contextmanager
     def occupied(self) -> Iterator[None]:
+        """Held while programs may use the files, also between calls. None of them runs when it is left: what
+        they planted in git directories is removed then, and only then does a person hear that all is done.
+        `SandboxRefused` if that fails and nothing else did.
+        """
         self._ensure_there()
-        with marked(self._place.occupied) as unmark:
+        with marked(self.place.occupied) as unmark:
             try:
                 yield
             except BaseException:
@@ -129,7 +139,9 @@ class GitSandbox:
             unmark()
 
     def vacate(self) -> None:
-        if is_abandoned(self._place.occupied):
+        """Removes what was planted where a process was killed that had it `occupied`; does nothing where one
+        lives."""
+        if is_abandoned(self.place.occupied):
             with suppress(CleverAgentsError, OSError):  # the mark stays in any case
                 self._clear(0.0)
 
@@ -142,7 +154,7 @@ class GitSandbox:
         looked for, as in ignored directories, only where a commit may name them, or `everywhere`."""
         self._ensure_there()
         with self._refusing("it cannot be looked through"):
-            look = self._tree.look(self._place.index)
+            look = self._tree.look(self.place.index)
             repositories = look.found.repositories
             try:
                 self._ignored.note_repositories(self._visible.disarm(repositories))
@@ -152,28 +164,34 @@ class GitSandbox:
             return look
 
     def scan(self) -> Mapping[str, Difference]:
+        """Every path whose file differs from the base, with both states; their content is kept.
+
+        Ignored files are not looked at, unless the base holds them. O(files) stats, O(change) reads.
+        `SandboxRefused` when a file cannot be recorded; it is named.
+        """
         look = self._look()
-        strange = strange_submodules(self.root, self._facts.gitlinks)
+        strange = strange_submodules(self.root, self.facts.gitlinks)
         if strange:
             problem = f"{strange[0]} is a submodule, and files were put in its place"
             raise self._unrecordable(Unrecordable(problem, strange))
-        with self._refusing("it cannot be recorded"), self._index(self._place.index) as index:
+        with self._refusing("it cannot be recorded"), self._index(self.place.index) as index:
             left = self._tree.stage(index, look)
             if left is not None:
                 raise self._unrecordable(left)
             options = ("--cached", "--raw", "-z", "--no-abbrev", "--no-renames")
             listed = self._engine.git("diff-index", *options, self.base, index=index)
-            index.replace(self._place.index)
+            index.replace(self.place.index)
         differences = dict(_differences(listed))
         for path in self._merely_converted(differences):
             del differences[path]
         return differences
 
     def state_of(self, path: str) -> FileState | None:
+        """What the file is now; its content is kept. Nothing else is looked at."""
         self._ensure_there()
         if not is_repository_path(path):
             return None
-        if path in self._facts.gitlinks:
+        if path in self.facts.gitlinks:
             with self._refusing(f"{path!r} cannot be looked at"):
                 return self.base_states((path,))[path] if path in self._tree.kept_submodules() else None
         if not self._needs_no_git(path):
@@ -183,28 +201,42 @@ class GitSandbox:
             return None if known is None else known[0]
 
     def ignored(self, paths: Iterable[str]) -> frozenset[str]:
+        """Those of the paths that `scan` does not look at, because a rule says so and the base lacks them."""
         spelled, rules = rules_for(self.root, filter(is_repository_path, paths))
-        found = ignored_by(self._engine, self._place, spelled, rules, unless_in=self._place.index)
+        found = ignored_by(self._engine, self.place, spelled, rules, unless_in=self.place.index)
         return frozenset(path.rstrip("/") for path in found)
 
     def ignored_entries(self, recorded: Iterable[str] = ()) -> tuple[str, ...]:
+        """What is there and will never be applied, because it is ignored: files, and directories (they end in
+        a slash) in which nothing else is.
+
+        Not among them is what came with the sandbox, what counts as set up, and what was `recorded` before a
+        rule came that hides it. What is set aside just now is.
+        """
         return self.unapplied(recorded).ignored
 
     def unapplied(self, recorded: Iterable[str] = ()) -> Unapplied:
+        """`ignored_entries`, and the repositories that were made in it. O(files) stats."""
         self._ensure_there()
         found = self._ignored.unapplied(recorded)
         # What is at the root of a repository's sandbox came with it.
-        own = {""} if self._facts.common_dir is not None else set()
+        own = {""} if self.facts.common_dir is not None else set()
         made = [path or "." for path in found.repositories if path not in own]
         ignored = tuple(sorted({*found.ignored, *self._aside.entries()}))
         return Unapplied(ignored, tuple(sorted(made)), found.submodules)
 
     def count_as_set_up(self) -> None:
+        """What is ignored now counts as having come with the sandbox; only the first call does anything."""
         self._ensure_there()
         self._ignored.count_as_set_up()
 
     @contextmanager
     def without_ignored(self, recorded: Iterable[str] = ()) -> Iterator[tuple[str, ...]]:
+        """Sets `ignored_entries` aside for as long as the block lasts, and yields them.
+
+        Afterwards they are as they were, and whatever else is ignored and came meanwhile is gone. The caller
+        holds `writing`, and leaves the other files as they were. `SandboxRefused`.
+        """
         self._ensure_there()
         kept = tuple(recorded)
         made = self._ignored.made(kept)
@@ -220,6 +252,7 @@ class GitSandbox:
             self._aside.put_back()
 
     def base_states(self, paths: Iterable[str]) -> Mapping[str, FileState | None]:
+        """What these paths were in the base."""
         states: dict[str, FileState | None] = dict.fromkeys(paths)
         for names in _portions(path for path in states if is_repository_path(path)):
             listed = self._engine.git("--literal-pathspecs", "ls-tree", "-z", self.base, "--", *names)
@@ -231,34 +264,38 @@ class GitSandbox:
         return states
 
     def content(self, name: str) -> bytes:
+        """Content by its name, from this sandbox's store or from the base."""
         kept = self._objects.read(name)
         return self._engine.git("cat-file", "blob", name) if kept is None else kept
 
     def restore(self, states: Mapping[str, FileState | None]) -> None:
+        """Makes each of these paths be in that state; touches no other file."""
         self._ensure_there()
         for path in states:
             if not is_repository_path(path):
                 raise SandboxRefused(str(self.root), f"{path!r} is not a path that can be restored")
-        with self._index(self._place.index) as index, self._refusing("files cannot be restored"):
-            restore_files(self._place, self._engine, states, index)
-            for path in self._facts.gitlinks:
+        with self._index(self.place.index) as index, self._refusing("files cannot be restored"):
+            restore_files(self.place, self._engine, states, index)
+            for path in self.facts.gitlinks:
                 if path in states and states[path] is None:
                     remove_empty(self.root, path)
 
     def put_aside(self) -> tuple[str, ...]:
+        """Moves exactly what `scan` cannot record out of `root`, to a directory beside it, and names it."""
         look = self._look()
-        with self._index(self._place.index) as index:
+        with self._index(self.place.index) as index:
             left = self._tree.stage(index, look)
         refused = () if left is None else left.paths
-        found = (*strange_submodules(self.root, self._facts.gitlinks), *refused)
+        found = (*strange_submodules(self.root, self.facts.gitlinks), *refused)
         if found:
-            move_aside(self._place, found)
+            move_aside(self.place, found)
         return found
 
     def tree(self, states: Mapping[str, FileState | None]) -> str:
+        """The name of the tree that is the base with these paths in these states. Changes no file."""
         if not states:
             return self.base
-        with self._index(self._place.base_index) as index:
+        with self._index(self.place.base_index) as index:
             no_object = "0" * len(self.base)
             gone = [index_line(0, no_object, path) for path, state in states.items() if state is None]
             there = [
@@ -271,6 +308,7 @@ class GitSandbox:
             return self._engine.text("write-tree", index=index)
 
     def changes_of(self, tree: str) -> Mapping[str, Difference]:
+        """Every path that differs between the base and `tree`."""
         listed = self._engine.git(
             "diff-tree", "-r", "-z", "--raw", "--no-renames", "--no-abbrev", self.base, tree
         )
@@ -279,29 +317,38 @@ class GitSandbox:
     def merge_content(
         self, ancestor: str | None, ours: str, theirs: str, *, favour: Literal["ours", "theirs"] | None = None
     ) -> str | None:
+        """The name of the three contents' merge, which is kept; None if they conflict. No ancestor: an empty
+        one. With `favour`, that side has its way in each place where they do."""
         return merged_content(self._engine, ancestor, ours, theirs, favour=favour)
 
     def files_below(self, tree: str) -> Mapping[str, FileState]:
+        """Every file of a tree that is kept here."""
         return files_of(self._engine, tree)
 
     def keeps(self, tree: str) -> bool:
+        """Whether the content of that tree is kept here."""
         told = self._engine.git("cat-file", "--batch-check", feed=tree.encode("ascii") + b"\n")
         return not told.endswith(b" missing\n")
 
     def take_in(self, other: Sandbox, tree: str) -> None:
-        source, durable = place_of(other), self._facts.durable
+        """Keeps the content of a tree of another sandbox of the same resource, and of that one's base."""
+        source, durable = other.place, self.facts.durable
         if not self.keeps(other.base):  # it is no tree of this one if this one was made anew since
-            head = self._facts.head
+            head = self.facts.head
             known = f"{head}^{{tree}}" if head else None
-            copy_objects(source, self._place, other.base, known=known, durable=durable)
-        copy_objects(source, self._place, tree, known=other.base, durable=durable)
+            copy_objects(source, self.place, other.base, known=known, durable=durable)
+        copy_objects(source, self.place, tree, known=other.base, durable=durable)
 
     def merge(self, base: str, ours: str, theirs: str, *, labels: tuple[str, str]) -> TreeMerge:
+        """What git makes of bringing base → theirs into `ours`, all of them kept here, with git's defaults
+        and the attributes of the files as they are now. `labels`, in ASCII, name ours and theirs in text that
+        git marks. Changes no file."""
         with self._attributes() as rules:
-            place = MergePlace(self._engine, rules, self._place.index, self._place.scratch("index"))
+            place = MergePlace(self._engine, rules, self.place.index, self.place.scratch("index"))
             return merge_of(place, base, ours, theirs, labels)
 
     def diff(self, tree: str, *, options: Sequence[str] = (), paths: Sequence[str] = ()) -> bytes:
+        """git's own difference from the base to `tree`; `options` such as `--stat`, `--raw -z`, `--color`."""
         if tree == self.base:
             return b""
         with self._attributes() as rules:
@@ -318,19 +365,19 @@ class GitSandbox:
                 "--",
                 *paths,
                 work_tree=rules,
-                index=self._place.index,
+                index=self.place.index,
             )
 
     @contextmanager
     def _attributes(self) -> Iterator[Path]:
         """A work tree for git with the .gitattributes files that were last recorded, and nothing else."""
-        if not holds_attributes(self._place.index):
-            yield self._place.nothing
+        if not holds_attributes(self.place.index):
+            yield self.place.nothing
             return
-        rules = self._place.scratch("attributes")
+        rules = self.place.scratch("attributes")
         rules.mkdir()
         try:
-            for path, entry in self._tree.entries(self._place.index).items():
+            for path, entry in self._tree.entries(self.place.index).items():
                 if path.rpartition("/")[2] == ATTRIBUTES and entry.mode != SYMLINK:
                     (rules / path).parent.mkdir(parents=True, exist_ok=True)
                     (rules / path).write_bytes(self.content(entry.name))
@@ -348,7 +395,7 @@ class GitSandbox:
 
     def _ensure_there(self) -> None:
         if not self.root.is_dir():
-            raise SandboxMissing(self.plan_id, str(self._place.directory))
+            raise SandboxMissing(self.plan_id, str(self.place.directory))
 
     def _unrecordable(self, left: Unrecordable) -> SandboxRefused:
         named = ", ".join(map(repr, left.paths))
@@ -367,17 +414,17 @@ class GitSandbox:
         }
         if all(map(self._needs_no_git, suspects)):
             return frozenset()
-        with self._index(self._place.index) as index:
-            return untouched(self._place, self._engine, suspects, index)
+        with self._index(self.place.index) as index:
+            return untouched(self.place, self._engine, suspects, index)
 
     def _needs_no_git(self, path: str) -> bool:
         """Whether a file's bytes are its content, and its permissions its mode."""
-        if not self._facts.plain or self._facts.exact:
-            return self._facts.plain
-        return not self._tree.attributes_on_the_way(path) and not holds_attributes(self._place.index)
+        if not self.facts.plain or self.facts.exact:
+            return self.facts.plain
+        return not self._tree.attributes_on_the_way(path) and not holds_attributes(self.place.index)
 
     def _state_by_git(self, path: str) -> FileState | None:
-        with self._index(self._place.index) as index:
+        with self._index(self.place.index) as index:
             state = self._tree.state_by_git(path, index)
         return None if state is None else self._unconverted(path, state)
 
@@ -394,7 +441,7 @@ class GitSandbox:
     @contextmanager
     def _index(self, source: Path) -> Iterator[Path]:
         """A copy of an index, for one use."""
-        index = self._place.scratch("index")
+        index = self.place.scratch("index")
         copy_index(source, index)
         try:
             yield index

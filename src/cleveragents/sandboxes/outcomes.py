@@ -17,8 +17,7 @@ from cleveragents.core.change import GITLINK
 from cleveragents.core.errors import SandboxRefused
 from cleveragents.git.git_directory import GitDirectory
 from cleveragents.git.plumbing import PrivateRepository
-from cleveragents.sandboxes.git_sandbox import GitSandbox
-from cleveragents.sandboxes.ports import Sandbox
+from cleveragents.sandboxes.git_sandbox import Sandbox
 
 __all__ = ["ChangedFile", "Outcome", "bytes_between", "changed_between", "diff_between"]
 
@@ -92,22 +91,16 @@ def bytes_between(one: Outcome, other: Outcome, files: Sequence[ChangedFile]) ->
 
 @contextmanager
 def _borrowing(one: Outcome, other: Outcome) -> Iterator[PrivateRepository]:
-    engines = [_engine(outcome.sandbox) for outcome in (one, other)]
-    formats = {object_format for _, object_format in engines}
+    sandboxes = (one.sandbox, other.sandbox)
+    formats = {sandbox.facts.object_format for sandbox in sandboxes}
     if len(formats) > 1:
         reason = f"{other.sandbox.root} names its content in another way (another object format of git's)"
         raise SandboxRefused(str(one.sandbox.root), f"they cannot be compared: {reason}")
-    stores = dict.fromkeys(directory / "objects" for directory, _ in engines)
+    stores = dict.fromkeys(sandbox.place.engine / "objects" for sandbox in sandboxes)
     with tempfile.TemporaryDirectory(prefix="cleveragents-") as scratch:
         directory = Path(scratch, "both")
         GitDirectory(object_format=formats.pop(), borrowed=tuple(stores)).write(directory)
         yield PrivateRepository(directory)
-
-
-def _engine(sandbox: Sandbox) -> tuple[Path, str]:
-    if not isinstance(sandbox, GitSandbox):
-        raise SandboxRefused(str(sandbox.root), "what it holds cannot be compared")
-    return sandbox.repository.directory, sandbox.facts.object_format
 
 
 def _state(mode: str, name: str) -> tuple[str, str] | None:

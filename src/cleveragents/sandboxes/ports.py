@@ -5,24 +5,22 @@ A cache of the environments that setup commands make: virtual environments, node
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from cleveragents.changes.model.merge_conflict import TreeMerge
-from cleveragents.core.change import Difference, FileState
 from cleveragents.core.identifiers import Fence
 from cleveragents.core.json_value import JsonValue
 
+if TYPE_CHECKING:
+    from cleveragents.sandboxes.git_sandbox import Sandbox
+
 __all__ = [
-    "Sandbox",
     "SandboxRequest",
     "SandboxStrategy",
     "Sandboxes",
     "SetupInputs",
-    "SetupStore",
     "StartTree",
     "Unapplied",
 ]
@@ -70,149 +68,6 @@ class Unapplied:
     ignored: tuple[str, ...] = ()
     repositories: tuple[str, ...] = ()
     submodules: tuple[str, ...] = ()
-
-
-class Sandbox(Protocol):
-    """One sandbox, opened. Any process may open it; one writing call at a time (`writing`).
-
-    Content is kept in a store of the sandbox's own; what the base holds is borrowed, not copied.
-    """
-
-    @property
-    def plan_id(self) -> str: ...
-
-    @property
-    def root(self) -> Path:
-        """Where its files are."""
-        ...
-
-    @property
-    def base(self) -> str:
-        """The name of the tree it began with."""
-        ...
-
-    @property
-    def readable(self) -> tuple[Path, ...]:
-        """Directories outside `root` that a command in it must be able to read."""
-        ...
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """What the user should know of it: submodules left empty, and the like."""
-        ...
-
-    def writing(self, *, timeout_seconds: float = 0.0) -> AbstractContextManager[None]:
-        """Held by the one call that may change files, across processes. `SandboxBusy`.
-
-        What a killed process had set aside (`without_ignored`) is back in its place.
-        """
-        ...
-
-    def occupied(self) -> AbstractContextManager[None]:
-        """Held while programs may use the files, also between calls. None of them runs when it is left: what
-        they planted in git directories is removed then, and only then does a person hear that all is done.
-        `SandboxRefused` if that fails and nothing else did.
-        """
-        ...
-
-    def vacate(self) -> None:
-        """Removes what was planted where a process was killed that had it `occupied`; does nothing where one
-        lives."""
-        ...
-
-    def scan(self) -> Mapping[str, Difference]:
-        """Every path whose file differs from the base, with both states; their content is kept.
-
-        Ignored files are not looked at, unless the base holds them. O(files) stats, O(change) reads.
-        `SandboxRefused` when a file cannot be recorded; it is named.
-        """
-        ...
-
-    def state_of(self, path: str) -> FileState | None:
-        """What the file is now; its content is kept. Nothing else is looked at."""
-        ...
-
-    def ignored(self, paths: Iterable[str]) -> frozenset[str]:
-        """Those of the paths that `scan` does not look at, because a rule says so and the base lacks them."""
-        ...
-
-    def ignored_entries(self, recorded: Iterable[str] = ()) -> tuple[str, ...]:
-        """What is there and will never be applied, because it is ignored: files, and directories (they end in
-        a slash) in which nothing else is.
-
-        Not among them is what came with the sandbox, what counts as set up, and what was `recorded` before a
-        rule came that hides it. What is set aside just now is.
-        """
-        ...
-
-    def unapplied(self, recorded: Iterable[str] = ()) -> Unapplied:
-        """`ignored_entries`, and the repositories that were made in it. O(files) stats."""
-        ...
-
-    def count_as_set_up(self) -> None:
-        """What is ignored now counts as having come with the sandbox; only the first call does anything."""
-        ...
-
-    def without_ignored(self, recorded: Iterable[str] = ()) -> AbstractContextManager[tuple[str, ...]]:
-        """Sets `ignored_entries` aside for as long as the block lasts, and yields them.
-
-        Afterwards they are as they were, and whatever else is ignored and came meanwhile is gone. The caller
-        holds `writing`, and leaves the other files as they were. `SandboxRefused`.
-        """
-        ...
-
-    def base_states(self, paths: Iterable[str]) -> Mapping[str, FileState | None]:
-        """What these paths were in the base."""
-        ...
-
-    def content(self, name: str) -> bytes:
-        """Content by its name, from this sandbox's store or from the base."""
-        ...
-
-    def restore(self, states: Mapping[str, FileState | None]) -> None:
-        """Makes each of these paths be in that state; touches no other file."""
-        ...
-
-    def put_aside(self) -> tuple[str, ...]:
-        """Moves exactly what `scan` cannot record out of `root`, to a directory beside it, and names it."""
-        ...
-
-    def tree(self, states: Mapping[str, FileState | None]) -> str:
-        """The name of the tree that is the base with these paths in these states. Changes no file."""
-        ...
-
-    def changes_of(self, tree: str) -> Mapping[str, Difference]:
-        """Every path that differs between the base and `tree`."""
-        ...
-
-    def merge_content(
-        self, ancestor: str | None, ours: str, theirs: str, *, favour: Literal["ours", "theirs"] | None = None
-    ) -> str | None:
-        """The name of the three contents' merge, which is kept; None if they conflict. No ancestor: an empty
-        one. With `favour`, that side has its way in each place where they do."""
-        ...
-
-    def files_below(self, tree: str) -> Mapping[str, FileState]:
-        """Every file of a tree that is kept here."""
-        ...
-
-    def keeps(self, tree: str) -> bool:
-        """Whether the content of that tree is kept here."""
-        ...
-
-    def take_in(self, other: Sandbox, tree: str) -> None:
-        """Keeps the content of a tree of another sandbox of the same resource, and of that one's base."""
-        ...
-
-    def merge(self, base: str, ours: str, theirs: str, *, labels: tuple[str, str]) -> TreeMerge:
-        """What git makes of bringing base → theirs into `ours`, all of them kept here, with git's defaults
-        and the attributes of the files as they are now. `labels`, in ASCII, name ours and theirs in text that
-        git marks. Changes no file."""
-        ...
-
-    def diff(self, tree: str, *, options: Sequence[str] = (), paths: Sequence[str] = ()) -> bytes:
-        """git's own difference from the base to `tree`; `options` such as `--stat`, `--raw -z`, `--color`."""
-        ...
 
 
 class SandboxStrategy(Protocol):
@@ -282,22 +137,3 @@ class SetupInputs:
     project: str
     paths: tuple[str, ...]
     command: Mapping[str, JsonValue]
-
-
-class SetupStore(Protocol):
-    """Environments by key. Safe for many processes at once."""
-
-    def key(self, inputs: SetupInputs, tree: Path) -> str | None:
-        """The key of what the setup makes of the files in `tree`; every input and every file is part of it.
-
-        Call it before the setup runs. None if not all files can be read; such a setup is not cached.
-        """
-        ...
-
-    def take(self, key: str, tree: Path, paths: Sequence[str]) -> bool:
-        """Copies the environment with that key into `tree`; False if there is none, or it was altered."""
-        ...
-
-    def keep(self, key: str, tree: Path, paths: Sequence[str]) -> None:
-        """Keeps a copy of these directories of `tree`, unless not all in them can be copied."""
-        ...

@@ -36,12 +36,12 @@ from cleveragents.git.user_repository import (
     unpin,
 )
 from cleveragents.sandboxes.facts import SandboxFacts, SandboxPlace
-from cleveragents.sandboxes.git_sandbox import GitSandbox
-from cleveragents.sandboxes.ports import Sandbox, SandboxRequest
+from cleveragents.sandboxes.git_sandbox import Sandbox
+from cleveragents.sandboxes.ports import SandboxRequest
 from cleveragents.sandboxes.resources import is_repository
 from cleveragents.sandboxes.tree.ignored import IgnoredFiles, bring_included
 from cleveragents.sandboxes.tree.index import SandboxTree
-from cleveragents.sandboxes.tree.merge import is_exact, place_of, start_from, stored_forms
+from cleveragents.sandboxes.tree.merge import start_from, stored_forms
 from cleveragents.storage.files.paths import empty, read_file
 
 __all__ = ["PrivateClone"]
@@ -61,7 +61,7 @@ class PrivateClone:
     def suits(self, resource: Path) -> bool:
         return is_repository(resource)
 
-    def create(self, request: SandboxRequest, directory: Path, origin: Sandbox | None = None) -> GitSandbox:
+    def create(self, request: SandboxRequest, directory: Path, origin: Sandbox | None = None) -> Sandbox:
         self._faults.reach("sandbox.create.before")
         repository = look_at(request.resource)
         if origin is not None:
@@ -69,7 +69,7 @@ class PrivateClone:
         place = SandboxPlace(directory)
         place.tree.mkdir(parents=True)
         place.lock.touch()
-        exact = request.remote is None if origin is None else is_exact(origin)
+        exact = request.remote is None if origin is None else origin.facts.exact
         _write_engine(repository, place, FSYNC_SETTINGS if self._durable else {}, exact=exact)
         _ensure_apart(request.resource, place)
         making = _Making(request, repository, place, self._faults, self._durable, origin, exact=exact)
@@ -82,11 +82,11 @@ class PrivateClone:
             raise
         place.write_facts(facts)
         self._faults.reach("sandbox.create.after")
-        return GitSandbox(place, facts, self._faults)
+        return Sandbox(place, facts, self._faults)
 
-    def open(self, plan_id: str, resource: Path, directory: Path) -> GitSandbox:
+    def open(self, plan_id: str, resource: Path, directory: Path) -> Sandbox:
         place = SandboxPlace(directory)
-        return GitSandbox(place, place.read_facts(plan_id), self._faults)
+        return Sandbox(place, place.read_facts(plan_id), self._faults)
 
     def remove(self, plan_id: str, resource: Path, directory: Path) -> None:
         self._faults.reach("sandbox.remove.before")
@@ -231,7 +231,7 @@ class _Making:
         """The name of its tree; None for what is committed before anything is."""
         start, origin = self.request.start, self.origin
         if start is not None and origin is not None:
-            start_from(start, origin, self.place, known=self.repository.head_tree)
+            start_from(start, origin.place, self.place, known=self.repository.head_tree)
             return start.tree
         if self.request.from_head and self.repository.head is None:
             return None
@@ -319,11 +319,9 @@ class _Making:
 
 def _as_known_to(origin: Sandbox, repository: UserRepository) -> UserRepository:
     """The repository as it was when the origin was made: what the user committed since is not in its tree."""
-    place = place_of(origin)
-    facts = place.read_facts(origin.plan_id)
-    head = facts.head
-    head_tree = PrivateRepository(place.engine).text("rev-parse", f"{head}^{{tree}}") if head else None
-    return replace(repository, head=head, head_tree=head_tree, branch=facts.branch)
+    head = origin.facts.head
+    head_tree = origin.repository.text("rev-parse", f"{head}^{{tree}}") if head else None
+    return replace(repository, head=head, head_tree=head_tree, branch=origin.facts.branch)
 
 
 def _ensure_apart(resource: Path, place: SandboxPlace) -> None:

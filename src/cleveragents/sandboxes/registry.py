@@ -28,9 +28,10 @@ from cleveragents.jobs.store.fence import ensure_owned
 from cleveragents.sandboxes import rows as rows
 from cleveragents.sandboxes.directory_copy import DirectoryCopy
 from cleveragents.sandboxes.facts import SandboxPlace
+from cleveragents.sandboxes.git_sandbox import Sandbox
 from cleveragents.sandboxes.locking import locked
 from cleveragents.sandboxes.orphans import Leftover, find_leftovers, mend_leftovers
-from cleveragents.sandboxes.ports import Sandbox, SandboxRequest, SandboxStrategy, StartTree
+from cleveragents.sandboxes.ports import SandboxRequest, SandboxStrategy, StartTree
 from cleveragents.sandboxes.private_clone import PrivateClone
 from cleveragents.sandboxes.rows import MAKING, READY, REMOVING, SandboxRow
 from cleveragents.storage.database import Database
@@ -213,7 +214,11 @@ class SandboxRegistry:
                 raise QuotaExceeded(used, self._quota_bytes)
 
     def _make(
-        self, strategy: SandboxStrategy, request: SandboxRequest, place: SandboxPlace, origin: Sandbox | None
+        self,
+        strategy: SandboxStrategy,
+        request: SandboxRequest,
+        place: SandboxPlace,
+        origin: Sandbox | None,
     ) -> Sandbox:
         now = self._clock.now()
         row = SandboxRow(

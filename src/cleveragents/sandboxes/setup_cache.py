@@ -69,7 +69,7 @@ _ALTERNATES = ".git/objects/info/alternates"
 
 @dataclass(frozen=True, slots=True)
 class SetupCache:
-    """`SetupStore` in a directory, holding at most `limit_bytes`; the least recently used entry goes first.
+    """Environments by key in a directory, at most `limit_bytes`; the least recently used one goes first.
 
     Stateless but for the directory: any thread and process may share it.
     """
@@ -78,6 +78,10 @@ class SetupCache:
     limit_bytes: int = 10 * _GIBIBYTE
 
     def key(self, inputs: SetupInputs, tree: Path) -> str | None:
+        """The key of what the setup makes of the files in `tree`; every input and every file is part of it.
+
+        Call it before the setup runs. None if not all files can be read; such a setup is not cached.
+        """
         try:
             files = sandbox_digest(tree)
         except OSError:
@@ -86,6 +90,7 @@ class SetupCache:
         return self._sign(facts)
 
     def take(self, key: str, tree: Path, paths: Sequence[str]) -> bool:
+        """Copies the environment with that key into `tree`; False if there is none, or it was altered."""
         entry = self.directory / key
         draft = tree.parent / f"setup-{secrets.token_hex(8)}"
         try:
@@ -113,6 +118,7 @@ class SetupCache:
             remove_all(draft)
 
     def keep(self, key: str, tree: Path, paths: Sequence[str]) -> None:
+        """Keeps a copy of these directories of `tree`."""
         if (self.directory / key).exists():
             return
         self._make_directory()

@@ -15,7 +15,7 @@ import pytest
 
 from cleveragents.changes.model.merge_conflict import KeptConflict, TreeMerge
 from cleveragents.core.change import FileState
-from cleveragents.sandboxes.ports import Sandbox
+from cleveragents.sandboxes.git_sandbox import Sandbox
 from tests.merge_comparison import difference, git_merge
 from tests.merge_stand import MergeStand
 from tests.random_merges import history, written

@@ -19,7 +19,7 @@ from cleveragents.jobs.worker.async_worker import CancellationToken
 from cleveragents.plans.actors.actor_tools import ActorTools
 from cleveragents.plans.model.plan import Plan
 from cleveragents.plans.model.strategy import Strategy
-from cleveragents.plans.ports.plans import CallStore
+from cleveragents.plans.store.sql_plan_records import SqlCallStore
 from cleveragents.tools.ports import SandboxFiles, Tool, Workplace
 from cleveragents.tools.tool_answers import MOST_CHARACTERS, cut, spelt_result
 from tests.plan_bench import PlanBench, command
@@ -56,7 +56,7 @@ def test_a_tool_that_is_denied_answers_so_and_does_nothing(plans: PlanBench) -> 
 class Watched:
     """Keeps calls, and looks whether they come one at a time."""
 
-    def __init__(self, calls: CallStore) -> None:
+    def __init__(self, calls: SqlCallStore) -> None:
         self._calls = calls
         self.lock: threading.Lock | None = None
         self.alone: list[bool] = []

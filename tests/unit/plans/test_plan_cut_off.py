@@ -30,7 +30,7 @@ from cleveragents.plans.calls.call_filing import CallFiling
 from cleveragents.plans.lifecycle import PlanLifecycle
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
 from cleveragents.plans.model.sub_plan import STOPPED
-from cleveragents.sandboxes.ports import Sandbox
+from cleveragents.sandboxes.git_sandbox import Sandbox
 from cleveragents.testing.clock import RaiseAt
 from tests.plan_bench import PlanBench, command, plan_bench, write
 

@@ -36,7 +36,7 @@ from cleveragents.plans.model.strategy import Strategy
 from cleveragents.plans.ports.plans import NewPlan, PlanFacts
 from cleveragents.plans.run import kind_of_plan
 from cleveragents.plans.watch import PlanWatch
-from cleveragents.sandboxes.ports import Sandbox
+from cleveragents.sandboxes.git_sandbox import Sandbox
 from tests.plan_bench import PlanBench, command, write
 
 DEAD = WorkerIdentity("dead", "", 999_999_999, 1)

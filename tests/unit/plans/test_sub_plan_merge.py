@@ -22,7 +22,7 @@ from cleveragents.plans.calls.tool_execution import ToolExecution
 from cleveragents.plans.conflicts.resolution import ConflictsByHand, conflict_task
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
 from cleveragents.plans.tools.conflict_tools import ConflictGround, ConflictTools
-from cleveragents.sandboxes.ports import Sandbox
+from cleveragents.sandboxes.git_sandbox import Sandbox
 from cleveragents.testing.clock import RaiseAt
 from tests.merge_stand import MergeStand, Worker
 from tests.sandbox_resources import git, make_repository, write

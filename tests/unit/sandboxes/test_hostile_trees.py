@@ -34,7 +34,7 @@ from cleveragents.git.index_file import plain_index
 from cleveragents.git.plumbing import PrivateRepository, run_git, user_environment
 from cleveragents.plans.calls.tool_execution import _text
 from cleveragents.sandboxes.directory_copy import DirectoryCopy
-from cleveragents.sandboxes.git_sandbox import GitSandbox
+from cleveragents.sandboxes.git_sandbox import Sandbox
 from cleveragents.sandboxes.outcomes import Outcome, changed_between
 from cleveragents.sandboxes.ports import SandboxRequest, SandboxStrategy, SetupInputs
 from cleveragents.sandboxes.private_clone import PrivateClone
@@ -55,7 +55,7 @@ FILES |= {f"d/f{number}": f"{number}\n" for number in range(40)}
 class World:
     """A sandbox, and what is none of its business: a file, a directory of files, another repository."""
 
-    sandbox: GitSandbox
+    sandbox: Sandbox
     resource: Path
     secret: Path
     other: Path
@@ -86,7 +86,7 @@ def world(request: pytest.FixtureRequest, tmp_path: Path) -> World:
     write(other, {"a.py": CANARY})
     commit_all(other, CANARY)
     sandbox = strategy.create(SandboxRequest("plan-1", resource), tmp_path / "state/sandboxes/plan-1")
-    assert isinstance(sandbox, GitSandbox)
+    assert isinstance(sandbox, Sandbox)
     if not (sandbox.root / ".git").exists():
         git(sandbox.root, "init", "-q")
     return World(sandbox, resource, secrets / "secret", other, tmp_path)

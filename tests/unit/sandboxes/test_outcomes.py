@@ -10,13 +10,14 @@ import pytest
 
 from cleveragents.api.plans.comparing import ComparisonBounds, ensure_comparable
 from cleveragents.core.errors import RequestRefused, SandboxRefused
+from cleveragents.sandboxes.git_sandbox import Sandbox
 from cleveragents.sandboxes.outcomes import (
     Outcome,
     bytes_between,
     changed_between,
     diff_between,
 )
-from cleveragents.sandboxes.ports import Sandbox, SandboxRequest
+from cleveragents.sandboxes.ports import SandboxRequest
 from cleveragents.sandboxes.private_clone import PrivateClone
 
 

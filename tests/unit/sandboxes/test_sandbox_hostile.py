@@ -13,7 +13,7 @@ from cleveragents.core.errors import SandboxRefused, ToolRefused
 from cleveragents.git.filesystem import ignores_case
 from cleveragents.git.git_directory import copy_index
 from cleveragents.git.plumbing import user_environment
-from cleveragents.sandboxes.git_sandbox import GitSandbox
+from cleveragents.sandboxes.git_sandbox import Sandbox
 from cleveragents.sandboxes.ports import SandboxRequest
 from cleveragents.sandboxes.private_clone import PrivateClone
 from cleveragents.sandboxes.resources import find_resource
@@ -40,7 +40,7 @@ def evil(tmp_path: Path) -> Path:
     return program
 
 
-def make(resource: Path, *, include: tuple[str, ...] = ()) -> GitSandbox:
+def make(resource: Path, *, include: tuple[str, ...] = ()) -> Sandbox:
     request = SandboxRequest("plan-1", resource, include=include)
     return PrivateClone().create(request, resource.parent / "sandbox")
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from cleveragents.core.errors import SandboxMissing, SandboxRefused
-from cleveragents.sandboxes.git_sandbox import GitSandbox
+from cleveragents.sandboxes.git_sandbox import Sandbox
 from cleveragents.sandboxes.ports import SandboxRequest
 from cleveragents.sandboxes.private_clone import PrivateClone
 from tests.sandbox_resources import fingerprint, make_repository, write
@@ -43,16 +43,16 @@ def resource(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def sandbox(resource: Path, tmp_path: Path) -> GitSandbox:
+def sandbox(resource: Path, tmp_path: Path) -> Sandbox:
     request = SandboxRequest("plan-1", resource, include=("config/.env",))
     return PrivateClone().create(request, tmp_path / "sandbox")
 
 
-def beside(sandbox: GitSandbox) -> set[str]:
+def beside(sandbox: Sandbox) -> set[str]:
     return {path.name for path in sandbox.root.parent.iterdir()}
 
 
-def test_a_file_beside_one_that_was_brought_along_is_not_taken_for_it(sandbox: GitSandbox) -> None:
+def test_a_file_beside_one_that_was_brought_along_is_not_taken_for_it(sandbox: Sandbox) -> None:
     assert sandbox.ignored_entries() == ()
     write(sandbox.root, {"config/deep/gen.py": "1", "build/x": "2", "src/__pycache__/b": "3", "x.log": "4"})
     (sandbox.root / "config/dangling").symlink_to("/nowhere")
@@ -82,12 +82,12 @@ def test_a_sandbox_that_survives_power_cuts_does_the_same(resource: Path, tmp_pa
     assert (sandbox.root / "x.log").read_text() == "a step's"
 
 
-def test_a_directory_that_only_holds_ignored_files_is_one_entry(sandbox: GitSandbox) -> None:
+def test_a_directory_that_only_holds_ignored_files_is_one_entry(sandbox: Sandbox) -> None:
     write(sandbox.root, {"cache/.gitignore": "*\n", "cache/x": "1", "logs/a.log": "2", "logs/b.log": "3"})
     assert sandbox.ignored_entries() == ("cache/", "logs/")
 
 
-def test_what_comes_in_the_meantime_is_gone_afterwards(sandbox: GitSandbox) -> None:
+def test_what_comes_in_the_meantime_is_gone_afterwards(sandbox: Sandbox) -> None:
     write(sandbox.root, {"build/x": "a step's", "x.log": "a step's", "src/y.log": "a step's"})
     with sandbox.writing(), sandbox.without_ignored():
         write(
@@ -102,9 +102,7 @@ def test_what_comes_in_the_meantime_is_gone_afterwards(sandbox: GitSandbox) -> N
     assert (sandbox.root / "build/x").read_text() == (sandbox.root / "x.log").read_text() == "a step's"
 
 
-def test_what_was_set_up_stays_and_what_steps_make_later_does_not(
-    sandbox: GitSandbox, resource: Path
-) -> None:
+def test_what_was_set_up_stays_and_what_steps_make_later_does_not(sandbox: Sandbox, resource: Path) -> None:
     write(sandbox.root, {"build/lib": "set up", "config/venv/bin": "set up"})
     sandbox.count_as_set_up()
     write(sandbox.root, {"gen.log": "a step's", "config/venv/new": "in what was set up"})
@@ -117,7 +115,7 @@ def test_what_was_set_up_stays_and_what_steps_make_later_does_not(
         assert not (again.root / "gen.log").exists()
 
 
-def test_what_was_recorded_before_a_rule_hid_it_is_no_ignored_entry(sandbox: GitSandbox) -> None:
+def test_what_was_recorded_before_a_rule_hid_it_is_no_ignored_entry(sandbox: Sandbox) -> None:
     write(sandbox.root, {"build/kept.py": "recorded", "build/gen.py": "not", "one.log": "recorded"})
     recorded = ("build/kept.py", "one.log")
     assert sandbox.ignored_entries(recorded) == ("build/gen.py",)
@@ -127,7 +125,7 @@ def test_what_was_recorded_before_a_rule_hid_it_is_no_ignored_entry(sandbox: Git
         assert not (sandbox.root / "build/gen.py").exists()
 
 
-def test_an_entry_whose_way_is_blocked_is_kept_beside_the_files(sandbox: GitSandbox) -> None:
+def test_an_entry_whose_way_is_blocked_is_kept_beside_the_files(sandbox: Sandbox) -> None:
     write(sandbox.root, {"new/x.log": "a step's", "new/file": "1"})
     with sandbox.writing(), sandbox.without_ignored():
         (sandbox.root / "new/file").unlink()
@@ -140,7 +138,7 @@ def test_an_entry_whose_way_is_blocked_is_kept_beside_the_files(sandbox: GitSand
         assert entries == ()
 
 
-def test_what_cannot_be_set_aside_is_refused_and_stays(sandbox: GitSandbox) -> None:
+def test_what_cannot_be_set_aside_is_refused_and_stays(sandbox: Sandbox) -> None:
     write(sandbox.root, {"x.log": "a step's"})
     with sandbox.writing():
         (sandbox.root.parent / "set-aside").mkdir()
@@ -149,7 +147,7 @@ def test_what_cannot_be_set_aside_is_refused_and_stays(sandbox: GitSandbox) -> N
     assert (sandbox.root / "x.log").read_text() == "a step's"
 
 
-def test_an_entry_of_which_no_list_tells_is_not_thrown_away(sandbox: GitSandbox) -> None:
+def test_an_entry_of_which_no_list_tells_is_not_thrown_away(sandbox: Sandbox) -> None:
     """As a power cut may leave it."""
     write(sandbox.root.parent, {"set-aside/0": "somebody's", "set-aside/entries.json": ""})
     with sandbox.writing():
@@ -157,7 +155,7 @@ def test_an_entry_of_which_no_list_tells_is_not_thrown_away(sandbox: GitSandbox)
     assert (kept / "0").read_text() == "somebody's"
 
 
-def test_a_sandbox_whose_files_are_gone_says_so_and_keeps_what_was_set_aside(sandbox: GitSandbox) -> None:
+def test_a_sandbox_whose_files_are_gone_says_so_and_keeps_what_was_set_aside(sandbox: Sandbox) -> None:
     write(sandbox.root.parent, {"set-aside/0": "somebody's", "set-aside/entries.json": '["x.log"]'})
     sandbox.root.rename(sandbox.root.with_name("elsewhere"))
     with sandbox.writing(), pytest.raises(SandboxMissing):
@@ -169,7 +167,7 @@ def test_a_sandbox_whose_files_are_gone_says_so_and_keeps_what_was_set_aside(san
     "point", ["sandbox.aside.listed", "sandbox.aside.moved", "inside", "sandbox.aside.returned"]
 )
 def test_after_a_kill_the_next_who_writes_finds_everything_in_its_place(
-    sandbox: GitSandbox, resource: Path, point: str
+    sandbox: Sandbox, resource: Path, point: str
 ) -> None:
     write(sandbox.root, {"build/x": "1", "build/d/y": "2", "src/x.log": "3", "config/z.log": "4"})
     (sandbox.root / "build/d").chmod(0o500)

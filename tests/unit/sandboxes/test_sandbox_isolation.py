@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from cleveragents.sandboxes.ports import Sandbox, SandboxRequest
+from cleveragents.sandboxes.git_sandbox import Sandbox
+from cleveragents.sandboxes.ports import SandboxRequest
 from cleveragents.sandboxes.private_clone import PrivateClone
 from tests.sandbox_resources import commit_all, fingerprint, git, make_repository, write
 

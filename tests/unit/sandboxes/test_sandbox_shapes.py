@@ -11,14 +11,14 @@ import pytest
 from cleveragents.core.change import EXECUTABLE, GITLINK, REGULAR
 from cleveragents.core.errors import GitFailed, SandboxRefused, ToolRefused
 from cleveragents.git.user_repository import look_at
-from cleveragents.sandboxes.git_sandbox import GitSandbox
+from cleveragents.sandboxes.git_sandbox import Sandbox
 from cleveragents.sandboxes.ports import SandboxRequest
 from cleveragents.sandboxes.private_clone import PrivateClone
 from cleveragents.sandboxes.resources import find_resource
 from cleveragents.sandboxes.tree.ignored import patterns_in
 from tests.sandbox_resources import commit_all, fingerprint, git, make_repository, write
 
-Make = Callable[..., GitSandbox]
+Make = Callable[..., Sandbox]
 
 
 @pytest.fixture(autouse=True)
@@ -37,7 +37,7 @@ def make(tmp_path: Path) -> Make:
 
     def made(
         resource: Path, *, from_head: bool = False, include: tuple[str, ...] = (), remote: str | None = None
-    ) -> GitSandbox:
+    ) -> Sandbox:
         request = SandboxRequest("plan-1", resource, from_head, include, remote=remote)
         return PrivateClone().create(request, tmp_path / "sandbox")
 

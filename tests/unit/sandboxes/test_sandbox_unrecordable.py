@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from cleveragents.core.errors import SandboxMissing, SandboxRefused
-from cleveragents.sandboxes.git_sandbox import GitSandbox
+from cleveragents.sandboxes.git_sandbox import Sandbox
 from cleveragents.sandboxes.ports import SandboxRequest
 from cleveragents.sandboxes.private_clone import PrivateClone
 from tests.sandbox_resources import commit_all, git, make_repository, write
 
 
 @pytest.fixture
-def sandbox(tmp_path: Path) -> GitSandbox:
+def sandbox(tmp_path: Path) -> Sandbox:
     library = make_repository(tmp_path / "library", {"code.py": "1\n"})
     resource = make_repository(tmp_path / "r", {"a": "a\n", ".gitignore": "build/\n"})
     git(resource, "submodule", "--quiet", "add", str(library), "sub")
@@ -22,7 +22,7 @@ def sandbox(tmp_path: Path) -> GitSandbox:
     return PrivateClone().create(SandboxRequest("plan-1", resource), tmp_path / "sandbox")
 
 
-def aside(sandbox: GitSandbox) -> dict[str, str]:
+def aside(sandbox: Sandbox) -> dict[str, str]:
     places = sandbox.root.parent.glob("aside-*")
     return {
         str(path.relative_to(place)): path.read_text()
@@ -33,7 +33,7 @@ def aside(sandbox: GitSandbox) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("path", ["GIT~1", "d/.GIT/x", "sub/build/o", "sub/new.py"])
-def test_it_is_named_with_a_remedy_and_the_remedy_works(sandbox: GitSandbox, path: str) -> None:
+def test_it_is_named_with_a_remedy_and_the_remedy_works(sandbox: Sandbox, path: str) -> None:
     write(sandbox.root, {path: "odd\n", "a": "changed\n", "new": "new\n"})
     named = "sub" if path.startswith("sub") else path
     with pytest.raises(SandboxRefused, match=f"{named}' cannot be recorded: .*roll the plan back"):
@@ -45,7 +45,7 @@ def test_it_is_named_with_a_remedy_and_the_remedy_works(sandbox: GitSandbox, pat
 
 
 def test_a_repository_that_a_command_made_is_looked_into_without_running_its_programs(
-    sandbox: GitSandbox, tmp_path: Path
+    sandbox: Sandbox, tmp_path: Path
 ) -> None:
     for name in ("sub", "nested"):
         git(sandbox.root, "init", "-q", name)
@@ -59,7 +59,7 @@ def test_a_repository_that_a_command_made_is_looked_into_without_running_its_pro
     assert not (tmp_path / "ran").exists()
 
 
-def test_a_file_in_the_place_of_a_submodule_is_put_aside(sandbox: GitSandbox) -> None:
+def test_a_file_in_the_place_of_a_submodule_is_put_aside(sandbox: Sandbox) -> None:
     (sandbox.root / "sub").rmdir()
     write(sandbox.root, {"sub": "a file\n"})
     assert sandbox.put_aside() == ("sub",)
@@ -68,7 +68,7 @@ def test_a_file_in_the_place_of_a_submodule_is_put_aside(sandbox: GitSandbox) ->
 
 
 @pytest.mark.parametrize("left", ["", "{", "{}", '{"gitlinks": [], "readable": [], "notes": []}', "[]"])
-def test_facts_that_a_power_cut_damaged_are_a_sandbox_that_is_missing(sandbox: GitSandbox, left: str) -> None:
+def test_facts_that_a_power_cut_damaged_are_a_sandbox_that_is_missing(sandbox: Sandbox, left: str) -> None:
     facts = sandbox.root.parent / "sandbox.json"
     facts.write_text(left)
     with pytest.raises(SandboxMissing, match="damaged"):

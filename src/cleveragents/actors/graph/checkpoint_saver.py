@@ -40,7 +40,8 @@ from langgraph.constants import START
 from langgraph.types import Interrupt, Overwrite, Send
 from typing_extensions import override
 
-from cleveragents.actors.checkpoint_ports import Blob, CheckpointStore, StoredCheckpoint, StoredWrite
+from cleveragents.actors.checkpoint_ports import Blob, StoredCheckpoint, StoredWrite
+from cleveragents.actors.store.sql_checkpoint_store import SqlCheckpointStore
 from cleveragents.core.errors import InvalidPayload
 from cleveragents.core.identifiers import Fence
 
@@ -81,7 +82,7 @@ class _Step:
 
 
 class DatabaseCheckpointSaver(BaseCheckpointSaver[str]):
-    """Checkpoints of the graphs of one run, in a `CheckpointStore`, under the run's fence.
+    """Checkpoints of the graphs of one run, in a `SqlCheckpointStore`, under the run's fence.
 
     Without a fence anybody may write; with one, a worker that lost its job gets `StaleFence`. Values are
     plain (`PlainSerializer`); anything else is `InvalidPayload`. Deleting a thread deletes those below it,
@@ -98,7 +99,9 @@ class DatabaseCheckpointSaver(BaseCheckpointSaver[str]):
     its runs. A cancelled call may still be carried out.
     """
 
-    def __init__(self, store: CheckpointStore, *, fence: Fence | None = None, history: bool = True) -> None:
+    def __init__(
+        self, store: SqlCheckpointStore, *, fence: Fence | None = None, history: bool = True
+    ) -> None:
         super().__init__(serde=PlainSerializer())
         self._store = store
         self._fence = fence

@@ -77,7 +77,10 @@ _FIRST, _LAST = "\x01", "\U0010ffff"
 
 
 class SqlCheckpointStore:
-    """`CheckpointStore` on a `Database`. Stateless but for the database, so any thread may share it.
+    """Checkpoints by thread. Every method is one atomic step; what returned survives kill -9.
+
+    A write with a fence is refused (`StaleFence`) unless the job still runs under that token: checked in
+    the same transaction. Stateless but for the database, so any thread may share it.
 
     To `put`, a value whose serialiser has no name (`("", b"")`) is one that was kept with an earlier
     checkpoint of the thread: its version is noted, and nothing is written again.
@@ -97,6 +100,7 @@ class SqlCheckpointStore:
     def get(
         self, thread_id: str, namespace: str = "", checkpoint_id: str | None = None
     ) -> StoredCheckpoint | None:
+        """That checkpoint with its values and writes; the latest, if none is named."""
         if not all(is_storable(text) for text in (thread_id, namespace, checkpoint_id or "")):
             return None
         wanted = {"thread_id": thread_id, "namespace": namespace, "checkpoint_id": checkpoint_id}
@@ -128,6 +132,11 @@ class SqlCheckpointStore:
             last = rows[-1]
 
     def put(self, checkpoint: StoredCheckpoint, *, fence: Fence | None = None) -> None:
+        """Keeps the checkpoint and those of its values that are new; `writes` is not looked at.
+
+        One that supersedes is the end of all that came before its parent in its namespace, and of the
+        namespaces below it (`namespace|…`): graphs that the step before it ran.
+        """
         putting = self._putting(checkpoint)
 
         def unit(connection: Connection) -> None:
@@ -147,6 +156,10 @@ class SqlCheckpointStore:
         fence: Fence | None = None,
         checkpoint: StoredCheckpoint | None = None,
     ) -> None:
+        """Keeps them; one that is there already (task and index) is replaced or left, as `replace` says.
+
+        `checkpoint` is the one they belong to, where it was not put yet: it is kept with them, or neither.
+        """
         key = {"thread_id": thread_id, "namespace": namespace, "checkpoint_id": checkpoint_id}
         rows = write_rows(key, writes)
         statement = self._put_writes[replace]
@@ -162,10 +175,12 @@ class SqlCheckpointStore:
         self._database.write(unit)
 
     def threads(self) -> Sequence[str]:
+        """The names of all threads of which something is kept."""
         with self._database.read() as connection:
             return connection.scalars(select(graph_checkpoints.c.thread_id).distinct()).all()
 
     def delete_threads(self, beginning: str) -> None:
+        """Forgets the thread of that name, and those below it (`beginning/…`)."""
         if not is_storable(beginning):
             return
 

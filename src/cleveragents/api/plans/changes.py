@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from cleveragents.app.plan_parts import PlanParts
     from cleveragents.core.change import FileState
     from cleveragents.plans.model.plan import Plan
-    from cleveragents.sandboxes.ports import Sandbox, Unapplied
+    from cleveragents.sandboxes.git_sandbox import Sandbox
+    from cleveragents.sandboxes.ports import Unapplied
 
 __all__ = [
     "Found",

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from cleveragents.app.plan_parts import PlanParts
     from cleveragents.core.change import FileState
     from cleveragents.plans.model.plan import Plan
-    from cleveragents.sandboxes.ports import Sandbox
+    from cleveragents.sandboxes.git_sandbox import Sandbox
 
 __all__ = [
     "MOST_BYTES",

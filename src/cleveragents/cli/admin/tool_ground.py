@@ -15,7 +15,7 @@ from cleveragents.core.policy import Capability, Verdict, profile
 
 if TYPE_CHECKING:
     from cleveragents.processes.ports import CommandRunner
-    from cleveragents.sandboxes.ports import Sandbox
+    from cleveragents.sandboxes.git_sandbox import Sandbox
     from cleveragents.tools.mcp.configuration import McpConfiguration
     from cleveragents.tools.mcp.place import ServerPlace
     from cleveragents.tools.mcp.tools import McpTools

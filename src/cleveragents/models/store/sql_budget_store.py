@@ -45,7 +45,12 @@ _ENDED = ("state", "ended_at", "picodollars", "input_tokens", "output_tokens", "
 
 
 class SqlBudgetStore:
-    """`BudgetStore` on a `Database`. Stateless but for the database, so any thread may share it."""
+    """Budgets by the root plan of a tree. Every method is one atomic step, from any process.
+
+    At no moment is spent + reserved more than a limit; what was reserved by a worker that died stays
+    reserved until `forfeit` counts it as spent. Stateless but for the database, so any thread may share
+    it.
+    """
 
     def __init__(self, database: Database, identifiers: IdentifierSource) -> None:
         self._database = database
@@ -53,6 +58,8 @@ class SqlBudgetStore:
         self._sql = budget_statements(database.dialect)
 
     def open(self, root_id: str, limits: Limits, *, now: datetime) -> BudgetView:
+        """The budget, made if there is none; an existing one keeps its limits."""
+
         def unit(connection: Connection) -> BudgetView:
             row = self._sql.hold(connection, root_id)
             if row is not None:  # guard: an open budget keeps what was spent of it
@@ -66,6 +73,7 @@ class SqlBudgetStore:
         return self._database.write(unit) if row is None else _view(row)
 
     def view(self, root_id: str) -> BudgetView:
+        """A budget that was never opened has no limits and nothing spent."""
         with self._database.read() as connection:
             row = self._sql.look(connection, root_id)
         return BudgetView(root_id, Limits(), Spend(), Spend()) if row is None else _view(row)
@@ -83,6 +91,12 @@ class SqlBudgetStore:
         now: datetime,
         priced: bool = True,
     ) -> Reservation:
+        """`BudgetExhausted` when it does not fit, `PriceUnknown` when money is limited and the call is not
+        `priced`: then nothing is reserved.
+
+        A repeated `key` (a call that is made again after a crash) forfeits what was reserved before, in
+        the same step. A spend that takes the tree over 90 % of a limit leaves an event, once for a limit.
+        """
         reservation = Reservation(self._identifiers.new(), root_id, plan_id, worst)
 
         def unit(connection: Connection) -> Reservation:
@@ -123,6 +137,8 @@ class SqlBudgetStore:
         now: datetime,
         priced: bool = True,
     ) -> None:
+        """Once: counts what was really spent. Settling again changes nothing. Where nobody knows the price,
+        the call's money stays unknown, which is not nothing."""
         tokens: dict[str, Any] = {"picodollars": spent.picodollars if priced else None}
         if usage is not None:
             tokens["input_tokens"] = usage.input_tokens
@@ -131,9 +147,12 @@ class SqlBudgetStore:
         self._end(reservation, "settled", spent, tokens, now)
 
     def release(self, reservation: Reservation, *, now: datetime) -> None:
+        """The call was never made: nothing is spent."""
         self._end(reservation, "released", Spend(), {"picodollars": 0}, now)
 
     def forfeit(self, plan_id: str, *, now: datetime) -> Spend:
+        """Counts as spent what earlier, dead runs of the plan had reserved."""
+
         def unit(connection: Connection) -> Spend:
             open_calls = connection.execute(_reserved(plan_id)).mappings().all()
             if not open_calls:
@@ -151,6 +170,8 @@ class SqlBudgetStore:
         return self._database.write(unit)
 
     def raise_limits(self, root_id: str, limits: Limits, *, now: datetime) -> BudgetView:
+        """New limits; what is None there stays as it is."""
+
         def unit(connection: Connection) -> BudgetView:
             row = self._sql.hold(connection, root_id) or _opened(connection, root_id, Limits())
             raised = {name: value for name, value in _limits_row(limits).items() if value is not None}
@@ -165,6 +186,7 @@ class SqlBudgetStore:
         return self._database.write(unit)
 
     def calls_of(self, plan_id: str) -> Sequence[ModelCall]:
+        """In order."""
         wanted = select(model_calls).where(model_calls.c.plan_id == plan_id).order_by(model_calls.c.number)
         with self._database.read() as connection:
             return [_call(row) for row in connection.execute(wanted).mappings()]

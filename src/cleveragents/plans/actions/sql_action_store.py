@@ -24,13 +24,15 @@ _CHANGED = ("document", "created_at")
 
 
 class SqlActionStore:
-    """`ActionStore` on a `Database`. Stateless but for the database, so any thread may share it."""
+    """The user's own actions, by name. Every method is one atomic step, from any thread and process.
+    Stateless but for the database, so any thread may share it."""
 
     def __init__(self, database: Database, clock: Clock | None = None) -> None:
         self._database = database
         self._clock = clock or SystemClock()
 
     def put(self, name: str, document: str, *, replace: bool = False) -> None:
+        """Keeps it. `ActionExists` unless `replace`."""
         ensure_storable(f"action {name!r}", {"name": name, "document": document})
         row = {"name": name, "document": document, "created_at": microseconds(self._clock.now())}
         insert = insert_into(actions, self._database.dialect)
@@ -56,11 +58,13 @@ class SqlActionStore:
         return None if row is None else _stored(row)
 
     def list(self) -> Sequence[StoredAction]:
+        """All of them, by name."""
         with self._database.read() as connection:
             rows = connection.execute(_ALL).all()
         return [_stored(row) for row in rows]
 
     def delete(self, name: str) -> bool:
+        """Whether there was one."""
         if not is_storable(name):
             return False
 

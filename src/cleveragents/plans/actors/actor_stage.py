@@ -19,7 +19,7 @@ from cleveragents.core.actions.model import CheckRun
 from cleveragents.plans.calls.tool_execution import ToolExecution
 from cleveragents.plans.model.plan import Plan
 from cleveragents.plans.model.strategy import Casting, Strategy
-from cleveragents.sandboxes.ports import Sandbox
+from cleveragents.sandboxes.git_sandbox import Sandbox
 
 if TYPE_CHECKING:
     from cleveragents.jobs.worker.async_worker import AsyncJob

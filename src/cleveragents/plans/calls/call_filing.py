@@ -24,7 +24,7 @@ from cleveragents.core.json_value import FrozenObject, JsonValue
 from cleveragents.core.tool import ACP, CallState, ToolCall
 from cleveragents.plans.history import REREAD, PlanHistory
 from cleveragents.plans.model.correction import ROLLBACK
-from cleveragents.plans.ports.plans import CallStore
+from cleveragents.plans.store.sql_plan_records import SqlCallStore
 from cleveragents.processes.ports import (
     Command,
     CommandResult,
@@ -32,7 +32,7 @@ from cleveragents.processes.ports import (
     CommandTerms,
     StopSignal,
 )
-from cleveragents.sandboxes.ports import Sandbox
+from cleveragents.sandboxes.git_sandbox import Sandbox
 from cleveragents.sandboxes.working_directory import working_directory
 from cleveragents.tools.timed_tool import EitherStop
 
@@ -52,7 +52,7 @@ class CallFiling:
     sandbox. Each method may be begun again after it was interrupted anywhere: nothing is recorded twice."""
 
     context: PlanExecutionContext
-    calls: CallStore
+    calls: SqlCallStore
     history: PlanHistory
     clock: Clock
     faults: FaultPoints = field(default_factory=NoFaults)

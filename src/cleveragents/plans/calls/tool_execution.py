@@ -40,9 +40,9 @@ from cleveragents.core.text.redaction import redact, redact_content, redact_know
 from cleveragents.core.tool import MCP, CallState, ToolCall, approval_digest
 from cleveragents.plans.calls.call_filing import CallCommands, CallFiling
 from cleveragents.plans.history import PlanHistory, bring_to
-from cleveragents.plans.ports.plans import CallStore
+from cleveragents.plans.store.sql_plan_records import SqlCallStore
 from cleveragents.processes.ports import CommandRunner, StopSignal
-from cleveragents.sandboxes.ports import Sandbox
+from cleveragents.sandboxes.git_sandbox import Sandbox
 from cleveragents.tools.ports import SandboxFiles, Tool, ToolSource, Workplace
 from cleveragents.tools.timed_tool import TimedTool
 
@@ -89,7 +89,7 @@ class ToolExecution:
     sandbox: Sandbox
     policy: Policy
     stop: StopSignal
-    calls: CallStore
+    calls: SqlCallStore
     context: PlanExecutionContext
     history: PlanHistory
     tools: ToolSource

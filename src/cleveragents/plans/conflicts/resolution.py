@@ -38,8 +38,9 @@ from cleveragents.core.tool import CallState, ToolCall
 from cleveragents.plans.calls.tool_execution import ToolExecution
 from cleveragents.plans.history import PlanHistory, bring_to
 from cleveragents.plans.model.plan import Plan
-from cleveragents.plans.ports.plans import PlanStore
-from cleveragents.sandboxes.ports import Sandbox, Sandboxes
+from cleveragents.plans.store.sql_plan_store import SqlPlanStore
+from cleveragents.sandboxes.git_sandbox import Sandbox
+from cleveragents.sandboxes.ports import Sandboxes
 
 __all__ = [
     "ConflictsByHand",
@@ -289,7 +290,7 @@ def _excerpt(data: bytes) -> list[str]:
 class ConflictsByHand:
     """Stateless but for its parts; holds the sandbox's `writing()` while it works."""
 
-    plans: PlanStore
+    plans: SqlPlanStore
     sandboxes: Sandboxes
     history: PlanHistory
     execution: Callable[[Plan, Sandbox], ToolExecution]

@@ -44,11 +44,11 @@ from cleveragents.plans.model.plan import Phase, Plan, PlanState
 from cleveragents.plans.model.strategy import Strategy, Task
 from cleveragents.plans.model.sub_plan import goes_on, is_merged
 from cleveragents.plans.pausing import PlanPausing, at_rest_in, waiting_for_correction
-from cleveragents.plans.ports.corrections import CorrectionStore
 from cleveragents.plans.ports.decisions import DecisionStore
 from cleveragents.plans.ports.plans import PlanFacts
 from cleveragents.plans.queue import going_on_with
 from cleveragents.plans.rewriting import PlanRewriting
+from cleveragents.plans.store.sql_decision_store import SqlCorrectionStore
 from cleveragents.storage.answers import Claim
 
 __all__ = ["PlanCorrection", "Undoing", "UndoneWork", "undone_work"]
@@ -89,7 +89,7 @@ class PlanCorrection:
     """Stateless but for its stores: any thread and any process may correct a plan; one correction wins."""
 
     decisions: DecisionStore
-    corrections: CorrectionStore
+    corrections: SqlCorrectionStore
     rewriting: PlanRewriting
     pausing: PlanPausing
     clock: Clock

@@ -15,7 +15,7 @@ from cleveragents.core.errors import UnknownPlan
 from cleveragents.core.json_value import JsonValue
 from cleveragents.jobs.model.job import Job, Lane
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
-from cleveragents.plans.ports.plans import PlanStore
+from cleveragents.plans.store.sql_plan_store import SqlPlanStore
 
 __all__ = [
     "ATTEMPTS",
@@ -54,7 +54,7 @@ def key_of_job(plan: Plan) -> str:
     return f"{plan.id}@{plan.version}"
 
 
-def goal_of(job: Job, plans: PlanStore) -> str:
+def goal_of(job: Job, plans: SqlPlanStore) -> str:
     """The goal of the job's plan, for people to read; "" for a job of no plan."""
     try:
         return plans.get(str(job.payload.get("plan_id"))).goal
@@ -62,7 +62,7 @@ def goal_of(job: Job, plans: PlanStore) -> str:
         return ""
 
 
-def phase_of(job: Job, plans: PlanStore) -> str:
+def phase_of(job: Job, plans: SqlPlanStore) -> str:
     """Which phase of its plan a job does next, for people to read; "" for a job of no plan."""
     name = job.kind.partition(":")[0]
     try:

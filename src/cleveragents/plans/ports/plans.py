@@ -9,39 +9,27 @@ Where actions come from.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
 from typing import Protocol
 
 from cleveragents.access.model.project import DEFAULT_PROJECT
-from cleveragents.access.model.user import ProjectScope
-from cleveragents.changes.model.review import Review
-from cleveragents.core.actions.model import Action, CheckRun
-from cleveragents.core.identifiers import Fence
+from cleveragents.core.actions.model import Action
 from cleveragents.core.json_value import FrozenObject, JsonValue
 from cleveragents.core.policy import Isolation
-from cleveragents.core.tool import CallState, ToolCall
-from cleveragents.plans.model.plan import Plan, PlanState, Standing
-from cleveragents.storage.answers import Claim
 
 __all__ = [
     "ActionListing",
     "ActionOrigin",
-    "ActionStore",
-    "CallStore",
     "CallTimes",
-    "CheckStore",
     "NewPlan",
     "OutputPiece",
     "PlanFacts",
     "PlanOutput",
-    "PlanStore",
-    "ReviewStore",
     "Run",
     "StoredAction",
-    "TreeCalls",
     "TreeLimits",
 ]
 
@@ -75,143 +63,6 @@ class PlanFacts:
     error: str | None = None
     job_id: str | None = None
     isolation: Isolation | None = None
-
-
-class PlanStore(Protocol):
-    """Plans. Every method is one atomic step, from any thread and process, kept with its event."""
-
-    def create(self, new: NewPlan, *, now: datetime, claim: Claim | None = None) -> Plan:
-        """A plan at `action/queued`; with a claim, kept as what was made for that request.
-        `RequestUnderWay` when somebody took the claim over: then there is none. `UnknownProject`."""
-        ...
-
-    def spawn(
-        self, parent: Plan, new: NewPlan, key: str, limits: TreeLimits, *, now: datetime, fence: Fence
-    ) -> Plan:
-        """A sub-plan at `action/queued`; the one that is known by the key already, if there is one.
-
-        One step with the counting: `TreeTooLarge`. Only for a parent that is being worked on by whoever has
-        its job: `StalePlan`, `StaleFence`.
-        """
-        ...
-
-    def children(self, plan_id: str) -> Sequence[Plan]:
-        """Its sub-plans, in the order in which they were made."""
-        ...
-
-    def children_of(self, plan_ids: Collection[str]) -> Mapping[str, Sequence[Plan]]:
-        """The same of each of these that has any, in one question."""
-        ...
-
-    def get(self, plan_id: str) -> Plan:
-        """`UnknownPlan`."""
-        ...
-
-    def find(self, beginning: str, *, scope: ProjectScope = None) -> Plan:
-        """The one plan in these projects whose id begins (or ends) so. `UnknownPlan`, `AmbiguousPlan`."""
-        ...
-
-    def list(
-        self,
-        *,
-        states: Collection[PlanState] = (),
-        resource: str | None = None,
-        limit: int = 100,
-        after: str | None = None,
-        newest_first: bool = False,
-        scope: ProjectScope = None,
-    ) -> Sequence[Plan]:
-        """The plans of these projects by id, in that order, those after that id, in any of the states (all,
-        if none is named)."""
-        ...
-
-    def move(
-        self,
-        plan: Plan,
-        wanted: Standing,
-        facts: PlanFacts | None = None,
-        *,
-        now: datetime,
-        fence: Fence | None = None,
-    ) -> Plan:
-        """The plan in its new standing, provided that nobody moved it since `plan` was read, and that whoever
-        moves it for a job still has that job.
-
-        `IllegalPlanMove`, `StalePlan`, `StaleFence`; then nothing changed.
-        """
-        ...
-
-    def delete(self, plan: Plan, *, now: datetime, claim: Claim | None = None) -> None:
-        """Forgets the plan, its sub-plans and all that belongs to them, but for what the audit log says; with
-        a claim, also that it was made for that request: `RequestUnderWay` when somebody took the claim over.
-        `StalePlan`; `PlanError` while one of them runs."""
-        ...
-
-
-class CallStore(Protocol):
-    """Tool calls of plans, numbered from 1 without a gap; every method is one atomic step."""
-
-    def add(
-        self,
-        plan_id: str,
-        tool: str,
-        arguments: Mapping[str, JsonValue],
-        *,
-        step: str | None,
-        state: CallState,
-        now: datetime,
-        digest: str | None = None,
-    ) -> ToolCall:
-        """The next call; `digest` names the exact arguments that a person is asked to approve."""
-        ...
-
-    def move(
-        self,
-        call: ToolCall,
-        state: CallState,
-        *,
-        now: datetime,
-        changeset_id: str | None = None,
-        result: JsonValue = None,
-        error: str | None = None,
-    ) -> ToolCall:
-        """The call in its new state, provided it still is in the one it was read in; else `StalePlan`."""
-        ...
-
-    def answer(
-        self, plan_id: str, number: int, approval: str, *, now: datetime, by: str | None = None
-    ) -> ToolCall:
-        """`granted` or `denied`, for a call that asked; the first answer stays. The event says who gave it,
-        if that is known."""
-        ...
-
-    def of_plan(self, plan_id: str) -> Sequence[ToolCall]:
-        """All calls, in order."""
-        ...
-
-    def of_step(self, plan_id: str, step: str | None) -> Sequence[ToolCall]:
-        """The calls that were added for the step, in order; what it costs does not depend on the others."""
-        ...
-
-
-class CheckStore(Protocol):
-    """What checks said."""
-
-    def record(self, run: CheckRun) -> None: ...
-
-    def of_plan(self, plan_id: str) -> Sequence[CheckRun]:
-        """Oldest first."""
-        ...
-
-
-class ReviewStore(Protocol):
-    """What the reviewer left out of a plan's result."""
-
-    def set(self, review: Review, *, now: datetime) -> None:
-        """Replaces an earlier verdict on the same subject."""
-        ...
-
-    def of_plan(self, plan_id: str) -> Sequence[Review]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,14 +118,6 @@ class CallTimes:
     run: Run | None = None
 
 
-class TreeCalls(Protocol):
-    """Reads the calls of all plans of a tree at one moment."""
-
-    def of_tree(self, root_id: str) -> Sequence[CallTimes]:
-        """In no order. Left out is what nobody knows the end of: calls that were lost with their worker."""
-        ...
-
-
 class ActionOrigin(str, Enum):
     """Who brought an action. In this order: of two with one name the first counts."""
 
@@ -302,21 +145,3 @@ class ActionListing:
     trusted: bool
     action: Action | None = None
     problem: str | None = None
-
-
-class ActionStore(Protocol):
-    """The user's own actions, by name. Every method is one atomic step, from any thread and process."""
-
-    def put(self, name: str, document: str, *, replace: bool = False) -> None:
-        """Keeps it. `ActionExists` unless `replace`."""
-        ...
-
-    def get(self, name: str) -> StoredAction | None: ...
-
-    def list(self) -> Sequence[StoredAction]:
-        """All of them, by name."""
-        ...
-
-    def delete(self, name: str) -> bool:
-        """Whether there was one."""
-        ...

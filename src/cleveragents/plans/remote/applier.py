@@ -11,7 +11,6 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 
 from cleveragents.access.model.project import TO_BRANCH, RemoteAddress, branch_of, new_branch, remote_of
-from cleveragents.apply.applier import EngineSandbox
 from cleveragents.apply.git_directories import ensure_no_git_directory
 from cleveragents.apply.journal import PREPARED, STAGING, Entry
 from cleveragents.apply.lock import resource_lock, try_resource_lock
@@ -33,7 +32,7 @@ from cleveragents.core.errors.remedy import Remedy
 from cleveragents.core.identifiers import Fence
 from cleveragents.core.text.redaction import redact_text
 from cleveragents.plans.model.plan import Plan
-from cleveragents.sandboxes.ports import Sandbox
+from cleveragents.sandboxes.git_sandbox import Sandbox
 
 __all__ = ["AnyApplier", "RemoteApplier", "destination_of"]
 
@@ -200,8 +199,6 @@ class RemoteApplier:
         landed: Landed | None,
         fence: Fence | None,
     ) -> Iterator[Preparation]:
-        if not isinstance(sandbox, EngineSandbox):
-            raise TypeError(f"{type(sandbox).__name__} has no store of trees to apply from")
         repository = sandbox.repository
         ours = repository.text("rev-parse", f"{target.tip}^{{tree}}")
         merge = Merge(wish.base, ours, wish.theirs, ours, {})

@@ -20,7 +20,7 @@ from cleveragents.changes.ports import ChangesetStore
 from cleveragents.core.change import GITLINK, ChangeEntry, Changeset, RecordedChange
 from cleveragents.core.errors import UnknownPlan
 from cleveragents.plans.model.plan import PlanState
-from cleveragents.sandboxes.ports import Sandbox
+from cleveragents.sandboxes.git_sandbox import Sandbox
 from cleveragents.sandboxes.rows import READY
 from cleveragents.storage.columns import microseconds
 from cleveragents.storage.database import Database

@@ -48,23 +48,17 @@ from cleveragents.plans.history import PlanHistory, bring_to, named
 from cleveragents.plans.model.correction import RETRY
 from cleveragents.plans.model.plan import Plan
 from cleveragents.plans.model.strategy import SETUP
-from cleveragents.plans.ports.plans import CallStore
 from cleveragents.plans.remote.contents import SqlContents, ensure_kept
+from cleveragents.plans.store.sql_plan_records import SqlCallStore
 from cleveragents.processes.ports import Command, CommandRunner
 from cleveragents.sandboxes.facts import SandboxPlace
+from cleveragents.sandboxes.git_sandbox import Sandbox
 from cleveragents.sandboxes.locking import locked
 from cleveragents.sandboxes.mirror import Mirrors
-from cleveragents.sandboxes.ports import (
-    Sandbox,
-    SandboxRequest,
-    SandboxStrategy,
-    SetupInputs,
-    SetupStore,
-    StartTree,
-)
+from cleveragents.sandboxes.ports import SandboxRequest, SandboxStrategy, SetupInputs, StartTree
 from cleveragents.sandboxes.registry import SandboxRegistry
 from cleveragents.sandboxes.rows import READY, SandboxRow
-from cleveragents.sandboxes.tree.merge import place_of
+from cleveragents.sandboxes.setup_cache import SetupCache
 from cleveragents.storage.database import Database
 from cleveragents.storage.files.paths import remove_all
 from cleveragents.storage.service_tables import remote_bases, resources
@@ -85,7 +79,7 @@ _OF_RESOURCES = select(resources.c.location).where(resources.c.kind == ResourceK
 
 
 class _CallsOf(Protocol):
-    def __call__(self, fence: Fence | None) -> CallStore: ...
+    def __call__(self, fence: Fence | None) -> SqlCallStore: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -366,7 +360,7 @@ class Furnishing:
     """Stateless but for its parts: any thread may share it."""
 
     sandboxes: RemoteSandboxes
-    cache: SetupStore
+    cache: SetupCache
     commands: Callable[[Path], CommandRunner]
 
     def __call__(self, setup: Setup, ground: CheckGround, project: str) -> None:
@@ -374,7 +368,7 @@ class Furnishing:
         if not self.sandboxes.is_copy(ground.plan_id):
             return
         sandbox = ground.sandbox
-        furnished = place_of(sandbox).directory / "furnished"
+        furnished = sandbox.place.directory / "furnished"
         if furnished.exists():
             return
         with sandbox.writing(timeout_seconds=_BUSY_SECONDS):

@@ -140,7 +140,8 @@ def _decision(row: Mapping[Any, Any]) -> Decision:
 
 
 class SqlCorrectionStore:
-    """`CorrectionStore` on a `Database`. Stateless but for the database, so any thread may share it."""
+    """Corrections of plans, numbered from 1 without a gap; every method is one step, with its events.
+    Stateless but for the database, so any thread may share it."""
 
     def __init__(
         self, database: Database, identifiers: IdentifierSource, plans: SqlPlanStore | None = None
@@ -160,6 +161,15 @@ class SqlCorrectionStore:
         fence: Fence | None = None,
         claim: Claim | None = None,
     ) -> tuple[Correction, Plan]:
+        """Keeps it, marks the decisions that it supersedes, and moves the plan through these standings, with
+        the facts at the last, all in one step: a plan whose decisions no longer hold is never where it goes
+        on with what they led to.
+
+        As `SqlPlanStore.move`, only from the version that was seen, and for whoever has the job:
+        `UnknownPlan`, `StalePlan`, `IllegalPlanMove`, `StaleFence`; with a claim, kept as what was made for
+        that request: `RequestUnderWay` when somebody took the claim over. Then nothing changed.
+        """
+
         def unit(connection: Connection) -> tuple[Correction, Plan]:
             keep_made(connection, claim, plan.id)  # guard: a request that is repeated makes nothing twice
             ensure_owned(connection, fence)
@@ -178,6 +188,7 @@ class SqlCorrectionStore:
         return self._database.write(unit)
 
     def of_plan(self, plan_id: str) -> Sequence[Correction]:
+        """All of them, by number."""
         wanted = select(corrections).where(corrections.c.plan_id == plan_id).order_by(corrections.c.number)
         with self._database.read() as connection:
             return [_correction(row) for row in connection.execute(wanted).mappings()]

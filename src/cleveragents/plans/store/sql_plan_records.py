@@ -106,7 +106,8 @@ _MODELS = (
 
 
 class SqlCallStore:
-    """`CallStore` on a `Database`. Stateless but for the database, so any thread may share it.
+    """Tool calls of plans, numbered from 1 without a gap; every method is one atomic step. Stateless but
+    for the database, so any thread may share it.
 
     With a `fence`, calls are added and moved only while that job runs under that token: `StaleFence`.
     """
@@ -129,6 +130,7 @@ class SqlCallStore:
         now: datetime,
         digest: str | None = None,
     ) -> ToolCall:
+        """The next call; `digest` names the exact arguments that a person is asked to approve."""
         if step is not None and len(step) > _STEP_CHARACTERS:
             raise InvalidPayload(
                 "a tool call", f"its step's name has more than {_STEP_CHARACTERS} characters"
@@ -159,6 +161,8 @@ class SqlCallStore:
         result: JsonValue = None,
         error: str | None = None,
     ) -> ToolCall:
+        """The call in its new state, provided it still is in the one it was read in; else `StalePlan`."""
+
         def unit(connection: Connection) -> ToolCall:
             ensure_owned(connection, self._fence)
             _hold(connection, call.plan_id)
@@ -192,6 +196,8 @@ class SqlCallStore:
     def answer(
         self, plan_id: str, number: int, approval: str, *, now: datetime, by: str | None = None
     ) -> ToolCall:
+        """`granted` or `denied`, for a call that asked; the first answer stays. The event says who gave it,
+        if that is known."""
         if approval not in _ANSWERS:
             raise InvalidPayload("an answer", f"{approval!r} is neither granted nor denied")
 
@@ -209,6 +215,7 @@ class SqlCallStore:
         return self._database.write(unit)
 
     def of_plan(self, plan_id: str) -> Sequence[ToolCall]:
+        """All calls, in order."""
         if not is_storable(plan_id):
             return []
         query = select(tool_calls).where(tool_calls.c.plan_id == plan_id).order_by(tool_calls.c.number)
@@ -216,6 +223,7 @@ class SqlCallStore:
             return [call_of(row) for row in connection.execute(query).mappings()]
 
     def of_step(self, plan_id: str, step: str | None) -> Sequence[ToolCall]:
+        """The calls that were added for the step, in order; what it costs does not depend on the others."""
         if step is None:
             return [call for call in self.of_plan(plan_id) if call.step is None]
         if not is_storable(plan_id) or not is_storable(step):
@@ -235,7 +243,7 @@ class SqlCallStore:
 
 
 class SqlCheckStore:
-    """`CheckStore` on a `Database`; any thread may share it."""
+    """What checks said. Any thread may share it."""
 
     def __init__(self, database: Database, identifiers: IdentifierSource) -> None:
         self._database = database
@@ -256,6 +264,7 @@ class SqlCheckStore:
         self._database.write(unit)
 
     def of_plan(self, plan_id: str) -> Sequence[CheckRun]:
+        """Oldest first."""
         if not is_storable(plan_id):
             return []
         query = select(check_runs).where(check_runs.c.plan_id == plan_id).order_by(check_runs.c.number)
@@ -264,13 +273,14 @@ class SqlCheckStore:
 
 
 class SqlReviewStore:
-    """`ReviewStore` on a `Database`; any thread may share it."""
+    """What the reviewer left out of a plan's result. Any thread may share it."""
 
     def __init__(self, database: Database, identifiers: IdentifierSource) -> None:
         self._database = database
         self._identifiers = identifiers
 
     def set(self, review: Review, *, now: datetime) -> None:
+        """Replaces an earlier verdict on the same subject."""
         row = review_row(review)
         facts: dict[str, JsonValue] = {"kind": row["kind"], "verdict": row["verdict"]}
         event = DomainEvent(EventType.REVIEW_CHANGED, review.plan_id, self._identifiers.new(), now, facts)
@@ -362,12 +372,14 @@ def _shown(path: JsonValue) -> str:
 
 
 class SqlTreeCalls:
-    """`TreeCalls` on a `Database`. Stateless but for the database, so any thread may share it."""
+    """Reads the calls of all plans of a tree at one moment. Stateless but for the database, so any thread
+    may share it."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def of_tree(self, root_id: str) -> Sequence[CallTimes]:
+        """In no order. Left out is what nobody knows the end of: calls that were lost with their worker."""
         return list(self._read(root_id))
 
     def _read(self, root_id: str) -> Iterator[CallTimes]:

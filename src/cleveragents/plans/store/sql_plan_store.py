@@ -75,13 +75,16 @@ _LONGEST_ID = 64
 
 
 class SqlPlanStore:
-    """`PlanStore` on a `Database`. Stateless but for the database, so any thread may share it."""
+    """Plans. Every method is one atomic step, from any thread and process, kept with its event. Stateless
+    but for the database, so any thread may share it."""
 
     def __init__(self, database: Database, identifiers: IdentifierSource) -> None:
         self._database = database
         self._identifiers = identifiers
 
     def create(self, new: NewPlan, *, now: datetime, claim: Claim | None = None) -> Plan:
+        """A plan at `action/queued`; with a claim, kept as what was made for that request.
+        `RequestUnderWay` when somebody took the claim over: then there is none. `UnknownProject`."""
         plan_id = self._identifiers.new()
         wanted = _begun(plan_id, new, now)
 
@@ -95,6 +98,11 @@ class SqlPlanStore:
     def spawn(
         self, parent: Plan, new: NewPlan, key: str, limits: TreeLimits, *, now: datetime, fence: Fence
     ) -> Plan:
+        """A sub-plan at `action/queued`; the one that is known by the key already, if there is one.
+
+        One step with the counting: `TreeTooLarge`. Only for a parent that is being worked on by whoever has
+        its job: `StalePlan`, `StaleFence`.
+        """
         child_id = self._identifiers.new()
 
         def unit(connection: Connection) -> Plan:
@@ -123,11 +131,13 @@ class SqlPlanStore:
         return self._database.write(unit)
 
     def children(self, plan_id: str) -> Sequence[Plan]:
+        """Its sub-plans, in the order in which they were made."""
         with self._database.read() as connection:
             rows = connection.execute(_CHILDREN, {"plan_id": plan_id}).mappings().all()
         return [plan_of(row) for row in rows]
 
     def children_of(self, plan_ids: Collection[str]) -> Mapping[str, Sequence[Plan]]:
+        """The same of each of these that has any, in one question."""
         query = select(plans).where(plans.c.parent_id.in_(plan_ids)).order_by(plans.c.number)
         found: dict[str, list[Plan]] = {}
         with self._database.read() as connection:
@@ -147,6 +157,7 @@ class SqlPlanStore:
         return plan
 
     def get(self, plan_id: str) -> Plan:
+        """`UnknownPlan`."""
         if not is_storable(plan_id):
             raise UnknownPlan(plan_id)
         with self._database.read() as connection:
@@ -160,6 +171,7 @@ class SqlPlanStore:
         return plan_of(row)
 
     def find(self, beginning: str, *, scope: ProjectScope = None) -> Plan:
+        """The one plan in these projects whose id begins (or ends) so. `UnknownPlan`, `AmbiguousPlan`."""
         if not beginning.isalnum() or not beginning.isascii() or len(beginning) > _LONGEST_ID:
             raise UnknownPlan(beginning)
         wanted = beginning.upper()
@@ -189,6 +201,8 @@ class SqlPlanStore:
         newest_first: bool = False,
         scope: ProjectScope = None,
     ) -> Sequence[Plan]:
+        """The plans of these projects by id, in that order, those after that id, in any of the states (all,
+        if none is named)."""
         ensure_storable("a list of plans", {"after": after})
         query = select(plans).order_by(plans.c.id.desc() if newest_first else plans.c.id).limit(limit)
         if states:
@@ -211,6 +225,12 @@ class SqlPlanStore:
         now: datetime,
         fence: Fence | None = None,
     ) -> Plan:
+        """The plan in its new standing, provided that nobody moved it since `plan` was read, and that whoever
+        moves it for a job still has that job.
+
+        `IllegalPlanMove`, `StalePlan`, `StaleFence`; then nothing changed.
+        """
+
         def unit(connection: Connection) -> Plan:
             ensure_owned(connection, fence)
             return self.move_in(connection, plan, wanted, facts, now=now)
@@ -250,6 +270,10 @@ class SqlPlanStore:
         return moved
 
     def delete(self, plan: Plan, *, now: datetime, claim: Claim | None = None) -> None:
+        """Forgets the plan, its sub-plans and all that belongs to them, but for what the audit log says; with
+        a claim, also that it was made for that request: `RequestUnderWay` when somebody took the claim over.
+        `StalePlan`; `PlanError` while one of them runs."""
+
         def unit(connection: Connection) -> None:
             keep_made(connection, claim, None)
             for held in (_held(connection, plan), *_held_below(connection, plan.id)):

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from cleveragents.changes.model.merge_conflict import KeptConflict, MergeOutcome
+from cleveragents.changes.model.merge_conflict import KeptConflict
 from cleveragents.core.errors import PlanError, PlanFailed, StalePlan
 from cleveragents.core.faults import FaultPoints
 from cleveragents.core.json_value import FrozenObject, JsonValue
@@ -24,7 +24,8 @@ from cleveragents.plans.lifecycle import PlanLifecycle
 from cleveragents.plans.model.plan import Plan
 from cleveragents.plans.model.strategy import Strategy, Task
 from cleveragents.plans.model.sub_plan import Act, TreeStep, TreeView
-from cleveragents.plans.ports.plans import PlanStore
+from cleveragents.plans.store.sql_plan_store import SqlPlanStore
+from cleveragents.plans.sub_plans.merge import SubPlanMerge
 from cleveragents.plans.sub_plans.spawn import SubPlanSpawn
 from cleveragents.plans.sub_plans.words import (
     name_cancelled,
@@ -36,27 +37,10 @@ from cleveragents.plans.sub_plans.words import (
     waiting_for_resolution,
 )
 
-__all__ = ["TASK", "Hands", "Merging", "SubPlans"]
+__all__ = ["TASK", "Hands", "SubPlans"]
 
 TASK = "task"
 """The tool of the calls that say that a parent did a task of its own."""
-
-
-class Merging(Protocol):
-    """Takes results of sub-plans into their parent."""
-
-    def merged_parts(self, plan_id: str) -> frozenset[str]: ...
-
-    def merge(
-        self,
-        parent: Plan,
-        child: Plan,
-        part: str,
-        execution: ToolExecution,
-        ensure_wanted: Callable[[], None] = ...,
-    ) -> MergeOutcome: ...
-
-    def open_conflicts(self, plan_id: str) -> Sequence[KeptConflict]: ...
 
 
 class Hands(Protocol):
@@ -75,10 +59,10 @@ class Hands(Protocol):
 class SubPlans:
     """Stateless but for its stores: any number of parents may be at it at once, each in its own job."""
 
-    plans: PlanStore
+    plans: SqlPlanStore
     lifecycle: PlanLifecycle
     spawning: SubPlanSpawn
-    merging: Merging
+    merging: SubPlanMerge
     faults: FaultPoints
 
     def advance(

@@ -39,7 +39,8 @@ _TITLE_CHARACTERS = 200
 
 @dataclass(frozen=True, slots=True)
 class SubPlanMerge:
-    """Stateless but for its parts, so any thread may share it; a merge holds the parent's sandbox."""
+    """Takes results of sub-plans into their parent. Stateless but for its parts, so any thread may share
+    it; a merge holds the parent's sandbox."""
 
     sandboxes: Sandboxes
     history: PlanHistory

@@ -19,7 +19,8 @@ from cleveragents.plans.lifecycle import PlanLifecycle
 from cleveragents.plans.model.plan import Plan
 from cleveragents.plans.model.strategy import Task
 from cleveragents.plans.model.sub_plan import GOALS_ACTION, TreeView
-from cleveragents.plans.ports.plans import NewPlan, PlanStore, TreeLimits
+from cleveragents.plans.ports.plans import NewPlan, TreeLimits
+from cleveragents.plans.store.sql_plan_store import SqlPlanStore
 from cleveragents.tools.ports import SandboxFiles, Tool, Workplace
 
 __all__ = ["SPAWN", "SpawnTools", "SubPlanSpawn"]
@@ -38,7 +39,7 @@ _OWN = ("action", "arguments", "actor", "model", "checks")
 class SubPlanSpawn:
     """Stateless but for its stores: only whoever has the parent's job can make sub-plans of it."""
 
-    plans: PlanStore
+    plans: SqlPlanStore
     lifecycle: PlanLifecycle
     limits: TreeLimits
     clock: Clock

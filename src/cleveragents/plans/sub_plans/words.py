@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from cleveragents.changes.model.merge_conflict import KeptConflict
 from cleveragents.core.cancellation import is_mere_stop
@@ -29,7 +30,9 @@ from cleveragents.plans.model.sub_plan import (
     seen,
     waits_for_sub_plans,
 )
-from cleveragents.plans.ports.plans import CallStore
+
+if TYPE_CHECKING:
+    from cleveragents.plans.store.sql_plan_records import SqlCallStore
 
 __all__ = [
     "LEAVE_OUT",
@@ -195,7 +198,7 @@ def parts_left_out(calls: Iterable[ToolCall]) -> frozenset[str]:
 
 
 def name_cancelled(
-    plan: Plan, view: TreeView, past: Sequence[ToolCall], to: CallStore, now: datetime
+    plan: Plan, view: TreeView, past: Sequence[ToolCall], to: SqlCallStore, now: datetime
 ) -> None:
     """For the job of a plan that is about to fail, and to say which of its parts were cancelled."""
     known = _told(past, NAMED_CANCELLED)
@@ -206,7 +209,7 @@ def name_cancelled(
 
 
 def leave_out_named(
-    plan: Plan, children: Iterable[Plan], past: Sequence[ToolCall], to: CallStore, now: datetime
+    plan: Plan, children: Iterable[Plan], past: Sequence[ToolCall], to: SqlCallStore, now: datetime
 ) -> None:
     """For a person who resumes a plan that failed because of them: it goes on without those that it named."""
     named = _told(past, NAMED_CANCELLED)
@@ -225,6 +228,6 @@ def _told(calls: Iterable[ToolCall], tool: str) -> frozenset[tuple[str, str]]:
     )
 
 
-def _tell(to: CallStore, plan: Plan, tool: str, child: Plan, step: str, now: datetime) -> None:
+def _tell(to: SqlCallStore, plan: Plan, tool: str, child: Plan, step: str, now: datetime) -> None:
     facts = FrozenObject({"part": str(child.key), "plan": child.id})
     to.add(plan.id, tool, facts, step=step, state=CallState.ENDED, now=now)

@@ -24,7 +24,7 @@ from cleveragents.core.tool import CallState, ToolCall, ToolSpec
 from cleveragents.plans.conflicts.resolution import resolution_of
 from cleveragents.plans.history import PlanHistory
 from cleveragents.plans.ports.decisions import DecisionStore
-from cleveragents.sandboxes.ports import Sandbox
+from cleveragents.sandboxes.git_sandbox import Sandbox
 from cleveragents.tools.ports import SandboxFiles, Tool, Workplace
 from cleveragents.tools.typed_tool import Arguments, Result, TypedTool
 

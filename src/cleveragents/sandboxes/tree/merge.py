@@ -24,15 +24,13 @@ from cleveragents.git.merge_tree import Merged, Message, merged_trees
 from cleveragents.git.plumbing import PrivateRepository, index_line
 from cleveragents.git.stored_forms import StoredForms
 from cleveragents.sandboxes.facts import SandboxPlace
-from cleveragents.sandboxes.ports import Sandbox, StartTree
+from cleveragents.sandboxes.ports import StartTree
 
 __all__ = [
     "MergePlace",
     "copy_objects",
     "files_of",
-    "is_exact",
     "merge_of",
-    "place_of",
     "start_from",
     "stored_forms",
 ]
@@ -271,16 +269,6 @@ def _placed(
     )
 
 
-def place_of(sandbox: Sandbox) -> SandboxPlace:
-    """The parts of a sandbox that one of our strategies made."""
-    return SandboxPlace(sandbox.root.parent)
-
-
-def is_exact(sandbox: Sandbox) -> bool:
-    """Whether the trees of a sandbox hold the bytes of files; see `SandboxFacts`."""
-    return place_of(sandbox).read_facts(sandbox.plan_id).exact
-
-
 def stored_forms(place: SandboxPlace, traits: Mapping[str, str], filters: Collection[str]) -> StoredForms:
     """The two git directories of a sandbox whose trees are exact."""
     converting = PrivateRepository(place.converting, objects=place.engine / "objects")
@@ -302,10 +290,10 @@ def copy_objects(
         flush(packs)
 
 
-def start_from(start: StartTree, origin: Sandbox, target: SandboxPlace, *, known: str | None) -> None:
-    """`copy_objects` for a sandbox on its way. `SandboxRefused` if the origin does not have that tree."""
+def start_from(start: StartTree, source: SandboxPlace, target: SandboxPlace, *, known: str | None) -> None:
+    """`copy_objects` for a sandbox on its way. `SandboxRefused` if the source does not have that tree."""
     try:
-        copy_objects(place_of(origin), target, start.tree, known=known)
+        copy_objects(source, target, start.tree, known=known)
     except GitFailed as error:
         reason = f"the sandbox of plan {start.plan_id} does not give its tree {start.tree} ({error.problem})"
         raise SandboxRefused(str(target.directory), reason) from error
