@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from cleveragents.core.errors import SandboxMissing
+from cleveragents.core.records import facts_of, record_of
 from cleveragents.git.git_directory import flush, flush_all
 from cleveragents.git.program import FACTS_FILE, TREE
 
@@ -122,7 +123,7 @@ class SandboxPlace:
     def write_facts(self, facts: SandboxFacts) -> None:
         """From now on the sandbox is complete."""
         draft = self.directory / f"{FACTS_FILE}.new"
-        draft.write_text(json.dumps(asdict(facts)), encoding="utf-8")
+        draft.write_text(json.dumps(facts_of(facts)), encoding="utf-8")
         if facts.durable:
             flush(draft)
             flush_all(self.engine)  # guard: complete facts of half a sandbox
@@ -133,10 +134,7 @@ class SandboxPlace:
     def read_facts(self, plan_id: str) -> SandboxFacts:
         """`SandboxMissing` unless it is complete."""
         try:
-            data = json.loads(self.facts_file.read_text(encoding="utf-8"))
-            lists = {name: tuple(data[name]) for name in ("gitlinks", "readable", "notes")}
-            lists["filters"] = tuple(data.get("filters", ()))
-            return SandboxFacts(**{**data, **lists})
+            return record_of(SandboxFacts, json.loads(self.facts_file.read_text(encoding="utf-8")))
         except (FileNotFoundError, NotADirectoryError) as error:
             raise SandboxMissing(plan_id, str(self.directory)) from error
         except (ValueError, KeyError, TypeError) as error:

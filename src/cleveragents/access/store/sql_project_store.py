@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from pathlib import PurePath
 
-from sqlalchemy import Connection, RowMapping, Table, delete, select
+from sqlalchemy import Connection, Table, delete, select
 from sqlalchemy.sql.dml import ReturningInsert
 
 from cleveragents.access.model.project import (
@@ -26,10 +26,11 @@ from cleveragents.core.event import DomainEvent, EventType
 from cleveragents.core.identifiers import IdentifierSource
 from cleveragents.core.json_value import JsonValue
 from cleveragents.core.text.redaction import redact_text
-from cleveragents.storage.columns import microseconds, moment
+from cleveragents.storage.columns import microseconds
 from cleveragents.storage.database import Database
 from cleveragents.storage.inserts import insert_into
 from cleveragents.storage.outbox import append_to_outbox
+from cleveragents.storage.rows import record_in
 from cleveragents.storage.service_tables import deleted_plans, members, projects, resources
 from cleveragents.storage.tables import plans
 
@@ -98,13 +99,13 @@ class SqlProjectStore:
                 row = connection.execute(query).mappings().first()
         if row is None:
             raise UnknownProject(name)
-        return _project(row)
+        return record_in(Project, row)
 
     def list(self) -> Sequence[Project]:
         """By name."""
         with self._database.read() as connection:
             rows = connection.execute(select(projects).order_by(projects.c.name)).mappings().all()
-        return [_project(row) for row in rows]
+        return [record_in(Project, row) for row in rows]
 
     def remove(self, name: str, *, now: datetime) -> None:
         """Its memberships end. `UnknownProject`; `StillUsed` while it has resources or plans, and for the
@@ -177,7 +178,7 @@ class SqlProjectStore:
                 row = connection.execute(query).mappings().first()
         if row is None:
             raise UnknownResource(name)
-        return _resource(row)
+        return record_in(Resource, row)
 
     def resources(self, project: str | None = None) -> Sequence[Resource]:
         """Of a project, or all, by name."""
@@ -187,7 +188,7 @@ class SqlProjectStore:
                 return []
             query = query.where(resources.c.project == project)
         with self._database.read() as connection:
-            return [_resource(row) for row in connection.execute(query).mappings()]
+            return [record_in(Resource, row) for row in connection.execute(query).mappings()]
 
     def remove_resource(self, name: str, *, now: datetime) -> None:
         """Plans that run on it go on. `UnknownResource`."""
@@ -232,19 +233,3 @@ def _ensure_reachable(name: str, kind: ResourceKind, location: str, branch: str 
         raise InvalidResource("resource", name, problem)
     if not PurePath(location).is_absolute():  # guard: what it means depends on nobody's directory
         raise InvalidResource("resource", name, "the path of a directory has to be absolute")
-
-
-def _project(row: RowMapping) -> Project:
-    return Project(row["name"], row["description"], moment(row["created_at"]), row["max_parallel"])
-
-
-def _resource(row: RowMapping) -> Resource:
-    return Resource(
-        row["name"],
-        row["project"],
-        ResourceKind(row["kind"]),
-        row["location"],
-        moment(row["created_at"]),
-        row["branch"],
-        row["home"],
-    )

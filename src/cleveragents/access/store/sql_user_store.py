@@ -37,6 +37,7 @@ from cleveragents.storage.columns import kept_text, microseconds, moment
 from cleveragents.storage.database import Database
 from cleveragents.storage.inserts import insert_into
 from cleveragents.storage.outbox import append_to_outbox
+from cleveragents.storage.rows import record_in, row_of
 from cleveragents.storage.service_tables import members, tokens, users
 from cleveragents.storage.sql_answer_store import keep_made
 
@@ -175,7 +176,7 @@ class SqlUserStore:
             if connection.execute(same).first() is not None:  # the user is held: nobody else gives it to them
                 raise AlreadyThere("token", "***")
             token = Token(token_id, user.id, kind, described, now, expires_at, bound, made_with)
-            connection.execute(tokens.insert(), _token_row(token, text))
+            connection.execute(tokens.insert(), row_of(token, digest=_digest(text)))
             facts: dict[str, JsonValue] = {"access": token.id, "kind": kind.value, "label": described}
             self._tell(connection, EventType.ACCESS_GIVEN, user, now, facts)
             return token
@@ -198,14 +199,14 @@ class SqlUserStore:
             if row is None:
                 return None
             roles = roles_of(connection, [row.user_id])[row.user_id]
-        return _with_roles(row.user_id, row.name, row.role, row.since, roles), _token(row)
+        return _with_roles(row.user_id, row.name, row.role, row.since, roles), record_in(Token, row._mapping)
 
     def tokens_of(self, name: str) -> Sequence[Token]:
         """Oldest first. `UnknownUser`."""
         with self._database.read() as connection:
             user = _named(connection, name)
             wanted = select(tokens).where(tokens.c.user_id == user.id).order_by(tokens.c.id)
-            return [_token(row) for row in connection.execute(wanted)]
+            return [record_in(Token, row) for row in connection.execute(wanted).mappings()]
 
     def revoke(
         self, token_id: str, *, now: datetime, alone: bool = False, asked_with: str | None = None
@@ -333,32 +334,3 @@ def _with_roles(user_id: str, name: str, stored: str, created_at: int, projects:
     # What is stored tells server admins from all others; those have the roles that their projects give them.
     role = Role.ADMIN if Role(stored) is Role.ADMIN else role_outside(projects)
     return User(user_id, name, role, moment(created_at), projects)
-
-
-def _token_row(token: Token, text: str) -> dict[str, Any]:
-    expires, bound = token.expires_at, token.issues_until
-    return {
-        "digest": _digest(text),
-        "id": token.id,
-        "user_id": token.user_id,
-        "kind": token.kind.value,
-        "label": token.label,
-        "created_at": microseconds(token.created_at),
-        "expires_at": None if expires is None else microseconds(expires),
-        "issues_until": None if bound is None else microseconds(bound),
-        "made_with": token.made_with,
-    }
-
-
-def _token(row: Any) -> Token:
-    expires, bound = row.expires_at, row.issues_until
-    return Token(
-        row.id,
-        row.user_id,
-        TokenKind(row.kind),
-        row.label,
-        moment(row.created_at),
-        None if expires is None else moment(expires),
-        None if bound is None else moment(bound),
-        row.made_with,
-    )

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from difflib import SequenceMatcher
 from enum import Enum
 from typing import Any
@@ -23,7 +23,8 @@ from typing import Any
 from cleveragents.core.change import FileState
 from cleveragents.core.errors import PlanError
 from cleveragents.core.errors.remedy import Remedy
-from cleveragents.core.json_value import FrozenObject, JsonValue, freeze
+from cleveragents.core.json_value import JsonValue, freeze
+from cleveragents.core.records import facts_of, record_of
 from cleveragents.core.text.control_characters import shown
 from cleveragents.core.tool import CallState, ToolCall
 
@@ -108,19 +109,8 @@ class KeptConflict:
 
     def to_json(self) -> JsonValue:
         """As the merge's call keeps it."""
-        return freeze(
-            {
-                "path": self.path,
-                "kind": self.kind,
-                "base": _kept(self.base),
-                "ours": _kept(self.ours),
-                "theirs": _kept(self.theirs),
-                "left": _kept(self.left),
-                "marked": self.marked,
-                "ours_path": self.ours_path,
-                "theirs_path": self.theirs_path,
-            }
-        )
+        known = ("plan_id", "title", "merge", "index")
+        return freeze({name: fact for name, fact in facts_of(self).items() if name not in known})
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,8 +166,9 @@ class MergeOutcome:
         facts: Any = call.result
         title = str(call.arguments.get("title", ""))
         plan_id = str(facts["plan"])
+        own = {"plan_id": plan_id, "title": title, "merge": call.number}
         conflicts = tuple(
-            replace(_conflict(told), plan_id=plan_id, title=title, merge=call.number, index=index)
+            record_of(KeptConflict, {**told, **own, "index": index})
             for index, told in enumerate(facts["conflicts"])
         )
         # The first merges did not tell which tree they had merged: then that is none that a sandbox keeps.
@@ -249,28 +240,6 @@ def open_conflicts(calls: Iterable[ToolCall]) -> tuple[KeptConflict, ...]:
         for ended in conflicts_ended(call):
             found.pop(ended, None)
     return tuple(found.values())
-
-
-def _kept(state: FileState | None) -> JsonValue:
-    return None if state is None else FrozenObject({"mode": state.mode, "content": state.content})
-
-
-def _conflict(told: Mapping[str, Any]) -> KeptConflict:
-    return KeptConflict(
-        path=told["path"],
-        kind=told["kind"],
-        base=_state(told["base"]),
-        ours=_state(told["ours"]),
-        theirs=_state(told["theirs"]),
-        left=_state(told["left"]),
-        marked=told["marked"],
-        ours_path=told["ours_path"],
-        theirs_path=told["theirs_path"],
-    )
-
-
-def _state(told: Mapping[str, Any] | None) -> FileState | None:
-    return None if told is None else FileState(told["mode"], told["content"])
 
 
 @dataclass(frozen=True, slots=True)

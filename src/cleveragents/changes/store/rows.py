@@ -12,10 +12,11 @@ from collections.abc import Mapping
 
 from sqlalchemy import Row
 
-from cleveragents.core.change import ChangeEntry, ChangeKind, RecordedChange
+from cleveragents.core.change import ChangeEntry, RecordedChange
 from cleveragents.core.errors import InvalidPayload
+from cleveragents.storage.rows import record_in, row_of
 
-__all__ = ["ensure_storable", "is_storable", "recorded_of", "row_of"]
+__all__ = ["change_row", "ensure_storable", "is_storable", "recorded_of"]
 
 
 def is_storable(text: str) -> bool:
@@ -34,37 +35,24 @@ def ensure_storable(where: str, facts: Mapping[str, str | None]) -> None:
             raise InvalidPayload(where, f"{name} {value!r} is not Unicode text without NUL")
 
 
-def row_of(change: RecordedChange) -> dict[str, object]:
+def change_row(change: RecordedChange) -> dict[str, object]:
     """The columns of a recorded change."""
     entry = change.entry
-    return {
-        "changeset_id": change.changeset_id,
-        "sequence": change.sequence,
-        "kind": entry.kind.value,
-        "path": _kept(entry.path),
-        "old_path": None if entry.old_path is None else _kept(entry.old_path),
-        "before_hash": entry.before_hash,
-        "after_hash": entry.after_hash,
-        "mode": entry.mode,
-        "before_mode": entry.before_mode,
-        "tool_call_id": entry.tool_call_id,
-        "key": change.key,
-    }
+    return row_of(
+        entry,
+        changeset_id=change.changeset_id,
+        sequence=change.sequence,
+        path=_kept(entry.path),
+        old_path=None if entry.old_path is None else _kept(entry.old_path),
+        key=change.key,
+    )
 
 
 def recorded_of(row: Row[tuple[object, ...]]) -> RecordedChange:
     """The recorded change of a row."""
     columns = row._mapping
-    entry = ChangeEntry(
-        kind=ChangeKind(columns["kind"]),
-        path=_path(columns["path"]),
-        before_hash=columns["before_hash"],
-        after_hash=columns["after_hash"],
-        old_path=None if columns["old_path"] is None else _path(columns["old_path"]),
-        mode=columns["mode"],
-        before_mode=columns["before_mode"],
-        tool_call_id=columns["tool_call_id"],
-    )
+    old_path = None if columns["old_path"] is None else _path(columns["old_path"])
+    entry = record_in(ChangeEntry, columns, path=_path(columns["path"]), old_path=old_path)
     return RecordedChange(columns["changeset_id"], columns["sequence"], entry, columns["key"])
 
 

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from sqlalchemy import BindParameter, Connection, Row, Select, bindparam, func, select, update
 
 from cleveragents.changes.store.rows import (
+    change_row,
     ensure_storable,
     is_storable,
     recorded_of,
-    row_of,
 )
 from cleveragents.core.change import ChangeEntry, Changeset, RecordedChange, keys_of_batch
 from cleveragents.core.clock import Clock, SystemClock
@@ -220,7 +220,7 @@ def _record_all(connection: Connection, records: Sequence[_Record]) -> Sequence[
         except (ChangesetClosed, DuplicateKey, UnknownChangeset) as refusal:
             answers.append(refusal)
     if appended:
-        connection.execute(_APPEND, [row_of(change) for change in appended])
+        connection.execute(_APPEND, [change_row(change) for change in appended])
     return answers
 
 

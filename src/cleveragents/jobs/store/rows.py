@@ -17,11 +17,12 @@ from sqlalchemy import Connection, RowMapping, bindparam, text, update
 
 from cleveragents.core.event import DomainEvent
 from cleveragents.core.identifiers import IdentifierSource, WorkerIdentity
-from cleveragents.core.json_value import FrozenObject, JsonValue, freeze, thaw
-from cleveragents.jobs.model.job import Job, JobState, Lane, Move
-from cleveragents.storage.columns import microseconds, moment
+from cleveragents.core.json_value import JsonValue, freeze, freeze_object, thaw
+from cleveragents.jobs.model.job import Job, Lane, Move
+from cleveragents.storage.columns import microseconds
 from cleveragents.storage.outbox import append_many_to_outbox
 from cleveragents.storage.prepared_statement import prepared
+from cleveragents.storage.rows import record_in
 from cleveragents.storage.tables import jobs
 
 __all__ = [
@@ -112,28 +113,12 @@ def changed_of(job: Job) -> dict[str, object]:
 
 def job_of(row: RowMapping) -> Job:
     """The job that the row holds."""
-    payload = _decoded(row["payload"])
-    assert isinstance(payload, FrozenObject)
-    return Job(
-        id=row["id"],
-        kind=row["kind"],
-        payload=payload,
-        state=JobState(row["state"]),
-        priority=row["priority"],
-        attempt=row["attempt"],
-        max_attempts=row["max_attempts"],
-        fence=row["fence"],
-        beat=row["beat"],
-        created_at=moment(row["created_at"]),
-        updated_at=moment(row["updated_at"]),
-        not_before=moment(row["not_before"]),
+    return record_in(
+        Job,
+        row,
+        payload=freeze_object(json.loads(row["payload"]), where="payload of a job"),
         owner=_owner(row),
-        cancel_reason=row["cancel_reason"],
-        result=None if row["result"] is None else _decoded(row["result"]),
-        error=row["error"],
-        key=row["key"],
-        at_most=row["at_most"],
-        queue=row["queue"],
+        result=None if row["result"] is None else freeze(json.loads(row["result"])),
         lanes=lanes_in(row),
     )
 
@@ -146,10 +131,6 @@ def _owner(row: RowMapping) -> WorkerIdentity | None:
 
 def _encoded(value: JsonValue) -> str:
     return json.dumps(thaw(value), separators=(",", ":"))
-
-
-def _decoded(text: str) -> JsonValue:
-    return freeze(json.loads(text))
 
 
 def keep_moves(connection: Connection, moves: Sequence[Move], identifiers: IdentifierSource) -> None:

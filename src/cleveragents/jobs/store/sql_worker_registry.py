@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
 
-from sqlalchemy import Connection, RowMapping, delete, select, update
+from sqlalchemy import Connection, delete, select, update
 
 from cleveragents.core.clock import Clock
 from cleveragents.core.event import DomainEvent, EventType
 from cleveragents.core.identifiers import IdentifierSource
 from cleveragents.core.json_value import JsonValue
 from cleveragents.jobs.ports import WorkerRecord
-from cleveragents.storage.columns import kept_text, microseconds, moment
+from cleveragents.storage.columns import kept_text, microseconds
 from cleveragents.storage.database import Database
 from cleveragents.storage.outbox import append_to_outbox
+from cleveragents.storage.rows import record_in, row_of
 from cleveragents.storage.service_tables import workers
 
 __all__ = ["GONE", "SqlWorkerRegistry"]
@@ -37,7 +37,7 @@ class SqlWorkerRegistry:
 
     def report(self, worker: WorkerRecord) -> None:
         said = _storable(worker)
-        row = _row(said)
+        row = row_of(said)
 
         def unit(connection: Connection) -> None:
             mine = workers.c.id == said.id
@@ -59,7 +59,7 @@ class SqlWorkerRegistry:
         since = microseconds(self._clock.now() - _REMEMBERED)
         query = select(workers).where(workers.c.seen_at >= since).order_by(workers.c.started_at, workers.c.id)
         with self._database.read() as connection:
-            found = [_record(row) for row in connection.execute(query).mappings()]
+            found = [record_in(WorkerRecord, row) for row in connection.execute(query).mappings()]
         return found[::-1]
 
     def _event(self, kind: EventType, worker: WorkerRecord) -> DomainEvent:
@@ -75,26 +75,3 @@ def _forget(connection: Connection, newcomer: WorkerRecord) -> None:
 
 def _storable(worker: WorkerRecord) -> WorkerRecord:
     return replace(worker, name=kept_text(worker.name), host=kept_text(worker.host))
-
-
-def _row(worker: WorkerRecord) -> dict[str, Any]:
-    return {
-        "id": worker.id,
-        "name": worker.name,
-        "host": worker.host,
-        "pid": worker.pid,
-        "home": worker.home,
-        "engine": worker.engine,
-        "queue": worker.queue,
-        "concurrency": worker.concurrency,
-        "running": worker.running,
-        "state": worker.state,
-        "started_at": microseconds(worker.started_at),
-        "seen_at": microseconds(worker.seen_at),
-        "isolation": worker.isolation,
-    }
-
-
-def _record(row: RowMapping) -> WorkerRecord:
-    times = {name: moment(row[name]) for name in ("started_at", "seen_at")}
-    return WorkerRecord(**{**row, **times})

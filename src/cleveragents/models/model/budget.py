@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cleveragents.core.json_value import JsonValue, freeze
+from cleveragents.core.records import facts_of, record_of
 from cleveragents.models.model.conversation import Usage
 
 __all__ = ["PICODOLLARS", "Limits", "Price", "Spend", "dollars", "exceeded"]
@@ -48,19 +49,12 @@ class Limits:
     seconds: float | None = None
 
     def to_json(self) -> JsonValue:
-        return freeze(
-            {
-                "picodollars": self.picodollars,
-                "tokens": self.tokens,
-                "steps": self.steps,
-                "seconds": self.seconds,
-            }
-        )
+        return freeze(facts_of(self))
 
     @classmethod
     def from_json(cls, kept: Mapping[str, Any]) -> Limits:
         """What `to_json` gave."""
-        return cls(**{name: kept.get(name) for name in ("picodollars", "tokens", "steps", "seconds")})
+        return record_of(cls, kept)
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,10 +23,11 @@ from cleveragents.models.model.budget import PICODOLLARS, Limits, Spend, dollars
 from cleveragents.models.model.conversation import Usage
 from cleveragents.models.ports import BudgetView, ModelCall, Reservation
 from cleveragents.storage.actor_tables import budgets, model_calls
-from cleveragents.storage.columns import microseconds, moment
+from cleveragents.storage.columns import microseconds
 from cleveragents.storage.database import Database
 from cleveragents.storage.outbox import append_to_outbox
 from cleveragents.storage.prepared_statement import PreparedStatement
+from cleveragents.storage.rows import record_in
 
 __all__ = ["AMOUNTS", "BudgetStatements", "SqlBudgetStore", "budget_statements"]
 
@@ -327,17 +328,7 @@ def _exhausted(plan_id: str, view: BudgetView, worst: Spend, limit: str) -> Budg
 def _call(row: Mapping[Any, Any]) -> ModelCall:
     known = row["input_tokens"] is not None
     usage = Usage(row["input_tokens"], row["output_tokens"], row["cached_tokens"]) if known else None
-    return ModelCall(
-        plan_id=row["plan_id"],
-        actor=row["actor"],
-        node=row["node"],
-        model=row["model"],
-        usage=usage,
-        picodollars=row["picodollars"],
-        state=row["state"],
-        started_at=moment(row["started_at"]),
-        ended_at=None if row["ended_at"] is None else moment(row["ended_at"]),
-    )
+    return record_in(ModelCall, row, usage=usage)
 
 
 class BudgetStatements:

@@ -7,12 +7,12 @@ changes nothing about a plan under way.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
 
 from cleveragents.core.actions.model import Check, Setup
 from cleveragents.core.json_value import FrozenObject, JsonValue, freeze
 from cleveragents.core.policy import Policy, profile
+from cleveragents.core.records import facts_of, record_of
 from cleveragents.core.tool import CallState, ToolCall
 
 __all__ = ["SETUP", "Casting", "Strategy", "StrategyStep", "Task"]
@@ -144,102 +144,10 @@ class Strategy:
 
     def to_json(self) -> JsonValue:
         """As a plan keeps it."""
-        return freeze(
-            {
-                "steps": [
-                    {
-                        "name": step.name,
-                        "tool": step.tool,
-                        "arguments": step.arguments,
-                        "continue_on_failure": step.continue_on_failure,
-                        "expect_exit": list(step.expect_exit),
-                        "granted": step.granted,
-                    }
-                    for step in self.steps
-                ],
-                "checks": [
-                    {
-                        "name": check.name,
-                        "command": check.command,
-                        "required": check.required,
-                        "timeout_seconds": check.timeout_seconds,
-                    }
-                    for check in self.checks
-                ],
-                "profile": self.profile,
-                "action_profile": self.action_profile,
-                "setup": None
-                if self.setup is None
-                else {
-                    "command": self.setup.command,
-                    "key": list(self.setup.key),
-                    "paths": list(self.setup.paths),
-                },
-                "include": list(self.include),
-                "limit_seconds": self.limit_seconds,
-                "limit_steps": self.limit_steps,
-                "invariants": list(self.invariants),
-                "directory": self.directory,
-                "casting": None if self.casting is None else asdict(self.casting),
-                "tasks": [asdict(task) for task in self.tasks],
-                "definition_of_done": self.definition_of_done,
-                "round": self.round,
-                "returns": self.returns,
-                "guidance": list(self.guidance),
-                "max_parallel": self.max_parallel,
-                "fail_fast": self.fail_fast,
-            }
-        )
+        return freeze(facts_of(self))
 
     @classmethod
     def from_json(cls, kept: JsonValue) -> Strategy:
         """What `to_json` gave."""
         assert isinstance(kept, FrozenObject)
-        facts: Mapping[str, Any] = kept
-        setup = facts["setup"]
-        return cls(
-            steps=tuple(_step(step) for step in facts["steps"]),
-            checks=tuple(Check(**check) for check in facts["checks"]),
-            profile=facts["profile"],
-            action_profile=facts["action_profile"],
-            setup=None
-            if setup is None
-            else Setup(setup["command"], tuple(setup["key"]), tuple(setup["paths"])),
-            include=tuple(facts["include"]),
-            limit_seconds=facts["limit_seconds"],
-            limit_steps=facts["limit_steps"],
-            invariants=tuple(facts["invariants"]),
-            directory=facts["directory"],
-            casting=None if not facts.get("casting") else Casting(**facts["casting"]),
-            tasks=tuple(_task(task) for task in facts.get("tasks", ())),
-            definition_of_done=facts.get("definition_of_done", ""),
-            round=facts.get("round", 0),
-            returns=facts.get("returns", 0),
-            guidance=tuple(facts.get("guidance", ())),
-            max_parallel=facts.get("max_parallel"),
-            fail_fast=facts.get("fail_fast", False),
-        )
-
-
-def _task(facts: Mapping[str, Any]) -> Task:
-    return Task(
-        name=facts["name"],
-        instructions=facts["instructions"],
-        needs=tuple(facts["needs"]),
-        sub_plan=facts.get("sub_plan", False),
-        request=facts.get("request", FrozenObject({})),
-        decisions=tuple(facts.get("decisions", ())),
-        round=facts.get("round", 0),
-        place=facts.get("place"),
-    )
-
-
-def _step(facts: Mapping[str, Any]) -> StrategyStep:
-    return StrategyStep(
-        name=facts["name"],
-        tool=facts["tool"],
-        arguments=facts["arguments"],
-        continue_on_failure=facts["continue_on_failure"],
-        expect_exit=tuple(facts["expect_exit"]),
-        granted=facts["granted"],
-    )
+        return record_of(cls, kept)

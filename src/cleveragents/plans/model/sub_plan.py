@@ -14,7 +14,8 @@ from enum import Enum
 
 from cleveragents.changes.model.merge_conflict import part_of_merge
 from cleveragents.core.cancellation import is_mere_stop, mere_stop
-from cleveragents.core.json_value import FrozenObject, JsonValue, freeze, thaw
+from cleveragents.core.json_value import FrozenObject, JsonValue, freeze
+from cleveragents.core.records import facts_of
 from cleveragents.core.tool import CallState, ToolCall
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
 from cleveragents.plans.model.strategy import Strategy, Task
@@ -278,19 +279,7 @@ class SubGoal:
 
     def to_json(self) -> JsonValue:
         """As the request of the whole keeps it."""
-        return freeze(
-            {
-                "name": self.name,
-                "goal": self.goal,
-                "action": self.action,
-                "arguments": thaw(freeze(self.arguments)),
-                "needs": list(self.needs),
-                "actor": self.actor,
-                "model": self.model,
-                "checks": list(self.checks),
-                "invariants": list(self.invariants),
-            }
-        )
+        return freeze(facts_of(self))
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from cleveragents.core.errors import UnknownPlan
 from cleveragents.core.event import DomainEvent, EventType
 from cleveragents.core.identifiers import Fence, IdentifierSource
 from cleveragents.core.json_value import JsonValue, freeze
+from cleveragents.core.records import facts_of, record_of
 from cleveragents.jobs.store.fence import ensure_owned
 from cleveragents.plans.model.correction import Correction, NewCorrection, taken_back_of
 from cleveragents.plans.model.plan import Plan, Standing
@@ -27,9 +28,10 @@ from cleveragents.plans.store.sql_plan_records import SqlCallStore
 from cleveragents.plans.store.sql_plan_store import SqlPlanStore
 from cleveragents.storage.actor_tables import corrections, decisions
 from cleveragents.storage.answers import Claim
-from cleveragents.storage.columns import kept_text, microseconds, moment
+from cleveragents.storage.columns import kept_text, microseconds
 from cleveragents.storage.database import Database
 from cleveragents.storage.outbox import append_to_outbox
+from cleveragents.storage.rows import record_in, row_of
 from cleveragents.storage.sql_answer_store import keep_made
 from cleveragents.storage.tables import plans
 
@@ -103,40 +105,30 @@ def _of_plan(connection: Connection, plan_id: str, *conditions: Any) -> list[Dec
 
 def _row(decision: Decision, key: str) -> dict[str, Any]:
     made = decision.made
-    return {
-        "plan_id": decision.plan_id,
-        "number": decision.number,
-        "key": key,
-        "parent": made.parent,
-        "question": kept_text(made.question),
-        "choice": kept_text(made.choice),
-        "rationale": kept_text(made.rationale),
-        "alternatives": encoded([{"choice": a.choice, "reason": a.reason} for a in made.alternatives]),
-        "confidence": made.confidence,
-        "made_by": kept_text(made.made_by),
-        "checkpoint": made.checkpoint,
-        "context": None if made.context is None else encoded(made.context),
-        "state": decision.state.value,
-        "created_at": microseconds(decision.created_at),
-    }
+    return row_of(
+        made,
+        plan_id=decision.plan_id,
+        number=decision.number,
+        key=key,
+        question=kept_text(made.question),
+        choice=kept_text(made.choice),
+        rationale=kept_text(made.rationale),
+        alternatives=encoded([facts_of(each) for each in made.alternatives]),
+        made_by=kept_text(made.made_by),
+        context=None if made.context is None else encoded(made.context),
+        state=decision.state.value,
+        created_at=microseconds(decision.created_at),
+    )
 
 
 def _decision(row: Mapping[Any, Any]) -> Decision:
-    alternatives = json.loads(row["alternatives"])
-    made = NewDecision(
-        question=row["question"],
-        choice=row["choice"],
-        rationale=row["rationale"],
-        alternatives=tuple(Alternative(a["choice"], a["reason"]) for a in alternatives),
-        confidence=row["confidence"],
-        parent=row["parent"],
-        made_by=row["made_by"],
-        checkpoint=row["checkpoint"],
+    made = record_in(
+        NewDecision,
+        row,
+        alternatives=tuple(record_of(Alternative, each) for each in json.loads(row["alternatives"])),
         context=None if row["context"] is None else freeze(json.loads(row["context"])),
     )
-    return Decision(
-        row["plan_id"], row["number"], made, DecisionState(row["state"]), moment(row["created_at"])
-    )
+    return record_in(Decision, row, made=made)
 
 
 class SqlCorrectionStore:
@@ -227,27 +219,17 @@ def _told(kept: Correction) -> dict[str, JsonValue]:
 
 
 def _correction_row(kept: Correction) -> dict[str, Any]:
-    made = kept.made
-    return {
-        "plan_id": kept.plan_id,
-        "number": kept.number,
-        "decision": made.decision,
-        "guidance": kept_text(made.guidance),
-        "superseded": encoded(list(made.superseded)),
-        "checkpoint": made.checkpoint,
-        "outcome": made.outcome,
-        "by_itself": made.by_itself,
-        "created_at": microseconds(kept.created_at),
-    }
+    return row_of(
+        kept.made,
+        plan_id=kept.plan_id,
+        number=kept.number,
+        guidance=kept_text(kept.made.guidance),
+        superseded=encoded(kept.made.superseded),
+        created_at=microseconds(kept.created_at),
+    )
 
 
 def _correction(row: Mapping[Any, Any]) -> Correction:
-    made = NewCorrection(
-        guidance=row["guidance"],
-        decision=row["decision"],
-        superseded=tuple(json.loads(row["superseded"])),
-        checkpoint=row["checkpoint"],
-        outcome=row["outcome"],
-        by_itself=bool(row["by_itself"]),
-    )
-    return Correction(row["plan_id"], row["number"], made, moment(row["created_at"]))
+    superseded = tuple(json.loads(row["superseded"]))
+    made = record_in(NewCorrection, row, superseded=superseded, by_itself=bool(row["by_itself"]))
+    return record_in(Correction, row, made=made)

@@ -1,0 +1,71 @@
+"""Dataclasses as plain values, and back.
+
+A record is described once, by its fields: their names and types say how it is kept as JSON; `storage.rows`
+adds what columns need. What was written by another version may lack a field that has a default, and may have
+more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from functools import cache
+from inspect import get_annotations
+from types import NoneType
+from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+__all__ = ["Reader", "facts_of", "readers_of", "record_of"]
+
+R = TypeVar("R", bound="DataclassInstance")
+Reader = Callable[[Any], Any]
+"""Makes the value of a field from what is kept of it."""
+
+
+def facts_of(record: DataclassInstance) -> dict[str, Any]:
+    """Its fields by name; records inside it and enumerations as plain values, anything else as it is."""
+    return {each.name: _plain(getattr(record, each.name)) for each in fields(record)}
+
+
+def record_of(kind: type[R], facts: Mapping[str, Any]) -> R:
+    """The record that `facts_of` gave. `TypeError` if it lacks a field, `ValueError` for an unknown value."""
+    return kind(**{name: read(facts[name]) for name, read in readers_of(kind).items() if name in facts})
+
+
+@cache
+def readers_of(kind: type[Any], leaves: tuple[tuple[type, Reader], ...] = ()) -> Mapping[str, Reader]:
+    """For each field of the record what reads it; `leaves` says what reads the values of other types."""
+    types = get_annotations(kind, eval_str=True)
+    return {each.name: _reader(types[each.name], dict(leaves)) for each in fields(kind)}
+
+
+def _reader(hint: Any, leaves: Mapping[type, Reader]) -> Reader:
+    if hint in leaves:
+        return leaves[hint]
+    if isinstance(hint, type) and issubclass(hint, Enum):
+        return hint
+    if isinstance(hint, type) and is_dataclass(hint):
+        return lambda facts: record_of(hint, facts)
+    inner = [each for each in get_args(hint) if each not in (NoneType, ...)]
+    if get_origin(hint) is tuple:
+        read = _reader(inner[0], leaves)
+        return lambda facts: tuple(map(read, facts))
+    if NoneType in get_args(hint) and len(inner) == 1:
+        read = _reader(inner[0], leaves)
+        return _as_it_is if read is _as_it_is else lambda facts: None if facts is None else read(facts)
+    return _as_it_is
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, tuple):
+        return [_plain(each) for each in value]
+    return facts_of(value) if is_dataclass(value) and not isinstance(value, type) else value
