@@ -228,10 +228,6 @@ BY_HAND: dict[tuple[str, str], tuple[str, str]] = {
         "variables.get(name)",
     ),
     ("actors/external/acp/updates.py", "it may talk for ever"): ("[-_MOST_TEXT:]", ""),
-    ("processes/talking_process.py", "bubblewrap runs outside"): (
-        'program["environment"] = markers',
-        "...",
-    ),
     ("tools/mcp/tools.py", "a repository's server says of itself"): (" and self.server.own", ""),
     ("git/plumbing.py", "adding a submodule runs git inside it"): (
         "self._gitlinks(index)",

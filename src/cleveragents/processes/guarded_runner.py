@@ -51,7 +51,7 @@ from cleveragents.processes.program_lookup import (
     find_program,
 )
 
-__all__ = ["WITHOUT_EFFECT", "GuardedCommandRunner", "Isolation", "command_inputs"]
+__all__ = ["WITHOUT_EFFECT", "GuardedCommandRunner", "Isolation", "command_inputs", "guarded_program"]
 
 
 Isolation = Literal["auto", "require", "off"]
@@ -190,54 +190,15 @@ class GuardedCommandRunner:
 
     def _program(self, command: Command, private: Path | None, bubblewrap: str | None) -> GuardProgram:
         own = None if bubblewrap is not None else private
-        home = HOME if own is None else str(own / "home")
-        if command.home is not None:
-            command = replace(command, argv=tuple(_at_home(word, home) for word in command.argv))
-        markers = {**command.markers, COMMAND_MARKER: uuid.uuid4().hex}
-        environment = command_environment(
-            replace(command, markers=markers),
-            os.environ,
-            home=home,
-            temporary=TEMPORARY if own is None else str(own / "tmp"),
+        return guarded_program(
+            command,
+            private,
+            bubblewrap,
+            places=(HOME, TEMPORARY) if own is None else (str(own / "home"), str(own / "tmp")),
             hidden=self._hidden,
             allowed_names=self._allowed_names,
+            grace_seconds=self._grace_seconds,
         )
-        found = find_program(
-            command, environment["PATH"], os.environ.get("PATH", ""), isolated=bubblewrap is not None
-        )
-        program: GuardProgram = {
-            "executable": str(found),
-            "argv": [*command.argv],
-            "arguments": None,
-            "environment": environment,
-            "markers": markers,
-            "directory": str(command.directory),
-            "output": -1,
-            "input": -1,
-            "timeout_seconds": command.timeout_seconds,
-            "grace_seconds": self._grace_seconds,
-            "parent": 0,
-            "path": [],
-            "private": None if private is None else str(private),
-            "processes": command.processes,
-        }
-        if bubblewrap is not None:
-            # guard: bubblewrap runs outside, so nothing that a command brings (LD_PRELOAD) may reach it
-            program["environment"] = markers
-            program["directory"] = "/"
-            program["executable"] = bubblewrap
-            program["argv"] = [bubblewrap, "--", *command.argv]
-            filtered = seccomp_for(bubblewrap)
-            program["seccomp"] = None if filtered is None else filtered.hex()
-            program["arguments"] = arguments_for(
-                command,
-                environment,
-                bubblewrap=bubblewrap,
-                program=found,
-                hidden=self._hidden,
-                home=None if private is None else private / "home",
-            )
-        return program
 
     def _watch(self, program: GuardProgram, feed: bytes, stop: StopSignal, tail: OutputTail) -> GuardReport:
         """Until the guard says that nothing is left, or is itself gone or stuck."""
@@ -267,8 +228,66 @@ class GuardedCommandRunner:
         return report
 
 
-def _at_home(word: str, home: str) -> str:
-    return word.replace(HOME_IN_ARGV, home)
+def guarded_program(
+    command: Command,
+    private: Path | None,
+    bubblewrap: str | None,
+    *,
+    places: tuple[str, str],
+    hidden: tuple[Path, ...],
+    allowed_names: tuple[str, ...],
+    grace_seconds: float,
+    searched: bool = False,
+) -> GuardProgram:
+    """What the guard runs. `places` are its home and its temporary directory; if the command says what is in
+    its home, that is in `private`. Programs in `hidden` places are found if they are `searched`, too."""
+    home, temporary = places
+    if command.home is not None:
+        command = replace(command, argv=tuple(word.replace(HOME_IN_ARGV, home) for word in command.argv))
+    markers = {**command.markers, COMMAND_MARKER: uuid.uuid4().hex}
+    environment = command_environment(
+        replace(command, markers=markers),
+        os.environ,
+        home=home,
+        temporary=temporary,
+        hidden=() if searched else hidden,
+        allowed_names=allowed_names,
+    )
+    isolated = bubblewrap is not None
+    found = find_program(command, environment["PATH"], os.environ.get("PATH", ""), isolated=isolated)
+    program: GuardProgram = {
+        "executable": str(found),
+        "argv": [*command.argv],
+        "arguments": None,
+        "environment": environment,
+        "markers": markers,
+        "directory": str(command.directory),
+        "output": -1,
+        "input": -1,
+        "timeout_seconds": command.timeout_seconds,
+        "grace_seconds": grace_seconds,
+        "parent": 0,
+        "path": [],
+        "private": None if private is None else str(private),
+        "processes": command.processes,
+    }
+    if bubblewrap is not None:
+        # guard: bubblewrap runs outside, so nothing that a command brings (LD_PRELOAD) may reach it
+        program["environment"] = markers
+        program["directory"] = "/"
+        program["executable"] = bubblewrap
+        program["argv"] = [bubblewrap, "--", *command.argv]
+        filtered = seccomp_for(bubblewrap)
+        program["seccomp"] = None if filtered is None else filtered.hex()
+        program["arguments"] = arguments_for(
+            command,
+            environment,
+            bubblewrap=bubblewrap,
+            program=found,
+            hidden=hidden,
+            home=private / "home" if private is not None and command.home is not None else None,
+        )
+    return program
 
 
 def _shell_code(code: int | None) -> int:

@@ -17,7 +17,6 @@ import os
 import socket
 import subprocess
 import sys
-import uuid
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
@@ -33,18 +32,15 @@ from cleveragents.processes.bubblewrap import (
     HOME,
     TEMPORARY,
     BubblewrapProbe,
-    arguments_for,
-    seccomp_for,
     shared_probe,
 )
 from cleveragents.processes.cgroup import end_cgroup, make_cgroup
-from cleveragents.processes.environment import command_environment
 from cleveragents.processes.guard_process import COMMAND_MARKER, OutputTail
 from cleveragents.processes.guard_protocol import GuardProgram, GuardReport
-from cleveragents.processes.guarded_runner import Isolation
+from cleveragents.processes.guarded_runner import Isolation, guarded_program
 from cleveragents.processes.lent import NO_SECRETS, SecretMask, furnish, keep_secrets_of, remove_directory
-from cleveragents.processes.ports import HOME_IN_ARGV, Command
-from cleveragents.processes.program_lookup import ensure_network_denied, find_program
+from cleveragents.processes.ports import Command
+from cleveragents.processes.program_lookup import ensure_network_denied
 
 __all__ = [
     "GARBAGE_BYTES",
@@ -301,56 +297,19 @@ def talking_program(
     """
     ensure_network_denied(command, isolated=bubblewrap is not None)
     empty = (str(private / "home"), str(private / "tmp")) if bubblewrap is None else (HOME, TEMPORARY)
-    home, temporary = own_places or empty
-    hidden = place.hidden if own_places is None else ()
     if command.home is not None:
         furnish(private / "home", command.home, command.argv[0])
-        command = replace(command, argv=tuple(word.replace(HOME_IN_ARGV, home) for word in command.argv))
     keep_secrets_of(place.allowed_names, os.environ, place.secrets)
-    markers = {**place.markers, COMMAND_MARKER: uuid.uuid4().hex}
-    environment = command_environment(
-        replace(command, markers=markers),
-        os.environ,
-        home=home,
-        temporary=temporary,
-        hidden=hidden,
+    return guarded_program(
+        replace(command, markers=place.markers, timeout_seconds=_LONGEST_SECONDS),
+        private,
+        bubblewrap,
+        places=own_places or empty,
+        hidden=place.hidden,
         allowed_names=place.allowed_names,
+        grace_seconds=place.grace_seconds,
+        searched=own_places is not None,
     )
-    isolated = bubblewrap is not None
-    found = find_program(command, environment["PATH"], os.environ.get("PATH", ""), isolated=isolated)
-    program: GuardProgram = {
-        "executable": str(found),
-        "argv": [*command.argv],
-        "arguments": None,
-        "environment": environment,
-        "markers": markers,
-        "directory": str(command.directory),
-        "output": -1,
-        "input": -1,
-        "timeout_seconds": _LONGEST_SECONDS,
-        "grace_seconds": place.grace_seconds,
-        "parent": 0,
-        "path": [],
-        "private": str(private),
-        "processes": command.processes,
-    }
-    if bubblewrap is not None:
-        # guard: bubblewrap runs outside, so nothing that a program brings (LD_PRELOAD) may reach it
-        program["environment"] = markers
-        program["directory"] = "/"
-        program["executable"] = bubblewrap
-        program["argv"] = [bubblewrap, "--", *command.argv]
-        filtered = seccomp_for(bubblewrap)
-        program["seccomp"] = None if filtered is None else filtered.hex()
-        program["arguments"] = arguments_for(
-            command,
-            environment,
-            bubblewrap=bubblewrap,
-            program=found,
-            hidden=place.hidden,
-            home=None if command.home is None else private / "home",
-        )
-    return program
 
 
 class Faults:
