@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import Path, Query
-from pydantic import ConfigDict, field_validator
+from pydantic import ConfigDict, StringConstraints, field_validator
 
 from cleveragents.api.plans.views import EXAMPLE_PLAN
 from cleveragents.server.accounts import Body
 
-__all__ = ["OfPlan", "PlanId", "Strict"]
+__all__ = ["OfPlan", "Paths", "PlanId", "Renames", "Strict"]
 
 PlanId = Annotated[
     str,
@@ -29,6 +29,19 @@ OfPlan = Annotated[
         description="only those of the plan with this id, the whole of it; sub-plans have their own",
         examples=[EXAMPLE_PLAN],
     ),
+]
+
+Paths = Annotated[
+    list[Annotated[str, StringConstraints(min_length=1, max_length=4096)]] | None,
+    Query(
+        alias="path",
+        max_length=1000,
+        description="of a patch: only these files, and those below these directories; may be repeated",
+        examples=[["src/export.py"]],
+    ),
+]
+Renames = Annotated[
+    bool, Query(description="of a patch: show a moved file as moved, and not as deleted and created")
 ]
 
 

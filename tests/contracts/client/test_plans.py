@@ -147,6 +147,23 @@ def test_files_are_left_out_and_taken_in(client: Client) -> None:
         client.plans.review(plan_id)
 
 
+def test_a_patch_has_the_files_that_are_named(client: Client) -> None:
+    plan_id = done(client, "mkdir -p in/it; echo 1 > in/it/one; echo 2 > two; mv a.txt z.txt")
+    whole = client.plans.patch(plan_id)
+    assert all(name in whole for name in (b"b/in/it/one", b"b/two", b"b/z.txt", b"a/a.txt"))
+    for names in (["in"], ["./in/it/"], ["in/it/one", "nothing", "../two"]):
+        assert b"in/it/one" in client.plans.patch(plan_id, paths=names)
+        assert b"two" not in client.plans.patch(plan_id, paths=names)
+    assert client.plans.patch(plan_id, paths=["nothing"]) == b""
+    assert client.plans.patch(plan_id, paths=["."]) == whole
+    assert b"rename from a.txt" in client.plans.patch(plan_id, renames=True)
+    other = done(client, "echo 3 > two; echo 4 > three")
+    compared = client.plans.compare_patch(plan_id, other, paths=["two"])
+    assert (b"-2\n+3" in compared, b"three" in compared, b"z.txt" in compared) == (True, False, False)
+    assert b"rename from z.txt" in client.plans.compare_patch(plan_id, other, renames=True)
+    assert client.plans.compare_patch(plan_id, other, paths=["elsewhere"]) == b""
+
+
 def test_what_a_plan_did_is_shown(client: Client) -> None:
     plan_id = done(client)
     (call,) = client.plans.calls(plan_id).items
@@ -172,6 +189,7 @@ def test_a_sandbox_is_rolled_back_and_captured(client: Client) -> None:
     plan_id = done(client)
     assert client.plans.rollback(plan_id, 1).changes == ()
     assert client.plans.capture(plan_id).changes == ()
+    assert client.plans.conflicts(plan_id).items == ()
     with pytest.raises(UnknownCheckpoint):
         client.plans.rollback(plan_id, 99)
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cleveragents.api.plans import diffs
-from cleveragents.api.plans.diffs import Hunk, hunks_by_path
+from cleveragents.api.plans.diffs import Hunk, hunks_by_path, patch_of_files
 from cleveragents.core.text.redaction import MASK, KnownSecrets
 from tests.applying import git
 
@@ -113,3 +113,14 @@ def test_a_known_secret_of_several_lines_hides_its_lines_alone(tmp_path: Path) -
     (tmp_path / "file").write_text("a\nfirst half of it\nsecond half of it\n")
     (hunk,) = diffs._shown(hunks_by_path(diff(tmp_path))["file"], diffs.DiffBounds())
     assert [line["text"] for line in hunk["lines"]] == ["a", MASK, MASK]
+
+
+def test_a_patch_is_cut_down_to_files() -> None:
+    first = b"diff --git a/x y b/x y\n--- a/x y\n+++ b/x y\n@@ -1 +1 @@\n-a\n+b\n"
+    second = b'diff --git "a/\\303\\244" "b/\\303\\244"\n@@ -1 +1 @@\n-a\n+b\n'
+    assert patch_of_files(first + second, ["x y"]) == first
+    assert patch_of_files(first + second, ["\u00e4"]) == second
+    odd = b"diff --git a/o\xff b/o\xff\n+3\n"
+    assert patch_of_files(first + odd, ["o\ufffd"]) == odd
+    moved = b"diff --git a/x b/z\nsimilarity index 100%\nrename from x\nrename to z\n"
+    assert patch_of_files(first + moved, ["elsewhere"]) == moved

@@ -66,6 +66,25 @@ def test_an_older_server_has_no_summaries() -> None:
         assert list(client.plans.watch("01A")) == []
 
 
+def test_an_older_server_shows_conflicts_with_the_plan_and_whole_patches() -> None:
+    conflict = {"path": "a", "kind": "modify/delete", "sub_plan": "01B", "marked": False, "base": None}
+    sides = {"ours": {"mode": "100644", "content": "9f"}, "theirs": None}
+    patch = b"diff --git a/a b/a\n+1\ndiff --git a/b b/b\n+2\n"
+
+    def answer(_: str, path: str, query: dict[str, list[str]]) -> Reply:
+        if path.endswith("/conflicts"):
+            return 404, {"code": "not-found", "detail": "there is nothing at this address"}
+        if path.endswith("/diff"):
+            return 200, patch
+        return 200, plan_account() | {"conflicts": [conflict | sides]}
+
+    with client_of(answer) as client:
+        (found,) = client.plans.conflicts("01A").items
+        assert (found.path, found.ours.what, found.theirs.what) == ("a", "a file", "no file")
+        assert (found.ours.content, found.title) == ("9f", "01B")
+        assert client.plans.patch("01A", paths=["b"]) == b"diff --git a/b b/b\n+2\n"
+
+
 def test_long_lists_are_asked_for_in_pieces() -> None:
     limits: list[int] = []
 

@@ -495,9 +495,13 @@ def test_the_diff_is_a_patch_that_git_takes(agents: Agents, repository: Path) ->
 def test_a_name_that_is_not_utf8_is_shown_to_people_and_programs(agents: Agents, repository: Path) -> None:
     ran = agents(*COMMAND, "sh", "-c", "touch \"$(printf 'bad\\377name')\"")
     assert "bad\\udcffname" in ran.err
-    assert json.loads(agents("plan", "show", ran.id, "--format", "json").out)["changes"][0]["path"] == (
-        "bad\udcffname"
-    )
+    shown = json.loads(agents("plan", "show", ran.id, "--format", "json").out)["changes"][0]["path"]
+    assert shown == "bad\ufffdname"  # as the API writes it
+    for name in (shown, "bad\udcffname"):
+        assert "diff --git a/bad" in agents("plan", "diff", ran.id, name).out
+    assert agents("plan", "review", ran.id, shown).code == 0
+    assert "is left out" in agents("plan", "diff", ran.id, shown).err
+    assert agents("plan", "review", ran.id, "--accept", "bad\udcffname").code == 0
     assert agents("plan", "apply", ran.id).code == 0
     assert os.path.lexists(os.fsencode(repository) + b"/bad\xffname")
 
@@ -616,7 +620,7 @@ def test_a_rollback_says_how_to_go_on_and_an_edit_is_taken_in(agents: Agents, re
     place = json.loads(agents("plan", "show", ran.id, "--format", "json").out)["sandbox"]
     (Path(place) / "README.md").write_text("Mine.\n")
     taken = agents("plan", "reread", ran.id).err
-    assert ("your edits are recorded as call" in taken, "mind that" in taken) == (True, False), taken
+    assert ("the edits are recorded as call" in taken, "mind that" in taken) == (True, False), taken
     (Path(place) / "kept").mkdir()
     (Path(place) / "kept/new").touch()
     taken = agents("plan", "reread", ran.id).err
@@ -737,7 +741,7 @@ def test_a_rollback_asks_before_it_throws_edits_away_and_names_them(agents: Agen
     assert agents("plan", "rollback", ran.id, "1", typed="y\n").code == 0
     assert not mine.exists()
     mine.write_text("again\n")
-    assert "not recorded: mine.txt" in agents("plan", "rollback", ran.id, "1", "--yes").err
+    assert "thrown away: mine.txt" in agents("plan", "rollback", ran.id, "1", "--yes").err
     assert not mine.exists()
 
 

@@ -293,7 +293,10 @@ def test_sub_plans_are_followed_and_what_they_disagree_about_is_resolved(asked: 
         assert ended.err.index(f"{short}  plan {part['id']}: {part['name']}\n") > 0
     watched = asked("plan", "watch", ended.id)
     assert watched.err.count("step 1 of 1: a part\n") == 2
-    assert "README.md" in asked("plan", "resolve", ended.id).out
+    shown = asked("plan", "resolve", ended.id).out
+    assert all(words in shown for words in ("README.md, merging: ", "The hue of it.", "The tint of it."))
+    (row,) = json.loads(asked("plan", "resolve", ended.id, "--format", "json").out)
+    assert (row["path"], row["marked"], row["ours"]["is"]) == ("README.md", True, "a file")
     assert asked("plan", "resolve", ended.id, "nosuch", "--ours").code == 2
     assert "no conflict is left" in asked("plan", "resolve", ended.id, "README.md", "--theirs").err
     resumed = asked("plan", "resume", ended.id)
@@ -555,7 +558,7 @@ def test_what_is_edited_in_a_sandbox_is_taken_in_and_a_result_keeps_its_sandbox(
     assert "nothing was edited" in asked("plan", "reread", plan).err
     (sandbox / "README.md").write_text("By hand.\n")
     taken_in = asked("plan", "reread", plan)
-    assert (taken_in.code, "is recorded as call 2: 2 files" in taken_in.err) == (0, True), taken_in.err
+    assert (taken_in.code, "recorded as call 2: 2 files" in taken_in.err) == (0, True), taken_in.err
     assert "+By hand." in asked("plan", "diff", plan).out
     kept = asked("plan", "cancel", plan, "--remove-sandbox")
     assert (kept.code, sandbox.is_dir(), "reject it if it is not wanted" in kept.err) == (2, True, True)

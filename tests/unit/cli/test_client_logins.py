@@ -22,7 +22,6 @@ from cleveragents.cli.client.logins import (
     normal_url,
 )
 from cleveragents.cli.client.places import same_remote
-from cleveragents.cli.client.plan.changes import patch_of_files
 from cleveragents.cli.client.problems import ServerSaid
 from cleveragents.cli.client.server_client import ServerClient
 from cleveragents.core.errors import ConfigurationError
@@ -195,15 +194,6 @@ def _served(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
 )
 def test_a_remote_is_the_same_however_it_is_reached(one: str, other: str, same: bool) -> None:
     assert same_remote(one, other) is same
-
-
-def test_a_patch_is_cut_down_to_files() -> None:
-    first = b"diff --git a/x y b/x y\n--- a/x y\n+++ b/x y\n@@ -1 +1 @@\n-a\n+b\n"
-    second = b'diff --git "a/\\303\\244" "b/\\303\\244"\n@@ -1 +1 @@\n-a\n+b\n'
-    assert patch_of_files(first + second, ["x y"]) == first
-    assert patch_of_files(first + second, ["\u00e4"]) == second
-    odd = b"diff --git a/o\xff b/o\xff\n+3\n"
-    assert patch_of_files(first + odd, ["o\ufffd"]) == odd
 
 
 def test_whom_the_world_trusts_is_read_only_where_tls_may_be_met(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,7 +29,7 @@ from cleveragents.api.plans.remains import was_removed
 from cleveragents.api.plans.spending import spending_of
 from cleveragents.api.wording import timestamp
 from cleveragents.api.workers import isolation_of
-from cleveragents.core.actions.model import CheckVerdict
+from cleveragents.core.actions.model import CheckVerdict, broken_by
 from cleveragents.core.cancellation import is_mere_stop
 from cleveragents.core.errors import PlanError, RemoteUnreachable, SandboxMissing, SandboxRefused
 from cleveragents.core.json_value import JsonValue, freeze, thaw
@@ -37,6 +37,7 @@ from cleveragents.core.text.redaction import redact, redact_known, redact_known_
 from cleveragents.plans.deciding import merged_tree_of
 from cleveragents.plans.family import LEFT_OUT, conflicts_of, left_out_of, parts_of, short_of
 from cleveragents.plans.model.plan import Phase, PlanState
+from cleveragents.plans.model.strategy import Strategy
 from cleveragents.plans.model.sub_plan import SUB_PLANS
 from cleveragents.sandboxes.ports import Unapplied
 
@@ -150,6 +151,7 @@ def account_of(parts: PlanParts, plan: Plan) -> Row:
         "removed_submodules": list(unapplied.submodules),
         "renames": freeze(renames),
         "review_problem": problem,
+        "broken_invariant": _broken_invariant(parts, plan),
         "left_out": [review.subject for review in reviews if not review.accepted],
         "checks": freeze(checks_of(parts, plan, tree)),
         "spending": freeze(spending_of(parts, plan)),
@@ -162,6 +164,13 @@ def account_of(parts: PlanParts, plan: Plan) -> Row:
         "corrections": freeze(correction_rows(parts, plan)),
         "calls": [call_in_short(parts, call) for call in parts.history.calls(plan.id)],
     }
+
+
+def _broken_invariant(parts: PlanParts, plan: Plan) -> str | None:
+    """How the result breaks an invariant: edits by hand may, and no step can."""
+    if plan.strategy is None:
+        return None
+    return broken_by(Strategy.from_json(plan.strategy).invariants, parts.history.states(plan.id))
 
 
 def part_rows(parts: PlanParts, plan: Plan) -> list[Row]:

@@ -36,7 +36,6 @@ __all__ = [
     "renames_in_words",
     "renames_of",
     "state_row",
-    "summary_of",
     "told_unapplied",
     "unapplied_in_words",
     "unapplied_of",
@@ -144,11 +143,6 @@ def _row(path: str, before: FileState | None, after: FileState | None, lines: Li
     }
 
 
-def summary_of(parts: PlanParts, plan: Plan) -> str:
-    """How much would be applied, in one line."""
-    return changes_in_words(changes_of(parts, plan))
-
-
 def lines_of(row: Mapping[str, JsonValue]) -> str:
     """`+5 -3`, as people read it; nothing where no line was changed."""
     before, after = row["before"], row["after"]
@@ -246,7 +240,7 @@ def state_row(state: FileState | None) -> JsonValue:
 
 def conflict_with_sides(conflict: KeptConflict, sandbox: Sandbox) -> Row:
     """Where it is, and what each side made of it."""
-    from cleveragents.plans.conflicts.resolution import side_in_short
+    from cleveragents.plans.conflicts.resolution import conflict_in_words, side_in_short
 
     def side(take: Take) -> Row:
         path, state = conflict.side(take)
@@ -266,4 +260,5 @@ def conflict_with_sides(conflict: KeptConflict, sandbox: Sandbox) -> Row:
         "file": str(sandbox.root / conflict.path) if conflict.path == conflict.shown_path else None,
         "ours": side(Take.OURS),
         "theirs": side(Take.THEIRS),
+        "text": conflict_in_words(conflict, sandbox.content).partition("\n")[2],
     }

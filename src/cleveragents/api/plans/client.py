@@ -20,6 +20,7 @@ from cleveragents.api.plans.views import (
     ExplainedDecisionView,
     FileView,
     Needs,
+    OpenConflictView,
     OutputView,
     PlanSummary,
     PlanView,
@@ -139,6 +140,11 @@ class Plans(Protocol):
     def resolve(self, plan_id: str, path: str, take: Take) -> PlanView:
         """Resolve a conflict between sub-plans at a path."""
 
+    def conflicts(
+        self, plan_id: str, *, limit: int = 100, after: str | None = None
+    ) -> Page[OpenConflictView]:
+        """Return one page of the open conflicts between sub-plans, with both sides."""
+
     def correct(
         self, plan_id: str, guidance: str, *, decision: int | None = None, model: str | None = None
     ) -> PlanView:
@@ -169,8 +175,12 @@ class Plans(Protocol):
     def diff(self, plan_id: str) -> DiffView:
         """Return the changes of the plan, file by file. Known secrets are masked."""
 
-    def patch(self, plan_id: str) -> bytes:
-        """Return the accepted changes as a patch for `git apply`; masked for users who may not apply it."""
+    def patch(self, plan_id: str, *, paths: Sequence[str] = (), renames: bool = False) -> bytes:
+        """Return the accepted changes as a patch for `git apply`; masked for users who may not apply it.
+
+        `paths` are files and directories: only changes there. With `renames`, a moved file is shown as moved,
+        and not as deleted and created.
+        """
 
     def file(self, plan_id: str, path: str, *, side: Side = "after") -> FileView:
         """Return a file that the plan changed, before or after."""
@@ -181,9 +191,16 @@ class Plans(Protocol):
         """Compare the results of two plans, or of one plan before and after a correction."""
 
     def compare_patch(
-        self, plan_id: str, other: str, *, before: int | None = None, other_before: int | None = None
+        self,
+        plan_id: str,
+        other: str,
+        *,
+        before: int | None = None,
+        other_before: int | None = None,
+        paths: Sequence[str] = (),
+        renames: bool = False,
     ) -> bytes:
-        """Return that comparison as a patch."""
+        """Return that comparison as a patch; `paths` and `renames` as in `patch`."""
 
     def output(self, plan_id: str, *, after: int = 0, limit: int = 500) -> tuple[OutputView, ...]:
         """Return what the plan printed after a piece, oldest first."""

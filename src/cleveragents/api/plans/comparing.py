@@ -18,7 +18,14 @@ if TYPE_CHECKING:
     from cleveragents.plans.model.plan import Plan
     from cleveragents.sandboxes.outcomes import ChangedFile, Outcome
 
-__all__ = ["ComparisonBounds", "differing_files", "ensure_comparable", "outcome_of", "repositories_differ"]
+__all__ = [
+    "ComparisonBounds",
+    "differing_files",
+    "ensure_comparable",
+    "outcome_of",
+    "patch_between",
+    "repositories_differ",
+]
 
 
 def outcome_of(parts: PlanParts, plan: Plan, before: int | None) -> Outcome:
@@ -34,13 +41,11 @@ def outcome_of(parts: PlanParts, plan: Plan, before: int | None) -> Outcome:
     return Outcome(sandbox, tree)
 
 
-def differing_files(
-    one: Outcome, other: Outcome, paths: Sequence[str] = (), *, most: int | None = None
-) -> list[dict[str, JsonValue]]:
+def differing_files(one: Outcome, other: Outcome, *, most: int | None = None) -> list[dict[str, JsonValue]]:
     """The files in which they differ, from the first to the second; so many of them at most."""
     from cleveragents.sandboxes.outcomes import changed_between
 
-    return [_row(changed) for changed in changed_between(one, other, paths)[:most]]
+    return [_row(changed) for changed in changed_between(one, other)[:most]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +58,14 @@ class ComparisonBounds:
     bytes: int = 64 * 1024 * 1024
 
 
-def ensure_comparable(one: Outcome, other: Outcome, bounds: ComparisonBounds | None = None) -> None:
+def ensure_comparable(
+    one: Outcome, other: Outcome, bounds: ComparisonBounds | None = None, *, paths: Sequence[str] = ()
+) -> None:
     """`RequestRefused` where they differ in more than anybody reads, as plans of two repositories may."""
     from cleveragents.sandboxes.outcomes import bytes_between, changed_between
 
     most = bounds or ComparisonBounds()
-    files = changed_between(one, other)
+    files = changed_between(one, other, paths)
     lines = sum((changed.added or 0) + (changed.removed or 0) for changed in files)
     found = f"they differ in {counted(len(files), 'file')} and {counted(lines, 'line')}"
     bound = f"a comparison as a patch has at most {most.files:,} and {most.lines:,}"
@@ -69,6 +76,21 @@ def ensure_comparable(one: Outcome, other: Outcome, bounds: ComparisonBounds | N
         found = f"they differ in {counted(len(files), 'file')} of {size:,} bytes"
         bound = f"a comparison as a patch is of at most {most.bytes:,}"
     raise RequestRefused(f"{found}; {bound}. Ask for the files as JSON, or for a plan's own patch")
+
+
+def patch_between(
+    one: Outcome, other: Outcome, *, masked: bool, paths: Sequence[str] = (), renames: bool = False
+) -> bytes:
+    """Return how they differ as a patch, as `patch_of` does. `RequestRefused`, as `ensure_comparable`."""
+    from cleveragents.api.plans.diffs import masked_patch, patch_options, pathspecs
+    from cleveragents.sandboxes.outcomes import changed_between, diff_between
+
+    specs = pathspecs([changed.path for changed in changed_between(one, other)], paths) if paths else []
+    if paths and not specs:
+        return b""
+    ensure_comparable(one, other, paths=specs)
+    patch = diff_between(one, other, options=patch_options(masked=masked, renames=renames), paths=specs)
+    return masked_patch(patch) if masked else patch
 
 
 def repositories_differ(one: Plan, other: Plan) -> str | None:

@@ -15,13 +15,17 @@ from __future__ import annotations
 
 import re
 from base64 import b64encode
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from cleveragents.api.plans.changes import changed_files, changes_of
+from cleveragents.api.plans.reviewing import is_meant
+from cleveragents.api.wording import shown_name
 from cleveragents.core.change import GITLINK
 from cleveragents.core.json_value import JsonValue, freeze
+from cleveragents.core.text.control_characters import named_by
 from cleveragents.core.text.redaction import redact_known_text
 
 if TYPE_CHECKING:
@@ -32,7 +36,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MOST_BYTES",
-    "PATCH_OPTIONS",
     "DiffBounds",
     "Hunk",
     "Line",
@@ -42,11 +45,15 @@ __all__ = [
     "hunks_by_path",
     "masked_patch",
     "patch_of",
+    "patch_of_files",
+    "patch_options",
+    "pathspecs",
 ]
 
 
 _FILE = b"\ndiff --git "
-PATCH_OPTIONS = ("--no-color", "--no-renames", "--src-prefix=a/", "--dst-prefix=b/")
+_BEGINNING = re.compile(rb"(?m)^diff --git ")
+_PATCH_OPTIONS = ("--no-color", "--src-prefix=a/", "--dst-prefix=b/")
 _KINDS = {"+": "add", "-": "remove", "\\": "note"}
 _HEADER_BYTES = 16 * 1024
 Row = dict[str, JsonValue]
@@ -99,14 +106,54 @@ def diff_of(parts: PlanParts, plan: Plan, bounds: DiffBounds | None = None) -> R
     return {"files": freeze(files), "truncated": cut}
 
 
-def patch_of(parts: PlanParts, plan: Plan, *, masked: bool = False) -> bytes:
+def patch_of(
+    parts: PlanParts, plan: Plan, *, masked: bool = False, paths: Sequence[str] = (), renames: bool = False
+) -> bytes:
     """What `git apply` takes: the accepted changes, to the byte. `masked`, it is to be read: with known
-    secrets masked, and without contents that are not text, in which none could be found."""
-    if not parts.history.changes(plan.id):
+    secrets masked, and without contents that are not text, in which none could be found. `paths` are files
+    and directories; with `renames`, a moved file is not shown as deleted and created."""
+    changed = parts.history.states(plan.id)
+    specs = pathspecs(changed, paths)
+    if not changed or (paths and not specs):
         return b""
-    options = PATCH_OPTIONS if masked else ("--binary", *PATCH_OPTIONS)
-    patch = parts.result.diff(plan, parts.sandboxes.look(plan.id), options=options)
+    options = patch_options(masked=masked, renames=renames)
+    patch = parts.result.diff(plan, parts.sandboxes.look(plan.id), options=options, paths=specs)
     return masked_patch(patch) if masked else patch
+
+
+def patch_options(*, masked: bool, renames: bool) -> tuple[str, ...]:
+    """Return the options with which git writes a patch."""
+    how = "--find-renames" if renames else "--no-renames"
+    return (*(() if masked else ("--binary",)), how, *_PATCH_OPTIONS)
+
+
+def pathspecs(changed: Collection[str], names: Sequence[str]) -> list[str]:
+    """Return what git is to be told for names of changed files and of directories above them; of a name that
+    means none of them, nothing. A file whose name is no text is named as it is shown."""
+    found: list[str] = []
+    for name in names:
+        plain = name.removeprefix("./").rstrip("/")
+        if any(is_meant(path, [plain]) for path in changed):
+            found.append(plain or ".")
+        else:
+            found += [path for path in changed if is_meant(shown_name(path), [plain])]
+    return found
+
+
+def patch_of_files(patch: bytes, names: Sequence[str]) -> bytes:
+    """Return what a patch says of these files and directories. A moved file stays."""
+    begins = [found.start() for found in _BEGINNING.finditer(patch)]
+    pieces = [patch[one:other] for one, other in pairwise([*begins, len(patch)])]
+    return b"".join(piece for piece in pieces if (path := _path_of(piece)) is None or is_meant(path, names))
+
+
+def _path_of(piece: bytes) -> str | None:
+    """Return the name of the file, as JSON has it: of `diff --git a/NAME b/NAME`, in which both have the same
+    length. None for a file that was moved."""
+    header = piece.partition(b"\n")[0].removeprefix(b"diff --git ").decode("utf-8", "surrogateescape")
+    half = len(header) // 2
+    one, other = named_by(header[:half]), named_by(header[half + 1 :])
+    return shown_name(other[2:]) if one[2:] == other[2:] else None
 
 
 def masked_patch(patch: bytes, bounds: PatchBounds | None = None) -> bytes:
@@ -147,7 +194,8 @@ def _within(rows: Sequence[Mapping[str, JsonValue]], bounds: DiffBounds) -> Iter
 
 def _hunks(sandbox: Sandbox, tree: str, paths: Sequence[str]) -> Mapping[str, Sequence[Hunk]]:
     # Without paths git would show all.
-    return hunks_by_path(sandbox.diff(tree, options=PATCH_OPTIONS, paths=paths)) if paths else {}
+    options = patch_options(masked=True, renames=False)
+    return hunks_by_path(sandbox.diff(tree, options=options, paths=paths)) if paths else {}
 
 
 def _file(row: Mapping[str, JsonValue], hunks: Sequence[Hunk], within: bool, bounds: DiffBounds) -> Row:

@@ -14,11 +14,15 @@ from cleveragents.api.plans.views import (
     BudgetView,
     CallView,
     ComparisonView,
+    ConflictSideView,
+    ConflictView,
     CorrectionPreview,
     DiffView,
     ExplainedDecisionView,
+    FileStateView,
     FileView,
     Needs,
+    OpenConflictView,
     OutputView,
     PlanSummary,
     PlanView,
@@ -26,6 +30,7 @@ from cleveragents.api.plans.views import (
     tree_node,
 )
 from cleveragents.api.views import Page, understood, view_of
+from cleveragents.api.wording import shown_name
 from cleveragents.changes.model.merge_conflict import Take
 from cleveragents.core.errors import PlanError, RequestRefused, ServerFailed, UnknownPlan
 from cleveragents.jobs.model.job import JobState
@@ -171,6 +176,17 @@ class HttpPlans:
     def resolve(self, plan_id: str, path: str, take: Take) -> PlanView:
         return self._posted(plan_id, "resolve", path=path, take=take.value)
 
+    def conflicts(
+        self, plan_id: str, *, limit: int = 100, after: str | None = None
+    ) -> Page[OpenConflictView]:
+        try:
+            return self._http.page(OpenConflictView, _path(plan_id, "conflicts"), limit, after)
+        except ServerFailed as error:
+            if error.code != "not-found":
+                raise
+        # a server of 0.1.0 shows them with the plan
+        return Page(items=tuple(_with_sides(conflict) for conflict in self.get(plan_id).conflicts))
+
     def correct(
         self, plan_id: str, guidance: str, *, decision: int | None = None, model: str | None = None
     ) -> PlanView:
@@ -201,8 +217,8 @@ class HttpPlans:
     def diff(self, plan_id: str) -> DiffView:
         return view_of(DiffView, self._http.get(_path(plan_id, "diff")))
 
-    def patch(self, plan_id: str) -> bytes:
-        return self._http.content(_path(plan_id, "diff"), format="patch")
+    def patch(self, plan_id: str, *, paths: Sequence[str] = (), renames: bool = False) -> bytes:
+        return self._patch(_path(plan_id, "diff"), paths, renames)
 
     def file(self, plan_id: str, path: str, *, side: Side = "after") -> FileView:
         return view_of(FileView, self._http.get(_path(plan_id, "files"), path=path, side=side))
@@ -214,10 +230,17 @@ class HttpPlans:
         return view_of(ComparisonView, self._http.get(_path(plan_id, "comparison"), **query))
 
     def compare_patch(
-        self, plan_id: str, other: str, *, before: int | None = None, other_before: int | None = None
+        self,
+        plan_id: str,
+        other: str,
+        *,
+        before: int | None = None,
+        other_before: int | None = None,
+        paths: Sequence[str] = (),
+        renames: bool = False,
     ) -> bytes:
-        query = {"other": other, "before": before, "other_before": other_before, "format": "patch"}
-        return self._http.content(_path(plan_id, "comparison"), **query)
+        query = {"other": other, "before": before, "other_before": other_before}
+        return self._patch(_path(plan_id, "comparison"), paths, renames, **query)
 
     def output(self, plan_id: str, *, after: int = 0, limit: int = 500) -> tuple[OutputView, ...]:
         pieces: tuple[OutputView, ...] = ()
@@ -232,6 +255,14 @@ class HttpPlans:
             if len(found) < asked or len(pieces) >= limit:
                 return pieces
             after = found[-1].number
+
+    def _patch(self, address: str, paths: Sequence[str], renames: bool, **query: object) -> bytes:
+        from cleveragents.api.plans.diffs import patch_of_files
+
+        names = [shown_name(path) for path in paths]
+        moved = "true" if renames else None
+        found = self._http.content(address, format="patch", path=names, renames=moved, **query)
+        return patch_of_files(found, names) if names else found  # a server of 0.1.0 sends all files
 
     def _posted(self, plan_id: str, action: str, **body: object) -> PlanView:
         return view_of(PlanView, self._http.post(_path(plan_id, action), body))
@@ -260,6 +291,25 @@ def _path(plan_id: str, of_it: str = "") -> str:
     if not _ID.fullmatch(plan_id):  # guard: an id leads to no other path
         raise UnknownPlan(plan_id)
     return f"/plans/{plan_id}/{of_it}" if of_it else f"/plans/{plan_id}"
+
+
+def _with_sides(conflict: ConflictView) -> OpenConflictView:
+    def side(state: FileStateView | None) -> ConflictSideView:
+        if state is None:
+            return ConflictSideView(what="no file", path=conflict.path, mode=None, content=None)
+        return ConflictSideView(what="a file", path=conflict.path, mode=state.mode, content=state.content)
+
+    return OpenConflictView(
+        path=conflict.path,
+        kind=conflict.kind,
+        marked=conflict.marked,
+        sub_plan=conflict.sub_plan,
+        title=conflict.sub_plan,
+        file=None,
+        ours=side(conflict.ours),
+        theirs=side(conflict.theirs),
+        text="",
+    )
 
 
 def _summary_of(plan: PlanView) -> PlanSummary:

@@ -24,6 +24,7 @@ from cleveragents.api.plans.views import (
     ExplainedDecisionView,
     FileView,
     Needs,
+    OpenConflictView,
     OutputView,
     PlanSummary,
     PlanView,
@@ -278,6 +279,23 @@ class LocalPlans:
             conflicts_by_hand(self._container).resolve(plan, path, take)
             return self._view(plan)
 
+    def conflicts(
+        self, plan_id: str, *, limit: int = 100, after: str | None = None
+    ) -> Page[OpenConflictView]:
+        from cleveragents.api.plans.changes import conflict_with_sides
+        from cleveragents.api.reach import ensure_reachable
+
+        plan, begins = self._read(plan_id), int(after or 0)
+        ensure_reachable(self._parts, plan)
+        found = self._parts.merging.open_conflicts(plan.id)
+        sandbox = self._parts.sandboxes.look(plan.id) if found else None
+        items = tuple(
+            view_of(OpenConflictView, conflict_with_sides(conflict, sandbox))
+            for conflict in found[begins : begins + limit]
+            if sandbox is not None
+        )
+        return Page(items=items, next=str(begins + limit) if len(found) > begins + limit else None)
+
     def correct(
         self,
         plan_id: str,
@@ -371,12 +389,13 @@ class LocalPlans:
 
         return view_of(DiffView, diff_of(self._parts, self._diffable(plan_id)))
 
-    def patch(self, plan_id: str) -> bytes:
+    def patch(self, plan_id: str, *, paths: Sequence[str] = (), renames: bool = False) -> bytes:
         from cleveragents.api.plans.diffs import patch_of
 
         plan = self._diffable(plan_id)
         # guard: who may not apply it needs no secret of it
-        return patch_of(self._parts, plan, masked=not self._access.user.may(Role.OPERATOR, plan.project))
+        masked = not self._access.user.may(Role.OPERATOR, plan.project)
+        return patch_of(self._parts, plan, masked=masked, paths=paths, renames=renames)
 
     def file(self, plan_id: str, path: str, *, side: Side = "after") -> FileView:
         from cleveragents.api.plans.diffs import file_of
@@ -400,23 +419,22 @@ class LocalPlans:
         return view_of(ComparisonView, {"files": files[:_MOST_FILES], "truncated": cut, "note": note})
 
     def compare_patch(
-        self, plan_id: str, other: str, *, before: int | None = None, other_before: int | None = None
+        self,
+        plan_id: str,
+        other: str,
+        *,
+        before: int | None = None,
+        other_before: int | None = None,
+        paths: Sequence[str] = (),
+        renames: bool = False,
     ) -> bytes:
-        from cleveragents.api.plans.comparing import (
-            ComparisonBounds,
-            ensure_comparable,
-            outcome_of,
-        )
-        from cleveragents.api.plans.diffs import PATCH_OPTIONS, masked_patch
-        from cleveragents.sandboxes.outcomes import diff_between
+        from cleveragents.api.plans.comparing import outcome_of, patch_between
 
         plans = self._read(plan_id), self._read(other)
         one, then = outcome_of(self._parts, plans[0], before), outcome_of(self._parts, plans[1], other_before)
-        ensure_comparable(one, then, ComparisonBounds(files=_MOST_FILES))
         # guard: who may not apply both needs no secret of them
         masked = not all(self._access.user.may(Role.OPERATOR, plan.project) for plan in plans)
-        patch = diff_between(one, then, options=PATCH_OPTIONS if masked else ("--binary", *PATCH_OPTIONS))
-        return masked_patch(patch) if masked else patch
+        return patch_between(one, then, masked=masked, paths=paths, renames=renames)
 
     def output(self, plan_id: str, *, after: int = 0, limit: int = 500) -> tuple[OutputView, ...]:
         from cleveragents.plans.store.sql_plan_output import SqlPlanOutput

@@ -47,6 +47,7 @@ _EMPTY: Row = {
     "removed_submodules": (),
     "renames": (),
     "review_problem": None,
+    "broken_invariant": None,
     "left_out": (),
     "checks": (),
     "spending": {},

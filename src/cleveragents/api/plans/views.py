@@ -20,6 +20,7 @@ __all__ = [
     "ChangeView",
     "CheckView",
     "ComparisonView",
+    "ConflictSideView",
     "ConflictView",
     "CorrectionNode",
     "CorrectionPreview",
@@ -37,6 +38,7 @@ __all__ = [
     "LimitsView",
     "LineView",
     "ObstacleView",
+    "OpenConflictView",
     "OutputView",
     "PlanSummary",
     "PlanView",
@@ -254,6 +256,31 @@ class ConflictView:
 
 
 @view
+class ConflictSideView:
+    """What one side made of a path."""
+
+    what: str = shown("in words", name="is", examples=["a file"])
+    path: str = shown("where that side has it", examples=["src/shop.py"])
+    mode: str | None = shown(examples=["100644"])
+    content: str | None = shown("the content's name, by its hash", examples=["9f2b…"])
+
+
+@view
+class OpenConflictView:
+    """An open conflict between sub-plans, with both sides."""
+
+    path: str = shown(examples=["src/shop.py"])
+    kind: str = shown(examples=["content"])
+    marked: bool = shown("both sides are marked in the file")
+    sub_plan: str = shown("the sub-plan that was merged", examples=[EXAMPLE_PLAN])
+    title: str = shown("the name of that sub-plan", examples=["the parser"])
+    file: str | None = shown("where the file is in the sandbox, on the machine of the plan")
+    ours: ConflictSideView = shown("what the plan had")
+    theirs: ConflictSideView = shown("what the sub-plan had")
+    text: str = shown("both sides for people: masked, and cut where it is long")
+
+
+@view
 class CorrectionView:
     """A correction that was made."""
 
@@ -355,6 +382,9 @@ class PlanView(_PlanFields):
     )
     renames: tuple[RenameView, ...] = shown("the renames that its last apply or undo followed")
     review_problem: str | None
+    broken_invariant: str | None = shown(
+        "the invariant that its result breaks, and the file: edits by hand may", default=None, examples=[None]
+    )
     left_out: tuple[str, ...] = shown("files and changesets that the review left out")
     checks: tuple[CheckView, ...]
     spending: SpendingView

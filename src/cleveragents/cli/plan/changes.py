@@ -2,38 +2,35 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from math import ceil
 from typing import TYPE_CHECKING
 
 import click
 
-from cleveragents.api.plans.account import found_plan
-from cleveragents.api.plans.changes import changed_files, changes_of, summary_of
-from cleveragents.api.plans.remains import ensure_diffable
-from cleveragents.api.plans.reviewing import ensure_reviewable, is_meant, review_files
-from cleveragents.api.reach import ensure_reachable
+from cleveragents.api.wording import shown_name
 from cleveragents.cli.asking import ensure_confirmed
-from cleveragents.cli.output import Output, format_option, progress
-from cleveragents.cli.plan.account import told_plan
-from cleveragents.cli.plan.view import plan_argument, shown_diff
+from cleveragents.cli.client.selection import prefix_of
+from cleveragents.cli.output import Output, counted, format_option, printable, progress
+from cleveragents.cli.plan.view import plan_argument, shown_diff, summary_of, tell_plan
 from cleveragents.cli.session import Session, pass_session
 from cleveragents.core.errors.remedy import Remedy
 
 if TYPE_CHECKING:
-    from cleveragents.app.plan_parts import PlanParts
-    from cleveragents.plans.model.plan import Plan
+    from collections.abc import Callable
 
-__all__ = [
-    "NOTHING_YET",
-    "diff_of_plan",
-    "nothing_to_show",
-    "reread_plan",
-    "review_plan",
-    "rollback_plan",
-]
+    from cleveragents.api.plans.client import Plans
+    from cleveragents.api.plans.views import ChangeView, PlanView
 
-NOTHING_YET = "nothing yet: it still runs, and what a step changes is recorded when the step ends"
+__all__ = ["diff_of_plan", "reread_plan", "review_plan", "rollback_plan"]
+
+_NOTHING_YET = "nothing yet: it still runs, and what a step changes is recorded when the step ends"
+_OUTCOME = re.compile(r"(?P<plan>[^@]+)(?:@(?P<number>[0-9]{1,9}))?")
+_SIGNS = 50
+"""How many signs `--stat` draws for a file at most."""
 
 
 @click.command("diff")
@@ -73,45 +70,101 @@ def diff_of_plan(
     """
     if stat and name_only:
         raise click.UsageError("--stat and --name-only exclude each other")
-    parts = session.container().plan_parts
+    plans = session.client().plans
     if between is not None:
-        from cleveragents.cli.plan.between import show_between
-
-        # There is no plan to name, so whatever else is said is a path.
-        named = paths if plan_id is None else (plan_id, *paths)
-        show_between(parts, output, between, named, _options(stat, name_only))
-        return
-    if plan_id is None:
+        # No plan is named, so every other argument is a path.
+        found = _compared(plans, between, paths if plan_id is None else (plan_id, *paths))
+    elif plan_id is None:
         raise click.UsageError("name a PLAN, or two outcomes with --between")
-    plan = found_plan(parts, plan_id)
-    ensure_diffable(parts, plan)
-    ensure_reachable(parts, plan)
+    else:
+        found = _changed(plans, plan_id, paths, prefix_of(session))
     if output.for_programs:
-        rows = [row for row in changes_of(parts, plan) if is_meant(str(row["path"]), paths)]
-        output.table(rows, [], empty="")
-        return
-    text = b""
-    if parts.history.changes(plan.id):
-        sandbox = parts.sandboxes.open(plan.id)
-        text = parts.result.diff(plan, sandbox, options=_options(stat, name_only), paths=paths)
-    if not text:
-        progress(_nothing(parts, plan, paths))
-    shown_diff(text)
+        from cleveragents.api.views import as_json
+
+        output.table([as_json(change) for change in found.changes], [], empty="")
+    elif not found.changes:
+        progress(found.nothing)
+    elif name_only:
+        shown_diff("".join(f"{change.path}\n" for change in found.changes).encode())
+    else:
+        shown_diff(_statistics(found.changes).encode() if stat else found.patch())
 
 
-def _nothing(parts: PlanParts, plan: Plan, paths: Sequence[str]) -> str:
+@dataclass(frozen=True, slots=True)
+class _Difference:
+    """The changed files, their patch, and what is said if there are none."""
+
+    changes: Sequence[ChangeView]
+    patch: Callable[[], bytes]
+    nothing: str = ""
+
+
+def _changed(plans: Plans, plan_id: str, paths: Sequence[str], prefix: str) -> _Difference:
+    plan = plans.get(plan_id)
+    found = _meant(plan.changes, paths)
+    nothing = "" if found else _nothing(plans, plan, paths, prefix)
+    return _Difference(found, partial(plans.patch, plan.id, paths=paths, renames=True), nothing)
+
+
+def _meant(changes: Sequence[ChangeView], paths: Sequence[str]) -> list[ChangeView]:
+    from cleveragents.api.plans.reviewing import is_meant
+
+    names = [shown_name(path) for path in paths]
+    return [change for change in changes if is_meant(change.path, names)]
+
+
+def _nothing(plans: Plans, plan: PlanView, paths: Sequence[str], prefix: str) -> str:
+    """Return why there is nothing to show. `PlanError`, `NeedsHuman` if the changes cannot be shown."""
+    left_out = [file for file in plans.diff(plan.id).files if not file.accepted]
     if plan.state.running:
-        return NOTHING_YET
-    left_out = any(is_meant(str(row["path"]), paths) for row in changed_files(parts, plan))
-    return nothing_to_show(paths, left_out=left_out, review=f"agents plan review {plan.id}")
-
-
-def nothing_to_show(paths: Sequence[str], *, left_out: bool, review: str) -> str:
-    """Why a plan has no difference, or none at these paths; `review` is how that command begins."""
-    if left_out:
+        return _NOTHING_YET
+    if _meant(left_out, paths):
         what = "all of that" if paths else "all that it changed"
-        return f"{what} is left out; `{review} --accept …` takes it in again"
+        return f"{what} is left out; `{prefix} plan review {plan.id} --accept …` takes it in again"
     return f"nothing {'of that ' if paths else ''}was changed"
+
+
+def _compared(plans: Plans, between: tuple[str, str], paths: Sequence[str]) -> _Difference:
+    (one, before), (other, other_before) = (_outcome(name) for name in between)
+    sides = {"before": before, "other_before": other_before}
+    found = plans.compare(one, other, **sides)
+    if found.note is not None:
+        progress(printable(found.note))
+    if found.truncated:
+        progress(f"only the first {counted(len(found.files), 'file')} that differ are listed")
+    nothing = "nothing of that differs" if paths else "they came to the same"
+    patch = partial(plans.compare_patch, one, other, **sides, paths=paths, renames=True)
+    return _Difference(_meant(found.files, paths), patch, nothing)
+
+
+def _outcome(name: str) -> tuple[str, int | None]:
+    """Return the plan and the correction: `PLAN` is its result now, `PLAN@2` before its second correction."""
+    spelt = _OUTCOME.fullmatch(name)
+    if spelt is None:
+        raise click.UsageError(f"{name!r} is neither PLAN nor PLAN@NUMBER")
+    return spelt["plan"], None if spelt["number"] is None else int(spelt["number"])
+
+
+def _statistics(changes: Sequence[ChangeView]) -> str:
+    """Return how many lines changed in each file, drawn as git does."""
+    width = max(len(change.path) for change in changes)
+    most = max((change.added or 0) + (change.removed or 0) for change in changes)
+    lines = []
+    for change in changes:
+        added, removed = (_signs(count or 0, most) for count in (change.added, change.removed))
+        drawn = f"{added * '+'}{removed * '-'}"
+        size = f"{(change.added or 0) + (change.removed or 0):>{len(str(most))}} {drawn}".rstrip()
+        lines.append(f" {change.path.ljust(width)} | {'Bin' if change.added is None else size}")
+    plus, minus = sum(change.added or 0 for change in changes), sum(change.removed or 0 for change in changes)
+    totals = [f"{counted(len(changes), 'file')} changed"]
+    totals += [f"{counted(plus, 'insertion')}(+)"] if plus else []
+    totals += [f"{counted(minus, 'deletion')}(-)"] if minus else []
+    return "\n".join([*lines, f" {', '.join(totals)}\n"])
+
+
+def _signs(count: int, most: int) -> int:
+    """Return how many signs stand for so many lines; of any line at least one."""
+    return count if most <= _SIGNS else ceil(count * _SIGNS / most)
 
 
 @click.command("review")
@@ -142,18 +195,28 @@ def review_plan(
       agents plan review 7QX2 --accept src/generated.py
       agents plan review 7QX2 --changeset 01KA2W4XJ7GJ5V8TQ3N6Y0ZB1C
     """
-    parts = session.container().plan_parts
-    plan = found_plan(parts, plan_id)
     if not paths and not changesets:
         raise click.UsageError("name files, or changesets with --changeset")
-    ensure_reviewable(parts, plan)
-    verdicts = [(path, not reject) for path in paths]
-    files = review_files(parts, plan, verdicts, [(one, not reject) for one in changesets])
+    plans, again = session.client().plans, ""
+    if reject:
+        plan = plans.review(plan_id, reject=paths, reject_changesets=changesets)
+        files = _named(plan.left_out, paths)
+        again = f"; `{prefix_of(session)} plan review {plan.id} --accept …` takes it in again"
+    else:
+        plan = plans.review(plan_id, accept=paths, accept_changesets=changesets)
+        files = _named([change.path for change in plan.changes], paths)
     for name in (*files, *changesets):
-        again = "" if not reject else f"; `agents plan review {plan.id} --accept …` takes it in again"
         progress(f"{'left out' if reject else 'taken in'}: {name}{again}")
-    progress(f"to be applied: {summary_of(parts, plan) if changes_of(parts, plan) else 'nothing'}")
-    told_plan(output, parts, plan)
+    progress(f"to be applied: {summary_of(plan) if plan.changes else 'nothing'}")
+    tell_plan(output, plan)
+
+
+def _named(files: Sequence[str], paths: Sequence[str]) -> Sequence[str]:
+    """Return the files that the paths name; the paths themselves, if they name none."""
+    from cleveragents.api.plans.reviewing import is_meant
+
+    names = [shown_name(path) for path in paths]
+    return [file for file in files if names and is_meant(file, names)] or names
 
 
 @click.command("reread")
@@ -169,29 +232,21 @@ def reread_plan(session: Session, plan_id: str, output: Output) -> None:
     Example:
       agents plan reread 7QX2
     """
-    parts = session.container().plan_parts
-    plan = found_plan(parts, plan_id)
-    ensure_reachable(parts, plan)
-    call = parts.rewriting.reread(plan)
-    if call is None:
+    from cleveragents.plans.history import REREAD
+
+    plans = session.client().plans
+    before = plans.get(plan_id)
+    plan = plans.capture(before.id)
+    known = {call.number for call in before.calls}
+    recorded = [call.number for call in plan.calls if call.tool == REREAD and call.number not in known]
+    if not recorded:
         progress("nothing was edited")
     else:
-        progress(f"your edits are recorded as call {call.number}: {summary_of(parts, plan)} in all")
-        broken = _broken(parts, plan)
-        if broken is not None:
-            progress(f"mind that {broken}; `agents plan rollback {plan.id} {call.number}` takes them back")
-    told_plan(output, parts, plan)
-
-
-def _broken(parts: PlanParts, plan: Plan) -> str | None:
-    """Which invariant the result breaks by now. Who edits by hand may do that, and not know that it was not
-    their hand: a program that the plan had started may have changed the files, too."""
-    from cleveragents.core.actions.model import broken_by
-    from cleveragents.plans.model.strategy import Strategy
-
-    if plan.strategy is None:
-        return None
-    return broken_by(Strategy.from_json(plan.strategy).invariants, parts.history.states(plan.id))
+        progress(f"the edits are recorded as call {recorded[-1]}: {summary_of(plan)} in all")
+        if plan.broken_invariant is not None:
+            back = f"`{prefix_of(session)} plan rollback {plan.id} {recorded[-1]}` takes them back"
+            progress(f"mind that {plan.broken_invariant}; {back}")
+    tell_plan(output, plan)
 
 
 @click.command("rollback")
@@ -213,40 +268,33 @@ def rollback_plan(session: Session, plan_id: str, checkpoint: int, yes: bool, ou
     Example:
       agents plan rollback 7QX2 3
     """
+    plan = _rolled_back(session.client().plans, plan_id, checkpoint, yes=yes)
+    number = max(call.number for call in plan.calls)
+    progress(f"back at checkpoint {checkpoint}, recorded as call {number}: {summary_of(plan)}")
+    progress(f"`{prefix_of(session)} plan resume {plan.id}` makes the calls from {checkpoint} on again")
+    tell_plan(output, plan)
+
+
+def _rolled_back(plans: Plans, plan_id: str, checkpoint: int, *, yes: bool) -> PlanView:
+    """Roll the plan back, with edits by hand if that is confirmed. `NeedsHuman` if nobody is there to ask."""
     from cleveragents.cli.plan.work import interactive
-    from cleveragents.core.errors import NeedsHuman
+    from cleveragents.core.errors import NeedsHuman, SandboxRefused, ServerFailed
 
-    parts = session.container().plan_parts
-    plan = found_plan(parts, plan_id)
-    ensure_reachable(parts, plan)
-    if yes:
-        _tell_discarded(parts, plan)
     try:
-        call = parts.rewriting.rollback(plan, checkpoint, discard=yes)
-    except NeedsHuman as edits:
-        if not interactive():
+        return plans.rollback(plan_id, checkpoint)
+    except NeedsHuman as error:
+        # The remedy is to take the edits in; other errors of this kind are not about edits.
+        if not any(remedy.action == "plan.reread" for remedy in error.remedies):
+            raise
+        if yes:
+            progress(f"thrown away: {error.what}")
+        elif interactive():
+            ensure_confirmed(f"{error.what}. Throw it away?")
+        else:
             options = {"discard": True, "checkpoint": checkpoint}
-            discard = Remedy("plan.rollback", plan.id, options, "Throw it away")
-            raise NeedsHuman(plan.id, edits.what, (*edits.remedies, discard)) from None
-        ensure_confirmed(f"{edits.what}. Throw it away?")
-        call = parts.rewriting.rollback(plan, checkpoint, discard=True)
-    progress(f"back at checkpoint {checkpoint}, recorded as call {call.number}: {summary_of(parts, plan)}")
-    progress(f"`agents plan resume {plan.id}` makes the calls from {checkpoint} on again")
-    told_plan(output, parts, plan)
-
-
-def _tell_discarded(parts: PlanParts, plan: Plan) -> None:
-    """Which edits a rollback throws away; one is wanted even where they cannot be told."""
-    from cleveragents.core.errors import SandboxRefused
-    from cleveragents.plans.history import named
-
-    with suppress(SandboxRefused):
-        edited = parts.history.unrecorded(plan.id, parts.sandboxes.open(plan.id))
-        if edited:
-            progress(f"thrown away, as it is not recorded: {named(edited)}")
-
-
-def _options(stat: bool, name_only: bool) -> list[str]:
-    if stat:
-        return ["--stat", "--no-color"]
-    return ["--name-only"] if name_only else ["--binary", "--no-color"]
+            discard = Remedy("plan.rollback", error.plan_id, options, "Throw it away")
+            raise NeedsHuman(error.plan_id, error.what, (*error.remedies, discard)) from None
+    except (SandboxRefused, ServerFailed):  # the edits cannot be told; a server of 0.1.0 has no remedies
+        if not yes:
+            raise
+    return plans.rollback(plan_id, checkpoint, discard=True)

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
 
-from cleveragents.api.plans.account import found_plan
-from cleveragents.api.plans.changes import conflict_with_sides
-from cleveragents.api.reach import ensure_reachable
-from cleveragents.changes.model.merge_conflict import KeptConflict, Take
+from cleveragents.changes.model.merge_conflict import Take
+from cleveragents.cli.client.selection import prefix_of
 from cleveragents.cli.output import Output, counted, format_option, printable, progress
-from cleveragents.cli.plan.account import told_plan
-from cleveragents.cli.plan.view import plan_argument
+from cleveragents.cli.plan.view import plan_argument, tell_plan
 from cleveragents.cli.session import Session, pass_session
-from cleveragents.core.text.control_characters import named_by
+from cleveragents.core.text.control_characters import named_by, shown
 
 if TYPE_CHECKING:
-    from cleveragents.app.container import Container
-    from cleveragents.plans.model.plan import Plan
+    from cleveragents.api.plans.client import Plans
 
 __all__ = ["resolve_conflicts"]
 
@@ -53,47 +48,36 @@ def resolve_conflicts(
     """
     if bool(paths) != (take is not None):
         raise click.UsageError("name PATHS together with one of --ours, --theirs and --edited")
-    container = session.container()
-    plan = found_plan(container.plan_parts, plan_id)
-    ensure_reachable(container.plan_parts, plan)
+    plans, prefix = session.client().plans, prefix_of(session)
     if take is None:
-        _told_conflicts(output, container, plan)
+        _tell_conflicts(output, plans, plan_id, prefix)
         return
-    _resolve(container, plan, paths, Take(take))
-    left = container.plan_parts.merging.open_conflicts(plan.id)
-    progress(_what_is_left(plan, left))
-    told_plan(output, container.plan_parts, plan)
-
-
-def _resolve(container: Container, plan: Plan, paths: Sequence[str], take: Take) -> None:
-    from cleveragents.app.merge_parts import conflicts_by_hand
-
-    by_hand = conflicts_by_hand(container)
+    plan = plans.get(plan_id)
     for path in {named_by(path): path for path in paths}.values():
-        call = by_hand.resolve(plan, path, take)
-        progress(f"resolved, as call {call.number}: {call.arguments['path']} ({take.value})")
+        plan = plans.resolve(plan.id, path, Take(take))
+        number = max(call.number for call in plan.calls)
+        progress(f"resolved, as call {number}: {shown(named_by(path))} ({take})")
+    if plan.conflicts:
+        left = counted(len(plan.conflicts), "conflict")
+        progress(f"{left} left; `{prefix} plan resolve {plan.id}` shows them")
+    else:
+        progress(f"no conflict is left; `{prefix} plan resume {plan.id}` goes on")
+    tell_plan(output, plan)
 
 
-def _what_is_left(plan: Plan, left: Sequence[KeptConflict]) -> str:
-    if left:
-        return f"{counted(len(left), 'conflict')} left; `agents plan resolve {plan.id}` shows them"
-    return f"no conflict is left; `agents plan resume {plan.id}` goes on"
+def _tell_conflicts(output: Output, plans: Plans, plan_id: str, prefix: str) -> None:
+    from cleveragents.api.views import as_json, every
 
-
-def _told_conflicts(output: Output, container: Container, plan: Plan) -> None:
-    from cleveragents.plans.conflicts.resolution import conflict_in_words
-
-    found = container.plan_parts.merging.open_conflicts(plan.id)
-    sandbox = container.plan_parts.sandboxes.open(plan.id) if found else None
-    if output.for_programs or sandbox is None:
-        rows = [conflict_with_sides(conflict, sandbox) for conflict in found if sandbox is not None]
+    found = [*every(lambda after: plans.conflicts(plan_id, after=after))]
+    plan = plans.get(plan_id)
+    if output.for_programs or not found:
+        rows = [as_json(conflict) for conflict in found]
         output.table(rows, [], empty=f"plan {plan.id} has no open conflict")
         return
     for conflict in found:
-        output.title(printable(f"{conflict.shown_path}, merging: {conflict.title}"))
-        for line in conflict_in_words(conflict, sandbox.content).split("\n")[1:]:
+        output.title(printable(f"{conflict.path}, merging: {conflict.title}"))
+        for line in conflict.text.split("\n"):
             click.echo(printable(line))
-    progress(f"its files are in {sandbox.root}")
-    progress(
-        f"`agents plan resolve {plan.id} PATH --ours`, `--theirs`, or `--edited` after you edited it there"
-    )
+    progress(f"its files are in {plan.sandbox}")
+    sides = f"`{prefix} plan resolve {plan.id} PATH --ours`, `--theirs`"
+    progress(f"{sides}, or `--edited` after you edited it there")

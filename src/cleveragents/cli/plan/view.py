@@ -31,6 +31,7 @@ __all__ = [
     "plan_argument",
     "plan_in_json",
     "shown_diff",
+    "summary_of",
     "tell_changes",
     "tell_next",
     "tell_not_applied",
@@ -127,6 +128,14 @@ def tell_changes(plan: PlanView) -> bool:
     said = as_json(plan)
     tell_of_changes(said["changes"], _not_applied(plan), said["checks"])
     return bool(plan.changes)
+
+
+def summary_of(plan: PlanView) -> str:
+    """Return how many files and lines an apply would change."""
+    from cleveragents.api.plans.changes import changes_in_words
+    from cleveragents.api.views import as_json
+
+    return changes_in_words(as_json(plan)["changes"])
 
 
 def tell_not_applied(plan: PlanView) -> None:

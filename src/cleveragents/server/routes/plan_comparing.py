@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query, Response
 
 from cleveragents.api.plans.views import EXAMPLE_PLAN, ComparisonView
 from cleveragents.server.access import PlanViewer
-from cleveragents.server.plan_models import PlanId
+from cleveragents.server.plan_models import Paths, PlanId, Renames
 
 __all__ = ["router"]
 
@@ -50,11 +50,14 @@ def compare_plans(
     form: Annotated[
         Literal["json", "patch"], Query(alias="format", description="patch: what `git apply` takes")
     ] = "json",
+    paths: Paths = None,
+    renames: Renames = False,
 ) -> ComparisonView | Response:
     """Compares the result of a plan, now or before a correction, with that of another plan, or of the same
     one. The patch is to the byte for operators; masked, and without binary contents, for viewers. It has at
     most 10,000 files and 1,000,000 lines, and is of files of at most 64 MiB in all."""
     sides = {"before": before, "other_before": other_before}
     if form == "patch":
-        return Response(client.plans.compare_patch(plan_id, other, **sides), media_type=_PATCH)
+        patch = client.plans.compare_patch(plan_id, other, **sides, paths=paths or (), renames=renames)
+        return Response(patch, media_type=_PATCH)
     return client.plans.compare(plan_id, other, **sides)

@@ -14,13 +14,14 @@ from cleveragents.api.plans.views import (
     DiffView,
     ExplainedDecisionView,
     FileView,
+    OpenConflictView,
     TreeNode,
 )
 from cleveragents.api.views import Page
 from cleveragents.server.access import PlanViewer, ReadPlan
 from cleveragents.server.accounts import account_as
 from cleveragents.server.listing import Limit
-from cleveragents.server.plan_models import PlanId
+from cleveragents.server.plan_models import Paths, PlanId, Renames
 from cleveragents.server.service import Here
 
 __all__ = ["router"]
@@ -102,6 +103,14 @@ def explain_plan_decision(plan_id: PlanId, number: Number, client: PlanViewer) -
     return client.plans.decision(plan_id, number)
 
 
+@router.get("/plans/{plan_id}/conflicts", operation_id="listPlanConflicts")
+def list_plan_conflicts(
+    plan_id: PlanId, client: PlanViewer, limit: Limit = 100, after: AfterNumber = None
+) -> Page[OpenConflictView]:
+    """Lists the open conflicts between the sub-plans of a plan, each with both sides. `next` counts them."""
+    return client.plans.conflicts(plan_id, limit=limit, after=after)
+
+
 @router.get(
     "/plans/{plan_id}/diff",
     operation_id="diffPlan",
@@ -114,6 +123,8 @@ def diff_plan(
     form: Annotated[
         Literal["json", "patch"], Query(alias="format", description="patch: what `git apply` takes")
     ] = "json",
+    paths: Paths = None,
+    renames: Renames = False,
 ) -> DiffView | Response:
     """Shows what a plan changed: the result, and what the review left out.
 
@@ -121,7 +132,8 @@ def diff_plan(
     and without binary contents and files of more than 256 KiB, for viewers.
     """
     if form == "patch":
-        return Response(client.plans.patch(plan_id), media_type=_PATCH)
+        patch = client.plans.patch(plan_id, paths=paths or (), renames=renames)
+        return Response(patch, media_type=_PATCH)
     return client.plans.diff(plan_id)
 
 

@@ -14,11 +14,6 @@ plan = ClientGroup(
     {
         "watch": f"{_HERE}.reading:watch_plan",
         "correct": f"{_HERE}.thinking:correct_plan",
-        "diff": f"{_HERE}.changes:diff_of_plan",
-        "review": f"{_HERE}.changes:review_plan",
-        "reread": f"{_HERE}.changes:reread_plan",
-        "rollback": f"{_HERE}.changes:rollback_plan",
-        "resolve": f"{_HERE}.changes:resolve_conflicts",
         "apply": f"{_HERE}.decisions:apply_plan",
         "undo": f"{_HERE}.decisions:undo_plan",
         "reject": f"{_HERE}.decisions:reject_plan",
@@ -29,5 +24,5 @@ plan = ClientGroup(
         "cancel": f"{_HERE}.ending:cancel_plan",
         "delete": f"{_HERE}.ending:delete_plan",
     },
-    here=("explain", "list", "log", "show", "tree"),
+    here=("diff", "explain", "list", "log", "reread", "resolve", "review", "rollback", "show", "tree"),
 )
