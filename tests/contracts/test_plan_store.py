@@ -113,6 +113,28 @@ def test_a_list_inside_a_request_may_hold_what_was_frozen_before(stand: PlanStan
     assert stand.plans.get(plan.id).request == {"steps": (FrozenObject({"tool": "edit"}),)}
 
 
+def test_plans_are_counted_by_phase_and_state(stand: PlanStand) -> None:
+    assert stand.plans.counts() == {}
+    stand.plan()
+    stand.plan()
+    stand.plans.move(stand.plan(), QUEUED, now=LATER)
+    assert stand.plans.counts() == {(Phase.ACTION, PlanState.QUEUED): 2, QUEUED: 1}
+    assert stand.plans.counts(scope=frozenset({"another"})) == {}
+
+
+def test_a_plan_that_continued_after_a_wait_has_waited(stand: PlanStand) -> None:
+    plan, other = stand.plan(), stand.plan()
+    for standing in (
+        QUEUED,
+        *((Phase.STRATEGIZE, state) for state in (PlanState.PROCESSING, PlanState.WAITING)),
+    ):
+        plan = stand.plans.move(plan, standing, now=LATER)
+        assert not stand.plans.has_waited(plan.id)
+    stand.plans.move(plan, QUEUED, now=LATER)
+    assert stand.plans.has_waited(plan.id)
+    assert not stand.plans.has_waited(other.id)
+
+
 def test_a_move_changes_what_it_says_and_clears_what_was_passing(stand: PlanStand) -> None:
     plan = stand.plan()
     facts = PlanFacts(strategy={"steps": [1]}, waiting_for="leave", error="no", job_id="j1")

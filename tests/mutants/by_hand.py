@@ -71,9 +71,9 @@ BY_HAND: dict[tuple[str, str], tuple[str, str]] = {
         "queues = (client_queue(self.access.container.home),)",
         "queues = parts.queues",
     ),
-    ("api/plans/local.py", "we run it, and nothing of others"): (
-        "client_queue(self._container.home)",
-        '"plans"',
+    ("api/plans/local.py", "others leave ours"): (
+        "home_queue if self._start_worker is None else client_queue",
+        "home_queue",
     ),
     ("api/actors.py", "no path of a server's user is listed"): (
         "PurePath(source).name",

@@ -127,6 +127,7 @@ class Access:
         raise NotAllowed(self.user.name, role.value, needed)
 
 
-def owner_of(container: Container) -> User:
-    """Return the owner of this machine's state, who may do everything."""
-    return User(OWNER, OWNER, Role.ADMIN, container.clock.now())
+def owner_of(container: Container, name: str = OWNER) -> User:
+    """Return the owner of this machine's state, who may do everything. `name` is the one that the audit log
+    shows: `mcp` if another agent acts for the owner."""
+    return User(OWNER, name, Role.ADMIN, container.clock.now())

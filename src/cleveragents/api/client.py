@@ -157,7 +157,7 @@ class LocalClient:
     def plans(self) -> LocalPlans:
         from cleveragents.api.plans.local import LocalPlans
 
-        return LocalPlans(self.access, self._ensure_worker if self._embedded else lambda: None)
+        return LocalPlans(self.access, self._ensure_worker if self._embedded else None)
 
     @property
     def jobs(self) -> LocalJobs:

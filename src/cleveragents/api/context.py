@@ -119,14 +119,16 @@ class Context(Protocol):
         budget: int | None = None,
         deadline: float | None = None,
         fragments: bool = True,
+        rerank: bool = True,
         on_progress: IndexProgress | None = None,
     ) -> ContextView:
         """Return what of a repository matters for a question, within a budget of tokens and of seconds.
 
         The repository is that of a `resource`, as it is or `at` a commit; or the one around a directory of
-        this machine, which only a local client of the owner reads. No model is asked. The first question
-        about a repository builds an index, which `on_progress` hears of, if that is on this machine.
-        Without `fragments` only files are ranked, which is quicker.
+        this machine, which only a local client of the owner reads. The first question about a repository
+        builds an index, which `on_progress` hears of, if that is on this machine. Without `fragments` only
+        files are ranked, which is quicker. A model is asked only about a directory of this machine, if
+        `context.rerank_model` names one, and never without `rerank`.
 
         `UnknownResource`; `NotAllowed` unless the user is an operator of its project; `RequestRefused` if
         there is no such commit; `QuestionRefused`, `RemoteUnreachable`, `SandboxRefused`.
@@ -149,6 +151,7 @@ class LocalContext:
         budget: int | None = None,
         deadline: float | None = None,
         fragments: bool = True,
+        rerank: bool = True,
         on_progress: IndexProgress | None = None,
     ) -> ContextView:
         from cleveragents.context.code_index import CodePlace
@@ -166,7 +169,8 @@ class LocalContext:
             place, nothing = _place_around(repository, deadline)
             seconds = settings.deadline_seconds if deadline is None else deadline
             index_seconds = _INDEX_SECONDS if deadline is None else None
-            pipeline = container.context_parts.lone_pipeline
+            parts = container.context_parts
+            pipeline = parts.lone_pipeline if rerank else parts.pipeline
         else:
             raise RequestRefused("name the resource that the question is about", "resource")
         asked = ContextQuery(
@@ -214,6 +218,7 @@ class HttpContext:
         budget: int | None = None,
         deadline: float | None = None,
         fragments: bool = True,
+        rerank: bool = True,
         on_progress: IndexProgress | None = None,
     ) -> ContextView:
         ensure_no_directory(repository)

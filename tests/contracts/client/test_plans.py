@@ -68,6 +68,17 @@ def test_lists_have_pages_and_conditions(client: Client) -> None:
     assert client.plans.list(resource="nothing").items == ()
 
 
+def test_plans_are_counted_by_phase_and_state(client: Client) -> None:
+    def counted() -> dict[tuple[str, str], int]:
+        return {(one.phase.value, one.state.value): one.count for one in client.plans.counts()}
+
+    before = counted().get(("execute", "complete"), 0)
+    client.plans.discard(done(client))
+    done(client)
+    assert counted()["execute", "complete"] == before + 1
+    assert sum(counted().values()) == len([*every(lambda after: client.plans.list(after=after))])
+
+
 def test_a_result_is_applied_and_undone(server: PlanServer, client: Client) -> None:
     plan_id, file = done(client), server.repository / "new.txt"
     assert client.plans.apply(plan_id).state is PlanState.APPLIED
@@ -93,6 +104,46 @@ def test_an_apply_is_queued_for_a_worker(server: PlanServer, client: Client) -> 
     undo = client.plans.submit_undo(plan_id)
     assert server.done({"id": undo.id})["state"] == "succeeded"
     assert client.plans.get(plan_id).state is PlanState.UNDONE
+
+
+def test_an_unattended_apply_needs_a_profile_that_allows_it(server: PlanServer, client: Client) -> None:
+    asks = done(client, profile="supervised", apply=None)
+    with pytest.raises(NeedsHuman, match="its profile leaves applying to a person"):
+        client.plans.submit_apply(asks, unattended=True)
+    assert client.plans.get(asks).state is PlanState.COMPLETE
+    job = client.plans.submit_apply(done(client), unattended=True)
+    assert server.done({"id": job.id})["state"] == "succeeded"
+
+
+ASKS = """\
+name: tests/asks-twice
+type: graph
+state:
+  colour: {type: string}
+  size: {type: string}
+entry: colour
+nodes:
+  colour: {type: human, question: "Which colour?", output: colour, next: size}
+  size: {type: human, question: "Which size?", output: size, next: write}
+  write: {type: tool, tool: write, with: {path: told.txt, content: "${colour} ${size}"}, next: end}
+"""
+
+
+def test_an_answer_without_a_name_is_taken_as_the_first_or_to_what_is_pending(client: Client) -> None:
+    running = client.plans.create(command("sleep 99"))
+    with pytest.raises(PlanError, match="no actor of it asks a question"):
+        client.plans.answer(running.id, "red", first=True)
+    client.plans.cancel(running.id)
+    request = PlanRequest(goal="ask", actor_yaml=ASKS, resource="shop", profile="full-auto", apply="review")
+    plan = client.plans.wait(client.plans.create(request).id, timeout=60)
+    assert plan.needs == "question"
+    client.plans.answer(plan.id, "red", first=True)
+    client.plans.wait(plan.id, timeout=60)
+    with pytest.raises(PlanError, match="name the question that you answer"):
+        client.plans.answer(plan.id, "blue", first=True)
+    client.plans.answer(plan.id, "large")
+    plan = client.plans.wait(plan.id, timeout=60)
+    assert client.plans.file(plan.id, "told.txt").content == "red large"
 
 
 def test_a_result_is_discarded_once(client: Client) -> None:

@@ -145,7 +145,7 @@ def test_a_client_runs_its_own_plans_and_no_others(client: Client, repository: P
 def test_a_plan_that_a_client_left_goes_on_with_the_next_that_waits_for_it(repository: Path) -> None:
     with connect(settings=QUICK) as client:
         assert isinstance(client, LocalClient)
-        left = LocalPlans(client.access).create(writes("hello", apply="review"))
+        left = LocalPlans(client.access, lambda: None).create(writes("hello", apply="review"))
     with connect(settings=QUICK) as client:
         assert client.plans.wait(left.id, timeout=60).state is PlanState.COMPLETE
 

@@ -318,6 +318,8 @@ def test_what_cannot_be_done_with_a_plan_now_is_a_conflict(idle: PlanServer) -> 
         assert idle.post(f"{where}/{verb}", body, 409)["code"] == "plan-error", verb
     assert idle.bench.operator.delete(f"/api{where}").status_code == 409
     assert idle.post(f"{where}/review", {}, 422)["code"] == "request-refused"
+    unnamed = idle.post(f"{where}/answer", {"text": "x"}, 422)
+    assert "name the `question` that is answered" in unnamed["detail"]
 
 
 def test_a_plan_that_has_not_begun_has_changed_nothing(idle: PlanServer) -> None:

@@ -38,6 +38,7 @@ ROUTES: dict[str, Where] = {
     "getReadiness": "anybody",
     # Lists and streams, of what is in the user's own projects.
     "listPlans": "user",
+    "countPlans": "user",
     "listJobs": "user",
     "listEvents": "user",
     "streamEvents": "user",

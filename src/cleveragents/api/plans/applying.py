@@ -14,10 +14,13 @@ from cleveragents.api.plans.deciding import ensure_decidable
 from cleveragents.api.plans.remains import ensure_undoable
 from cleveragents.api.plans.requests import ensure_can_be_asked
 from cleveragents.api.reach import ensure_reachable
-from cleveragents.core.errors import DuplicateKey, PlanError
+from cleveragents.core.errors import DuplicateKey, NeedsHuman, PlanError
+from cleveragents.core.errors.remedy import Remedy
+from cleveragents.core.policy import Capability, Verdict
 from cleveragents.jobs.model.job import Job, JobState, NewJob
 from cleveragents.plans.jobs.names import SHARED_QUEUE, home_queue, queue_of
 from cleveragents.plans.model.plan import Phase, PlanState
+from cleveragents.plans.model.strategy import Strategy
 
 if TYPE_CHECKING:
     from cleveragents.app.container import Container
@@ -64,12 +67,23 @@ def ensure_undoable_now(container: Container, plan_id: str, *, message: str | No
 
 
 def apply_later(
-    container: Container, plan_id: str, *, message: str | None, by: str, to_branch: str | None = None
+    container: Container,
+    plan_id: str,
+    *,
+    message: str | None,
+    by: str,
+    to_branch: str | None = None,
+    unattended: bool = False,
 ) -> Job:
     """The job that applies the plan; to a new branch of its remote, if that is said. `PlanError` when there
     is nothing to apply, or it is under way; `ConfigurationError` for a commit that cannot be made;
-    `RequestRefused` and `InvalidName` for the branch; `NeedsHuman`, `QueueFull`."""
+    `RequestRefused` and `InvalidName` for the branch; `NeedsHuman`, also if the request is `unattended` and
+    the plan's profile leaves applying to a person; `QueueFull`."""
     plan = ensure_applicable(container, plan_id, message=message, to_branch=to_branch)
+    verdict = Strategy.from_json(plan.strategy).policy.verdict(Capability.APPLY)
+    if unattended and verdict is not Verdict.ALLOW:  # guard: another agent does what the policy allows
+        apply = Remedy("plan.apply", plan.id, text="Apply it")
+        raise NeedsHuman(plan.id, "its profile leaves applying to a person", (apply,))
     return _submitted(container, plan, "apply", _Deed(message, by, to_branch))
 
 

@@ -22,6 +22,7 @@ from cleveragents.api.plans.views import (
     Needs,
     OpenConflictView,
     OutputView,
+    PlanCount,
     PlanSummary,
     PlanView,
     TreeNode,
@@ -63,6 +64,9 @@ class Plans(Protocol):
         """Return one page of plans, newest first. Sub-plans are listed if they need a person, or all of
         them with `sub_plans`."""
 
+    def counts(self) -> tuple[PlanCount, ...]:
+        """Return how many plans there are in each phase and state. Sub-plans are not counted."""
+
     def get(self, plan_id: str) -> PlanView:
         """Return a plan: its state, changes, checks, calls and the actions it allows."""
 
@@ -97,8 +101,11 @@ class Plans(Protocol):
     def deny(self, plan_id: str, *, call: int | None = None) -> PlanView:
         """Deny the pending request. An actor tries something else; a plan of plain steps fails."""
 
-    def answer(self, plan_id: str, text: str, *, question: str | None = None) -> PlanView:
-        """Answer an actor's question and continue. With `question`, only if that one is pending."""
+    def answer(
+        self, plan_id: str, text: str, *, question: str | None = None, first: bool = False
+    ) -> PlanView:
+        """Answer an actor's question and continue. With `question`, only if that one is pending; with
+        `first`, an answer that names none is taken only if the plan never waited before."""
 
     def apply(self, plan_id: str, *, commit: str | None = None, to_branch: str | None = None) -> PlanView:
         """Apply the result to the repository, all of it or nothing; with `commit`, commit it.
@@ -107,9 +114,15 @@ class Plans(Protocol):
         """
 
     def submit_apply(
-        self, plan_id: str, *, commit: str | None = None, to_branch: str | None = None
+        self,
+        plan_id: str,
+        *,
+        commit: str | None = None,
+        to_branch: str | None = None,
+        unattended: bool = False,
     ) -> JobView:
-        """Queue the apply for a worker and return its job."""
+        """Queue the apply for a worker and return its job. With `unattended`, `NeedsHuman` if the plan's
+        profile leaves applying to a person."""
 
     def undo(self, plan_id: str, *, commit: str | None = None) -> PlanView:
         """Take an applied result out of the repository again; later edits stay. `ApplyConflict`."""

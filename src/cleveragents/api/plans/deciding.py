@@ -82,12 +82,28 @@ def _ensure_first(parts: PlanParts, plan: Plan, call: ToolCall) -> None:
         raise PlanError(plan.id, f"{asks}: look at it, and answer it by its number (`call`)")
 
 
-def replied(parts: PlanParts, plan_id: str, text: str, question: str | None = None) -> Plan:
-    """The plan, queued with the answer to what an actor asks; with the name of a question, to no other.
+def replied(
+    parts: PlanParts, plan_id: str, text: str, question: str | None = None, *, first: bool = False
+) -> Plan:
+    """The plan, queued with the answer to what an actor asks; with the name of a question, to no other. If
+    `first`, an answer without a name is taken only if the plan never waited for anything else.
     `PlanError`, `NeedsHuman`, `StalePlan`."""
     plan = found_plan(parts, plan_id)
     ensure_shared(parts, plan)
+    if first and question is None:
+        question = _first_question(parts, plan)
     return parts.lifecycle.reply(plan, text, question)
+
+
+def _first_question(parts: PlanParts, plan: Plan) -> str:
+    """The name of the question that is pending, if the plan never waited before. The answer is to that one:
+    the plan may ask another while this one is looked at."""
+    pending = plan.waiting_for if isinstance(plan.waiting_for, Mapping) else {}
+    if plan.state is not PlanState.WAITING or waited(plan) != "question":  # guard: not to what comes next
+        raise PlanError(plan.id, "no actor of it asks a question")
+    if parts.plans.has_waited(plan.id):  # guard: an answer is to the question that its author read
+        raise PlanError(plan.id, "it has waited before; name the question that you answer (`question`)")
+    return str(pending.get("question"))
 
 
 def resumed(parts: PlanParts, plan_id: str, *, model: str | None, limits: Limits) -> Plan:

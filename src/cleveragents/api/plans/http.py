@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING
@@ -24,12 +25,14 @@ from cleveragents.api.plans.views import (
     Needs,
     OpenConflictView,
     OutputView,
+    PlanCount,
     PlanSummary,
     PlanView,
     TreeNode,
+    plan_counts,
     tree_node,
 )
-from cleveragents.api.views import Page, understood, view_of
+from cleveragents.api.views import Page, every, understood, view_of
 from cleveragents.api.wording import shown_name
 from cleveragents.changes.model.merge_conflict import Take
 from cleveragents.core.errors import PlanError, RequestRefused, ServerFailed, UnknownPlan
@@ -43,6 +46,7 @@ __all__ = ["HttpPlans"]
 
 _ID = re.compile(r"[0-9A-Za-z]+")
 _MOST_PIECES = 1000
+_MOST_STANDINGS = 1000
 _COUNTED = ("sub_plans", "sub_plans_done", "sub_plans_left_out")
 
 
@@ -71,6 +75,13 @@ class HttpPlans:
             "all": "true" if sub_plans else None,
         }
         return self._http.page(PlanSummary, "/plans", limit, after, **query)
+
+    def counts(self) -> tuple[PlanCount, ...]:
+        try:
+            return self._http.page(PlanCount, "/plans/counts", _MOST_STANDINGS, None).items
+        except UnknownPlan:  # a server of 0.1.0 takes it for the id of a plan
+            plans = every(lambda after: self.list(limit=1000, after=after))
+            return plan_counts(Counter((plan.phase, plan.state) for plan in plans if plan.parent is None))
 
     def get(self, plan_id: str) -> PlanView:
         return view_of(PlanView, self._http.get(_path(plan_id)))
@@ -124,7 +135,11 @@ class HttpPlans:
     def deny(self, plan_id: str, *, call: int | None = None) -> PlanView:
         return self._posted(plan_id, "deny", call=call)
 
-    def answer(self, plan_id: str, text: str, *, question: str | None = None) -> PlanView:
+    def answer(
+        self, plan_id: str, text: str, *, question: str | None = None, first: bool = False
+    ) -> PlanView:
+        if question is None and first:
+            return self._posted(plan_id, "answer", text=text, first=True)
         if question is None:
             waiting = self.get(plan_id).waiting_for
             asked = waiting.get("question") if isinstance(waiting, Mapping) else None
@@ -135,9 +150,16 @@ class HttpPlans:
         return self._done(plan_id, self.submit_apply(plan_id, commit=commit, to_branch=to_branch))
 
     def submit_apply(
-        self, plan_id: str, *, commit: str | None = None, to_branch: str | None = None
+        self,
+        plan_id: str,
+        *,
+        commit: str | None = None,
+        to_branch: str | None = None,
+        unattended: bool = False,
     ) -> JobView:
-        body = {"commit": commit, "to_branch": to_branch}
+        # A server of 0.1.0 refuses a field that it does not know.
+        asked = {"unattended": True} if unattended else {}
+        body = {"commit": commit, "to_branch": to_branch, **asked}
         return view_of(JobView, self._http.post(_path(plan_id, "apply"), body))
 
     def undo(self, plan_id: str, *, commit: str | None = None) -> PlanView:

@@ -26,9 +26,11 @@ from cleveragents.api.plans.views import (
     Needs,
     OpenConflictView,
     OutputView,
+    PlanCount,
     PlanSummary,
     PlanView,
     TreeNode,
+    plan_counts,
     tree_node,
 )
 from cleveragents.api.views import Page, view_of
@@ -53,12 +55,13 @@ _DECISIONS = KeyedLock()
 class LocalPlans:
     """Plans in the database of this process. Any thread may use it.
 
-    `wake` is called after work was queued: it starts the worker of a client that has one.
+    `start_worker` is that of a client with a worker of its own, which runs the plans on directories; else the
+    workers of this machine run them.
     """
 
-    def __init__(self, access: Access, wake: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, access: Access, start_worker: Callable[[], None] | None = None) -> None:
         self._access = access
-        self._wake = wake
+        self._start_worker = start_worker
 
     @property
     def _container(self) -> Container:
@@ -104,6 +107,9 @@ class LocalPlans:
         rows = [view_of(PlanSummary, board_row(parts, plan, split.get(plan.id, ()))) for plan in found]
         return Page(items=tuple(rows), next=found[-1].id if more else None)
 
+    def counts(self) -> tuple[PlanCount, ...]:
+        return plan_counts(self._parts.plans.counts(scope=self._access.scope))
+
     def get(self, plan_id: str) -> PlanView:
         return self._view(self._read(plan_id))
 
@@ -119,8 +125,9 @@ class LocalPlans:
     def create(self, request: PlanRequest, *, claim: Claim | None = None) -> PlanView:
         from cleveragents.api.plans.requests import ensure_new_branch
         from cleveragents.api.server_requests import requested_by, requested_in
-        from cleveragents.plans.jobs.names import client_queue
+        from cleveragents.plans.jobs.names import client_queue, home_queue
 
+        self._access.ensure_anywhere(Role.OPERATOR)
         if request.resource is not None:
             return self._queued(requested_by(self._access, request.asked(), claim=claim))
         self._access.ensure_server_admin()  # guard: users of a server name no directory of its machine
@@ -130,7 +137,8 @@ class LocalPlans:
         if asked.to_branch is not None:
             ensure_new_branch(asked.to_branch, remote=False)
         new = requested_in(self._container, asked, directory)
-        queued = {"queue": client_queue(self._container.home)}  # guard: we run it, and nothing of others
+        queue_at = home_queue if self._start_worker is None else client_queue  # guard: others leave ours
+        queued = {"queue": queue_at(self._container.home), "by": self._by}
         chosen = {} if asked.apply is None else {"apply": asked.apply}
         new = replace(new, request={**new.request, **queued, **chosen})
         return self._queued(self._parts.lifecycle.create(new))
@@ -185,11 +193,13 @@ class LocalPlans:
     def deny(self, plan_id: str, *, call: int | None = None) -> PlanView:
         return self._answered(plan_id, call, granted=False)
 
-    def answer(self, plan_id: str, text: str, *, question: str | None = None) -> PlanView:
+    def answer(
+        self, plan_id: str, text: str, *, question: str | None = None, first: bool = False
+    ) -> PlanView:
         from cleveragents.api.plans.deciding import replied
 
         with self._decision(plan_id) as plan:
-            return self._queued(replied(self._parts, plan.id, text, question))
+            return self._queued(replied(self._parts, plan.id, text, question, first=first))
 
     def apply(self, plan_id: str, *, commit: str | None = None, to_branch: str | None = None) -> PlanView:
         from cleveragents.api.plans.applying import ensure_applicable
@@ -205,12 +215,24 @@ class LocalPlans:
             return self._view(self._parts.apply.apply(plan, CancellationToken(), commit=how)[0])
 
     def submit_apply(
-        self, plan_id: str, *, commit: str | None = None, to_branch: str | None = None
+        self,
+        plan_id: str,
+        *,
+        commit: str | None = None,
+        to_branch: str | None = None,
+        unattended: bool = False,
     ) -> JobView:
         from cleveragents.api.plans.applying import apply_later
 
         with self._decision(plan_id) as plan:
-            job = apply_later(self._container, plan.id, message=commit, by=self._by, to_branch=to_branch)
+            job = apply_later(
+                self._container,
+                plan.id,
+                message=commit,
+                by=self._by,
+                to_branch=to_branch,
+                unattended=unattended,
+            )
         self._wake()
         return job_view(job)
 
@@ -466,6 +488,11 @@ class LocalPlans:
             return True
         self._wake()
         return False
+
+    def _wake(self) -> None:
+        """Start the worker of the client, if it has one, for work that was queued."""
+        if self._start_worker is not None:
+            self._start_worker()
 
     def _read(self, plan_id: str) -> Plan:
         return self._access.plan(plan_id, Role.VIEWER)

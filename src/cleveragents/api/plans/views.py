@@ -40,6 +40,9 @@ __all__ = [
     "ObstacleView",
     "OpenConflictView",
     "OutputView",
+    "Phase",
+    "PlanCount",
+    "PlanState",
     "PlanSummary",
     "PlanView",
     "RenameView",
@@ -49,6 +52,7 @@ __all__ = [
     "SubPlanView",
     "SupersededView",
     "TreeNode",
+    "plan_counts",
     "tree_node",
 ]
 
@@ -151,6 +155,25 @@ class PlanSummary(_PlanFields):
     sub_plans: int = shown("how many it has, begun or not", examples=[0])
     sub_plans_done: int = shown(examples=[0])
     sub_plans_left_out: int = shown(examples=[0])
+
+
+@view
+class PlanCount:
+    """How many plans are in one phase and state."""
+
+    phase: Phase = shown(examples=["execute"])
+    state: PlanState = shown(examples=["complete"])
+    count: int = shown(examples=[3])
+
+
+def plan_counts(found: Mapping[tuple[Phase, PlanState], int]) -> tuple[PlanCount, ...]:
+    """Return the views of counted plans, in a fixed order."""
+    return tuple(
+        PlanCount(phase=phase, state=state, count=found[phase, state])
+        for phase in Phase
+        for state in PlanState
+        if found.get((phase, state))
+    )
 
 
 @view

@@ -6,11 +6,12 @@ the transaction is the only one that writes, so of two who saw the same version 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from sqlalchemy import Connection, bindparam, delete, or_, select, update
+from sqlalchemy import Connection, bindparam, delete, func, or_, select, update
 
 from cleveragents.access.model.user import ProjectScope
 from cleveragents.access.store.sql_member_store import hold_project
@@ -49,6 +50,8 @@ from cleveragents.storage.tables import (
     change_entries,
     changesets,
     check_runs,
+    events,
+    outbox,
     plans,
     reviews,
     tool_calls,
@@ -215,6 +218,29 @@ class SqlPlanStore:
             query = query.where(plans.c.id < after if newest_first else plans.c.id > after)
         with self._database.read() as connection:
             return [plan_of(row) for row in connection.execute(query).mappings()]
+
+    def counts(self, *, scope: ProjectScope = None) -> Mapping[Standing, int]:
+        """How many plans of these projects there are in each phase and state; sub-plans are not counted."""
+        query = select(plans.c.phase, plans.c.state, func.count()).where(plans.c.parent_id.is_(None))
+        if scope is not None:
+            query = query.where(plans.c.project.in_(scope))
+        with self._database.read() as connection:
+            rows = connection.execute(query.group_by(plans.c.phase, plans.c.state)).all()
+        return {(Phase(phase), PlanState(state)): number for phase, state, number in rows}
+
+    def has_waited(self, plan_id: str) -> bool:
+        """Whether the plan ever continued after it had waited."""
+        moved, waited = EventType.PLAN_MOVED.value, f"/{PlanState.WAITING.value}"
+        with self._database.read() as connection:
+            payloads = [
+                payload
+                # In this order: an event that is sequenced meanwhile is read twice, not never.
+                for table in (outbox, events)
+                for payload in connection.execute(
+                    select(table.c.payload).where(table.c.subject == plan_id, table.c.event_type == moved)
+                ).scalars()
+            ]
+        return any(str(json.loads(payload).get("was")).endswith(waited) for payload in payloads)
 
     def move(
         self,

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Self
 
 from fastapi import APIRouter
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from cleveragents.api.jobs import JobView
 from cleveragents.api.plans.views import BudgetView, PlanView
@@ -62,12 +62,23 @@ class Replying(Strict):
     text: str = Field(
         min_length=1, max_length=20_000, pattern=r"\S", examples=["keep the old flag as an alias"]
     )
-    question: str = Field(
+    question: str | None = Field(
+        default=None,
         min_length=1,
         max_length=200,
         description="which one: `waiting_for.question`; if it asks another by now, nothing is answered",
         examples=["01KA2W4XJ7GJ5V8TQ3N6Y0ZB1C"],
     )
+    first: bool = Field(
+        default=False,
+        description="instead of `question`: answers the pending question if the plan never waited before",
+    )
+
+    @model_validator(mode="after")
+    def _names_a_question(self) -> Self:
+        if self.question is None and not self.first:  # guard: an answer is to the question that was read
+            raise ValueError("name the `question` that is answered, or say that it is the `first`")
+        return self
 
 
 class Committing(Strict):
@@ -80,6 +91,9 @@ class Applying(Committing):
     """Whether it is committed, too, and where it is pushed to."""
 
     to_branch: ToBranch = None
+    unattended: bool = Field(
+        default=False, description="refuse it if the plan's profile leaves applying to a person"
+    )
 
 
 @router.post("/plans/{plan_id}/cancel", operation_id="cancelPlan")
@@ -122,7 +136,7 @@ def deny_plan(plan_id: PlanId, client: PlanOperator, body: Answering | None = No
 def answer_plan(plan_id: PlanId, body: Replying, client: PlanOperator) -> PlanView:
     """Answers an actor's question and continues the plan. If another question is pending by now, nothing is
     answered (409)."""
-    return client.plans.answer(plan_id, body.text, question=body.question)
+    return client.plans.answer(plan_id, body.text, question=body.question, first=body.first)
 
 
 @router.post("/plans/{plan_id}/apply", status_code=202, operation_id="applyPlan")
@@ -133,7 +147,9 @@ def apply_plan(plan_id: PlanId, client: PlanOperator, body: Applying | None = No
     `state` and `error` say what prevented it.
     """
     asked = body or Applying()
-    return client.plans.submit_apply(plan_id, commit=asked.commit, to_branch=asked.to_branch)
+    return client.plans.submit_apply(
+        plan_id, commit=asked.commit, to_branch=asked.to_branch, unattended=asked.unattended
+    )
 
 
 @router.post("/plans/{plan_id}/undo", status_code=202, operation_id="undoPlan")

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query, Response
 from pydantic import Field, JsonValue
 
 from cleveragents.api.plans.request import Limits, PlanRequest
-from cleveragents.api.plans.views import EXAMPLE_PLAN, Needs, PlanSummary, PlanView
+from cleveragents.api.plans.views import EXAMPLE_PLAN, Needs, PlanCount, PlanSummary, PlanView
 from cleveragents.api.views import Page
 from cleveragents.plans.model.plan import PlanState
 from cleveragents.server.access import AnyClient, OperatorClient, PlanOperator, PlanViewer
@@ -158,6 +158,12 @@ def list_plans(
         limit=limit,
         after=after,
     )
+
+
+@router.get("/plans/counts", operation_id="countPlans")
+def count_plans(client: AnyClient) -> Page[PlanCount]:
+    """Counts plans by phase and state. Sub-plans are not counted."""
+    return Page(items=client.plans.counts())
 
 
 @router.post("/plans", status_code=201, operation_id="createPlan")
