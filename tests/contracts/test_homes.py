@@ -12,9 +12,11 @@ import msgspec
 import pytest
 
 from cleveragents.access.model.project import ResourceKind
-from cleveragents.api.handover import Goal, Handover
+from cleveragents.api.access import owner_of
+from cleveragents.api.client import LocalClient
 from cleveragents.api.plans.applying import apply_later, undo_later
 from cleveragents.api.plans.overview import overview_of
+from cleveragents.api.plans.request import PlanRequest
 from cleveragents.api.plans.requests import Wanted
 from cleveragents.api.resources import add_directory, place_of
 from cleveragents.api.server_requests import Asked, shared_plan
@@ -190,5 +192,7 @@ def test_applies_and_undoes_go_where_the_plan_ran(homes: Homes) -> None:
 
 def test_plans_of_other_agents_run_where_those_are(homes: Homes) -> None:
     model = f"scripted/{homes.script}"
-    made = Handover(homes.here, "mcp", homes.repository).created(Goal("Say hello", model=model))
-    assert homes.here.jobs.get(str(made.job_id)).queue == home_queue(homes.here.home)
+    client = LocalClient(homes.here, owner_of(homes.here, "mcp"))
+    made = client.plans.create(PlanRequest(goal="Say hello", model=model, repository=homes.repository))
+    assert made.request["by"] == "mcp"
+    assert homes.here.jobs.get(str(made.job)).queue == home_queue(homes.here.home)

@@ -59,10 +59,6 @@ BY_HAND: dict[tuple[str, str], tuple[str, str]] = {
         "except ZeroDivisionError as error:",
     ),
     ("jobs/model/job.py", "as many attempts left"): ("attempt=job.attempt - 1", "attempt=job.attempt"),
-    ("protocols/a2a_handler.py", "needs no secret of it"): (
-        "not user.may(Role.OPERATOR, plan.project)",
-        "False",
-    ),
     ("api/plans/local.py", "needs no secret of them"): (
         "not all(self._access.user.may(Role.OPERATOR, plan.project) for plan in plans)",
         "False",
@@ -115,7 +111,7 @@ BY_HAND: dict[tuple[str, str], tuple[str, str]] = {
         "opened.read()",
     ),
     ("protocols/a2a_handler.py", "how we are made"): ("except Fault:", "except RecursionError:"),
-    ("protocols/a2a_log.py", "in no log as it was"): (
+    ("protocols/a2a_routes.py", "in no log as it was"): (
         "logger.propagate = False",
         "logger.propagate = True",
     ),

@@ -1,23 +1,32 @@
-"""What agents ask by the Agent2Agent protocol, answered with plans.
+"""Tasks of the Agent2Agent protocol, which are plans: the id of a task is the id of its plan.
 
-There is no store of tasks beside that of plans: so a task survives whatever a plan survives, any server of
-the same database answers for it, and what is said of it is what the page says.
+Tasks are not stored beside plans. So a task survives whatever its plan survives, every server of the same
+database answers for it, and it says what the page says.
+
+A message is a goal in words; its metadata has the terms. A message to a task answers a question. It can name
+the question in its metadata, as the status of the task does; an answer that names none is taken only if the
+plan never waited for anything else, because agents that do not know these names send text alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
+from uuid import NAMESPACE_OID, uuid5
 
 import anyio
 import structlog
-from a2a.helpers import get_message_text
+from a2a.helpers import get_message_text, new_text_artifact, new_text_message
 from a2a.server.request_handlers import RequestHandler
 from a2a.types import (
     ListTasksResponse,
+    Role,
     Task,
     TaskArtifactUpdateEvent,
+    TaskState,
+    TaskStatus,
     TaskStatusUpdateEvent,
 )
 from a2a.utils.errors import (
@@ -31,17 +40,18 @@ from a2a.utils.errors import (
     UnsupportedOperationError,
 )
 from anyio import to_thread
+from google.protobuf.json_format import MessageToDict
+from google.protobuf.timestamp_pb2 import Timestamp
+from pydantic import ValidationError
 
-from cleveragents.access.model.user import Role, User
-from cleveragents.api.access import Access
-from cleveragents.api.handover import Handover
-from cleveragents.api.plans.listing import latest
-from cleveragents.api.server_requests import made_before
+from cleveragents.api.plans.views import Phase, PlanState, PlanSummary
+from cleveragents.api.views import every
 from cleveragents.core.errors import (
     AmbiguousPlan,
     CleverAgentsError,
     Conflict,
     Fault,
+    NeedsHuman,
     NotAllowed,
     PlanError,
     RemoteUnreachable,
@@ -50,11 +60,8 @@ from cleveragents.core.errors import (
     Unavailable,
     UnknownPlan,
 )
-from cleveragents.core.text.redaction import redact_text
-from cleveragents.plans.model.plan import Plan
-from cleveragents.protocols.a2a_answers import answered
-from cleveragents.protocols.a2a_goals import goal_of
-from cleveragents.protocols.a2a_tasks import count_of, is_over, is_resting, state_of, task_of
+from cleveragents.core.text.redaction import redact_known_text, redact_text
+from cleveragents.protocols.agent_requests import PlanTerms, patch_text
 from cleveragents.server.problems import said_of
 
 if TYPE_CHECKING:
@@ -67,21 +74,18 @@ if TYPE_CHECKING:
         SubscribeToTaskRequest,
     )
 
-    from cleveragents.app.container import Container
-    from cleveragents.storage.answers import Claim
+    from cleveragents.api.client import Client, LocalClient
+    from cleveragents.server.middleware.idempotency import Claimed
 
-__all__ = ["ACCESS", "ACCESS_NOW", "CLAIM", "PlanTasks"]
+__all__ = ["CALLER", "Caller", "PlanTasks", "plan_terms", "task_of"]
 
 T = TypeVar("T")
 
-ACCESS = "cleveragents_access"
-"""Under which the state of a call has the caller's rights, as they were when it came."""
+CALLER = "cleveragents_caller"
+"""The name of the `Caller` in the state of a call."""
 
-ACCESS_NOW = "cleveragents_access_now"
-"""Under which it has a function that tells them as they are now; None if the token no longer holds."""
-
-CLAIM = "cleveragents_claim"
-"""Under which it has the claim to the request, if that came with an idempotency key."""
+QUESTION = "question"
+"""The name of a question in metadata: of the status that asks, and of the message that answers."""
 
 _FAILED = "something went wrong that should not have; the server's log has the details"
 _NOT_KNOWN = "not authenticated: the token has expired or was revoked; ask again with another"
@@ -89,88 +93,93 @@ _LOOK_SECONDS = 0.3
 _LONGEST_WAIT = 25.0
 _PAGE = 50
 _MOST = 100
+_ENDED = {
+    PlanState.ERRORED: TaskState.TASK_STATE_FAILED,
+    PlanState.CONSTRAINED: TaskState.TASK_STATE_FAILED,
+    PlanState.CANCELLED: TaskState.TASK_STATE_CANCELED,
+    PlanState.REJECTED: TaskState.TASK_STATE_REJECTED,
+    PlanState.APPLIED: TaskState.TASK_STATE_COMPLETED,
+    PlanState.UNDONE: TaskState.TASK_STATE_COMPLETED,
+}
+_OVER = frozenset(_ENDED.values())
 
 
-@dataclass
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """The agent that calls. `client` has the rights of its user when the call came; `client_now` returns a
+    client with the present rights, or None if the token is no longer valid. `claim` is that of the request,
+    if it has an idempotency key."""
+
+    client: LocalClient
+    client_now: Callable[[], LocalClient | None]
+    claim: Claimed
+
+
 class PlanTasks(RequestHandler):
     """`RequestHandler` over plans. Stateless: any number of requests may run at once."""
 
-    container: Container
-
     async def on_message_send(self, params: SendMessageRequest, context: ServerCallContext) -> Task:
-        """A new task for a goal, or an answer to one that asks. It returns when the task rests, or after a
+        """Create a task for a goal, or answer the question of one. Returns when the task rests, or after a
         while: a plan may take hours, and `GetTask` tells the rest."""
-        plan = await _asked(lambda: self._said(params, context))
-        task = await self._task(plan.id, context)
+        plan_id = await _asked(lambda: _said(params, _caller(context)))
+        task = await _task(plan_id, _caller(context).client)
         if params.configuration.return_immediately:
             return task
         with anyio.move_on_after(_LONGEST_WAIT):
-            while not is_resting(task):
+            while not _is_resting(task):
                 await anyio.sleep(_LOOK_SECONDS)
-                task = await self._task_for(plan.id, context)
+                task = await _task_now(plan_id, _caller(context))
         return task
 
     async def on_message_send_stream(
         self, params: SendMessageRequest, context: ServerCallContext
     ) -> AsyncGenerator[Task | TaskStatusUpdateEvent | TaskArtifactUpdateEvent, None]:
         """The task, and every change of it until it rests."""
-        plan = await _asked(lambda: self._said(params, context))
-        async for event in self._followed(plan.id, context):
+        plan_id = await _asked(lambda: _said(params, _caller(context)))
+        async for event in _followed(plan_id, _caller(context)):
             yield event
 
     async def on_subscribe_to_task(
         self, params: SubscribeToTaskRequest, context: ServerCallContext
     ) -> AsyncGenerator[Task | TaskStatusUpdateEvent | TaskArtifactUpdateEvent, None]:
-        """As above, for one that was begun before."""
-        if is_over(await self._task(params.id, context)):
+        """The same, for a task that exists."""
+        if _is_over(await _task(params.id, _caller(context).client)):
             raise UnsupportedOperationError(message="the task is over: GetTask tells what came of it")
-        async for event in self._followed(params.id, context):
+        async for event in _followed(params.id, _caller(context)):
             yield event
 
     async def on_get_task(self, params: GetTaskRequest, context: ServerCallContext) -> Task:
-        return await self._task(params.id, context)
+        return await _task(params.id, _caller(context).client)
 
     async def on_list_tasks(self, params: ListTasksRequest, context: ServerCallContext) -> ListTasksResponse:
         """The newest first."""
-        access = _access(context)
         size = params.page_size or _PAGE
         if not 1 <= size <= _MOST:  # guard: a page is one
             raise InvalidParamsError(message=f"a page has 1 to {_MOST} tasks")
+        client = _caller(context).client
 
         def look() -> ListTasksResponse:
-            parts = self.container.plan_parts
-
-            def wanted(plan: Plan) -> bool:
-                return (
-                    plan.parent_id is None
-                    and params.context_id in ("", plan.root)
-                    and params.status in (0, state_of(plan))
-                )
-
-            found, more = latest(
-                parts, wanted, states=(), limit=size, after=params.page_token or None, scope=access.scope
-            )
+            found = [*islice(_listed(client, params), size + 1)]
             return ListTasksResponse(
-                tasks=[task_of(parts, plan) for plan in found],
-                next_page_token=found[-1].id if more else "",
+                tasks=[task_of(plan) for plan in found[:size]],
+                next_page_token=found[size - 1].id if len(found) > size else "",
                 page_size=size,
-                total_size=count_of(self.container, params.context_id, params.status, access.scope),
+                total_size=len(found) if params.context_id else _count(client, params.status),
             )
 
         return await _asked(look)
 
     async def on_cancel_task(self, params: CancelTaskRequest, context: ServerCallContext) -> Task:
-        access = _access(context)
+        client = _caller(context).client
 
         def cancel() -> None:
-            plan = access.plan(params.id, Role.OPERATOR)
             try:
-                self._handover(access.user).cancel(plan.id, "cancelled by another agent")
+                client.plans.cancel(params.id, reason="cancelled by another agent")
             except (PlanError, Conflict) as error:
                 raise TaskNotCancelableError(message=redact_text(str(error))) from None
 
         await _asked(cancel)
-        return await self._task(params.id, context)
+        return await _task(params.id, client)
 
     async def on_create_task_push_notification_config(self, params: Any, context: ServerCallContext) -> Any:
         raise PushNotificationNotSupportedError
@@ -187,77 +196,197 @@ class PlanTasks(RequestHandler):
     async def on_get_extended_agent_card(self, params: Any, context: ServerCallContext) -> Any:
         raise ExtendedAgentCardNotConfiguredError
 
-    def _said(self, params: SendMessageRequest, context: ServerCallContext) -> Plan:
-        access = _access(context)
-        access.ensure_anywhere(Role.OPERATOR)
-        message = params.message
-        text = get_message_text(message).strip()
-        if not text:
-            raise InvalidParamsError(message="say what is wanted, in text")
-        if message.task_id:
-            return answered(self.container, access.plan(message.task_id, Role.OPERATOR), params, text)
-        claim: Claim | None = context.state[CLAIM]
-        again = made_before(self.container, claim)
-        if again is not None:  # guard: what it named without a word may be one of several by now
-            return access.made(again, Role.OPERATOR)
-        goal = goal_of(text, params, [resource.name for resource in access.resources()])
-        access.resource(goal.resource or "", Role.OPERATOR)
-        return self._handover(access.user).created(goal, claim)
 
-    def _handover(self, user: User) -> Handover:
-        return Handover(self.container, user.name)
-
-    async def _task(self, plan_id: str, context: ServerCallContext) -> Task:
-        return await self._task_with(plan_id, _access(context))
-
-    async def _task_with(self, plan_id: str, access: Access) -> Task:
-        def look() -> Task:
-            parts = self.container.plan_parts
-            plan = access.plan(plan_id, Role.VIEWER)
-            task = task_of(parts, plan)
-            return task_of(parts, plan, self._diff(plan, access.user)) if is_over(task) else task
-
-        return await _asked(look)
-
-    def _diff(self, plan: Plan, user: User) -> str | None:
-        # guard: who may not apply it needs no secret of it
-        masked = not user.may(Role.OPERATOR, plan.project)
-        try:
-            return self._handover(user).diff(plan.id, masked=masked)
-        except (SandboxMissing, PlanError, RemoteUnreachable, SandboxRefused):
-            return None  # it was applied and cleaned up, never came so far, or is not to be had now
-
-    async def _task_for(self, plan_id: str, context: ServerCallContext) -> Task:
-        """For one who has waited for it, and may have lost the token or the role meanwhile."""
-        look_up: Callable[[], Access | None] = context.state[ACCESS_NOW]
-        access = await _asked(look_up)
-        if access is None:  # guard: who is let in no more is told nothing more
-            raise InvalidRequestError(message=_NOT_KNOWN)
-        return await self._task_with(plan_id, access)
-
-    async def _followed(
-        self, plan_id: str, context: ServerCallContext
-    ) -> AsyncGenerator[Task | TaskStatusUpdateEvent | TaskArtifactUpdateEvent, None]:
-        task = await self._task(plan_id, context)
-        yield task
-        while not is_resting(task):
-            await anyio.sleep(_LOOK_SECONDS)
-            before, task = task, await self._task_for(plan_id, context)
-            if task.status == before.status:
-                continue
-            for artifact in task.artifacts:
-                yield TaskArtifactUpdateEvent(task_id=task.id, context_id=task.context_id, artifact=artifact)
-            yield TaskStatusUpdateEvent(task_id=task.id, context_id=task.context_id, status=task.status)
+def task_of(plan: PlanSummary, patch: str | None = None) -> Task:
+    """Return the plan as a task; `patch` is its artifact."""
+    moment = Timestamp()
+    moment.FromDatetime(plan.updated)
+    said = _in_words(plan)
+    message = new_text_message(said, context_id=plan.root, task_id=plan.id, role=Role.ROLE_AGENT)
+    # The same status is the same message: streams tell changes only.
+    message.message_id = str(uuid5(NAMESPACE_OID, f"{plan.id} {plan.updated} {said}"))
+    pending = _pending(plan)
+    if plan.state is PlanState.WAITING and pending.get("for") == "question" and pending.get(QUESTION):
+        message.metadata.update({QUESTION: str(pending[QUESTION])})
+    task = Task(
+        id=plan.id,
+        context_id=plan.root,
+        status=TaskStatus(state=_task_state(plan.phase, plan.state), message=message, timestamp=moment),
+    )
+    task.metadata.update({"goal": plan.goal, "phase": plan.phase.value, "state": plan.state.value})
+    if patch:
+        task.artifacts.append(new_text_artifact("changes.patch", patch, media_type="text/x-diff"))
+    return task
 
 
-def _access(context: ServerCallContext) -> Access:
-    """The caller's rights. The route lets nobody in without a token."""
-    access: Access = context.state[ACCESS]
-    return access
+def plan_terms(params: SendMessageRequest) -> PlanTerms:
+    """Return the terms in the metadata of a message; other metadata is ignored. `InvalidParamsError`."""
+    try:
+        said = MessageToDict(params.metadata) | MessageToDict(params.message.metadata)
+    except ValueError as error:  # an infinite number
+        raise InvalidParamsError(message=f"metadata: {error}") from None
+    try:
+        return PlanTerms.model_validate(said)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        place = ".".join(map(str, first["loc"]))
+        raise InvalidParamsError(message=f"metadata.{place}: {first['msg']}") from None
+
+
+def _said(params: SendMessageRequest, caller: Caller) -> str:
+    """The id of the plan that the message creates or answers."""
+    plans, message = caller.client.plans, params.message
+    text = get_message_text(message).strip()
+    if not text:
+        raise InvalidParamsError(message="say what is wanted, in text")
+    if message.task_id:
+        return plans.answer(message.task_id, text, question=_question_in(params), first=True).id
+    terms = plan_terms(params)
+    if terms.resource is None:
+        terms.resource = _only_resource(caller)
+    return plans.create(terms.request(text), claim=caller.claim).id
+
+
+def _question_in(params: SendMessageRequest) -> str | None:
+    for metadata in (params.message.metadata, params.metadata):
+        if QUESTION in metadata.fields:
+            name = metadata.fields[QUESTION].string_value  # empty if it is not a text
+            if not name:
+                raise InvalidParamsError(message=f"metadata.{QUESTION}: Input should be a valid string")
+            return name
+    return None
+
+
+def _only_resource(caller: Caller) -> str:
+    """The only resource that the user can see. `InvalidParamsError` if there are several or none."""
+    if caller.claim is not None and caller.claim.made:  # guard: by now the plan's may be one of several
+        return ""
+    resources = caller.client.resources
+    known = [one.name for one in every(lambda after: resources.list(after=after))]
+    if len(known) != 1:
+        named = ", ".join(known) or "there is none yet"
+        raise InvalidParamsError(message=f"metadata.resource names what to work on: {named}")
+    return known[0]
+
+
+def _listed(client: Client, params: ListTasksRequest) -> Iterator[PlanSummary]:
+    """The plans that the request lists, newest first."""
+    found = _plans_after(client, params) if not params.context_id else _plan_of_context(client, params)
+    for plan in found:
+        if plan.parent is None and params.status in (0, _task_state(plan.phase, plan.state)):
+            yield plan
+
+
+def _plan_of_context(client: Client, params: ListTasksRequest) -> Iterator[PlanSummary]:
+    """The context of a task is the root of its plan: only one task is a root."""
+    try:
+        plan = client.plans.summary(params.context_id)
+    except (UnknownPlan, AmbiguousPlan):
+        return
+    if plan.id == params.context_id and not params.page_token:
+        yield plan
+
+
+def _plans_after(client: Client, params: ListTasksRequest) -> Iterator[PlanSummary]:
+    states = {
+        state for phase in Phase for state in PlanState if params.status in (0, _task_state(phase, state))
+    }
+    after: str | None = params.page_token or None
+    while True:
+        page = client.plans.list(states=states, limit=_MOST + 1, after=after)
+        yield from page.items
+        if (after := page.next) is None:
+            return
+
+
+def _count(client: Client, status: TaskState | int) -> int:
+    counts = client.plans.counts()
+    return sum(one.count for one in counts if status in (0, _task_state(one.phase, one.state)))
+
+
+async def _task(plan_id: str, client: Client) -> Task:
+    def look() -> Task:
+        plan = client.plans.summary(plan_id)
+        over = _task_state(plan.phase, plan.state) in _OVER
+        return task_of(plan, _patch(client, plan.id) if over else None)
+
+    return await _asked(look)
+
+
+def _patch(client: Client, plan_id: str) -> str | None:
+    try:
+        return patch_text(client, plan_id)
+    except (SandboxMissing, PlanError, NeedsHuman, RemoteUnreachable, SandboxRefused):
+        return None  # the plan has no result, or its sandbox was removed or cannot be reached now
+
+
+async def _task_now(plan_id: str, caller: Caller) -> Task:
+    """The task for a caller who has waited for it, and may have lost the token or the role meanwhile."""
+    client = await _asked(caller.client_now)
+    if client is None:  # guard: an invalid token shows nothing more
+        raise InvalidRequestError(message=_NOT_KNOWN)
+    return await _task(plan_id, client)
+
+
+async def _followed(
+    plan_id: str, caller: Caller
+) -> AsyncGenerator[Task | TaskStatusUpdateEvent | TaskArtifactUpdateEvent, None]:
+    task = await _task(plan_id, caller.client)
+    yield task
+    while not _is_resting(task):
+        await anyio.sleep(_LOOK_SECONDS)
+        before, task = task, await _task_now(plan_id, caller)
+        if task.status == before.status:
+            continue
+        for artifact in task.artifacts:
+            yield TaskArtifactUpdateEvent(task_id=task.id, context_id=task.context_id, artifact=artifact)
+        yield TaskStatusUpdateEvent(task_id=task.id, context_id=task.context_id, status=task.status)
+
+
+def _is_over(task: Task) -> bool:
+    """Whether the task does not continue by itself."""
+    return task.status.state in _OVER
+
+
+def _is_resting(task: Task) -> bool:
+    """Whether it is over, or waits for an answer."""
+    return _is_over(task) or task.status.state == TaskState.TASK_STATE_INPUT_REQUIRED
+
+
+def _task_state(phase: Phase, state: PlanState) -> TaskState:
+    if state in _ENDED:
+        return _ENDED[state]
+    if (phase, state) == (Phase.EXECUTE, PlanState.COMPLETE):
+        return TaskState.TASK_STATE_COMPLETED  # a person or the profile decides whether it is applied
+    if state is PlanState.WAITING:
+        return TaskState.TASK_STATE_INPUT_REQUIRED
+    queued = state is PlanState.QUEUED and phase in (Phase.ACTION, Phase.STRATEGIZE)
+    return TaskState.TASK_STATE_SUBMITTED if queued else TaskState.TASK_STATE_WORKING
+
+
+def _pending(plan: PlanSummary) -> Mapping[str, object]:
+    return plan.waiting_for if isinstance(plan.waiting_for, Mapping) else {}
+
+
+def _in_words(plan: PlanSummary) -> str:
+    said = redact_text(plan.meaning)
+    if plan.needs is not None:
+        said = f"{said} (needs {plan.needs})"
+    if plan.state is PlanState.WAITING and not plan.waits_for_sub_plans:
+        said = (
+            f"{said}: {redact_known_text(str(_pending(plan).get('what')))}"  # in full: it is to be answered
+        )
+    return f"{said}: {plan.error}" if plan.error else said
+
+
+def _caller(context: ServerCallContext) -> Caller:
+    """The caller. The route admits only users with a token."""
+    caller: Caller = context.state[CALLER]
+    return caller
 
 
 async def _asked(ask: Callable[[], T]) -> T:
-    """On a thread; what is wrong is said in the protocol's words."""
+    """The answer of a thread; errors become those of the protocol."""
     try:
         return await to_thread.run_sync(ask)
     except (UnknownPlan, AmbiguousPlan):
@@ -267,7 +396,7 @@ async def _asked(ask: Callable[[], T]) -> T:
     except Fault:  # guard: how we are made is nobody's business
         structlog.get_logger().exception("a2a.failed")
         raise InternalError(message=_FAILED) from None
-    except Unavailable as error:  # the same may go well later: nobody is to change what they ask for
+    except Unavailable as error:  # the same request may succeed later, so it is not to be changed
         raise InternalError(message=redact_text(said_of(error))) from None
     except CleverAgentsError as error:
         raise InvalidParamsError(message=redact_text(str(error))) from None

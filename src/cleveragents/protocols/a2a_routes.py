@@ -1,17 +1,22 @@
-"""The Agent2Agent endpoint of a server: an agent card for everybody, tasks for those who have a token."""
+"""The Agent2Agent endpoint of a server: an agent card for everybody, tasks for users with a token.
+
+The SDK logs through the server's log: masked, with the number of the request.
+"""
 
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Awaitable, Callable
 from functools import cache, partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
+import structlog
+
 from cleveragents import __version__
-from cleveragents.api.access import Access
 from cleveragents.core.errors import NotAuthenticated
-from cleveragents.server.access import access_now
+from cleveragents.server.access import client_now, client_of
 from cleveragents.server.middleware.idempotency import REFUSED, claim_of
 from cleveragents.server.problems import code_of, problem, status_of
 
@@ -22,12 +27,12 @@ if TYPE_CHECKING:
     from starlette.responses import Response
     from starlette.routing import BaseRoute
 
-    from cleveragents.app.container import Container
-
 __all__ = ["card_for", "is_installed", "routes"]
 
 PATH = "/a2a"
 CARD = "/.well-known/agent-card.json"
+
+_LOGGERS = ("a2a", "jsonrpc")
 
 
 def is_installed() -> bool:
@@ -35,13 +40,13 @@ def is_installed() -> bool:
     return find_spec("a2a") is not None
 
 
-def routes(container: Container) -> list[BaseRoute]:
-    """The card at its well-known place, and the endpoint that it names."""
+def routes() -> list[BaseRoute]:
+    """Return the card at its well-known place, and the endpoint that it names."""
     from starlette.routing import Route
 
     @cache
     def answering() -> Callable[[Request], Awaitable[Response]]:
-        return _dispatcher(container)  # at the first request: the SDK takes a second to load
+        return _dispatcher()  # at the first request: the SDK takes a second to load
 
     async def endpoint(request: Request) -> Response:
         if getattr(request.state, "user", None) is None:  # guard: nobody hands work over unknown
@@ -71,26 +76,42 @@ def _is_error(response: Response) -> bool:
     return isinstance(response, JSONResponse) and "error" in json.loads(bytes(response.body))
 
 
-def _dispatcher(container: Container) -> Callable[[Request], Awaitable[Response]]:
+def _dispatcher() -> Callable[[Request], Awaitable[Response]]:
     from a2a.server.routes.common import DefaultServerCallContextBuilder
     from a2a.server.routes.jsonrpc_dispatcher import JsonRpcDispatcher
 
-    from cleveragents.protocols.a2a_handler import ACCESS, ACCESS_NOW, CLAIM, PlanTasks
-    from cleveragents.protocols.a2a_log import keep_in_our_log
+    from cleveragents.protocols.a2a_handler import CALLER, Caller, PlanTasks
 
-    keep_in_our_log()
+    _log_through_ours()
 
     class ByUser(DefaultServerCallContextBuilder):
-        """Tells the handler who the gates let in."""
+        """Gives the handler a client of the user that the middleware admitted."""
 
         def build(self, request: Request) -> ServerCallContext:
             context = super().build(request)
-            context.state[ACCESS] = Access(container, request.state.user)
-            context.state[CLAIM] = claim_of(request)
-            context.state[ACCESS_NOW] = partial(access_now, request, container)
+            context.state[CALLER] = Caller(
+                client_of(request), partial(client_now, request), claim_of(request)
+            )
             return context
 
-    return JsonRpcDispatcher(request_handler=PlanTasks(container), context_builder=ByUser()).handle_requests
+    return JsonRpcDispatcher(request_handler=PlanTasks(), context_builder=ByUser()).handle_requests
+
+
+class _ToOurLog(logging.Handler):
+    """Passes records on. They quote requests, which may contain secrets, so nothing is printed unmasked."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        structlog.get_logger().log(
+            record.levelno, "a2a.said", logger=record.name, said=record.getMessage(), exc_info=record.exc_info
+        )
+
+
+def _log_through_ours() -> None:
+    """Send what the SDK logs from now on to our log. A second call changes nothing."""
+    for name in _LOGGERS:
+        logger = logging.getLogger(name)
+        logger.handlers = [_ToOurLog()]
+        logger.propagate = False  # guard: what somebody sent is in no log as it was
 
 
 def card_for(origin: str) -> AgentCard:

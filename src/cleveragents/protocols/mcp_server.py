@@ -1,23 +1,33 @@
-"""An MCP server: other agents have plans made, watch them, read their diffs and ask for context."""
+"""An MCP server: other agents create plans, watch them, read their diffs and ask for context.
+
+It uses a client, of this machine or of a server. An agent applies a result only if the plan's profile allows
+that without a person.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from pydantic import Field
 
 from cleveragents import __version__
-from cleveragents.api.handover import Dollars, Goal, Handover, Seconds, Tokens
-from cleveragents.core.errors import CleverAgentsError
-from cleveragents.core.json_value import JsonValue, thaw
+from cleveragents.api.views import as_json
+from cleveragents.core.errors import CleverAgentsError, DeadlineExceeded
 from cleveragents.core.text.redaction import redact_text
+from cleveragents.protocols.agent_requests import Dollars, PlanTerms, Seconds, Tokens, patch_text
 
 if TYPE_CHECKING:
     from mcp.server import MCPServer
     from mcp.server.mcpserver.tools import Tool
 
-__all__ = ["INSTRUCTIONS", "server_for"]
+    from cleveragents.api.client import Client
+    from cleveragents.api.plans.views import PlanView
+
+__all__ = ["INSTRUCTIONS", "Workplace", "server_for"]
 
 T = TypeVar("T")
 
@@ -29,6 +39,18 @@ profile allows it. context finds the code that matters for a question."""
 
 _READ_ONLY = frozenset({"plan_status", "plan_diff", "context"})
 _FOR_GOOD = frozenset({"apply_plan", "cancel_plan"})
+_SHOWN = (
+    "id",
+    "goal",
+    "phase",
+    "state",
+    "branch",
+    "needs",
+    "meaning",
+    "error",
+    "files_changed",
+    "next_steps",
+)
 
 _Plan = Annotated[str, Field(description="the plan's id, or as much of it as is unambiguous", max_length=64)]
 _Resource = Annotated[
@@ -43,12 +65,25 @@ _ToBranch = Annotated[
 ]
 
 
-def server_for(handover: Handover) -> MCPServer:
-    """The server, to be run on some transport. Its tools never raise anything but what a caller can read."""
+@dataclass(frozen=True, slots=True)
+class Workplace:
+    """What the user who starts the server decides.
+
+    `repository` is used by requests that name no resource; None if each has to name one. `profile` is that of
+    new plans; None is the one of the settings. `context_seconds` is the deadline of a question.
+    """
+
+    repository: Path | None = None
+    profile: str | None = None
+    context_seconds: float | None = None
+
+
+def server_for(client: Client, workplace: Workplace) -> MCPServer:
+    """Return the server, to be run on some transport. Its tools raise only errors that a caller can read."""
     from mcp.server import MCPServer
 
-    tools = [_offered(tool) for tool in _tools(handover)]
-    # What goes wrong is answered; the log of whoever started us is not the place for it.
+    tools = [_offered(tool) for tool in _tools(_Requests(client, workplace))]
+    # Errors are answered; the log of the agent that started the server is not the place for them.
     return MCPServer(
         "cleveragents", instructions=INSTRUCTIONS, version=__version__, tools=tools, log_level="WARNING"
     )
@@ -68,7 +103,48 @@ def _offered(tool: Callable[..., Any]) -> Tool:
     return made
 
 
-def _tools(handover: Handover) -> list[Callable[..., Any]]:
+@dataclass(frozen=True, slots=True)
+class _Requests:
+    """The requests of another agent, as calls of the client. Any thread may make them."""
+
+    client: Client
+    workplace: Workplace
+
+    def create(self, goal: str, terms: PlanTerms) -> dict[str, Any]:
+        place = self.workplace
+        request = terms.request(goal, profile=place.profile, repository=place.repository)
+        return _shown(self.client.plans.create(request))
+
+    def status(self, plan: str, wait_seconds: float) -> dict[str, Any]:
+        if wait_seconds:
+            with suppress(DeadlineExceeded):
+                return _shown(self.client.plans.wait(plan, timeout=wait_seconds))
+        return _shown(self.client.plans.get(plan))
+
+    def diff(self, plan: str) -> str:
+        return patch_text(self.client, plan)
+
+    def apply(self, plan: str, commit: str | None, to_branch: str | None) -> dict[str, Any]:
+        plans, plan_id = self.client.plans, self.client.plans.summary(plan).id
+        job = plans.submit_apply(plan_id, commit=commit, to_branch=to_branch, unattended=True)
+        return {"plan": plan_id, "job": job.id, "state": "queued"}
+
+    def cancel(self, plan: str, reason: str) -> dict[str, Any]:
+        return _shown(self.client.plans.cancel(plan, reason=reason))
+
+    def context(self, question: str, resource: str | None, budget: int | None) -> dict[str, Any]:
+        found = self.client.context.ask(
+            question,
+            resource=resource,
+            repository=self.workplace.repository if resource is None else None,
+            budget=budget,
+            deadline=self.workplace.context_seconds,
+            rerank=False,
+        )
+        return {name: value for name, value in as_json(found).items() if name != "ranking"}
+
+
+def _tools(requests: _Requests) -> list[Callable[..., Any]]:
     async def create_plan(
         goal: Annotated[str, Field(description="what is wanted, in words", min_length=1)],
         resource: _Resource = None,
@@ -80,19 +156,27 @@ def _tools(handover: Handover) -> list[Callable[..., Any]]:
         to_branch: _ToBranch = None,
     ) -> dict[str, Any]:
         """Has a goal reached as a plan: done in a sandbox, checked, reviewed. Returns at once."""
-        asked = Goal(goal, resource, model, checks, max_usd, max_tokens, seconds, to_branch)
-        return await _answer(lambda: handover.create(asked))
+        terms = PlanTerms(
+            resource=resource,
+            model=model,
+            checks=checks,
+            max_usd=max_usd,
+            max_tokens=max_tokens,
+            seconds=seconds,
+            to_branch=to_branch,
+        )
+        return await _answered(lambda: requests.create(goal, terms))
 
     async def plan_status(
         plan: _Plan,
         wait_seconds: Annotated[float, Field(ge=0, le=50, description="wait so long for it to rest")] = 0,
     ) -> dict[str, Any]:
         """Where a plan stands, what it changed, what its checks said, what somebody has to do about it."""
-        return await _answer(lambda: handover.status(plan, wait_seconds))
+        return await _answered(lambda: requests.status(plan, wait_seconds))
 
     async def plan_diff(plan: _Plan) -> str:
         """What a plan changed, as a patch."""
-        return await _answered(lambda: handover.diff(plan))
+        return await _answered(lambda: requests.diff(plan))
 
     async def apply_plan(
         plan: _Plan,
@@ -101,13 +185,13 @@ def _tools(handover: Handover) -> list[Callable[..., Any]]:
     ) -> dict[str, Any]:
         """Brings a plan's result into the user's files, or pushes it to its git remote, if their profile
         allows that without asking them. Returns at once: plan_status tells what came of it."""
-        return await _answer(lambda: handover.apply(plan, commit, to_branch))
+        return await _answered(lambda: requests.apply(plan, commit, to_branch))
 
     async def cancel_plan(
         plan: _Plan, reason: Annotated[str, Field(max_length=500)] = "cancelled by another agent"
     ) -> dict[str, Any]:
         """Stops a plan and all its processes."""
-        return await _answer(lambda: handover.cancel(plan, reason))
+        return await _answered(lambda: requests.cancel(plan, reason))
 
     async def context(
         question: Annotated[str, Field(min_length=1, max_length=100_000)],
@@ -115,19 +199,22 @@ def _tools(handover: Handover) -> list[Callable[..., Any]]:
         budget: Annotated[int | None, Field(ge=64, le=200_000, description="tokens of the answer")] = None,
     ) -> dict[str, Any]:
         """Finds the code of a repository that matters for a question. No model is asked."""
-        return await _answer(lambda: handover.context(question, resource, budget))
+        return await _answered(lambda: requests.context(question, resource, budget))
 
     return [create_plan, plan_status, plan_diff, apply_plan, cancel_plan, context]
 
 
-async def _answer(ask: Callable[[], Mapping[str, JsonValue]]) -> dict[str, Any]:
-    answer = thaw(await _answered(ask))
-    assert isinstance(answer, dict)
-    return answer
+def _shown(plan: PlanView) -> dict[str, Any]:
+    """A plan as other agents see it."""
+    said = as_json(plan)
+    return {name: said[name] for name in _SHOWN} | {
+        "checks": [{name: row[name] for name in ("name", "verdict", "stale")} for row in said["checks"]],
+        "changes": [{name: row[name] for name in ("path", "change")} for row in said["changes"]],
+    }
 
 
 async def _answered(ask: Callable[[], T]) -> T:
-    """On a thread, because everything below waits for files and databases."""
+    """The answer of a thread: a client waits for files, databases and servers."""
     from anyio import to_thread
     from mcp.server.mcpserver.exceptions import ToolError
 

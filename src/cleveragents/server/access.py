@@ -51,6 +51,8 @@ __all__ = [
     "Rule",
     "ServerAdmin",
     "access_now",
+    "client_now",
+    "client_of",
 ]
 
 _EXAMPLE_JOB = "01KA2W4XJ7GJ5V8TQ3N6Y0ZB1C"
@@ -163,11 +165,22 @@ def access_now(request: AnyRequest, container: Container) -> Access | None:
     return None if found is None else Access(container, found[0])
 
 
+def client_of(request: AnyRequest) -> LocalClient:
+    """Return a client of the user who sent the request. `NotAuthenticated`."""
+    return _client_of(_access_of(request))
+
+
+def client_now(request: AnyRequest) -> LocalClient | None:
+    """Return a client with the user's present rights, as `access_now`."""
+    access = access_now(request, request.app.state.service.container)
+    return None if access is None else _client_of(access)
+
+
 def _client_of(access: Access) -> LocalClient:
     return LocalClient(access.container, access.user, token=access.token)
 
 
-def _access_of(request: Request) -> Access:
+def _access_of(request: AnyRequest) -> Access:
     user: User | None = getattr(request.state, "user", None)
     if user is None:
         raise NotAuthenticated("send one in the header Authorization, as Bearer, or log in at /login")

@@ -53,7 +53,7 @@ is below /api, or a `root`, which is not, or both."""
 
 PROTOCOLS: tuple[str, ...] = ("cleveragents.protocols.a2a_routes",)
 """Protocols that the server also speaks. Each module says by `is_installed` whether its library is there, and
-has `routes(container)`."""
+has `routes()`."""
 
 _STRANGERS_PER_MINUTE = 10
 
@@ -80,7 +80,7 @@ def create_app(service: Service) -> FastAPI:
     for name in PROTOCOLS:
         protocol = import_module(name)
         if protocol.is_installed():
-            app.router.routes.extend(protocol.routes(service.container))
+            app.router.routes.extend(protocol.routes())
     page.install(app)
     _add_gates(app, service)
     return app

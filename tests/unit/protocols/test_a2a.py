@@ -34,13 +34,12 @@ from sqlalchemy import update
 
 from cleveragents.access.model.project import ResourceKind
 from cleveragents.access.model.user import TokenKind
+from cleveragents.api.plans.views import PlanSummary
+from cleveragents.api.views import view_of
 from cleveragents.config.logging import configure_logging
-from cleveragents.core.errors import PlanError
 from cleveragents.core.text.redaction import KnownSecrets
-from cleveragents.plans.model.plan import PlanState
 from cleveragents.plans.ports.plans import NewPlan
-from cleveragents.protocols import a2a_answers
-from cleveragents.protocols.a2a_goals import goal_of
+from cleveragents.protocols.a2a_handler import plan_terms, task_of
 from cleveragents.storage.service_tables import idempotency_keys
 from tests.applying import git
 from tests.served import served
@@ -195,7 +194,7 @@ def test_what_is_wrong_is_said_in_the_protocols_words(server: PlanServer) -> Non
 
 def test_a_limit_without_an_end_is_a_mistake_of_who_says_it() -> None:
     with pytest.raises(InvalidParamsError, match="Infinity"):
-        goal_of("paint it", goal("paint it", max_usd=math.inf), ["shop"])
+        plan_terms(goal("paint it", max_usd=math.inf))
 
 
 def test_metadata_says_how_it_is_to_be_done(server: PlanServer) -> None:
@@ -371,25 +370,32 @@ def test_an_answer_is_to_the_question_that_was_seen_and_to_no_other(server: Plan
         return said, await client.get_task(GetTaskRequest(id=plan["id"]))
 
     (unnamed, other), task = asked(server, work)
-    assert "say which one is answered: metadata.question" in unnamed
+    assert "name the question that you answer (`question`)" in unnamed
     assert "it asks something else by now: Which size?" in other
     assert "+red large" in get_artifact_text(task.artifacts[0])
 
 
-def test_what_is_said_before_anything_is_asked_answers_nothing(
-    server: PlanServer,
-) -> None:
-    """The sender saw the plan at work: the question that came since is not the one they answer."""
-    made = server.rested(server.make(goal="ask", actor_yaml=ASKS, profile="full-auto", apply="review"))
-    asks = server.parts.plans.get(made["id"])
-    before = replace(asks, state=PlanState.PROCESSING, waiting_for=None)
-    with pytest.raises(PlanError, match="no actor of it asks a question"):
-        a2a_answers.answered(server.bench.container, before, said_to(asks.id, "red"), "red")
-    with pytest.raises(InvalidParamsError, match=r"metadata.question"):
-        a2a_answers.answered(
-            server.bench.container, before, said_to(asks.id, "red", question=math.inf), "red"
-        )
-    assert server.parts.plans.get(asks.id) == asks
+def test_what_is_said_before_anything_is_asked_answers_nothing(server: PlanServer) -> None:
+    """The sender saw the plan at work: the question that comes later is not the one they answer."""
+    running = server.command("sleep 100")
+
+    async def work(client: Client) -> None:
+        with pytest.raises(InvalidParamsError, match="no actor of it asks a question"):
+            await streamed(client, said_to(running["id"], "red"))
+
+    asked(server, work)
+    server.post(f"/plans/{running['id']}/cancel")
+    server.rested(running)
+
+
+def test_the_same_status_is_the_same_message(server: PlanServer) -> None:
+    """Streams tell changes only."""
+    waiting = server.asking("colour")
+    plan = view_of(PlanSummary, server.get(f"/plans/{waiting['id']}/summary"))
+    assert task_of(plan).status == task_of(plan).status
+    other = task_of(replace(plan, meaning="something else"))
+    assert task_of(plan).status.message.message_id != other.status.message.message_id
+    server.post(f"/plans/{waiting['id']}/cancel")
 
 
 def called(server: PlanServer, method: str, **params: Any) -> dict[str, Any]:

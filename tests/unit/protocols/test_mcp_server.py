@@ -17,10 +17,13 @@ from mcp.client.stdio import StdioServerParameters, stdio_client
 
 from cleveragents.access.model.project import ResourceKind
 from cleveragents.access.store.sql_project_store import SqlProjectStore
+from cleveragents.cli.client.logins import keep_token, logins_file
 from cleveragents.core.identifiers import UlidSource
 from cleveragents.storage.database import open_database
 from tests.cli_bench import git, paint_shop
 from tests.ready_database import ready_database
+from tests.served import served
+from tests.server_plan_bench import plan_server
 from tests.unisolated import ALLOW_UNISOLATED
 
 T = TypeVar("T")
@@ -75,12 +78,18 @@ class World:
             database.close()
         return bare
 
-    def ask(self, work: Callable[[Client], Awaitable[T]], *options: str, sets: tuple[str, ...] = ()) -> T:
+    def ask(
+        self,
+        work: Callable[[Client], Awaitable[T]],
+        *options: str,
+        sets: tuple[str, ...] = (),
+        server: tuple[str, ...] = (),
+    ) -> T:
         """What the work returns, with a client of a server of its own."""
         settings = [word for pair in sets for word in ("--set", pair)]
         parameters = StdioServerParameters(
             command=sys.executable,
-            args=["-m", "cleveragents", *settings, "mcp", "serve", *options],
+            args=["-m", "cleveragents", *settings, *server, "mcp", "serve", *options],
             cwd=self.repository,
             env={
                 "HOME": str(self._place),
@@ -214,3 +223,30 @@ def test_a_plan_is_cancelled_for_another_agent(world: World) -> None:
     told = world.ask(work, "--workers", "0", sets=(f"models.default={world.scripted()}",))
     assert told["state"] == "cancelled"
     assert "no longer wanted (mcp)" in told["error"]
+
+
+def test_through_a_server_plans_run_on_its_resources(world: World, tmp_path: Path) -> None:
+    async def work(client: Client) -> tuple[str, Any, str, str, Any]:
+        nowhere = await refused(client, "create_plan", goal="paint it")
+        made = await called(client, "create_plan", goal="paint it", resource="shop", max_tokens=100_000)
+        done = await called(client, "plan_status", plan=made["id"], wait_seconds=50)
+        diff = await called(client, "plan_diff", plan=made["id"])
+        refusal = await refused(client, "apply_plan", plan=made["id"])
+        return (
+            nowhere,
+            done,
+            diff,
+            refusal,
+            await called(client, "context", question="colour", resource="shop"),
+        )
+
+    settings = {"models__default": world.scripted(), "server__requests_per_minute": 100_000}
+    with plan_server(tmp_path / "server", **settings) as server, served(server.bench) as address:
+        keep_token(logins_file({"HOME": str(tmp_path)}), address, server.bench.tokens["operator"])
+        nowhere, done, diff, refusal, context = world.ask(work, server=("--server", address))
+        plan = server.get(f"/plans/{done['id']}")
+    assert "a server works on registered resources" in nowhere
+    assert (done["state"], done["needs"], plan["request"]["by"]) == ("complete", "review", "operator"), done
+    assert "+green" in diff
+    assert "its profile leaves applying to a person" in refusal
+    assert (context["budget"] > 0, "ranking" in context) == (True, False)

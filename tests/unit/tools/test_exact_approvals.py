@@ -16,7 +16,9 @@ from sqlalchemy import update
 from cleveragents.access.ports import BroughtFile
 from cleveragents.actors.model.actor import server_request
 from cleveragents.actors.ports import TerminalCommand, Wanted
+from cleveragents.api.plans.views import PlanSummary
 from cleveragents.api.trust import preview
+from cleveragents.api.views import view_of
 from cleveragents.cli.client.plan import deciding as plan_deciding
 from cleveragents.cli.output import progress
 from cleveragents.cli.plan import work as plan_work
@@ -29,7 +31,7 @@ from cleveragents.plans.agents.desk import AgentDesk
 from cleveragents.plans.calls.tool_execution import CallRequest, ToolExecution
 from cleveragents.plans.tools.mcp_gate import PlanGate
 from cleveragents.processes.lent import SecretMask
-from cleveragents.protocols.a2a_tasks import task_of
+from cleveragents.protocols.a2a_handler import task_of
 from cleveragents.storage.tables import tool_calls
 from cleveragents.tools.mcp.connection import filled
 from cleveragents.tools.mcp.gate import NamedByUser
@@ -125,7 +127,8 @@ def test_the_words_of_a_request_are_shown_as_they_are(
 ) -> None:
     waiting = {"for": "leave", "what": f"call 1 needs approval for command: start {CODE}", "remedy": "x"}
     plan = replace(server.parts.plans.get(asking["id"]), waiting_for=waiting)
-    assert CODE in get_message_text(task_of(server.parts, plan).status.message)
+    summary = view_of(PlanSummary, server.get(f"/plans/{asking['id']}/summary") | {"waiting_for": waiting})
+    assert CODE in get_message_text(task_of(summary).status.message)
     plan_work._tell_who_asks(plan, plan, None)
     assert CODE in capfd.readouterr().err
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cleveragents.cli.admin.mcp_serve import serve
+from cleveragents.cli.client.selection import prefix_in
 from cleveragents.cli.output import Output, counted, format_option, progress
 from cleveragents.cli.render.narrow import columns_for
 from cleveragents.cli.session import Session, pass_session
@@ -24,7 +25,8 @@ __all__ = ["mcp", "told_working"]
 
 
 @click.group()
-def mcp() -> None:
+@click.pass_context
+def mcp(context: click.Context) -> None:
     """Add, list, test and remove MCP servers, or be one.
 
     Yours are in ~/.config/cleveragents/mcp.json; a repository's .mcp.json counts once it is trusted.
@@ -35,6 +37,9 @@ def mcp() -> None:
       agents mcp test files
       agents mcp serve
     """
+    name = context.invoked_subcommand
+    if name != "serve" and prefix_in(context) != "agents":  # guard: not done here instead
+        raise click.UsageError(f"agents mcp {name} works on this machine only; leave --server out", context)
 
 
 mcp.add_command(serve)

@@ -12,7 +12,7 @@ COMMANDS = {
 }
 
 EITHER_WAY = (
-    *("action", "actor", "context", "events", "jobs", "model"),
+    *("action", "actor", "context", "events", "jobs", "mcp", "model"),
     *("project", "resource", "trust", "user"),
 )
 """Commands that use `session.client()`: one implementation for this machine and for a server."""

@@ -1,0 +1,62 @@
+"""What another agent may ask for, whatever its protocol.
+
+The agent chooses the goal and its limits. It does not choose the profile: what a plan may do without a person
+is the user's decision.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from pydantic import BaseModel, Field
+
+from cleveragents.api.plans.request import Limits, PlanRequest
+
+if TYPE_CHECKING:
+    from cleveragents.api.client import Client
+
+__all__ = ["Dollars", "PlanTerms", "Seconds", "Tokens", "patch_text"]
+
+# The same bounds as over HTTP: an infinite limit could be neither counted nor stored.
+Dollars = Annotated[float, Field(gt=0, le=1e6)]
+Tokens = Annotated[int, Field(gt=0, le=2**53)]
+Seconds = Annotated[float, Field(gt=0, le=30 * 86_400)]
+
+_LONGEST_PATCH = 200_000
+
+
+class PlanTerms(BaseModel):
+    """Where and how a goal is reached. `to_branch` is the new branch of a git remote for the result."""
+
+    resource: str | None = None
+    model: str | None = None
+    checks: tuple[str, ...] = ()
+    max_usd: Dollars | None = None
+    max_tokens: Tokens | None = None
+    seconds: Seconds | None = None
+    to_branch: str | None = None
+
+    def request(
+        self, goal: str, *, profile: str | None = None, repository: Path | None = None
+    ) -> PlanRequest:
+        """Return the request for a plan. `repository` is used if no resource is named."""
+        return PlanRequest(
+            goal=goal,
+            resource=self.resource,
+            repository=repository or ".",
+            model=self.model,
+            checks=self.checks,
+            profile=profile,
+            limits=Limits(usd=self.max_usd, tokens=self.max_tokens, seconds=self.seconds),
+            to_branch=self.to_branch,
+        )
+
+
+def patch_text(client: Client, plan_id: str) -> str:
+    """Return the patch of a plan as text, cut to a length that a model can read. Errors as `plans.patch`."""
+    text = client.plans.patch(plan_id).decode("utf-8", "replace")
+    if len(text) <= _LONGEST_PATCH:
+        return text
+    left = len(text) - _LONGEST_PATCH
+    return f"{text[:_LONGEST_PATCH]}\n… {left:,} more characters, which the diff of plan {plan_id} shows"
