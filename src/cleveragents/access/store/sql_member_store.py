@@ -13,10 +13,10 @@ from sqlalchemy.sql.dml import Insert
 
 from cleveragents.access.model.project import DEFAULT_PROJECT, Member
 from cleveragents.access.model.user import Role
-from cleveragents.changes.store.rows import is_storable
 from cleveragents.core.errors import UnknownProject, UnknownUser
 from cleveragents.core.event import DomainEvent, EventType
 from cleveragents.core.identifiers import IdentifierSource
+from cleveragents.storage.columns import is_storable
 from cleveragents.storage.database import Database
 from cleveragents.storage.inserts import insert_into
 from cleveragents.storage.outbox import append_to_outbox

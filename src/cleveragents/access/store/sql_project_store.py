@@ -20,13 +20,12 @@ from cleveragents.access.model.project import (
 )
 from cleveragents.access.model.user import Role, User
 from cleveragents.access.store.sql_member_store import hold_project, put_member
-from cleveragents.changes.store.rows import ensure_storable, is_storable
 from cleveragents.core.errors import AlreadyThere, InvalidResource, StillUsed, UnknownProject, UnknownResource
 from cleveragents.core.event import DomainEvent, EventType
 from cleveragents.core.identifiers import IdentifierSource
 from cleveragents.core.json_value import JsonValue
 from cleveragents.core.text.redaction import redact_text
-from cleveragents.storage.columns import microseconds
+from cleveragents.storage.columns import ensure_storable, is_storable, microseconds
 from cleveragents.storage.database import Database
 from cleveragents.storage.inserts import insert_into
 from cleveragents.storage.outbox import append_to_outbox

@@ -19,7 +19,6 @@ from sqlalchemy.sql.dml import ReturningInsert
 from cleveragents.access.model.project import DEFAULT_PROJECT
 from cleveragents.access.model.user import Role, Token, TokenKind, User, ensure_user_name, role_outside
 from cleveragents.access.store.sql_member_store import hold_project, put_member, roles_of
-from cleveragents.changes.store.rows import is_storable
 from cleveragents.core.errors import (
     AlreadyThere,
     InvalidName,
@@ -33,7 +32,7 @@ from cleveragents.core.identifiers import IdentifierSource
 from cleveragents.core.json_value import JsonValue
 from cleveragents.core.text.redaction import redact_text
 from cleveragents.storage.answers import Claim
-from cleveragents.storage.columns import kept_text, microseconds, moment
+from cleveragents.storage.columns import is_storable, kept_text, microseconds, moment
 from cleveragents.storage.database import Database
 from cleveragents.storage.inserts import insert_into
 from cleveragents.storage.outbox import append_to_outbox

@@ -12,13 +12,12 @@ from sqlalchemy import BindParameter, Connection, bindparam, delete, select
 
 from cleveragents.access.ports import BroughtFile, GivenTrust, Survey
 from cleveragents.access.trust.repository_files import brought_paths, read_inside
-from cleveragents.changes.store.rows import is_storable
 from cleveragents.core.clock import Clock, SystemClock
 from cleveragents.core.errors import ConfigurationError
 from cleveragents.core.event import DomainEvent, EventType
 from cleveragents.core.identifiers import IdentifierSource
 from cleveragents.core.json_value import JsonValue
-from cleveragents.storage.columns import microseconds, moment
+from cleveragents.storage.columns import is_storable, microseconds, moment
 from cleveragents.storage.database import Database
 from cleveragents.storage.inserts import insert_into
 from cleveragents.storage.outbox import append_to_outbox

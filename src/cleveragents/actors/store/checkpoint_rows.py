@@ -9,9 +9,9 @@ from typing import Any
 from sqlalchemy import Connection, Row, bindparam, select
 
 from cleveragents.actors.checkpoint_ports import Blob, StoredCheckpoint, StoredWrite
-from cleveragents.changes.store.rows import ensure_storable
 from cleveragents.core.errors import DatabaseFailed
 from cleveragents.storage.actor_tables import graph_values, graph_writes
+from cleveragents.storage.columns import ensure_storable
 
 __all__ = ["checkpoint_row", "filled", "value_rows", "versions_of", "write_rows"]
 

@@ -36,7 +36,6 @@ from cleveragents.actors.store.checkpoint_rows import (
     versions_of,
     write_rows,
 )
-from cleveragents.changes.store.rows import is_storable
 from cleveragents.core.errors import StaleFence, UnknownPlan
 from cleveragents.core.identifiers import Fence
 from cleveragents.jobs.store.fence import RUNS
@@ -45,6 +44,7 @@ from cleveragents.storage.actor_tables import (
     graph_values,
     graph_writes,
 )
+from cleveragents.storage.columns import is_storable
 from cleveragents.storage.database import Database
 from cleveragents.storage.inserts import insert_into
 from cleveragents.storage.prepared_statement import PreparedStatement

@@ -8,31 +8,14 @@ that itself begins with a quote is kept so, too, and every other one as it is.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 
 from sqlalchemy import Row
 
 from cleveragents.core.change import ChangeEntry, RecordedChange
-from cleveragents.core.errors import InvalidPayload
+from cleveragents.storage.columns import is_storable
 from cleveragents.storage.rows import record_in, row_of
 
-__all__ = ["change_row", "ensure_storable", "is_storable", "recorded_of"]
-
-
-def is_storable(text: str) -> bool:
-    """Whether every database can hold it as text."""
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:
-        return False
-    return "\0" not in text
-
-
-def ensure_storable(where: str, facts: Mapping[str, str | None]) -> None:
-    """Raises `InvalidPayload` for text that would spoil the transaction it is written in."""
-    for name, value in facts.items():
-        if value is not None and not is_storable(value):
-            raise InvalidPayload(where, f"{name} {value!r} is not Unicode text without NUL")
+__all__ = ["change_row", "recorded_of"]
 
 
 def change_row(change: RecordedChange) -> dict[str, object]:

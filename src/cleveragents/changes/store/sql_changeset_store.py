@@ -12,18 +12,14 @@ from dataclasses import dataclass
 
 from sqlalchemy import BindParameter, Connection, Row, Select, bindparam, func, select, update
 
-from cleveragents.changes.store.rows import (
-    change_row,
-    ensure_storable,
-    is_storable,
-    recorded_of,
-)
+from cleveragents.changes.store.rows import change_row, recorded_of
 from cleveragents.core.change import ChangeEntry, Changeset, RecordedChange, keys_of_batch
 from cleveragents.core.clock import Clock, SystemClock
 from cleveragents.core.errors import ChangesetClosed, DuplicateKey, UnknownChangeset
 from cleveragents.core.event import DomainEvent, EventType
 from cleveragents.core.identifiers import IdentifierSource
 from cleveragents.core.json_value import JsonValue
+from cleveragents.storage.columns import ensure_storable, is_storable
 from cleveragents.storage.database import Database
 from cleveragents.storage.outbox import append_to_outbox
 from cleveragents.storage.tables import change_entries, changesets

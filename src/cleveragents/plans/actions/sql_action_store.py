@@ -6,11 +6,10 @@ from collections.abc import Sequence
 
 from sqlalchemy import Connection, Row, bindparam, delete, select
 
-from cleveragents.changes.store.rows import ensure_storable, is_storable
 from cleveragents.core.clock import Clock, SystemClock
 from cleveragents.core.errors import ActionExists
 from cleveragents.plans.ports.plans import StoredAction
-from cleveragents.storage.columns import microseconds, moment
+from cleveragents.storage.columns import ensure_storable, is_storable, microseconds, moment
 from cleveragents.storage.database import Database
 from cleveragents.storage.inserts import insert_into
 from cleveragents.storage.tables import actions

@@ -12,13 +12,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from cleveragents.changes.model.review import Review, ReviewKind
-from cleveragents.changes.store.rows import ensure_storable
 from cleveragents.core.actions.model import CheckRun
 from cleveragents.core.json_value import FrozenObject, JsonValue, freeze, thaw
 from cleveragents.core.text.redaction import redact_text
 from cleveragents.core.tool import ToolCall
 from cleveragents.plans.model.plan import Plan
-from cleveragents.storage.columns import kept_text
+from cleveragents.storage.columns import ensure_storable, kept_text
 from cleveragents.storage.rows import record_in, row_of
 
 __all__ = [

@@ -12,10 +12,9 @@ from typing import Any
 
 from sqlalchemy import Connection, bindparam, delete, select
 
-from cleveragents.changes.store.rows import is_storable
 from cleveragents.core.text.redaction import redact_text
 from cleveragents.plans.ports.plans import OutputPiece
-from cleveragents.storage.columns import microseconds, moment
+from cleveragents.storage.columns import is_storable, microseconds, moment
 from cleveragents.storage.database import Database
 from cleveragents.storage.service_tables import plan_output
 from cleveragents.storage.tables import plans

@@ -31,7 +31,6 @@ from sqlalchemy import (
 
 from cleveragents.changes.model.merge_conflict import MergeOutcome, conflicts_ended, part_of_merge
 from cleveragents.changes.model.review import Review
-from cleveragents.changes.store.rows import is_storable
 from cleveragents.core.actions.model import CheckRun
 from cleveragents.core.errors import InvalidPayload, PlanError, StalePlan, UnknownPlan
 from cleveragents.core.errors.remedy import Remedy
@@ -51,7 +50,7 @@ from cleveragents.plans.store.plan_rows import (
     review_row,
 )
 from cleveragents.storage.actor_tables import model_calls
-from cleveragents.storage.columns import kept_text, moment
+from cleveragents.storage.columns import is_storable, kept_text, moment
 from cleveragents.storage.database import Database
 from cleveragents.storage.outbox import append_to_outbox
 from cleveragents.storage.prepared_statement import Rows, prepared

@@ -15,7 +15,6 @@ from sqlalchemy import Connection, bindparam, delete, func, or_, select, update
 
 from cleveragents.access.model.user import ProjectScope
 from cleveragents.access.store.sql_member_store import hold_project
-from cleveragents.changes.store.rows import ensure_storable, is_storable
 from cleveragents.core.errors import AmbiguousPlan, PlanError, StalePlan, TreeTooLarge, UnknownPlan
 from cleveragents.core.errors.remedy import Remedy
 from cleveragents.core.event import DomainEvent, EventType
@@ -36,6 +35,7 @@ from cleveragents.storage.actor_tables import (
     model_calls,
 )
 from cleveragents.storage.answers import Claim
+from cleveragents.storage.columns import ensure_storable, is_storable
 from cleveragents.storage.database import Database
 from cleveragents.storage.outbox import append_to_outbox
 from cleveragents.storage.service_tables import (
