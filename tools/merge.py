@@ -39,7 +39,6 @@ _NOT_YET = ("api", "app", "application", "cli", "infrastructure", "langgraph", "
 _STARTS = (("--help",), ("plan", "list"))
 _SMALL, _LARGE = 80, 500
 _LIGHT = {"msgspec", "psutil", "structlog", "typing_extensions", "ulid"}
-_SIDES = ("model", "store", "ports", "migrations")
 _TARGET = re.compile(r'(?<=[=:] )"([a-z_0-9]+(?:\.[a-z_0-9]+)*)"')
 _EXPLAINED = re.compile(r'"(\w+)\.py::(\w+)')
 
@@ -185,8 +184,8 @@ class Merges:
             raise Refused("there is no such package")
         if self.tree.modules[source].is_package or self.tree.modules[source].is_program:
             raise Refused("a package or a program")
-        if _sides(self.tree, source) != _sides(self.tree, target):
-            raise Refused("a model, a store and ports are kept apart")
+        if _is_model(source) != _is_model(target):
+            raise Refused("a model knows nothing of what is built on it")
         trial = Merges(self.tree, self.starts, {**self.targets, source: target})
         if target in self.tree.modules and self.tree.modules[target].is_program:
             raise Refused("a program stays small")
@@ -263,15 +262,8 @@ def _reached(edges: Mapping[str, Iterable[str]], name: str) -> set[str]:
     return seen
 
 
-def _sides(tree: Tree, name: str) -> set[str]:
-    """Which side of its feature a module is on: the pure model, the store, the ports, or none of these."""
-    feature, *parts = name.split(".")
-    if not {f"{feature}.model", f"{feature}.store"} & set(tree.modules):
-        return set()
-    found = {side for side in _SIDES if side in parts}
-    if parts and parts[-1].endswith("_ports"):
-        found.add("ports")
-    return found | ({"store"} if parts and parts[-1].startswith("sql_") else set())
+def _is_model(name: str) -> bool:
+    return name.split(".")[1:2] == ["model"]
 
 
 def joined_parts(tree: Tree, names: Iterable[str]) -> Joined:

@@ -260,14 +260,6 @@ def test_a_living_apply_is_not_recovered(world: World) -> None:
     assert (world.resource / "b").read_bytes() == b"y\n"
 
 
-def test_only_a_sandbox_with_a_store_of_trees_can_be_applied(world: World) -> None:
-    class Other:
-        base = "0" * 40
-
-    with pytest.raises(TypeError, match="Other has no store"), world.applier.prepare("p", Other(), "x"):
-        pass
-
-
 def test_a_commit_is_told_of(world: World) -> None:
     world.plan("p", {"a": b"one\n" + LINES[2:]})
     applied = world.apply("p", CommitRequest("words"))

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import subprocess
 from pathlib import Path
-from typing import cast
 
 import pytest
 
 from cleveragents.api.plans.comparing import ComparisonBounds, ensure_comparable
 from cleveragents.core.errors import RequestRefused, SandboxRefused
-from cleveragents.sandboxes.git_sandbox import Sandbox
 from cleveragents.sandboxes.outcomes import (
     Outcome,
     bytes_between,
@@ -67,13 +65,3 @@ def test_what_names_its_content_otherwise_is_not_compared(tmp_path: Path) -> Non
     one, other = outcome(tmp_path, "one"), outcome(tmp_path, "other", "sha256")
     with pytest.raises(SandboxRefused, match="another object format"):
         diff_between(one, other)
-
-
-class NoSandbox:
-    root = Path("/nowhere")
-
-
-def test_a_sandbox_of_another_kind_is_not_compared(tmp_path: Path) -> None:
-    one = outcome(tmp_path, "one")
-    with pytest.raises(SandboxRefused, match="cannot be compared"):
-        diff_between(one, Outcome(cast("Sandbox", NoSandbox()), one.tree))
