@@ -163,10 +163,10 @@ class ExternalAgentsAtOnce:
 
         from cleveragents.app.container import Container
         from cleveragents.config.settings import Settings
-        from cleveragents.jobs.handlers import JobHandler
+        from cleveragents.jobs.ports import JobHandler
+        from cleveragents.plans.output_recorder import PlanWatch
         from cleveragents.plans.ports.plans import NewPlan
         from cleveragents.plans.run import kind_of_plan
-        from cleveragents.plans.watch import PlanWatch
 
         state = self._home / f"state-{next(self._numbers)}"
         state.mkdir()

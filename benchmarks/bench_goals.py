@@ -119,7 +119,7 @@ class GoalsAtOnce:
 
         from cleveragents.app.container import Container
         from cleveragents.config.settings import Settings
-        from cleveragents.jobs.handlers import JobHandler
+        from cleveragents.jobs.ports import JobHandler
         from cleveragents.plans.model.plan import PlanState
         from cleveragents.plans.ports.plans import NewPlan
         from cleveragents.plans.run import kind_of_plan

@@ -25,7 +25,7 @@ from cleveragents.changes.execution_context import PlanExecutionContext
 from cleveragents.config.settings import Settings
 from cleveragents.core.change import Difference, entries_between
 from cleveragents.core.json_value import FrozenObject
-from cleveragents.jobs.handlers import JobHandler
+from cleveragents.jobs.ports import JobHandler
 from cleveragents.plans.model.plan import PlanState
 from cleveragents.plans.ports.plans import NewPlan
 from cleveragents.plans.run import kind_of_plan

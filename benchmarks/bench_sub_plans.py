@@ -54,7 +54,7 @@ class _Trees:
 
         from cleveragents.app.container import Container
         from cleveragents.config.settings import Settings
-        from cleveragents.jobs.handlers import JobHandler
+        from cleveragents.jobs.ports import JobHandler
         from cleveragents.plans.jobs.names import kind_of_plan
         from cleveragents.plans.model.plan import Phase, PlanState
         from cleveragents.plans.ports.plans import NewPlan

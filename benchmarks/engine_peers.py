@@ -286,7 +286,7 @@ def _fill_ours(place: Place, jobs: int) -> None:
 
 def _work_ours(place: Place, write: Write, started: Any, stop: Any) -> None:
     from cleveragents.jobs.engine import WorkerRequest
-    from cleveragents.jobs.handlers import JobHandler
+    from cleveragents.jobs.ports import JobHandler
 
     with _container(place) as container:
         container.jobs.list(limit=1)

@@ -14,12 +14,12 @@ import msgspec
 
 from cleveragents.actors.model.actor import Actor, CommandNode, StateKey
 from cleveragents.config.settings import Settings
-from cleveragents.jobs.handlers import JobHandler
+from cleveragents.jobs.ports import JobHandler
 from cleveragents.jobs.worker.async_worker import AsyncWorker
-from cleveragents.jobs.worker.options import WorkerOptions
+from cleveragents.jobs.worker.attempt import WorkerOptions
 from cleveragents.plans.model.plan import Plan
+from cleveragents.plans.output_recorder import PlanWatch
 from cleveragents.plans.run import kind_of_plan
-from cleveragents.plans.watch import PlanWatch
 from tests.actor_plan_bench import ActorPlanBench
 
 __all__ = ["SCRIPTED", "AgentBench", "agent_bench", "agent_node", "external"]

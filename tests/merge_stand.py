@@ -22,7 +22,7 @@ from cleveragents.plans.calls.tool_execution import CallRequest, ToolExecution
 from cleveragents.plans.history import bring_to
 from cleveragents.plans.model.plan import Plan
 from cleveragents.plans.ports.plans import NewPlan
-from cleveragents.plans.sub_plans.merge import SubPlanMerge
+from cleveragents.plans.sub_plans.loop import SubPlanMerge
 from cleveragents.plans.tools.conflict_tools import ConflictGround, ConflictTools
 from cleveragents.sandboxes.git_sandbox import Sandbox
 from cleveragents.sandboxes.ports import SandboxRequest, StartTree

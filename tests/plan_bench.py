@@ -18,10 +18,10 @@ from cleveragents.core.faults import FaultPoints
 from cleveragents.core.identifiers import WorkerIdentity
 from cleveragents.core.tool import ToolCall
 from cleveragents.demo.story import demo_settings
-from cleveragents.jobs.handlers import JobHandler
 from cleveragents.jobs.model.job import JobState, NewJob, Outcome
+from cleveragents.jobs.ports import JobHandler
 from cleveragents.jobs.worker.async_worker import AsyncJob, AsyncWorker, CancellationToken
-from cleveragents.jobs.worker.options import WorkerOptions
+from cleveragents.jobs.worker.attempt import WorkerOptions
 from cleveragents.plans.checks import FindsOwnCheckout, PlanChecks
 from cleveragents.plans.model.plan import Plan
 from cleveragents.plans.model.strategy import Strategy, StrategyStep

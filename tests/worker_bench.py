@@ -7,12 +7,11 @@ from dataclasses import dataclass, field, replace
 
 from cleveragents.core.faults import FaultPoints
 from cleveragents.core.identifiers import WorkerIdentity
-from cleveragents.jobs.handlers import HandlerFunction, JobHandler
 from cleveragents.jobs.model.job import Job, NewJob
-from cleveragents.jobs.ports import Turn
-from cleveragents.jobs.process.ports import JobProcess, JobProgram
+from cleveragents.jobs.ports import HandlerFunction, JobHandler, Turn
+from cleveragents.jobs.process.supervisor import JobProcess, JobProgram
 from cleveragents.jobs.worker.async_worker import AsyncWorker
-from cleveragents.jobs.worker.options import WorkerOptions
+from cleveragents.jobs.worker.attempt import WorkerOptions
 from cleveragents.testing.clock import CountingIdentifiers, FakeClock
 from cleveragents.testing.job_store import InMemoryJobStore
 

@@ -387,7 +387,7 @@ def _merge(merges: Merges) -> None:
 
 
 def _rewritten(merges: Merges, renamed: Mapping[Origin, str], path: str, text: str) -> str:
-    if path in ("moves.toml", "src/cleveragents/moved.py"):
+    if path in ("moves.toml", "src/cleveragents/moved.py", "src/cleveragents/__init__.py"):
         return _TARGET.sub(lambda found: f'"{merges.targets.get(found[1], found[1])}"', text)
     for (module, name), new in renamed.items():
         if path.endswith(".py") and re.search(rf"\b{name}\b", text):

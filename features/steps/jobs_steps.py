@@ -12,11 +12,11 @@ from behave import given, then, when
 from cleveragents.core.clock import SystemClock
 from cleveragents.core.errors import JobAlreadyEnded, StaleFence
 from cleveragents.core.identifiers import UlidSource, WorkerIdentity
-from cleveragents.jobs.handlers import JobHandler
 from cleveragents.jobs.model.job import JobState, NewJob, Outcome
+from cleveragents.jobs.ports import JobHandler
 from cleveragents.jobs.process.supervisor import PsutilProcessSupervisor
 from cleveragents.jobs.worker.async_worker import AsyncJob, AsyncWorker
-from cleveragents.jobs.worker.options import WorkerOptions
+from cleveragents.jobs.worker.attempt import WorkerOptions
 from cleveragents.testing.job_store import InMemoryJobStore
 from tests.crash.programs.job_handlers import WAYS_OUT
 from tests.processes import PidPipe, lives

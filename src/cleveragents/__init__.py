@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from cleveragents.core.errors import CleverAgentsError
     from cleveragents.core.event import DomainEvent, EventType
     from cleveragents.infrastructure.events.reactive import ReactiveEventBus
-    from cleveragents.jobs.handlers import JobHandler
     from cleveragents.jobs.model.job import NewJob
+    from cleveragents.jobs.ports import JobHandler
     from cleveragents.langgraph.bridge import RxPyLangGraphBridge
 
 __version__ = "0.1.0"
@@ -59,7 +59,7 @@ _NAMES = {
     "ContextRequest": "context.model.context",
     "DomainEvent": "core.event",
     "EventType": "core.event",
-    "JobHandler": "jobs.handlers",
+    "JobHandler": "jobs.ports",
     "NewJob": "jobs.model.job",
     "StreamMessage": "actors.streams.message",
     "open_worker": "app.workers",

@@ -17,8 +17,8 @@ USERS = {
     "tools/mcp/gate.py Permit": {"tools/mcp/gate.py", "plans/tools/mcp_gate.py"},
     "tools/mcp/connection.py filled": {"tools/mcp/connection.py"},
     "tools/mcp/place.py program_for": {"tools/mcp/connection.py"},
-    "tools/mcp/transport.py http_streams": {"tools/mcp/connection.py"},
-    "tools/mcp/transport.py stdio_streams": {"tools/mcp/connection.py"},
+    "tools/mcp/connection.py http_streams": {"tools/mcp/connection.py"},
+    "tools/mcp/connection.py stdio_streams": {"tools/mcp/connection.py"},
     "tools/mcp/connection.py ServerConnection": {"tools/mcp/servers.py"},
     "tools/mcp/servers.py McpServers": {"tools/mcp/tools.py"},
     # Whoever opens servers says by which gate: a plan by its policy, a typed command by the name it has.
@@ -41,8 +41,8 @@ USERS = {
 }
 CLIENTS = {
     # Libraries that open connections to servers or agents, and the modules that may import them to do so.
-    "mcp.client": {"tools/mcp/transport.py", "tools/mcp/connection.py"},
-    "httpx2": {"tools/mcp/transport.py"},
+    "mcp.client": {"tools/mcp/connection.py"},
+    "httpx2": {"tools/mcp/connection.py"},
     "a2a.client": set[str](),
 }
 

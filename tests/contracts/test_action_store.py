@@ -16,8 +16,7 @@ from cleveragents.core.errors import (
     UnknownAction,
 )
 from cleveragents.core.identifiers import UlidSource
-from cleveragents.plans.actions.library import ActionLibrary
-from cleveragents.plans.actions.sql_action_store import SqlActionStore
+from cleveragents.plans.actions.library import ActionLibrary, SqlActionStore
 from cleveragents.plans.ports.plans import ActionOrigin
 from cleveragents.storage.database import Database
 from tests.races.hammer import hammer

@@ -15,8 +15,7 @@ from cleveragents.core.errors import AuditElsewhere, AuditLogBroken, Configurati
 from cleveragents.core.event import PreparedEvent
 from cleveragents.core.faults import NoFaults
 from cleveragents.core.identifiers import UlidSource
-from cleveragents.events.anchors.audit_anchors import Anchored, AuditAnchors
-from cleveragents.events.anchors.signing import create_signing_key
+from cleveragents.events.anchors.audit_anchors import Anchored, AuditAnchors, create_signing_key
 from cleveragents.events.audit import DurableAuditLog
 from cleveragents.events.chain import EMPTY, LogRow, Tip, extend
 from cleveragents.events.head import HeadFile

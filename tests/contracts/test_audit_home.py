@@ -11,7 +11,7 @@ from sqlalchemy import select
 from cleveragents.core.errors import AuditElsewhere
 from cleveragents.core.event import DomainEvent, EventType
 from cleveragents.events.audit import DurableAuditLog
-from cleveragents.events.audit_home import AuditHome
+from cleveragents.events.sequencer import AuditHome
 from cleveragents.events.sink import DurableAuditSink
 from cleveragents.storage.database import Database
 from cleveragents.storage.outbox import append_to_outbox

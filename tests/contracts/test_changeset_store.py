@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cleveragents.changes.ports import ChangesetStore
+from cleveragents.changes.execution_context import ChangesetStore
 from cleveragents.changes.store.sql_changeset_store import SqlChangesetStore
 from cleveragents.core.change import ChangeEntry, ChangeKind, Changeset
 from cleveragents.core.errors import ChangesetClosed, DuplicateKey, InvalidPayload, UnknownChangeset

@@ -14,7 +14,7 @@ import psycopg
 import pytest
 from sqlalchemy import delete, func, select
 
-from cleveragents.actors.checkpoint_ports import Blob, StoredCheckpoint, StoredWrite
+from cleveragents.actors.store.checkpoint_rows import Blob, StoredCheckpoint, StoredWrite
 from cleveragents.actors.store.sql_checkpoint_store import SqlCheckpointStore
 from cleveragents.core.errors import DatabaseFailed, InvalidPayload, StaleFence, UnknownPlan
 from cleveragents.core.identifiers import Fence, WorkerIdentity

@@ -26,8 +26,8 @@ from cleveragents.config.settings import Settings
 from cleveragents.core.errors import SandboxRefused
 from cleveragents.core.json_value import FrozenObject, freeze
 from cleveragents.demo.story import demo_settings
-from cleveragents.jobs.handlers import JobHandler
 from cleveragents.jobs.model.job import JobState
+from cleveragents.jobs.ports import JobHandler
 from cleveragents.plans.jobs.names import SHARED_QUEUE, home_queue, kind_of_plan
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
 from cleveragents.plans.ports.plans import NewPlan

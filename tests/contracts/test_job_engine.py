@@ -25,8 +25,8 @@ from cleveragents.core.errors import (
 )
 from cleveragents.core.faults import FaultPoints
 from cleveragents.jobs.engine import EngineWorker, JobEngine, WorkerRequest
-from cleveragents.jobs.handlers import HandlerFunction, JobHandler
 from cleveragents.jobs.model.job import Job, JobState, Lane, NewJob
+from cleveragents.jobs.ports import HandlerFunction, JobHandler
 from cleveragents.jobs.worker.async_worker import AsyncJob
 from tests.postgres import PostgresServer
 from tests.ready_database import ready_database

@@ -14,10 +14,9 @@ from cleveragents.core.errors import CleverAgentsError, Conflict, StaleFence, St
 from cleveragents.core.identifiers import Fence, WorkerIdentity
 from cleveragents.jobs.model.job import Job, JobState, Lane, Move, NewJob, Outcome
 from cleveragents.jobs.ports import Claim, Heartbeat, JobStore, Turn
-from cleveragents.jobs.store.fence import ensure_owned
-from cleveragents.jobs.store.rows import hold_in_order
+from cleveragents.jobs.store.claimable import JobTurns, Wish
+from cleveragents.jobs.store.rows import ensure_owned, hold_in_order
 from cleveragents.jobs.store.sql_job_store import SqlJobStore
-from cleveragents.jobs.store.turns import JobTurns, Wish
 from cleveragents.storage.database import Database, open_database
 from cleveragents.storage.tables import jobs, outbox
 from cleveragents.testing.clock import CountingIdentifiers

@@ -17,8 +17,13 @@ import pytest
 
 from cleveragents.core.clock import SystemClock
 from cleveragents.jobs.model.job import Job, JobState
-from cleveragents.jobs.process.ports import JobProcess, JobProgram, Raised, Returned
-from cleveragents.jobs.process.supervisor import PsutilProcessSupervisor
+from cleveragents.jobs.process.supervisor import (
+    JobProcess,
+    JobProgram,
+    PsutilProcessSupervisor,
+    Raised,
+    Returned,
+)
 from cleveragents.processes.process_tree import descendants
 from tests.crash.programs.job_handlers import WAYS_OUT, escape
 from tests.processes import PidPipe, lives, wait_gone

@@ -38,8 +38,8 @@ from cleveragents.contrib.temporal.workflow import ACTIVITY, WORKFLOW, JobWorkfl
 from cleveragents.core.errors import ConfigurationError, EngineUnavailable, UnknownJob
 from cleveragents.core.identifiers import WorkerIdentity
 from cleveragents.jobs.engine import WorkerRequest
-from cleveragents.jobs.handlers import JobHandler
 from cleveragents.jobs.model.job import HANDED_ON, Job, JobState, Lane, NewJob, Outcome, submitted
+from cleveragents.jobs.ports import JobHandler
 from cleveragents.jobs.worker.async_worker import AsyncJob
 from tests.ready_database import ready_database
 from tests.temporal_bench import TemporalServer, settle_sdk, temporal_program, temporal_server

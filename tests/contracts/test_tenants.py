@@ -10,9 +10,12 @@ from sqlalchemy import Connection, func, insert, select, text
 
 from cleveragents.access.model.project import ResourceKind
 from cleveragents.access.model.user import Role
-from cleveragents.access.store.project_scope import project_of_plan, projects_of_events
-from cleveragents.access.store.sql_member_store import SqlMemberStore
-from cleveragents.access.store.sql_project_store import SqlProjectStore
+from cleveragents.access.store.sql_project_store import (
+    SqlMemberStore,
+    SqlProjectStore,
+    project_of_plan,
+    projects_of_events,
+)
 from cleveragents.access.store.sql_user_store import SqlUserStore
 from cleveragents.api.events import event_rows
 from cleveragents.api.jobs import listed_jobs

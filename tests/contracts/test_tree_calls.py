@@ -12,11 +12,11 @@ from cleveragents.jobs.model.job import Job, NewJob
 from cleveragents.jobs.store.sql_job_store import SqlJobStore
 from cleveragents.models.model.budget import Spend
 from cleveragents.models.store.sql_budget_store import SqlBudgetStore
+from cleveragents.plans.history import seconds_of_tree
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
 from cleveragents.plans.ports.plans import NewPlan, PlanFacts, TreeLimits
 from cleveragents.plans.store.sql_plan_records import SqlCallStore, SqlTreeCalls
 from cleveragents.plans.store.sql_plan_store import SqlPlanStore
-from cleveragents.plans.tree_time import seconds_of_tree
 from cleveragents.storage.database import Database
 from cleveragents.testing.clock import CountingIdentifiers, FakeClock
 

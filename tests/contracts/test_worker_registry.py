@@ -10,7 +10,7 @@ from sqlalchemy import select
 
 from cleveragents.core.identifiers import UlidSource
 from cleveragents.jobs.ports import WorkerRecord
-from cleveragents.jobs.store.sql_worker_registry import SqlWorkerRegistry
+from cleveragents.jobs.store.sql_job_store import SqlWorkerRegistry
 from cleveragents.storage.database import Database
 from cleveragents.storage.service_tables import workers
 from cleveragents.storage.tables import outbox

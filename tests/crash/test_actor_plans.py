@@ -26,9 +26,9 @@ from sqlalchemy import select
 
 from cleveragents.actors.runner import BridgeActorRunner
 from cleveragents.actors.store.sql_checkpoint_store import SqlCheckpointStore
-from cleveragents.jobs.handlers import JobHandler
+from cleveragents.jobs.ports import JobHandler
 from cleveragents.models.script_document import read_script
-from cleveragents.plans.actors.actor_turn import ActorTurn
+from cleveragents.plans.actors.actor_stage import ActorTurn
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
 from cleveragents.plans.run import kind_of_plan
 from cleveragents.storage.actor_tables import model_calls

@@ -27,8 +27,8 @@ from cleveragents.config.loading import load_configuration
 from cleveragents.contrib.temporal.names import workflow_id
 from cleveragents.core.json_value import freeze
 from cleveragents.jobs.engine import WorkerRequest
-from cleveragents.jobs.handlers import JobHandler
 from cleveragents.jobs.model.job import Job, JobState
+from cleveragents.jobs.ports import JobHandler
 from cleveragents.jobs.worker.async_worker import AsyncJob
 from cleveragents.plans.jobs.names import SHARED_QUEUE
 from cleveragents.plans.model.plan import Phase, Plan, PlanState

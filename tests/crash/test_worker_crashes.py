@@ -19,12 +19,12 @@ from cleveragents.core.clock import SystemClock
 from cleveragents.core.errors import JobAlreadyEnded
 from cleveragents.core.faults import NoFaults
 from cleveragents.core.identifiers import UlidSource
-from cleveragents.jobs.handlers import JobHandler
 from cleveragents.jobs.model.job import Job, JobState, NewJob
+from cleveragents.jobs.ports import JobHandler
 from cleveragents.jobs.process.supervisor import PsutilProcessSupervisor
 from cleveragents.jobs.store.sql_job_store import SqlJobStore
 from cleveragents.jobs.worker.async_worker import AsyncWorker
-from cleveragents.jobs.worker.options import WorkerOptions
+from cleveragents.jobs.worker.attempt import WorkerOptions
 from cleveragents.storage.database import Database, open_database
 from cleveragents.storage.tables import outbox
 from tests.crash.programs.job_handlers import WAYS_OUT

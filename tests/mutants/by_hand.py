@@ -10,7 +10,7 @@ __all__ = ["BY_HAND"]
 
 _ENVIRONMENT = "processes/environment.py"
 _GUARD = "processes/guard.py"
-_TOOL_DIRECTORIES = "processes/tool_directories.py"
+_TOOL_DIRECTORIES = "processes/program_lookup.py"
 _USER_GIT = "apply/user_git.py"
 _SPAWNED = "self._command = self._spawn(argv, passed)\n            self._child = self._command.pid"
 
@@ -95,8 +95,8 @@ BY_HAND: dict[tuple[str, str], tuple[str, str]] = {
         "copy_context().run(self._run, under_way, goes_on)",
         "self._run(under_way, goes_on)",
     ),
-    ("jobs/store/turns.py", "comes too late"): ("held[job.id] = move.job", "pass"),
-    ("jobs/store/turns.py", "waits for no row"): ("skip_locked=True", ""),
+    ("jobs/store/claimable.py", "comes too late"): ("held[job.id] = move.job", "pass"),
+    ("jobs/store/claimable.py", "waits for no row"): ("skip_locked=True", ""),
     ("jobs/store/sql_job_store.py", "waits for none that"): (", by_id=_UNHELD_BY_ID", ""),
     ("contrib/temporal/worker.py", "one that was given up cancels"): (
         "details is not None and details.cancel_requested",
@@ -145,19 +145,19 @@ BY_HAND: dict[tuple[str, str], tuple[str, str]] = {
         "redact_content(result) if of_files else redact(result)",
         "redact_content(result)",
     ),
-    ("actors/graph/run_account.py", "what has ended is counted once"): (
+    ("actors/graph/run_context.py", "what has ended is counted once"): (
         "not any(task == task_id and channel == ACCOUNT for task, channel, _ in above.pending_writes or ())",
         "True",
     ),
-    ("actors/graph/run_account.py", "the dearest, for it may be"): (
+    ("actors/graph/run_context.py", "the dearest, for it may be"): (
         "max(_price(facts, self.usage) for facts in self.models)",
         "_price(self.models[0], self.usage)",
     ),
-    ("context/index/directory_view.py", "what nobody wants shown"): (
+    ("context/index/view.py", "what nobody wants shown"): (
         "sorted({*paths} - {*doubtful})",
         "paths",
     ),
-    ("context/index/opening.py", "somebody waits for the answer"): (
+    ("context/index/sqlite_code_index.py", "somebody waits for the answer"): (
         "replace(self.file, busy_seconds=_REMEMBER_SECONDS)",
         "self.file",
     ),
@@ -263,7 +263,7 @@ BY_HAND: dict[tuple[str, str], tuple[str, str]] = {
         "wanted and not without",
         "wanted",
     ),
-    ("sandboxes/working_directory.py", "no link leads out"): (
+    ("sandboxes/resources.py", "no link leads out"): (
         "open_directory(here, part)",
         "os.open(part, os.O_RDONLY | os.O_DIRECTORY, dir_fd=here)",
     ),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 
-from cleveragents.changes.ports import ChangesetStore
+from cleveragents.changes.execution_context import ChangesetStore
 from cleveragents.core.change import ChangeEntry, Changeset, RecordedChange
 from cleveragents.core.errors import NoActiveChangeset
 

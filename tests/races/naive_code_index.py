@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from cleveragents.context.index.build.building import Building
 from cleveragents.context.index.index_file import OpenedIndex
-from cleveragents.context.index.layout import Distinct
-from cleveragents.context.index.opening import Opening
-from cleveragents.context.index.sqlite_code_index import SqliteCodeIndex
+from cleveragents.context.index.snapshot import Distinct
+from cleveragents.context.index.sqlite_code_index import Opening, SqliteCodeIndex
 from cleveragents.context.index.view import View
 
 __all__ = ["LookThenBuildIndex"]

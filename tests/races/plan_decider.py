@@ -20,7 +20,7 @@ from typing import Any
 import structlog
 
 from cleveragents.core.errors import CleverAgentsError
-from cleveragents.jobs.handlers import JobHandler
+from cleveragents.jobs.ports import JobHandler
 from cleveragents.jobs.worker.async_worker import CancellationToken
 from cleveragents.plans.model.plan import Plan
 from cleveragents.plans.ports.plans import NewPlan

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from cleveragents.actors.graph.actor_graph import ActorGraph, Standing
 from cleveragents.actors.model.actor import StateKey
 from cleveragents.actors.ports import ActorRequest
+from cleveragents.actors.runner import ActorGraph, Standing
 from cleveragents.core.errors import Cancelled, ThreadBusy
 from cleveragents.jobs.worker.async_worker import CancellationToken
 from cleveragents.testing.actor_host import ScriptedHost

@@ -20,9 +20,8 @@ import pytest
 
 from cleveragents.context.index.build.building import drop_unused
 from cleveragents.context.index.index_file import IndexFile, OpenedIndex
-from cleveragents.context.index.layout import Distinct
-from cleveragents.context.index.opening import Opening
-from cleveragents.context.index.snapshot import SqliteCodeSnapshot
+from cleveragents.context.index.snapshot import Distinct, SqliteCodeSnapshot
+from cleveragents.context.index.sqlite_code_index import Opening
 from cleveragents.context.index.view import View
 from cleveragents.context.model.code import Field
 from cleveragents.core.errors import Closed

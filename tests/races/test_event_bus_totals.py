@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cleveragents.core.event import DomainEvent
-from cleveragents.events.dispatch import Overflow
 from cleveragents.events.reactive import ReactiveEventBus
+from cleveragents.events.subscription import Overflow
 from tests.races.event_bus_world import (
     TYPE,
     OnVirtualTime,

@@ -14,14 +14,12 @@ import structlog
 from cleveragents.core.errors import StaleFence
 from cleveragents.core.faults import NoFaults
 from cleveragents.core.identifiers import WorkerIdentity
-from cleveragents.jobs.handlers import JobHandler
 from cleveragents.jobs.model.job import Job, JobState, NewJob, Outcome
-from cleveragents.jobs.process.ports import JobProcess, JobProgram, Returned
-from cleveragents.jobs.process.supervisor import ControlPipe
+from cleveragents.jobs.ports import JobHandler
+from cleveragents.jobs.process.supervisor import ControlPipe, JobProcess, JobProgram, Returned
 from cleveragents.jobs.worker.async_worker import AsyncJob, AsyncWorker, CancellationToken
-from cleveragents.jobs.worker.attempt import Attempt, AttemptTable, StopCause, outcome_of
+from cleveragents.jobs.worker.attempt import Attempt, AttemptTable, StopCause, WorkerOptions, outcome_of
 from cleveragents.jobs.worker.lease import JobRecovery, LeaseKeeper
-from cleveragents.jobs.worker.options import WorkerOptions
 from cleveragents.testing.clock import CountingIdentifiers, FakeClock
 from cleveragents.testing.job_store import InMemoryJobStore
 from tests.races.explorers import Scenario, assert_caught, assert_holds

@@ -88,7 +88,7 @@ class Access:
 
     def job(self, job_id: str, needed: Role) -> Job:
         """`UnknownJob`, `NotAllowed`."""
-        from cleveragents.access.store.project_scope import plan_id_in, project_of_plan
+        from cleveragents.access.store.sql_project_store import plan_id_in, project_of_plan
 
         job = self.container.jobs.get(job_id)
         plan_id = plan_id_in(job.kind)

@@ -359,8 +359,8 @@ def event_rows(
     either way."""
     from sqlalchemy import select
 
-    from cleveragents.access.store.project_scope import project_of_event
-    from cleveragents.events.log_rows import log_rows
+    from cleveragents.access.store.sql_project_store import project_of_event
+    from cleveragents.events.sequencer import log_rows
     from cleveragents.storage.tables import events
 
     query = select(events).limit(limit)

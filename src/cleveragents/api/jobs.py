@@ -241,7 +241,7 @@ def listed_jobs(
     one."""
     from sqlalchemy import select
 
-    from cleveragents.access.store.project_scope import project_of_job
+    from cleveragents.access.store.sql_project_store import project_of_job
     from cleveragents.jobs.store.rows import job_of
     from cleveragents.storage.tables import jobs
 

@@ -29,7 +29,7 @@ from cleveragents.core.errors import (
 from cleveragents.core.text.redaction import redact_known_text
 
 if TYPE_CHECKING:
-    from cleveragents.access.ports import BroughtFile, Survey
+    from cleveragents.access.trust.repository_files import BroughtFile, Survey
     from cleveragents.actors.model.actor import Actor, AgentNode
     from cleveragents.api.access import Access
     from cleveragents.api.transport import HttpTransport

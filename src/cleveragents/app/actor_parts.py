@@ -150,7 +150,7 @@ class ActorParts:
     ) -> Strategizing:
         """Strategize by an actor."""
         from cleveragents.core.policy import READ_ONLY
-        from cleveragents.plans.actors.actor_turn import ActorTurn
+        from cleveragents.plans.actors.actor_stage import ActorTurn
         from cleveragents.plans.ports.plans import TreeLimits
         from cleveragents.plans.strategize import Strategizing
 
@@ -174,7 +174,7 @@ class ActorParts:
         on_output: Callable[[bytes], None] | None,
     ) -> Executing:
         """Execute by actors."""
-        from cleveragents.plans.actors.actor_turn import ActorTurn
+        from cleveragents.plans.actors.actor_stage import ActorTurn
         from cleveragents.plans.execute import Executing
         from cleveragents.plans.store.sql_plan_records import SqlCheckStore
 
@@ -190,8 +190,8 @@ class ActorParts:
 
     def time_left(self, plan: Plan, strategy: Strategy) -> float:
         """Of what its whole tree may take: what its budget says by now, or what the root began with."""
+        from cleveragents.plans.history import seconds_of_tree
         from cleveragents.plans.store.sql_plan_records import SqlTreeCalls
-        from cleveragents.plans.tree_time import seconds_of_tree
 
         container = self._container
         budgets = self.budgets if strategy.casting is None else self._opened(plan)
@@ -251,8 +251,7 @@ class ActorParts:
         from cleveragents.actors.guidance.skill_tool import SkillTools
         from cleveragents.actors.guidance.skills import load_skills, user_skills_directory
         from cleveragents.core.policy import READ_ONLY
-        from cleveragents.plans.actors.actor_stage import Stage
-        from cleveragents.plans.actors.actor_turn import current_name
+        from cleveragents.plans.actors.actor_stage import Stage, current_name
         from cleveragents.tools.mcp.configuration import load_mcp, user_mcp_file
 
         plan, resource = ground.plan, self._plans.directory_of(ground.plan)
@@ -318,8 +317,8 @@ class ActorParts:
         """The plan's tools, for a run that only reads or one that does not: our own, those for context, the
         one that reads skills, and those of MCP servers, which the policy permits and which end with it."""
         from cleveragents.actors.external.agent_tool import AgentTools
+        from cleveragents.plans.actors.actor_tools import JoinedTools
         from cleveragents.plans.tools.context_tools import ContextTools
-        from cleveragents.plans.tools.joined import JoinedTools
         from cleveragents.plans.tools.mcp_gate import PlanGate
         from cleveragents.tools.mcp.tools import open_mcp
 
@@ -340,7 +339,7 @@ class ActorParts:
     def _place(self, ground: ActorGround) -> ProgramPlace:
         """What programs see that are talked to: servers, and other agents."""
         from cleveragents.processes.talking_process import ProgramPlace
-        from cleveragents.sandboxes.working_directory import working_directory
+        from cleveragents.sandboxes.resources import working_directory
 
         resource, settings = self._plans.directory_of(ground.plan), self._container.settings
         names = settings.plan.pass_environment.split(",")

@@ -22,8 +22,7 @@ from cleveragents.core.identifiers import UlidSource
 from cleveragents.core.text.redaction import KnownSecrets
 
 if TYPE_CHECKING:
-    from cleveragents.access.store.sql_member_store import SqlMemberStore
-    from cleveragents.access.store.sql_project_store import SqlProjectStore
+    from cleveragents.access.store.sql_project_store import SqlMemberStore, SqlProjectStore
     from cleveragents.access.store.sql_user_store import SqlUserStore
     from cleveragents.actors.bridge.bridge import Graph, RxPyLangGraphBridge
     from cleveragents.actors.runner import BridgeActorRunner
@@ -39,12 +38,10 @@ if TYPE_CHECKING:
     from cleveragents.events.request_telemetry import Telemetry
     from cleveragents.events.sink import DurableAuditSink
     from cleveragents.jobs.engine import JobEngine
-    from cleveragents.jobs.handlers import JobHandler
     from cleveragents.jobs.object_collector import CalmCollector
-    from cleveragents.jobs.ports import JobStore
+    from cleveragents.jobs.ports import JobHandler, JobStore
     from cleveragents.jobs.process.supervisor import PsutilProcessSupervisor
-    from cleveragents.jobs.store.sql_job_store import SqlJobStore
-    from cleveragents.jobs.store.sql_worker_registry import SqlWorkerRegistry
+    from cleveragents.jobs.store.sql_job_store import SqlJobStore, SqlWorkerRegistry
     from cleveragents.jobs.worker.async_worker import AsyncWorker
     from cleveragents.models.catalogue import ModelCatalogue
     from cleveragents.storage.database import Database
@@ -164,14 +161,14 @@ class Container:
     @Once
     def members(self) -> SqlMemberStore:
         """Members of projects, with their roles."""
-        from cleveragents.access.store.sql_member_store import SqlMemberStore
+        from cleveragents.access.store.sql_project_store import SqlMemberStore
 
         return SqlMemberStore(self.database, self.identifiers)
 
     @Once
     def worker_registry(self) -> SqlWorkerRegistry:
         """Who works, on all machines."""
-        from cleveragents.jobs.store.sql_worker_registry import SqlWorkerRegistry
+        from cleveragents.jobs.store.sql_job_store import SqlWorkerRegistry
 
         return SqlWorkerRegistry(self.database, self.identifiers, self.clock)
 

@@ -57,8 +57,7 @@ class ContextParts:
     @property
     def index(self) -> SqliteCodeIndex:
         """The code index of all repositories, below the state directory."""
-        from cleveragents.context.index.opening import Bounds
-        from cleveragents.context.index.sqlite_code_index import SqliteCodeIndex
+        from cleveragents.context.index.sqlite_code_index import Bounds, SqliteCodeIndex
 
         most = self._container.settings.context.index_megabytes << 20
         return SqliteCodeIndex(self._index_directory, bounds=Bounds(bytes=most))

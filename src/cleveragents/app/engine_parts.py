@@ -11,8 +11,7 @@ if TYPE_CHECKING:
     from cleveragents.contrib.temporal.connection import TemporalConnection
     from cleveragents.contrib.temporal.store import TemporalJobStore
     from cleveragents.jobs.engine import JobEngine, WorkerRequest
-    from cleveragents.jobs.handlers import JobHandler
-    from cleveragents.jobs.ports import JobStore
+    from cleveragents.jobs.ports import JobHandler, JobStore
     from cleveragents.jobs.worker.async_worker import AsyncWorker
 
 __all__ = ["engine_for", "jobs_for", "temporal_for", "temporal_store", "worker_for"]
@@ -20,7 +19,7 @@ __all__ = ["engine_for", "jobs_for", "temporal_for", "temporal_store", "worker_f
 
 def engine_for(container: Container) -> JobEngine:
     """The engine that the settings name. `ConfigurationError` for one whose package is not installed."""
-    from cleveragents.jobs.embedded_engine import EmbeddedJobEngine
+    from cleveragents.jobs.engine import EmbeddedJobEngine
 
     def make_worker(request: WorkerRequest) -> AsyncWorker:
         return container.worker(
@@ -84,7 +83,7 @@ def worker_for(
 ) -> AsyncWorker:
     """A worker on the job table, as patient as the settings say."""
     from cleveragents.jobs.worker.async_worker import AsyncWorker
-    from cleveragents.jobs.worker.options import WorkerOptions
+    from cleveragents.jobs.worker.attempt import WorkerOptions
 
     settings = container.settings.worker
     options = WorkerOptions(

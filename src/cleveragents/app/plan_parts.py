@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from cleveragents.app.actor_parts import ActorParts
     from cleveragents.app.plan_foundations import Foundations
     from cleveragents.app.remote_parts import RemoteParts
-    from cleveragents.changes.ports import ChangesetStore
+    from cleveragents.changes.execution_context import ChangesetStore
     from cleveragents.changes.store.sql_changeset_store import SqlChangesetStore
     from cleveragents.core.actions.model import Action
     from cleveragents.core.policy import Isolation, Policy
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from cleveragents.plans.lifecycle import PlanLifecycle
     from cleveragents.plans.model.plan import Plan
     from cleveragents.plans.model.strategy import Strategy
+    from cleveragents.plans.output_recorder import WatchOf
     from cleveragents.plans.remote.applier import AnyApplier
     from cleveragents.plans.remote.sandboxes import RemoteSandboxes
     from cleveragents.plans.rewriting import PlanRewriting
@@ -48,9 +49,7 @@ if TYPE_CHECKING:
         SqlReviewStore,
     )
     from cleveragents.plans.store.sql_plan_store import SqlPlanStore
-    from cleveragents.plans.sub_plans.loop import SubPlans
-    from cleveragents.plans.sub_plans.merge import SubPlanMerge
-    from cleveragents.plans.watch import WatchOf
+    from cleveragents.plans.sub_plans.loop import SubPlanMerge, SubPlans
     from cleveragents.processes.guarded_runner import GuardedCommandRunner
     from cleveragents.sandboxes.git_sandbox import Sandbox
     from cleveragents.tools.ports import ToolSource
@@ -191,7 +190,7 @@ class PlanParts:
     @Once
     def merging(self) -> SubPlanMerge:
         """What takes results of sub-plans into their parents."""
-        from cleveragents.plans.sub_plans.merge import SubPlanMerge
+        from cleveragents.plans.sub_plans.loop import SubPlanMerge
 
         return SubPlanMerge(self.sandboxes, self.history, self.result, self._container.faults)
 
@@ -327,8 +326,8 @@ class PlanParts:
         With `one_phase` it comes back at the end of each phase."""
         from cleveragents.plans.action_strategy import ActionStrategist
         from cleveragents.plans.checks import SandboxSetup
+        from cleveragents.plans.output_recorder import PlanWatch
         from cleveragents.plans.run import PlanRun
-        from cleveragents.plans.watch import PlanWatch
         from cleveragents.sandboxes.setup_cache import SetupCache
 
         one = PlanWatch(progress, on_output, told)

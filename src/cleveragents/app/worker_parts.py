@@ -10,8 +10,8 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Self
 
 from cleveragents.jobs.engine import EngineWorker, WorkerRequest
-from cleveragents.jobs.handlers import JobHandler
 from cleveragents.jobs.model.job import JobState
+from cleveragents.jobs.ports import JobHandler
 from cleveragents.jobs.service_thread import ServiceThread
 from cleveragents.jobs.worker.reports import BusyCount, WorkerReports
 from cleveragents.plans.jobs.names import SHARED_QUEUE, home_queue

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from cleveragents.jobs.handlers import JobHandler
+    from cleveragents.jobs.ports import JobHandler
     from cleveragents.jobs.worker.async_worker import AsyncWorker
-    from cleveragents.jobs.worker.options import WorkerOptions
+    from cleveragents.jobs.worker.attempt import WorkerOptions
 
 __all__ = ["open_worker"]
 
@@ -27,7 +27,7 @@ def open_worker(
     from cleveragents.jobs.process.supervisor import PsutilProcessSupervisor
     from cleveragents.jobs.store.sql_job_store import SqlJobStore
     from cleveragents.jobs.worker.async_worker import AsyncWorker
-    from cleveragents.jobs.worker.options import WorkerOptions
+    from cleveragents.jobs.worker.attempt import WorkerOptions
     from cleveragents.storage.database import open_database
 
     with open_database(url) as database:

@@ -20,14 +20,14 @@ from typing import Any
 from sqlalchemy import Connection, RowMapping, bindparam, select, update
 
 from cleveragents.access.model.project import branch_of, remote_of
-from cleveragents.apply.metadata import Metadata
+from cleveragents.apply.exchange import Metadata
 from cleveragents.apply.ports import Rename
 from cleveragents.core.change import FileState
 from cleveragents.core.clock import Clock
 from cleveragents.core.event import DomainEvent, EventType
 from cleveragents.core.identifiers import Fence, IdentifierSource
 from cleveragents.core.json_value import JsonValue
-from cleveragents.jobs.store.fence import ensure_owned
+from cleveragents.jobs.store.rows import ensure_owned
 from cleveragents.storage.columns import microseconds
 from cleveragents.storage.database import Database
 from cleveragents.storage.outbox import append_many_to_outbox, append_to_outbox

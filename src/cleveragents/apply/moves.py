@@ -19,14 +19,15 @@ from types import TracebackType
 from cleveragents.apply.exchange import (
     ABSENT,
     Folder,
+    Metadata,
     Place,
     exchange,
     fingerprint,
     look,
     move,
+    write_metadata,
 )
 from cleveragents.apply.journal import Journal, MovedFile
-from cleveragents.apply.metadata import Metadata, write_metadata
 from cleveragents.core.faults import FaultPoints
 
 __all__ = ["FileChanged", "Mover", "parents_of", "remove_staging"]

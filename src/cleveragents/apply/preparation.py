@@ -12,7 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from cleveragents.apply.commit import CommitMaking, publish_index
-from cleveragents.apply.exchange import Sight, sync_filesystem
+from cleveragents.apply.exchange import Metadata, Sight, sync_filesystem
 from cleveragents.apply.journal import (
     DONE,
     PREPARED,
@@ -23,7 +23,6 @@ from cleveragents.apply.journal import (
     Journal,
 )
 from cleveragents.apply.merge import Merge, files_in, submodules_in
-from cleveragents.apply.metadata import Metadata
 from cleveragents.apply.moves import FileChanged, Mover
 from cleveragents.apply.ports import Applied, CommitRequest, FileConflict
 from cleveragents.apply.presence import Presence

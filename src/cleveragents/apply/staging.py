@@ -16,15 +16,19 @@ from functools import cache
 from pathlib import Path
 from types import TracebackType
 
-from cleveragents.apply.exchange import ABSENT, Folder, Place, Sight, fingerprint
-from cleveragents.apply.journal import Journal, MovedFile
-from cleveragents.apply.merge import submodules_in
-from cleveragents.apply.metadata import (
+from cleveragents.apply.exchange import (
+    ABSENT,
+    Folder,
     Metadata,
+    Place,
+    Sight,
+    fingerprint,
     for_new_content,
     read_metadata,
     write_metadata,
 )
+from cleveragents.apply.journal import Journal, MovedFile
+from cleveragents.apply.merge import submodules_in
 from cleveragents.apply.moves import parents_of
 from cleveragents.apply.presence import Presence, names_of_content
 from cleveragents.core.change import Difference, FileState

@@ -15,7 +15,7 @@ import msgspec
 from cleveragents.app.container import Container
 from cleveragents.config.logging import configure_logging
 from cleveragents.config.settings import Settings
-from cleveragents.jobs.handlers import JobHandler
+from cleveragents.jobs.ports import JobHandler
 from cleveragents.plans.run import kind_of_plan
 
 __all__ = ["main"]

@@ -18,10 +18,9 @@ from cleveragents.core.errors import AuditElsewhere, AuditLogBroken, UnknownEven
 from cleveragents.core.event import AuditRecord, DomainEvent, EventType, PreparedEvent
 from cleveragents.core.faults import FaultPoints, NoFaults
 from cleveragents.core.json_value import FrozenObject
-from cleveragents.events.audit_home import AuditHome
 from cleveragents.events.chain import EMPTY, AnchorSet, LogRow, Tip, follow_chain
 from cleveragents.events.head import HeadFile
-from cleveragents.events.sequencer import Placed, Sequencer, last_of, rows_after
+from cleveragents.events.sequencer import AuditHome, Placed, Sequencer, last_of, rows_after
 from cleveragents.events.verification import (
     AuditReport,
     check_anchors,

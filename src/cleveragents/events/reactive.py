@@ -29,20 +29,18 @@ from typing import TYPE_CHECKING, cast
 
 from cleveragents.core.errors import CleverAgentsError, Closed, DeadlineExceeded, QueueFull
 from cleveragents.core.event import AuditSink, DomainEvent, EventHandler, EventType, PreparedEvent, Receipt
-from cleveragents.events.dispatch import (
+from cleveragents.events.subscription import (
+    BusStatistics,
+    DeliveryTally,
     Full,
     OrderedQueue,
     OrderedSubscription,
     Overflow,
     Route,
     Spawn,
-    spawn_daemon,
-)
-from cleveragents.events.subscription import (
-    BusStatistics,
-    DeliveryTally,
     Subscription,
     known_type,
+    spawn_daemon,
 )
 
 if TYPE_CHECKING:

@@ -7,32 +7,52 @@ reader who has seen position n has seen, or can read, everything up to n.
 The order of steps is the guarantee: commit the rows, then attest them in the head file, then release the
 lock, then acknowledge. A crash after the commit leaves rows that no head attests; the next sequencer checks
 that they chain on from the head and attests them.
+
+Whose sequencer orders the audit log, where several state directories share a database.
+
+Head and key attest the log, and they are in one state directory. So one of them, its *home*, gives events
+their places; processes of all others leave theirs in the outbox, durably, and never need the key. The first
+that opens the unused database is it. Where none is named in a database in use, it is the one that has a head.
+
+Reads rows of the audit log, whatever somebody has put there.
+
+SQLite keeps any value in any column: bytes, or text that is no UTF-8. Whoever changed a row so must find that
+row named as changed, and not that the log cannot be read at all.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, bindparam, delete, select
+from sqlalchemy import Connection, LargeBinary, Select, bindparam, cast, delete, insert, select, text
 from sqlalchemy.exc import IntegrityError, OperationalError
 
-from cleveragents.core.errors import AuditLogBroken, CleverAgentsError, DuplicateKey
+from cleveragents.core.errors import AuditElsewhere, AuditLogBroken, CleverAgentsError, DuplicateKey
 from cleveragents.core.event import PreparedEvent
 from cleveragents.core.faults import FaultPoints
-from cleveragents.events.audit_home import AuditHome, is_unused, lock_audit_log
 from cleveragents.events.chain import EMPTY, LogRow, Tip, extend, follow_chain
 from cleveragents.events.head import HeadFile
-from cleveragents.events.log_rows import log_rows
 from cleveragents.storage.database import Database
 from cleveragents.storage.prepared_statement import prepared
-from cleveragents.storage.tables import events, outbox
+from cleveragents.storage.service_tables import audit_home
+from cleveragents.storage.tables import events, jobs, outbox, plans
 
-__all__ = ["Placed", "Sequencer", "last_of", "rows_after"]
+__all__ = [
+    "AuditHome",
+    "Placed",
+    "Sequencer",
+    "is_unused",
+    "last_of",
+    "lock_audit_log",
+    "log_rows",
+    "rows_after",
+]
+
 
 Placed = int | CleverAgentsError
 """A position, or why there is none."""
-
 _OUTBOX_BATCH = 1000
 _PAGE = 1000
 _WAITING = select(outbox).order_by(outbox.c.number).limit(_OUTBOX_BATCH)
@@ -40,6 +60,12 @@ _LAST = select(events.c.position, events.c.hash).order_by(events.c.position.desc
 _LAST_ROW = select(events).order_by(events.c.position.desc()).limit(1)
 _INSERT = events.insert().values({column.name: bindparam(column.name) for column in events.columns})
 _DELETE = delete(outbox).where(outbox.c.number == bindparam("sequenced"))
+
+_NOBODY = "that began it"
+_ADVISORY_LOCK = 0x41756469  # "Audi": one number for every process of ours
+_ONE = {"number": 1}
+
+_AS_BYTES = tuple(cast(column, LargeBinary) for column in events.columns if column is not events.c.position)
 
 
 class _Repeated(Exception):
@@ -282,3 +308,106 @@ def _place(row: LogRow, event: PreparedEvent) -> Placed:
 
 def _end(tip: Tip, rows: list[LogRow]) -> Tip:
     return Tip(rows[-1].position, rows[-1].hash) if rows else tip
+
+
+@dataclass(frozen=True, slots=True)
+class AuditHome:
+    """The one row that names the home. Stateless but for the database: any thread may share it."""
+
+    database: Database
+    home: str
+
+    def is_elsewhere(self, *, has_head: bool) -> bool:
+        """Whether another home sequences. Where nobody does yet, it is this one from now on, if the database
+        is unused or the log is attested here."""
+        with self.database.read() as connection:
+            holder = _holder(connection)
+        if holder is None:
+            holder = self.database.write(lambda connection: self._taken(connection, has_head))
+        return holder != self.home
+
+    def ensure_here(self, connection: Connection) -> None:
+        """`AuditElsewhere`. For the transaction that sequences, which holds the log: nobody moves it then."""
+        holder = _holder(connection)
+        if holder != self.home:  # guard: what is sequenced here, this key attests
+            raise AuditElsewhere(holder or _NOBODY)
+
+    def ensure_attested_here(self) -> None:
+        """`AuditElsewhere`, for who wants to verify."""
+        with self.database.read() as connection:
+            holder = _holder(connection)
+        if holder not in (None, self.home):
+            raise AuditElsewhere(str(holder))
+
+    def take_unused(self) -> bool:
+        """Whether the database is unused, and the log has its home here from now on."""
+
+        def unit(connection: Connection) -> bool:
+            lock_audit_log(connection)
+            holder = _holder(connection)
+            if holder not in (None, self.home) or not is_unused(connection):
+                return False
+            if holder is None:
+                connection.execute(insert(audit_home), {**_ONE, "home": self.home})
+            return True
+
+        return self.database.write(unit)
+
+    def move_here(self) -> None:
+        """From now on it is this one; whoever was it, finds out in its next transaction."""
+
+        def unit(connection: Connection) -> None:
+            lock_audit_log(connection)
+            connection.execute(delete(audit_home))
+            connection.execute(insert(audit_home), {**_ONE, "home": self.home})
+
+        self.database.write(unit)
+
+    def _taken(self, connection: Connection, has_head: bool) -> str | None:
+        lock_audit_log(connection)
+        holder = _holder(connection)
+        if holder is not None:  # guard: the first who came stays it
+            return holder
+        if not has_head and not is_unused(connection):
+            return None
+        connection.execute(insert(audit_home), {**_ONE, "home": self.home})
+        return self.home
+
+
+def lock_audit_log(connection: Connection) -> None:
+    """Nobody else sequences, on any machine, until the transaction is over."""
+    if connection.dialect.name != "sqlite":  # there the transaction is the only one that writes
+        connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _ADVISORY_LOCK})
+
+
+def is_unused(connection: Connection) -> bool:
+    """Whether nothing was ever committed that has events: no plan, no job, no event in outbox or log."""
+    columns = (plans.c.id, jobs.c.id, outbox.c.number, events.c.position)
+    return not any(connection.execute(select(column).limit(1)).first() for column in columns)
+
+
+def _holder(connection: Connection) -> str | None:
+    found: str | None = connection.execute(select(audit_home.c.home)).scalar()
+    return found
+
+
+def log_rows(connection: Connection, query: Select[Any]) -> list[LogRow]:
+    """What the query finds of `events`; a value that is no text as one that its row's hash cannot fit."""
+    try:
+        return [_row(*found) for found in connection.execute(query)]
+    except OperationalError:
+        if connection.dialect.name != "sqlite":
+            raise
+    found_as_bytes = connection.execute(query.with_only_columns(events.c.position, *_AS_BYTES))
+    return [_row(position, *map(_decoded, values)) for position, *values in found_as_bytes]
+
+
+def _row(position: int, *values: object) -> LogRow:
+    return LogRow(position, *(value if isinstance(value, str) else repr(value) for value in values))
+
+
+def _decoded(value: bytes) -> str | bytes:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return value

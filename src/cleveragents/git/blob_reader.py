@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from cleveragents.git.plumbing import user_environment
-from cleveragents.git.program import ensure_no_sandbox, git_program
+from cleveragents.git.plumbing import ensure_no_sandbox, git_program, user_environment
 
 __all__ = ["BlobReader"]
 

@@ -3,14 +3,22 @@
 Objects of ours, written and read without a git process: one for every recorded file would be too dear.
 
 Making sure that what was written is on the disk, for those who want to survive a power cut.
+
+What a filesystem makes of names, links and permissions: tried out, as `git init` does.
+
+A repository's configuration says what was true where it was cloned. Copied or mounted elsewhere it is wrong,
+and git then overlooks files.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import re
 import secrets
+import stat
+import tempfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,6 +32,8 @@ __all__ = [
     "copy_shared_indexes",
     "flush",
     "flush_all",
+    "ignores_case",
+    "traits_of",
 ]
 
 
@@ -36,13 +46,14 @@ _FAITHFUL = (
     "core.precomposeunicode",
 )
 _PLAIN = re.compile(r"[A-Za-z0-9]+")
-
 _CHUNK_BYTES = 1 << 20
 # Content is kept for the life of a sandbox; speed matters more than size.
 _LEVEL = 1
-
 # For git's own objects and indexes; versions before 2.36 do not know it.
 FSYNC_SETTINGS = {"core.fsync": "all"}
+
+_COMPOSED = "\u00e4"
+_DECOMPOSED = "a\u0308"
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,3 +232,43 @@ def flush_all(directory: Path) -> None:
             if not Path(place, name).is_symlink():
                 flush(Path(place, name))
         flush(Path(place))
+
+
+def ignores_case(directory: Path) -> bool:
+    """Whether the directory is found under its name in the other case, too. Nothing is written.
+
+    Asked of a directory, because a file could have a second name on purpose.
+    """
+    other = directory.with_name(directory.name.swapcase())
+    if other == directory:
+        return False
+    with contextlib.suppress(OSError):
+        return os.path.samestat(directory.lstat(), other.lstat())
+    return False
+
+
+def traits_of(directory: Path) -> dict[str, str]:
+    """git's settings for files that are kept in this directory, which is ours to try things out in."""
+    with tempfile.TemporaryDirectory(prefix="probe-", dir=directory) as place:
+        probe = Path(place)
+        file = probe / _COMPOSED
+        file.touch(mode=0o600)
+        file.chmod(0o700)
+        keeps_modes = bool(file.stat().st_mode & stat.S_IXUSR)
+        file.chmod(0o600)
+        keeps_modes = keeps_modes and not file.stat().st_mode & stat.S_IXUSR
+        found = {
+            "core.filemode": keeps_modes,
+            "core.symlinks": _makes_links(probe),
+            "core.ignorecase": ignores_case(probe),
+            "core.precomposeunicode": os.path.lexists(probe / _DECOMPOSED),
+        }
+    return {name: str(value).lower() for name, value in found.items()}
+
+
+def _makes_links(probe: Path) -> bool:
+    link = probe / "link"
+    with contextlib.suppress(OSError):
+        link.symlink_to("target")
+        return link.is_symlink()
+    return False

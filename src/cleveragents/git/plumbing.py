@@ -7,14 +7,24 @@ system's configuration are not read unless asked for, and hooks are off.
 Feeds a process and hears it out, for as long as there is time.
 
 `Popen.communicate` can be called again after its time was up, but then forgets what it had still to send.
+
+Which git is run, and where it never is.
+
+It is one that an absolute entry of PATH names. An empty or relative entry means the directory that a program
+is started in: a repository's, where a file `git` is not git.
+
+It is never run in the tree of a sandbox, nor with a `.git` in one. Commands of an agent write there, at any
+time: configuration that names programs, objects that are links to other files, directories that become links.
 """
 
 from __future__ import annotations
 
 import atexit
+import functools
 import os
 import re
 import selectors
+import shutil
 import subprocess
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -24,17 +34,21 @@ from pathlib import Path, PurePosixPath
 from types import TracebackType
 
 from cleveragents.core.change import GITLINK
-from cleveragents.core.errors import GitFailed, ToolRefused
-from cleveragents.git.program import ensure_no_sandbox, git_program, search_path
+from cleveragents.core.errors import GitFailed, SandboxRefused, ToolRefused
 
 __all__ = [
+    "FACTS_FILE",
+    "TREE",
     "PrivateRepository",
     "RunningGit",
     "SecondsLeft",
+    "ensure_no_sandbox",
     "exchange",
+    "git_program",
     "index_line",
     "private_environment",
     "run_git",
+    "search_path",
     "user_environment",
     "within",
 ]
@@ -82,6 +96,12 @@ SecondsLeft = Callable[[], float]
 """How long it may still take. It is asked again and again, and what it raises is passed on."""
 _LOOK_SECONDS = 0.1
 _CHUNK_BYTES = 1 << 20
+
+TREE = "tree"
+"""What the directory with a sandbox's files is called."""
+
+FACTS_FILE = "sandbox.json"
+"""The file beside `TREE` that makes it a sandbox: it is there before any command runs."""
 
 
 def run_git(
@@ -400,3 +420,41 @@ def _sent(descriptor: int, unsent: memoryview) -> memoryview:
         return unsent[os.write(descriptor, unsent[:_CHUNK_BYTES]) :]
     except BrokenPipeError:
         return unsent[:0]
+
+
+def ensure_no_sandbox(place: Path | str | None) -> None:
+    """`SandboxRefused` if the path is, or is in, the tree of a sandbox."""
+    if place is None:
+        return
+    path = os.path.realpath(place)
+    while f"{os.sep}{TREE}" in path:
+        above, _, name = path.rpartition(os.sep)
+        if name == TREE and os.path.lexists(f"{above}{os.sep}{FACTS_FILE}"):  # guard: see above
+            raise SandboxRefused(
+                path, "git does not run on the files of a sandbox; use the repository itself"
+            )
+        path = above
+
+
+def search_path() -> str:
+    """The user's PATH, without entries that depend on where one is."""
+    return _absolute(os.environ.get("PATH", os.defpath))
+
+
+def git_program() -> str:
+    """Its absolute path. `ToolRefused` if there is none."""
+    return _found_on(search_path())
+
+
+@functools.lru_cache(maxsize=4)  # asked for before each git that is started
+def _absolute(path: str) -> str:
+    entries = path.split(os.pathsep)
+    return os.pathsep.join(entry for entry in entries if Path(entry).is_absolute())  # guard: see above
+
+
+@functools.lru_cache(maxsize=4)
+def _found_on(path: str) -> str:
+    found = shutil.which("git", path=path) if path else None
+    if found is None:
+        raise ToolRefused("git", "the git command is not installed, or no absolute entry of PATH leads to it")
+    return found

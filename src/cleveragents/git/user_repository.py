@@ -17,7 +17,7 @@ from pathlib import Path
 from cleveragents.core.errors import GitFailed, SandboxRefused
 from cleveragents.git.plumbing import PrivateRepository, RunningGit, run_git, user_environment
 from cleveragents.processes.environment import is_inside
-from cleveragents.processes.tool_directories import secret_places
+from cleveragents.processes.program_lookup import secret_places
 
 __all__ = [
     "MODULES",

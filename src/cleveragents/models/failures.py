@@ -17,7 +17,7 @@ from typing import Any
 
 from cleveragents.core.errors import CleverAgentsError, ContextTooLong, ModelRefused, ModelUnavailable
 from cleveragents.core.text.redaction import redact_text
-from cleveragents.models.prices import PriceList
+from cleveragents.models.catalogue import PriceList
 
 __all__ = ["Subject", "failure_of_status", "may_be_charged", "translated"]
 

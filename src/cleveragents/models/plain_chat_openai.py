@@ -27,7 +27,7 @@ from langchain_openai import ChatOpenAI
 from pydantic import SecretStr
 
 from cleveragents.core.json_value import thaw
-from cleveragents.models.langchain_messages import CallPiece, Piece, RequestNumbers, Talk, ToolNames
+from cleveragents.models.langchain_model import CallPiece, Piece, RequestNumbers, Talk, ToolNames
 from cleveragents.models.model.conversation import Message, Role, Usage
 
 __all__ = ["DONE", "EventLines", "PlainChatOpenAI", "StreamFailed", "piece_of"]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from cleveragents.core.errors import ModelRefused, ModelUnavailable
 from cleveragents.models.failures import Subject, failure_of_status
-from cleveragents.models.langchain_messages import tool_request, well_formed
+from cleveragents.models.langchain_model import tool_request, well_formed
 from cleveragents.models.model.budget import Price
 from cleveragents.models.model.conversation import Message, Role, ToolRequest, Usage
 from cleveragents.models.ports import ModelFacts, ModelReply, ModelRequest

@@ -22,8 +22,7 @@ from cleveragents.core.json_value import JsonValue
 from cleveragents.core.text.redaction import redact_content_text, redact_text
 from cleveragents.models.model.conversation import Message, Role
 from cleveragents.models.ports import ModelRequest
-from cleveragents.plans.actors.actor_stage import ActorGround, OpenStage, Stage
-from cleveragents.plans.actors.actor_turn import ActorTurn, times_back
+from cleveragents.plans.actors.actor_stage import ActorGround, ActorTurn, OpenStage, Stage, times_back
 from cleveragents.plans.conflicts.resolution import conflict_task
 from cleveragents.plans.model.correction import MOST_RETURNS
 from cleveragents.plans.model.strategy import Strategy, Task

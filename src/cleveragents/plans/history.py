@@ -4,16 +4,23 @@ The records are the truth and the sandbox follows them: after an interruption it
 say. Nothing is ever taken out of them; a rollback is one more entry that leads back.
 
 A plan's result: what its recorded changes, less what the reviewer left out, come to.
+
+How much of its time a tree of plans has spent.
+
+What counts is the time in which some call of some plan of the tree ran: plans that work at once spend it
+together, and while all of them wait, for a person or for a place, none is spent. A call that is under way
+counts until now, or whoever begins beside it would take the time that it is taking; if its worker is silent,
+not much longer than to its last sign of life.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 
-from cleveragents.changes.execution_context import ChangeFold
+from cleveragents.changes.execution_context import ChangeFold, ChangesetStore
 from cleveragents.changes.model.review import Review, ReviewKind, accepted_states
-from cleveragents.changes.ports import ChangesetStore
 from cleveragents.core.change import Changeset, Difference, FileState, RecordedChange, differences_of
 from cleveragents.core.clock import Clock
 from cleveragents.core.errors import NeedsHuman, PlanError, SandboxRefused, UnknownCheckpoint
@@ -21,15 +28,20 @@ from cleveragents.core.errors.remedy import Remedy
 from cleveragents.core.tool import CallState, ToolCall
 from cleveragents.plans.model.correction import taken_back_of
 from cleveragents.plans.model.plan import Plan
+from cleveragents.plans.ports.plans import CallTimes
 from cleveragents.plans.store.sql_plan_records import SqlCallStore, SqlReviewStore
 from cleveragents.sandboxes.git_sandbox import Sandbox
 
-__all__ = ["REREAD", "PlanHistory", "PlanResult", "bring_to", "named"]
+__all__ = ["REREAD", "PlanHistory", "PlanResult", "bring_to", "named", "seconds_of_tree"]
 
 
 REREAD = "reread"
 """The tool of the calls that took in what a person had edited by hand."""
 _NAMED = 5
+
+_SILENCE = timedelta(seconds=15)
+"""As long as a worker may be silent before its peers take it for dead."""
+_Span = tuple[datetime, datetime]
 
 
 class PlanHistory:
@@ -204,3 +216,33 @@ class PlanResult:
             diff = Remedy("plan.diff", plan.id, text="Show its changes")
             raise PlanError(plan.id, f"it changed no {what} {subject!r}", (diff,))
         self.reviews.set(Review(plan.id, kind, subject, accepted), now=self.clock.now())
+
+
+def seconds_of_tree(calls: Iterable[CallTimes], now: datetime) -> float:
+    """The length of all the time in which at least one of the calls ran."""
+    spans = sorted(span for call in calls if (span := _span_of(call, now)) is not None)
+    total = timedelta()
+    reached: datetime | None = None
+    for began, ended in spans:
+        start = began if reached is None else max(began, reached)
+        if ended > start:  # guard: what was counted already is not counted again, or taken back
+            total += ended - start
+            reached = ended
+    return total.total_seconds()
+
+
+def _span_of(call: CallTimes, now: datetime) -> _Span | None:
+    if call.ended is None:
+        return _span_so_far(call, now)
+    if call.asked:
+        return call.ended - timedelta(seconds=call.ran_seconds), call.ended
+    return call.began, call.ended
+
+
+def _span_so_far(call: CallTimes, now: datetime) -> _Span | None:
+    run = call.run
+    if run is None:  # guard: nobody works on that plan
+        return None
+    if call.began < run.since:  # guard: an earlier attempt was interrupted in it
+        return None
+    return call.began, min(now, run.seen + _SILENCE)

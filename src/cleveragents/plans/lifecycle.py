@@ -53,7 +53,7 @@ from cleveragents.storage.answers import Claim
 
 if TYPE_CHECKING:
     from cleveragents.jobs.ports import JobStore
-    from cleveragents.jobs.process.ports import ProcessSupervisor
+    from cleveragents.jobs.process.supervisor import ProcessSupervisor
     from cleveragents.plans.rewriting import PlanRewriting
 
 __all__ = ["PlanLifecycle"]

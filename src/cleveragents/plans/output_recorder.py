@@ -3,6 +3,8 @@
 The threads of a plan only add to a list; one thread of the recorder masks it and keeps it, a few times a
 second. A plan never waits for that: what comes faster than it can be kept is dropped, the oldest first, and
 the gap is told.
+
+Who watches a plan while it runs.
 """
 
 from __future__ import annotations
@@ -11,7 +13,8 @@ import codecs
 import json
 import threading
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 from cleveragents.actors.model.actor import Progress, ProgressKind
 from cleveragents.core.clock import Clock
@@ -21,9 +24,9 @@ from cleveragents.jobs.service_thread import ServiceThread
 from cleveragents.jobs.worker.log import worker_log
 from cleveragents.plans.model.plan import Plan
 from cleveragents.plans.ports.plans import PlanOutput
-from cleveragents.plans.watch import PlanWatch
 
-__all__ = ["OutputRecorder"]
+__all__ = ["OutputRecorder", "PlanWatch", "WatchOf"]
+
 
 _INTERVAL_SECONDS = 0.25
 _BOUND = 256 * 1024
@@ -268,3 +271,17 @@ def _one_line(text: str) -> str:
     # Masked before it is cut, because half a secret looks like none.
     joined = " ".join(redact_text(text).split())
     return joined if len(joined) <= _TOOL_CHARACTERS else f"{joined[: _TOOL_CHARACTERS - 1]}…"
+
+
+@dataclass(frozen=True, slots=True)
+class PlanWatch:
+    """What hears of one plan: a line for people, what its commands print, what its actors are at. Called by
+    the threads that run the plan; those of other plans run beside them."""
+
+    progress: Callable[[str], None] | None = None
+    on_output: Callable[[bytes], None] | None = None
+    told: Callable[[Progress], None] | None = None
+
+
+WatchOf = Callable[[Plan], PlanWatch]
+"""Who watches that plan: asked whenever there is something to tell, and so quick to answer."""

@@ -25,7 +25,7 @@ from cleveragents.core.errors.remedy import Remedy, offered
 from cleveragents.core.json_value import JsonValue
 from cleveragents.jobs.model.job import Job, JobState
 from cleveragents.jobs.ports import JobStore
-from cleveragents.jobs.process.ports import ProcessSupervisor
+from cleveragents.jobs.process.supervisor import ProcessSupervisor
 from cleveragents.jobs.worker.attempt import marker_of
 from cleveragents.plans.jobs.names import is_to_be_run
 from cleveragents.plans.lifecycle import PlanLifecycle

@@ -12,8 +12,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 
 from cleveragents.access.model.project import remote_of
-from cleveragents.changes.execution_context import PlanExecutionContext
-from cleveragents.changes.ports import ChangesetStore
+from cleveragents.changes.execution_context import ChangesetStore, PlanExecutionContext
 from cleveragents.core.change import FileState
 from cleveragents.core.clock import Clock
 from cleveragents.core.errors import (

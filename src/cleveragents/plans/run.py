@@ -50,11 +50,11 @@ from cleveragents.plans.lifecycle import PlanLifecycle
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
 from cleveragents.plans.model.strategy import Strategy
 from cleveragents.plans.model.sub_plan import ended_by, is_at_rest
+from cleveragents.plans.output_recorder import PlanWatch, WatchOf
 from cleveragents.plans.ports.plans import PlanFacts
 from cleveragents.plans.rewriting import PlanRewriting
 from cleveragents.plans.store.sql_plan_store import SqlPlanStore
 from cleveragents.plans.sub_plans.loop import SubPlans
-from cleveragents.plans.watch import PlanWatch, WatchOf
 from cleveragents.sandboxes.git_sandbox import Sandbox
 from cleveragents.sandboxes.ports import Sandboxes, SandboxRequest, StartTree
 

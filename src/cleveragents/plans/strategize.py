@@ -20,8 +20,7 @@ from cleveragents.core.decision import Alternative, Decision, DecisionState, New
 from cleveragents.core.json_value import JsonValue
 from cleveragents.core.text.redaction import redact_content, redact_text
 from cleveragents.core.tool import ToolCall
-from cleveragents.plans.actors.actor_stage import ActorGround, OpenStage
-from cleveragents.plans.actors.actor_turn import ActorTurn
+from cleveragents.plans.actors.actor_stage import ActorGround, ActorTurn, OpenStage
 from cleveragents.plans.model.correction import Correction, carrying_out, kept_tasks
 from cleveragents.plans.model.plan import Plan
 from cleveragents.plans.model.strategy import Strategy, Task

@@ -18,8 +18,7 @@ from pathlib import Path
 from cleveragents.core.errors import ToolRefused
 from cleveragents.processes.environment import is_inside, search_path
 from cleveragents.processes.ports import Command, CommandResult, CommandRunner, StopSignal
-from cleveragents.processes.program_lookup import look_up
-from cleveragents.processes.tool_directories import shebang
+from cleveragents.processes.program_lookup import look_up, shebang
 
 __all__ = ["imports_from"]
 

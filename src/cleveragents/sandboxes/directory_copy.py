@@ -13,8 +13,7 @@ from pathlib import Path
 
 from cleveragents.core.errors import SandboxRefused
 from cleveragents.core.faults import FaultPoints, NoFaults
-from cleveragents.git.filesystem import ignores_case, traits_of
-from cleveragents.git.git_directory import FSYNC_SETTINGS, GitDirectory, LooseObjects
+from cleveragents.git.git_directory import FSYNC_SETTINGS, GitDirectory, LooseObjects, ignores_case, traits_of
 from cleveragents.git.index_file import summary_of
 from cleveragents.git.plumbing import PrivateRepository
 from cleveragents.git.stored_forms import EXACT_ATTRIBUTES

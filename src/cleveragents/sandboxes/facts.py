@@ -11,7 +11,7 @@ from pathlib import Path
 from cleveragents.core.errors import SandboxMissing
 from cleveragents.core.records import facts_of, record_of
 from cleveragents.git.git_directory import flush, flush_all
-from cleveragents.git.program import FACTS_FILE, TREE
+from cleveragents.git.plumbing import FACTS_FILE, TREE
 
 __all__ = ["SandboxFacts", "SandboxPlace"]
 

@@ -31,7 +31,6 @@ from cleveragents.git.plumbing import PrivateRepository, index_line
 from cleveragents.sandboxes.facts import SandboxFacts, SandboxPlace
 from cleveragents.sandboxes.locking import is_abandoned, locked, marked
 from cleveragents.sandboxes.ports import Unapplied
-from cleveragents.sandboxes.tree.conversions import untouched
 from cleveragents.sandboxes.tree.ignored import IgnoredFiles
 from cleveragents.sandboxes.tree.index import (
     ATTRIBUTES,
@@ -42,7 +41,7 @@ from cleveragents.sandboxes.tree.index import (
     rules_for,
 )
 from cleveragents.sandboxes.tree.merge import MergePlace, copy_objects, files_of, merge_of
-from cleveragents.sandboxes.tree.restore import SettingAside, restore_files
+from cleveragents.sandboxes.tree.restore import SettingAside, restore_files, untouched
 from cleveragents.sandboxes.tree.visible_git import VisibleGit
 from cleveragents.storage.files.paths import (
     directory_of,

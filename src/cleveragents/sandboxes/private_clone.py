@@ -16,13 +16,14 @@ from pathlib import Path
 
 from cleveragents.core.errors import GitFailed, SandboxMissing, SandboxRefused
 from cleveragents.core.faults import FaultPoints, NoFaults
-from cleveragents.git.filesystem import ignores_case, traits_of
 from cleveragents.git.git_directory import (
     FSYNC_SETTINGS,
     GitDirectory,
     LooseObjects,
     copy_index,
     copy_shared_indexes,
+    ignores_case,
+    traits_of,
 )
 from cleveragents.git.index_file import hidden_files, holds_attributes, reveal, summary_of
 from cleveragents.git.plumbing import PrivateRepository, RunningGit, index_line

@@ -24,7 +24,7 @@ from cleveragents.core.event import DomainEvent, EventType
 from cleveragents.core.faults import FaultPoints, NoFaults
 from cleveragents.core.identifiers import Fence, IdentifierSource, UlidSource
 from cleveragents.core.json_value import JsonValue
-from cleveragents.jobs.store.fence import ensure_owned
+from cleveragents.jobs.store.rows import ensure_owned
 from cleveragents.sandboxes import rows as rows
 from cleveragents.sandboxes.directory_copy import DirectoryCopy
 from cleveragents.sandboxes.facts import SandboxPlace

@@ -41,7 +41,7 @@ def stock_of(container: Container, scope: ProjectScope = None) -> Stock:
     more often."""
     from sqlalchemy import case, func, select, true
 
-    from cleveragents.access.store.project_scope import project_of_job
+    from cleveragents.access.store.sql_project_store import project_of_job
     from cleveragents.models.model.budget import PICODOLLARS
     from cleveragents.storage.actor_tables import model_calls
     from cleveragents.storage.columns import microseconds

@@ -18,7 +18,7 @@ from typing import Any
 import structlog
 
 from cleveragents.plans.model.strategy import Casting, Strategy
-from cleveragents.plans.watch import PlanWatch
+from cleveragents.plans.output_recorder import PlanWatch
 from tests.agent_bench import agent_bench, external
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import structlog
 
-from cleveragents.jobs.handlers import JobHandler
+from cleveragents.jobs.ports import JobHandler
 from cleveragents.plans.model.strategy import Casting, Strategy
 from cleveragents.plans.run import kind_of_plan
 from tests.actor_plan_bench import actor_plan_bench

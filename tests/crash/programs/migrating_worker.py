@@ -18,12 +18,11 @@ import msgspec
 from cleveragents.actors.bridge.bridge import Graph
 from cleveragents.actors.streams.message import StreamMessage
 from cleveragents.app.container import Container
-from cleveragents.changes.execution_context import PlanExecutionContext
-from cleveragents.changes.ports import ChangesetStore
+from cleveragents.changes.execution_context import ChangesetStore, PlanExecutionContext
 from cleveragents.config.logging import configure_logging
 from cleveragents.config.settings import Settings
 from cleveragents.core.change import ChangeEntry, ChangeKind
-from cleveragents.jobs.handlers import JobHandler
+from cleveragents.jobs.ports import JobHandler
 from cleveragents.jobs.worker.async_worker import AsyncJob, CancellationToken
 
 MIGRATE = "migrate"

@@ -18,7 +18,7 @@ import msgspec
 import structlog
 
 from cleveragents.core.errors import DeadlineExceeded
-from cleveragents.jobs.handlers import JobHandler
+from cleveragents.jobs.ports import JobHandler
 from cleveragents.plans.model.strategy import Strategy
 from cleveragents.plans.run import kind_of_plan
 from tests.plan_bench import command, plan_bench

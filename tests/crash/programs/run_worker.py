@@ -20,11 +20,11 @@ import structlog
 from cleveragents.core.clock import SystemClock
 from cleveragents.core.faults import FaultPoints, NoFaults
 from cleveragents.core.identifiers import UlidSource
-from cleveragents.jobs.handlers import JobHandler
+from cleveragents.jobs.ports import JobHandler
 from cleveragents.jobs.process.supervisor import PsutilProcessSupervisor
 from cleveragents.jobs.store.sql_job_store import SqlJobStore
 from cleveragents.jobs.worker.async_worker import AsyncJob, AsyncWorker
-from cleveragents.jobs.worker.options import WorkerOptions
+from cleveragents.jobs.worker.attempt import WorkerOptions
 from cleveragents.storage.database import Database, open_database
 from cleveragents.testing.clock import CrashAt
 from tests.crash.programs.job_handlers import append, escape

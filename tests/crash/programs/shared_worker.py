@@ -14,10 +14,10 @@ from typing import Any
 
 from cleveragents.core.faults import FaultPoints
 from cleveragents.core.json_value import FrozenObject, freeze
-from cleveragents.jobs.handlers import JobHandler
 from cleveragents.jobs.model.job import JobState
+from cleveragents.jobs.ports import JobHandler
 from cleveragents.jobs.worker.async_worker import AsyncWorker
-from cleveragents.jobs.worker.options import WorkerOptions
+from cleveragents.jobs.worker.attempt import WorkerOptions
 from cleveragents.plans.jobs.shared_jobs import ApplyJob, PlanJob, UndoJob, Watched
 from cleveragents.plans.model.plan import Plan
 from cleveragents.plans.model.strategy import Strategy

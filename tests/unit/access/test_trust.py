@@ -11,8 +11,12 @@ from pathlib import Path
 import pytest
 from sqlalchemy import select
 
-from cleveragents.access.ports import BroughtFile
-from cleveragents.access.trust.repository_files import brought_paths, read_inside, repository_root
+from cleveragents.access.trust.repository_files import (
+    BroughtFile,
+    brought_paths,
+    read_inside,
+    repository_root,
+)
 from cleveragents.access.trust.sql_trust_store import SqlTrustStore
 from cleveragents.api.trust import preview
 from cleveragents.core.errors import ConfigurationError, InvalidPayload

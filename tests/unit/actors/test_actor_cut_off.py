@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from cleveragents.actors.checkpoint_ports import StoredCheckpoint, StoredWrite
 from cleveragents.actors.model.actor import Actor, HumanNode, StateKey, SubgraphNode, ToolNode
 from cleveragents.actors.ports import ActorOutcome, Answer, ToolAnswer
 from cleveragents.actors.runner import BridgeActorRunner
+from cleveragents.actors.store.checkpoint_rows import StoredCheckpoint, StoredWrite
 from cleveragents.actors.store.sql_checkpoint_store import SqlCheckpointStore
 from cleveragents.core.errors import GraphFailed
 from cleveragents.core.identifiers import Fence

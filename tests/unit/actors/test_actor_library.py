@@ -15,9 +15,9 @@ from cleveragents.api.trust import preview
 from cleveragents.context.plan_context import PlanContext
 from cleveragents.core.errors import InvalidActor, NotTrusted, UnknownActor
 from cleveragents.core.identifiers import UlidSource
+from cleveragents.plans.actors.actor_tools import JoinedTools
 from cleveragents.plans.tools.conflict_tools import DecideTools, DecisionPlace
 from cleveragents.plans.tools.context_tools import ContextTools
-from cleveragents.plans.tools.joined import JoinedTools
 from cleveragents.storage.database import Database, open_database
 from cleveragents.testing.clock import FakeClock
 from cleveragents.tools.registry import ToolRegistry

@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from cleveragents.actors.model.actor import ProgressKind
-from cleveragents.jobs.handlers import JobHandler
 from cleveragents.jobs.model.job import JobState
+from cleveragents.jobs.ports import JobHandler
 from cleveragents.plans.model.plan import PlanState
 from cleveragents.plans.run import kind_of_plan
 from tests.actor_plan_bench import ActorPlanBench, executes

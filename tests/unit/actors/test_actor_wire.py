@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from cleveragents.jobs.handlers import JobHandler
 from cleveragents.jobs.model.job import JobState
+from cleveragents.jobs.ports import JobHandler
 from cleveragents.models.script_document import read_script
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
 from cleveragents.plans.run import kind_of_plan

@@ -11,7 +11,7 @@ import pytest
 from langgraph.checkpoint.base import empty_checkpoint
 
 from cleveragents.actors.graph.checkpoint_saver import DatabaseCheckpointSaver
-from cleveragents.actors.graph.run_account import spent_so_far
+from cleveragents.actors.graph.run_context import spent_so_far
 from cleveragents.actors.graph.state import ACCOUNT
 from cleveragents.actors.store.sql_checkpoint_store import SqlCheckpointStore
 from cleveragents.models.model.budget import Spend

@@ -13,8 +13,8 @@ from cleveragents.app.container import Container
 from cleveragents.config.settings import Settings
 from cleveragents.core.errors import Closed
 from cleveragents.core.event import DomainEvent, EventType
-from cleveragents.jobs.handlers import JobHandler
 from cleveragents.jobs.model.job import JobState, NewJob
+from cleveragents.jobs.ports import JobHandler
 from cleveragents.jobs.worker.async_worker import AsyncJob
 from cleveragents.testing.clock import RecordFaultPoints
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from cleveragents.apply.exchange import Place
-from cleveragents.apply.metadata import (
+from cleveragents.apply.exchange import (
     Metadata,
+    Place,
     for_new_content,
     read_metadata,
     write_metadata,

@@ -14,8 +14,7 @@ from cleveragents.context.model.code import Chunk, Definition, FileAnalysis, Spa
 from cleveragents.context.model.context import Choice, Depth, RankedPlace, Ranking
 from cleveragents.context.pipeline.depths import WholeDefinitions
 from cleveragents.context.pipeline.packer import GreedyPacker
-from cleveragents.context.pipeline.renderings import printable
-from cleveragents.context.pipeline.units import Unit, unit_of, without_crossings
+from cleveragents.context.pipeline.renderings import Unit, printable, unit_of, without_crossings
 from cleveragents.models.tokens import estimate_text
 from cleveragents.testing.code_index import MemorySnapshot
 

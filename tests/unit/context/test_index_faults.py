@@ -18,7 +18,7 @@ from cleveragents.context.code_index import CodePlace
 from cleveragents.context.index.build.batch import Order, filled
 from cleveragents.context.index.build.segment import TermNumbers
 from cleveragents.context.index.index_file import IndexFile
-from cleveragents.context.index.opening import Bounds
+from cleveragents.context.index.sqlite_code_index import Bounds
 from cleveragents.context.index.view import Entry, blob_digest
 from cleveragents.context.model.code import Field
 from cleveragents.core.errors import Cancelled, Closed

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from cleveragents.context.code_index import CodePlace
-from cleveragents.context.index.opening import Bounds
+from cleveragents.context.index.sqlite_code_index import Bounds
 from cleveragents.context.index.view import blob_digest, read_regular
 from cleveragents.context.model.code import Field
 from cleveragents.core.errors import Closed, SourceChanged, SourceMissing

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cleveragents.context.search import word_vectors
-from cleveragents.context.search.word_vectors import read_matrix, vector_files
+from cleveragents.context.strategies import embeddings as word_vectors
+from cleveragents.context.strategies.embeddings import read_matrix, vector_files
 
 
 def _file(folder: Path, header: object, data: bytes = b"") -> Path:

@@ -8,7 +8,7 @@ import pytest
 
 from cleveragents.core.actions.model import Invariant, broken_by
 from cleveragents.plans.model.plan import PlanState
-from cleveragents.plans.watch import PlanWatch
+from cleveragents.plans.output_recorder import PlanWatch
 from tests.plan_bench import PlanBench, command, step, write
 
 

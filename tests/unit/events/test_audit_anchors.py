@@ -21,8 +21,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cleveragents.access.model.project import RemoteAddress
 from cleveragents.core.errors import AnchorFailed, ConfigurationError
 from cleveragents.events.anchors import targets
-from cleveragents.events.anchors.git_target import FILE, GitTarget
-from cleveragents.events.anchors.signing import (
+from cleveragents.events.anchors.audit_anchors import (
     anchor_line,
     create_signing_key,
     load_public_keys,
@@ -30,6 +29,7 @@ from cleveragents.events.anchors.signing import (
     public_key_text,
     read_anchors,
 )
+from cleveragents.events.anchors.git_target import FILE, GitTarget
 from cleveragents.events.anchors.targets import FileTarget, UrlTarget, open_target
 from cleveragents.events.chain import Anchor, Tip
 from cleveragents.events.head import lock_within

@@ -13,9 +13,8 @@ import structlog
 
 from cleveragents.core.errors import Closed, DeadlineExceeded, QueueFull, UnknownEventType
 from cleveragents.core.event import DomainEvent, EventType, PreparedEvent
-from cleveragents.events.dispatch import Overflow
 from cleveragents.events.reactive import ReactiveEventBus
-from cleveragents.events.subscription import DeliveryTally
+from cleveragents.events.subscription import DeliveryTally, Overflow
 
 TYPE = EventType.JOB_CLAIMED
 OTHER = EventType.JOB_FAILED

@@ -17,10 +17,10 @@ from cleveragents.core.errors import (
     InvalidPayload,
     UnknownJobKind,
 )
-from cleveragents.jobs.handlers import HandlerFunction, JobHandler
 from cleveragents.jobs.model.job import HANDED_ON, JobState, NewJob
+from cleveragents.jobs.ports import HandlerFunction, JobHandler
 from cleveragents.jobs.worker.async_worker import AsyncJob
-from cleveragents.jobs.worker.options import WorkerOptions
+from cleveragents.jobs.worker.attempt import WorkerOptions
 from cleveragents.testing.clock import RaiseAt, RecordFaultPoints
 from tests.worker_bench import Bench, claim
 

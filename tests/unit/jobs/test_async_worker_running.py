@@ -14,12 +14,12 @@ import structlog
 
 from cleveragents.core.clock import SystemClock
 from cleveragents.core.errors import DatabaseUnreachable, JobAlreadyEnded, StoreBusy
-from cleveragents.jobs.handlers import JobHandler
 from cleveragents.jobs.model.job import JobState, NewJob
+from cleveragents.jobs.ports import JobHandler
 from cleveragents.jobs.process.supervisor import PsutilProcessSupervisor
 from cleveragents.jobs.service_thread import ServiceThread
 from cleveragents.jobs.worker.async_worker import AsyncJob, AsyncWorker
-from cleveragents.jobs.worker.options import WorkerOptions
+from cleveragents.jobs.worker.attempt import WorkerOptions
 from cleveragents.testing.clock import CountingIdentifiers
 from cleveragents.testing.job_store import InMemoryJobStore
 from tests.crash.programs.job_handlers import WAYS_OUT

@@ -10,7 +10,7 @@ import pytest
 
 from cleveragents.core.errors import Cancelled
 from cleveragents.jobs.model.job import HANDED_ON, JobState, NewJob, Outcome, submitted
-from cleveragents.jobs.process.ports import Raised, Returned
+from cleveragents.jobs.process.supervisor import Raised, Returned
 from cleveragents.jobs.worker.attempt import Stop, StopCause, outcome_of, raised
 
 CANCELS = [

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from cleveragents.core.errors import ConfigurationError
+from cleveragents.models.catalogue import UNKNOWN_CONTEXT, UNKNOWN_OUTPUT, PriceList
 from cleveragents.models.model.budget import PICODOLLARS, Price
 from cleveragents.models.model.conversation import Usage
 from cleveragents.models.ports import ModelFacts
-from cleveragents.models.prices import UNKNOWN_CONTEXT, UNKNOWN_OUTPUT, PriceList
 
 
 def test_a_million_tokens_cost_what_the_list_says() -> None:

@@ -13,7 +13,7 @@ import pytest
 from cleveragents.core.errors import ContextTooLong, ModelRefused, ModelUnavailable
 from cleveragents.core.policy import Capability
 from cleveragents.core.tool import ToolSpec
-from cleveragents.models.langchain_messages import Talk, ToolNames, lc_messages, lc_tools
+from cleveragents.models.langchain_model import Talk, ToolNames, lc_messages, lc_tools
 from cleveragents.models.model.conversation import Message, Role, ToolRequest, Usage
 from cleveragents.models.ports import Model, ModelFacts, ModelReply, ModelRequest
 from cleveragents.models.provider import ONE_CALL_EACH, Opening, Provider

@@ -14,7 +14,7 @@ from cleveragents.core.decision import DecisionState
 from cleveragents.core.errors import NeedsHuman, PlanError, StalePlan, UnknownDecision
 from cleveragents.core.identifiers import Fence
 from cleveragents.core.tool import CallState
-from cleveragents.plans.actors.actor_turn import ActorTurn
+from cleveragents.plans.actors.actor_stage import ActorTurn
 from cleveragents.plans.calls.tool_execution import ToolExecution
 from cleveragents.plans.corrections.correct import PlanCorrection
 from cleveragents.plans.model.correction import MOST_RETURNS, NewCorrection

@@ -33,9 +33,9 @@ from cleveragents.plans.checks import CheckGround
 from cleveragents.plans.history import bring_to
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
 from cleveragents.plans.model.strategy import Strategy
+from cleveragents.plans.output_recorder import PlanWatch
 from cleveragents.plans.ports.plans import NewPlan, PlanFacts
 from cleveragents.plans.run import kind_of_plan
-from cleveragents.plans.watch import PlanWatch
 from cleveragents.sandboxes.git_sandbox import Sandbox
 from tests.plan_bench import PlanBench, command, write
 

@@ -15,8 +15,8 @@ import pytest
 from cleveragents.core.clock import SystemClock
 from cleveragents.core.errors import DeadlineExceeded, PlanError, StalePlan
 from cleveragents.core.identifiers import Fence, WorkerIdentity
-from cleveragents.jobs.handlers import JobHandler
 from cleveragents.jobs.model.job import Job, JobState, Outcome
+from cleveragents.jobs.ports import JobHandler
 from cleveragents.plans.jobs.names import kind_of_plan
 from cleveragents.plans.model.plan import Phase, Plan, PlanState, Standing
 from cleveragents.plans.pausing import PlanPausing

@@ -35,9 +35,9 @@ from cleveragents.plans.history import PlanHistory
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
 from cleveragents.plans.model.strategy import Strategy, Task
 from cleveragents.plans.model.sub_plan import GOALS_ACTION
+from cleveragents.plans.output_recorder import PlanWatch
 from cleveragents.plans.ports.plans import NewPlan
 from cleveragents.plans.remote.sandboxes import TakeOver
-from cleveragents.plans.watch import PlanWatch
 from cleveragents.sandboxes.mirror import Mirrors
 from cleveragents.sandboxes.ports import SandboxRequest, StartTree
 from cleveragents.storage.columns import microseconds

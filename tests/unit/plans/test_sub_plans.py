@@ -16,14 +16,14 @@ from cleveragents.cli.run.foreground import run_to_rest
 from cleveragents.core.errors import PlanError, SandboxMissing, StalePlan, UnknownPlan, UnknownTool
 from cleveragents.core.json_value import FrozenObject
 from cleveragents.core.policy import Capability
-from cleveragents.jobs.handlers import JobHandler
 from cleveragents.jobs.model.job import JobState, NewJob, Outcome
+from cleveragents.jobs.ports import JobHandler
 from cleveragents.plans.jobs.names import key_of_job, kind_of_plan
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
 from cleveragents.plans.model.strategy import Task
+from cleveragents.plans.output_recorder import PlanWatch
 from cleveragents.plans.ports.plans import PlanFacts
 from cleveragents.plans.sub_plans.spawn import SpawnTools
-from cleveragents.plans.watch import PlanWatch
 from cleveragents.tools.registry import ToolRegistry
 from tests.plan_bench import command, edit, write
 from tests.tree_bench import TreeBench, part, tree_bench

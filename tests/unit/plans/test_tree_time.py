@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cleveragents.plans.history import seconds_of_tree
 from cleveragents.plans.ports.plans import CallTimes, Run
-from cleveragents.plans.tree_time import seconds_of_tree
 from cleveragents.testing.clock import FakeClock
 
 START = FakeClock().now()

@@ -17,8 +17,7 @@ from cleveragents.processes.environment import command_environment, is_inside, s
 from cleveragents.processes.guard_process import OutputTail
 from cleveragents.processes.lent import make_directory, remove_directory
 from cleveragents.processes.ports import Command
-from cleveragents.processes.program_lookup import find_program, look_up
-from cleveragents.processes.tool_directories import shebang, tool_directories
+from cleveragents.processes.program_lookup import find_program, look_up, shebang, tool_directories
 
 
 def environment(inherited: dict[str, str], *allowed: str, **facts: object) -> dict[str, str]:

@@ -11,11 +11,10 @@ from pathlib import Path
 import pytest
 
 from cleveragents.jobs.worker.async_worker import CancellationToken
-from cleveragents.processes import seccomp
-from cleveragents.processes.bubblewrap import hardening_of, seccomp_for, shared_probe
+from cleveragents.processes import bubblewrap as seccomp
+from cleveragents.processes.bubblewrap import filter_for, hardening_of, seccomp_for, shared_probe
 from cleveragents.processes.guarded_runner import GuardedCommandRunner
 from cleveragents.processes.ports import Command, CommandResult
-from cleveragents.processes.seccomp import filter_for
 
 ALLOWED = 0
 X86_64, I386, AARCH64, ARM = 0xC000003E, 0x40000003, 0xC00000B7, 0x40000028

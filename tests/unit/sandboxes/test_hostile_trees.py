@@ -38,10 +38,9 @@ from cleveragents.sandboxes.git_sandbox import Sandbox
 from cleveragents.sandboxes.outcomes import Outcome, changed_between
 from cleveragents.sandboxes.ports import SandboxRequest, SandboxStrategy, SetupInputs
 from cleveragents.sandboxes.private_clone import PrivateClone
-from cleveragents.sandboxes.resources import find_resource
+from cleveragents.sandboxes.resources import find_resource, working_directory
 from cleveragents.sandboxes.setup_cache import SetupCache
 from cleveragents.sandboxes.tree import index as ignore_rules
-from cleveragents.sandboxes.working_directory import working_directory
 from cleveragents.storage.backup import back_up
 from cleveragents.storage.files.copying import copy_file
 from tests.hostile_tree import CANARY, SHAPES, plant, swapping, taking

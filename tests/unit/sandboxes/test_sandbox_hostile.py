@@ -10,8 +10,7 @@ import pytest
 
 from cleveragents.core.change import GITLINK
 from cleveragents.core.errors import SandboxRefused, ToolRefused
-from cleveragents.git.filesystem import ignores_case
-from cleveragents.git.git_directory import copy_index
+from cleveragents.git.git_directory import copy_index, ignores_case
 from cleveragents.git.plumbing import user_environment
 from cleveragents.sandboxes.git_sandbox import Sandbox
 from cleveragents.sandboxes.ports import SandboxRequest

@@ -10,7 +10,7 @@ import pytest
 from cleveragents.core.errors import OutsideSandbox, ToolRefused
 from cleveragents.jobs.worker.async_worker import CancellationToken
 from cleveragents.processes.ports import CommandResult
-from cleveragents.sandboxes.working_directory import working_directory
+from cleveragents.sandboxes.resources import working_directory
 from cleveragents.tools.builtin.command import TOOL
 from cleveragents.tools.files.confined_files import ConfinedFiles
 from cleveragents.tools.ports import Workplace

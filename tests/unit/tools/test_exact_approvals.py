@@ -13,7 +13,7 @@ import pytest
 from a2a.helpers import get_message_text
 from sqlalchemy import update
 
-from cleveragents.access.ports import BroughtFile
+from cleveragents.access.trust.repository_files import BroughtFile
 from cleveragents.actors.model.actor import server_request
 from cleveragents.actors.ports import TerminalCommand, Wanted
 from cleveragents.api.plans.views import PlanSummary

@@ -11,10 +11,9 @@ import pytest
 
 from cleveragents.core.errors import NotTrusted, UnknownTool
 from cleveragents.core.policy import READ_ONLY, Policy, profile
-from cleveragents.plans.actors.actor_tools import ActorTools
+from cleveragents.plans.actors.actor_tools import ActorTools, JoinedTools
 from cleveragents.plans.model.plan import Plan
 from cleveragents.plans.model.strategy import Strategy
-from cleveragents.plans.tools.joined import JoinedTools
 from cleveragents.tools.mcp.configuration import McpConfiguration
 from cleveragents.tools.registry import ToolRegistry
 from tests.mcp_bench import configured, misbehaving, open_permitted, place

@@ -16,7 +16,7 @@ from cleveragents.core.errors import Cancelled, InvalidToolCall, OutsideSandbox,
 from cleveragents.core.policy import Capability
 from cleveragents.jobs.worker.async_worker import CancellationToken
 from cleveragents.tools.files.confined_files import ConfinedFiles
-from cleveragents.tools.files.path_pattern import PathPattern
+from cleveragents.tools.files.file_search import PathPattern
 from cleveragents.tools.ports import Workplace
 from cleveragents.tools.registry import ToolRegistry
 

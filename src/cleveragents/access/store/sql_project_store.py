@@ -1,16 +1,31 @@
-"""Projects and resources on a database."""
+"""Projects and resources on a database.
+
+Which project a plan, a job or an event belongs to, in SQL.
+
+What belongs to no project (users, tokens, workers, trust), and what is of a kind that is not known here, is
+NULL: only server admins see it. So a new kind of event or job is hidden until it is placed here.
+
+Names of projects and resources can be used again. An event about a name belongs to the project or resource
+that has the name now only if it is not older than the event that added it.
+
+Members of projects and their roles on a database.
+
+Members of projects as rows, for stores that change them in a transaction of their own.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from pathlib import PurePath
+from typing import Any
 
-from sqlalchemy import Connection, Table, delete, select
-from sqlalchemy.sql.dml import ReturningInsert
+from sqlalchemy import ColumnElement, Connection, Select, Table, case, delete, func, null, select
+from sqlalchemy.sql.dml import Insert, ReturningInsert
 
 from cleveragents.access.model.project import (
     DEFAULT_PROJECT,
+    Member,
     Project,
     Resource,
     ResourceKind,
@@ -19,8 +34,14 @@ from cleveragents.access.model.project import (
     ensure_remote,
 )
 from cleveragents.access.model.user import Role, User
-from cleveragents.access.store.sql_member_store import hold_project, put_member
-from cleveragents.core.errors import AlreadyThere, InvalidResource, StillUsed, UnknownProject, UnknownResource
+from cleveragents.core.errors import (
+    AlreadyThere,
+    InvalidResource,
+    StillUsed,
+    UnknownProject,
+    UnknownResource,
+    UnknownUser,
+)
 from cleveragents.core.event import DomainEvent, EventType
 from cleveragents.core.identifiers import IdentifierSource
 from cleveragents.core.json_value import JsonValue
@@ -30,14 +51,38 @@ from cleveragents.storage.database import Database
 from cleveragents.storage.inserts import insert_into
 from cleveragents.storage.outbox import append_to_outbox
 from cleveragents.storage.rows import record_in
-from cleveragents.storage.service_tables import deleted_plans, members, projects, resources
-from cleveragents.storage.tables import plans
+from cleveragents.storage.service_tables import deleted_plans, members, projects, resources, users
+from cleveragents.storage.tables import changesets, events, jobs, plans
 
-__all__ = ["SqlProjectStore"]
+__all__ = [
+    "SqlMemberStore",
+    "SqlProjectStore",
+    "hold_project",
+    "plan_id_in",
+    "project_of_event",
+    "project_of_job",
+    "project_of_plan",
+    "projects_of_events",
+    "put_member",
+    "roles_of",
+]
+
 
 _MOST_PARALLEL = 10_000
 _DESCRIPTION_CHARACTERS = 2_000
 _LOCATION_CHARACTERS = 4_096
+
+_KINDS = ("plan:", "apply:", "undo:")
+"""With which the kind of a job of a plan begins; the id of that plan, or of its root, follows."""
+_OF_PROJECTS = (
+    EventType.PROJECT_ADDED,
+    EventType.PROJECT_REMOVED,
+    EventType.MEMBER_SET,
+    EventType.MEMBER_REMOVED,
+)
+_OF_RESOURCES = (EventType.RESOURCE_ADDED, EventType.RESOURCE_REMOVED)
+
+_KEYS = ["project", "user_id"]
 
 
 def _keeping(table: Table, dialect: str) -> ReturningInsert[tuple[str]]:
@@ -232,3 +277,186 @@ def _ensure_reachable(name: str, kind: ResourceKind, location: str, branch: str 
         raise InvalidResource("resource", name, problem)
     if not PurePath(location).is_absolute():  # guard: what it means depends on nobody's directory
         raise InvalidResource("resource", name, "the path of a directory has to be absolute")
+
+
+def plan_id_in(kind: str) -> str | None:
+    """The plan that jobs of that kind work for; None: they work for none."""
+    found = next((one for one in _KINDS if kind.startswith(one)), None)
+    return None if found is None else kind.removeprefix(found)
+
+
+def project_of_plan(database: Database, plan_id: str) -> str | None:
+    """The project of a plan, also of one that was deleted; None where that is not known."""
+    with database.read() as connection:
+        for table in (plans, deleted_plans):
+            query = select(table.c.project).where(table.c.id == plan_id)
+            found: str | None = connection.execute(query).scalar()
+            if found is not None:
+                return found
+    return None
+
+
+def project_of_job(dialect: str) -> ColumnElement[str | None]:
+    """The project of a row of `jobs`."""
+    plan_id = case(
+        *(
+            (func.substr(jobs.c.kind, 1, len(kind)) == kind, func.substr(jobs.c.kind, len(kind) + 1))
+            for kind in _KINDS
+        ),
+        else_=null(),
+    )
+    return _of_plan(_as_id(plan_id, dialect))
+
+
+def project_of_event(dialect: str) -> ColumnElement[str | None]:
+    """The project of a row of `events`."""
+    subject = _as_id(events.c.subject, dialect)
+    of_job = select(project_of_job(dialect)).where(jobs.c.id == subject)
+    of_changeset = select(plans.c.project).where(
+        changesets.c.id == subject, plans.c.id == changesets.c.plan_id
+    )
+    of_resource = select(resources.c.project).where(resources.c.name == subject)
+    return case(
+        (_is_one_of(_OF_PROJECTS), _since(EventType.PROJECT_ADDED, subject)),
+        (_is_one_of(_OF_RESOURCES), _since(EventType.RESOURCE_ADDED, _scalar(of_resource))),
+        else_=func.coalesce(_of_plan(subject), _scalar(of_job), _scalar(of_changeset)),
+    )
+
+
+def projects_of_events(database: Database, first: int, last: int) -> Mapping[int, str | None]:
+    """The project of each event from that position to that one."""
+    project = project_of_event(database.dialect).label("project")
+    query = select(events.c.position, project).where(events.c.position.between(first, last))
+    with database.read() as connection:
+        return {row.position: row.project for row in connection.execute(query)}
+
+
+def _is_one_of(types: tuple[EventType, ...]) -> ColumnElement[bool]:
+    return events.c.event_type.in_([one.value for one in types])
+
+
+def _since(
+    added: EventType, project: ColumnElement[str] | ColumnElement[str | None]
+) -> ColumnElement[str | None]:
+    """The project, for events about a name since it was last added."""
+    earlier = events.alias("added")
+    last = select(func.coalesce(func.max(earlier.c.position), 0)).where(
+        earlier.c.subject == events.c.subject, earlier.c.event_type == added.value
+    )
+    # A new project is not shown what happened to another one of its name.
+    return case((events.c.position >= last.correlate(events).scalar_subquery(), project), else_=null())
+
+
+def _of_plan(plan_id: ColumnElement[str]) -> ColumnElement[str | None]:
+    return func.coalesce(
+        *(_scalar(select(table.c.project).where(table.c.id == plan_id)) for table in (plans, deleted_plans))
+    )
+
+
+def _scalar(query: Select[Any]) -> ColumnElement[str | None]:
+    return query.correlate(events, jobs).scalar_subquery()
+
+
+def _as_id(column: ColumnElement[str], dialect: str) -> ColumnElement[str]:
+    """As ids compare; PostgreSQL compares no two columns of different collations."""
+    return column.collate("C") if dialect == "postgresql" else column
+
+
+class SqlMemberStore:
+    """The members of each project. Every method is one transaction, with its event in the outbox.
+
+    Stateless but for the database, so any thread may share it.
+    """
+
+    def __init__(self, database: Database, identifiers: IdentifierSource) -> None:
+        self._database = database
+        self._identifiers = identifiers
+
+    def list(self, project: str) -> Sequence[Member]:
+        """Return the members by name. `UnknownProject`."""
+        found = (
+            select(users.c.name, members.c.role)
+            .join(users, users.c.id == members.c.user_id)
+            .where(members.c.project == project)
+            .order_by(users.c.name)
+        )
+        with self._database.read() as connection:
+            known = select(projects.c.name).where(projects.c.name == project)
+            if not is_storable(project) or connection.execute(known).first() is None:
+                raise UnknownProject(project)
+            return [Member(row.name, Role(row.role)) for row in connection.execute(found)]
+
+    def set(self, project: str, name: str, role: Role, *, now: datetime) -> Member:
+        """Add a user to the project, or change their role in it, from the next request on.
+        `UnknownProject`, `UnknownUser`."""
+        event = DomainEvent(
+            EventType.MEMBER_SET, project, self._identifiers.new(), now, {"name": name, "role": role.value}
+        )
+
+        def unit(connection: Connection) -> None:
+            hold_project(connection, project)
+            put_member(connection, project, _user_id(connection, name), role)
+            append_to_outbox(connection, event)
+
+        self._database.write(unit)
+        return Member(name, role)
+
+    def remove(self, project: str, name: str, *, now: datetime) -> None:
+        """Remove a user from the project, from the next request on. `UnknownProject`; `UnknownUser` if they
+        are no member."""
+        event = DomainEvent(EventType.MEMBER_REMOVED, project, self._identifiers.new(), now, {"name": name})
+
+        def unit(connection: Connection) -> None:
+            hold_project(connection, project)
+            ours = members.c.project == project, members.c.user_id == _user_id(connection, name)
+            if connection.execute(delete(members).where(*ours).returning(members.c.role)).first() is None:
+                raise UnknownUser(name)
+            append_to_outbox(connection, event)
+
+        self._database.write(unit)
+
+
+def _user_id(connection: Connection, name: str) -> str:
+    """The id of the user, who is not removed until the transaction is over. `UnknownUser`."""
+    row = None
+    if is_storable(name):
+        query = select(users.c.id).where(users.c.name == name).with_for_update(read=True)
+        row = connection.execute(query).first()
+    if row is None:
+        raise UnknownUser(name)
+    user_id: str = row.id
+    return user_id
+
+
+def hold_project(connection: Connection, name: str, *, alone: bool = False) -> None:
+    """Keep the project from being removed until the transaction is over. `UnknownProject`.
+
+    `alone` waits for all others that hold it: for removing it, and for names that must be unique in it.
+    """
+    if name == DEFAULT_PROJECT and not alone:
+        return  # it is never removed
+    row = None
+    if is_storable(name):
+        query = select(projects.c.name).where(projects.c.name == name).with_for_update(read=not alone)
+        row = connection.execute(query).first()
+    if row is None:  # guard: nothing is added to what was removed
+        raise UnknownProject(name)
+
+
+def put_member(connection: Connection, project: str, user_id: str, role: Role) -> None:
+    """Give the user that role in the project, whatever it was."""
+    inserted = _insert(connection.dialect.name)
+    connection.execute(inserted, {"project": project, "user_id": user_id, "role": role.value})
+
+
+def roles_of(connection: Connection, user_ids: Collection[str]) -> dict[str, dict[str, Role]]:
+    """Return the role of each of the users in each of their projects."""
+    found: dict[str, dict[str, Role]] = {user_id: {} for user_id in user_ids}
+    for row in connection.execute(select(members).where(members.c.user_id.in_(user_ids))):
+        found[row.user_id][row.project] = Role(row.role)
+    return found
+
+
+def _insert(dialect: str) -> Insert:
+    row = insert_into(members, dialect)
+    return row.on_conflict_do_update(index_elements=_KEYS, set_={"role": row.excluded.role})

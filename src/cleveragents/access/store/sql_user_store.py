@@ -18,7 +18,7 @@ from sqlalchemy.sql.dml import ReturningInsert
 
 from cleveragents.access.model.project import DEFAULT_PROJECT
 from cleveragents.access.model.user import Role, Token, TokenKind, User, ensure_user_name, role_outside
-from cleveragents.access.store.sql_member_store import hold_project, put_member, roles_of
+from cleveragents.access.store.sql_project_store import hold_project, put_member, roles_of
 from cleveragents.core.errors import (
     AlreadyThere,
     InvalidName,

@@ -3,6 +3,12 @@
 A repository is somebody else's: its names may be links to anywhere, its files pipes or gigabytes. So a path
 is resolved first, refused if that leads out, and then opened step by step without following any link: one
 that is swapped in meanwhile is an error, not another file.
+
+Where users of a server and their tokens are kept.
+
+Where projects and resources are kept.
+
+What a repository brings along, and whether the user said that it may count.
 """
 
 from __future__ import annotations
@@ -13,6 +19,8 @@ import re
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import TypeAlias
 
@@ -22,6 +30,9 @@ __all__ = [
     "ACTIONS_DIRECTORY",
     "ACTORS_DIRECTORY",
     "PROMPT_ENDINGS",
+    "BroughtFile",
+    "GivenTrust",
+    "Survey",
     "action_paths",
     "actor_paths",
     "brought_paths",
@@ -32,28 +43,25 @@ __all__ = [
     "walk_inside",
 ]
 
+
 ACTIONS_DIRECTORY = ".cleveragents/actions"
 ACTORS_DIRECTORY = ".cleveragents/actors"
 
 PROMPT_ENDINGS = (".md", ".txt")
 """How the files of prompts end."""
-
 _OURS = ".cleveragents"
 _SINGLE_FILES = (".cleveragents.toml", ".mcp.json", ".worktreeinclude")
 _SKILL = "SKILL.md"
 # Where skills are used from; what else is in such a folder is read with the skill.
 _IN_A_SKILL = re.compile(r"(?:\.cleveragents/)?skills/[^/]+/")
-
 _FILE_LIMIT_BYTES = 1 << 20
 _FILES_LIMIT = 200
 _DEPTH_LIMIT = 8
 _DIRECTORIES_LIMIT = 20_000
 # Large, made by tools, and not the repository's own.
 _SKIPPED = frozenset({".git", "node_modules", ".venv", "venv", "__pycache__", ".tox", ".nox"})
-
 _DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE_FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
-
 _Folder: TypeAlias = tuple[str, list[str]]
 
 
@@ -226,3 +234,38 @@ def _is_directory(entry: os.DirEntry[str]) -> bool:
 
 def _refusal(root: Path, relative: str, problem: str) -> ConfigurationError:
     return ConfigurationError(str(root / relative), problem)
+
+
+@dataclass(frozen=True, slots=True)
+class BroughtFile:
+    """A file as it was read, once: `trusted` speaks of this very content, so whoever uses the file uses
+    `content` and does not read it again. `path` is relative to the root, with `/`."""
+
+    path: str
+    digest: str
+    content: bytes
+    trusted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """All that a repository brings along. `refused` are files that cannot be trusted, each with the reason;
+    not all was looked at when one of them says so."""
+
+    root: Path
+    files: tuple[BroughtFile, ...]
+    refused: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def pending(self) -> tuple[BroughtFile, ...]:
+        """What is not trusted as it is now."""
+        return tuple(file for file in self.files if not file.trusted)
+
+
+@dataclass(frozen=True, slots=True)
+class GivenTrust:
+    """A file's content that the user trusts."""
+
+    path: str
+    digest: str
+    trusted_at: datetime

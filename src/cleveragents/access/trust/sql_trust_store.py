@@ -10,8 +10,13 @@ from pathlib import Path
 
 from sqlalchemy import BindParameter, Connection, bindparam, delete, select
 
-from cleveragents.access.ports import BroughtFile, GivenTrust, Survey
-from cleveragents.access.trust.repository_files import brought_paths, read_inside
+from cleveragents.access.trust.repository_files import (
+    BroughtFile,
+    GivenTrust,
+    Survey,
+    brought_paths,
+    read_inside,
+)
 from cleveragents.core.clock import Clock, SystemClock
 from cleveragents.core.errors import ConfigurationError
 from cleveragents.core.event import DomainEvent, EventType

@@ -40,7 +40,7 @@ from langgraph.constants import START
 from langgraph.types import Interrupt, Overwrite, Send
 from typing_extensions import override
 
-from cleveragents.actors.checkpoint_ports import Blob, StoredCheckpoint, StoredWrite
+from cleveragents.actors.store.checkpoint_rows import Blob, StoredCheckpoint, StoredWrite
 from cleveragents.actors.store.sql_checkpoint_store import SqlCheckpointStore
 from cleveragents.core.errors import InvalidPayload
 from cleveragents.core.identifiers import Fence

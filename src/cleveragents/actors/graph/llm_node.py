@@ -25,8 +25,7 @@ from typing import Any
 from langgraph.runtime import Runtime
 
 from cleveragents.actors.graph.model_call import ModelCall, fitted
-from cleveragents.actors.graph.run_account import A_STEP
-from cleveragents.actors.graph.run_context import NodePlace, RunContext, path_in, time_left
+from cleveragents.actors.graph.run_context import A_STEP, NodePlace, RunContext, path_in, time_left
 from cleveragents.actors.graph.state import ACCOUNT, State, counters_in, filled_text, messages_in, said
 from cleveragents.actors.model.actor import Actor, LlmNode, ProgressKind
 from cleveragents.actors.ports import ToolAnswer

@@ -14,8 +14,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from cleveragents.actors.graph.run_account import CallCost, written
-from cleveragents.actors.graph.run_context import NodePlace
+from cleveragents.actors.graph.run_context import CallCost, NodePlace, written
 from cleveragents.actors.graph.state import State
 from cleveragents.actors.model.actor import Actor, LlmNode, ProgressKind
 from cleveragents.core.errors import ContextTooLong

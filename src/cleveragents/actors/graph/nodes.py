@@ -30,8 +30,7 @@ from langgraph.types import interrupt
 
 from cleveragents.actors.conditions import Condition
 from cleveragents.actors.graph.llm_node import shown_arguments
-from cleveragents.actors.graph.run_account import A_STEP
-from cleveragents.actors.graph.run_context import NodePlace, RunContext, path_in, time_left, within
+from cleveragents.actors.graph.run_context import A_STEP, NodePlace, RunContext, path_in, time_left, within
 from cleveragents.actors.graph.state import (
     ACCOUNT,
     State,

@@ -15,8 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
-from cleveragents.access.ports import BroughtFile
-from cleveragents.access.trust.repository_files import names_inside, read_inside
+from cleveragents.access.trust.repository_files import BroughtFile, names_inside, read_inside
 from cleveragents.access.trust.sql_trust_store import SqlTrustStore
 from cleveragents.config.loading import user_file_path
 from cleveragents.config.yaml.document import DocumentKind, read_yaml

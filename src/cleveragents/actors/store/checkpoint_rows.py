@@ -1,19 +1,32 @@
-"""Checkpoints as rows: what the columns of `graph_checkpoints`, `graph_values` and `graph_writes` hold."""
+"""Checkpoints as rows: what the columns of `graph_checkpoints`, `graph_values` and `graph_writes` hold.
+
+Where the checkpoints of graphs are kept: bytes by thread, opaque here.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import Connection, Row, bindparam, select
 
-from cleveragents.actors.checkpoint_ports import Blob, StoredCheckpoint, StoredWrite
 from cleveragents.core.errors import DatabaseFailed
 from cleveragents.storage.actor_tables import graph_values, graph_writes
 from cleveragents.storage.columns import ensure_storable
 
-__all__ = ["checkpoint_row", "filled", "value_rows", "versions_of", "write_rows"]
+__all__ = [
+    "Blob",
+    "StoredCheckpoint",
+    "StoredWrite",
+    "checkpoint_row",
+    "filled",
+    "value_rows",
+    "versions_of",
+    "write_rows",
+]
+
 
 # Channels and versions by themselves: SQLite finds pairs by a walk through all of a thread's values.
 _VALUES = select(graph_values).where(
@@ -27,6 +40,9 @@ _WRITES = select(graph_writes).where(
     graph_writes.c.namespace == bindparam("namespace"),
     graph_writes.c.checkpoint_id.in_(bindparam("checkpoints", expanding=True)),
 )
+
+Blob = tuple[str, bytes]
+"""A value as a serialiser left it: how, and what."""
 
 
 def checkpoint_row(checkpoint: StoredCheckpoint) -> dict[str, object]:
@@ -160,3 +176,30 @@ def _writes(
         # The order in which a step applies them. Sorted here: databases disagree on the order of text.
         writes.sort(key=lambda write: (write.task_path, write.task_id, write.index))
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class StoredWrite:
+    """What one task of a step wrote, before the step was over."""
+
+    task_id: str
+    index: int
+    channel: str
+    value: Blob
+    task_path: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredCheckpoint:
+    """A checkpoint. `values` are the channels' values by name, each at its version. One that `supersedes` is,
+    with its parent, all that is needed from now on."""
+
+    thread_id: str
+    namespace: str
+    checkpoint_id: str
+    parent_id: str | None
+    checkpoint: Blob
+    metadata: bytes
+    values: Mapping[str, tuple[str, Blob]]
+    writes: Sequence[StoredWrite] = ()
+    supersedes: bool = False

@@ -28,8 +28,9 @@ from sqlalchemy import (
     select,
 )
 
-from cleveragents.actors.checkpoint_ports import StoredCheckpoint, StoredWrite
 from cleveragents.actors.store.checkpoint_rows import (
+    StoredCheckpoint,
+    StoredWrite,
     checkpoint_row,
     filled,
     value_rows,
@@ -38,7 +39,7 @@ from cleveragents.actors.store.checkpoint_rows import (
 )
 from cleveragents.core.errors import StaleFence, UnknownPlan
 from cleveragents.core.identifiers import Fence
-from cleveragents.jobs.store.fence import RUNS
+from cleveragents.jobs.store.rows import RUNS
 from cleveragents.storage.actor_tables import (
     graph_checkpoints,
     graph_values,

@@ -3,16 +3,22 @@
 A record costs a commit, and a commit costs about the same for one record as for many. So the records of
 threads that come at once are written together: one look at their changesets, one insert, one commit. Each
 still gets its own answer; a refusal is an answer like any other and spoils nobody's commit.
+
+Changes as rows: what the columns of `change_entries` hold, and what no database can hold.
+
+A path is text to Python and bytes to the file system; one that is not UTF-8 comes with lone surrogates, which
+no database takes. Such a path is kept as a JSON string, which is plain ASCII and begins with a quote; a path
+that itself begins with a quote is kept so, too, and every other one as it is.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import BindParameter, Connection, Row, Select, bindparam, func, select, update
 
-from cleveragents.changes.store.rows import change_row, recorded_of
 from cleveragents.core.change import ChangeEntry, Changeset, RecordedChange, keys_of_batch
 from cleveragents.core.clock import Clock, SystemClock
 from cleveragents.core.errors import ChangesetClosed, DuplicateKey, UnknownChangeset
@@ -22,9 +28,11 @@ from cleveragents.core.json_value import JsonValue
 from cleveragents.storage.columns import ensure_storable, is_storable
 from cleveragents.storage.database import Database
 from cleveragents.storage.outbox import append_to_outbox
+from cleveragents.storage.rows import record_in, row_of
 from cleveragents.storage.tables import change_entries, changesets
 
-__all__ = ["SqlChangesetStore"]
+__all__ = ["SqlChangesetStore", "change_row", "recorded_of"]
+
 
 _LENGTH = (
     select(func.coalesce(func.max(change_entries.c.sequence), 0))
@@ -55,7 +63,6 @@ _ENTRIES = (
 _APPEND = change_entries.insert()
 _START = changesets.insert()
 _SEAL = update(changesets).where(changesets.c.id == bindparam("changeset_id")).values(closed=True)
-
 _Refusal = ChangesetClosed | DuplicateKey | UnknownChangeset
 
 
@@ -247,3 +254,35 @@ def _decide(
         known[record.changeset_id, record.key] = recorded
     appended.append(recorded)
     return recorded
+
+
+def change_row(change: RecordedChange) -> dict[str, object]:
+    """The columns of a recorded change."""
+    entry = change.entry
+    return row_of(
+        entry,
+        changeset_id=change.changeset_id,
+        sequence=change.sequence,
+        path=_kept(entry.path),
+        old_path=None if entry.old_path is None else _kept(entry.old_path),
+        key=change.key,
+    )
+
+
+def recorded_of(row: Row[tuple[object, ...]]) -> RecordedChange:
+    """The recorded change of a row."""
+    columns = row._mapping
+    old_path = None if columns["old_path"] is None else _path(columns["old_path"])
+    entry = record_in(ChangeEntry, columns, path=_path(columns["path"]), old_path=old_path)
+    return RecordedChange(columns["changeset_id"], columns["sequence"], entry, columns["key"])
+
+
+def _kept(path: str) -> str:
+    return path if is_storable(path) and not path.startswith('"') else json.dumps(path)
+
+
+def _path(kept: str) -> str:
+    if not kept.startswith('"'):
+        return kept
+    path: str = json.loads(kept)
+    return path

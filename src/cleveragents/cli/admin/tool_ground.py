@@ -39,7 +39,7 @@ class Ground:
 def throw_away_ground(session: Session, tool: str) -> Iterator[Ground]:
     """Made of the files as they are now, and gone afterwards with all that was done in it. Only the MCP
     server that `tool` names may be started."""
-    from cleveragents.plans.tools.joined import JoinedTools
+    from cleveragents.plans.actors.actor_tools import JoinedTools
     from cleveragents.sandboxes.ports import SandboxRequest
     from cleveragents.sandboxes.resources import find_resource
     from cleveragents.tools.mcp.configuration import load_mcp, user_mcp_file

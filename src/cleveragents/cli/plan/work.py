@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from cleveragents.apply.ports import CommitRequest
     from cleveragents.cli.output import Output
     from cleveragents.core.tool import ToolCall
-    from cleveragents.jobs.handlers import JobHandler
+    from cleveragents.jobs.ports import JobHandler
     from cleveragents.jobs.worker.async_worker import AsyncWorker
 
 __all__ = [
@@ -204,8 +204,8 @@ def apply_now(parts: PlanParts, plan: Plan, commit: CommitRequest | None) -> Pla
 
 def handler_of(container: Container, board: Board, answered: ToolCall | None = None) -> JobHandler:
     """What runs the jobs of a tree of plans, and shows each plan there."""
-    from cleveragents.jobs.handlers import JobHandler
-    from cleveragents.plans.watch import PlanWatch
+    from cleveragents.jobs.ports import JobHandler
+    from cleveragents.plans.output_recorder import PlanWatch
 
     known = None if answered is None else f"step {answered.step} of "
 

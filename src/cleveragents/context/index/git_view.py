@@ -14,9 +14,8 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
-from cleveragents.context.index.directory_view import NEVER_SOUGHT
 from cleveragents.context.index.place import Ground, Patience, git_seconds
-from cleveragents.context.index.view import Entry, FileStamps, View, left_out, named
+from cleveragents.context.index.view import NEVER_SOUGHT, Entry, FileStamps, View, left_out, named
 from cleveragents.core.errors import GitFailed
 from cleveragents.git.plumbing import RunningGit, run_git, user_environment
 

@@ -1,6 +1,14 @@
 """The code index on SQLite: see `CodeIndex` for what it promises.
 
 Cleaning up among all indexes: those of repositories that are gone, and what was known of sandboxes.
+
+One opening of one place: what it holds is looked up first, then what of it the index lacks is added, and
+then both are looked at in one reading transaction. If that finds less than there was, because somebody pruned
+or replaced the file in between, it is done again.
+
+What the files of a sandbox are, while commands of an agent may be changing them.
+
+No git process looks at them: they are walked, and compared with the index that the sandbox keeps outside.
 """
 
 from __future__ import annotations
@@ -10,22 +18,284 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from cleveragents.context.code_index import CodePlace, CodeSnapshot, IndexProgress
-from cleveragents.context.index.build.build_lock import building
-from cleveragents.context.index.build.building import Builder, drop_unused, forget_places
-from cleveragents.context.index.build.segment import IndexDamaged
-from cleveragents.context.index.index_file import MOST_BUSY_SECONDS, IndexFile
-from cleveragents.context.index.opening import Bounds, Opening
-from cleveragents.context.index.place import Patience, ground_of
+from cleveragents.context.index.build.building import (
+    Builder,
+    Building,
+    building,
+    drop_unused,
+    forget_places,
+    forget_views,
+    is_mostly_unused,
+)
+from cleveragents.context.index.build.segment import IndexDamaged, catalogue
+from cleveragents.context.index.git_view import commit_view, view_of, work_tree_view
+from cleveragents.context.index.index_file import (
+    MOST_BUSY_SECONDS,
+    IndexFile,
+    OpenedIndex,
+    is_damage,
+    is_locked,
+    is_unwritable,
+    wait_at_most,
+)
+from cleveragents.context.index.place import Ground, Patience, ground_of
+from cleveragents.context.index.snapshot import (
+    Distinct,
+    Layout,
+    SqliteCodeSnapshot,
+    distinct,
+    layout_of,
+    located,
+)
+from cleveragents.context.index.view import (
+    NEVER_SOUGHT,
+    Entry,
+    FileStamps,
+    View,
+    directory_view,
+    place_name,
+    remember,
+    remembered_stamps,
+)
 from cleveragents.context.strategy import CancelSignal
+from cleveragents.core.change import SYMLINK
+from cleveragents.core.errors import GitFailed, SandboxRefused, SourceMissing
+from cleveragents.sandboxes.tree.index import is_unchanged, open_tree
 
-__all__ = ["SqliteCodeIndex", "prune_directory"]
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+__all__ = ["Bounds", "Opening", "SqliteCodeIndex", "prune_directory", "sandbox_view"]
 
 
 # Making an index takes another process that long; without it, there would be none to look into.
 _LEAST_BUSY_SECONDS = 0.1
+
+_ATTEMPTS = 4
+_REMEMBER_SECONDS = 0.01
+# In less time other processes have hardly begun.
+_CREW_SECONDS = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """How many files of a place are looked at, and how large an index becomes."""
+
+    files: int = 200_000
+    bytes: int = 2 << 30
+
+
+@dataclass
+class Opening:
+    """One opening of one place. Not thread-safe."""
+
+    builder: Builder
+    ground: Ground
+    file: IndexFile
+    patience: Patience
+    progress: IndexProgress | None
+    bounds: Bounds
+    now_ns: Callable[[], int]
+    notes: list[str] = field(default_factory=list)
+
+    def snapshot(self) -> SqliteCodeSnapshot:
+        """Everything indexed, or what there was time for."""
+        return self._attempt(self.file.open(), _ATTEMPTS)
+
+    def _attempt(self, opened: OpenedIndex, left: int) -> SqliteCodeSnapshot:
+        try:
+            return self._snapshot(opened)
+        except (sqlite3.Error, IndexDamaged, OSError) as error:
+            opened.close()
+            if not left:
+                raise
+            another = self._another(opened, error)
+        except BaseException:
+            opened.close()
+            raise
+        return self._attempt(another, left - 1)
+
+    def _another(self, useless: OpenedIndex, error: Exception) -> OpenedIndex:
+        if is_damage(error):
+            self.file.discard(useless)
+            opened = self.file.open()
+            opened.notes.append(f"the index was built anew: it was damaged ({error})")
+            return opened
+        if is_unwritable(error):
+            return self.file.in_memory(f"the index is not kept: {error}")
+        raise error
+
+    def _snapshot(self, opened: OpenedIndex) -> SqliteCodeSnapshot:
+        connection = opened.connection
+        stamps = remembered_stamps(connection, self.ground)
+        view = self._view(stamps, keep=opened.kept)
+        contents = distinct(view.entries)
+        built = self._fill(opened, view, contents)
+        layout = self._look(connection, view, contents)
+        for _ in range(_ATTEMPTS):
+            if layout.indexed == len(view.entries) or built or self.patience.is_over:
+                break
+            # guard: what was there a moment ago was dropped by somebody who did not know of us
+            connection.execute("COMMIT")
+            built = self._fill(opened, view, contents)
+            layout = self._look(connection, view, contents)
+        notes = [*self.ground.notes, *opened.notes, *view.notes, *built]
+        if self.patience.is_over and layout.indexed < len(view.entries):
+            notes.append(f"the time was up: {layout.indexed} of {len(view.entries)} files are indexed")
+        snapshot = SqliteCodeSnapshot(
+            self.ground, layout, connection, notes, partial(self.file.discard, opened)
+        )
+        if opened.kept:
+            self._remember(stamps, view, layout.rows)
+        return snapshot
+
+    def _view(self, known: dict[str, tuple[str, bytes]], *, keep: bool) -> View:
+        ground = self.ground
+        if ground.repository is not None and (ground.commit is not None or ground.repository.bare):
+            try:
+                return commit_view(ground, self.bounds.files, self.patience)
+            except GitFailed as error:
+                raise SourceMissing(f"{ground.commit} of {ground.root}", error.problem) from error
+        stamps = FileStamps(
+            ground.root,
+            known,
+            self.now_ns(),
+            ground.name_bytes,
+            # The other half is for looking into those that were found.
+            self.patience.half,
+            partial(self._remember_portion, known) if keep else None,
+        )
+        notes: tuple[str, ...] = ()
+        if ground.place.git_dir is not None:  # guard: host git never sees what commands wrote
+            return sandbox_view(ground, stamps, self.bounds.files)
+        if ground.repository is not None:
+            try:
+                view = work_tree_view(ground, stamps, self.bounds.files, self.patience)
+                if view.entries or not ground.repository.prefix:
+                    return view
+            except GitFailed as error:
+                notes = (f"looked at without git: {error.problem}",)
+        # No repository, or one that is broken, or a directory that the one around it ignores.
+        view = directory_view(ground.root, stamps, self.bounds.files)
+        return replace(view, notes=(*notes, *view.notes))
+
+    def _lacking(self, connection: sqlite3.Connection, view: View, contents: Distinct) -> list[Entry]:
+        """One entry for each content that is not indexed yet."""
+        which, _ = located(catalogue(connection), contents.digests)
+        if (which >= 0).all():
+            return []
+        chosen: dict[int, Entry] = {}
+        for entry, content in zip(view.entries, contents.content_of.tolist(), strict=True):
+            if which[content] < 0:
+                chosen.setdefault(content, entry)
+        return list(chosen.values())
+
+    def _fill(self, opened: OpenedIndex, view: View, contents: Distinct) -> list[str]:
+        """Adds what is lacking; notes on what could not be."""
+        try:
+            return self._filled(opened, view, contents)
+        except sqlite3.OperationalError as error:
+            # guard: what cannot be written to now can be read, and has more than a copy without its log
+            if is_locked(error) and self.patience.is_over:
+                return []
+            raise
+
+    def _filled(self, opened: OpenedIndex, view: View, contents: Distinct) -> list[str]:
+        connection = opened.connection
+        total = len(contents.digests)
+        lacking = self._lacking(connection, view, contents)
+        if not lacking or self.patience.is_over:
+            return []
+        self.builder.faults.reach("index.build.before")
+        builder = self.builder
+        if self.patience.seconds(_CREW_SECONDS) < _CREW_SECONDS:  # guard: or nothing would ever be indexed
+            builder = replace(builder, alone=len(lacking))
+        task = Building(builder, self.ground, connection, self.patience, self.progress)
+        if not opened.kept:
+            task.fill(lacking, total)
+            return task.notes
+
+        def needless() -> bool:
+            left = len(self._lacking(connection, view, contents))
+            if self.progress is not None:
+                self.progress(total - left, total)
+            return not left
+
+        def grown() -> int:
+            return int(connection.execute("SELECT max(segment) FROM segment").fetchone()[0] or 0)
+
+        stalled = self.builder.stalled_seconds
+        with building(self.file.lock, self.patience, needless, grown=grown, stalled_seconds=stalled) as turn:
+            if turn.ours:
+                absent = {entry.digest for entry in self._lacking(connection, view, contents)}
+                # Whoever had the lock before may have added them.
+                lacking = [entry for entry in lacking if entry.digest in absent]  # guard: each is done once
+                self._fill_within_bounds(task, lacking, contents)
+        if turn.stalled:
+            which, _ = located(catalogue(connection), contents.digests)
+            indexed = int((which[contents.content_of] >= 0).sum())
+            known = f"{indexed} of {len(view.entries)} files are indexed"
+            return [f"{turn.who} is indexing and makes no progress; {known}"]
+        if turn.pid is not None and self.patience.is_over:
+            return [f"{turn.who} is indexing"]
+        return task.notes
+
+    def _fill_within_bounds(self, task: Building, lacking: list[Entry], contents: Distinct) -> None:
+        connection = task.connection
+
+        def room() -> bool:
+            wait_at_most(connection, self.patience.seconds(MOST_BUSY_SECONDS))
+            return self.file.size() < self.bounds.bytes
+
+        if not room():
+            forget_views(connection, place_name(self.ground))
+            drop_unused(connection, self._rows(connection, contents))
+        task.room = room
+        task.fill(lacking, len(contents.digests))
+        in_use = self._rows(connection, contents)
+        if is_mostly_unused(connection, in_use):
+            drop_unused(connection, in_use)
+
+    def _rows(self, connection: sqlite3.Connection, contents: Distinct) -> NDArray[np.int64]:
+        """Where the index keeps the contents of this view."""
+        import numpy as np
+
+        segments = catalogue(connection)
+        which, where = located(segments, contents.digests)
+        found = [one.head.rows[where[which == number]] for number, one in enumerate(segments)]
+        return np.concatenate([np.empty(0, np.int64), *found])
+
+    def _look(self, connection: sqlite3.Connection, view: View, contents: Distinct) -> Layout:
+        connection.execute("BEGIN")
+        return layout_of(view.entries, contents, catalogue(connection))
+
+    def _remember_portion(
+        self, known: dict[str, tuple[str, bytes]], learned: dict[str, tuple[str, bytes]]
+    ) -> None:
+        import numpy as np
+
+        if self._remember({}, View([], whole=False, stamps=learned), np.empty(0, np.int64)):
+            known |= learned
+
+    def _remember(self, before: dict[str, tuple[str, bytes]], view: View, rows: NDArray[np.int64]) -> bool:
+        """On a connection of its own: the snapshot's is in a transaction. If it cannot be, then not."""
+        # guard: somebody waits for the answer, and nobody for this
+        file = replace(self.file, busy_seconds=_REMEMBER_SECONDS)
+        with suppress(sqlite3.Error, OSError):
+            opened = file.open_kept()
+            try:
+                remember(opened.connection, self.ground, before, view, rows)
+            finally:
+                opened.close()
+            return True
+        return False
 
 
 class SqliteCodeIndex:
@@ -128,3 +398,32 @@ def _bytes_in(directory: Path) -> int:
         with suppress(OSError):  # guard: logs vanish when the last one closes the index
             total += path.stat().st_size
     return total
+
+
+def sandbox_view(ground: Ground, stamps: FileStamps, most_files: int) -> View:
+    """The files that are tracked or not ignored, as they are now. `SourceMissing`."""
+    tree = open_tree(ground.root.parent)
+    index = tree.place.index
+    try:
+        written_ns = index.stat().st_mtime_ns
+        found, known = tree.survey(index, never_entered=NEVER_SOUGHT)
+    except (SandboxRefused, OSError) as error:
+        raise SourceMissing(str(ground.root), str(error)) from error
+    entries: list[Entry] = []
+    unreadable: list[str] = []
+    for path, status in found.files.items():
+        try:
+            path.encode("utf-8")
+        except UnicodeEncodeError:
+            unreadable.append(path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace"))
+            continue
+        tracked = known.get(path)
+        if tracked is not None and is_unchanged(tracked, status, written_ns):
+            if tracked.mode != SYMLINK:
+                entries.append(Entry(path, bytes.fromhex(tracked.name), status.st_size, False))
+            continue
+        with suppress(OSError):
+            entry = stamps.entry(path, status)
+            if entry is not None:
+                entries.append(entry)
+    return view_of(entries, unreadable, most_files, stamps)

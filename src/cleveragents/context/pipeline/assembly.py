@@ -51,9 +51,15 @@ from cleveragents.context.pipeline import checks as checks
 from cleveragents.context.pipeline.checks import ReplacedParts
 from cleveragents.context.pipeline.depths import WholeDefinitions, paths_alone
 from cleveragents.context.pipeline.packer import Fitting, GreedyPacker, safe_count
-from cleveragents.context.pipeline.ranking import MergedPlaces, PlainScorer, plain_ranking
+from cleveragents.context.pipeline.ranking import (
+    RERANK,
+    MergedPlaces,
+    PlainScorer,
+    Reranking,
+    plain_ranking,
+    reordered,
+)
 from cleveragents.context.pipeline.renderings import printable
-from cleveragents.context.pipeline.reranking import RERANK, Reranking, reordered
 from cleveragents.context.pipeline.skeleton import TreeSkeleton
 from cleveragents.context.pipeline.steps import Deadline, attempted
 from cleveragents.context.strategy import CancelSignal

@@ -35,9 +35,15 @@ from cleveragents.context.model.code import CodeFile, FileAnalysis, is_code
 from cleveragents.context.model.code_terms import terms_of
 from cleveragents.context.model.context import Choice, Depth, RankedPlace, Ranking, Rendering
 from cleveragents.context.model.question import queries_of, read_question
-from cleveragents.context.pipeline.renderings import CodeText, NoCode, printable
+from cleveragents.context.pipeline.renderings import (
+    CodeText,
+    NoCode,
+    Unit,
+    printable,
+    unit_of,
+    without_crossings,
+)
 from cleveragents.context.pipeline.steps import attempted
-from cleveragents.context.pipeline.units import Unit, unit_of, without_crossings
 
 __all__ = ["WholeDefinitions", "paths_alone", "sections_about"]
 

@@ -3,26 +3,53 @@
 An optional extra (`cleveragents[embeddings]`); nothing is ever downloaded. Vectors of single words cannot
 tell one file of thousands, but they can tell which of the likeliest is meant. So only those are looked at,
 and of each the chunks that answer best.
+
+Word vectors that come inside the package `wordllama`, read from its files.
+
+The package itself takes half a second to import, for what a question does not need; its two files take a
+tenth. Nothing is ever downloaded: where they are not, there are no vectors.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from functools import lru_cache
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
 
 from cleveragents.context.context_parts import StrategyGround
 from cleveragents.context.model.code import Span
 from cleveragents.context.model.context import ContextFragment, ContextRequest
 from cleveragents.context.search.looking import Looking, Places, in_order, looking
-from cleveragents.context.search.word_vectors import vector_files, word_vectors
 from cleveragents.context.strategy import CancelSignal, ContextStrategy
 
-__all__ = ["EmbeddingsStrategy", "make", "offered"]
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+__all__ = [
+    "EmbeddingsStrategy",
+    "WordVectors",
+    "make",
+    "offered",
+    "read_matrix",
+    "vector_files",
+    "word_vectors",
+]
+
 
 _MOST_FILES = 20
 _MOST_PIECES = 6
 _MOST_CHARACTERS = 1_000
-
 _Piece = tuple[str, Span, str]
+
+_PACKAGE = "wordllama"
+_TOKENIZER = "tokenizers/l2_supercat_tokenizer_config.json"
+_WEIGHTS = "weights/l2_supercat_256.safetensors"
+_LONGEST_HEADER = 1 << 20
 
 
 def offered() -> bool:
@@ -79,3 +106,71 @@ class EmbeddingsStrategy:
 
 def make(ground: StrategyGround) -> ContextStrategy:
     return EmbeddingsStrategy(ground)
+
+
+class _Encoding(Protocol):
+    @property
+    def ids(self) -> list[int]: ...
+
+
+class _Tokenizer(Protocol):
+    def encode(self, text: str, *, add_special_tokens: bool) -> _Encoding: ...
+
+
+def vector_files() -> tuple[Path, Path] | None:
+    """Tokenizer and weights, if both are there, and what reads them."""
+    spec = find_spec(_PACKAGE)
+    if spec is None or spec.origin is None or find_spec("tokenizers") is None:
+        return None
+    home = Path(spec.origin).parent
+    files = (home / _TOKENIZER, home / _WEIGHTS)
+    return files if all(file.is_file() for file in files) else None
+
+
+class WordVectors:
+    """Texts as vectors: the mean of their words', of length 1. Immutable; any thread may ask."""
+
+    def __init__(self, tokenizer: _Tokenizer, matrix: NDArray[np.float16]) -> None:
+        self._tokenizer = tokenizer
+        self._matrix = matrix
+
+    def embed(self, texts: list[str]) -> NDArray[np.float32]:
+        import numpy as np
+
+        vectors = np.zeros((len(texts), self._matrix.shape[1]), dtype=np.float32)
+        for row, text in enumerate(texts):
+            # one by one: a batch would start threads, which must not be there when a process is forked
+            ids = self._tokenizer.encode(text, add_special_tokens=False).ids
+            if ids:
+                vectors[row] = self._matrix[ids].astype(np.float32).mean(axis=0)
+        lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+        normal: NDArray[np.float32] = vectors / np.maximum(lengths, np.float32(1e-9))
+        return normal
+
+
+@lru_cache(maxsize=1)
+def word_vectors() -> WordVectors:
+    """Loaded once per process. `FileNotFoundError` if there are none, `ValueError` if they are no vectors."""
+    files = vector_files()
+    if files is None:
+        raise FileNotFoundError(f"{_PACKAGE} is not installed, or keeps its files elsewhere")
+    tokenizer: _Tokenizer = import_module("tokenizers").Tokenizer.from_file(str(files[0]))
+    return WordVectors(tokenizer, read_matrix(files[1]))
+
+
+def read_matrix(file: Path) -> NDArray[np.float16]:
+    """The one matrix of a `safetensors` file: eight bytes say how long the header is, which says where it
+    lies."""
+    import numpy as np
+
+    with file.open("rb") as stream:
+        size = int.from_bytes(stream.read(8), "little")
+        if size > _LONGEST_HEADER:
+            raise ValueError(f"{file.name} has no header")
+        header = json.loads(stream.read(size))
+    tensors = [entry for name, entry in header.items() if name != "__metadata__"]
+    if len(tensors) != 1 or tensors[0].get("dtype") != "F16" or len(tensors[0].get("shape", ())) != 2:
+        raise ValueError(f"{file.name} is not one matrix")
+    (rows, columns), (start, _) = tensors[0]["shape"], tensors[0]["data_offsets"]
+    flat = np.fromfile(file, dtype=np.float16, count=rows * columns, offset=8 + size + start)
+    return flat.reshape(rows, columns)

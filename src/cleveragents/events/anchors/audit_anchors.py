@@ -1,33 +1,60 @@
-"""Write and read the anchors of one audit log, as the settings say."""
+"""Write and read the anchors of one audit log, as the settings say.
+
+Sign anchors with Ed25519, and check the signatures of others.
+
+An anchor is one line of JSON: `payload` is the signed text, as a string, so that its bytes need no canonical
+form; `signature` is over those bytes; `key` is the fingerprint of the key that made it. The keys are PEM, so
+that `openssl` can make them and can check a signature without this program.
+"""
 
 from __future__ import annotations
 
+import json
+import os
+import re
+import secrets
+from base64 import b64decode, b64encode
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC
+from datetime import UTC, datetime
+from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
+
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from cleveragents.config.service_settings import AuditSettings
 from cleveragents.core.clock import Clock
 from cleveragents.core.errors import ConfigurationError
 from cleveragents.core.errors.remedy import Remedy
-from cleveragents.events.anchors.signing import (
-    anchor_line,
-    create_signing_key,
-    load_public_keys,
-    load_signing_key,
-    public_key_text,
-    read_anchors,
-)
 from cleveragents.events.anchors.targets import AnchorTarget, FileTarget, open_target
 from cleveragents.events.audit import DurableAuditLog
-from cleveragents.events.chain import Anchor, AnchorSet
+from cleveragents.events.chain import Anchor, AnchorSet, Tip
+from cleveragents.events.head import read_key_file
 
-if TYPE_CHECKING:
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+__all__ = [
+    "Anchored",
+    "AuditAnchors",
+    "anchor_line",
+    "create_signing_key",
+    "fingerprint",
+    "load_public_keys",
+    "load_signing_key",
+    "public_key_text",
+    "read_anchors",
+]
 
-__all__ = ["Anchored", "AuditAnchors"]
+
+_TYPE = "cleveragents.audit.anchor/1"
+_HASH = re.compile(r"[0-9a-f]{64}")
+_TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z")
+_MOST_EVENTS = 2**63 - 1
+_PROBLEMS_NAMED = 5
+_PEM_END = b"-----END PUBLIC KEY-----"
+_FORM = "make one with `openssl genpkey -algorithm ed25519`"
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,3 +164,137 @@ class AuditAnchors:
             problem = f"no public key to check anchors with: {path} does not exist; pass --public-key FILE"
             raise ConfigurationError("audit.anchor_public_key_file", problem)
         return [load_signing_key(path).public_key()]
+
+
+def create_signing_key(path: Path) -> None:
+    """Write a new private key (0600) unless there is one. Of two callers at once, one makes it."""
+    if path.exists():
+        return
+    key = Ed25519PrivateKey.generate().private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    draft = path.with_name(f"{path.name}.{secrets.token_hex(8)}.new")
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(key)
+            file.flush()
+            os.fsync(file.fileno())
+        with suppress(FileExistsError):  # a link, not a rename: a key that signed anchors is never replaced
+            path.hardlink_to(draft)
+    except OSError as error:
+        raise ConfigurationError(str(path), f"cannot be written: {error.strerror}") from error
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def load_signing_key(path: Path) -> Ed25519PrivateKey:
+    """The private key in a PEM file that no other user can read. `ConfigurationError`."""
+    content = read_key_file(path, "audit.anchor_key_file")
+    try:
+        key = serialization.load_pem_private_key(content, password=None)
+    except TypeError as error:
+        problem = f"{path} is encrypted; decrypt it on the way: --key <(openssl pkey -in {path})"
+        raise ConfigurationError("audit.anchor_key_file", problem) from error
+    except (ValueError, UnsupportedAlgorithm) as error:
+        raise ConfigurationError("audit.anchor_key_file", f"{path} is not a private key; {_FORM}") from error
+    if not isinstance(key, Ed25519PrivateKey):
+        raise ConfigurationError("audit.anchor_key_file", f"{path} is not an Ed25519 key; {_FORM}")
+    return key
+
+
+def load_public_keys(path: Path) -> list[Ed25519PublicKey]:
+    """The public keys in a PEM file: several, where the key was replaced. `ConfigurationError`."""
+    setting = "audit.anchor_public_key_file"
+    try:
+        content = path.read_bytes()
+        parts = (part + _PEM_END + b"\n" for part in content.split(_PEM_END)[:-1])
+        keys = [serialization.load_pem_public_key(part) for part in parts]
+    except OSError as error:
+        raise ConfigurationError(setting, f"{path} cannot be read: {error.strerror}") from error
+    except (ValueError, UnsupportedAlgorithm) as error:
+        raise ConfigurationError(setting, f"{path} is not a public key") from error
+    found = [key for key in keys if isinstance(key, Ed25519PublicKey)]
+    if not found or len(found) < len(keys):
+        raise ConfigurationError(setting, f"{path} should hold Ed25519 public keys in PEM, and nothing else")
+    return found
+
+
+def public_key_text(key: Ed25519PublicKey) -> str:
+    """The key in PEM."""
+    form = serialization.PublicFormat.SubjectPublicKeyInfo
+    return key.public_bytes(serialization.Encoding.PEM, form).decode("ascii")
+
+
+def fingerprint(key: Ed25519PublicKey) -> str:
+    """SHA-256 of the key, in hexadecimal."""
+    form = serialization.PublicFormat.Raw
+    return sha256(key.public_bytes(serialization.Encoding.Raw, form)).hexdigest()
+
+
+def anchor_line(anchor: Anchor, key: Ed25519PrivateKey) -> str:
+    """The anchor as a signed line, without its end."""
+    statement = {
+        "type": _TYPE,
+        "log": anchor.log,
+        "events": anchor.tip.rows,
+        "hash": anchor.tip.hash,
+        "time": anchor.time,
+    }
+    payload = json.dumps(statement, separators=(",", ":"))
+    signature = b64encode(key.sign(payload.encode())).decode("ascii")
+    line = {"payload": payload, "key": fingerprint(key.public_key()), "signature": signature}
+    return json.dumps(line, separators=(",", ":"))
+
+
+def read_anchors(source: str, content: bytes, keys: Sequence[Ed25519PublicKey]) -> AnchorSet:
+    """The anchors in the lines of `content` that one of the keys signed, and what is wrong with others."""
+    known = {fingerprint(key): key for key in keys}
+    anchors: list[Anchor] = []
+    problems: list[str] = []
+    for number, line in enumerate(content.split(b"\n"), start=1):
+        if not line.strip():
+            continue
+        found = _anchor_in(line, known)
+        if isinstance(found, Anchor):
+            anchors.append(found)
+        else:
+            problems.append(f"line {number}: {found}")
+    if len(problems) > _PROBLEMS_NAMED:
+        more = f"and {len(problems) - _PROBLEMS_NAMED} more lines that are not valid anchors"
+        problems = [*problems[:_PROBLEMS_NAMED], more]
+    return AnchorSet(source, tuple(anchors), tuple(problems))
+
+
+def _anchor_in(line: bytes, keys: dict[str, Ed25519PublicKey]) -> Anchor | str:
+    try:
+        fields = json.loads(line)
+        payload, name = str(fields["payload"]).encode(), str(fields["key"])
+        signature = b64decode(str(fields["signature"]), validate=True)
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return "not an anchor"
+    key = keys.get(name)
+    if key is None:
+        return f"signed with another key ({name[:16]!a})"
+    try:
+        key.verify(signature, payload)
+    except InvalidSignature:
+        return "the signature is not valid"
+    return _stated(payload)
+
+
+def _stated(payload: bytes) -> Anchor | str:
+    """What was signed. A key may sign other things than anchors, so the type is checked as well."""
+    try:
+        fields: dict[str, Any] = json.loads(payload)
+        if fields["type"] != _TYPE:
+            return "a signed statement of another type"
+        log, events, last, time = (fields[name] for name in ("log", "events", "hash", "time"))
+        datetime.fromisoformat(time)
+        plain = _TIME.fullmatch(time) and all(_HASH.fullmatch(text) for text in (log, last))
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return "a signed statement that cannot be read"
+    if not plain or type(events) is not int or not 1 <= events <= _MOST_EVENTS:
+        return "a signed statement that cannot be read"
+    return Anchor(log, Tip(events, last), time)

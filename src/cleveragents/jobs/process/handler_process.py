@@ -17,7 +17,7 @@ from cleveragents.core.errors import ConfigurationError
 from cleveragents.core.identifiers import MARKER_VARIABLE
 from cleveragents.core.json_value import FrozenObject, freeze, thaw
 from cleveragents.core.text.redaction import redact_text
-from cleveragents.jobs.process.ports import Raised
+from cleveragents.jobs.process.supervisor import Raised
 from cleveragents.jobs.worker.async_worker import AsyncJob, CancellationToken
 from cleveragents.jobs.worker.attempt import raised
 

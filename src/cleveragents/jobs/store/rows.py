@@ -5,6 +5,8 @@ Payloads and results are kept as ASCII JSON: it carries any text JSON can, on ev
 Moves of jobs as they are kept: the row after each, and the event that tells of it.
 
 Names that transactions on PostgreSQL take turns by: what is counted and then relied on.
+
+Whoever lost a job writes nothing more for it: asked in the transaction that writes.
 """
 
 from __future__ import annotations
@@ -13,12 +15,13 @@ import json
 import zlib
 from collections.abc import Iterable, Sequence
 
-from sqlalchemy import Connection, RowMapping, bindparam, text, update
+from sqlalchemy import Connection, RowMapping, bindparam, literal_column, select, text, update
 
+from cleveragents.core.errors import StaleFence
 from cleveragents.core.event import DomainEvent
-from cleveragents.core.identifiers import IdentifierSource, WorkerIdentity
+from cleveragents.core.identifiers import Fence, IdentifierSource, WorkerIdentity
 from cleveragents.core.json_value import JsonValue, freeze, freeze_object, thaw
-from cleveragents.jobs.model.job import Job, Lane, Move
+from cleveragents.jobs.model.job import Job, JobState, Lane, Move
 from cleveragents.storage.columns import microseconds
 from cleveragents.storage.outbox import append_many_to_outbox
 from cleveragents.storage.prepared_statement import prepared
@@ -27,7 +30,9 @@ from cleveragents.storage.tables import jobs
 
 __all__ = [
     "MUTABLE",
+    "RUNS",
     "changed_of",
+    "ensure_owned",
     "event_of",
     "hold_in_order",
     "job_of",
@@ -54,13 +59,22 @@ MUTABLE = (
     "not_before",
 )
 """The columns that a move may change."""
-
 _MOVE = (
     update(jobs).where(jobs.c.id == bindparam("job_id")).values({name: bindparam(name) for name in MUTABLE})
 )
-
 _HOLD = text("SELECT pg_advisory_xact_lock(:ours, :name)")
 _OURS = 0x6A6F6273  # "jobs": keeps our locks apart from everybody else's
+
+# Held until the transaction is over: nobody takes the job over meanwhile; its heartbeat goes on.
+RUNS = (
+    select(jobs.c.number)
+    .where(
+        jobs.c.id == bindparam("job_id"),
+        jobs.c.fence == bindparam("token"),
+        jobs.c.state == literal_column(f"'{JobState.RUNNING.value}'"),
+    )
+    .with_for_update(read=True, key_share=True)
+)
 
 
 def row_of(job: Job) -> dict[str, object]:
@@ -154,3 +168,13 @@ def hold_in_order(connection: Connection, names: Iterable[str]) -> None:
     numbers = {zlib.crc32(name.encode()) - 2**31 for name in names}
     for number in sorted(numbers):  # guard: everybody takes them in the same order
         connection.execute(_HOLD, {"ours": _OURS, "name": number})
+
+
+def ensure_owned(connection: Connection, fence: Fence | None) -> None:
+    """Returns while the job runs under that token, or where no fence is given. `StaleFence`."""
+    if fence is None:
+        return
+    runs = prepared(RUNS, connection.dialect.name)
+    held = runs.run(connection, {"job_id": fence.job_id, "token": fence.token}).first()
+    if held is None:  # guard: a stale worker's writes are refused
+        raise StaleFence(fence.job_id, fence.token)

@@ -3,12 +3,15 @@
 Whoever moves a job holds it: on SQLite the transaction is the only one that writes, on PostgreSQL the row
 is locked, and a claim skips rows that others hold. So a decision is never made on what is out of date.
 Which job is the next to be claimed, `claimable_jobs` says.
+
+Who works, on a database.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from datetime import datetime
+from dataclasses import replace
+from datetime import datetime, timedelta
 from typing import Any
 
 from sqlalchemy import (
@@ -17,6 +20,7 @@ from sqlalchemy import (
     Select,
     and_,
     bindparam,
+    delete,
     func,
     insert,
     literal_column,
@@ -26,8 +30,11 @@ from sqlalchemy import (
 )
 from sqlalchemy.sql.dml import ReturningUpdate
 
+from cleveragents.core.clock import Clock
 from cleveragents.core.errors import QueueFull, StoreBusy, UnknownJob
+from cleveragents.core.event import DomainEvent, EventType
 from cleveragents.core.identifiers import IdentifierSource, WorkerIdentity
+from cleveragents.core.json_value import JsonValue
 from cleveragents.jobs.model.job import (
     Job,
     JobState,
@@ -42,25 +49,29 @@ from cleveragents.jobs.model.job import (
     requested_cancel,
     submitted,
 )
-from cleveragents.jobs.ports import Claim, Heartbeat, Turn
+from cleveragents.jobs.ports import Claim, Heartbeat, Turn, WorkerRecord
 from cleveragents.jobs.store.claimable import (
+    JobTurns,
     Overtaken,
     PlacesHeld,
     Wanted,
+    Wish,
     any_claimable,
     has_places,
     most_urgent,
 )
 from cleveragents.jobs.store.rows import event_of, hold_in_order, job_of, keep_moves, lane_rows_of, row_of
-from cleveragents.jobs.store.turns import JobTurns, Wish
-from cleveragents.storage.columns import microseconds
+from cleveragents.storage.columns import kept_text, microseconds
 from cleveragents.storage.database import Database
 from cleveragents.storage.inserts import insert_into
 from cleveragents.storage.outbox import append_to_outbox
-from cleveragents.storage.service_tables import job_lanes
+from cleveragents.storage.rows import record_in
+from cleveragents.storage.rows import row_of as rows_row_of
+from cleveragents.storage.service_tables import job_lanes, workers
 from cleveragents.storage.tables import jobs
 
-__all__ = ["SqlJobStore"]
+__all__ = ["GONE", "SqlJobStore", "SqlWorkerRegistry"]
+
 
 _BY_ID = select(jobs).where(jobs.c.id == bindparam("job_id"))
 _HELD_BY_ID = _BY_ID.with_for_update()
@@ -73,6 +84,10 @@ _WAITING_IN_QUEUE = (
     .limit(bindparam("most"))
 )
 _COUNT_WAITING = select(func.count()).select_from(_WAITING_IN_QUEUE.subquery())
+
+GONE = "gone"
+"""The last thing a worker says of itself."""
+_REMEMBERED = timedelta(days=1)
 
 
 class SqlJobStore:
@@ -280,3 +295,53 @@ def _ensure_room(connection: Connection, queue: str, bound: int) -> None:
     waiting = connection.execute(_COUNT_WAITING, {"queue": queue, "most": bound + 1}).scalar_one()
     if waiting > bound:  # guard: a bounded queue
         raise QueueFull(f"the queue {queue!r}", bound)
+
+
+class SqlWorkerRegistry:
+    """`WorkerRegistry` on a `Database`. Stateless but for the database, so any thread may share it."""
+
+    def __init__(self, database: Database, identifiers: IdentifierSource, clock: Clock) -> None:
+        self._database = database
+        self._identifiers = identifiers
+        self._clock = clock
+
+    def report(self, worker: WorkerRecord) -> None:
+        said = _storable(worker)
+        row = rows_row_of(said)
+
+        def unit(connection: Connection) -> None:
+            mine = workers.c.id == said.id
+            held = connection.execute(select(workers.c.state).where(mine).with_for_update()).scalar()
+            if held is None:
+                connection.execute(workers.insert(), row)
+                append_to_outbox(connection, self._event(EventType.WORKER_JOINED, said))
+                _forget(connection, said)
+            elif held == GONE:  # guard: a report that comes late does not bring it back
+                return
+            else:
+                connection.execute(update(workers).where(mine).values(row))
+            if said.state == GONE:
+                append_to_outbox(connection, self._event(EventType.WORKER_LEFT, said))
+
+        self._database.write(unit)
+
+    def list(self) -> Sequence[WorkerRecord]:
+        since = microseconds(self._clock.now() - _REMEMBERED)
+        query = select(workers).where(workers.c.seen_at >= since).order_by(workers.c.started_at, workers.c.id)
+        with self._database.read() as connection:
+            found = [record_in(WorkerRecord, row) for row in connection.execute(query).mappings()]
+        return found[::-1]
+
+    def _event(self, kind: EventType, worker: WorkerRecord) -> DomainEvent:
+        facts: dict[str, JsonValue] = {"name": worker.name, "host": worker.host, "pid": worker.pid}
+        return DomainEvent(kind, worker.id, self._identifiers.new(), worker.seen_at, facts)
+
+
+def _forget(connection: Connection, newcomer: WorkerRecord) -> None:
+    """Those that nobody heard of for long; whoever comes sweeps, so there are never many."""
+    long_ago = microseconds(newcomer.seen_at - _REMEMBERED)
+    connection.execute(delete(workers).where(workers.c.seen_at < long_ago))
+
+
+def _storable(worker: WorkerRecord) -> WorkerRecord:
+    return replace(worker, name=kept_text(worker.name), host=kept_text(worker.host))

@@ -13,16 +13,21 @@ from cleveragents.core.errors import DeadlineExceeded
 from cleveragents.core.faults import FaultPoints, NoFaults
 from cleveragents.core.identifiers import WorkerIdentity
 from cleveragents.core.json_value import JsonValue
-from cleveragents.jobs.handlers import JobHandler, handler_for, is_for
 from cleveragents.jobs.model.job import Job, JobState, NewJob
-from cleveragents.jobs.ports import Claim, JobStore
-from cleveragents.jobs.process.ports import ProcessSupervisor
+from cleveragents.jobs.ports import Claim, JobHandler, JobStore, handler_for, is_for
+from cleveragents.jobs.process.supervisor import ProcessSupervisor
 from cleveragents.jobs.service_thread import ServiceThread, start_daemon
-from cleveragents.jobs.worker.attempt import Attempt, AttemptTable, StopCause, marker_of
+from cleveragents.jobs.worker.attempt import (
+    Attempt,
+    AttemptTable,
+    StopCause,
+    WorkerOptions,
+    WorkerStatistics,
+    marker_of,
+)
 from cleveragents.jobs.worker.attempt_run import AttemptRunner, Following
 from cleveragents.jobs.worker.lease import JobRecovery, LeaseKeeper
 from cleveragents.jobs.worker.log import NO_STORE, worker_log
-from cleveragents.jobs.worker.options import WorkerOptions, WorkerStatistics
 
 __all__ = ["AsyncJob", "AsyncWorker", "CancellationToken"]
 

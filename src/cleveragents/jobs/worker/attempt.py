@@ -7,6 +7,8 @@ How an attempt ended, decided in one pure place.
 What really happened outranks what was wished for, with one exception: once the owner has seen a cancel, the
 job is cancelled, even if its handler comes back with a result (which is kept, and said). A cancel that the
 owner had not seen when the handler came back is too late: the job has succeeded.
+
+What can be set on a worker, and what it counts.
 """
 
 from __future__ import annotations
@@ -33,9 +35,8 @@ from cleveragents.core.errors.remedy import remedies_to_json
 from cleveragents.core.json_value import JsonValue, freeze
 from cleveragents.core.text.redaction import redact, redact_text
 from cleveragents.jobs.model.job import HandedOn, Job, JobState, Outcome
-from cleveragents.jobs.process.ports import JobProcess, Raised, Returned
+from cleveragents.jobs.process.supervisor import JobProcess, Raised, Returned
 from cleveragents.jobs.worker.log import StoreTrouble
-from cleveragents.jobs.worker.options import WorkerOptions, WorkerStatistics
 
 if TYPE_CHECKING:
     from cleveragents.jobs.worker.async_worker import AsyncJob
@@ -45,6 +46,8 @@ __all__ = [
     "AttemptTable",
     "Stop",
     "StopCause",
+    "WorkerOptions",
+    "WorkerStatistics",
     "backoff_seconds",
     "marker_of",
     "outcome_of",
@@ -53,6 +56,8 @@ __all__ = [
 
 
 _LIBRARY_CANCELS = {("asyncio.exceptions", "CancelledError"), ("concurrent.futures._base", "CancelledError")}
+
+_OWNERS_SHARE = 0.8
 
 
 def marker_of(job_id: str, fence: int) -> str:
@@ -394,3 +399,57 @@ def _cancelled(job: Job, verdict: Returned | Raised, reason: str) -> Outcome:
     else:
         error = f"cancelled ({reason}); {verdict.problem}"
     return Outcome(JobState.CANCELLED, result=result, error=error)
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerOptions:
+    """All times in seconds.
+
+    A peer takes a job whose owner was silent for `lease_seconds`; the owner itself lets go earlier, after
+    `owner_lease_seconds` without an acknowledged heartbeat, so that its processes are gone by then and two
+    clocks of slightly different speed do not matter. `cancel_grace_seconds` is all that a cancelled attempt
+    gets: half of it to stop by itself, the other half after a SIGTERM. `queues` are the shared ones that it
+    takes jobs from, besides those that are for who names their kind.
+    """
+
+    name: str = "worker"
+    concurrency: int = 4
+    lease_seconds: float = 15.0
+    heartbeat_seconds: float = 5.0
+    cancel_poll_seconds: float = 1.0
+    poll_seconds: float = 0.5
+    cancel_grace_seconds: float = 5.0
+    leftover_grace_seconds: float = 1.0
+    retry_seconds: float = 1.0
+    retry_limit_seconds: float = 300.0
+    straggler_limit: int = 16
+    queues: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.concurrency < 1:
+            raise ValueError("concurrency must be at least 1")
+        if not 0 < self.heartbeat_seconds <= self.owner_lease_seconds / 2:
+            raise ValueError("heartbeat_seconds must leave room for a missed beat: at most 0.4 of the lease")
+
+    @property
+    def owner_lease_seconds(self) -> float:
+        return self.lease_seconds * _OWNERS_SHARE
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerStatistics:
+    """A snapshot. All but `running` and `stragglers` count since the worker was made.
+
+    `stragglers` are handler threads that ignored a cancel and still run, fenced off.
+    """
+
+    claimed: int = 0
+    succeeded: int = 0
+    failed: int = 0
+    cancelled: int = 0
+    retried: int = 0
+    handed_on: int = 0
+    lease_lost: int = 0
+    reclaimed: int = 0
+    running: int = 0
+    stragglers: int = 0

@@ -12,21 +12,20 @@ from dataclasses import dataclass, field
 from cleveragents.core.clock import Clock
 from cleveragents.core.errors import CleverAgentsError, StaleFence, UnknownJob, UnknownJobKind
 from cleveragents.core.faults import FaultPoints
-from cleveragents.jobs.handlers import JobHandler, handler_for
 from cleveragents.jobs.model.job import Job, JobState, Outcome
-from cleveragents.jobs.ports import Claim, JobStore, Turn
-from cleveragents.jobs.process.ports import JobProgram, ProcessSupervisor, Raised, Returned
+from cleveragents.jobs.ports import Claim, JobHandler, JobStore, Turn, handler_for
+from cleveragents.jobs.process.supervisor import JobProgram, ProcessSupervisor, Raised, Returned
 from cleveragents.jobs.worker.attempt import (
     Attempt,
     AttemptTable,
     StopCause,
+    WorkerOptions,
     backoff_seconds,
     marker_of,
     outcome_of,
     raised,
 )
 from cleveragents.jobs.worker.log import speaking_of, worker_log
-from cleveragents.jobs.worker.options import WorkerOptions
 
 __all__ = ["AttemptRunner", "Following"]
 

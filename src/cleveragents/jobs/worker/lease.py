@@ -28,10 +28,9 @@ from cleveragents.core.errors import DatabaseFailed, StaleFence, Unavailable
 from cleveragents.core.faults import FaultPoints
 from cleveragents.jobs.model.job import Job, JobState
 from cleveragents.jobs.ports import JobStore
-from cleveragents.jobs.process.ports import ProcessSupervisor
-from cleveragents.jobs.worker.attempt import Attempt, AttemptTable, StopCause, marker_of
+from cleveragents.jobs.process.supervisor import ProcessSupervisor
+from cleveragents.jobs.worker.attempt import Attempt, AttemptTable, StopCause, WorkerOptions, marker_of
 from cleveragents.jobs.worker.log import worker_log
-from cleveragents.jobs.worker.options import WorkerOptions
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger

@@ -9,8 +9,7 @@ from dataclasses import replace
 
 from cleveragents.core.clock import Clock
 from cleveragents.core.errors import CleverAgentsError
-from cleveragents.jobs.handlers import HandlerFunction
-from cleveragents.jobs.ports import WorkerRecord, WorkerRegistry
+from cleveragents.jobs.ports import HandlerFunction, WorkerRecord, WorkerRegistry
 from cleveragents.jobs.service_thread import ServiceThread
 from cleveragents.jobs.worker.async_worker import AsyncJob
 

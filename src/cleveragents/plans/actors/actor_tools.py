@@ -4,6 +4,8 @@ What cannot be done is an answer, not an error: the model is to try something el
 decide, and a cancel, leaves the run.
 
 What the actors of one plan have to work with: models that are paid for, and tools in its sandbox.
+
+Several sources of tools as one: the first that has a name answers for it.
 """
 
 from __future__ import annotations
@@ -16,17 +18,17 @@ from fnmatch import fnmatchcase
 from typing import Protocol, runtime_checkable
 
 from cleveragents.actors.ports import AgentRequest, Agents, AgentUpdate, ToolAnswer
-from cleveragents.core.errors import BudgetExhausted, CallDenied, PolicyDenied, ToolRefused
+from cleveragents.core.errors import BudgetExhausted, CallDenied, PolicyDenied, ToolRefused, UnknownTool
 from cleveragents.core.json_value import JsonValue
-from cleveragents.core.policy import Verdict
+from cleveragents.core.policy import Capability, Verdict
 from cleveragents.core.tool import CallState, ToolSpec
 from cleveragents.models.calls import CallName, ModelCalls
 from cleveragents.models.ports import ModelFacts, ModelReply, ModelRequest
 from cleveragents.plans.calls.tool_execution import CallRequest, ToolExecution
-from cleveragents.tools.ports import ToolSource
+from cleveragents.tools.ports import SandboxFiles, Tool, ToolSource
 from cleveragents.tools.tool_answers import cut, spelt_result
 
-__all__ = ["EVERY_TOOL", "ActorTools", "PlanActorHost", "SelectingTools"]
+__all__ = ["EVERY_TOOL", "ActorTools", "JoinedTools", "PlanActorHost", "SelectingTools"]
 
 
 EVERY_TOOL = "*"
@@ -225,3 +227,49 @@ class PlanActorHost:
     def _answering(self, model: str | None) -> Sequence[str]:
         name, second = model or self.model, self.calls.fallback
         return (name,) if second is None or second == name else (name, second)
+
+
+class JoinedTools:
+    """`ToolSource` over several, in order. Any thread may ask, as of its parts."""
+
+    def __init__(self, *sources: ToolSource) -> None:
+        self._sources = sources
+
+    def get(self, name: str) -> Tool:
+        unknown: list[UnknownTool] = []
+        for source in self._sources:
+            try:
+                return source.get(name)
+            except UnknownTool as error:
+                unknown.append(error)
+        # The nearest names come first in each.
+        known = dict.fromkeys(known for error in unknown for known in error.known)
+        raise UnknownTool(name, tuple(known))
+
+    def capability_of(
+        self, tool: Tool, arguments: Mapping[str, JsonValue], files: SandboxFiles
+    ) -> Capability:
+        return tool.capability_of(arguments, files)
+
+    def names(self) -> tuple[str, ...]:
+        return tuple(sorted({name for source in self._sources for name in source.names()}))
+
+    def select(self, pattern: str) -> tuple[str, ...]:
+        """The names that the pattern means; a source that can tell is not asked for all of its names."""
+        found: set[str] = set()
+        for source in self._sources:
+            if isinstance(source, SelectingTools):
+                found.update(source.select(pattern))
+            else:
+                found.update(name for name in source.names() if fnmatchcase(name, pattern))
+        return tuple(sorted(found))
+
+    def specs(self) -> tuple[ToolSpec, ...]:
+        found: dict[str, ToolSpec] = {}
+        for source in self._sources:
+            for spec in source.specs():
+                found.setdefault(spec.name, spec)
+        return tuple(found[name] for name in sorted(found))
+
+    def problems(self) -> tuple[ToolRefused, ...]:
+        return tuple(problem for source in self._sources for problem in source.problems())

@@ -33,7 +33,7 @@ from cleveragents.processes.ports import (
     StopSignal,
 )
 from cleveragents.sandboxes.git_sandbox import Sandbox
-from cleveragents.sandboxes.working_directory import working_directory
+from cleveragents.sandboxes.resources import working_directory
 from cleveragents.tools.timed_tool import EitherStop
 
 __all__ = ["UNREADABLE", "CallCommands", "CallFiling"]

@@ -2,6 +2,8 @@
 
 The shape is checked by pydantic, the meaning (names, needs, circles, what excludes what) here; what the goals
 ask for, actions and models, is judged by whoever makes plans of them, and told with the same lines.
+
+What a file of goals may hold. Types are strict: YAML has types, and a quoted number is text.
 """
 
 from __future__ import annotations
@@ -9,7 +11,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from cleveragents.config.yaml.document import DocumentKind, read_yaml
 from cleveragents.config.yaml.shape import (
@@ -26,20 +30,19 @@ from cleveragents.core.json_value import FrozenObject, JsonValue, freeze
 from cleveragents.core.text.template import Place
 from cleveragents.plans.model.sub_plan import Goals, SubGoal, circle_in
 
-if TYPE_CHECKING:
-    from cleveragents.plans.goals.models import GoalsModel, SubGoalModel
+__all__ = ["GoalsModel", "Judge", "SubGoalModel", "keys_at", "load_goals"]
 
-__all__ = ["Judge", "load_goals"]
 
 Judge = Callable[[SubGoal], str | None]
 """What is wrong with what a goal asks for, if something is."""
-
 _KIND = DocumentKind("list of goals", "goals:", InvalidGoals)
 _LONGEST_NAME = 60
 _EXAMPLES = {
     "goals": "goals: [{name: docs, goal: Describe the new option}]",
     "name": "name: docs",
 }
+
+_Text = Annotated[str, StringConstraints(min_length=1)]
 
 
 def load_goals(content: bytes, source: str, *, most: int, judge: Judge) -> Goals:
@@ -52,7 +55,6 @@ def load_goals(content: bytes, source: str, *, most: int, judge: Judge) -> Goals
     if not isinstance(data, Mapping):
         begins = "it is not a mapping; it begins with `goals:`, and one goal to a line is for a .txt file"
         raise InvalidGoals(source, (begins,))
-    from cleveragents.plans.goals.models import GoalsModel, keys_at
 
     shape = Shape(keys_at, lambda place: _EXAMPLES[str(place[-1])])
     model, problems = shape_problems(GoalsModel, data, shape)
@@ -66,7 +68,6 @@ def load_goals(content: bytes, source: str, *, most: int, judge: Judge) -> Goals
 def _judged(data: Mapping[str, JsonValue], shape: Shape, judge: Judge) -> Iterator[Problem]:
     """What each goal asks for, whatever is wrong with the others, or with what it needs. One that is wrong in
     itself may not be what was meant, and is left alone."""
-    from cleveragents.plans.goals.models import SubGoalModel
 
     for number, item in enumerate(items_of(data.get("goals"))):
         entry = {key: value for key, value in mapping_of(item).items() if key != "needs"}
@@ -166,3 +167,38 @@ def _sub_goal(item: SubGoalModel) -> SubGoal:
         checks=tuple(item.checks),
         invariants=tuple(item.invariants),
     )
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, hide_input_in_errors=True)
+
+
+class SubGoalModel(_Model):
+    """One goal."""
+
+    name: _Text
+    goal: _Text | None = None
+    action: _Text | None = None
+    arguments: dict[str, object] = Field(default_factory=dict)
+    needs: list[_Text] = []
+    actor: _Text | None = None
+    model: _Text | None = None
+    checks: list[_Text] = []
+    invariants: list[_Text] = []
+
+
+class GoalsModel(_Model):
+    """The whole file."""
+
+    goal: _Text | None = None
+    goals: list[SubGoalModel] = Field(min_length=1)
+    max_parallel: Annotated[int, Field(ge=1, le=64)] | None = None
+    fail_fast: bool = False
+    checks: list[_Text] = []
+    invariants: list[_Text] = []
+
+
+def keys_at(place: Place) -> list[str]:
+    """The keys that may stand there, in the order of the documentation."""
+    model: type[_Model] = GoalsModel if not place else SubGoalModel
+    return list(model.model_fields)

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 
 from cleveragents.access.model.project import TO_BRANCH, RemoteAddress, branch_of, new_branch, remote_of
-from cleveragents.apply.git_directories import ensure_no_git_directory
+from cleveragents.apply.applier import ensure_no_git_directory
 from cleveragents.apply.journal import PREPARED, STAGING, Entry
 from cleveragents.apply.lock import resource_lock, try_resource_lock
 from cleveragents.apply.merge import Merge, submodule_conflicts
@@ -25,8 +25,8 @@ from cleveragents.apply.ports import (
     Terms,
 )
 from cleveragents.apply.preparation import Wish
+from cleveragents.apply.presence import merge_following_renames
 from cleveragents.apply.push import Landed, PushPreparation, RemoteEngine, Target
-from cleveragents.apply.renames import merge_following_renames
 from cleveragents.core.errors import ApplyRefused, CleverAgentsError
 from cleveragents.core.errors.remedy import Remedy
 from cleveragents.core.identifiers import Fence

@@ -16,7 +16,7 @@ from datetime import datetime
 
 from sqlalchemy import ColumnElement, Connection, delete, func, or_, select
 
-from cleveragents.changes.ports import ChangesetStore
+from cleveragents.changes.execution_context import ChangesetStore
 from cleveragents.core.change import GITLINK, ChangeEntry, Changeset, RecordedChange
 from cleveragents.core.errors import UnknownPlan
 from cleveragents.plans.model.plan import PlanState

@@ -28,7 +28,7 @@ from sqlalchemy import Connection, insert, select
 from cleveragents.access.model.project import SCHEME, RemoteAddress, ResourceKind, remote_of
 from cleveragents.access.trust.repository_files import configured_paths
 from cleveragents.access.trust.sql_trust_store import SqlTrustStore
-from cleveragents.changes.ports import ChangesetStore
+from cleveragents.changes.execution_context import ChangesetStore
 from cleveragents.core.actions.model import Setup
 from cleveragents.core.change import GITLINK, differences_of
 from cleveragents.core.errors import (
@@ -42,7 +42,7 @@ from cleveragents.core.identifiers import Fence
 from cleveragents.core.json_value import FrozenObject
 from cleveragents.core.tool import CallState, ToolCall
 from cleveragents.git.git_directory import LooseObjects
-from cleveragents.jobs.store.fence import ensure_owned
+from cleveragents.jobs.store.rows import ensure_owned
 from cleveragents.plans.checks import CheckGround
 from cleveragents.plans.history import PlanHistory, bring_to, named
 from cleveragents.plans.model.correction import RETRY

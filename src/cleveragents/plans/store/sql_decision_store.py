@@ -19,7 +19,7 @@ from cleveragents.core.event import DomainEvent, EventType
 from cleveragents.core.identifiers import Fence, IdentifierSource
 from cleveragents.core.json_value import JsonValue, freeze
 from cleveragents.core.records import facts_of, record_of
-from cleveragents.jobs.store.fence import ensure_owned
+from cleveragents.jobs.store.rows import ensure_owned
 from cleveragents.plans.model.correction import Correction, NewCorrection, taken_back_of
 from cleveragents.plans.model.plan import Plan, Standing
 from cleveragents.plans.ports.plans import PlanFacts

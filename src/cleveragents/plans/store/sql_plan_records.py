@@ -39,7 +39,7 @@ from cleveragents.core.identifiers import Fence, IdentifierSource
 from cleveragents.core.json_value import JsonValue
 from cleveragents.core.text.redaction import redact_text
 from cleveragents.core.tool import CallState, ToolCall
-from cleveragents.jobs.store.fence import ensure_owned
+from cleveragents.jobs.store.rows import ensure_owned
 from cleveragents.plans.ports.plans import CallTimes, Run
 from cleveragents.plans.store.plan_rows import (
     call_of,

@@ -14,14 +14,14 @@ from datetime import datetime
 from sqlalchemy import Connection, bindparam, delete, func, or_, select, update
 
 from cleveragents.access.model.user import ProjectScope
-from cleveragents.access.store.sql_member_store import hold_project
+from cleveragents.access.store.sql_project_store import hold_project
 from cleveragents.core.errors import AmbiguousPlan, PlanError, StalePlan, TreeTooLarge, UnknownPlan
 from cleveragents.core.errors.remedy import Remedy
 from cleveragents.core.event import DomainEvent, EventType
 from cleveragents.core.identifiers import Fence, IdentifierSource
 from cleveragents.core.json_value import JsonValue
 from cleveragents.core.policy import weaker
-from cleveragents.jobs.store.fence import ensure_owned
+from cleveragents.jobs.store.rows import ensure_owned
 from cleveragents.plans.model.plan import Phase, Plan, PlanState, Standing, ensure_plan_move, spelt
 from cleveragents.plans.ports.plans import NewPlan, PlanFacts, TreeLimits
 from cleveragents.plans.store.plan_rows import encoded, plan_of, plan_row

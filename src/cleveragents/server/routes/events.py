@@ -11,7 +11,7 @@ from pydantic import StringConstraints
 from starlette.concurrency import run_in_threadpool
 
 from cleveragents.access.model.user import User
-from cleveragents.access.store.project_scope import project_of_plan
+from cleveragents.access.store.sql_project_store import project_of_plan
 from cleveragents.api.events import EventPage, VerificationView
 from cleveragents.plans.store.sql_plan_output import SqlPlanOutput
 from cleveragents.server.access import AdminClient, AnyClient, AnyUser, access_now

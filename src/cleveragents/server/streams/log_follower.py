@@ -14,7 +14,7 @@ from typing import Protocol
 
 import structlog
 
-from cleveragents.access.store.project_scope import projects_of_events
+from cleveragents.access.store.sql_project_store import projects_of_events
 from cleveragents.api.events import end_of_log, event_rows
 from cleveragents.core.errors import AuditLogBroken, CleverAgentsError, StoreBusy
 from cleveragents.events.audit import DurableAuditLog

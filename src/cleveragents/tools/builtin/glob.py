@@ -5,8 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from cleveragents.core.policy import Capability
-from cleveragents.tools.files.file_search import files_matching
-from cleveragents.tools.files.path_pattern import Glob
+from cleveragents.tools.files.file_search import Glob, files_matching
 from cleveragents.tools.ports import Workplace
 from cleveragents.tools.typed_tool import Arguments, Result, TypedTool
 

@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from pydantic import Field
 
 from cleveragents.core.policy import Capability
-from cleveragents.tools.files.file_search import Skipped, batches_of
+from cleveragents.tools.files.file_search import Glob, Skipped, batches_of
 from cleveragents.tools.files.matchers import Matcher, matcher_for
-from cleveragents.tools.files.path_pattern import Glob
 from cleveragents.tools.ports import Workplace
 from cleveragents.tools.typed_tool import Arguments, Result, TypedTool
 

@@ -9,8 +9,7 @@ from pydantic import Field
 from cleveragents.core.errors import EditMismatch
 from cleveragents.core.policy import Capability
 from cleveragents.tools.files.exact_edit import Edited, ExactEdit
-from cleveragents.tools.files.text_files import ensure_unchanged, fingerprint, read_text
-from cleveragents.tools.mask_guard import ensure_no_mask
+from cleveragents.tools.files.text_files import ensure_no_mask, ensure_unchanged, fingerprint, read_text
 from cleveragents.tools.ports import Workplace
 from cleveragents.tools.typed_tool import Arguments, Result, TypedTool
 

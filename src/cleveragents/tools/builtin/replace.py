@@ -9,10 +9,9 @@ from pydantic import Field
 from cleveragents.core.errors import CleverAgentsError, ToolRefused
 from cleveragents.core.policy import Capability
 from cleveragents.tools.files.confined_files import FILE_LIMIT_BYTES
-from cleveragents.tools.files.file_search import Skipped, batches_of
+from cleveragents.tools.files.file_search import Glob, Skipped, batches_of
 from cleveragents.tools.files.matchers import Matcher, matcher_for
-from cleveragents.tools.files.path_pattern import Glob
-from cleveragents.tools.mask_guard import ensure_no_mask
+from cleveragents.tools.files.text_files import ensure_no_mask
 from cleveragents.tools.ports import SandboxFiles, Workplace
 from cleveragents.tools.typed_tool import Arguments, Result, TypedTool
 

@@ -7,8 +7,7 @@ from pydantic import Field
 from cleveragents.core.errors import ToolRefused
 from cleveragents.core.policy import Capability
 from cleveragents.core.text.redaction import MASK
-from cleveragents.tools.files.text_files import ensure_unchanged, fingerprint
-from cleveragents.tools.mask_guard import ensure_no_mask
+from cleveragents.tools.files.text_files import ensure_no_mask, ensure_unchanged, fingerprint
 from cleveragents.tools.ports import SandboxFiles, Workplace
 from cleveragents.tools.typed_tool import Arguments, Result, TypedTool
 

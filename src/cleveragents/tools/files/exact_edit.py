@@ -17,8 +17,7 @@ from typing import Literal
 
 from cleveragents.core.errors import EditMismatch
 from cleveragents.core.text.redaction import MASK, redact_content_text, redact_text
-from cleveragents.tools.files.text_files import line_at, uses_crlf
-from cleveragents.tools.mask_guard import HIDDEN
+from cleveragents.tools.files.text_files import HIDDEN, line_at, uses_crlf
 
 __all__ = ["Edited", "ExactEdit", "diagnose"]
 

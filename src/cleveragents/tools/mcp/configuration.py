@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 
-from cleveragents.access.ports import BroughtFile
+from cleveragents.access.trust.repository_files import BroughtFile
 from cleveragents.access.trust.sql_trust_store import SqlTrustStore
 from cleveragents.config.document import read_bounded
 from cleveragents.config.loading import user_file_path

@@ -9,6 +9,11 @@ Fills the variables of a server's entry in, and keeps what they held out of ever
 A value that a variable gave is taken for a secret, unless the variable is one of the few that every user has;
 so is one whose name says so in a file of the user's own. It is added to the known secrets, and masked
 wherever this process redacts: in logs, errors, events and in what a tool answers.
+
+What the MCP library talks through, both ways: messages as lines on a server's socket, or over HTTP.
+
+The library has a stdio transport of its own. This one is here because ours has to bound what a server sends,
+to pass over what is no message without printing it, and to leave the process to our guard.
 """
 
 from __future__ import annotations
@@ -28,19 +33,21 @@ from cleveragents.core.errors import ToolRefused
 from cleveragents.core.text.redaction import MASK, KnownSecrets, redact, redact_text
 from cleveragents.processes.environment import OWN_PREFIX
 from cleveragents.processes.guard import NOT_EXECUTED
-from cleveragents.processes.talking_process import Faults, TalkingProcess
+from cleveragents.processes.talking_process import MESSAGE_BYTES, Faults, TalkingProcess, next_message
 from cleveragents.tools.mcp.gate import Permit
 from cleveragents.tools.mcp.listing import CallResult, ListedTool, call_result, listed
 from cleveragents.tools.mcp.place import ServerPlace, program_for
 from cleveragents.tools.mcp.server_entry import VARIABLE, McpServer
-from cleveragents.tools.mcp.transport import http_streams, stdio_streams
 
 if TYPE_CHECKING:
     import anyio
+    import httpx2
+    from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
     from mcp import Client
     from mcp.client._transport import TransportStreams
+    from mcp.shared.message import SessionMessage
 
-__all__ = ["Patience", "ServerConnection", "filled"]
+__all__ = ["Patience", "ServerConnection", "filled", "http_streams", "stdio_streams"]
 
 
 T = TypeVar("T")
@@ -48,7 +55,6 @@ _SAID = 500
 _PRINTED = 300
 _MOST_PAGES = 50
 _MOST_TOOLS = 1000
-
 _NO_SECRETS = frozenset({"HOME", "USER", "LOGNAME", "PATH", "PWD", "SHELL", "LANG", "TMPDIR", "HOSTNAME"})
 
 
@@ -279,3 +285,99 @@ def filled(permit: Permit, variables: Mapping[str, str], secrets: KnownSecrets) 
 
 def _filled(texts: Mapping[str, str], fill: Callable[[str], str]) -> Mapping[str, str]:
     return MappingProxyType({name: fill(text) for name, text in texts.items()})
+
+
+@asynccontextmanager
+async def stdio_streams(process: TalkingProcess, faults: Faults) -> AsyncIterator[TransportStreams]:
+    """Messages to and from the process, while it lives and keeps to the protocol."""
+    import anyio
+    from mcp.shared.message import SessionMessage
+
+    heard_in, heard = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+    told, told_out = anyio.create_memory_object_stream[SessionMessage](0)
+    reader, writer = await process.streams()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(_listen, reader, heard_in, faults)
+        tasks.start_soon(_tell, writer, told_out, heard_in)
+        try:
+            yield heard, told
+        finally:
+            tasks.cancel_scope.cancel()
+            for stream in (heard_in, heard, told, told_out):
+                stream.close()
+
+
+async def _listen(
+    reader: asyncio.StreamReader, heard: MemoryObjectSendStream[SessionMessage | Exception], faults: Faults
+) -> None:
+    import anyio
+    from mcp.shared.message import SessionMessage
+    from mcp_types import jsonrpc_message_adapter
+
+    def parse(line: bytes) -> SessionMessage:
+        return SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
+
+    with heard:
+        while (message := await next_message(reader, parse, faults)) is not None:
+            try:
+                await heard.send(message)
+            except (anyio.ClosedResourceError, anyio.BrokenResourceError):
+                return
+
+
+async def _tell(
+    writer: asyncio.StreamWriter,
+    told: MemoryObjectReceiveStream[SessionMessage],
+    heard: MemoryObjectSendStream[SessionMessage | Exception],
+) -> None:
+    try:
+        async for message in told:
+            text = message.message.model_dump_json(by_alias=True, exclude_unset=True)
+            writer.write(text.encode() + b"\n")
+            await writer.drain()
+    except ConnectionError:
+        heard.close()  # or whoever waits for an answer would wait for ever
+
+
+@asynccontextmanager
+async def http_streams(server: McpServer, seconds: float, faults: Faults) -> AsyncIterator[TransportStreams]:
+    """Messages to and from a server behind a URL; none is redirected, and none is longer than ours may be."""
+    import httpx2
+    from mcp.client.streamable_http import streamable_http_client
+
+    async def bound(response: httpx2.Response) -> None:
+        if response.headers.get("content-encoding", "identity") != "identity":
+            raise httpx2.DecodingError("it sent a compressed answer, which was not asked for")
+        assert isinstance(response.stream, httpx2.AsyncByteStream)
+        events = response.headers.get("content-type", "").startswith("text/event-stream")
+        response.stream = _bounded(response.stream, faults, events=events)
+
+    client = httpx2.AsyncClient(
+        headers={**server.headers, "Accept-Encoding": "identity"},
+        timeout=httpx2.Timeout(seconds),
+        trust_env=True,
+        event_hooks={"response": [bound]},
+    )
+    async with client, streamable_http_client(server.url, http_client=client) as streams:
+        yield streams
+
+
+def _bounded(stream: httpx2.AsyncByteStream, faults: Faults, *, events: bool) -> httpx2.AsyncByteStream:
+    """The same bytes, until one message is too long. A message is the whole body, or one event of it."""
+    import httpx2
+
+    class Bounded(httpx2.AsyncByteStream):
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            size = 0
+            async for piece in stream:
+                end = max(piece.rfind(b"\n\n"), piece.rfind(b"\n\r\n")) if events else -1
+                size = len(piece) - end if end >= 0 else size + len(piece)
+                if size > MESSAGE_BYTES:  # guard: memory stays bounded, whatever is sent
+                    faults.found = "it sent a message that is too long to be one"
+                    raise httpx2.RemoteProtocolError(faults.found)
+                yield piece
+
+        async def aclose(self) -> None:
+            await stream.aclose()
+
+    return Bounded()

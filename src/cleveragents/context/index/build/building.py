@@ -7,31 +7,40 @@ Keeps the index within bounds: contents that no view of late has are dropped.
 
 A view is what a place held when it was last looked at. Whoever holds the index's lock may drop; a snapshot
 that is open keeps what it sees, and one that is being opened looks again.
+
+One process at a time fills the index of a repository; the kernel frees the lock when it dies.
+
+Who holds it writes its number into the file. One that is stopped keeps the lock and does nothing: so whoever
+waits looks whether the index grows, and does not wait for one that does not.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
 import sqlite3
+import time
 from collections import defaultdict
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cleveragents.context.code_index import IndexProgress
 from cleveragents.context.index.build.batch import Batch, Order, analysis_named, filled
-from cleveragents.context.index.build.build_lock import STALLED_SECONDS
 from cleveragents.context.index.build.crew import Crew, CrewUnusable, crew_size
-from cleveragents.context.index.build.segment import TermNumbers, array_of, merged, unsealed
-from cleveragents.context.index.build.segment_rows import (
+from cleveragents.context.index.build.segment import (
     Catalogued,
+    TermNumbers,
     add_contents,
     add_segment,
+    array_of,
     catalogue,
+    merged,
     read_segment,
     remove_segments,
+    unsealed,
 )
 from cleveragents.context.index.index_file import transaction
 from cleveragents.context.index.place import Ground, Patience, git_seconds
@@ -46,8 +55,11 @@ if TYPE_CHECKING:
 
 __all__ = [
     "LARGEST",
+    "STALLED_SECONDS",
     "Builder",
     "Building",
+    "Turn",
+    "building",
     "compact",
     "drop_unused",
     "forget_places",
@@ -64,8 +76,11 @@ LARGEST = 8_000_000
 """Postings of a segment that grows no more: merging is done in memory."""
 _FAN_IN = 8
 _SMALLEST = 1 << 15
-
 _WORTH_IT = 1_000
+
+STALLED_SECONDS = 10.0
+_POLL_SECONDS = 0.02
+_LOOK_SECONDS = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,3 +325,91 @@ def _thin_out(connection: sqlite3.Connection, segment: Catalogued, kept: NDArray
         connection.executemany(
             "DELETE FROM content WHERE row = ?", ((row,) for row in segment.head.rows[~kept].tolist())
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """Whether the index is ours to fill; if not, the number of the process that fills it, if that is known,
+    and whether it is `stalled`."""
+
+    ours: bool
+    pid: int | None = None
+    stalled: bool = False
+
+    @property
+    def who(self) -> str:
+        """Another one, in words."""
+        return "another process" if self.pid is None else f"another process (pid {self.pid})"
+
+    def __bool__(self) -> bool:
+        return self.ours
+
+
+@contextmanager
+def building(
+    path: Path,
+    patience: Patience,
+    needless: Callable[[], bool],
+    *,
+    grown: Callable[[], int] = int,
+    stalled_seconds: float = STALLED_SECONDS,
+) -> Iterator[Turn]:
+    """Whose turn it is. If another fills the index, waits until that is done, the time is up, there is
+    nothing left to fill, which `needless` is asked now and then, or what `grown` tells has stayed the same
+    for `stalled_seconds`. `Cancelled`, `OSError`."""
+    looked = moved = time.monotonic()
+    held = _try(path)
+    size = grown() if held is None else 0
+    stalled = False
+    try:
+        while held is None and not stalled and not patience.is_over:
+            now = time.monotonic()
+            if now - looked >= _LOOK_SECONDS:
+                looked = now
+                if needless():
+                    break
+                before, size = size, grown()
+                moved = moved if size == before else now
+                stalled = now - moved >= stalled_seconds
+            time.sleep(patience.seconds(_POLL_SECONDS))
+            held = _try(path)
+        yield Turn(True) if held is not None else Turn(False, _holder(path), stalled)
+    finally:
+        if held is not None:
+            _say(held, b"")
+            os.close(held)
+
+
+def _holder(path: Path) -> int | None:
+    try:
+        words = path.read_bytes()[:20].strip()
+    except OSError:
+        words = b""
+    return int(words) if words.isdigit() else None
+
+
+def _try(path: Path) -> int | None:
+    """A descriptor that holds the lock, or None if somebody else has it."""
+    descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    held = False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # guard: a file that was removed meanwhile is one that nobody else looks at
+        if os.path.samestat(os.fstat(descriptor), path.stat()):
+            held = True
+    except (BlockingIOError, FileNotFoundError):
+        pass
+    finally:
+        if not held:
+            os.close(descriptor)
+    if not held:
+        return None
+    _say(descriptor, b"%d\n" % os.getpid())
+    return descriptor
+
+
+def _say(descriptor: int, words: bytes) -> None:
+    # A full disk takes no words, but the lock holds.
+    with suppress(OSError):
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, words, 0)
