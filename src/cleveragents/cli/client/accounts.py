@@ -38,6 +38,7 @@ Account = Mapping[str, Any]
 _RUNNING = ("queued", "processing")
 _ENDED = ("applied", "rejected", "undone", "cancelled")
 _MORE = (
+    "status",
     "at_rest",
     "label",
     "project",
