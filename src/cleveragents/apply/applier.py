@@ -23,7 +23,7 @@ from unicodedata import normalize
 from cleveragents.apply.journal import PREPARED, STAGING, ApplyJournal, Conclusion
 from cleveragents.apply.lock import resource_lock, try_resource_lock
 from cleveragents.apply.merge import Merge, states_in
-from cleveragents.apply.ports import USUAL, FileConflict, Preparation, Recovered, Rename, Terms
+from cleveragents.apply.ports import USUAL, ApplyRecord, FileConflict, Preparation, Recovered, Terms
 from cleveragents.apply.preparation import Engine, TreePreparation, Wish
 from cleveragents.apply.presence import Presence, git_directory_of
 from cleveragents.apply.recovery import Recovery
@@ -123,9 +123,9 @@ class TreeApplier:
     def recover(self) -> Sequence[Recovered]:
         return self._engine.recovery.recover()
 
-    def renames_of(self, plan_id: str) -> Sequence[Rename]:
+    def last_of_plan(self, plan_id: str) -> ApplyRecord | None:
         last = self._engine.journal.last_of_plan(plan_id)
-        return () if last is None else last.journal.renames
+        return None if last is None else last.record
 
     def undecided(self) -> frozenset[str]:
         entries = self._engine.journal.open_entries()

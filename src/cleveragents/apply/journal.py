@@ -21,7 +21,7 @@ from sqlalchemy import Connection, RowMapping, bindparam, select, update
 
 from cleveragents.access.model.project import branch_of, remote_of
 from cleveragents.apply.exchange import Metadata
-from cleveragents.apply.ports import Rename
+from cleveragents.apply.ports import ApplyRecord, Rename
 from cleveragents.core.change import FileState
 from cleveragents.core.clock import Clock
 from cleveragents.core.event import DomainEvent, EventType
@@ -142,6 +142,13 @@ class Entry:
     kind: str
     state: str
     journal: Journal
+
+    @property
+    def record(self) -> ApplyRecord:
+        """What it did, or is to do."""
+        made, journal = self.journal.commit, self.journal
+        changed = {*(file.path for file in journal.files), *journal.submodules}
+        return ApplyRecord(self.kind, len(changed), None if made is None else made.new, journal.renames)
 
 
 Conclusion = Callable[[Connection, Entry, bool], None]

@@ -16,6 +16,7 @@ __all__ = [
     "USUAL",
     "Applied",
     "Applier",
+    "ApplyRecord",
     "CommitRequest",
     "FileConflict",
     "Preparation",
@@ -103,6 +104,17 @@ class Applied:
 
 
 @dataclass(frozen=True, slots=True)
+class ApplyRecord:
+    """What an apply or an undo (`kind`) did, as the journal keeps it: how many files it changed, the commit
+    that it made, if any, and the renames that it followed."""
+
+    kind: str
+    files: int
+    commit: str | None
+    renames: tuple[Rename, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Recovered:
     """An apply that a crash had interrupted: `completed`, or undone."""
 
@@ -177,8 +189,8 @@ class Applier(Protocol):
         those that cannot be ended now."""
         ...
 
-    def renames_of(self, plan_id: str) -> Sequence[Rename]:
-        """The renames that the last completed apply or undo of the plan followed."""
+    def last_of_plan(self, plan_id: str) -> ApplyRecord | None:
+        """The last completed apply or undo of the plan."""
         ...
 
     def undecided(self) -> Collection[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from cleveragents.api.client import Client
 from cleveragents.api.plans.request import Limits, PlanRequest
 from cleveragents.api.views import as_json, every
+from cleveragents.apply.lock import resource_lock
 from cleveragents.core.errors import (
     ApplyConflict,
     DeadlineExceeded,
@@ -22,7 +24,7 @@ from cleveragents.core.errors import (
     UnknownPlan,
     UnknownResource,
 )
-from cleveragents.plans.model.plan import PlanState
+from cleveragents.plans.model.plan import Phase, PlanState
 from tests.cli_bench import git
 from tests.contracts.client.conftest import ClientOf
 from tests.server_plan_bench import PlanServer
@@ -30,7 +32,8 @@ from tests.server_plan_bench import PlanServer
 
 @pytest.fixture(autouse=True)
 def as_committed(server: PlanServer) -> None:
-    git(server.repository, "checkout", "-fq", ".")
+    first = git(server.repository, "rev-list", "--max-parents=0", "HEAD").strip()
+    git(server.repository, "reset", "-q", "--hard", first)
     git(server.repository, "clean", "-fdq")
 
 
@@ -95,6 +98,47 @@ def test_a_conflict_names_the_files_and_changes_nothing(server: PlanServer, clie
     assert (caught.value.plan_id, caught.value.paths) == (plan_id, ("new.txt",))
     assert file.read_text() == "mine\n"
     assert client.plans.get(plan_id).state is PlanState.CONSTRAINED
+
+
+def test_an_apply_and_an_undo_say_what_they_did(server: PlanServer, client: Client) -> None:
+    plan_id = done(client)
+    applied = client.plans.apply(plan_id, commit="Say hello").last_apply
+    assert applied is not None
+    assert (applied.kind, applied.files) == ("apply", 1)
+    assert applied.commit == git(server.repository, "rev-parse", "HEAD").strip()
+    undone = client.plans.undo(plan_id).last_apply
+    assert undone is not None
+    assert (undone.kind, undone.files, undone.commit) == ("undo", 1, None)
+
+
+def test_the_progress_of_an_apply_is_told_while_it_runs(server: PlanServer, client: Client) -> None:
+    plan_id, lines = done(client), list[str]()
+    with ExitStack() as another_apply:
+        another_apply.enter_context(resource_lock(server.repository, timeout_seconds=30))
+
+        def progress(line: str) -> None:
+            lines.append(line)
+            another_apply.close()
+
+        assert client.plans.apply(plan_id, progress=progress).state is PlanState.APPLIED
+    assert lines
+
+
+def test_what_has_no_change_to_apply_is_refused_with_the_reason(client: Client) -> None:
+    with pytest.raises(PlanError, match="changed nothing"):
+        client.plans.apply(done(client, "true"))
+    plan_id = done(client)
+    client.plans.review(plan_id, reject=["."])
+    with pytest.raises(PlanError, match="left out") as caught:
+        client.plans.apply(plan_id)
+    assert [remedy.action for remedy in caught.value.remedies] == ["plan.review"]
+
+
+def test_an_apply_that_nobody_goes_on_with_is_not_waited_for(server: PlanServer, client: Client) -> None:
+    plan_id, store, now = done(client), server.parts.plans, server.bench.container.clock.now()
+    store.move(store.get(plan_id), (Phase.APPLY, PlanState.QUEUED), now=now)
+    plan = client.plans.wait(plan_id, timeout=60)
+    assert (plan.state, "apply" in plan.can) == (PlanState.ERRORED, True)
 
 
 def test_an_apply_is_queued_for_a_worker(server: PlanServer, client: Client) -> None:
@@ -180,6 +224,14 @@ def test_a_plan_that_takes_too_long_is_cancelled(client: Client) -> None:
     assert "enough" in plan.error
     client.plans.remove_sandbox(plan.id)
     assert client.plans.get(plan.id).sandbox is None
+
+
+def test_a_result_is_dropped_by_a_cancel_only_if_that_is_said(client: Client) -> None:
+    plan_id = done(client)
+    with pytest.raises(PlanError, match="nothing is left to cancel") as caught:
+        client.plans.cancel(plan_id)
+    assert [remedy.action for remedy in caught.value.remedies] == ["plan.reject"]
+    assert client.plans.cancel(plan_id, discard=True).state is PlanState.CANCELLED
 
 
 def test_a_failed_plan_is_resumed(client: Client, server: PlanServer) -> None:

@@ -176,9 +176,13 @@ def test_a_file_that_the_user_renamed_is_followed(build: Build) -> None:
     assert applied.renames == (Rename("a", "renamed/b"),)
     assert (world.resource / "renamed/b").read_bytes() == changed(1, b"one", LINES * 5)
     assert (world.resource / "new").read_bytes() == b"untracked\n"
-    before = world.applier.renames_of("p")
+    before = world.applier.last_of_plan("p")
     world.undo("p")
-    assert (before, world.applier.renames_of("p")) == (applied.renames, ())
+    undone = world.applier.last_of_plan("p")
+    assert before is not None
+    assert undone is not None
+    assert (before.kind, before.files, before.renames) == ("apply", 1, applied.renames)
+    assert (undone.kind, undone.files, undone.renames) == ("undo", 1, ())
 
 
 PLAN: dict[str, Edit] = {"a": changed(1, b"one", LINES * 5)}

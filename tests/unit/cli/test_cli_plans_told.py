@@ -11,8 +11,8 @@ from pathlib import Path
 import click
 import pytest
 
+from cleveragents.api.plans.hints import looks_like_no_network
 from cleveragents.app.container import Container
-from cleveragents.cli.run.network_hint import looks_like_no_network
 from cleveragents.config.loading import load_configuration
 from cleveragents.plans.ports.plans import NewPlan
 from cleveragents.processes.bubblewrap import shared_probe
@@ -173,7 +173,7 @@ NOT_RESOLVED = "echo curl: Could not resolve host: example.org; exit 6"
 def test_who_finds_no_network_is_told_which_profiles_allow_it(
     agents: Agents, arguments: tuple[str, ...]
 ) -> None:
-    allowing = "`--profile trusted` or `--profile full-auto`"
+    allowing = "the profile trusted or full-auto"
     ran = agents(*arguments)
     assert ran.code != 0
     assert f"no network under the profile supervised; run it with {allowing}" in ran.err

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING
 from cleveragents.access.model.project import remote_of
 from cleveragents.api.plans.changes import (
     found_changes,
+    last_apply_of,
     recorded_changes,
     renames_in_words,
-    renames_of,
     state_row,
     told_unapplied,
     unapplied_of,
@@ -135,7 +135,7 @@ def account_of(parts: PlanParts, plan: Plan) -> Row:
         changes = recorded_changes(parts, plan)
     except PlanError as error:
         problem = error.reason
-    renames = renames_of(parts, plan)
+    last_apply, renames = last_apply_of(parts, plan)
     reviews = parts.reviews.of_plan(plan.id)
     rows = part_rows(parts, plan)
     return fields_of(plan) | {
@@ -150,6 +150,7 @@ def account_of(parts: PlanParts, plan: Plan) -> Row:
         "nested_repositories": list(unapplied.repositories),
         "removed_submodules": list(unapplied.submodules),
         "renames": freeze(renames),
+        "last_apply": last_apply,
         "review_problem": problem,
         "broken_invariant": _broken_invariant(parts, plan),
         "left_out": [review.subject for review in reviews if not review.accepted],

@@ -46,7 +46,10 @@ def ensure_applicable(
         ensure_reachable(parts, plan)
     ensure_decidable(plan)
     if not parts.result.states(plan, parts.sandboxes.open(plan.id)):
-        raise PlanError(plan.id, "nothing was changed, or all of it is left out: there is nothing to apply")
+        if any(not review.accepted for review in parts.reviews.of_plan(plan.id)):
+            accept = Remedy("plan.review", plan.id, {"accept": "."}, "Take it in again")
+            raise PlanError(plan.id, "all it changed is left out", (accept,))
+        raise PlanError(plan.id, "it changed nothing, so there is nothing to apply")
     ensure_can_be_asked(plan, message, to_branch)
     return plan
 
@@ -71,7 +74,7 @@ def apply_later(
     plan_id: str,
     *,
     message: str | None,
-    by: str,
+    by: str | None,
     to_branch: str | None = None,
     unattended: bool = False,
 ) -> Job:
@@ -87,7 +90,7 @@ def apply_later(
     return _submitted(container, plan, "apply", _Deed(message, by, to_branch))
 
 
-def undo_later(container: Container, plan_id: str, *, message: str | None, by: str) -> Job:
+def undo_later(container: Container, plan_id: str, *, message: str | None, by: str | None) -> Job:
     """The job that takes it out again. `PlanError` unless it is applied and can be undone; errors as
     `apply_later`."""
     plan = ensure_undoable_now(container, plan_id, message=message)
@@ -99,7 +102,7 @@ class _Deed:
     """How it is to be done, and who says so."""
 
     message: str | None
-    by: str
+    by: str | None
     to_branch: str | None = None
 
 

@@ -31,10 +31,10 @@ __all__ = [
     "changes_of",
     "conflict_with_sides",
     "found_changes",
+    "last_apply_of",
     "lines_of",
     "recorded_changes",
     "renames_in_words",
-    "renames_of",
     "state_row",
     "told_unapplied",
     "unapplied_in_words",
@@ -191,11 +191,13 @@ def told_unapplied(parts: PlanParts, plan: Plan, found: Unapplied) -> list[str]:
     return unapplied_in_words(found, checked=bool(parts.check_runs.of_plan(plan.id)))
 
 
-def renames_of(parts: PlanParts, plan: Plan) -> list[Row]:
-    """The renames that its last apply or undo followed."""
-    if plan.phase is not Phase.APPLY:
-        return []
-    return [{"old": one.old, "new": one.new} for one in parts.applier.renames_of(plan.id)]
+def last_apply_of(parts: PlanParts, plan: Plan) -> tuple[Row | None, list[Row]]:
+    """What its last apply or undo did, and the renames that it followed; None and none before the first."""
+    last = parts.applier.last_of_plan(plan.id) if plan.phase is Phase.APPLY else None
+    if last is None:
+        return None, []
+    done: Row = {"kind": last.kind, "files": last.files, "commit": last.commit}
+    return done, [{"old": one.old, "new": one.new} for one in last.renames]
 
 
 def renames_in_words(renames: Iterable[Mapping[str, JsonValue]]) -> list[str]:

@@ -6,7 +6,7 @@ Polling at growing intervals.
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Literal, Protocol
 
 from cleveragents.api.jobs import JobView
@@ -82,8 +82,11 @@ class Plans(Protocol):
     def wait(self, plan_id: str, *, timeout: float | None = None) -> PlanView:
         """Return the plan once it rests or needs a person. `DeadlineExceeded`."""
 
-    def cancel(self, plan_id: str, *, reason: str = CANCELLED) -> PlanView:
-        """Stop a plan, its sub-plans and their processes. Returns at once; `wait` returns when all ended."""
+    def cancel(self, plan_id: str, *, reason: str = CANCELLED, discard: bool = False) -> PlanView:
+        """Stop a plan, its sub-plans and their processes. Returns at once; `wait` returns when all ended.
+
+        `PlanError` for a plan that is done, unless its result is to be dropped with it: `discard`.
+        """
 
     def delete(self, plan_id: str, *, force: bool = False) -> None:
         """Delete a plan with its sub-plans, sandboxes and records. `NeedsHuman` if changes would be lost,
@@ -107,9 +110,17 @@ class Plans(Protocol):
         """Answer an actor's question and continue. With `question`, only if that one is pending; with
         `first`, an answer that names none is taken only if the plan never waited before."""
 
-    def apply(self, plan_id: str, *, commit: str | None = None, to_branch: str | None = None) -> PlanView:
+    def apply(
+        self,
+        plan_id: str,
+        *,
+        commit: str | None = None,
+        to_branch: str | None = None,
+        progress: Callable[[str], None] | None = None,
+    ) -> PlanView:
         """Apply the result to the repository, all of it or nothing; with `commit`, commit it.
 
+        `progress` gets lines that say what is done meanwhile, such as the checks that run.
         `ApplyConflict`, `CheckFailed`, `ApplyRefused`: nothing was changed.
         """
 
@@ -124,8 +135,15 @@ class Plans(Protocol):
         """Queue the apply for a worker and return its job. With `unattended`, `NeedsHuman` if the plan's
         profile leaves applying to a person."""
 
-    def undo(self, plan_id: str, *, commit: str | None = None) -> PlanView:
-        """Take an applied result out of the repository again; later edits stay. `ApplyConflict`."""
+    def undo(
+        self,
+        plan_id: str,
+        *,
+        commit: str | None = None,
+        progress: Callable[[str], None] | None = None,
+    ) -> PlanView:
+        """Take an applied result out of the repository again; later edits stay. `progress` as of `apply`.
+        `ApplyConflict`."""
 
     def submit_undo(self, plan_id: str, *, commit: str | None = None) -> JobView:
         """Queue the undo for a worker and return its job."""

@@ -185,18 +185,19 @@ def ensure_decidable(plan: Plan, *, failed_too: bool = False) -> None:
         raise PlanError(plan.id, "it failed and has no result", (resume,))
 
 
-def cancel(container: Container, plan_id: str, reason: str) -> Plan:
+def cancel(container: Container, plan_id: str, reason: str, *, discard: bool = False) -> Plan:
     """The plan, cancelled or told to stop: then whoever runs it ends its processes and moves it.
-    `PlanError` when it was cancelled before, has ended otherwise, or is done: who does not want what it did
-    rejects it."""
+    `PlanError` when it was cancelled before, has ended otherwise, or is done and its result is not to be
+    dropped with it (`discard`)."""
     parts = container.plan_parts
     parts.apply.settle()  # one whose applier died is not being applied any more
     plan = found_plan(parts, plan_id)
     if plan.state is PlanState.CANCELLED:
         why = (plan.error or "").removeprefix("cancelled: ")
         raise PlanError(plan.id, f"it was cancelled already ({why}); nothing was changed")
-    if plan.standing in _KEPT:  # guard: no result is thrown away by a cancel that came late
-        raise PlanError(plan.id, "it is done, and nothing is left to cancel; reject it if it is not wanted")
+    if plan.standing in _KEPT and not discard:  # guard: no result is thrown away by a cancel that came late
+        reject = Remedy("plan.reject", plan.id, text="Drop its result")
+        raise PlanError(plan.id, "it is done, and nothing is left to cancel", (reject,))
     if plan.state.running and plan.phase is Phase.APPLY:
         ensure_reachable(parts, plan)
     job = parts.lifecycle.queueing.job_of(plan)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import fields
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 from cleveragents.api.jobs import HttpJobs, JobView
@@ -117,8 +117,9 @@ class HttpPlans:
                 break
         return self.get(plan_id)
 
-    def cancel(self, plan_id: str, *, reason: str = CANCELLED) -> PlanView:
-        return self._posted(plan_id, "cancel", reason=reason)
+    def cancel(self, plan_id: str, *, reason: str = CANCELLED, discard: bool = False) -> PlanView:
+        given = {"discard": True} if discard else {}  # a server of 0.1.0 does not know it
+        return self._posted(plan_id, "cancel", reason=reason, **given)
 
     def delete(self, plan_id: str, *, force: bool = False) -> None:
         self._http.delete(_path(plan_id), force="true" if force else None)
@@ -146,8 +147,16 @@ class HttpPlans:
             question = str(asked or "none")  # where nothing is asked, the server says so
         return self._posted(plan_id, "answer", text=text, question=question)
 
-    def apply(self, plan_id: str, *, commit: str | None = None, to_branch: str | None = None) -> PlanView:
-        return self._done(plan_id, self.submit_apply(plan_id, commit=commit, to_branch=to_branch))
+    def apply(
+        self,
+        plan_id: str,
+        *,
+        commit: str | None = None,
+        to_branch: str | None = None,
+        progress: Callable[[str], None] | None = None,
+    ) -> PlanView:
+        said = self._lines_so_far(plan_id, progress)
+        return self._done(plan_id, self.submit_apply(plan_id, commit=commit, to_branch=to_branch), said)
 
     def submit_apply(
         self,
@@ -162,8 +171,15 @@ class HttpPlans:
         body = {"commit": commit, "to_branch": to_branch, **asked}
         return view_of(JobView, self._http.post(_path(plan_id, "apply"), body))
 
-    def undo(self, plan_id: str, *, commit: str | None = None) -> PlanView:
-        return self._done(plan_id, self.submit_undo(plan_id, commit=commit))
+    def undo(
+        self,
+        plan_id: str,
+        *,
+        commit: str | None = None,
+        progress: Callable[[str], None] | None = None,
+    ) -> PlanView:
+        said = self._lines_so_far(plan_id, progress)
+        return self._done(plan_id, self.submit_undo(plan_id, commit=commit), said)
 
     def submit_undo(self, plan_id: str, *, commit: str | None = None) -> JobView:
         return view_of(JobView, self._http.post(_path(plan_id, "undo"), {"commit": commit}))
@@ -289,13 +305,24 @@ class HttpPlans:
     def _posted(self, plan_id: str, action: str, **body: object) -> PlanView:
         return view_of(PlanView, self._http.post(_path(plan_id, action), body))
 
-    def _done(self, plan_id: str, job: JobView) -> PlanView:
+    def _lines_so_far(self, plan_id: str, progress: Callable[[str], None] | None) -> _Lines | None:
+        """What follows in the output of the plan goes to `progress`."""
+        if progress is None:
+            return None
+        number = 0
+        while pieces := self.output(plan_id, after=number):
+            number = pieces[-1].number
+        return _Lines(progress, number)
+
+    def _done(self, plan_id: str, job: JobView, said: _Lines | None) -> PlanView:
         """The plan once the job has succeeded; the error of a job that failed or was cancelled."""
         from cleveragents.core.errors.facts import error_from_facts
 
         jobs = HttpJobs(self._http)
         for _ in until(None, ""):
-            job = jobs.get(job.id)
+            job = jobs.get(job.id)  # looked at before the output, or its end is missed
+            if said is not None:
+                said.tell(self.output(plan_id, after=said.number))
             if job.state.ended:
                 break
         result = job.result if isinstance(job.result, Mapping) else {}
@@ -332,6 +359,21 @@ def _with_sides(conflict: ConflictView) -> OpenConflictView:
         theirs=side(conflict.theirs),
         text="",
     )
+
+
+@dataclass(slots=True)
+class _Lines:
+    """Who gets the lines that a plan says of itself, and the last piece of its output that was read."""
+
+    progress: Callable[[str], None]
+    number: int
+
+    def tell(self, pieces: Sequence[OutputView]) -> None:
+        for piece in pieces:
+            self.number = piece.number
+            if piece.kind == "progress":
+                for line in piece.text.splitlines():
+                    self.progress(line)
 
 
 def _summary_of(plan: PlanView) -> PlanSummary:

@@ -36,7 +36,7 @@ from cleveragents.api.plans.views import (
 from cleveragents.api.views import Page, view_of
 from cleveragents.changes.model.merge_conflict import Take
 from cleveragents.core.errors import RequestRefused, UnknownCheckpoint, UnknownFile
-from cleveragents.plans.model.plan import PlanState
+from cleveragents.plans.model.plan import Phase, PlanState
 
 if TYPE_CHECKING:
     from cleveragents.api.access import Access
@@ -72,8 +72,9 @@ class LocalPlans:
         return self._access.container.plan_parts
 
     @property
-    def _by(self) -> str:
-        return self._access.user.name
+    def _by(self) -> str | None:
+        """The user of a server who acts; None where no server is involved."""
+        return None if self._access.is_owner else self._access.user.name
 
     def list(
         self,
@@ -117,7 +118,7 @@ class LocalPlans:
         from cleveragents.api.plans.listing import children_in
         from cleveragents.api.plans.overview import board_row
 
-        plan = self._read(plan_id)
+        plan = self._settled(plan_id)
         children = children_in(self._parts, [plan]).get(plan.id, ())
         shown = view_of(PlanSummary, board_row(self._parts, plan, children))
         return replace(shown, at_rest=shown.at_rest and not is_to_be_decided(self._parts, plan))
@@ -138,7 +139,7 @@ class LocalPlans:
             ensure_new_branch(asked.to_branch, remote=False)
         new = requested_in(self._container, asked, directory)
         queue_at = home_queue if self._start_worker is None else client_queue  # guard: others leave ours
-        queued = {"queue": queue_at(self._container.home), "by": self._by}
+        queued = {"queue": queue_at(self._container.home), "by": self._access.user.name}
         chosen = {} if asked.apply is None else {"apply": asked.apply}
         new = replace(new, request={**new.request, **queued, **chosen})
         return self._queued(self._parts.lifecycle.create(new))
@@ -163,11 +164,12 @@ class LocalPlans:
                 break
         return self.get(plan_id)
 
-    def cancel(self, plan_id: str, *, reason: str = CANCELLED) -> PlanView:
+    def cancel(self, plan_id: str, *, reason: str = CANCELLED, discard: bool = False) -> PlanView:
         from cleveragents.api.plans.deciding import cancel
 
+        said = reason if self._by is None else f"{reason} ({self._by})"
         with self._decision(plan_id) as plan:
-            return self._view(cancel(self._container, plan.id, f"{reason} ({self._by})"))
+            return self._view(cancel(self._container, plan.id, said, discard=discard))
 
     def delete(self, plan_id: str, *, force: bool = False) -> None:
         from cleveragents.api.plans.deciding import delete
@@ -201,7 +203,14 @@ class LocalPlans:
         with self._decision(plan_id) as plan:
             return self._queued(replied(self._parts, plan.id, text, question, first=first))
 
-    def apply(self, plan_id: str, *, commit: str | None = None, to_branch: str | None = None) -> PlanView:
+    def apply(
+        self,
+        plan_id: str,
+        *,
+        commit: str | None = None,
+        to_branch: str | None = None,
+        progress: Callable[[str], None] | None = None,
+    ) -> PlanView:
         from cleveragents.api.plans.applying import ensure_applicable
         from cleveragents.apply.ports import CommitRequest
         from cleveragents.core.identifiers import acting_as
@@ -212,7 +221,8 @@ class LocalPlans:
         asked = commit is not None or to_branch is not None
         how = CommitRequest(commit or "", to_branch) if asked else None
         with acting_as(self._by):
-            return self._view(self._parts.apply.apply(plan, CancellationToken(), commit=how)[0])
+            applied, _ = self._parts.apply.apply(plan, CancellationToken(), commit=how, told=progress)
+        return self._view(applied)
 
     def submit_apply(
         self,
@@ -236,7 +246,13 @@ class LocalPlans:
         self._wake()
         return job_view(job)
 
-    def undo(self, plan_id: str, *, commit: str | None = None) -> PlanView:
+    def undo(
+        self,
+        plan_id: str,
+        *,
+        commit: str | None = None,
+        progress: Callable[[str], None] | None = None,
+    ) -> PlanView:
         from cleveragents.api.plans.applying import ensure_undoable_now
         from cleveragents.apply.ports import CommitRequest
         from cleveragents.core.identifiers import acting_as
@@ -245,7 +261,8 @@ class LocalPlans:
             plan = ensure_undoable_now(self._container, plan.id, message=commit)
         how = None if commit is None else CommitRequest(commit)
         with acting_as(self._by):
-            return self._view(self._parts.apply.undo(plan, commit=how)[0])
+            undone, _ = self._parts.apply.undo(plan, commit=how, told=progress)
+        return self._view(undone)
 
     def submit_undo(self, plan_id: str, *, commit: str | None = None) -> JobView:
         from cleveragents.api.plans.applying import undo_later
@@ -483,7 +500,7 @@ class LocalPlans:
 
     def _rests(self, plan_id: str) -> bool:
         """Whether no worker runs the plan; a worker is started for one that a client left behind."""
-        plan = self._read(plan_id)
+        plan = self._settled(plan_id)
         if is_at_rest(plan) and not is_to_be_decided(self._parts, plan):
             return True
         self._wake()
@@ -496,6 +513,14 @@ class LocalPlans:
 
     def _read(self, plan_id: str) -> Plan:
         return self._access.plan(plan_id, Role.VIEWER)
+
+    def _settled(self, plan_id: str) -> Plan:
+        """The plan; one that a process was applying when it died is not being applied any more."""
+        plan = self._read(plan_id)
+        if plan.phase is not Phase.APPLY or not plan.state.running:
+            return plan
+        self._parts.apply.settle()
+        return self._read(plan.id)
 
     def _operated(self, plan_id: str) -> Plan:
         return self._access.plan(plan_id, Role.OPERATOR)

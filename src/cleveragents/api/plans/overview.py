@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from cleveragents.api.plans.account import account_of, fields_of
+from cleveragents.api.plans.hints import hints_of
 from cleveragents.api.plans.listing import row_of
 from cleveragents.api.plans.meanings import DONE, is_stopped, is_undecided, meaning_of, state_in_short
 from cleveragents.api.plans.next_steps import steps_from
@@ -46,6 +47,7 @@ _EMPTY: Row = {
     "nested_repositories": (),
     "removed_submodules": (),
     "renames": (),
+    "last_apply": None,
     "review_problem": None,
     "broken_invariant": None,
     "left_out": (),
@@ -80,6 +82,7 @@ def overview_of(parts: PlanParts, plan: Plan) -> Row:
             "can": _possible(parts, plan),
             "out_of_reach": None,
             "in_the_way": _in_the_way(plan),
+            "hints": hints_of(parts, plan),
         }
     )
 

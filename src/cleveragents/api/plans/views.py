@@ -14,6 +14,7 @@ from cleveragents.plans.model.status import PlanStatus, status_of
 
 __all__ = [
     "AlternativeView",
+    "ApplyView",
     "BudgetView",
     "CallSummary",
     "CallView",
@@ -362,6 +363,15 @@ class RenameView:
 
 
 @view
+class ApplyView:
+    """What an apply or an undo did."""
+
+    kind: Literal["apply", "undo"]
+    files: int = shown("files of the repository that it changed; 0 if nothing was left to do", examples=[2])
+    commit: str | None = shown("the commit that it made", examples=[None])
+
+
+@view
 class PlanView(_PlanFields):
     """Everything that is known of a plan but what its calls printed."""
 
@@ -423,7 +433,16 @@ class PlanView(_PlanFields):
         "where they are, and apply it again",
         examples=[None],
     )
+    last_apply: ApplyView | None = shown("what its last apply or undo did", default=None, examples=[None])
+    hints: tuple[str, ...] = shown("what may explain why it failed", default=(), examples=[[]])
     branch: str | None = shown("of a remote: where its result is pushed to, or was", examples=["main"])
+
+    @property
+    def place(self) -> str:
+        """Where its result goes, or went, in words."""
+        if self.branch is None:
+            return self.resource
+        return f"branch {self.branch} of {self.resource.rpartition('#')[0]}"
 
 
 @view

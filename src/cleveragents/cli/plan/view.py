@@ -33,6 +33,7 @@ __all__ = [
     "shown_diff",
     "summary_of",
     "tell_changes",
+    "tell_hints",
     "tell_next",
     "tell_not_applied",
     "tell_plan",
@@ -82,6 +83,12 @@ def tell_reason(plan: PlanView) -> None:
         progress(line)
 
 
+def tell_hints(plan: PlanView) -> None:
+    """Say on stderr what may explain why the plan failed."""
+    for hint in plan.hints:
+        progress(f"hint: {hint}")
+
+
 def tell_next(plan: PlanView, *, commit: str | None = None, to_branch: str | None = None) -> None:
     """Say on stderr what can be done with the plan.
 
@@ -102,7 +109,7 @@ def next_steps(
     context = click.get_current_context()
     steps = [_with_commit(step, commit, to_branch) for step in plan.steps]
     if goes_to_server(context):  # the files there are not those of whoever asks
-        steps = [replace(step, text=step.text.replace("your files", _place_of(plan))) for step in steps]
+        steps = [replace(step, text=step.text.replace("your files", plan.place)) for step in steps]
     return step_pairs(steps, prefix_in(context))
 
 
@@ -111,13 +118,6 @@ def _with_commit(step: Remedy, commit: str | None, to_branch: str | None) -> Rem
         return step
     asked = {"commit": commit, "to_branch": to_branch}
     return replace(step, options={**step.options, **{name: said for name, said in asked.items() if said}})
-
-
-def _place_of(plan: PlanView) -> str:
-    """Return where the result goes, or went, in words."""
-    if plan.branch is None:
-        return plan.resource
-    return f"branch {plan.branch} of {plan.resource.rpartition('#')[0]}"
 
 
 def tell_changes(plan: PlanView) -> bool:

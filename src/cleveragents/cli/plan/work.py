@@ -12,6 +12,7 @@ import click
 
 from cleveragents.api.plans.account import found_plan, has_not_run, place_of, spelt_arguments, unpassed_checks
 from cleveragents.api.plans.changes import changes_of
+from cleveragents.api.plans.hints import hints_of
 from cleveragents.api.plans.meanings import goal_of, waited
 from cleveragents.cli.asking import asked_choice, confirmed
 from cleveragents.cli.output import counted, progress
@@ -21,7 +22,6 @@ from cleveragents.cli.plan.outcome import TRY_AGAIN
 from cleveragents.cli.plan.view import shown_diff, told_next, told_reason
 from cleveragents.cli.render.board import Board, board_for
 from cleveragents.cli.run.foreground import end_unless_cancelled, run_in_front
-from cleveragents.cli.run.network_hint import tell_of_network
 from cleveragents.core.errors import (
     ApplyConflict,
     Cancelled,
@@ -200,6 +200,12 @@ def apply_now(parts: PlanParts, plan: Plan, commit: CommitRequest | None) -> Pla
     if applied.commit is not None:
         progress(f"committed as {applied.commit}")
     return plan
+
+
+def tell_of_network(parts: PlanParts, plan: Plan) -> None:
+    """What may explain why it failed, on stderr."""
+    for hint in hints_of(parts, plan):
+        progress(f"hint: {hint}")
 
 
 def handler_of(container: Container, board: Board, answered: ToolCall | None = None) -> JobHandler:

@@ -18,10 +18,10 @@ from cleveragents.apply.merge import Merge, submodule_conflicts
 from cleveragents.apply.ports import (
     USUAL,
     Applier,
+    ApplyRecord,
     FileConflict,
     Preparation,
     Recovered,
-    Rename,
     Terms,
 )
 from cleveragents.apply.preparation import Wish
@@ -99,9 +99,9 @@ class RemoteApplier:
                 found += self._isolated(entry)
         return found
 
-    def renames_of(self, plan_id: str) -> Sequence[Rename]:
+    def last_of_plan(self, plan_id: str) -> ApplyRecord | None:
         last = self.engine.journal.last_of_plan(plan_id)
-        return () if last is None else last.journal.renames
+        return None if last is None else last.record
 
     def undecided(self) -> Collection[str]:
         entries = self.engine.journal.open_entries(remote=True)
@@ -246,8 +246,8 @@ class AnyApplier:
     def recover(self) -> Sequence[Recovered]:
         return [*self._directories.recover(), *self._remotes.recover()]
 
-    def renames_of(self, plan_id: str) -> Sequence[Rename]:
-        return self._for(self._resource_of(plan_id)).renames_of(plan_id)
+    def last_of_plan(self, plan_id: str) -> ApplyRecord | None:
+        return self._for(self._resource_of(plan_id)).last_of_plan(plan_id)
 
     def undecided(self) -> Collection[str]:
         return {*self._directories.undecided(), *self._remotes.undecided()}

@@ -35,6 +35,9 @@ class Cancelling(Strict):
     reason: str = Field(
         default="cancelled by the user", min_length=1, max_length=500, examples=["wrong branch"]
     )
+    discard: bool = Field(
+        default=False, description="drop the result of a plan that is done", examples=[False]
+    )
 
 
 class Resuming(Strict):
@@ -101,9 +104,10 @@ def cancel_plan(plan_id: PlanId, client: PlanOperator, body: Cancelling | None =
     """Stops a plan, its sub-plans and all their processes, wherever they run.
 
     While a worker runs it, `state` stays that of a running plan until its processes are gone. A plan with a
-    result is not cancelled (409): reject it instead.
+    result is not cancelled (409), unless `discard` says to drop that.
     """
-    return client.plans.cancel(plan_id, reason=(body or Cancelling()).reason)
+    asked = body or Cancelling()
+    return client.plans.cancel(plan_id, reason=asked.reason, discard=asked.discard)
 
 
 @router.delete("/plans/{plan_id}/sandbox", status_code=204, operation_id="removePlanSandbox")

@@ -1,4 +1,4 @@
-"""Says why a command found no network, where that is our doing.
+"""Why a command found no network, where that is our doing.
 
 Commands under bubblewrap have none unless the policy allows it, and what they then print ("could not resolve
 host") sends people to look at their router. Without bubblewrap nothing is cut off, and nothing is said.
@@ -13,14 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cleveragents.api.plans.account import checks_of
-from cleveragents.cli.output import progress
 
 if TYPE_CHECKING:
     from cleveragents.app.plan_parts import PlanParts
     from cleveragents.plans.model.plan import Plan
     from cleveragents.plans.model.strategy import Strategy
 
-__all__ = ["looks_like_no_network", "tell_of_network"]
+__all__ = ["hints_of", "looks_like_no_network"]
 
 _NO_NETWORK = re.compile(
     r"""could\ not\ resolve | couldn't\ resolve | cannot\ resolve | unable\ to\ resolve
@@ -37,16 +36,16 @@ def looks_like_no_network(output: str) -> bool:
     return _NO_NETWORK.search(output) is not None
 
 
-def tell_of_network(parts: PlanParts, plan: Plan) -> None:
-    """A line on stderr, if a command or check of the plan failed and that for want of a network."""
+def hints_of(parts: PlanParts, plan: Plan) -> list[str]:
+    """What may explain why a command or a check of the plan failed: that it has no network."""
     from cleveragents.plans.model.strategy import Strategy
 
     if plan.strategy is None or not any(map(looks_like_no_network, _failures(parts, plan))):
-        return
+        return []
     strategy = Strategy.from_json(plan.strategy)
     if _allows(strategy) or not parts.commands(Path(plan.resource)).isolates:
-        return
-    progress(f"hint: commands have no network under the profile {strategy.profile}; {_remedy(strategy)}")
+        return []
+    return [f"commands have no network under the profile {strategy.profile}; {_remedy(strategy)}"]
 
 
 def _failures(parts: PlanParts, plan: Plan) -> Iterator[str]:
@@ -67,7 +66,7 @@ def _remedy(strategy: Strategy) -> str:
     allowing = [name for name in PROFILES if _allows(replace(strategy, profile=name))]
     if not allowing:
         return f"the action's own profile, {strategy.action_profile}, allows none"
-    return f"run it with {' or '.join(f'`--profile {name}`' for name in allowing)} to allow it"
+    return f"run it with the profile {' or '.join(allowing)} to allow it"
 
 
 def _allows(strategy: Strategy) -> bool:
