@@ -237,17 +237,28 @@ class PlanApply:
             if plan.phase is Phase.APPLY:
                 self._isolated(plan)
 
-    def give_up(self, plan: Plan) -> tuple[Plan, Sequence[str]]:
-        """For a plan that is to be deleted: what is half applied, and could not be settled, stays so. The
-        plan, and where its files are. `ApplyBusy`."""
+    def give_up(self, plan: Plan) -> Plan:
+        """For a plan that is to be deleted: what is half applied, and could not be settled, stays so.
+        `ApplyBusy`."""
         where = self.applier.give_up(plan.id)
-        running = plan.phase is Phase.APPLY and plan.state.running
-        if running and remote_of(plan.resource) is None and self.is_elsewhere(plan.id):
-            where = (plan.resource,)  # a machine that is gone for good never settles it
-        if where and running:
+        if self._is_lost(plan):
+            where = (plan.resource,)
+        if where and plan.phase is Phase.APPLY and plan.state.running:
             error = f"applying it was interrupted, and given up; some of it may be left in {where[0]}"
             plan = self._move(plan, PlanState.ERRORED, PlanFacts(error=error))
-        return plan, where
+        return plan
+
+    def is_left_half_done(self, plan: Plan) -> bool:
+        """Whether only `give_up` ends it: an apply or an undo was interrupted and could not be settled."""
+        if self.applier.is_busy_here(plan.resource):
+            return False
+        return plan.id in self.applier.undecided() or self._is_lost(plan)
+
+    def _is_lost(self, plan: Plan) -> bool:
+        """Whether another machine applies it, to files of its own: one that is gone for good never settles
+        it."""
+        running = plan.phase is Phase.APPLY and plan.state.running
+        return running and remote_of(plan.resource) is None and self.is_elsewhere(plan.id)
 
     def _isolated(self, plan: Plan) -> None:
         """One that cannot be settled now keeps nobody from settling the others."""

@@ -45,8 +45,7 @@ def dead_apply(home: Path, point: str) -> Plan:
 
 def given_up(bench: PlanBench, plan: Plan) -> Path:
     """Where the apply of a plan that was deleted in the middle of it has left its files."""
-    ended, _ = bench.parts.apply.give_up(bench.now(plan))
-    bench.parts.cleanup.delete(ended)
+    bench.parts.cleanup.delete(bench.parts.apply.give_up(bench.now(plan)))
     other = bench.done(edit("a.txt", "two", "TWO"))  # the repository is still one that plans are made for
     assert bench.now(other)
     [place] = (bench.repository / ".git/cleveragents").iterdir()
@@ -179,4 +178,4 @@ def test_a_plan_that_is_stuck_on_an_absent_repository_names_the_doctor(
             assert ": agents doctor" in stuck.err
         assert "out of reach; `agents doctor` says more" in agents("plan", "show", plan.id).out
         given_up = agents("plan", "delete", plan.id, "--yes")
-        assert (given_up.code, "is given up; its files stay as they are" in given_up.err) == (0, True)
+        assert (given_up.code, "is given up with it" in given_up.err) == (0, True)

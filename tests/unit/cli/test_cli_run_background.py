@@ -18,7 +18,7 @@ from typing import Any
 import psutil
 import pytest
 
-from cleveragents.cli.run.background import is_in_background, log_of, remove_log
+from cleveragents.plans.background_logs import is_in_background, log_of, remove_log
 from tests.cli_bench import COMMAND, REPLACE, Agents, command_line, git, paint_shop, use_home
 from tests.forked import ran
 from tests.processes import lives

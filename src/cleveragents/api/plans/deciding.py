@@ -8,16 +8,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from cleveragents.api.plans.account import found_plan
+from cleveragents.api.plans.account import found_plan, shown_resource
 from cleveragents.api.plans.meanings import DONE, waited, what_it_waits_for
 from cleveragents.api.plans.spending import allow, ensure_model_fits, raise_limits
 from cleveragents.api.plans.standing import is_resumable
-from cleveragents.api.reach import ensure_reachable
+from cleveragents.api.reach import ensure_reachable, is_out_of_reach
 from cleveragents.api.wording import on_one_line
 from cleveragents.core.errors import NeedsHuman, PlanError, RequestRefused
 from cleveragents.core.errors.remedy import Remedy, remedies_from_json
 from cleveragents.core.json_value import thaw
 from cleveragents.models.model.budget import Limits
+from cleveragents.plans.background_logs import remove_log
 from cleveragents.plans.deciding import is_unknown
 from cleveragents.plans.family import below
 from cleveragents.plans.jobs.names import queue_of
@@ -230,12 +231,24 @@ def delete(container: Container, plan_id: str, *, force: bool) -> None:
     parts = container.plan_parts
     parts.apply.settle()  # what is half applied is ended while its journal is there
     plan = found_plan(parts, plan_id)
-    if plan.state.running and plan.phase is Phase.APPLY and not force:
-        ensure_reachable(parts, plan)
-    loss = None if force else parts.cleanup.loss_of(plan)
-    if loss is not None:  # guard: nobody loses work by one word
-        remedy = Remedy("plan.delete", plan.id, {"force": True}, "Delete it all the same")
-        raise NeedsHuman(plan.id, f"{loss}; deleting it loses that", (remedy,))
-    if force:
-        plan, _ = parts.apply.give_up(plan)
+    if not force:
+        _ensure_nothing_lost(parts, plan)
+    else:
+        plan = parts.apply.give_up(plan)
+    family = [plan, *below(parts, plan)]
     parts.cleanup.delete(plan)
+    for one in family:
+        remove_log(container.state_directory, one.id)
+
+
+def _ensure_nothing_lost(parts: PlanParts, plan: Plan) -> None:
+    """`NeedsHuman` if something is lost with the plan."""
+    force = Remedy("plan.delete", plan.id, {"force": True}, "Delete it all the same")
+    if parts.apply.is_left_half_done(plan):  # guard: an apply is given up by who knows of it
+        away = "is out of reach" if is_out_of_reach(parts, plan) else "cannot be ended now"
+        what = f"an interrupted apply to {shown_resource(plan)}, which {away}, is given up with it"
+        doctor = Remedy("doctor", text="See what else can be done")
+        raise NeedsHuman(plan.id, f"{what}; the files stay as they are", (doctor, force))
+    loss = parts.cleanup.loss_of(plan)
+    if loss is not None:  # guard: nobody loses work by one word
+        raise NeedsHuman(plan.id, f"{loss}; deleting it loses that", (force,))

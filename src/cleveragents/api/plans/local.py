@@ -14,7 +14,7 @@ from cleveragents.api.jobs import JobView, job_view
 from cleveragents.api.keyed_lock import KeyedLock
 from cleveragents.api.plans.client import CANCELLED, LOOK_SECONDS, Side, until
 from cleveragents.api.plans.request import Limits, PlanRequest
-from cleveragents.api.plans.standing import is_at_rest, is_to_be_decided
+from cleveragents.api.plans.standing import rests
 from cleveragents.api.plans.views import (
     BudgetView,
     CallView,
@@ -121,7 +121,7 @@ class LocalPlans:
         plan = self._settled(plan_id)
         children = children_in(self._parts, [plan]).get(plan.id, ())
         shown = view_of(PlanSummary, board_row(self._parts, plan, children))
-        return replace(shown, at_rest=shown.at_rest and not is_to_be_decided(self._parts, plan))
+        return replace(shown, at_rest=rests(self._parts, plan))
 
     def create(self, request: PlanRequest, *, claim: Claim | None = None) -> PlanView:
         from cleveragents.api.plans.requests import ensure_new_branch
@@ -501,7 +501,7 @@ class LocalPlans:
     def _rests(self, plan_id: str) -> bool:
         """Whether no worker runs the plan; a worker is started for one that a client left behind."""
         plan = self._settled(plan_id)
-        if is_at_rest(plan) and not is_to_be_decided(self._parts, plan):
+        if rests(self._parts, plan):
             return True
         self._wake()
         return False

@@ -15,7 +15,7 @@ from cleveragents.core.policy import Capability, Verdict
 from cleveragents.core.tool import CallState
 from cleveragents.jobs.model.job import JobState
 from cleveragents.plans.deciding import is_unknown
-from cleveragents.plans.family import is_merged
+from cleveragents.plans.family import below, is_merged
 from cleveragents.plans.jobs.names import is_to_be_run
 from cleveragents.plans.model.plan import Phase, PlanState
 from cleveragents.plans.model.strategy import Strategy
@@ -26,7 +26,15 @@ if TYPE_CHECKING:
     from cleveragents.core.json_value import JsonValue
     from cleveragents.plans.model.plan import Plan
 
-__all__ = ["NEEDS", "can_of", "is_at_rest", "is_resumable", "is_to_be_decided", "needs_of", "urgency"]
+__all__ = [
+    "NEEDS",
+    "can_of",
+    "is_at_rest",
+    "is_resumable",
+    "needs_of",
+    "rests",
+    "urgency",
+]
 
 NEEDS = ("approval", "question", "budget", "conflict", "error", "review")
 """What a plan may need, the most urgent first."""
@@ -64,7 +72,17 @@ def is_at_rest(plan: Plan) -> bool:
     return not (plan.state.running or is_to_be_run(plan) or works_below)
 
 
-def is_to_be_decided(parts: PlanParts, plan: Plan) -> bool:
+def rests(parts: PlanParts, plan: Plan) -> bool:
+    """The same, and no job is to apply or undo it; of a cancelled plan, nothing below it runs any more."""
+    if not is_at_rest(plan) or _is_to_be_decided(parts, plan):
+        return False
+    if plan.state is not PlanState.CANCELLED:
+        return True
+    # Its owner may have started them before it heard of the cancel.
+    return not any(parts.lifecycle.reconciled(one).state.running for one in below(parts, plan))
+
+
+def _is_to_be_decided(parts: PlanParts, plan: Plan) -> bool:
     """Whether a job is to apply or undo the plan, or does."""
     return any(_is_asked_for(parts, f"{what}:{plan.id}") for what in _JOBS)
 

@@ -99,7 +99,7 @@ def gc(session: Session, older_than: timedelta, dry_run: bool, output: Output) -
 
 
 def _logs_removed(container: Container, older_than: timedelta, dry_run: bool) -> list[str]:
-    from cleveragents.cli.run.background import logged_plans, remove_log
+    from cleveragents.plans.background_logs import logged_plans, remove_log
 
     cutoff = container.clock.now() - older_than
     cleanup, state = container.plan_parts.cleanup, container.state_directory

@@ -50,6 +50,7 @@ _MORE = (
     "steps",
     "out_of_reach",
     "in_the_way",
+    "hints",
 )
 """What a server says beside what the command line does."""
 

@@ -1,4 +1,4 @@
-"""Apply a result from the command line, on this machine or through a server.
+"""`agents plan apply|undo|reject`: what becomes of a result, on this machine or through a server.
 
 Whether a result can be applied is the client's to say. What prevents it is shown, with what can be done about
 it, before the error is raised.
@@ -8,27 +8,165 @@ Two may well apply the same plan. One of them applies it, and for the other it i
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING
 
 import click
 
 from cleveragents.cli.client.selection import prefix_in
-from cleveragents.cli.output import counted, progress
-from cleveragents.cli.plan.view import tell_hints, tell_next, tell_reason
-from cleveragents.core.errors import ApplyConflict, CheckFailed, Conflict, PlanError, ServerFailed, StalePlan
+from cleveragents.cli.output import Output, counted, format_option, progress
+from cleveragents.cli.plan.outcome import INTERRUPTED
+from cleveragents.cli.plan.view import (
+    plan_argument,
+    tell_hints,
+    tell_next,
+    tell_not_applied,
+    tell_plan,
+    tell_reason,
+    to_branch_option,
+)
+from cleveragents.cli.session import Session, pass_session
+from cleveragents.core.errors import (
+    ApplyConflict,
+    CheckFailed,
+    CleverAgentsError,
+    Conflict,
+    NotAuthenticated,
+    PlanError,
+    ServerFailed,
+    ServerUnreachable,
+    StalePlan,
+)
 from cleveragents.plans.model.plan import Phase, PlanState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from cleveragents.api.client import Client
     from cleveragents.api.plans.views import PlanSummary, PlanView
 
-__all__ = ["apply_now", "ensure_checked", "lines_of", "once_applied_elsewhere", "tell_left_to_server"]
+__all__ = [
+    "apply_now",
+    "apply_plan",
+    "ensure_checked",
+    "once_applied_elsewhere",
+    "reject_plan",
+    "told_at_the_end",
+    "undo_plan",
+]
 
 # Its checks may take long.
 _LONGEST_SECONDS = 3600.0
 _RENAMED = "followed a rename: "
+
+
+@click.command("apply")
+@plan_argument
+@click.option("--commit", "message", metavar="MESSAGE", help="Commit what was applied, with this message.")
+@to_branch_option
+@format_option
+@pass_session
+def apply_plan(
+    session: Session, plan_id: str, message: str | None, to_branch: str | None, output: Output
+) -> None:
+    """Bring a plan's result into your files: merged with what they are now, all of it or nothing.
+
+    Required checks run first, on the merged result. Where your own edits or another plan's overlap with it,
+    nothing is changed, the places are shown and the exit code is 3. Without --commit git's index, branches
+    and stash stay as they are. What was made on a git remote is pushed there, as one commit: to the branch
+    that the plan began with, unless --to-branch names another.
+
+    \b
+    Example:
+      agents plan apply 7QX2
+      agents plan apply 7QX2 --commit "Format the code"
+    """
+    client = session.client()
+    plan = client.plans.get(plan_id)
+    if "apply" in plan.can:
+        tell_not_applied(plan)
+    with told_at_the_end(client, output, plan.id):
+        apply_now(client, plan, commit=message, to_branch=to_branch)
+
+
+@click.command("undo")
+@plan_argument
+@click.option("--commit", "message", metavar="MESSAGE", help="Commit the undoing, with this message.")
+@format_option
+@pass_session
+def undo_plan(session: Session, plan_id: str, message: str | None, output: Output) -> None:
+    """Take an applied plan out of your files again; what you changed since stays.
+
+    A commit that was made when it was applied stays in the history: an undo adds, it never rewrites.
+
+    \b
+    Example:
+      agents plan undo 7QX2
+    """
+    client = session.client()
+    plan = client.plans.get(plan_id)
+    try:
+        undone = client.plans.undo(plan.id, commit=message, progress=_shown(plan))
+    except ApplyConflict as conflict:
+        for line in conflict.details.splitlines():
+            progress(line)
+        by_hand = f"{_prefix()} plan diff {plan.id} | git apply --reverse --reject"
+        progress("take your edits of those places out for a moment, and undo it again; or by hand:")
+        progress(f"  {by_hand}  undoes what fits; the rest is left in *.rej files")
+        raise
+    except KeyboardInterrupt:
+        _tell_left_to_server(client, plan)
+        raise
+    _tell_undone(plan, undone)
+    tell_plan(output, undone)
+
+
+@click.command("reject")
+@plan_argument
+@format_option
+@pass_session
+def reject_plan(session: Session, plan_id: str, output: Output) -> None:
+    """Say that a plan's result is not wanted. Your files were not touched, and will not be.
+
+    \b
+    Example:
+      agents plan reject 7QX2
+    """
+    tell_plan(output, session.client().plans.discard(plan_id))
+
+
+@contextmanager
+def told_at_the_end(client: Client, output: Output, plan_id: str) -> Iterator[None]:
+    """Print where the plan stands, whatever comes of the block; how it is followed later, where no server is
+    left to say that."""
+    try:
+        yield
+    except (NotAuthenticated, ServerUnreachable) as lost:
+        again = "the server answers" if isinstance(lost, ServerUnreachable) else "you are logged in again"
+        watch = f"{_prefix()} plan watch {plan_id}"
+        progress(f"the plan does not need this connection; once {again}, `{watch}` follows it")
+        raise
+    except BaseException as ended:
+        if not _is_interruption(ended):
+            tell_plan(output, client.plans.get(plan_id))
+            raise
+        with suppress(CleverAgentsError), _in_a_hurry(client):
+            tell_plan(output, client.plans.get(plan_id))
+        raise
+    tell_plan(output, client.plans.get(plan_id))
+
+
+def _is_interruption(ended: BaseException) -> bool:
+    """Whether a person wants to leave, and does not wait for a server that may be gone."""
+    if isinstance(ended, click.exceptions.Exit):
+        return ended.exit_code == INTERRUPTED
+    return isinstance(ended, (KeyboardInterrupt, click.Abort))
+
+
+def _in_a_hurry(client: Client) -> AbstractContextManager[None]:
+    from cleveragents.api.client import HttpClient
+
+    return client.http.without_patience() if isinstance(client, HttpClient) else nullcontext()
 
 
 def apply_now(
@@ -44,7 +182,7 @@ def apply_now(
         ensure_checked(plan)
         return plan
     try:
-        applied = client.plans.apply(plan.id, commit=commit, to_branch=to_branch, progress=lines_of(plan))
+        applied = client.plans.apply(plan.id, commit=commit, to_branch=to_branch, progress=_shown(plan))
     except (PlanError, StalePlan) as refused:
         return _applied_by_another(client, plan, refused, commit, to_branch)
     except (Conflict, ServerFailed) as refused:
@@ -56,7 +194,7 @@ def apply_now(
         tell_next(now, commit=commit, to_branch=to_branch)
         raise
     except KeyboardInterrupt:
-        tell_left_to_server(client, plan)
+        _tell_left_to_server(client, plan)
         raise
     _tell_applied(applied)
     return applied
@@ -83,20 +221,20 @@ def ensure_checked(plan: PlanView) -> None:
             raise CheckFailed(plan.id, check.name, f"did not pass ({said})")
 
 
-def lines_of(plan: PlanView) -> Callable[[str], None]:
+def _shown(plan: PlanView) -> Callable[[str], None]:
     """Return what shows the progress of an apply or an undo, but for what is said at its end anyway: by the
-    error, or by `tell_renames`."""
+    error, or by `_tell_renames`."""
     last = f"plan {plan.id} was not ", _RENAMED
     return lambda line: None if line.startswith(last) else progress(line)
 
 
-def tell_renames(plan: PlanView) -> None:
+def _tell_renames(plan: PlanView) -> None:
     """Which renames the last apply or undo followed, on stderr."""
     for rename in plan.renames:
         progress(f"{_RENAMED}{rename.old} → {rename.new}")
 
 
-def tell_left_to_server(client: Client, plan: PlanView) -> None:
+def _tell_left_to_server(client: Client, plan: PlanView) -> None:
     """After Ctrl-C: what a server was asked for, it does. Here it ended with the command."""
     from cleveragents.api.client import HttpClient
 
@@ -106,7 +244,7 @@ def tell_left_to_server(client: Client, plan: PlanView) -> None:
 
 
 def _tell_applied(plan: PlanView) -> None:
-    tell_renames(plan)
+    _tell_renames(plan)
     undo, done = f"`{_prefix()} plan undo {plan.id}` takes it back", plan.last_apply
     files = len(plan.changes) if done is None else done.files  # a server of 0.1.0 does not say it
     if files:
@@ -115,6 +253,22 @@ def _tell_applied(plan: PlanView) -> None:
         progress("your files have it already; nothing was changed")
     if done is not None and done.commit is not None:
         progress(f"committed as {done.commit}")
+
+
+def _tell_undone(before: PlanView, plan: PlanView) -> None:
+    _tell_renames(plan)
+    done = plan.last_apply
+    files = len(before.changes) if done is None else done.files  # a server of 0.1.0 does not say it
+    if files:
+        progress(f"taken back from {counted(files, 'file')} of {plan.place}")
+    else:
+        progress("your files do not have it any more; nothing was changed")
+    commit = None if done is None else done.commit
+    if commit is not None:
+        progress(f"committed as {commit}")
+    if before.last_apply is not None and before.last_apply.commit is not None:
+        also = "" if commit else "; only your files were changed, and committing them is for you to do"
+        progress(f"its commit {before.last_apply.commit} stays in the history{also}")
 
 
 def _applied_by_another(

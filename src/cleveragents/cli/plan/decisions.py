@@ -1,4 +1,4 @@
-"""`agents plan apply|undo|reject|approve|deny|resume`: what becomes of a plan."""
+"""`agents plan approve|deny|resume`: a person answers, and the plan goes on."""
 
 from __future__ import annotations
 
@@ -6,17 +6,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cleveragents.api.plans.account import found_plan, place_of, spelt_arguments
+from cleveragents.api.plans.account import found_plan, spelt_arguments
 from cleveragents.api.plans.deciding import answered_call, ensure_decidable
 from cleveragents.api.plans.meanings import meaning_of
-from cleveragents.api.plans.remains import applied_commit, ensure_undoable
-from cleveragents.api.plans.requests import ensure_can_be_asked
 from cleveragents.api.plans.spending import raise_limits
 from cleveragents.api.reach import ensure_reachable
 from cleveragents.cli.budget_options import budget_options
-from cleveragents.cli.output import Output, counted, format_option, progress
-from cleveragents.cli.plan.account import tell_left_out, tell_unapplied, told_plan
-from cleveragents.cli.plan.view import plan_argument, to_branch_option, told_next
+from cleveragents.cli.output import Output, format_option, progress
+from cleveragents.cli.plan.account import told_plan
+from cleveragents.cli.plan.view import plan_argument, told_next
 from cleveragents.cli.session import Session, pass_session
 from cleveragents.cli.usage import as_usage
 from cleveragents.core.text.redaction import redact_known_text
@@ -29,121 +27,12 @@ if TYPE_CHECKING:
     from cleveragents.plans.model.plan import Plan
 
 __all__ = [
-    "apply_plan",
     "approve_plan",
     "deny_plan",
-    "reject_plan",
     "resume_plan",
     "told_whole",
-    "undo_plan",
     "worked_on",
 ]
-
-
-@click.command("apply")
-@plan_argument
-@click.option("--commit", "message", metavar="MESSAGE", help="Commit what was applied, with this message.")
-@to_branch_option
-@format_option
-@pass_session
-def apply_plan(
-    session: Session, plan_id: str, message: str | None, to_branch: str | None, output: Output
-) -> None:
-    """Bring a plan's result into your files: merged with what they are now, all of it or nothing.
-
-    Required checks run first, on the merged result. Where your own edits or another plan's overlap with it,
-    nothing is changed, the places are shown and the exit code is 3. Without --commit git's index, branches
-    and stash stay as they are. What was made on a git remote is pushed there, as one commit: to the branch
-    that the plan began with, unless --to-branch names another.
-
-    \b
-    Example:
-      agents plan apply 7QX2
-      agents plan apply 7QX2 --commit "Format the code"
-    """
-    from cleveragents.apply.ports import CommitRequest
-    from cleveragents.cli.plan.work import apply_now
-
-    parts = session.container().plan_parts
-    parts.apply.settle()
-    plan = found_plan(parts, plan_id)
-    if not plan.state.ended:
-        ensure_reachable(parts, plan)
-    ensure_decidable(plan)
-    ensure_can_be_asked(plan, message, to_branch)
-    tell_left_out(parts, plan)
-    tell_unapplied(parts, plan)
-    try:
-        asked = message is not None or to_branch is not None
-        apply_now(parts, plan, CommitRequest(message or "", to_branch) if asked else None)
-    finally:
-        told_plan(output, parts, parts.plans.get(plan.id))
-
-
-@click.command("undo")
-@plan_argument
-@click.option("--commit", "message", metavar="MESSAGE", help="Commit the undoing, with this message.")
-@format_option
-@pass_session
-def undo_plan(session: Session, plan_id: str, message: str | None, output: Output) -> None:
-    """Take an applied plan out of your files again; what you changed since stays.
-
-    A commit that was made when it was applied stays in the history: an undo adds, it never rewrites.
-
-    \b
-    Example:
-      agents plan undo 7QX2
-    """
-    from cleveragents.apply.ports import CommitRequest
-    from cleveragents.core.errors import ApplyConflict
-
-    container = session.container()
-    parts = container.plan_parts
-    parts.apply.settle()
-    plan = found_plan(parts, plan_id)
-    ensure_undoable(container, plan)
-    if not plan.state.ended or plan.state is PlanState.APPLIED:
-        ensure_reachable(parts, plan)
-    ensure_can_be_asked(plan, message, None)
-    commit = None if message is None else CommitRequest(message)
-    stays = applied_commit(container, plan)
-    try:
-        plan, undone = parts.apply.undo(plan, commit=commit, told=progress)
-    except ApplyConflict as conflict:
-        for line in conflict.details.splitlines():
-            progress(line)
-        by_hand = f"agents plan diff {plan.id} | git apply --reverse --reject"
-        progress("take your edits of those places out for a moment, and undo it again; or by hand:")
-        progress(f"  {by_hand}  undoes what fits; the rest is left in *.rej files")
-        raise
-    if undone.changes:
-        progress(f"taken back from {counted(len(undone.changes), 'file')} of {place_of(parts, plan)}")
-    else:
-        progress("your files do not have it any more; nothing was changed")
-    if undone.commit is not None:
-        progress(f"committed as {undone.commit}")
-    if stays is not None:
-        also = "" if undone.commit else "; only your files were changed, and committing them is for you to do"
-        progress(f"its commit {stays} stays in the history{also}")
-    told_plan(output, parts, plan)
-
-
-@click.command("reject")
-@plan_argument
-@format_option
-@pass_session
-def reject_plan(session: Session, plan_id: str, output: Output) -> None:
-    """Say that a plan's result is not wanted. Your files were not touched, and will not be.
-
-    \b
-    Example:
-      agents plan reject 7QX2
-    """
-    parts = session.container().plan_parts
-    plan = found_plan(parts, plan_id)
-    ensure_decidable(plan, failed_too=True)
-    plan = parts.lifecycle.reject(plan)
-    told_plan(output, parts, plan)
 
 
 @click.command("approve")

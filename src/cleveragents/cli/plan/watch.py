@@ -19,8 +19,8 @@ from cleveragents.cli.plan.outcome import TRY_AGAIN, exit_code_of
 from cleveragents.cli.plan.view import plan_argument, told_next, told_reason
 from cleveragents.cli.render.board import Board, board_for
 from cleveragents.cli.render.live_view import LiveView
-from cleveragents.cli.run.background import is_in_background
 from cleveragents.cli.session import Session, pass_session
+from cleveragents.plans.background_logs import is_in_background
 from cleveragents.plans.family import below, title_of, who_needs_somebody
 from cleveragents.plans.model.plan import Phase, PlanState, spelt
 from cleveragents.plans.model.sub_plan import waits_for_sub_plans

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from cleveragents.api.plans.account import fields_of
 from cleveragents.cli.output import progress
+from cleveragents.plans.background_logs import log_of
 
 if TYPE_CHECKING:
     from cleveragents.cli.output import Output
@@ -25,10 +26,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Started",
-    "is_in_background",
-    "log_of",
-    "logged_plans",
-    "remove_log",
     "start_in_background",
     "told_started",
 ]
@@ -40,11 +37,6 @@ class Started:
 
     pid: int
     log: Path
-
-
-def log_of(state_directory: Path, plan_id: str) -> Path:
-    """Where a plan that runs in the background writes what would be seen of it."""
-    return state_directory / "logs" / f"{plan_id}.log"
 
 
 def start_in_background(
@@ -73,35 +65,6 @@ def start_in_background(
     finally:
         os.close(descriptor)
     return Started(process.pid, logs[0])
-
-
-def is_in_background(state_directory: Path, plan_id: str) -> bool:
-    """Whether a process that was started for the plan is alive."""
-    try:
-        descriptor = os.open(log_of(state_directory, plan_id), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(descriptor)
-    return False
-
-
-def logged_plans(state_directory: Path) -> list[str]:
-    """Those that ran in the background and whose log is kept."""
-    return sorted(log.stem for log in log_of(state_directory, "").parent.glob("*.log"))
-
-
-def remove_log(state_directory: Path, plan_id: str) -> bool:
-    """Whether it is gone; not while a process writes to it. Logs that several plans share stay with the
-    others."""
-    if is_in_background(state_directory, plan_id):  # guard: its lock is how others know of the process
-        return False
-    log_of(state_directory, plan_id).unlink(missing_ok=True)
-    return True
 
 
 def told_started(plans: Sequence[Plan], started: Started, output: Output) -> None:

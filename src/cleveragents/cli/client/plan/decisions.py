@@ -1,4 +1,4 @@
-"""`agents plan apply|undo|reject|approve|deny|answer|resume`, carried out by a server."""
+"""`agents plan approve|deny|answer|resume`, carried out by a server."""
 
 from __future__ import annotations
 
@@ -9,20 +9,17 @@ from typing import Any
 import click
 
 from cleveragents.api.plans.spending import limits_in_usd
-from cleveragents.cli.client.accounts import Account, place_of, tell_next, told_account
+from cleveragents.cli.client.accounts import Account, tell_next, told_account
 from cleveragents.cli.client.plan.deciding import (
     Deciding,
-    apply_now,
     decide,
-    job_done,
     told_at_the_end,
     work_on,
 )
 from cleveragents.cli.client.plan.following import moment_now
-from cleveragents.cli.client.problems import ServerSaid, refused_job
 from cleveragents.cli.client.selection import connected, prefix_of
 from cleveragents.cli.client.twins import client_command
-from cleveragents.cli.output import Output, counted, progress
+from cleveragents.cli.output import Output, progress
 from cleveragents.cli.plan import decisions as local
 from cleveragents.cli.plan import thinking as local_thinking
 from cleveragents.cli.session import Session
@@ -31,15 +28,12 @@ from cleveragents.models.model.budget import Limits
 
 __all__ = [
     "answer_plan",
-    "apply_plan",
     "approve_plan",
     "deny_plan",
     "given_limits",
     "go_on",
-    "reject_plan",
     "resume_plan",
     "told_denied",
-    "undo_plan",
 ]
 
 
@@ -75,42 +69,6 @@ def go_on(
 
 def _deciding(session: Session, output: Output, **wanted: Any) -> Deciding:
     return Deciding(connected(session), prefix_of(session), output, **wanted)
-
-
-def _apply_plan(
-    session: Session, plan_id: str, message: str | None, output: Output, to_branch: str | None = None
-) -> None:
-    deciding = _deciding(session, output, message=message, to_branch=to_branch)
-    account = deciding.client.get(f"/plans/{plan_id}")
-    with told_at_the_end(deciding, account["id"]):
-        apply_now(deciding, account)
-
-
-def _undo_plan(session: Session, plan_id: str, message: str | None, output: Output) -> None:
-    deciding = _deciding(session, output, message=message)
-    client = deciding.client
-    account = client.get(f"/plans/{plan_id}")
-    files, after = len(account["changes"]), moment_now(client, account)
-    job = client.post(f"/plans/{account['id']}/undo", {"commit": message})
-    account = job_done(deciding, account, job, after=after)
-    if account["state"] != "undone":
-        ended = client.get(f"/jobs/{job['id']}")
-        refused = refused_job(account["id"], ended, "it was not undone")
-        if isinstance(refused, ServerSaid) and refused.code == "apply-conflict":
-            _tell_how_to_undo(f"{deciding.prefix} plan diff {account['id']}")
-        raise refused
-    by = "" if account["branch"] is None else ", by one more commit"
-    progress(f"taken back from {counted(files, 'file')} of {place_of(account)}{by}")
-    told_account(output, account)
-
-
-def _tell_how_to_undo(diff: str) -> None:
-    progress("take the edits of those places out for a moment, and undo it again; or in its repository:")
-    progress(f"  {diff} | git apply --reverse --reject  undoes what fits, and leaves the rest in *.rej files")
-
-
-def _reject_plan(session: Session, plan_id: str, output: Output) -> None:
-    told_account(output, connected(session).post(f"/plans/{plan_id}/reject"))
 
 
 def _approve_plan(session: Session, plan_id: str, number: int | None, output: Output) -> None:
@@ -160,9 +118,6 @@ def _resume_plan(
     go_on(deciding, plan_id, "resume", {"model": model, "limits": given_limits(limits)})
 
 
-apply_plan = client_command(local.apply_plan, _apply_plan)
-undo_plan = client_command(local.undo_plan, _undo_plan)
-reject_plan = client_command(local.reject_plan, _reject_plan)
 approve_plan = client_command(local.approve_plan, _approve_plan)
 deny_plan = client_command(local.deny_plan, _deny_plan)
 answer_plan = client_command(local_thinking.answer_plan, _answer_plan)

@@ -14,15 +14,13 @@ plan = ClientGroup(
     {
         "watch": f"{_HERE}.reading:watch_plan",
         "correct": f"{_HERE}.thinking:correct_plan",
-        "apply": f"{_HERE}.decisions:apply_plan",
-        "undo": f"{_HERE}.decisions:undo_plan",
-        "reject": f"{_HERE}.decisions:reject_plan",
         "approve": f"{_HERE}.decisions:approve_plan",
         "deny": f"{_HERE}.decisions:deny_plan",
         "answer": f"{_HERE}.decisions:answer_plan",
         "resume": f"{_HERE}.decisions:resume_plan",
-        "cancel": f"{_HERE}.ending:cancel_plan",
-        "delete": f"{_HERE}.ending:delete_plan",
     },
-    here=("diff", "explain", "list", "log", "reread", "resolve", "review", "rollback", "show", "tree"),
+    here=(
+        *("apply", "cancel", "delete", "diff", "explain", "list", "log", "reject", "reread"),
+        *("resolve", "review", "rollback", "show", "tree", "undo"),
+    ),
 )
