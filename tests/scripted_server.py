@@ -68,6 +68,12 @@ class Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         self._reply()
 
+    def do_PUT(self) -> None:
+        self._reply()
+
+    def do_PATCH(self) -> None:
+        self._reply()
+
     def do_DELETE(self) -> None:
         self._reply()
 

@@ -102,7 +102,11 @@ class ActorView:
     nodes: tuple[dict[str, Any], ...] = shown(examples=[[{"name": "think", "type": "llm"}]])
     graph: ActorGraphView = shown()
     yaml: str = shown("its file, with the prompts in it; masked", examples=[_YAML])
-    file: str | None = shown("the path of its file, for server admins; else null", examples=[None])
+    file: str | None = shown(
+        "the path of its file, for server admins; else null",
+        examples=[None],
+        default_factory=lambda: None,  # a server of 0.1.0 does not say it
+    )
 
 
 @view
@@ -236,8 +240,7 @@ class HttpActors:
         ensure_no_directory(repository)
         if not is_full_name(name):  # guard: not the address of something else
             raise UnknownActor(name)
-        found = self._http.get(f"/actors/{name}", resource=resource)
-        return view_of(ActorView, {"file": None, **found})  # a server of 0.1.0 does not say it
+        return view_of(ActorView, self._http.get(f"/actors/{name}", resource=resource))
 
     def validate(self, yaml: str) -> ActorVerdict:
         return view_of(ActorVerdict, self._http.post("/actors/validation", {"yaml": yaml}))

@@ -97,7 +97,14 @@ class ContextView:
     notes: tuple[str, ...] = shown("what went differently", examples=[[]])
     preamble: str = shown(examples=["a web shop in Python"])
     skeleton: str = shown("the repository at a glance", examples=["src/\n  session.py"])
-    ranking: tuple[RankedFileView, ...] = shown("the files once more, with who found them")
+    ranking: tuple[RankedFileView, ...] = shown(
+        "the files once more, with who found them", default_factory=lambda: None
+    )
+
+    def __post_init__(self) -> None:
+        if self.ranking is None:  # a server of 0.1.0 does not say who found a file
+            unsaid = tuple(RankedFileView(path=path, score=0.0, found_by=()) for path in self.files)
+            object.__setattr__(self, "ranking", unsaid)
 
     @property
     def text(self) -> str:
@@ -225,10 +232,7 @@ class HttpContext:
         if resource is None:
             raise RequestRefused("name the resource that the question is about", "resource")
         body = {"question": question, "resource": resource, "at": at, "budget": budget, "deadline": deadline}
-        told = self._http.post("/context", body)
-        # A server of 0.1.0 does not say who found a file.
-        unsaid = [{"path": path, "score": 0.0, "found_by": ()} for path in told["files"]]
-        answer = view_of(ContextView, {"ranking": unsaid, **told})
+        answer = view_of(ContextView, self._http.post("/context", body))
         return answer if fragments else replace(answer, fragments=())
 
 

@@ -5,13 +5,20 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import fields, is_dataclass
+from importlib import import_module
+from inspect import signature
+from pkgutil import walk_packages
 from typing import Any
 
 import pytest
 
-from cleveragents import Limits, connect
+from cleveragents import Limits, PlanRequest, api, connect
+from cleveragents.access.model.user import Role
 from cleveragents.api.client import HttpClient
 from cleveragents.api.transport import HttpTransport
+from cleveragents.changes.model.merge_conflict import Take
 from cleveragents.core.errors import (
     Closed,
     ConfigurationError,
@@ -84,6 +91,63 @@ def test_an_answer_of_another_version_is_one_error(
     assert caught.value.status == status
     if status == 200:
         assert "its version may differ" in str(caught.value)
+
+
+ARGUMENTS: dict[str, Any] = {
+    "checkpoint": 1,
+    "decision": 1,
+    "files": (),
+    "limits": Limits(tokens=5),
+    "number": 1,
+    "plan_id": "01A",
+    "request": PlanRequest(goal="x", resource="shop"),
+    "role": Role.VIEWER,
+    "take": Take.OURS,
+    "token_id": "01A",
+}
+NAMED_BY_TWO_WORDS = ("actions", "actors", "models")
+NAMES = {
+    field.name
+    for module in walk_packages(api.__path__, "cleveragents.api.")
+    for kind in vars(import_module(module.name)).values()
+    if isinstance(kind, type) and is_dataclass(kind)
+    for field in fields(kind)
+}
+FOREIGN: list[Any] = [
+    b"hello",
+    [],
+    {},
+    {"items": 3, "next": None},
+    {"items": [3], "next": None},
+    {"items": [{}], "next": 3},
+    dict.fromkeys(NAMES, 3.5),
+    {name: [{}] for name in NAMES},
+]
+
+
+def methods() -> list[tuple[str, str]]:
+    """Those of every group that ask a server; `follow` reads a stream, and is tested with that."""
+    with HttpClient(HttpTransport("http://localhost:1", None)) as client:
+        groups = [name for name, value in vars(HttpClient).items() if isinstance(value, property)]
+        found = [(name, one) for name in groups for one in dir(getattr(client, name))]
+    return [one for one in found if not one[1].startswith("_") and one != ("events", "follow")]
+
+
+@pytest.mark.parametrize(("group", "name"), methods())
+def test_every_method_makes_one_error_of_an_answer_that_is_none_of_ours(group: str, name: str) -> None:
+    body: Any = None
+    with client_of(lambda *_: (200, body)) as client:
+        method = getattr(getattr(client, group), name)
+        needed = [one.name for one in signature(method).parameters.values() if one.default is one.empty]
+        text = "team/x" if group in NAMED_BY_TWO_WORDS else "x"
+        arguments = {one: ARGUMENTS.get(one, text) for one in needed}
+        if group == "context":
+            arguments["resource"] = "shop"
+        for body in FOREIGN:
+            with suppress(ServerFailed):
+                answer = method(**arguments)
+                answer = next(answer, None) if isinstance(answer, Iterator) else answer
+                assert answer is None or isinstance(answer, bytes), (body, answer)
 
 
 def test_a_request_that_json_cannot_say_is_refused() -> None:
