@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from cleveragents.api.views import Page, shown, view, view_of
 from cleveragents.api.wording import timestamp
-from cleveragents.core.errors.remedy import Remedy
+from cleveragents.core.errors import Remedy
 from cleveragents.core.json_value import JsonValue, freeze
 from cleveragents.core.text.redaction import redact
 from cleveragents.jobs.model.job import JobState

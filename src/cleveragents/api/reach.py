@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cleveragents.access.model.project import remote_of
-from cleveragents.core.errors.remedy import Remedy
+from cleveragents.core.errors import Remedy
 
 if TYPE_CHECKING:
     from cleveragents.app.plan_parts import PlanParts

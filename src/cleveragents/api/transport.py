@@ -22,13 +22,14 @@ from cleveragents.core.errors import (
     Closed,
     ConfigurationError,
     NotAuthenticated,
+    Remedy,
     RequestRefused,
     ServerFailed,
     ServerUnreachable,
     Unavailable,
+    remedies_from_json,
 )
 from cleveragents.core.errors.facts import error_from_facts
-from cleveragents.core.errors.remedy import Remedy, remedies_from_json
 from cleveragents.core.text.redaction import redact_text
 
 if TYPE_CHECKING:

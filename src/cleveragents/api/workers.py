@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from cleveragents.api.transport import HttpTransport
     from cleveragents.app.container import Container
     from cleveragents.app.plan_parts import PlanParts
-    from cleveragents.core.errors.remedy import Remedy
+    from cleveragents.core.errors import Remedy
     from cleveragents.core.json_value import JsonValue
     from cleveragents.jobs.ports import WorkerRecord
     from cleveragents.plans.model.plan import Plan
@@ -161,7 +161,7 @@ def waits_for_worker(parts: PlanParts, plan: Plan) -> bool:
 
 def missing_worker(parts: PlanParts, plan: Plan) -> list[Remedy]:
     """Return how to start the missing worker; empty while a worker is there."""
-    from cleveragents.core.errors.remedy import Remedy
+    from cleveragents.core.errors import Remedy
     from cleveragents.plans.jobs.names import SHARED_QUEUE
     from cleveragents.plans.model.plan import PlanState
 

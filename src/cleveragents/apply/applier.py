@@ -29,8 +29,7 @@ from cleveragents.apply.presence import Presence, git_directory_of
 from cleveragents.apply.recovery import Recovery
 from cleveragents.core.change import Difference, FileState
 from cleveragents.core.clock import Clock, SystemClock
-from cleveragents.core.errors import ApplyRefused
-from cleveragents.core.errors.remedy import Remedy
+from cleveragents.core.errors import ApplyRefused, Remedy
 from cleveragents.core.faults import FaultPoints, NoFaults
 from cleveragents.core.identifiers import IdentifierSource
 from cleveragents.core.text.control_characters import IGNORED_BY_HFS

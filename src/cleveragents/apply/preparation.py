@@ -37,8 +37,7 @@ from cleveragents.apply.staging import (
 )
 from cleveragents.apply.user_git import UserGit
 from cleveragents.core.change import Difference
-from cleveragents.core.errors import ApplyConflict, ApplyRefused, GitFailed
-from cleveragents.core.errors.remedy import Remedy
+from cleveragents.core.errors import ApplyConflict, ApplyRefused, GitFailed, Remedy
 from cleveragents.core.faults import FaultPoints
 from cleveragents.core.identifiers import IdentifierSource
 

@@ -32,8 +32,7 @@ from cleveragents.apply.merge import (
 from cleveragents.apply.moves import parents_of
 from cleveragents.apply.ports import FileConflict, Rename
 from cleveragents.core.change import GITLINK, Difference, FileState
-from cleveragents.core.errors import ApplyRefused
-from cleveragents.core.errors.remedy import Remedy
+from cleveragents.core.errors import ApplyRefused, Remedy
 from cleveragents.git.git_directory import copy_index, copy_shared_indexes
 from cleveragents.git.index_file import hidden_files, holds_attributes, reveal
 from cleveragents.git.plumbing import PrivateRepository, index_line

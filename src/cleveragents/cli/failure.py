@@ -27,7 +27,7 @@ from cleveragents.core.text.control_characters import escape_controls
 from cleveragents.core.text.redaction import redact_text
 
 if TYPE_CHECKING:
-    from cleveragents.core.errors.remedy import Remedy
+    from cleveragents.core.errors import Remedy
 
 __all__ = ["report", "report_usage", "say_error"]
 

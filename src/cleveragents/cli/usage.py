@@ -7,8 +7,7 @@ from contextlib import contextmanager
 
 import click
 
-from cleveragents.core.errors import RequestRefused
-from cleveragents.core.errors.remedy import Remedy
+from cleveragents.core.errors import Remedy, RequestRefused
 
 __all__ = ["RefusedUsage", "as_usage"]
 

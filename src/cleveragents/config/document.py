@@ -31,8 +31,7 @@ from cleveragents.config.values import (
     parse_value,
     validate_settings,
 )
-from cleveragents.core.errors import ConfigurationError, StoreBusy, StoreFull
-from cleveragents.core.errors.remedy import Remedy
+from cleveragents.core.errors import ConfigurationError, Remedy, StoreBusy, StoreFull
 from cleveragents.core.faults import FaultPoints, NoFaults
 
 if TYPE_CHECKING:

@@ -19,8 +19,7 @@ from cleveragents.config.settings import (
     known_keys,
     nearest_key,
 )
-from cleveragents.core.errors import ConfigurationError
-from cleveragents.core.errors.remedy import Remedy
+from cleveragents.core.errors import ConfigurationError, Remedy
 
 __all__ = [
     "Layer",

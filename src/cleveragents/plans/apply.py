@@ -26,6 +26,7 @@ from cleveragents.core.errors import (
     OutcomeUnknown,
     PlanError,
     PolicyDenied,
+    Remedy,
     RemoteHeld,
     RemoteMoved,
     RemoteUnreachable,
@@ -36,7 +37,6 @@ from cleveragents.core.errors import (
     StoreBusy,
     StoreFull,
 )
-from cleveragents.core.errors.remedy import Remedy
 from cleveragents.core.identifiers import Fence
 from cleveragents.core.json_value import JsonValue, freeze
 from cleveragents.core.policy import Capability, Isolation, Verdict

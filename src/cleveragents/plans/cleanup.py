@@ -17,12 +17,12 @@ from cleveragents.core.clock import Clock
 from cleveragents.core.errors import (
     GitFailed,
     PlanError,
+    Remedy,
     SandboxBusy,
     SandboxMissing,
     SandboxRefused,
     UnknownPlan,
 )
-from cleveragents.core.errors.remedy import Remedy
 from cleveragents.plans.history import PlanHistory, named
 from cleveragents.plans.model.plan import Plan, PlanState
 from cleveragents.plans.store.sql_plan_store import SqlPlanStore

@@ -21,13 +21,14 @@ from cleveragents.core.errors import (
     CleverAgentsError,
     Conflict,
     PlanError,
+    Remedy,
     RemoteUnreachable,
     SandboxMissing,
     StaleFence,
     StalePlan,
     Unavailable,
+    remedies_to_json,
 )
-from cleveragents.core.errors.remedy import Remedy, remedies_to_json
 from cleveragents.core.json_value import JsonValue, freeze
 from cleveragents.core.policy import Capability, Verdict
 from cleveragents.core.text.redaction import redact_text

@@ -23,8 +23,7 @@ from cleveragents.changes.execution_context import ChangeFold, ChangesetStore
 from cleveragents.changes.model.review import Review, ReviewKind, accepted_states
 from cleveragents.core.change import Changeset, Difference, FileState, RecordedChange, differences_of
 from cleveragents.core.clock import Clock
-from cleveragents.core.errors import NeedsHuman, PlanError, SandboxRefused, UnknownCheckpoint
-from cleveragents.core.errors.remedy import Remedy
+from cleveragents.core.errors import NeedsHuman, PlanError, Remedy, SandboxRefused, UnknownCheckpoint
 from cleveragents.core.tool import CallState, ToolCall
 from cleveragents.plans.model.correction import taken_back_of
 from cleveragents.plans.model.plan import Plan

@@ -22,12 +22,12 @@ from cleveragents.core.errors import (
     InvalidRequest,
     JobAlreadyEnded,
     PlanError,
+    Remedy,
     SandboxBusy,
     SandboxMissing,
     StaleFence,
     StalePlan,
 )
-from cleveragents.core.errors.remedy import Remedy
 from cleveragents.core.json_value import JsonValue
 from cleveragents.core.text.redaction import redact_known_text, redact_text
 from cleveragents.core.tool import CallState, ToolCall

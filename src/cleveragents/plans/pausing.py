@@ -17,11 +17,12 @@ from cleveragents.core.errors import (
     DeadlineExceeded,
     JobAlreadyEnded,
     PlanError,
+    Remedy,
     StaleFence,
     StalePlan,
     UnknownJob,
+    offered,
 )
-from cleveragents.core.errors.remedy import Remedy, offered
 from cleveragents.core.json_value import JsonValue
 from cleveragents.jobs.model.job import Job, JobState
 from cleveragents.jobs.ports import JobStore

@@ -34,8 +34,8 @@ from cleveragents.core.errors import (
     StalePlan,
     StoreBusy,
     StoreFull,
+    offered,
 )
-from cleveragents.core.errors.remedy import offered
 from cleveragents.core.identifiers import Fence
 from cleveragents.core.json_value import JsonValue, freeze
 from cleveragents.core.policy import Isolation

@@ -30,13 +30,14 @@ from cleveragents.core.errors import (
     NotAuthenticated,
     OutcomeUnknown,
     PlanError,
+    Remedy,
     StoreFull,
     TooManyRequests,
     Unavailable,
+    remedies_to_json,
 )
 from cleveragents.core.errors.facts import facts_of
 from cleveragents.core.errors.families import code_of
-from cleveragents.core.errors.remedy import Remedy, remedies_to_json
 from cleveragents.core.text.redaction import redact, redact_text
 from cleveragents.server.field_words import field_problem, in_a_sentence
 from cleveragents.server.whereabouts import places_of

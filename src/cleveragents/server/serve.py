@@ -23,8 +23,7 @@ from urllib.parse import urlsplit
 import uvicorn
 
 from cleveragents.api.wording import counted, timestamp
-from cleveragents.core.errors import ConfigurationError, PortTaken
-from cleveragents.core.errors.remedy import Remedy
+from cleveragents.core.errors import ConfigurationError, PortTaken, Remedy
 from cleveragents.server.app import create_app
 from cleveragents.server.connections import ServingConfig
 from cleveragents.server.first_token import anybody_has_a_token

@@ -13,8 +13,7 @@ import pytest
 from cleveragents.actors.model.actor import Actor, ActorLimits, HumanNode, StateKey, SubgraphNode, ToolNode
 from cleveragents.cli.render.remedies import remedy_lines
 from cleveragents.core.actions.model import REVIEW, CheckVerdict
-from cleveragents.core.errors import PlanError
-from cleveragents.core.errors.remedy import remedies_from_json
+from cleveragents.core.errors import PlanError, remedies_from_json
 from cleveragents.core.json_value import thaw
 from cleveragents.core.tool import CallState
 from cleveragents.models.model.budget import Limits, Spend, exceeded

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cleveragents.cli.render.remedies import command_line, remedy_lines, step_pairs
-from cleveragents.core.errors.remedy import Remedy
+from cleveragents.core.errors import Remedy
 
 SERVER = "agents --server https://agents.example"
 

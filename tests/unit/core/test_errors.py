@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from cleveragents.core import errors
-from cleveragents.core.errors import CleverAgentsError
-from cleveragents.core.errors.remedy import Remedy
+from cleveragents.core.errors import CleverAgentsError, Remedy
 
 FAMILIES = {errors.InvalidRequest, errors.Conflict, errors.Unavailable, errors.Fault}
 ALL = [cls for _, cls in inspect.getmembers(errors, inspect.isclass) if issubclass(cls, CleverAgentsError)]

@@ -16,13 +16,16 @@ from cleveragents.core.errors import (
     NotTrusted,
     PlanError,
     PriceUnknown,
+    Remedy,
     RequestRefused,
     StalePlan,
     UnknownPlan,
+    offered,
+    remedies_from_json,
+    remedies_to_json,
 )
 from cleveragents.core.errors.facts import error_from_facts, facts_of
 from cleveragents.core.errors.families import code_of
-from cleveragents.core.errors.remedy import Remedy, offered, remedies_from_json, remedies_to_json
 
 RESUME = Remedy("plan.resume", "01A", {"limits.usd": 0.02, "model": None}, "Resume it")
 ERRORS = [

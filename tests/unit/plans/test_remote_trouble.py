@@ -18,8 +18,7 @@ from cleveragents.api.plans.diffs import patch_of
 from cleveragents.api.plans.meanings import meaning_of
 from cleveragents.api.plans.next_steps import steps_from
 from cleveragents.api.plans.standing import can_of, needs_of
-from cleveragents.core.errors import ApplyRefused, PlanError, RemoteUnreachable, StalePlan
-from cleveragents.core.errors.remedy import Remedy
+from cleveragents.core.errors import ApplyRefused, PlanError, Remedy, RemoteUnreachable, StalePlan
 from cleveragents.core.identifiers import Fence
 from cleveragents.jobs.worker.async_worker import AsyncJob
 from cleveragents.plans.deciding import concluded

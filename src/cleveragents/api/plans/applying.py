@@ -14,8 +14,7 @@ from cleveragents.api.plans.deciding import ensure_decidable
 from cleveragents.api.plans.remains import ensure_undoable
 from cleveragents.api.plans.requests import ensure_can_be_asked
 from cleveragents.api.reach import ensure_reachable
-from cleveragents.core.errors import DuplicateKey, NeedsHuman, PlanError
-from cleveragents.core.errors.remedy import Remedy
+from cleveragents.core.errors import DuplicateKey, NeedsHuman, PlanError, Remedy
 from cleveragents.core.policy import Capability, Verdict
 from cleveragents.jobs.model.job import Job, JobState, NewJob
 from cleveragents.plans.jobs.names import SHARED_QUEUE, home_queue, queue_of

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 from cleveragents.api.plans.account import shown_resource
 from cleveragents.api.reach import ensure_reachable
 from cleveragents.api.wording import counted
-from cleveragents.core.errors import PlanError, RequestRefused, SandboxMissing
-from cleveragents.core.errors.remedy import Remedy
+from cleveragents.core.errors import PlanError, Remedy, RequestRefused, SandboxMissing
 
 if TYPE_CHECKING:
     from cleveragents.app.plan_parts import PlanParts

@@ -14,8 +14,7 @@ from cleveragents.api.plans.spending import allow, ensure_model_fits, raise_limi
 from cleveragents.api.plans.standing import is_resumable
 from cleveragents.api.reach import ensure_reachable, is_out_of_reach
 from cleveragents.api.wording import on_one_line
-from cleveragents.core.errors import NeedsHuman, PlanError, RequestRefused
-from cleveragents.core.errors.remedy import Remedy, remedies_from_json
+from cleveragents.core.errors import NeedsHuman, PlanError, Remedy, RequestRefused, remedies_from_json
 from cleveragents.core.json_value import thaw
 from cleveragents.models.model.budget import Limits
 from cleveragents.plans.background_logs import remove_log

@@ -13,7 +13,7 @@ from cleveragents.api.plans.meanings import DONE, is_stopped, is_undecided, wait
 from cleveragents.api.plans.remains import is_kept
 from cleveragents.api.plans.spending import more_time
 from cleveragents.api.workers import missing_worker, waits_for_worker
-from cleveragents.core.errors.remedy import OptionValue, Remedy, remedies_from_json
+from cleveragents.core.errors import OptionValue, Remedy, remedies_from_json
 from cleveragents.core.json_value import thaw
 from cleveragents.plans.deciding import is_unknown
 from cleveragents.plans.family import below, is_merged, title_of, who_needs_somebody

@@ -13,7 +13,7 @@ from cleveragents.api.plans.next_steps import steps_from
 from cleveragents.api.plans.standing import can_of, is_at_rest, needs_of
 from cleveragents.api.reach import is_out_of_reach
 from cleveragents.api.workers import missing_worker
-from cleveragents.core.errors.remedy import remedies_to_json
+from cleveragents.core.errors import remedies_to_json
 from cleveragents.plans.deciding import IN_THE_WAY
 from cleveragents.plans.family import is_merged
 from cleveragents.plans.jobs.names import queue_of
@@ -23,7 +23,7 @@ from cleveragents.plans.model.sub_plan import asked_below, waits_for_sub_plans
 
 if TYPE_CHECKING:
     from cleveragents.app.plan_parts import PlanParts
-    from cleveragents.core.errors.remedy import Remedy
+    from cleveragents.core.errors import Remedy
     from cleveragents.core.json_value import JsonValue
     from cleveragents.plans.model.plan import Plan
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cleveragents.core.errors.remedy import Remedy
+from cleveragents.core.errors import Remedy
 from cleveragents.plans.model.plan import PlanState
 
 if TYPE_CHECKING:

@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from cleveragents.access.model.project import new_branch, remote_of
 from cleveragents.api.plans.account import spelt_arguments
-from cleveragents.core.errors import ConfigurationError, RequestRefused
-from cleveragents.core.errors.remedy import Remedy
+from cleveragents.core.errors import ConfigurationError, Remedy, RequestRefused
 from cleveragents.core.json_value import JsonValue, freeze, thaw
 from cleveragents.core.text.redaction import redact, redact_text
 from cleveragents.models.model.budget import PICODOLLARS, Limits

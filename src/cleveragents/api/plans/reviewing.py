@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 from cleveragents.api.reach import ensure_reachable
 from cleveragents.api.wording import UNREADABLE, shown_name
 from cleveragents.changes.model.review import Review, ReviewKind
-from cleveragents.core.errors import PlanError
-from cleveragents.core.errors.remedy import Remedy
+from cleveragents.core.errors import PlanError, Remedy
 
 if TYPE_CHECKING:
     from cleveragents.app.plan_parts import PlanParts

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Literal
 
 from cleveragents.api.views import shown, view, view_of
-from cleveragents.core.errors.remedy import Remedy
+from cleveragents.core.errors import Remedy
 from cleveragents.core.json_value import JsonValue
 from cleveragents.plans.model.plan import Phase, PlanState
 from cleveragents.plans.model.status import PlanStatus, status_of

@@ -21,8 +21,7 @@ from enum import Enum
 from typing import Any
 
 from cleveragents.core.change import FileState
-from cleveragents.core.errors import PlanError
-from cleveragents.core.errors.remedy import Remedy
+from cleveragents.core.errors import PlanError, Remedy
 from cleveragents.core.json_value import JsonValue, freeze
 from cleveragents.core.records import facts_of, record_of
 from cleveragents.core.text.control_characters import shown

@@ -15,7 +15,7 @@ from cleveragents.cli.plan.account import tell_of_changes
 from cleveragents.cli.plan.outcome import FAILED, INTERRUPTED, NEEDS_HUMAN, TRY_AGAIN
 from cleveragents.cli.render.narrow import steps_in_lines
 from cleveragents.cli.render.remedies import step_pairs
-from cleveragents.core.errors.remedy import Remedy, remedies_from_json
+from cleveragents.core.errors import Remedy, remedies_from_json
 
 __all__ = [
     "Account",

@@ -9,9 +9,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cleveragents.core import errors
-from cleveragents.core.errors import CleverAgentsError, NotAuthenticated, PlanFailed
+from cleveragents.core.errors import (
+    CleverAgentsError,
+    NotAuthenticated,
+    PlanFailed,
+    Remedy,
+    remedies_from_json,
+)
 from cleveragents.core.errors.families import code_of
-from cleveragents.core.errors.remedy import Remedy, remedies_from_json
 
 if TYPE_CHECKING:
     import httpx

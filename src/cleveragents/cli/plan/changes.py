@@ -17,7 +17,7 @@ from cleveragents.cli.client.selection import prefix_of
 from cleveragents.cli.output import Output, counted, format_option, printable, progress
 from cleveragents.cli.plan.view import plan_argument, shown_diff, summary_of, tell_plan
 from cleveragents.cli.session import Session, pass_session
-from cleveragents.core.errors.remedy import Remedy
+from cleveragents.core.errors import Remedy
 
 if TYPE_CHECKING:
     from collections.abc import Callable

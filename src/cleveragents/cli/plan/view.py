@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from cleveragents.api.plans.views import PlanView
     from cleveragents.app.plan_parts import PlanParts
     from cleveragents.apply.ports import CommitRequest
-    from cleveragents.core.errors.remedy import Remedy
+    from cleveragents.core.errors import Remedy
     from cleveragents.core.json_value import JsonValue
     from cleveragents.plans.model.plan import Plan
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from cleveragents.api.wording import on_one_line, spelt_duration
 
 if TYPE_CHECKING:
-    from cleveragents.core.errors.remedy import OptionValue, Remedy
+    from cleveragents.core.errors import OptionValue, Remedy
 
 __all__ = ["command_line", "remedy_lines", "step_pairs"]
 

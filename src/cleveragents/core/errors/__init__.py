@@ -179,6 +179,7 @@ from cleveragents.core.errors.plans import (
     UnknownJobKind,
     UnknownPlan,
 )
+from cleveragents.core.errors.remedy import OptionValue, Remedy, offered, remedies_from_json, remedies_to_json
 from cleveragents.core.errors.resources import (
     AnchorFailed,
     AuditElsewhere,
@@ -301,6 +302,7 @@ __all__ = [
     "NotAuthenticated",
     "NotIsolated",
     "NotTrusted",
+    "OptionValue",
     "OutcomeUnknown",
     "OutsideSandbox",
     "PlanError",
@@ -311,6 +313,7 @@ __all__ = [
     "QuestionRefused",
     "QueueFull",
     "QuotaExceeded",
+    "Remedy",
     "RemoteHeld",
     "RemoteMoved",
     "RemoteUnreachable",
@@ -351,4 +354,7 @@ __all__ = [
     "UnknownResource",
     "UnknownTool",
     "UnknownUser",
+    "offered",
+    "remedies_from_json",
+    "remedies_to_json",
 ]

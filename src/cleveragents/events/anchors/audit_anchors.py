@@ -28,8 +28,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 
 from cleveragents.config.service_settings import AuditSettings
 from cleveragents.core.clock import Clock
-from cleveragents.core.errors import ConfigurationError
-from cleveragents.core.errors.remedy import Remedy
+from cleveragents.core.errors import ConfigurationError, Remedy
 from cleveragents.events.anchors.targets import AnchorTarget, FileTarget, open_target
 from cleveragents.events.audit import DurableAuditLog
 from cleveragents.events.chain import Anchor, AnchorSet, Tip

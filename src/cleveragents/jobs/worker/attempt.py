@@ -28,10 +28,10 @@ from cleveragents.core.errors import (
     HandlerFailed,
     InvalidPayload,
     InvalidRequest,
+    remedies_to_json,
 )
 from cleveragents.core.errors.facts import facts_of
 from cleveragents.core.errors.families import code_of
-from cleveragents.core.errors.remedy import remedies_to_json
 from cleveragents.core.json_value import JsonValue, freeze
 from cleveragents.core.text.redaction import redact, redact_text
 from cleveragents.jobs.model.job import HandedOn, Job, JobState, Outcome

@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING, Protocol
 from cleveragents.actors.model.actor import Actor, AgentNode, LlmNode, Node, Progress, SubgraphNode
 from cleveragents.actors.ports import ActorHost, ActorRequest, ActorRunner, Actors, Answer
 from cleveragents.core.actions.model import CheckRun
-from cleveragents.core.errors import ActorAsks, ActorStopped, AgentFailed, DeadlineExceeded
-from cleveragents.core.errors.remedy import Remedy
+from cleveragents.core.errors import ActorAsks, ActorStopped, AgentFailed, DeadlineExceeded, Remedy
 from cleveragents.core.identifiers import Fence
 from cleveragents.core.json_value import JsonValue
 from cleveragents.core.text.redaction import redact_content_text

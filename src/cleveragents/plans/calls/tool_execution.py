@@ -30,9 +30,9 @@ from cleveragents.core.errors import (
     NeedsHuman,
     NetworkNotDenied,
     PolicyDenied,
+    Remedy,
     ToolRefused,
 )
-from cleveragents.core.errors.remedy import Remedy
 from cleveragents.core.faults import FaultPoints, NoFaults
 from cleveragents.core.json_value import FrozenObject, JsonValue, freeze
 from cleveragents.core.policy import Capability, Policy, Verdict

@@ -22,8 +22,7 @@ from pathlib import PurePosixPath
 from cleveragents.core.change import Difference, FileState, differences_of, split_renames, states_after
 from cleveragents.core.clock import Clock
 from cleveragents.core.decision import Decision, DecisionState
-from cleveragents.core.errors import PlanError, SandboxMissing, UnknownDecision
-from cleveragents.core.errors.remedy import Remedy
+from cleveragents.core.errors import PlanError, Remedy, SandboxMissing, UnknownDecision
 from cleveragents.core.faults import FaultPoints, NoFaults
 from cleveragents.core.identifiers import Fence
 from cleveragents.core.text.redaction import redact_content_text, redact_text

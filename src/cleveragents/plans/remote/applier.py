@@ -27,8 +27,7 @@ from cleveragents.apply.ports import (
 from cleveragents.apply.preparation import Wish
 from cleveragents.apply.presence import merge_following_renames
 from cleveragents.apply.push import Landed, PushPreparation, RemoteEngine, Target
-from cleveragents.core.errors import ApplyRefused, CleverAgentsError
-from cleveragents.core.errors.remedy import Remedy
+from cleveragents.core.errors import ApplyRefused, CleverAgentsError, Remedy
 from cleveragents.core.identifiers import Fence
 from cleveragents.core.text.redaction import redact_text
 from cleveragents.plans.model.plan import Plan

@@ -32,8 +32,7 @@ from sqlalchemy import (
 from cleveragents.changes.model.merge_conflict import MergeOutcome, conflicts_ended, part_of_merge
 from cleveragents.changes.model.review import Review
 from cleveragents.core.actions.model import CheckRun
-from cleveragents.core.errors import InvalidPayload, PlanError, StalePlan, UnknownPlan
-from cleveragents.core.errors.remedy import Remedy
+from cleveragents.core.errors import InvalidPayload, PlanError, Remedy, StalePlan, UnknownPlan
 from cleveragents.core.event import DomainEvent, EventType
 from cleveragents.core.identifiers import Fence, IdentifierSource
 from cleveragents.core.json_value import JsonValue

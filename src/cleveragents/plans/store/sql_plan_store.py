@@ -15,8 +15,7 @@ from sqlalchemy import Connection, bindparam, delete, func, or_, select, update
 
 from cleveragents.access.model.user import ProjectScope
 from cleveragents.access.store.sql_project_store import hold_project
-from cleveragents.core.errors import AmbiguousPlan, PlanError, StalePlan, TreeTooLarge, UnknownPlan
-from cleveragents.core.errors.remedy import Remedy
+from cleveragents.core.errors import AmbiguousPlan, PlanError, Remedy, StalePlan, TreeTooLarge, UnknownPlan
 from cleveragents.core.event import DomainEvent, EventType
 from cleveragents.core.identifiers import Fence, IdentifierSource
 from cleveragents.core.json_value import JsonValue

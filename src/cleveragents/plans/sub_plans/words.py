@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 
 from cleveragents.changes.model.merge_conflict import KeptConflict
 from cleveragents.core.cancellation import is_mere_stop
-from cleveragents.core.errors import PlanError, PlanFailed
-from cleveragents.core.errors.remedy import Remedy, offered
+from cleveragents.core.errors import PlanError, PlanFailed, Remedy, offered
 from cleveragents.core.json_value import FrozenObject, JsonValue
 from cleveragents.core.text.redaction import redact_text
 from cleveragents.core.tool import CallState, ToolCall
