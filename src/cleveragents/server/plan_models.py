@@ -32,10 +32,10 @@ OfPlan = Annotated[
 ]
 
 Paths = Annotated[
-    list[Annotated[str, StringConstraints(min_length=1, max_length=4096)]] | None,
+    list[Annotated[str, StringConstraints(min_length=1, max_length=1024)]] | None,
     Query(
         alias="path",
-        max_length=1000,
+        max_length=20,
         description="of a patch: only these files, and those below these directories; may be repeated",
         examples=[["src/export.py"]],
     ),

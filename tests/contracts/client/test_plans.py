@@ -254,7 +254,8 @@ def test_a_patch_has_the_files_that_are_named(client: Client) -> None:
     plan_id = done(client, "mkdir -p in/it; echo 1 > in/it/one; echo 2 > two; mv a.txt z.txt")
     whole = client.plans.patch(plan_id)
     assert all(name in whole for name in (b"b/in/it/one", b"b/two", b"b/z.txt", b"a/a.txt"))
-    for names in (["in"], ["./in/it/"], ["in/it/one", "nothing", "../two"]):
+    many = [f"no/{number}" for number in range(30)]
+    for names in (["in"], ["./in/it/"], ["in/it/one", "nothing", "../two"], ["in", *many]):
         assert b"in/it/one" in client.plans.patch(plan_id, paths=names)
         assert b"two" not in client.plans.patch(plan_id, paths=names)
     assert client.plans.patch(plan_id, paths=["nothing"]) == b""

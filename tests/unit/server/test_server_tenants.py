@@ -79,6 +79,7 @@ ROUTES: dict[str, Where] = {
     "getPlanCall": "viewer",
     "getPlanSummary": "viewer",
     "listPlanDecisions": "viewer",
+    "listPlanConflicts": "viewer",
     "explainPlanDecision": "viewer",
     "diffPlan": "viewer",
     "readPlanFile": "viewer",

@@ -58,27 +58,32 @@ class ComparisonBounds:
 
 
 def ensure_comparable(
-    one: Outcome, other: Outcome, bounds: ComparisonBounds | None = None, *, paths: Sequence[str] = ()
+    one: Outcome, other: Outcome, bounds: ComparisonBounds, *, paths: Sequence[str] = ()
 ) -> None:
     """`RequestRefused` where they differ in more than anybody reads, as plans of two repositories may."""
     from cleveragents.sandboxes.outcomes import bytes_between, changed_between
 
-    most = bounds or ComparisonBounds()
     files = changed_between(one, other, paths)
     lines = sum((changed.added or 0) + (changed.removed or 0) for changed in files)
     found = f"they differ in {counted(len(files), 'file')} and {counted(lines, 'line')}"
-    bound = f"a comparison as a patch has at most {most.files:,} and {most.lines:,}"
-    if len(files) <= most.files and lines <= most.lines:
+    bound = f"a comparison as a patch has at most {bounds.files:,} and {bounds.lines:,}"
+    if len(files) <= bounds.files and lines <= bounds.lines:
         size = bytes_between(one, other, files)
-        if size <= most.bytes:
+        if size <= bounds.bytes:
             return
         found = f"they differ in {counted(len(files), 'file')} of {size:,} bytes"
-        bound = f"a comparison as a patch is of at most {most.bytes:,}"
+        bound = f"a comparison as a patch is of at most {bounds.bytes:,}"
     raise RequestRefused(f"{found}; {bound}. Ask for the files as JSON, or for a plan's own patch")
 
 
 def patch_between(
-    one: Outcome, other: Outcome, *, masked: bool, paths: Sequence[str] = (), renames: bool = False
+    one: Outcome,
+    other: Outcome,
+    bounds: ComparisonBounds,
+    *,
+    masked: bool,
+    paths: Sequence[str] = (),
+    renames: bool = False,
 ) -> bytes:
     """Return how they differ as a patch, as `patch_of` does. `RequestRefused`, as `ensure_comparable`."""
     from cleveragents.api.plans.diffs import masked_patch, patch_options, pathspecs
@@ -87,7 +92,7 @@ def patch_between(
     specs = pathspecs([changed.path for changed in changed_between(one, other)], paths) if paths else []
     if paths and not specs:
         return b""
-    ensure_comparable(one, other, paths=specs)
+    ensure_comparable(one, other, bounds, paths=specs)
     patch = diff_between(one, other, options=patch_options(masked=masked, renames=renames), paths=specs)
     return masked_patch(patch) if masked else patch
 

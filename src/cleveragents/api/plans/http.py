@@ -47,6 +47,7 @@ __all__ = ["HttpPlans"]
 _ID = re.compile(r"[0-9A-Za-z]+")
 _MOST_PIECES = 1000
 _MOST_STANDINGS = 1000
+_MOST_PATHS, _LONGEST_PATH = 20, 1024  # that an address has room for
 _COUNTED = ("sub_plans", "sub_plans_done", "sub_plans_left_out")
 
 
@@ -298,9 +299,11 @@ class HttpPlans:
         from cleveragents.api.plans.diffs import patch_of_files
 
         names = [shown_name(path) for path in paths]
-        moved = "true" if renames else None
-        found = self._http.content(address, format="patch", path=names, renames=moved, **query)
-        return patch_of_files(found, names) if names else found  # a server of 0.1.0 sends all files
+        fits = len(names) <= _MOST_PATHS and all(len(name) <= _LONGEST_PATH for name in names)
+        said: dict[str, object] = {"path": names, "renames": "true" if renames else None} if fits else {}
+        found = self._http.content(address, format="patch", **said, **query)
+        # Without the names a server sends all files, and so does a server of 0.1.0.
+        return patch_of_files(found, names) if names else found
 
     def _posted(self, plan_id: str, action: str, **body: object) -> PlanView:
         return view_of(PlanView, self._http.post(_path(plan_id, action), body))

@@ -467,13 +467,14 @@ class LocalPlans:
         paths: Sequence[str] = (),
         renames: bool = False,
     ) -> bytes:
-        from cleveragents.api.plans.comparing import outcome_of, patch_between
+        from cleveragents.api.plans.comparing import ComparisonBounds, outcome_of, patch_between
 
         plans = self._read(plan_id), self._read(other)
         one, then = outcome_of(self._parts, plans[0], before), outcome_of(self._parts, plans[1], other_before)
         # guard: who may not apply both needs no secret of them
         masked = not all(self._access.user.may(Role.OPERATOR, plan.project) for plan in plans)
-        return patch_between(one, then, masked=masked, paths=paths, renames=renames)
+        bounds = ComparisonBounds(files=_MOST_FILES)
+        return patch_between(one, then, bounds, masked=masked, paths=paths, renames=renames)
 
     def output(self, plan_id: str, *, after: int = 0, limit: int = 500) -> tuple[OutputView, ...]:
         from cleveragents.plans.store.sql_plan_output import SqlPlanOutput

@@ -15,12 +15,8 @@ from cleveragents.core.json_value import JsonValue
 from cleveragents.plans.family import short_of
 
 __all__ = [
-    "CALL_COLUMNS",
     "first_line",
     "in_short",
-    "items_in",
-    "rows_in",
-    "section",
     "show_call",
     "show_calls",
     "show_changes",
@@ -30,7 +26,7 @@ __all__ = [
 
 Row = dict[str, JsonValue]
 
-CALL_COLUMNS = ["number", "tool", "state", "changed", "what"]
+_CALL_COLUMNS = ["number", "tool", "state", "changed", "what"]
 
 _REVIEW = "review"
 
@@ -39,15 +35,15 @@ def show_calls(output: Output, account: Mapping[str, JsonValue]) -> None:
     """What it did, a line each."""
     rows = [
         row | ({"what": f"{row['what']}: {first_line(row['error'])}"} if row["error"] else {})
-        for row in rows_in(account["calls"])
+        for row in _rows_in(account["calls"])
     ]
-    section(output, "what it did", rows, CALL_COLUMNS, cut="what", spare="changed")
+    _section(output, "what it did", rows, _CALL_COLUMNS, cut="what", spare="changed")
 
 
 def show_checks(output: Output, account: Mapping[str, JsonValue]) -> None:
     """What its checks said."""
-    checks = [in_short(row) for row in rows_in(account["checks"])]
-    section(output, "checks", checks, ["name", "verdict", "required", "what"], cut="what", spare="required")
+    checks = [in_short(row) for row in _rows_in(account["checks"])]
+    _section(output, "checks", checks, ["name", "verdict", "required", "what"], cut="what", spare="required")
 
 
 def show_sub_plans(output: Output, account: Mapping[str, JsonValue]) -> None:
@@ -57,29 +53,29 @@ def show_sub_plans(output: Output, account: Mapping[str, JsonValue]) -> None:
         | {
             "sub-plan": None if row["id"] is None else short_of(str(row["id"])),
             "state": row["status"],
-            "needs": ", ".join(str(need) for need in items_in(row["needs"])),
+            "needs": ", ".join(str(need) for need in _items_in(row["needs"])),
         }
-        for row in rows_in(account["sub_plans"])
+        for row in _rows_in(account["sub_plans"])
     ]
-    section(output, "sub-plans", rows, ["sub-plan", "state", "name", "needs"], cut="name", spare="needs")
+    _section(output, "sub-plans", rows, ["sub-plan", "state", "name", "needs"], cut="name", spare="needs")
     open_ones = [
         row | {"between": f"{short_of(str(account['id']))} and {short_of(str(row['sub_plan']))}"}
-        for row in rows_in(account["conflicts"])
+        for row in _rows_in(account["conflicts"])
     ]
-    section(output, "open conflicts", open_ones, ["path", "kind", "between"], cut="path")
+    _section(output, "open conflicts", open_ones, ["path", "kind", "between"], cut="path")
     corrections = [
-        row | {"guidance": on_one_line(str(row["guidance"]))} for row in rows_in(account["corrections"])
+        row | {"guidance": on_one_line(str(row["guidance"]))} for row in _rows_in(account["corrections"])
     ]
-    section(output, "corrections", corrections, ["number", "decision", "guidance"], cut="guidance")
+    _section(output, "corrections", corrections, ["number", "decision", "guidance"], cut="guidance")
 
 
 def show_changes(output: Output, account: Mapping[str, JsonValue]) -> None:
-    rows = [row | {"lines": lines_of(row)} for row in rows_in(account["changes"])]
-    left_out = [{"change": "left out", "path": path} for path in items_in(account["left_out"])]
-    section(output, "what it changed", [*rows, *left_out], ["change", "lines", "path"])
+    rows = [row | {"lines": lines_of(row)} for row in _rows_in(account["changes"])]
+    left_out = [{"change": "left out", "path": path} for path in _items_in(account["left_out"])]
+    _section(output, "what it changed", [*rows, *left_out], ["change", "lines", "path"])
 
 
-def section(
+def _section(
     output: Output,
     title: str,
     rows: Sequence[Row],
@@ -137,9 +133,9 @@ def in_short(row: Mapping[str, JsonValue]) -> Row:
     }
 
 
-def rows_in(value: JsonValue) -> list[Row]:
-    return [dict(item) for item in items_in(value) if isinstance(item, Mapping)]
+def _rows_in(value: JsonValue) -> list[Row]:
+    return [dict(item) for item in _items_in(value) if isinstance(item, Mapping)]
 
 
-def items_in(value: JsonValue) -> list[JsonValue]:
+def _items_in(value: JsonValue) -> list[JsonValue]:
     return list(value) if isinstance(value, Sequence) and not isinstance(value, str) else []
