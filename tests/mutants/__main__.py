@@ -482,7 +482,7 @@ TESTS: dict[str, list[str]] = {
     "server/access.py": [f"{UNIT}server_tenants.py", f"{UNIT}server_roles.py"],
     "storage/files/paths.py": [f"{UNIT}hostile_trees.py"],
     "cli/client/logins.py": [f"{UNIT}client_logins.py"],
-    "cli/client/plan/following.py": [f"{UNIT}client_commands.py"],
+    "cli/plan/follow.py": [f"{UNIT}client_commands.py"],
     "cli/client/run.py": [f"{UNIT}client_commands.py"],
     "cli/client/run_goals.py": [f"{UNIT}client_commands.py"],
     "cli/client/selection.py": [f"{UNIT}client_commands.py"],

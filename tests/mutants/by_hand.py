@@ -115,9 +115,9 @@ BY_HAND: dict[tuple[str, str], tuple[str, str]] = {
         "logger.propagate = False",
         "logger.propagate = True",
     ),
-    ("cli/client/plan/following.py", "looked at twice"): (
-        " and self._rests(self._looked(plan_id))",
-        "",
+    ("cli/plan/follow.py", "looked at twice"): (
+        "self._rests(plan_id) and self._rests(plan_id)",
+        "self._rests(plan_id)",
     ),
     ("api/transport.py", "the same key for every retry"): (
         '{"Idempotency-Key": key}',

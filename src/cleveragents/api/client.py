@@ -128,7 +128,8 @@ class LocalClient:
 
     `user` is the acting user, whose rights every call checks; without one it is the owner of this machine's
     state, who may do everything. `token` is the token that the user sent, if any. An `embedded` client owns
-    its container, and runs the plans it queues.
+    its container, and runs the plans it queues. The caller of an `in_front` client runs plans itself: those
+    without a queue, which no worker takes, go on as well.
 
     Thread safety:
         Owner: the caller that created it closes it.
@@ -144,11 +145,13 @@ class LocalClient:
         *,
         token: Token | None = None,
         embedded: bool = False,
+        in_front: bool = False,
     ) -> None:
         from cleveragents.api.access import Access, owner_of
 
         self.access = Access(container, user or owner_of(container), token)
         self._embedded = embedded
+        self._in_front = in_front
         self._lock = threading.Lock()
         self._worker: SharedWorker | None = None
         self._closed = False
@@ -157,7 +160,8 @@ class LocalClient:
     def plans(self) -> LocalPlans:
         from cleveragents.api.plans.local import LocalPlans
 
-        return LocalPlans(self.access, self._ensure_worker if self._embedded else None)
+        start_worker = self._ensure_worker if self._embedded else None
+        return LocalPlans(self.access, start_worker, shared=not self._in_front)
 
     @property
     def jobs(self) -> LocalJobs:

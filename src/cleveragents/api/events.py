@@ -36,6 +36,7 @@ __all__ = [
     "VerificationView",
     "end_of_log",
     "event_rows",
+    "event_view",
     "fields_of_row",
 ]
 
@@ -236,7 +237,7 @@ class HttpEvents:
         with understood():
             for frame in Follower(self._http, after).frames():
                 if frame.kind not in ("", "output") and event_type in (None, frame.kind):
-                    yield _event_view(frame.data)
+                    yield event_view(frame.data)
 
     def verify(
         self, *, anchors: Sequence[str] = (), public_keys: Sequence[Path] = (), use_head: bool = True
@@ -250,11 +251,11 @@ class HttpEvents:
 
 def _page(said: Answer) -> EventPage:
     with understood(said.status):
-        items = tuple(_event_view(item) for item in said["items"])
+        items = tuple(event_view(item) for item in said["items"])
     return EventPage(items=items, next=said["next"], warning=said.get("warning"))
 
 
-def _event_view(said: Mapping[str, Any]) -> EventView:
+def event_view(said: Mapping[str, Any]) -> EventView:
     try:
         moment = None if said["time"] is None else datetime.fromisoformat(said["time"])
     except ValueError:  # it was tampered with
@@ -274,7 +275,7 @@ def _event_view(said: Mapping[str, Any]) -> EventView:
 def _view_of_row(row: LogRow) -> EventView:
     said = shown_value(fields_of_row(row))
     assert isinstance(said, dict)
-    return _event_view(said)
+    return event_view(said)
 
 
 def _verification(report: AuditReport) -> VerificationView:

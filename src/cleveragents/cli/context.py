@@ -73,13 +73,14 @@ def context(
     here = Path.cwd() if directory is None else Path(directory)
     if here.is_file():
         raise click.UsageError(f"{here} is no directory; a question in a file is asked with --file")
+    client = session.client()
     if goes_to_server(click.get_current_context()):
-        from cleveragents.cli.client.places import resource_here
-        from cleveragents.cli.client.selection import connected
+        from cleveragents.cli.client.selection import prefix_of
+        from cleveragents.cli.run.places import resource_here
 
-        resource = resource_here(connected(session), resource, directory)
+        resource = resource_here(client, prefix_of(session), resource, directory)
     with IndexBar() as bar:
-        answer = session.client().context.ask(
+        answer = client.context.ask(
             asked,
             resource=resource,
             repository=here if resource is None else None,

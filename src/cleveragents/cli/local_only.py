@@ -9,7 +9,14 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-__all__ = ["LocalCommand", "LocalOption", "goes_to_server", "repository_here", "resource_option"]
+__all__ = [
+    "LocalCommand",
+    "LocalOption",
+    "ServerOption",
+    "goes_to_server",
+    "repository_here",
+    "resource_option",
+]
 
 _NOT_SAID = (None, ParameterSource.DEFAULT, ParameterSource.DEFAULT_MAP)
 
@@ -65,4 +72,17 @@ class LocalOption(click.Option):
         said = ctx.get_parameter_source(str(self.name)) not in _NOT_SAID
         if said and not ctx.resilient_parsing and goes_to_server(ctx):
             raise click.UsageError(f"{self.opts[0]} cannot go through a server: {self.reason}", ctx)
+        return handled
+
+
+class ServerOption(click.Option):
+    """An option for servers only; without one it is refused, and not ignored."""
+
+    def handle_parse_result(
+        self, ctx: click.Context, opts: Mapping[str, Any], args: list[str]
+    ) -> tuple[Any, list[str]]:
+        handled = super().handle_parse_result(ctx, opts, args)
+        said = ctx.get_parameter_source(str(self.name)) not in _NOT_SAID
+        if said and not ctx.resilient_parsing and not goes_to_server(ctx):
+            raise click.UsageError(f"{self.opts[0]} is for a server; name one with --server", ctx)
         return handled

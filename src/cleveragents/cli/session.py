@@ -54,7 +54,7 @@ class Session:
         if url is None:
             from cleveragents.api.client import LocalClient
 
-            return LocalClient(self.container())
+            return LocalClient(self.container(), in_front=True)
         from cleveragents.api.client import HttpClient
         from cleveragents.cli.client.server_client import CommandTransport
         from cleveragents.cli.output import progress

@@ -55,6 +55,8 @@ __all__ = [
     "ensure_checked",
     "ensure_no_conflict",
     "ensure_whole",
+    "held_back",
+    "is_apply_allowed",
     "is_for_another_try",
     "is_to_be_applied",
     "is_unknown",
@@ -122,15 +124,24 @@ def objection_to(parts: DecidingParts, plan: Plan) -> str | None:
 def is_wanted_applied(parts: DecidingParts, plan: Plan, *, yes: bool, tell: Told) -> bool:
     """Whether a result that passed its checks can go into the user's files without a question; what speaks
     against it is told. `yes` is what the user said, instead of the policy."""
-    allowed = Strategy.from_json(plan.strategy).policy.verdict(Capability.APPLY) is Verdict.ALLOW
-    objection = objection_to(parts, plan)
-    if objection is not None:
-        tell(f"the reviewer does not accept it: {objection}")
-    wanted = (yes or allowed) and objection is None
-    without = left_out_in_words(parts, plan)
-    if wanted and without:
-        tell(f"{without}; so it is not applied by itself; applying it applies the rest")
-    return wanted and not without  # guard: what is less than was asked for is taken by a person
+    wanted = yes or is_apply_allowed(plan)
+    objections = held_back(parts, plan)
+    for objection in objections:
+        tell(objection)
+    return wanted and not objections  # guard: what is less than was asked for is taken by a person
+
+
+def is_apply_allowed(plan: Plan) -> bool:
+    """Whether its profile lets a result be applied without a question."""
+    return Strategy.from_json(plan.strategy).policy.verdict(Capability.APPLY) is Verdict.ALLOW
+
+
+def held_back(parts: DecidingParts, plan: Plan) -> list[str]:
+    """What speaks against applying a result that nobody looked at: the reviewer, and parts that it lacks."""
+    objection, without = objection_to(parts, plan), left_out_in_words(parts, plan)
+    said = [] if objection is None else [f"the reviewer does not accept it: {objection}"]
+    rest = f"{without}; so it is not applied by itself; applying it applies the rest"
+    return [*said, rest] if without else said
 
 
 def is_to_be_applied(parts: DecidingParts, plan: Plan) -> bool:
@@ -139,8 +150,7 @@ def is_to_be_applied(parts: DecidingParts, plan: Plan) -> bool:
     asked = plan.request.get("apply")
     if plan.standing != _DONE or plan.parent_id is not None or asked == "review":
         return False
-    allowed = Strategy.from_json(plan.strategy).policy.verdict(Capability.APPLY) is Verdict.ALLOW
-    if asked != "auto" and not allowed:
+    if asked != "auto" and not is_apply_allowed(plan):
         return False
     try:
         return bool(parts.result.states(plan, parts.sandboxes.open(plan.id)))

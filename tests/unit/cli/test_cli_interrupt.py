@@ -14,9 +14,12 @@ from pathlib import Path
 import click
 import pytest
 
-from cleveragents.app.container import Container
-from cleveragents.cli.plan.work import decide, work_on
-from cleveragents.cli.run.handover import watched
+from cleveragents.api.client import LocalClient
+from cleveragents.api.plans.views import PlanView
+from cleveragents.cli.commands import cli
+from cleveragents.cli.output import Output
+from cleveragents.cli.plan.follow import Moment, run_to_rest
+from cleveragents.cli.plan.work import Deciding, decide, work_on
 from cleveragents.cli.run.interruption import Haste, Interrupts, stop_plans
 from cleveragents.core.errors import StoreBusy, UnknownPlan
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
@@ -267,14 +270,27 @@ class Hitting(StringIO):
         return written
 
 
-@pytest.mark.parametrize("run", [work_on, watched], ids=["here", "by the server of this state"])
+def _here(deciding: Deciding, done: PlanView) -> PlanView:
+    return work_on(deciding, done, after=None)
+
+
+def _by_workers(deciding: Deciding, done: PlanView) -> PlanView:
+    return run_to_rest(deciding.client, done, deciding.output, after=Moment(0, {}), prefix="agents")
+
+
+@pytest.mark.parametrize("run", [_here, _by_workers], ids=["here", "by workers"])
 def test_a_plan_that_was_done_already_is_left_as_it_is_and_nobody_is_asked(
-    plans: PlanBench, monkeypatch: pytest.MonkeyPatch, run: Callable[[Container, Plan, None], Plan]
+    plans: PlanBench, monkeypatch: pytest.MonkeyPatch, run: Callable[[Deciding, PlanView], PlanView]
 ) -> None:
     done, stderr = plans.done(write("z.txt", "z\n")), Hitting()
+    client = LocalClient(plans.container, in_front=True)
+    deciding = Deciding(client, "agents", Output("plain"), yes=True)
     monkeypatch.setattr(sys, "stderr", stderr)
-    with pytest.raises(click.exceptions.Exit) as ended:
-        decide(plans.container, run(plans.container, done, None), yes=True, commit=None)
+    with (
+        cli.make_context("agents", ["--server", "local", "plan"]),
+        pytest.raises(click.exceptions.Exit) as ended,
+    ):
+        decide(deciding, run(deciding, client.plans.get(done.id)))
     said = stderr.getvalue()
     assert ended.value.exit_code == 130
     assert f"interrupted; plan {done.id} is left as it is: execute/complete" in said

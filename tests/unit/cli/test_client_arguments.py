@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
-from cleveragents.cli.client.run_arguments import said_arguments
+from cleveragents.api.actions import ArgumentView
+from cleveragents.cli.run.served import said_arguments
 from cleveragents.core.errors import InvalidArguments
 
 
-def described(name: str, kind: str, default: object) -> dict[str, Any]:
+def described(name: str, kind: str, default: object) -> ArgumentView:
     """An argument as the API tells of it."""
-    usual = {"required": default is None, "default": default}
-    return {"name": name, "type": kind, **usual, "description": "", "rest": False}
+    needed = default is None
+    return ArgumentView(name=name, type=kind, required=needed, default=default, description="", rest=False)
 
 
 def test_a_default_is_left_to_the_server_which_shows_it_masked() -> None:

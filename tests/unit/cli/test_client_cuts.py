@@ -13,22 +13,30 @@ from typing import IO, Any
 import click
 import pytest
 
+from cleveragents.api.client import HttpClient
 from cleveragents.api.event_stream import Follower
+from cleveragents.api.plans.request import PlanRequest
+from cleveragents.api.transport import HttpTransport
 from cleveragents.cli.client.logins import keep_token, logins_file
-from cleveragents.cli.client.plan.deciding import Deciding, told_at_the_end
-from cleveragents.cli.client.plan.decisions import told_denied
-from cleveragents.cli.client.plan.following import PlansFollower, moment_now, run_to_rest
 from cleveragents.cli.client.problems import ServerSaid
-from cleveragents.cli.client.run_goals import run_goals
 from cleveragents.cli.client.server_client import ServerClient
+from cleveragents.cli.commands import cli
 from cleveragents.cli.output import Output
-from cleveragents.core.errors import Cancelled, NotAuthenticated, ServerUnreachable
+from cleveragents.cli.plan.follow import PlansFollower, moment_now, run_to_rest
+from cleveragents.cli.plan.respond import tell_denied
+from cleveragents.cli.plan.work import Deciding, told_at_the_end
+from cleveragents.cli.run.served import run_together
+from cleveragents.core.errors import Cancelled, NotAllowed, NotAuthenticated, ServerUnreachable
+from cleveragents.plans.model.plan import PlanState
 from tests.client_bench import Cutting, Served, served
 from tests.server_plan_bench import until
 
 pytestmark = pytest.mark.usefixtures("commands_are_forked")
 REPLACE = {"pattern": "colour", "replacement": "color"}
-SLEEP = {"resource": "shop", "action": "builtin/command", "arguments": {"argv": ["sleep", "99"]}}
+SLEEP = PlanRequest(
+    resource="shop", action="builtin/command", arguments={"argv": ["sleep", "99"]}, profile="full-auto"
+)
+EDIT = PlanRequest(resource="shop", action="builtin/replace", arguments=REPLACE, apply="review")
 
 
 @pytest.fixture(scope="module")
@@ -42,6 +50,19 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 def client(bench: Served) -> Iterator[ServerClient]:
     with ServerClient(bench.url, bench.token("operator")) as made:
         yield made
+
+
+@pytest.fixture
+def plans(bench: Served) -> Iterator[HttpClient]:
+    with HttpClient(HttpTransport(bench.url, bench.token("operator"))) as made:
+        yield made
+
+
+@pytest.fixture
+def command() -> Iterator[None]:
+    """Within a command of ours, which next steps are said of."""
+    with cli.make_context("agents", ["--server", "local", "plan"]):
+        yield
 
 
 class Heard:
@@ -138,7 +159,7 @@ def test_a_server_that_does_not_come_back_is_given_up(bench: Served) -> None:
     token = bench.token("viewer")
     with (
         ServerClient(bench.url, token, patience_seconds=0.3) as client,
-        ServerClient(bench.url, token, patience_seconds=3600.0) as patient,
+        HttpTransport(bench.url, token, patience_seconds=3600.0) as patient,
     ):
         assert client.get("/session") == patient.get("/session")
         bench.stop()
@@ -154,50 +175,50 @@ def test_a_server_that_does_not_come_back_is_given_up(bench: Served) -> None:
         next(Follower(nobody, 0).frames())
 
 
-def _leave_at_once(patient: ServerClient) -> None:
+def _leave_at_once(patient: HttpTransport) -> None:
     """Who interrupts a second time waits for no server, and the exit code says that they did."""
-    deciding = Deciding(patient, "agents", Output("json"))
+    deciding = Deciding(HttpClient(patient), "agents", Output("json"))
     with pytest.raises(click.exceptions.Exit) as left, told_at_the_end(deciding, "PLAN"):
         raise click.exceptions.Exit(130)
     assert left.value.exit_code == 130
 
 
-class Impatient(ServerClient):
+class Impatient(HttpTransport):
     """Whoever uses it hits Ctrl-C: before a plan's cancel is sent, or once that is answered."""
 
     waits = False
-    _answered = False
+    _heard = False
 
     def post(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
         if path.endswith("/cancel") and not self.waits:
             raise KeyboardInterrupt
         answer = super().post(path, body)
-        self._answered = path.endswith("/cancel")
+        self._heard = path.endswith("/cancel")
         return answer
 
-    def pages(self, path: str, *, at_most: int | None = None, **query: Any) -> Iterator[dict[str, Any]]:
-        if self._answered:
+    def get(self, path: str, /, **query: Any) -> Any:
+        if self._heard and path.endswith("/output"):
             raise KeyboardInterrupt
-        return super().pages(path, at_most=at_most, **query)
+        return super().get(path, **query)
 
 
-class Hasty(ServerClient):
-    """Whoever uses it hits Ctrl-C, once or so often, when a list is asked for."""
+class Hasty(HttpTransport):
+    """Whoever uses it hits Ctrl-C, once or so often, when the output of a plan is asked for."""
 
     hits = 1
 
-    def pages(self, path: str, *, at_most: int | None = None, **query: Any) -> Iterator[dict[str, Any]]:
-        if self.hits:
+    def get(self, path: str, /, **query: Any) -> Any:
+        if self.hits and path.endswith("/output"):
             self.hits -= 1
             raise KeyboardInterrupt
-        return super().pages(path, at_most=at_most, **query)
+        return super().get(path, **query)
 
 
 class Late(Hasty):
     """What it has cancelled first was cancelled by somebody else, just before; or it may not any more, if
     there is an `instead` of it by then."""
 
-    instead: ServerClient | None = None
+    instead: HttpTransport | None = None
     _first = True
 
     def post(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
@@ -210,84 +231,86 @@ class Late(Hasty):
         return super().post(path, body)
 
 
+@pytest.mark.usefixtures("command")
 def test_who_does_not_wait_for_a_cancel_is_told_whether_the_server_has_heard_of_it(
-    bench: Served, client: ServerClient, capsys: pytest.CaptureFixture[str]
+    bench: Served, plans: HttpClient, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    plan = client.post("/plans", {**SLEEP, "profile": "full-auto"})
-    edit = {"resource": "shop", "action": "builtin/replace", "arguments": REPLACE, "apply": "review"}
-    resting = client.post("/plans", edit)
-    following = PlansFollower(client, [resting], Output("plain"), after=moment_now(client))
+    plan = plans.plans.create(SLEEP)
+    resting = plans.plans.create(EDIT)
+    following = PlansFollower(plans, [resting], Output("plain"), after=moment_now(plans))
     following.to_rest()
     following.close()
     capsys.readouterr()
-    with Hasty(bench.url, bench.token("operator")) as hasty, pytest.raises(click.exceptions.Exit) as left:
-        run_to_rest(hasty, resting, Output("plain"), after=moment_now(client), prefix="agents")
+    hasty = HttpClient(Hasty(bench.url, bench.token("operator")))
+    with hasty, pytest.raises(click.exceptions.Exit) as left:
+        run_to_rest(hasty, resting, Output("plain"), after=moment_now(plans), prefix="agents")
     assert left.value.exit_code == 130
     said = capsys.readouterr().err
-    assert f"interrupted; plan {resting['id']} is left as it is: execute/complete" in said
-    assert f"agents plan apply {resting['id']}" in said
-    with Impatient(bench.url, bench.token("operator")) as impatient:
-        for waits in (False, True):
-            impatient.waits = waits
-            after = moment_now(client, plan)
-            following = PlansFollower(impatient, [resting, plan], Output("plain"), after=after)
-            with pytest.raises(click.exceptions.Exit) as left:
-                following.stopped("agents")
-            assert left.value.exit_code == 130
-            *before, said = capsys.readouterr().err.splitlines()
-            # Told before it is said, which may hang.
-            assert [line.startswith("interrupted: stopping") for line in before] == [True] * waits
-            heard = f"the server is stopping plan {plan['id']}, which is not waited for"
-            perhaps = f"the server may not have heard that plan {plan['id']} is to be stopped"
-            assert said.startswith(heard if waits else perhaps)
-            assert f"`agents plan {'show' if waits else 'cancel'} {plan['id']}`" in said
-    following = PlansFollower(client, [plan], Output("plain"), after=moment_now(client, plan))
-    assert [one["state"] for one in following.to_rest()] == ["cancelled"]
+    assert f"interrupted; plan {resting.id} is left as it is: execute/complete" in said
+    assert f"agents plan apply {resting.id}" in said
+    impatient = Impatient(bench.url, bench.token("operator"))
+    for waits in (False, True):
+        impatient.waits = waits
+        after = moment_now(plans, plan)
+        following = PlansFollower(HttpClient(impatient), [resting, plan], Output("plain"), after=after)
+        with pytest.raises(click.exceptions.Exit) as left:
+            following.stopped("agents")
+        assert left.value.exit_code == 130
+        *before, said = capsys.readouterr().err.splitlines()
+        # Told before it is said, which may hang.
+        assert [line.startswith("interrupted: stopping") for line in before] == [True] * waits
+        heard = f"the server is stopping plan {plan.id}, which is not waited for"
+        perhaps = f"the server may not have heard that plan {plan.id} is to be stopped"
+        assert said.startswith(heard if waits else perhaps)
+        assert f"`agents plan {'show' if waits else 'cancel'} {plan.id}`" in said
+    impatient.close()
+    following = PlansFollower(plans, [plan], Output("plain"), after=moment_now(plans, plan))
+    assert [one.state for one in following.to_rest()] == [PlanState.CANCELLED]
     following.close()
 
 
+@pytest.mark.usefixtures("command")
 @pytest.mark.parametrize("hits", [1, 2])
 def test_a_plan_that_the_server_does_not_stop_keeps_no_other_running(
-    bench: Served, client: ServerClient, capsys: pytest.CaptureFixture[str], hits: int
+    bench: Served, plans: HttpClient, capsys: pytest.CaptureFixture[str], hits: int
 ) -> None:
-    before = {row["id"] for row in client.pages("/plans")}
-    with Late(bench.url, bench.token("operator")) as late, pytest.raises(click.exceptions.Exit) as left:
-        late.hits = hits
-        goals = [{**SLEEP, "profile": "full-auto"}] * 2
-        run_goals(Deciding(late, "agents", Output("plain")), goals, parallel=2)
+    before = {row.id for row in plans.plans.list().items}
+    late = Late(bench.url, bench.token("operator"))
+    late.hits = hits
+    with HttpClient(late) as client, pytest.raises(click.exceptions.Exit) as left:
+        run_together(client, Deciding(client, "agents", Output("plain"), parallel=2), [SLEEP] * 2)
     assert left.value.exit_code == 130
     said = capsys.readouterr().err
-    first, second = sorted({row["id"] for row in client.pages("/plans")} - before)
+    first, second = sorted({row.id for row in plans.plans.list().items} - before)
     assert "interrupted: stopping 1 plan …" in said
     assert f"plan {first}: it was cancelled already" in said
     assert (f"plan {first} is on the server; `agents plan show {first}` says more" in said) == (hits == 2)
     assert (f"the server is stopping plan {second}, which is not waited for" in said) == (hits == 2)
-    accounts = [client.get(f"/plans/{plan_id}") for plan_id in (first, second)]
-    following = PlansFollower(client, accounts, Output("plain"), after=moment_now(client))
+    both = [plans.plans.get(plan_id) for plan_id in (first, second)]
+    following = PlansFollower(plans, both, Output("plain"), after=moment_now(plans))
     stopped = following.to_rest()
     following.close()
-    assert [one["state"] for one in stopped] == ["cancelled"] * 2
+    assert [one.state for one in stopped] == [PlanState.CANCELLED] * 2
     with pytest.raises(Cancelled, match="interrupted by the user"):
-        told_denied(Deciding(client, "agents", Output("plain")), stopped[0])
+        tell_denied(Deciding(plans, "agents", Output("plain")), stopped[0])
     assert "denied:" not in capsys.readouterr().err
 
 
 def test_who_may_not_stop_plans_is_told_that_they_go_on(
-    bench: Served, client: ServerClient, capsys: pytest.CaptureFixture[str]
+    bench: Served, plans: HttpClient, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    before = {row["id"] for row in client.pages("/plans")}
+    before = {row.id for row in plans.plans.list().items}
+    late = Late(bench.url, bench.token("operator"))
     with (
-        Late(bench.url, bench.token("operator")) as late,
-        ServerClient(bench.url, bench.token("viewer")) as viewer,
-        pytest.raises(ServerSaid) as refused,
+        HttpClient(late) as client,
+        HttpTransport(bench.url, bench.token("viewer")) as viewer,
+        pytest.raises(NotAllowed),
     ):
         late.instead = viewer
-        goals = [{**SLEEP, "profile": "full-auto"}]
-        run_goals(Deciding(late, "agents", Output("plain")), goals, parallel=None)
-    (plan_id,) = {row["id"] for row in client.pages("/plans")} - before
-    assert refused.value.status == 403
+        run_together(client, Deciding(client, "agents", Output("plain")), [SLEEP])
+    (plan_id,) = {row.id for row in plans.plans.list().items} - before
     assert f"plan {plan_id} is on the server; `agents plan show {plan_id}`" in capsys.readouterr().err
-    client.post(f"/plans/{plan_id}/cancel")
+    plans.plans.cancel(plan_id)
 
 
 def test_who_is_not_known_follows_nothing_and_the_token_is_in_no_message(bench: Served) -> None:

@@ -13,7 +13,10 @@ from pathlib import Path
 import click
 import pytest
 
-from cleveragents.cli.run.handover import watched
+from cleveragents.api.client import LocalClient
+from cleveragents.cli.commands import cli
+from cleveragents.cli.output import Output
+from cleveragents.cli.plan.follow import Moment, run_to_rest
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
 from cleveragents.plans.ports.plans import PlanFacts
 from cleveragents.server.server_file import announced
@@ -151,23 +154,29 @@ def moved(plans: PlanBench, plan: Plan, *way: str) -> Plan:
     return plan
 
 
+def followed(plans: PlanBench, plan: Plan) -> PlanState:
+    client = LocalClient(plans.container, in_front=True)
+    view = client.plans.get(plan.id)
+    with cli.make_context("agents", ["--server", "local", "plan"]):
+        return run_to_rest(client, view, Output("plain"), after=Moment(0, {}), prefix="agents").state
+
+
 def test_a_plan_that_waits_for_its_sub_plans_is_cancelled(
     plans: PlanBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     way = ("strategize/processing", "strategize/complete", "execute/queued", "execute/processing")
     waits = moved(plans, plans.plan(write("z.txt", "z\n")), *way, "execute/waiting")
     monkeypatch.setattr(sys, "stderr", Hitting())
-    assert watched(plans.container, waits, None).state is PlanState.CANCELLED
+    assert followed(plans, waits) is PlanState.CANCELLED
 
 
-def test_a_plan_that_is_being_applied_is_left_to_that(
+def test_a_plan_that_was_being_applied_is_not_cancelled(
     plans: PlanBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     done, stderr = plans.done(write("z.txt", "z\n")), Hitting()
     applied = moved(plans, done, "apply/queued", "apply/processing")
     monkeypatch.setattr(sys, "stderr", stderr)
     with pytest.raises(click.exceptions.Exit) as ended:
-        watched(plans.container, applied, None)
+        followed(plans, applied)
     assert ended.value.exit_code == 130
-    assert f"plan {done.id}: it is being applied" in stderr.getvalue()
     assert f"interrupted; plan {done.id} is left as it is" in stderr.getvalue()

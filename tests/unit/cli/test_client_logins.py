@@ -21,9 +21,9 @@ from cleveragents.cli.client.logins import (
     logins_file,
     normal_url,
 )
-from cleveragents.cli.client.places import same_remote
 from cleveragents.cli.client.problems import ServerSaid
 from cleveragents.cli.client.server_client import ServerClient
+from cleveragents.cli.run.places import same_remote
 from cleveragents.core.errors import ConfigurationError
 from tests.cli_bench import Agents, command_line, use_home
 from tests.races.hammer import hammer

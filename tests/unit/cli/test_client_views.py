@@ -4,30 +4,40 @@ from __future__ import annotations
 
 from typing import Any
 
-import click
 import pytest
 
 from cleveragents.actors.model.actor import Progress, ProgressKind
-from cleveragents.cli.client.commands import COMMANDS
+from cleveragents.api.plans.views import PlanView
+from cleveragents.api.views import view_of
 from cleveragents.cli.client.problems import refused_fields, refused_job
-from cleveragents.cli.client.served_plans import ServedMeter, plan_of
-from cleveragents.cli.client.twins import ClientGroup
-from cleveragents.cli.commands import cli
+from cleveragents.cli.plan.meter import ViewMeter, plan_of
 from cleveragents.cli.render.pieces_view import PiecesView
 from cleveragents.cli.render.rich_view import RichView
 from cleveragents.plans.model.plan import Plan, PlanState
 from tests.unit.cli.test_rich_view import Screen
 
 
-def account(name: str, *, parent: str | None = None, tokens: int = 0, **more: Any) -> dict[str, Any]:
+def shown(name: str, *, parent: str | None = None, tokens: int = 0, **more: Any) -> PlanView:
     moment = "2026-11-15T12:00:00Z"
     limits = {"usd": 0.5, "tokens": None, "steps": None, "seconds": None}
     spending = {"model_calls": 1, "tokens": tokens, "usd": 0.25, "limits": limits}
     known = {"goal": "Say color", "action": "builtin/goal", "phase": "execute", "state": "processing"}
     times = {"created": moment, "updated": moment, "resource": "/srv/shop", "request": {"name": "a part"}}
-    rest = {"waiting_for": None, "error": None, "job": None, "sub_plans": [{"id": None}]}
     tree = {"parent": parent, "root": parent or name, "depth": 0 if parent is None else 1}
-    return {"id": name, "spending": spending, **known, **times, **rest, **tree, **more}
+    said = {"id": name, "spending": spending, **known, **times, **tree, **more}
+    lists = dict.fromkeys(_LISTS, ())
+    return view_of(PlanView, {**dict.fromkeys(_NOTHING), **lists, **_COUNTS, **said})
+
+
+_NOTHING = (
+    *("branch", "error", "in_the_way", "isolation", "job", "needs", "out_of_reach", "project"),
+    *("resource_name", "review_problem", "sandbox", "waiting_for"),
+)
+_LISTS = (
+    *("calls", "can", "changes", "checks", "conflicts", "corrections", "ignored", "left_out"),
+    *("nested_repositories", "next_steps", "notes", "parts_left_out", "renames", "sub_plans"),
+)
+_COUNTS = {"files_changed": 0, "sub_plans_done": 0, "meaning": "execute/processing"}
 
 
 class Board:
@@ -54,7 +64,7 @@ class Board:
 
 def test_pieces_are_shown_as_what_they_were_where_the_plan_runs() -> None:
     board = Board()
-    view = PiecesView(board, plan_of(account("A")))
+    view = PiecesView(board, plan_of(shown("A")))
     for kind, text in (
         ("node", '{"actor": "builtin/executor", "node": "think"}'),
         ("model", "I will "),
@@ -98,7 +108,7 @@ def test_pieces_are_shown_as_what_they_were_where_the_plan_runs() -> None:
 
 def test_on_a_terminal_a_served_plan_is_drawn_live_and_nothing_of_the_drawing_stays() -> None:
     screen = Screen(100)
-    meter = ServedMeter(account("01M7FAFVRNZ56XTRRK66P37001", tokens=10))
+    meter = ViewMeter(shown("01M7FAFVRNZ56XTRRK66P37001", tokens=10))
     rich = RichView(meter, hint="Ctrl-C stops it", stream=screen, size=screen.size, clock=lambda: 100.0)
 
     class OneView(Board):
@@ -118,7 +128,7 @@ def test_on_a_terminal_a_served_plan_is_drawn_live_and_nothing_of_the_drawing_st
     ]
     for kind, text in pieces:
         view.show(meter.last.plan.id, kind, text)
-    meter.take(account(meter.last.plan.id, tokens=1234))
+    meter.take(shown(meter.last.plan.id, tokens=1234))
     rich.draw()
     drawn = screen.text.splitlines()
     assert drawn[0] == "step 1 of 2: look"
@@ -130,9 +140,9 @@ def test_on_a_terminal_a_served_plan_is_drawn_live_and_nothing_of_the_drawing_st
     assert screen.text.splitlines() == ["step 1 of 2: look", "  “Let me look at it.”", "  read a.py"]
 
 
-def test_a_meter_knows_the_tree_from_accounts_and_events() -> None:
-    meter = ServedMeter(account("A", tokens=10))
-    meter.take(account("B", parent="A", tokens=5))
+def test_a_meter_knows_the_tree_from_views_and_events() -> None:
+    meter = ViewMeter(shown("A", tokens=10))
+    meter.take(shown("B", parent="A", tokens=5))
     meter.hear("plan.moved", "B", {"phase": "execute", "state": "complete"})
     meter.hear("model_call.ended", "B", {"tokens": 7})
     meter.hear("model_call.ended", "A", {"tokens": 7})  # asked for instead, with its price
@@ -140,7 +150,7 @@ def test_a_meter_knows_the_tree_from_accounts_and_events() -> None:
     (part,) = meter.below
     assert (part.plan.state, part.spent.tokens, meter.read().spent.tokens) == (PlanState.COMPLETE, 12, 10)
     assert (meter.last.spent.picodollars, meter.last.limits.picodollars) == (25 * 10**10, 5 * 10**11)
-    meter.take(account("A", tokens=30, state="complete", spending=_unspent()))
+    meter.take(shown("A", tokens=30, state="complete", spending=_unspent()))
     assert (meter.last.plan.state, meter.last.limits.picodollars) == (PlanState.COMPLETE, None)
 
 
@@ -172,15 +182,3 @@ def test_a_job_that_was_refused_ends_the_command_by_its_code(code: str | None, e
     assert error.exit_code == exits
     assert str(error).count("X") == 1
     assert refused_job("X", {"error": None, "result": None}, "so").exit_code == 1
-
-
-def test_every_command_of_a_group_goes_through_a_server_or_says_why_not() -> None:
-    """A subcommand that is added here and forgotten there would be unknown to who has a server set."""
-    with click.Context(cli) as ctx:
-        for name, place in COMMANDS.items():
-            module, _, attribute = place.partition(":")
-            served = getattr(__import__(module, fromlist=[attribute]), attribute)
-            if isinstance(served, ClientGroup):
-                local = cli.get_command(ctx, name)
-                assert isinstance(local, click.Group)
-                assert set(local.list_commands(ctx)) == set(served.list_commands(ctx)) | set(served.refused)

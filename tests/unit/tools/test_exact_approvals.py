@@ -16,12 +16,11 @@ from sqlalchemy import update
 from cleveragents.access.trust.repository_files import BroughtFile
 from cleveragents.actors.model.actor import server_request
 from cleveragents.actors.ports import TerminalCommand, Wanted
+from cleveragents.api.client import LocalClient
 from cleveragents.api.plans.views import PlanSummary
 from cleveragents.api.trust import preview
 from cleveragents.api.views import view_of
-from cleveragents.cli.client.plan import deciding as plan_deciding
-from cleveragents.cli.output import progress
-from cleveragents.cli.plan import work as plan_work
+from cleveragents.cli.plan.work import tell_who_asks
 from cleveragents.core.errors import NeedsHuman
 from cleveragents.core.policy import Capability, profile
 from cleveragents.core.text.redaction import KnownSecrets
@@ -79,15 +78,8 @@ def asking(server: PlanServer) -> dict[str, Any]:
 
 
 def _prompt(server: PlanServer, plan_id: str) -> None:
-    plan = server.parts.plans.get(plan_id)
-    plan_work._tell_who_asks(plan, plan, server.parts.lifecycle.asking(plan))
-
-
-def _remote_prompt(server: PlanServer, plan_id: str) -> None:
-    account = server.get(f"/plans/{plan_id}")
-    asked = plan_deciding._asking_call(account)
-    assert asked is not None
-    progress(str(asked["what"]))
+    plan = LocalClient(server.bench.container).plans.get(plan_id)
+    tell_who_asks(plan, plan)
 
 
 SURFACES: dict[str, Callable[[PlanServer, str], Any]] = {
@@ -95,7 +87,6 @@ SURFACES: dict[str, Callable[[PlanServer, str], Any]] = {
     "API calls": lambda server, plan: server.get(f"/plans/{plan}/calls"),
     "API call": lambda server, plan: server.get(f"/plans/{plan}/calls/1"),
     "prompt": _prompt,
-    "remote prompt": _remote_prompt,
 }
 
 
@@ -126,10 +117,10 @@ def test_the_words_of_a_request_are_shown_as_they_are(
     server: PlanServer, asking: dict[str, Any], capfd: pytest.CaptureFixture[str]
 ) -> None:
     waiting = {"for": "leave", "what": f"call 1 needs approval for command: start {CODE}", "remedy": "x"}
-    plan = replace(server.parts.plans.get(asking["id"]), waiting_for=waiting)
     summary = view_of(PlanSummary, server.get(f"/plans/{asking['id']}/summary") | {"waiting_for": waiting})
     assert CODE in get_message_text(task_of(summary).status.message)
-    plan_work._tell_who_asks(plan, plan, None)
+    view = replace(LocalClient(server.bench.container).plans.get(asking["id"]), waiting_for=waiting)
+    tell_who_asks(view, view)
     assert CODE in capfd.readouterr().err
 
 

@@ -305,6 +305,7 @@ def call_in_short(parts: PlanParts, call: ToolCall) -> Row:
         "state": call.state.value,
         "changed": _files_changed(parts, call),
         "error": call.error,
+        "approval": call.approval,
     }
 
 

@@ -83,13 +83,20 @@ def _ensure_first(parts: PlanParts, plan: Plan, call: ToolCall) -> None:
 
 
 def replied(
-    parts: PlanParts, plan_id: str, text: str, question: str | None = None, *, first: bool = False
+    parts: PlanParts,
+    plan_id: str,
+    text: str,
+    question: str | None = None,
+    *,
+    first: bool = False,
+    shared: bool = True,
 ) -> Plan:
     """The plan, queued with the answer to what an actor asks; with the name of a question, to no other. If
-    `first`, an answer without a name is taken only if the plan never waited for anything else.
-    `PlanError`, `NeedsHuman`, `StalePlan`."""
+    `first`, an answer without a name is taken only if the plan never waited for anything else. If
+    `shared`, only if workers go on with it. `PlanError`, `NeedsHuman`, `StalePlan`."""
     plan = found_plan(parts, plan_id)
-    ensure_shared(parts, plan)
+    if shared:
+        ensure_shared(parts, plan)
     if first and question is None:
         question = _first_question(parts, plan)
     return parts.lifecycle.reply(plan, text, question)
@@ -106,13 +113,16 @@ def _first_question(parts: PlanParts, plan: Plan) -> str:
     return str(pending.get("question"))
 
 
-def resumed(parts: PlanParts, plan_id: str, *, model: str | None, limits: Limits) -> Plan:
+def resumed(
+    parts: PlanParts, plan_id: str, *, model: str | None, limits: Limits, shared: bool = True
+) -> Plan:
     """The plan, queued to go on where it stands, with that model and those limits, if any are named. What is
-    wrong with them is found before anything is moved: `RequestRefused`, `PriceUnknown`. `PlanError`,
-    `NeedsHuman`, `StalePlan`."""
+    wrong with them is found before anything is moved: `RequestRefused`, `PriceUnknown`. If `shared`, only if
+    workers go on with it. `PlanError`, `NeedsHuman`, `StalePlan`."""
     parts.apply.settle()
     plan = found_plan(parts, plan_id)
-    ensure_shared(parts, plan)
+    if shared:
+        ensure_shared(parts, plan)
     if not plan.state.ended:
         ensure_reachable(parts, plan)
     if model is not None:
@@ -122,7 +132,7 @@ def resumed(parts: PlanParts, plan_id: str, *, model: str | None, limits: Limits
     return parts.lifecycle.resume(plan, model=model)
 
 
-def allowed_more(parts: PlanParts, plan_id: str, limits: Limits) -> Plan:
+def allowed_more(parts: PlanParts, plan_id: str, limits: Limits, *, shared: bool = True) -> Plan:
     """The plan, which may spend so much in all from now on. One that had stopped goes on; one that runs, or
     that waits for something else, finds it with its next call of a model. `RequestRefused`, `PriceUnknown`,
     `PlanError`, `StalePlan`."""
@@ -133,7 +143,7 @@ def allowed_more(parts: PlanParts, plan_id: str, limits: Limits) -> Plan:
     if plan.state.ended:
         raise PlanError(plan.id, f"it is {plan.state.value}, and spends nothing more")
     if is_resumable(parts, plan):
-        return resumed(parts, plan.id, model=None, limits=limits)
+        return resumed(parts, plan.id, model=None, limits=limits, shared=shared)
     allow(parts, plan, limits)
     plan = parts.plans.get(plan.id)
     # It may have come to its old limits while the new ones were looked at.

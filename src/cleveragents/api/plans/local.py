@@ -56,12 +56,16 @@ class LocalPlans:
     """Plans in the database of this process. Any thread may use it.
 
     `start_worker` is that of a client with a worker of its own, which runs the plans on directories; else the
-    workers of this machine run them.
+    workers of this machine run them. Plans go on if they are `shared`, so that workers run them; without it
+    the caller runs the others.
     """
 
-    def __init__(self, access: Access, start_worker: Callable[[], None] | None = None) -> None:
+    def __init__(
+        self, access: Access, start_worker: Callable[[], None] | None = None, *, shared: bool = True
+    ) -> None:
         self._access = access
         self._start_worker = start_worker
+        self._shared = shared
 
     @property
     def _container(self) -> Container:
@@ -187,7 +191,8 @@ class LocalPlans:
 
         with self._decision(plan_id) as plan:
             given = (limits or Limits()).counted()
-            return self._queued(resumed(self._parts, plan.id, model=model, limits=given))
+            shared = self._shared
+            return self._queued(resumed(self._parts, plan.id, model=model, limits=given, shared=shared))
 
     def approve(self, plan_id: str, *, call: int | None = None) -> PlanView:
         return self._answered(plan_id, call, granted=True)
@@ -201,7 +206,8 @@ class LocalPlans:
         from cleveragents.api.plans.deciding import replied
 
         with self._decision(plan_id) as plan:
-            return self._queued(replied(self._parts, plan.id, text, question, first=first))
+            shared = self._shared
+            return self._queued(replied(self._parts, plan.id, text, question, first=first, shared=shared))
 
     def apply(
         self,
@@ -350,7 +356,7 @@ class LocalPlans:
         from cleveragents.models.model.budget import Limits as Bounds
 
         if not guidance.strip():
-            raise RequestRefused("say as guidance what is wanted instead", "guidance")
+            raise RequestRefused("the guidance is empty; say what is wanted instead", "guidance")
         parts, correction = self._parts, self._parts.correction
         with self._decision(plan_id) as plan:
             parts.apply.settle()
@@ -359,7 +365,8 @@ class LocalPlans:
                 return self._queued(correction.gone_on_with(plan, model))
             correction.ensure_correctable(plan)
             ensure_reachable(parts, plan)
-            ensure_shared(parts, plan)
+            if self._shared:
+                ensure_shared(parts, plan)
             if model is not None:
                 ensure_model_fits(parts, plan, model, Bounds())
             if decision is None:
@@ -388,7 +395,7 @@ class LocalPlans:
         from cleveragents.api.plans.spending import budget_of
 
         with self._decision(plan_id) as plan:
-            plan = allowed_more(self._parts, plan.id, limits.counted())
+            plan = allowed_more(self._parts, plan.id, limits.counted(), shared=self._shared)
             self._wake()
             return view_of(BudgetView, budget_of(self._parts, plan))
 
@@ -496,7 +503,8 @@ class LocalPlans:
         from cleveragents.api.plans.deciding import answered_call
 
         with self._decision(plan_id) as plan:
-            plan, _ = answered_call(self._parts, plan.id, call, granted=granted, shared=True, by=self._by)
+            shared, by = self._shared, self._by
+            plan, _ = answered_call(self._parts, plan.id, call, granted=granted, shared=shared, by=by)
             return self._queued(plan)
 
     def _rests(self, plan_id: str) -> bool:
@@ -562,4 +570,4 @@ class LocalPlans:
     def _view(self, plan: Plan) -> PlanView:
         from cleveragents.api.plans.overview import overview_of
 
-        return view_of(PlanView, overview_of(self._parts, self._found(plan)))
+        return view_of(PlanView, overview_of(self._parts, self._found(plan), shared=self._shared))

@@ -8,16 +8,23 @@ from typing import TYPE_CHECKING
 from cleveragents.api.plans.account import account_of, fields_of
 from cleveragents.api.plans.hints import hints_of
 from cleveragents.api.plans.listing import row_of
-from cleveragents.api.plans.meanings import DONE, is_stopped, is_undecided, meaning_of, state_in_short
+from cleveragents.api.plans.meanings import (
+    DONE,
+    is_stopped,
+    is_undecided,
+    meaning_of,
+    state_in_short,
+    works_below,
+)
 from cleveragents.api.plans.next_steps import steps_from
 from cleveragents.api.plans.standing import can_of, is_at_rest, needs_of
 from cleveragents.api.reach import is_out_of_reach
 from cleveragents.api.workers import missing_worker
 from cleveragents.core.errors import remedies_to_json
-from cleveragents.plans.deciding import IN_THE_WAY
+from cleveragents.plans.deciding import IN_THE_WAY, held_back, is_apply_allowed
 from cleveragents.plans.family import is_merged
 from cleveragents.plans.jobs.names import queue_of
-from cleveragents.plans.model.plan import PlanState
+from cleveragents.plans.model.plan import Phase, PlanState
 from cleveragents.plans.model.status import PlanStatus, status_of
 from cleveragents.plans.model.sub_plan import asked_below, waits_for_sub_plans
 
@@ -67,8 +74,9 @@ def board_row(parts: PlanParts, plan: Plan, children: Sequence[Plan]) -> Row:
     return row_of(parts, plan, children) | _standing(parts, plan)
 
 
-def overview_of(parts: PlanParts, plan: Plan) -> Row:
-    """All of it. Of a plan whose repository is out of reach, what is known without that."""
+def overview_of(parts: PlanParts, plan: Plan, *, shared: bool = True) -> Row:
+    """All of it. Of a plan whose repository is out of reach, what is known without that. `shared`: only plans
+    that workers take from a queue can go on."""
     if is_out_of_reach(parts, plan):
         known = fields_of(plan) | _EMPTY | _standing(parts, plan)
         # On another machine it may be there, and wait for somebody who runs it.
@@ -79,12 +87,28 @@ def overview_of(parts: PlanParts, plan: Plan) -> Row:
         | _standing(parts, plan)
         | steps_in_json(steps_from(parts, plan))
         | {
-            "can": _possible(parts, plan),
+            "can": _possible(parts, plan) if shared else can_of(parts, plan),
             "out_of_reach": None,
             "in_the_way": _in_the_way(plan),
             "hints": hints_of(parts, plan),
         }
+        | {"worked_on": _is_worked_on(parts, plan)}
+        | _unasked(parts, plan)
     )
+
+
+def _is_worked_on(parts: PlanParts, plan: Plan) -> bool:
+    """Whether a worker is at it, or at a plan below it; what is being applied has one."""
+    if plan.state.running and (plan.phase is Phase.APPLY or parts.lifecycle.is_worked_on(plan)):
+        return True
+    return works_below(parts, plan)
+
+
+def _unasked(parts: PlanParts, plan: Plan) -> Row:
+    """Whether its result may be applied without a question, and what speaks against that."""
+    if plan.standing != DONE:
+        return {"apply_allowed": False, "held_back": ()}
+    return {"apply_allowed": is_apply_allowed(plan), "held_back": held_back(parts, plan)}
 
 
 def steps_in_json(steps: Sequence[Remedy]) -> Row:

@@ -327,6 +327,7 @@ class CallSummary:
     state: str = shown("asked, started, ending, ended, failed or reverted", examples=["ended"])
     changed: int = shown("files", examples=[1])
     error: str | None
+    approval: str | None = shown("granted or denied, if it was asked for", default=None)
 
 
 @view
@@ -436,6 +437,15 @@ class PlanView(_PlanFields):
     last_apply: ApplyView | None = shown("what its last apply or undo did", default=None, examples=[None])
     hints: tuple[str, ...] = shown("what may explain why it failed", default=(), examples=[[]])
     branch: str | None = shown("of a remote: where its result is pushed to, or was", examples=["main"])
+    worked_on: bool | None = shown(
+        "a worker is at it, or at a plan below it; null: a server of 0.1.0 does not say it", default=None
+    )
+    apply_allowed: bool = shown("its profile lets the result be applied without a question", default=False)
+    held_back: tuple[str, ...] = shown(
+        "what speaks against applying the result without a question: the reviewer, parts that it lacks",
+        default=(),
+        examples=[[]],
+    )
 
     @property
     def place(self) -> str:

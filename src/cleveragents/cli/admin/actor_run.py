@@ -51,13 +51,16 @@ def run_actor(
       agents actor run builtin/reviewer "Is the README right about the options?" --max-tokens 50000
       agents actor run ./careful.yaml "Spell colour the American way"
     """
+    from cleveragents.api.client import LocalClient
     from cleveragents.api.plans.requests import Wanted
     from cleveragents.cli.actor_file import runnable_name
-    from cleveragents.cli.plan.account import told_plan
-    from cleveragents.cli.plan.work import decide, work_on
+    from cleveragents.cli.plan.view import tell_plan
+    from cleveragents.cli.plan.work import Deciding, decide, work_on
     from cleveragents.cli.run.request import left_for_review, requested_plan
 
-    container = session.container()
+    client = session.client()
+    assert isinstance(client, LocalClient)
+    container = client.access.container
     parts = container.plan_parts
     wanted = Wanted(
         action=None,
@@ -73,17 +76,18 @@ def run_actor(
         model=model,
         limits=limits,
     )
-    plan = parts.lifecycle.create(left_for_review(requested_plan(parts, wanted)))
+    plan = client.plans.get(parts.lifecycle.create(left_for_review(requested_plan(parts, wanted))).id)
+    deciding = Deciding(client, "agents", output, only_review=True)
     try:
-        plan = decide(container, work_on(container, plan, output), yes=False, commit=None, only_review=True)
+        plan = decide(deciding, work_on(deciding, plan, after=None))
     except (click.exceptions.Exit, CleverAgentsError):
-        told_plan(output, parts, parts.plans.get(plan.id))
+        tell_plan(output, client.plans.get(plan.id))
         raise
-    left = _values(container.jobs.get(str(plan.job_id)).result)
+    left = _values(container.jobs.get(str(plan.job)).result)
     if output.for_programs:
         output.record({"plan": plan.id, "state": plan.state.value, "values": left})
         return
-    told_plan(output, parts, plan)
+    tell_plan(output, plan)
     if not left:
         progress("it left nothing in its state")
         return

@@ -1,18 +1,11 @@
-"""The commands that can go through a server, each with where it is."""
+"""The commands that can go through a server."""
 
 from __future__ import annotations
 
-__all__ = ["COMMANDS", "EITHER_WAY"]
-
-_HERE = "cleveragents.cli.client"
-
-COMMANDS = {
-    "run": f"{_HERE}.run:run",
-    "plan": f"{_HERE}.plan.group:plan",
-}
+__all__ = ["EITHER_WAY"]
 
 EITHER_WAY = (
     *("action", "actor", "context", "events", "jobs", "mcp", "model"),
-    *("project", "resource", "trust", "user"),
+    *("plan", "project", "resource", "run", "trust", "user"),
 )
 """Commands that use `session.client()`: one implementation for this machine and for a server."""

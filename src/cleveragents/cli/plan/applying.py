@@ -51,6 +51,7 @@ __all__ = [
     "ensure_checked",
     "once_applied_elsewhere",
     "reject_plan",
+    "tell_applied",
     "told_at_the_end",
     "undo_plan",
 ]
@@ -196,7 +197,7 @@ def apply_now(
     except KeyboardInterrupt:
         _tell_left_to_server(client, plan)
         raise
-    _tell_applied(applied)
+    tell_applied(applied)
     return applied
 
 
@@ -243,7 +244,8 @@ def _tell_left_to_server(client: Client, plan: PlanView) -> None:
         progress(f"the server goes on with it; `{show}` says where it stands")
 
 
-def _tell_applied(plan: PlanView) -> None:
+def tell_applied(plan: PlanView) -> None:
+    """Say what was applied where, and how it is undone."""
     _tell_renames(plan)
     undo, done = f"`{_prefix()} plan undo {plan.id}` takes it back", plan.last_apply
     files = len(plan.changes) if done is None else done.files  # a server of 0.1.0 does not say it

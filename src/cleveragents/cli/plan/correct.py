@@ -8,22 +8,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cleveragents.api.plans.account import found_plan
-from cleveragents.api.plans.decisions import undoing_fields
-from cleveragents.api.reach import ensure_reachable
+from cleveragents.api.views import as_json
 from cleveragents.cli.output import Output, counted, format_option, printable, progress
 from cleveragents.cli.session import Session, pass_session
-from cleveragents.cli.usage import as_usage
-from cleveragents.models.model.budget import Limits
 
 if TYPE_CHECKING:
-    from cleveragents.app.container import Container
-    from cleveragents.core.decision import Decision
-    from cleveragents.plans.corrections.correct import Undoing
-    from cleveragents.plans.model.correction import Correction
-    from cleveragents.plans.model.plan import Plan
+    from cleveragents.api.plans.views import CorrectionPreview, PlanView
 
-__all__ = ["correct_plan", "ensure_sensible", "split_name", "tell_of_trial"]
+__all__ = ["correct_plan"]
 
 _SHOWN_FILES = 20
 _NAMED_FILES = 5
@@ -63,39 +55,37 @@ def correct_plan(
       agents plan correct 7QX2.3 --guidance "Keep the old name as an alias"
       agents plan correct 7QX2 --append --guidance "Mention it in the changelog, too"
     """
-    from cleveragents.cli.plan.decisions import worked_on
+    from cleveragents.cli.client.selection import prefix_of
+    from cleveragents.cli.plan.work import Deciding, go_on
 
-    plan_id, number = split_name(plan_id, number)
-    ensure_sensible(number, guidance, append, dry_run)
-    container = session.container()
-    parts = container.plan_parts
-    parts.apply.settle()
-    plan = found_plan(parts, plan_id)
-    parts.correction.ensure_correctable(plan)
-    ensure_reachable(parts, plan)
+    plan_id, number = _split_name(plan_id, number)
+    _ensure_sensible(number, guidance, append, dry_run)
+    client = session.client()
+    plans = client.plans
+    plan = plans.get(plan_id)
+    undoing = None if number is None else plans.preview_correction(plan.id, number)
     if dry_run:
-        assert number is not None
-        _show(output, plan, parts.correction.preview(plan, number))
+        assert undoing is not None
+        _show(output, undoing)
         if not output.for_programs:
-            tell_of_trial(guidance)
+            _tell_of_trial(guidance)
         return
-    if model is not None:
-        from cleveragents.api.plans.spending import ensure_model_fits
-
-        with as_usage():
-            ensure_model_fits(parts, plan, model, Limits())
     words = sys.stdin.read() if guidance == "-" else guidance or ""
-    undoing = None if number is None else parts.correction.preview(plan, number)
     if undoing is not None and undoing.edits_lost:
         progress(f"edits by hand that are undone with it: {_files(undoing.edits_lost)}")
-    kept, plan = _corrected(container, plan, number, words, model)
-    _tell(plan, kept)
-    if undoing is not None:
-        _tell_rest(undoing)
-    worked_on(container, plan, output, yes=yes)
+    if plan.state.running:
+        progress(f"stopping plan {plan.id} and its processes …")
+
+    def tell(corrected: PlanView) -> None:
+        _tell(corrected, undoing)
+
+    def act() -> PlanView:
+        return plans.correct(plan.id, words, decision=number, model=model)
+
+    go_on(Deciding(client, prefix_of(session), output, yes=yes), plan, act, tell=tell)
 
 
-def split_name(plan_id: str, number: int | None) -> tuple[str, int | None]:
+def _split_name(plan_id: str, number: int | None) -> tuple[str, int | None]:
     """The plan and the decision, from two words or from one with a dot."""
     name, dot, decision = plan_id.partition(".")
     if not dot:
@@ -105,7 +95,7 @@ def split_name(plan_id: str, number: int | None) -> tuple[str, int | None]:
     return name, int(decision)
 
 
-def ensure_sensible(number: int | None, guidance: str | None, append: bool, dry_run: bool) -> None:
+def _ensure_sensible(number: int | None, guidance: str | None, append: bool, dry_run: bool) -> None:
     """`click.UsageError` for options that contradict each other, or say too little."""
     if append and (number is not None or dry_run):
         raise click.UsageError("--append undoes nothing, so it goes with neither a DECISION nor --dry-run")
@@ -115,40 +105,25 @@ def ensure_sensible(number: int | None, guidance: str | None, append: bool, dry_
         raise click.UsageError("say with --guidance what is wanted instead")
 
 
-def tell_of_trial(guidance: str | None) -> None:
+def _tell_of_trial(guidance: str | None) -> None:
     """Says that nothing was changed, and how it is."""
     how = "with --guidance instead of" if guidance is None else "without"
     progress(f"nothing was changed; {how} --dry-run it is")
 
 
-def _corrected(
-    container: Container, plan: Plan, number: int | None, words: str, model: str | None
-) -> tuple[Correction, Plan]:
-    correction = container.plan_parts.correction
-    if plan.state.running:
-        progress(f"stopping plan {plan.id} and its processes …")
-    if number is None:
-        return correction.append(plan, words, model=model)
-    return correction.correct(plan, number, words, model=model)
-
-
-def _tell(plan: Plan, kept: Correction) -> None:
-    made = kept.made
-    if made.decision is None:
-        progress(f"correction {kept.number} of plan {plan.id}: heeded from now on, nothing is undone")
+def _tell(plan: PlanView, undoing: CorrectionPreview | None) -> None:
+    made = plan.corrections[-1]
+    if undoing is None:
+        progress(f"correction {made.number} of plan {plan.id}: heeded from now on, nothing is undone")
         return
     more = len(made.superseded) - 1
     what = f"decision {made.decision} no longer holds"
     if more:
         what += f", nor {'does' if more == 1 else 'do'} {more} that came of it"
     undone = "nothing was done for it yet"
-    if made.checkpoint is not None:
-        undone = f"back at checkpoint {made.checkpoint}"
-    progress(f"correction {kept.number} of plan {plan.id}: {what}; {undone}")
-
-
-def _tell_rest(undoing: Undoing) -> None:
-    """What became of what is nobody's decision: edits by hand, and sub-plans."""
+    if undoing.checkpoint is not None:
+        undone = f"back at checkpoint {undoing.checkpoint}"
+    progress(f"correction {made.number} of plan {plan.id}: {what}; {undone}")
     said = {
         "kept edits by hand": _files(undoing.edits_kept),
         "undone edits by hand": _files(undoing.edits_lost),
@@ -168,32 +143,25 @@ def _files(paths: Sequence[str]) -> str:
     return printable(f"{counted(len(paths), 'file')} ({', '.join(paths[:_NAMED_FILES])}{more})")
 
 
-def _show(output: Output, plan: Plan, undoing: Undoing) -> None:
+def _show(output: Output, undoing: CorrectionPreview) -> None:
     if output.for_programs:
-        output.record(undoing_fields(plan, undoing))
+        output.record(as_json(undoing))
         return
-    click.echo("superseded:")
-    for decision in undoing.superseded:
-        click.echo(f"  {_line(decision)}")
+    lines = ["superseded:"]
+    lines += [f"  {one.number}. {one.question} → {one.choice}" for one in undoing.superseded]
     if undoing.checkpoint is None:
-        click.echo("undone: nothing; nothing was done for it yet")
+        lines.append("undone: nothing; nothing was done for it yet")
     else:
         calls = counted(undoing.calls, "call")
-        click.echo(f"undone: {calls}, from checkpoint {undoing.checkpoint} on")
-        for task in undoing.tasks:
-            click.echo(f"  step: {printable(task)}")
-        for path in undoing.paths[:_SHOWN_FILES]:
-            by_hand = " (edited by hand)" if path in undoing.edits_lost else ""
-            click.echo(f"  file: {printable(path)}{by_hand}")
-        if len(undoing.paths) > _SHOWN_FILES:
-            click.echo(f"  … and {len(undoing.paths) - _SHOWN_FILES} more files")
-    for path in undoing.edits_kept:
-        click.echo(f"kept: {printable(path)} (edited by hand)")
-    for child in undoing.sub_plans:
-        click.echo(f"cancelled: sub-plan {child}")
-    for child in undoing.sub_plans_kept:
-        click.echo(f"goes on: sub-plan {child}")
-
-
-def _line(decision: Decision) -> str:
-    return printable(f"{decision.number}. {decision.made.question} → {decision.made.choice}")
+        lines.append(f"undone: {calls}, from checkpoint {undoing.checkpoint} on")
+        lines += [f"  step: {step}" for step in undoing.steps]
+        by_hand = undoing.edits_lost
+        shown = undoing.files[:_SHOWN_FILES]
+        lines += [f"  file: {path}{' (edited by hand)' * (path in by_hand)}" for path in shown]
+        if len(undoing.files) > _SHOWN_FILES:
+            lines.append(f"  … and {len(undoing.files) - _SHOWN_FILES} more files")
+    lines += [f"kept: {path} (edited by hand)" for path in undoing.edits_kept]
+    lines += [f"cancelled: sub-plan {child}" for child in undoing.sub_plans]
+    lines += [f"goes on: sub-plan {child}" for child in undoing.sub_plans_kept]
+    for line in lines:
+        click.echo(printable(line))

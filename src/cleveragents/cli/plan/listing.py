@@ -97,14 +97,14 @@ def _wanted(
 ) -> Iterator[PlanSummary]:
     """Yield plans, newest first."""
     from cleveragents.api.views import every as all_of
-    from cleveragents.cli.client.selection import connected, selected_url
+    from cleveragents.cli.client.selection import prefix_of, selected_url
 
     client = session.client()
     resource = place = None
     if here and selected_url(click.get_current_context(), session) is not None:
-        from cleveragents.cli.client.places import resource_here
+        from cleveragents.cli.run.places import resource_here
 
-        resource = resource_here(connected(session), None, otherwise="leave --here out")
+        resource = resource_here(client, prefix_of(session), None, otherwise="leave --here out")
     elif here:
         from cleveragents.sandboxes.resources import find_resource
 

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Protocol
 
 from cleveragents.core.errors import CleverAgentsError
-from cleveragents.models.model.budget import Limits, Spend, dollars
+from cleveragents.core.json_value import freeze, freeze_object
+from cleveragents.models.model.budget import PICODOLLARS, Limits, Spend, dollars
 from cleveragents.plans.family import below, spend_of
+from cleveragents.plans.model.plan import Phase, Plan, PlanState
 
 if TYPE_CHECKING:
+    from cleveragents.api.plans.views import PlanView
     from cleveragents.app.plan_parts import PlanParts
-    from cleveragents.plans.model.plan import Plan
 
-__all__ = ["Meter", "PlanMeter", "Reading", "spending_words"]
+__all__ = ["Meter", "PlanMeter", "Reading", "ViewMeter", "plan_of", "spending_words"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +73,86 @@ class PlanMeter:
         if known is not None and known.plan.version == plan.version and not plan.state.running:
             return known
         return Reading(plan, spend_of(self._parts.thinking.budgets.calls_of(plan.id)), limits)
+
+
+class ViewMeter:
+    """Where a plan that a client shows and those below it stand. Who follows the plan tells it, on one
+    thread; whoever draws may read it meanwhile, because what was read before is replaced in one step."""
+
+    def __init__(self, plan: PlanView) -> None:
+        self.last = _reading(plan)
+        self.below: Sequence[Reading] = ()
+
+    def read(self) -> Reading:
+        return self.last
+
+    def take(self, plan: PlanView) -> None:
+        """What is known now of the plan, or of one below it."""
+        self._put(_reading(plan))
+
+    def hear(self, kind: str, plan_id: str, facts: Mapping[str, Any]) -> None:
+        """Something happened to one of them: it moved, or a model answered."""
+        known = next((one for one in (self.last, *self.below) if one.plan.id == plan_id), None)
+        if known is None:
+            return
+        if kind == "plan.moved":
+            plan = replace(known.plan, phase=Phase(facts["phase"]), state=PlanState(facts["state"]))
+            self._put(replace(known, plan=plan))
+        elif kind == "model_call.ended" and known is not self.last:
+            # What the plan itself has spent is asked for, as it costs money, too.
+            self._put(_with_more(known, int(facts.get("tokens") or 0)))
+
+    def _put(self, reading: Reading) -> None:
+        name = reading.plan.id
+        if name == self.last.plan.id:
+            self.last = reading
+        elif any(one.plan.id == name for one in self.below):
+            self.below = [reading if one.plan.id == name else one for one in self.below]
+        else:
+            self.below = [*self.below, reading]
+
+
+def plan_of(plan: PlanView) -> Plan:
+    """The plan that a view shows, as far as boards need it."""
+    parts = [{"sub_plan": True} for _ in plan.sub_plans]
+    return Plan(
+        id=plan.id,
+        goal=plan.goal,
+        action=plan.action,
+        resource=plan.resource,
+        phase=plan.phase,
+        state=plan.state,
+        version=0,
+        created_at=plan.created,
+        updated_at=plan.updated,
+        request=freeze_object(plan.request, where="request"),
+        strategy=freeze({"tasks": parts}),
+        waiting_for=freeze(plan.waiting_for),
+        error=plan.error,
+        job_id=plan.job,
+        parent_id=plan.parent,
+        root_id=plan.root,
+        depth=plan.depth,
+    )
+
+
+def _with_more(reading: Reading, tokens: int) -> Reading:
+    return replace(reading, spent=replace(reading.spent, tokens=reading.spent.tokens + tokens))
+
+
+def _reading(plan: PlanView) -> Reading:
+    from cleveragents.api.plans.spending import limits_of
+
+    spending, limits = plan.spending, plan.spending.limits
+    spent = Spend(
+        picodollars=round((spending.usd or 0) * PICODOLLARS),
+        tokens=spending.tokens or 0,
+        steps=spending.model_calls or 0,
+    )
+    if limits is None:
+        return Reading(plan_of(plan), spent, Limits())
+    allowed = limits_of(limits.usd, limits.tokens, limits.steps, limits.seconds)
+    return Reading(plan_of(plan), spent, allowed)
 
 
 def spending_words(reading: Reading) -> list[str]:

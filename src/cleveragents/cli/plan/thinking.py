@@ -1,14 +1,12 @@
-"""`agents plan tree|explain|answer`: what a plan's actors decided and why, and what they ask."""
+"""`agents plan tree|explain`: what a plan's actors decided, and why."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
 
-from cleveragents.api.plans.account import found_plan
 from cleveragents.api.wording import on_one_line
 from cleveragents.cli.client.selection import prefix_of
 from cleveragents.cli.output import (
@@ -29,7 +27,7 @@ if TYPE_CHECKING:
 
     from cleveragents.api.plans.views import DecisionNode, SubPlanNode, TreeNode
 
-__all__ = ["answer_plan", "explain_decision", "tree_of_plan"]
+__all__ = ["explain_decision", "tree_of_plan"]
 
 
 @click.command("tree")
@@ -118,27 +116,6 @@ def explain_decision(session: Session, plan_id: str, number: int, output: Output
     if decision.state == "active" and not plan.state.ended:
         correct = f"{prefix_of(session)} plan correct {plan.id} {number}"
         progress(f'`{correct} --guidance "…"` corrects it')
-
-
-@click.command("answer")
-@plan_argument
-@click.argument("text")
-@format_option
-@pass_session
-def answer_plan(session: Session, plan_id: str, text: str, output: Output) -> None:
-    """Answer what an actor asks, and go on with the plan. `-` reads the answer from stdin.
-
-    \b
-    Example:
-      agents plan answer 7QX2 "keep the old flag as an alias"
-    """
-    from cleveragents.cli.plan.decisions import worked_on
-
-    container = session.container()
-    parts = container.plan_parts
-    given = sys.stdin.read().strip() if text == "-" else text
-    plan = parts.lifecycle.reply(found_plan(parts, plan_id), given)
-    worked_on(container, plan, output)
 
 
 def _holds(node: TreeNode) -> bool:

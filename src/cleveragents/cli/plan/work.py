@@ -1,65 +1,77 @@
-"""Runs a plan in the foreground: its job, what it says meanwhile, the questions it asks, what comes of it."""
+"""What becomes of a plan: worked on until it rests, asked about on a terminal, applied or left.
+
+The same for plans of this machine and of a server: a client acts on them, and its views say what is possible.
+"""
 
 from __future__ import annotations
 
-import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 import click
 
-from cleveragents.api.plans.account import found_plan, has_not_run, place_of, spelt_arguments, unpassed_checks
-from cleveragents.api.plans.changes import changes_of
-from cleveragents.api.plans.hints import hints_of
-from cleveragents.api.plans.meanings import goal_of, waited
+from cleveragents.api.client import HttpClient, LocalClient
+from cleveragents.api.views import every
+from cleveragents.api.wording import on_one_line
 from cleveragents.cli.asking import asked_choice, confirmed
-from cleveragents.cli.output import counted, progress
-from cleveragents.cli.plan.account import told_changes
-from cleveragents.cli.plan.applied_by_another import applied_by_another, once_applied_elsewhere
-from cleveragents.cli.plan.outcome import TRY_AGAIN
-from cleveragents.cli.plan.view import shown_diff, told_next, told_reason
-from cleveragents.cli.render.board import Board, board_for
-from cleveragents.cli.run.foreground import end_unless_cancelled, run_in_front
-from cleveragents.core.errors import (
-    ApplyConflict,
-    Cancelled,
-    CheckFailed,
-    Conflict,
-    PlanError,
-    PlanFailed,
-    StalePlan,
+from cleveragents.cli.output import progress
+from cleveragents.cli.plan.applying import (
+    apply_now,
+    ensure_checked,
+    once_applied_elsewhere,
+    tell_applied,
 )
-from cleveragents.core.json_value import JsonValue
-from cleveragents.core.text.redaction import redact_known_text, redact_text
-from cleveragents.plans.deciding import ensure_checked, is_wanted_applied
-from cleveragents.plans.family import title_of, who_needs_somebody
-from cleveragents.plans.model.plan import Phase, Plan, PlanState
-from cleveragents.plans.model.sub_plan import failed_below
+from cleveragents.cli.plan.outcome import INTERRUPTED, NEEDS_HUMAN, TRY_AGAIN
+from cleveragents.cli.plan.view import (
+    shown_diff,
+    tell_changes,
+    tell_hints,
+    tell_next,
+    tell_plan,
+    tell_reason,
+)
+from cleveragents.cli.usage import as_usage
+from cleveragents.core.errors import (
+    Cancelled,
+    CleverAgentsError,
+    NotAuthenticated,
+    PlanFailed,
+    ServerUnreachable,
+)
+from cleveragents.core.text.redaction import redact_text
+from cleveragents.plans.model.plan import Phase, PlanState
 
 if TYPE_CHECKING:
-    from cleveragents.app.container import Container
-    from cleveragents.app.plan_parts import PlanParts
-    from cleveragents.apply.ports import CommitRequest
+    from cleveragents.api.client import Client
+    from cleveragents.api.plans.views import CallSummary, PlanSummary, PlanView
     from cleveragents.cli.output import Output
-    from cleveragents.core.tool import ToolCall
-    from cleveragents.jobs.ports import JobHandler
-    from cleveragents.jobs.worker.async_worker import AsyncWorker
+    from cleveragents.cli.plan.follow import Moment
 
 __all__ = [
     "APPLY_IT",
-    "apply_now",
+    "Deciding",
+    "Told",
     "asked_for",
-    "asked_parallel",
     "decide",
-    "handler_of",
+    "deeds_of",
+    "go_on",
     "interactive",
     "is_to_be_applied",
+    "moment_before",
+    "name_of",
+    "tell_who_asks",
+    "told_at_the_end",
+    "who_needs_somebody",
     "work_on",
 ]
 
-_NEEDS_HUMAN = 3
+_DONE = (Phase.EXECUTE, PlanState.COMPLETE)
+_LINES_KEPT = 100
 _MOST_ASKED = 5
 APPLY_IT = "Apply it? [y]es, [n]ot now, show the [d]iff, [r]eject it", ("y", "n", "d", "r")
 """The question, for `asked_choice`."""
@@ -67,268 +79,386 @@ APPLY_IT = "Apply it? [y]es, [n]ot now, show the [d]iff, [r]eject it", ("y", "n"
 _Reply = TypeVar("_Reply")
 
 
+@dataclass(frozen=True, slots=True)
+class Deciding:
+    """Whom to ask, how the next command begins, what the user wants of the result; and what plans `said` of
+    themselves last, which nobody needs to read twice."""
+
+    client: Client
+    prefix: str
+    output: Output
+    yes: bool = False
+    only_review: bool = False
+    message: str | None = None
+    parallel: int | None = None
+    said: deque[str] = field(default_factory=lambda: deque(maxlen=_LINES_KEPT))
+
+
+@dataclass(slots=True)
+class Told:
+    """The plan that is told of at the end; as it is then, unless it is known already."""
+
+    plan_id: str
+    plan: PlanView | None = None
+
+
 def interactive() -> bool:
     """Whether there is somebody to ask."""
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
+@contextmanager
+def told_at_the_end(deciding: Deciding, plan_id: str) -> Iterator[Told]:
+    """Whatever comes of the block, where the plan stands is told; how it is followed later, where no server
+    is left to say that."""
+    told, client = Told(plan_id), deciding.client
+    try:
+        yield told
+    except (NotAuthenticated, ServerUnreachable) as lost:
+        if isinstance(client, HttpClient):
+            again = "the server answers" if isinstance(lost, ServerUnreachable) else "you are logged in again"
+            watch = f"{deciding.prefix} plan watch {told.plan_id}"
+            progress(f"the plan does not need this connection; once {again}, `{watch}` follows it")
+        raise
+    except BaseException as ended:
+        if isinstance(client, HttpClient) and _is_interruption(ended):
+            # Who wants to leave does not wait for a server that may be gone.
+            with suppress(CleverAgentsError), client.http.without_patience():
+                _tell(deciding, told.plan_id)
+        else:
+            _tell(deciding, told.plan_id)
+        raise
+    if told.plan is None:
+        _tell(deciding, told.plan_id)
+    else:
+        tell_plan(deciding.output, told.plan)
+
+
+def _tell(deciding: Deciding, plan_id: str) -> None:
+    if deciding.output.for_programs:
+        tell_plan(deciding.output, deciding.client.plans.get(plan_id))
+        return
+    plan = deciding.client.plans.summary(plan_id)
+    deciding.output.record({"plan": plan.id, "goal": on_one_line(plan.goal), "state": plan.meaning})
+
+
+def _is_interruption(ended: BaseException) -> bool:
+    if isinstance(ended, click.exceptions.Exit):
+        return ended.exit_code == INTERRUPTED
+    return isinstance(ended, (KeyboardInterrupt, click.Abort))
+
+
+def moment_before(deciding: Deciding, plan: PlanView | None = None) -> Moment | None:
+    """What is new from now on, of a `plan` that has begun or of one to come; None: it runs here, in front,
+    and whatever it says is new."""
+    if plan is not None and _runs_in_front(deciding.client, plan):
+        return None
+    from cleveragents.cli.plan.follow import moment_now
+
+    return moment_now(deciding.client, plan)
+
+
 def work_on(
-    container: Container,
-    plan: Plan,
-    output: Output | None = None,
+    deciding: Deciding,
+    plan: PlanView,
     *,
-    answered: ToolCall | None = None,
-    parallel: int | None = None,
-) -> Plan:
-    """The plan, once no job of it or of the tree that it belongs to is left. Ctrl-C cancels the tree, and its
-    processes are gone when this returns; twice kills them. Exits with 130, having said how it goes on, where
-    that came too late for a cancel.
+    after: Moment | None,
+    quiet: bool = False,
+    answered: tuple[str, int] | None = None,
+) -> PlanView:
+    """The plan, once nobody works at it or at the tree that it belongs to. Ctrl-C cancels the tree, and that
+    is waited for. Exits with 130, having said how it goes on, where that came too late for a cancel.
 
-    What was said when the call that is now `answered` was asked for is not said again.
+    `after` is the moment before it was told to go on. `quiet`: its goal is not said again, nor what was said
+    when the call was asked for, of a plan, that is now `answered`.
     """
-    from cleveragents.plans.jobs.names import kind_of_plan, queue_of
+    client, at_it = deciding.client, None
+    if isinstance(client, LocalClient):
+        if _runs_in_front(client, plan):
+            from cleveragents.cli.run.foreground import work_in_front
 
-    parts = container.plan_parts
-    root = plan if plan.parent_id is None else parts.plans.get(plan.root)
-    if queue_of(root.request):  # guard: what is for all workers is not run here
-        return _worked_on_elsewhere(container, plan, output)
+            output, parallel = deciding.output, deciding.parallel
+            return work_in_front(client, plan, output, parallel=parallel, quiet=quiet, answered=answered)
+        at_it = _OwnServer(client)
+        if not at_it.lives():
+            progress(f"workers of a server run it; `agents plan watch {plan.id}` follows it")
+            return client.plans.get(plan.id)
+    from cleveragents.cli.plan.follow import moment_now, run_to_rest
 
-    def hire(board: Board) -> AsyncWorker:
-        view = board.view_of(plan)
-        if answered is None and plan.parent_id is None:
-            view.say(f"plan {plan.id}: {goal_of(plan)}")
-        handlers = {kind_of_plan(root.id): handler_of(container, board, answered)}
-        at_once = parallel or asked_parallel(root) or container.settings.plan.max_parallel
-        return container.worker(handlers, name=f"run-{os.getpid()}", concurrency=at_once)
-
-    show = partial(board_for, container, [root], output, alone=True)
-    interrupted = run_in_front(container, [root], show, hire)
-    now = parts.lifecycle.reconciled(parts.plans.get(plan.id))
-    if interrupted:
-        end_unless_cancelled(parts, parts.lifecycle.reconciled(parts.plans.get(root.id)))
-    return now
-
-
-def _worked_on_elsewhere(container: Container, plan: Plan, output: Output | None) -> Plan:
-    """The plan, when the server of this state is done with it; at once, where none is."""
-    from cleveragents.server.server_file import running_server
-
-    parts = container.plan_parts
-    if running_server(container.state_directory) is None:
-        progress(f"workers of a server run it; `agents plan watch {plan.id}` follows it")
-        return parts.lifecycle.reconciled(parts.plans.get(plan.id))
-    from cleveragents.cli.run.handover import watched
-
-    return watched(container, plan, output, begun=bool(parts.history.calls(plan.id)))
+    return run_to_rest(
+        client,
+        plan,
+        deciding.output,
+        after=after or moment_now(client, plan),
+        prefix=deciding.prefix,
+        quiet=quiet,
+        hear=deciding.said.append,
+        at_it=at_it,
+    )
 
 
-def asked_parallel(plan: Plan) -> int | None:
-    """How many plans of its tree may run at once, as its user said."""
-    asked = plan.request.get("max_parallel")
-    return asked if isinstance(asked, int) else None
+def _runs_in_front(client: Client, plan: PlanView) -> bool:
+    """Whether no worker takes the plan from a queue: whoever made it runs it."""
+    if not isinstance(client, LocalClient):
+        return False
+    request = plan.request if plan.parent is None else client.plans.summary(plan.root).request
+    return not request.get("queue")
 
 
-def decide(
-    container: Container,
-    plan: Plan,
+class _OwnServer:
+    """The server of this state, which goes on with the plans that are queued for it."""
+
+    def __init__(self, client: LocalClient) -> None:
+        self._state_directory = client.access.container.state_directory
+
+    def lives(self) -> bool:
+        from cleveragents.server.server_file import running_server
+
+        return running_server(self._state_directory) is not None
+
+    def is_kept_by(self, plan: PlanSummary) -> bool:
+        return False
+
+    def is_gone(self, plan: PlanView) -> bool:
+        if self.lives() or plan.worked_on:
+            return False
+        progress("the server has gone; the next one goes on with it")
+        return True
+
+
+def go_on(
+    deciding: Deciding,
+    plan: PlanView,
+    act: Callable[[], PlanView],
     *,
-    yes: bool,
-    commit: CommitRequest | None,
-    only_review: bool = False,
-    output: Output | None = None,
-) -> Plan:
-    """Takes a plan from where its job left it to where the user wants it, asking on a terminal.
+    tell: Callable[[PlanView], None] = lambda plan: None,
+    deeds: int | None = None,
+) -> None:
+    """Has the plan go on, and the whole that it is a part of, as far as that goes, and tells where it stands
+    then; `tell` says before what was done. Of one that was done before, and has still no more than those
+    `deeds`, it says that there was nothing to do."""
+    whole = plan if plan.parent is None else deciding.client.plans.get(plan.root)
+    after = moment_before(deciding, whole)
+    with as_usage():
+        plan = act()
+    tell(plan)
+    with told_at_the_end(deciding, plan.id) as told:
+        worked = work_on(deciding, _followed(deciding, plan), after=after)
+        if plan.parent is not None:
+            worked = _part_or_whole(deciding, plan, whole)
+            told.plan_id = worked.id
+        if (worked.phase, worked.state) == _DONE and deeds is not None and deeds == deeds_of(worked):
+            progress("it was done already, so there was nothing to do")
+        told.plan = decide(deciding, worked)
+
+
+def _followed(deciding: Deciding, plan: PlanView) -> PlanView:
+    """What workers go on with, now that this plan does: the whole, unless that has failed or is done."""
+    if plan.parent is None or _runs_in_front(deciding.client, plan):
+        return plan
+    whole = deciding.client.plans.get(plan.root)
+    return plan if whole.at_rest and not whole.waits_for_sub_plans else whole
+
+
+def _part_or_whole(deciding: Deciding, plan: PlanView, before: PlanView) -> PlanView:
+    """The whole, if it went on because this part of it did; else the part."""
+    whole = deciding.client.plans.get(plan.root)
+    # One that failed, or is done with it, does not go on because a part of it does.
+    return deciding.client.plans.get(plan.id) if _standing(whole) == _standing(before) else whole
+
+
+def _standing(plan: PlanView) -> tuple[object, ...]:
+    return plan.phase, plan.state, plan.job, plan.error, plan.waiting_for
+
+
+def deeds_of(plan: PlanView) -> int:
+    """How often it used a tool or asked a model. A rollback, after which there is more to do, takes some."""
+    return len(plan.calls) + (plan.spending.model_calls or 0)
+
+
+def decide(deciding: Deciding, plan: PlanView) -> PlanView:
+    """Takes a plan from where it rests to where the user wants it, asking on a terminal.
 
     Exits with 3, having said what is needed, where somebody would have to be asked and nobody is there.
     `PlanFailed`, `Cancelled`; `CheckFailed` when it is left undecided and a required check did not pass.
     """
-    parts = container.plan_parts
     while plan.state is PlanState.WAITING:
-        plan = _answered(container, plan, commit, output)
+        plan = _answered(deciding, plan)
+    _ensure_succeeded(deciding, plan)
+    plan = once_applied_elsewhere(deciding.client, plan, deciding.message)
+    if plan.state is PlanState.APPLIED:
+        tell_applied(plan)
+    if (plan.phase, plan.state) != _DONE:
+        return plan
+    changed = tell_changes(plan)
+    tell_hints(plan)
+    if plan.parent is not None:
+        tell_next(plan)
+    elif changed and deciding.only_review:
+        tell_next(plan, commit=deciding.message)
+    elif changed:
+        plan = _applied_or_not(deciding, plan)
+    if (plan.phase, plan.state) == _DONE:
+        ensure_checked(plan)  # guard: a failed check is no success, whatever else was done
+    return plan
+
+
+def _ensure_succeeded(deciding: Deciding, plan: PlanView) -> None:
+    """`Cancelled`, `PlanFailed`; exits with 3 for one that could not be applied."""
     if plan.state is PlanState.CANCELLED:
         raise Cancelled((plan.error or "").removeprefix("cancelled: "))
+    if plan.state is PlanState.CONSTRAINED:
+        _tell_constrained(deciding, plan)
     if plan.state is PlanState.ERRORED:
-        tell_of_network(parts, plan)
-        told_next(parts, plan)
+        tell_hints(plan)
+        tell_next(plan)
         # The error may already say which plan failed.
-        problem = plan.error or "it says no more"
-        raise PlanFailed(plan.id, problem)
-    plan = once_applied_elsewhere(parts, plan, commit)
-    if plan.standing != (Phase.EXECUTE, PlanState.COMPLETE):
-        return plan
-    changed = told_changes(parts, plan)
-    tell_of_network(parts, plan)
-    if plan.parent_id is not None:
-        told_next(parts, plan)
-    elif changed and only_review:
-        told_next(parts, plan, commit)
-    elif changed:
-        plan = _applied_or_not(parts, plan, yes=yes, commit=commit)
-    if plan.standing == (Phase.EXECUTE, PlanState.COMPLETE):
-        ensure_checked(parts, plan)  # guard: a failed check is no success, whatever else was done
-    return plan
+        raise PlanFailed(plan.id, plan.error or "it says no more")
 
 
-def apply_now(parts: PlanParts, plan: Plan, commit: CommitRequest | None) -> Plan:
-    """The plan, applied, be it by another process meanwhile; what stands in the way is shown before it is
-    raised."""
-    from cleveragents.jobs.worker.async_worker import CancellationToken
-
-    if not changes_of(parts, plan):
-        if parts.history.changes(plan.id):
-            reason = f"all it changed is left out; `agents plan review {plan.id} --accept .` takes it in"
-            raise PlanError(plan.id, reason)
-        progress("nothing was changed, so there is nothing to apply")
-        ensure_checked(parts, plan)
-        return plan
-    try:
-        plan, applied = parts.apply.apply(plan, CancellationToken(), commit=commit, told=progress)
-    except StalePlan as stale:
-        return applied_by_another(parts, stale, commit)
-    except Conflict as conflict:
-        if isinstance(conflict, ApplyConflict):
-            for line in conflict.details.splitlines():
-                progress(line)
-        tell_of_network(parts, plan)
-        told_next(parts, parts.plans.get(plan.id), commit)
-        raise
-    undo = f"`agents plan undo {plan.id}` takes it back"
-    if applied.changes:
-        progress(f"applied to {counted(len(applied.changes), 'file')} of {place_of(parts, plan)}; {undo}")
-    else:
-        progress("your files have it already; nothing was changed")
-    if applied.commit is not None:
-        progress(f"committed as {applied.commit}")
-    return plan
-
-
-def tell_of_network(parts: PlanParts, plan: Plan) -> None:
-    """What may explain why it failed, on stderr."""
-    for hint in hints_of(parts, plan):
-        progress(f"hint: {hint}")
-
-
-def handler_of(container: Container, board: Board, answered: ToolCall | None = None) -> JobHandler:
-    """What runs the jobs of a tree of plans, and shows each plan there."""
-    from cleveragents.jobs.ports import JobHandler
-    from cleveragents.plans.output_recorder import PlanWatch
-
-    known = None if answered is None else f"step {answered.step} of "
-
-    def watch(plan: Plan) -> PlanWatch:
-        view = board.view_of(plan)
-
-        def told(message: str) -> None:
-            if known is None or plan.id != answered_plan or not message.startswith(known):
-                view.say(message)
-
-        return PlanWatch(told, view.output, view.seen)
-
-    answered_plan = None if answered is None else answered.plan_id
-    return JobHandler(run=container.plan_parts.run(watch=watch))
+def _tell_constrained(deciding: Deciding, plan: PlanView) -> NoReturn:
+    """It cannot be applied to what the files are now: exits with 3."""
+    if not {*(plan.error or "").splitlines()} <= {*deciding.said}:  # who applied it may have said so
+        tell_reason(plan)
+    tell_next(plan, commit=deciding.message)
+    raise click.exceptions.Exit(NEEDS_HUMAN)
 
 
 def is_to_be_applied(
-    parts: PlanParts,
-    plan: Plan,
-    *,
-    yes: bool,
-    commit: CommitRequest | None,
-    tell: Callable[[str], None] = progress,
+    plan: PlanView, *, yes: bool, commit: str | None, tell: Callable[[str], None] = progress
 ) -> bool:
-    """Whether a result can go into the user's files without a question; what speaks against it is said.
-
-    `CheckFailed`, having said what can be done.
-    """
-    try:
-        ensure_checked(parts, plan)  # an apply would refuse it, after running the checks once more
-    except CheckFailed:
-        if has_not_run(unpassed_checks(parts, plan)):
+    """Whether a result can be applied without a question; what speaks against it is said. `CheckFailed`,
+    having said what can be done."""
+    unpassed = [check for check in plan.checks if check.required and not check.passed]
+    if unpassed:  # an apply would refuse it, after running the checks once more
+        if any(check.verdict in ("not run", "void") for check in unpassed):
             tell("a check did not run: install what it lacks, or run the goal again with another --check;")
         tell("edit its files where `agents plan show` says they are, then `agents plan reread` it; or:")
-        told_next(parts, plan, commit)
-        raise
-    wanted = is_wanted_applied(parts, plan, yes=yes, tell=tell)
+        tell_next(plan, commit=commit)
+        ensure_checked(plan)
+    for objection in plan.held_back:
+        tell(objection)
     # A message for its commit is what somebody says now, and who says that wants it applied.
     if plan.request.get("apply") == "review" and not yes and commit is None:  # guard: it was to be left
         return False
-    return wanted
+    return (yes or plan.apply_allowed) and not plan.held_back
 
 
-def _applied_or_not(parts: PlanParts, plan: Plan, *, yes: bool, commit: CommitRequest | None) -> Plan:
-    if is_to_be_applied(parts, plan, yes=yes, commit=commit):
-        return apply_now(parts, plan, commit)
+def _applied_or_not(deciding: Deciding, plan: PlanView) -> PlanView:
+    message = deciding.message
+    if is_to_be_applied(plan, yes=deciding.yes, commit=message):
+        return apply_now(deciding.client, plan, commit=message)
     if interactive():
-        return _asked(parts, plan, commit)
+        return _asked(deciding, plan)
     progress("it is not applied: that is for you to decide")
-    told_next(parts, plan, commit)
-    raise click.exceptions.Exit(_NEEDS_HUMAN)
+    tell_next(plan, commit=message)
+    raise click.exceptions.Exit(NEEDS_HUMAN)
 
 
-def _asked(parts: PlanParts, plan: Plan, commit: CommitRequest | None) -> Plan:
+def _asked(deciding: Deciding, plan: PlanView) -> PlanView:
+    plans, message = deciding.client.plans, deciding.message
     while True:
-        answer = _answer(parts, plan, partial(asked_choice, *APPLY_IT), commit)
+        answer = _answer(plan, partial(asked_choice, *APPLY_IT), message)
         if answer == "y":
-            return apply_now(parts, plan, commit)
+            return apply_now(deciding.client, plan, commit=message)
         if answer == "r":
-            return parts.lifecycle.reject(plan)
+            return plans.discard(plan.id)
         if answer == "n":
-            told_next(parts, plan, commit)
+            tell_next(plan, commit=message)
         if answer in ("n", None):
             return plan
-        shown_diff(parts.result.diff(plan, parts.sandboxes.open(plan.id), options=["--binary", "--no-color"]))
+        shown_diff(plans.patch(plan.id))
 
 
-def _answered(container: Container, plan: Plan, commit: CommitRequest | None, output: Output | None) -> Plan:
+def _answered(deciding: Deciding, plan: PlanView) -> PlanView:
     """The plan, after whoever needs somebody was answered: the plan itself, or one below it."""
-    parts = container.plan_parts
-    needing = who_needs_somebody(parts, plan)
+    needing = who_needs_somebody(deciding.client, plan)
     if not needing:
-        progress("its sub-plans run elsewhere; `agents plan watch` follows them")
+        progress(f"its sub-plans run elsewhere; `{deciding.prefix} plan watch {plan.id}` follows them")
         raise click.exceptions.Exit(TRY_AGAIN)
     asking = needing[0]
-    waiting = asking.waiting_for if isinstance(asking.waiting_for, Mapping) else {}
-    call = parts.lifecycle.asking(asking)
-    _tell_who_asks(plan, asking, call)
-    if interactive() and call is not None:
-        granted = _answer(parts, asking, partial(confirmed, "Allow it?"))
-        if granted is None:
-            raise click.exceptions.Exit(_NEEDS_HUMAN)
-        work_on(container, parts.lifecycle.answer(asking, granted, call.number), output, answered=call)
-        return found_plan(parts, plan.id)
-    if interactive() and waited(asking) == "question":
-        question = str(waiting.get("question"))
-        reply = _answer(parts, asking, partial(asked_for, waiting))
-        if reply is None:
-            raise click.exceptions.Exit(_NEEDS_HUMAN)
-        work_on(container, parts.lifecycle.reply(asking, reply, question), output)
-        return found_plan(parts, plan.id)
-    told_next(parts, asking)
-    for other in needing[1:_MOST_ASKED]:
-        progress(f"sub-plan {other.id} needs you as well: {title_of(other)}")
-        told_next(parts, other)
-    if len(needing) > _MOST_ASKED:
-        progress(f"and {len(needing) - _MOST_ASKED} more; `agents plan list` has them")
-    if commit is not None:
-        progress("then it can be applied and committed; the message is to be given again")
-    raise click.exceptions.Exit(_NEEDS_HUMAN)
+    call = _asking_call(asking)
+    tell_who_asks(plan, asking)
+    reply = _reply(deciding, asking, call) if interactive() else None
+    if reply is None:
+        _tell_who_needs(deciding, needing)
+        raise click.exceptions.Exit(NEEDS_HUMAN)
+    after = moment_before(deciding, plan)
+    reply()
+    now, answered = deciding.client.plans.get(plan.id), None if call is None else (asking.id, call.number)
+    return work_on(deciding, now, after=after, quiet=True, answered=answered)
 
 
-def _tell_who_asks(plan: Plan, asking: Plan, call: ToolCall | None) -> None:
+def who_needs_somebody(client: Client, plan: PlanView) -> list[PlanView]:
+    """The plan, or those below it for which it waits."""
+    if not plan.waits_for_sub_plans:
+        return [plan] if plan.state is PlanState.WAITING else []
+    plans = client.plans
+    rows = every(lambda after: plans.list(states=(PlanState.WAITING,), sub_plans=True, after=after))
+    asking = [row.id for row in rows if row.root == plan.root and row.needs and not row.waits_for_sub_plans]
+    return [plans.get(plan_id) for plan_id in sorted(asking)]
+
+
+def tell_who_asks(plan: PlanView, asking: PlanView) -> None:
     """The question of the plan, or of the one below it; and what failed there meanwhile."""
     if asking.id != plan.id:
-        progress(f"sub-plan {asking.id} needs you: {title_of(asking)}")
-    told_reason(asking)
+        progress(f"sub-plan {asking.id} needs you: {name_of(asking)}")
+    tell_reason(asking)
+    call = _asking_call(asking)
     if call is not None:
-        progress(redact_known_text(f"  {call.tool}: {spelt_arguments(call.arguments)}"))
-    failed = failed_below(plan)
-    if failed:  # guard: nobody answers without knowing what failed
+        progress(f"  {call.tool}: {call.what}")
+    waiting = plan.waiting_for if isinstance(plan.waiting_for, Mapping) else {}
+    failed = waiting.get("failed")
+    if isinstance(failed, Sequence) and failed:  # guard: nobody answers without knowing what failed
         progress(redact_text(f"{len(failed)} failed: {', '.join(map(str, failed))}"))
 
 
-def _answer(
-    parts: PlanParts, plan: Plan, ask: Callable[[], _Reply], commit: CommitRequest | None = None
-) -> _Reply | None:
+def _tell_who_needs(deciding: Deciding, needing: Sequence[PlanView]) -> None:
+    tell_next(needing[0])
+    for other in needing[1:_MOST_ASKED]:
+        progress(f"sub-plan {other.id} needs you as well: {name_of(other)}")
+        tell_next(other)
+    if len(needing) > _MOST_ASKED:
+        progress(f"and {len(needing) - _MOST_ASKED} more; `{deciding.prefix} plan list` has them")
+    if deciding.message is not None:
+        progress("then it can be applied and committed; the message is to be given again")
+
+
+def name_of(plan: PlanView) -> str:
+    """What it is called; of a plan that is no part of another, its goal."""
+    name = plan.request.get("name") if plan.parent is not None else None
+    return on_one_line(str(name)) if name else plan.title
+
+
+def _asking_call(plan: PlanView) -> CallSummary | None:
+    asked = [call for call in plan.calls if call.state == "asked"]
+    return asked[-1] if asked and _waited_for(plan) == "leave" else None
+
+
+def _waited_for(plan: PlanView) -> str:
+    waiting = plan.waiting_for if isinstance(plan.waiting_for, Mapping) else {}
+    return str(waiting.get("for") or "leave") if plan.state is PlanState.WAITING else ""
+
+
+def _reply(deciding: Deciding, asking: PlanView, call: CallSummary | None) -> Callable[[], PlanView] | None:
+    """What answers it; None where it cannot be answered in a word. Exits with 3 where the user does not want
+    to say it now."""
+    plans = deciding.client.plans
+    if call is not None:
+        granted = _answer(asking, partial(confirmed, "Allow it?"))
+        if granted is None:
+            raise click.exceptions.Exit(NEEDS_HUMAN)
+        return partial(plans.approve if granted else plans.deny, asking.id, call=call.number)
+    if _waited_for(asking) != "question":
+        return None
+    waiting = asking.waiting_for if isinstance(asking.waiting_for, Mapping) else {}
+    text = _answer(asking, partial(asked_for, waiting))
+    if text is None:
+        raise click.exceptions.Exit(NEEDS_HUMAN)
+    return partial(plans.answer, asking.id, text, question=str(waiting.get("question")))
+
+
+def _answer(plan: PlanView, ask: Callable[[], _Reply], commit: str | None = None) -> _Reply | None:
     """What is answered; None for Ctrl-D, which means "not now". After Ctrl-C, too, the plan is left as it
     is, and what can be done with it is said."""
     try:
@@ -336,13 +466,13 @@ def _answer(
     except click.Abort as abort:
         progress("")  # the line of the question was not ended
         progress("it is left as it is")
-        told_next(parts, plan, commit)
+        tell_next(plan, commit=commit)
         if not isinstance(abort.__context__, EOFError):
             raise
         return None
 
 
-def asked_for(waiting: Mapping[str, JsonValue]) -> str:
+def asked_for(waiting: Mapping[str, object]) -> str:
     """What the user answers to an actor's question."""
     choices = waiting.get("choices")
     several = [*dict.fromkeys(str(one) for one in choices)] if isinstance(choices, Sequence) else []

@@ -5,6 +5,8 @@ from __future__ import annotations
 import click
 
 from cleveragents.cli.budget_options import budget_options
+from cleveragents.cli.client.selection import prefix_of
+from cleveragents.cli.local_only import LocalOption, ServerOption
 from cleveragents.cli.output import Output, format_option
 from cleveragents.cli.session import Session, pass_session
 from cleveragents.models.model.budget import Limits
@@ -40,7 +42,14 @@ __all__ = ["run"]
     show_default=True,
     help="Start from your files as they are, or from what is committed.",
 )
-@click.option("--include", multiple=True, metavar="PATTERN", help="Ignored files to bring along.")
+@click.option(
+    "--include",
+    multiple=True,
+    metavar="PATTERN",
+    help="Ignored files to bring along.",
+    cls=LocalOption,
+    reason="the files of this machine stay here; say --server local for them",
+)
 @click.option("--goal", metavar="TEXT", help="What it is for, in your words; kept with the plan.")
 @click.option("--yes", is_flag=True, help="Apply the result without asking, if its checks pass.")
 @click.option("--commit", "message", metavar="MESSAGE", help="When applied, commit it with this message.")
@@ -50,7 +59,26 @@ __all__ = ["run"]
 )
 @click.option("--parallel", type=click.IntRange(1, 64), metavar="N", help="At most so many plans at once.")
 @click.option("--background", is_flag=True, help="Return at once; `agents plan watch` follows it.")
-@click.option("--here", is_flag=True, help="In this terminal, though a server runs that would take it.")
+@click.option(
+    "--here",
+    is_flag=True,
+    help="In this terminal, though a server runs that would take it.",
+    cls=LocalOption,
+    reason="say --server local to run it in this terminal",
+)
+@click.option(
+    "--resource",
+    metavar="NAME",
+    help="What a server works on; else the one that is the repository you are in.",
+    cls=ServerOption,
+)
+@click.option(
+    "--to-branch",
+    metavar="NAME",
+    help="Of a git remote of a server: the result is pushed to this new branch; {plan} in it stands for the "
+    "plan's id.",
+    cls=ServerOption,
+)
 @click.option("--plan", "going_on", multiple=True, hidden=True, help="Plans that are made already.")
 @format_option
 @pass_session
@@ -75,6 +103,8 @@ def run(
     parallel: int | None,
     background: bool,
     here: bool,
+    resource: str | None,
+    to_branch: str | None,
     going_on: tuple[str, ...],
     output: Output,
 ) -> None:
@@ -92,13 +122,22 @@ def run(
       agents run --action builtin/command -- sed -i s/colour/color/ README.md
       agents run --action builtin/replace --arg pattern=colour --arg replacement=color --yes
     """
+    from cleveragents.api.client import LocalClient
     from cleveragents.api.plans.requests import Wanted
     from cleveragents.cli.actor_file import runnable_name
+    from cleveragents.cli.plan.work import Deciding
     from cleveragents.cli.run.plans import Handling, go_on_with, run_new
 
-    handling = Handling(yes, only_review, message, file, parallel, background, here)
+    client, prefix = session.client(), prefix_of(session)
+    is_here = isinstance(client, LocalClient)
+    handling = Handling(
+        yes, only_review, message, file, parallel, background, here, resource=resource, to_branch=to_branch
+    )
+    deciding = Deciding(client, prefix, output, yes, only_review, message, parallel)
     if going_on:
-        go_on_with(session.container(), going_on, handling, output)
+        if not isinstance(client, LocalClient):
+            raise click.UsageError("--plan cannot go through a server")
+        go_on_with(client, going_on, deciding)
         return
     wanted = Wanted(
         action=action,
@@ -110,10 +149,10 @@ def run(
         include=include,
         goal=goal,
         commit=message is not None,
-        actor=actor and runnable_name(session, actor),
+        actor=runnable_name(session, actor) if actor and is_here else actor,
         model=model,
         limits=limits,
         invariants=invariants,
         parallel=parallel,
     )
-    run_new(session.container(), wanted, handling, output)
+    run_new(client, wanted, handling, deciding)

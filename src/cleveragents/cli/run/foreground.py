@@ -2,30 +2,107 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
 
-from cleveragents.api.plans.meanings import meaning_of
+from cleveragents.api.plans.meanings import goal_of
 from cleveragents.cli.output import progress
 from cleveragents.cli.plan.outcome import INTERRUPTED
-from cleveragents.cli.plan.view import told_next
-from cleveragents.cli.render.board import Board, PlainBoard
+from cleveragents.cli.plan.view import tell_next
+from cleveragents.cli.render.board import Board, PlainBoard, board_for
 from cleveragents.cli.run.interruption import Interrupts, give_back, stop_plans
 from cleveragents.jobs.worker.log import NO_STORE
 from cleveragents.plans.family import below
 from cleveragents.plans.model.plan import PlanState
 
 if TYPE_CHECKING:
+    from cleveragents.api.client import LocalClient
+    from cleveragents.api.plans.views import PlanView
     from cleveragents.app.container import Container
     from cleveragents.app.plan_parts import PlanParts
+    from cleveragents.cli.output import Output
+    from cleveragents.core.tool import ToolCall
+    from cleveragents.jobs.ports import JobHandler
     from cleveragents.jobs.worker.async_worker import AsyncWorker
     from cleveragents.plans.model.plan import Plan
 
-__all__ = ["end_unless_cancelled", "run_in_front", "run_to_rest"]
+__all__ = ["end_unless_cancelled", "handler_of", "run_in_front", "run_to_rest", "work_in_front"]
 
 _FOREVER = 30 * 24 * 3600.0
+
+
+def work_in_front(
+    client: LocalClient,
+    plan: PlanView,
+    output: Output | None = None,
+    *,
+    parallel: int | None = None,
+    quiet: bool = False,
+    answered: tuple[str, int] | None = None,
+) -> PlanView:
+    """The plan, once no job of it or of the tree that it belongs to is left. Ctrl-C cancels the tree, and its
+    processes are gone when this returns; twice kills them. Exits with 130, having said how it goes on, where
+    that came too late for a cancel.
+
+    `quiet`: its goal is not said again. What was said when the call was asked for, of a plan, that is now
+    `answered` is not said again, either.
+    """
+    from cleveragents.plans.jobs.names import kind_of_plan
+
+    container = client.access.container
+    parts = container.plan_parts
+    root = parts.plans.get(plan.root)
+
+    def hire(board: Board) -> AsyncWorker:
+        view = board.view_of(root)
+        if not quiet and plan.parent is None:
+            view.say(f"plan {root.id}: {goal_of(root)}")
+        handlers = {kind_of_plan(root.id): handler_of(container, board, _call(parts, answered))}
+        at_once = parallel or _asked_parallel(root) or container.settings.plan.max_parallel
+        return container.worker(handlers, name=f"run-{os.getpid()}", concurrency=at_once)
+
+    show = partial(board_for, container, [root], output, alone=True)
+    interrupted = run_in_front(container, [root], show, hire)
+    if interrupted:
+        end_unless_cancelled(client.plans.get(root.id))
+    return client.plans.get(plan.id)
+
+
+def _call(parts: PlanParts, answered: tuple[str, int] | None) -> ToolCall | None:
+    if answered is None:
+        return None
+    plan_id, number = answered
+    return next(call for call in parts.history.calls(plan_id) if call.number == number)
+
+
+def _asked_parallel(plan: Plan) -> int | None:
+    """How many plans of its tree may run at once, as its user said."""
+    asked = plan.request.get("max_parallel")
+    return asked if isinstance(asked, int) else None
+
+
+def handler_of(container: Container, board: Board, answered: ToolCall | None = None) -> JobHandler:
+    """What runs the jobs of a tree of plans, and shows each plan there."""
+    from cleveragents.jobs.ports import JobHandler
+    from cleveragents.plans.output_recorder import PlanWatch
+
+    known = None if answered is None else f"step {answered.step} of "
+
+    def watch(plan: Plan) -> PlanWatch:
+        view = board.view_of(plan)
+
+        def told(message: str) -> None:
+            if known is None or plan.id != answered_plan or not message.startswith(known):
+                view.say(message)
+
+        return PlanWatch(told, view.output, view.seen)
+
+    answered_plan = None if answered is None else answered.plan_id
+    return JobHandler(run=container.plan_parts.run(watch=watch))
 
 
 def run_in_front(
@@ -81,13 +158,13 @@ def _tell_unrecorded(plans: Sequence[Plan]) -> None:
         progress(f"once that is mended, `agents plan resume {plan.id}` goes on with it")
 
 
-def end_unless_cancelled(parts: PlanParts, plan: Plan) -> None:
+def end_unless_cancelled(plan: PlanView) -> None:
     """Ends the command that was interrupted when the plan had come to rest already: whoever stops it wants it
     neither to be applied, nor to be asked about it."""
     if plan.state is PlanState.CANCELLED:
         return
-    progress(f"interrupted; plan {plan.id} is left as it is: {meaning_of(parts, plan)}")
-    told_next(parts, plan)
+    progress(f"interrupted; plan {plan.id} is left as it is: {plan.meaning}")
+    tell_next(plan)
     raise click.exceptions.Exit(INTERRUPTED)
 
 

@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING
 
 import click
 
+from cleveragents.api.client import HttpClient, LocalClient
 from cleveragents.cli.run.goals_file import text_of_stdin
 from cleveragents.cli.run.request import left_for_review, with_goal_read
 
 if TYPE_CHECKING:
+    from cleveragents.api.client import Client
     from cleveragents.api.plans.requests import Wanted
     from cleveragents.app.container import Container
     from cleveragents.app.plan_parts import PlanParts
     from cleveragents.cli.output import Output
+    from cleveragents.cli.plan.work import Deciding
     from cleveragents.plans.model.plan import Plan
     from cleveragents.plans.ports.plans import NewPlan
 
@@ -36,6 +39,8 @@ class Handling:
     """Whether it runs in this terminal, though a server is there that would take it."""
     typed: str | None = None
     """What came on stdin, where that is the file."""
+    resource: str | None = None
+    to_branch: str | None = None
 
     def ensure_sound(self, wanted: Wanted) -> None:
         """`click.UsageError` for options that contradict each other."""
@@ -62,12 +67,19 @@ class Handling:
         return words if self.parallel is None else [*words, f"--parallel={self.parallel}"]
 
 
-def run_new(container: Container, wanted: Wanted, handling: Handling, output: Output) -> None:
-    """Makes the plans and works on them, here or in the background. Exits as `agents run` says."""
+def run_new(client: Client, wanted: Wanted, handling: Handling, deciding: Deciding) -> None:
+    """Makes the plans and works on them, or has that done. Exits as `agents run` says."""
     if handling.file == "-":
         handling = replace(handling, typed=text_of_stdin("the goals on stdin"))
     handling.ensure_sound(wanted)
-    if handling.file is None and not handling.here and _handed_over(container, wanted, handling, output):
+    if isinstance(client, HttpClient):
+        from cleveragents.cli.run.served import run_on_server
+
+        run_on_server(client, with_goal_read(wanted), handling, deciding)
+        return
+    assert isinstance(client, LocalClient)
+    container = client.access.container
+    if handling.file is None and not handling.here and _handed_over(client, wanted, handling, deciding):
         return
     parts = container.plan_parts
     # What is wrong with it is told before the database is opened.
@@ -75,17 +87,18 @@ def run_new(container: Container, wanted: Wanted, handling: Handling, output: Ou
     parts.apply.settle()
     plans = _made(parts, [left_for_review(new) for new in requests] if handling.only_review else requests)
     if handling.background:
-        _start(container, plans, handling, output)
+        _start(container, plans, handling, deciding.output)
     elif handling.one_by_one:
-        _run_many(container, plans, handling, output)
+        _run_many(deciding, plans)
     else:
-        _run_one(container, plans[0], handling, output)
+        _run_one(deciding, plans[0])
 
 
-def _handed_over(container: Container, wanted: Wanted, handling: Handling, output: Output) -> bool:
+def _handed_over(client: LocalClient, wanted: Wanted, handling: Handling, deciding: Deciding) -> bool:
     """Whether the server of this state took the plan, which is then watched and decided about."""
     from cleveragents.server.server_file import server_file
 
+    container = client.access.container
     if not server_file(container.state_directory).exists():
         return False
     from cleveragents.cli.run.handover import hand_over, taker_here, tell_handed_over
@@ -95,20 +108,20 @@ def _handed_over(container: Container, wanted: Wanted, handling: Handling, outpu
         return False
     plan = hand_over(container, taker, with_goal_read(wanted), handling)
     if handling.background:
-        tell_handed_over(plan, taker, output)
+        tell_handed_over(plan, taker, deciding.output)
     else:
-        _run_one(container, plan, handling, output)
+        _run_one(deciding, plan)
     return True
 
 
-def go_on_with(container: Container, plan_ids: Sequence[str], handling: Handling, output: Output) -> None:
+def go_on_with(client: LocalClient, plan_ids: Sequence[str], deciding: Deciding) -> None:
     """Works on plans that were made before, as the process does that runs in the background."""
-    parts = container.plan_parts
+    parts = client.access.container.plan_parts
     plans = [parts.lifecycle.resume(parts.plans.get(plan_id)) for plan_id in plan_ids]
     if len(plans) == 1:
-        _run_one(container, plans[0], handling, output)
+        _run_one(deciding, plans[0])
     else:
-        _run_many(container, plans, handling, output)
+        _run_many(deciding, plans)
 
 
 def _requests(container: Container, wanted: Wanted, handling: Handling) -> list[NewPlan]:
@@ -146,34 +159,15 @@ def _start(container: Container, plans: Sequence[Plan], handling: Handling, outp
     told_started(plans, started, output)
 
 
-def _run_one(container: Container, plan: Plan, handling: Handling, output: Output) -> None:
-    from cleveragents.apply.ports import CommitRequest
-    from cleveragents.cli.plan.account import told_plan
-    from cleveragents.cli.plan.work import decide, work_on
+def _run_one(deciding: Deciding, plan: Plan) -> None:
+    from cleveragents.cli.plan.work import decide, told_at_the_end, work_on
 
-    parts = container.plan_parts
-    commit = None if handling.message is None else CommitRequest(handling.message)
-    try:
-        decide(
-            container,
-            work_on(container, plan, output, parallel=handling.parallel),
-            yes=handling.yes,
-            commit=commit,
-            only_review=handling.only_review,
-            output=output,
-        )
-    finally:
-        told_plan(output, parts, parts.plans.get(plan.id))
+    with told_at_the_end(deciding, plan.id) as told:
+        made = deciding.client.plans.get(plan.id)
+        told.plan = decide(deciding, work_on(deciding, made, after=None))
 
 
-def _run_many(container: Container, plans: Sequence[Plan], handling: Handling, output: Output) -> None:
+def _run_many(deciding: Deciding, plans: Sequence[Plan]) -> None:
     from cleveragents.cli.run.many import run_many
 
-    run_many(
-        container,
-        plans,
-        output,
-        parallel=handling.parallel,
-        yes=handling.yes,
-        only_review=handling.only_review,
-    )
+    run_many(deciding, plans)

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from cleveragents.api.views import every
+
 if TYPE_CHECKING:
-    from cleveragents.cli.client.server_client import ServerClient
+    from cleveragents.api.client import Client
 
 __all__ = ["no_resource", "resource_here", "same_remote"]
 
@@ -21,7 +23,8 @@ _URL = re.compile(r"[a-z+]+://(?:[^@/]*@)?(?P<host>[^/:]+)(?::[0-9]+)?/(?P<path>
 
 
 def resource_here(
-    client: ServerClient,
+    client: Client,
+    prefix: str,
     named: str | None,
     directory: str | None = None,
     *,
@@ -34,22 +37,22 @@ def resource_here(
         return named
     root, no_work_tree = _root(directory)
     remotes = _remotes(root)
-    known = list(client.pages("/resources"))
+    known = list(every(lambda after: client.resources.list(after=after)))
     found = [
         one
         for one in known
-        if one["location"] == str(root) or any(same_remote(one["location"], remote) for remote in remotes)
+        if one.location == str(root) or any(same_remote(one.location, remote) for remote in remotes)
     ]
     if len(found) > 1:
         branch = _branch(root)
-        found = [one for one in found if one["branch"] == branch] or found
+        found = [one for one in found if one.branch == branch] or found
     if len(found) == 1:
-        return str(found[0]["name"])
+        return found[0].name
     if found:
-        several = ", ".join(str(one["name"]) for one in found)
+        several = ", ".join(one.name for one in found)
         raise click.UsageError(f"several resources are this repository: {several}; {otherwise}")
-    names = [str(one["name"]) for one in known]
-    raise click.UsageError(no_resource(names, client.prefix, otherwise, no_work_tree))
+    names = [one.name for one in known]
+    raise click.UsageError(no_resource(names, prefix, otherwise, no_work_tree))
 
 
 def no_resource(known: Sequence[str], prefix: str, otherwise: str, why: str = "") -> str:

@@ -1,0 +1,203 @@
+"""What happens to plans and what they print, as it comes: of this machine or of a server.
+
+A stream has a cursor of its own: the position of the last event, and of each plan the number of the last
+piece of its output. Nothing is missed and nothing comes twice.
+
+A worker of a queue keeps what its plans print. A plan without a queue prints where it runs, and nothing of it
+is kept: whoever follows it from elsewhere gets its calls, model calls and checks, from its records.
+"""
+
+from __future__ import annotations
+
+import heapq
+import json
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Protocol
+
+from cleveragents.api.client import HttpClient, LocalClient
+from cleveragents.api.events import EventView
+from cleveragents.api.plans.views import OutputView
+from cleveragents.api.views import understood, view_of
+from cleveragents.api.wording import timestamp
+from cleveragents.plans.jobs.names import queue_of
+
+if TYPE_CHECKING:
+    from cleveragents.api.client import Client
+    from cleveragents.app.plan_parts import PlanParts
+
+__all__ = ["News", "PlanStream", "plan_stream"]
+
+News = EventView | OutputView | None
+"""An event, or a piece of output; None is a sign that the other side lives, and a time to look at plans."""
+
+_LOOK_SECONDS = 0.2
+_PIECES = 500
+
+
+class PlanStream(Protocol):
+    """Events after a position, and what some plans print. Not thread-safe: who follows asks."""
+
+    @property
+    def position(self) -> int:
+        """Of the last event that came."""
+
+    def listen_to(self, plan_id: str, after: int = 0) -> None:
+        """What this plan prints after that number comes as well."""
+
+    def news(self) -> Iterator[News]:
+        """For ever. `ServerUnreachable` when a server does not come back, `NotAuthenticated`."""
+
+    def kept(self, plan_ids: Iterable[str]) -> Iterator[OutputView]:
+        """What these plans have printed that did not come yet, each piece in its time."""
+
+
+def plan_stream(client: Client, after: int) -> PlanStream:
+    """The stream of a client, after that position of the log."""
+    if isinstance(client, HttpClient):
+        return _HttpStream(client, after)
+    assert isinstance(client, LocalClient)
+    return _LocalStream(client, after)
+
+
+class _HttpStream:
+    """Of a server, over one connection that is made anew when it is cut."""
+
+    def __init__(self, client: HttpClient, after: int) -> None:
+        from cleveragents.api.event_stream import Follower
+
+        self._client = client
+        self._follower = Follower(client.http, after)
+
+    @property
+    def position(self) -> int:
+        return self._follower.position
+
+    def listen_to(self, plan_id: str, after: int = 0) -> None:
+        self._follower.listen_to(plan_id, after)
+
+    def news(self) -> Iterator[News]:
+        from cleveragents.api.events import event_view
+
+        with understood():
+            for frame in self._follower.frames():
+                if not frame.kind:
+                    yield None
+                elif frame.kind == "output":
+                    # A frame has no time: it comes when it is printed.
+                    yield view_of(OutputView, {"time": timestamp(datetime.now(UTC)), **frame.data})
+                else:
+                    yield event_view(frame.data)
+
+    def kept(self, plan_ids: Iterable[str]) -> Iterator[OutputView]:
+        ways = [_printed(self._client, one, self._follower.number_of(one)) for one in plan_ids]
+        for piece in heapq.merge(*ways, key=lambda piece: piece.time):
+            if self._follower.is_new({"plan_id": piece.plan_id, "number": piece.number}):
+                yield piece
+
+
+class _LocalStream:
+    """Of this machine's database, which is looked at again and again."""
+
+    def __init__(self, client: LocalClient, after: int) -> None:
+        self._client = client
+        self._position = after
+        self._numbers: dict[str, int] = {}
+        self._records: dict[str, _Records] = {}
+
+    @property
+    def position(self) -> int:
+        return self._position
+
+    def listen_to(self, plan_id: str, after: int = 0) -> None:
+        if plan_id in self._numbers:
+            return
+        self._numbers[plan_id] = after
+        parts = self._client.access.container.plan_parts
+        plan = parts.plans.get(plan_id)
+        if not queue_of(parts.plans.get(plan.root).request):
+            self._records[plan_id] = _Records(parts, plan_id)
+
+    def news(self) -> Iterator[News]:
+        while True:
+            for event in self._client.events.list(after=self._position, limit=_PIECES).items:
+                self._position = event.position
+                yield event
+            yield from self.kept(list(self._numbers))
+            yield None
+            time.sleep(_LOOK_SECONDS)
+
+    def kept(self, plan_ids: Iterable[str]) -> Iterator[OutputView]:
+        for piece in heapq.merge(*map(self._new_of, plan_ids), key=lambda piece: piece.time):
+            self._numbers[piece.plan_id] = max(piece.number, self._numbers.get(piece.plan_id, 0))
+            yield piece
+
+    def _new_of(self, plan_id: str) -> Iterable[OutputView]:
+        records = self._records.get(plan_id)
+        if records is not None:
+            return records.new()
+        return _printed(self._client, plan_id, self._numbers.get(plan_id, 0))
+
+
+def _printed(client: Client, plan_id: str, after: int) -> Iterator[OutputView]:
+    while pieces := client.plans.output(plan_id, after=after, limit=_PIECES):
+        yield from pieces
+        after = pieces[-1].number
+
+
+class _Records:
+    """What was told so far of a plan that is known from its records only."""
+
+    def __init__(self, parts: PlanParts, plan_id: str) -> None:
+        self._parts = parts
+        self._plan_id = plan_id
+        self._number = 0
+        self._calls: dict[int, bool] = {}
+        self._thoughts = 0
+        self._checks = 0
+
+    def new(self) -> list[OutputView]:
+        """What is new, in the order in which it happened."""
+        news = [*self._of_calls(), *self._of_thoughts(), *self._of_checks()]
+        return sorted(news, key=lambda piece: piece.time)
+
+    def _of_calls(self) -> Iterator[OutputView]:
+        """Once when it begins, and once when it has ended."""
+        from cleveragents.api.plans.account import spelt_arguments
+
+        for call in self._parts.history.calls(self._plan_id):
+            told = self._calls.get(call.number)
+            if told is None:
+                said = " ".join(f"{call.tool} {spelt_arguments(call.arguments)}".split())
+                yield self._node(call.started_at, {"actor": call.tool, "node": call.step or ""})
+                yield self._piece(call.started_at, "progress", f"  {said}\n")
+            if call.ended_at is not None and not told:
+                yield self._ended(call.ended_at, call.tool, call.step or "", call.error)
+            self._calls[call.number] = call.ended_at is not None
+
+    def _ended(self, moment: datetime, tool: str, step: str, error: str | None) -> OutputView:
+        if error is None:
+            return self._node(moment, {"actor": tool, "node": step, "event": "tool_done"})
+        return self._piece(moment, "progress", f"    it failed: {' '.join(error.split())}\n")
+
+    def _of_thoughts(self) -> Iterator[OutputView]:
+        thoughts = self._parts.thinking.budgets.calls_of(self._plan_id)
+        for one in thoughts[self._thoughts :]:
+            at = {"actor": one.actor, "node": one.node, "event": "thinking", "text": one.model}
+            yield self._node(one.started_at, at)
+        self._thoughts = len(thoughts)
+
+    def _of_checks(self) -> Iterator[OutputView]:
+        checks = self._parts.check_runs.of_plan(self._plan_id)
+        for check in checks[self._checks :]:
+            told = f"check {check.name}: {check.verdict.value.replace('_', ' ')}"
+            yield self._piece(check.ended_at, "progress", f"{told}\n")
+        self._checks = len(checks)
+
+    def _node(self, moment: datetime, at: Mapping[str, str]) -> OutputView:
+        return self._piece(moment, "node", json.dumps(at, ensure_ascii=False))
+
+    def _piece(self, moment: datetime, kind: str, text: str) -> OutputView:
+        self._number += 1
+        return OutputView(plan_id=self._plan_id, number=self._number, kind=kind, text=text, time=moment)

@@ -1,1 +1,0 @@
-"""`agents plan` through a server."""

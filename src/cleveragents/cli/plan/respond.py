@@ -1,0 +1,181 @@
+"""`agents plan approve|deny|answer|resume`: respond to what a plan needs, and go on with it."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from cleveragents.cli.budget_options import budget_options
+from cleveragents.cli.client.selection import prefix_of
+from cleveragents.cli.output import Output, format_option, progress
+from cleveragents.cli.plan.view import plan_argument
+from cleveragents.cli.session import Session, pass_session
+from cleveragents.models.model.budget import Limits
+from cleveragents.plans.model.plan import Phase, PlanState
+
+if TYPE_CHECKING:
+    from cleveragents.api.plans.request import Limits as AskedLimits
+    from cleveragents.api.plans.views import PlanView
+    from cleveragents.cli.plan.work import Deciding
+
+__all__ = ["answer_plan", "approve_plan", "deny_plan", "resume_plan"]
+
+
+@click.command("approve")
+@plan_argument
+@click.argument("number", type=int, required=False)
+@format_option
+@pass_session
+def approve_plan(session: Session, plan_id: str, number: int | None, output: Output) -> None:
+    """Give leave to what a plan waits for, and go on with it. With NUMBER, only if that call asks.
+
+    \b
+    Example:
+      agents plan approve 7QX2
+      agents plan approve 7QX2 3
+    """
+    from cleveragents.cli.plan.work import go_on
+
+    deciding = _deciding(session, output)
+    plans = deciding.client.plans
+    plan = plans.get(plan_id)
+    go_on(deciding, plan, lambda: plans.approve(plan.id, call=number), tell=_tell_answered)
+
+
+@click.command("deny")
+@plan_argument
+@click.argument("number", type=int, required=False)
+@format_option
+@pass_session
+def deny_plan(session: Session, plan_id: str, number: int | None, output: Output) -> None:
+    """Refuse leave to what a plan waits for. A plan of plain steps ends with an error that says so; actors
+    are told, and try something else.
+
+    With NUMBER, only if that call asks.
+
+    \b
+    Example:
+      agents plan deny 7QX2
+      agents plan deny 7QX2 3
+    """
+    from cleveragents.cli.plan.work import moment_before, work_on
+
+    deciding = _deciding(session, output)
+    plans = deciding.client.plans
+    plan = plans.get(plan_id)
+    after = moment_before(deciding, plan)
+    plan = plans.deny(plan.id, call=number)
+    _tell_answered(plan)
+    tell_denied(deciding, work_on(deciding, plan, after=after))
+
+
+@click.command("answer")
+@plan_argument
+@click.argument("text")
+@format_option
+@pass_session
+def answer_plan(session: Session, plan_id: str, text: str, output: Output) -> None:
+    """Answer what an actor asks, and go on with the plan. `-` reads the answer from stdin.
+
+    \b
+    Example:
+      agents plan answer 7QX2 "keep the old flag as an alias"
+    """
+    from cleveragents.cli.plan.work import go_on
+
+    given = sys.stdin.read().strip() if text == "-" else text
+    if not given.strip():
+        raise click.UsageError("an answer has words")
+    deciding = _deciding(session, output)
+    plans = deciding.client.plans
+    plan = plans.get(plan_id)
+    go_on(deciding, plan, lambda: plans.answer(plan.id, given))
+
+
+@click.command("resume")
+@plan_argument
+@click.option("--model", metavar="PROVIDER/NAME", help="Go on with another model, from now on.")
+@budget_options
+@click.option("--yes", is_flag=True, help="Apply the result without asking, if its checks pass.")
+@format_option
+@pass_session
+def resume_plan(
+    session: Session, plan_id: str, model: str | None, limits: Limits, yes: bool, output: Output
+) -> None:
+    """Go on with a plan that failed or was interrupted, where it stands: finished calls are not repeated.
+
+    A plan that has spent its budget goes on with a larger one.
+
+    \b
+    Example:
+      agents plan resume 7QX2
+      agents plan resume 7QX2 --max-tokens 500000
+      agents plan resume 7QX2 --model openai/gpt-4.1
+    """
+    from cleveragents.cli.plan.applying import apply_now
+    from cleveragents.cli.plan.work import deeds_of, go_on, told_at_the_end
+
+    deciding = _deciding(session, output, yes=yes)
+    plans = deciding.client.plans
+    plan = plans.get(plan_id)
+    if plan.phase is Phase.APPLY and not plan.state.ended:
+        with told_at_the_end(deciding, plan.id) as told:
+            told.plan = apply_now(deciding.client, plan)
+        return
+    asked = _asked(limits)
+    was_done = (plan.phase, plan.state) == (Phase.EXECUTE, PlanState.COMPLETE)
+    deeds = deeds_of(plan) if was_done else None
+    go_on(deciding, plan, lambda: plans.resume(plan.id, model=model, limits=asked), deeds=deeds)
+
+
+def tell_denied(deciding: Deciding, plan: PlanView) -> None:
+    """Where a plan stands that was refused leave, and the whole that it is a part of. `Cancelled`, where
+    somebody interrupted that."""
+    from cleveragents.cli.plan.view import tell_next, tell_plan
+    from cleveragents.core.errors import Cancelled
+
+    whole = plan if plan.parent is None else deciding.client.plans.get(plan.root)
+    ended = [one for one in (plan, whole) if one.state is PlanState.CANCELLED]
+    if plan.error is not None and not ended:
+        progress(f"denied: {plan.error}")
+    tell_plan(deciding.output, plan)
+    if plan.parent is not None:
+        progress(f"it is a part of plan {whole.id}, {_how(whole)}")
+        tell_next(whole)
+    if ended:
+        raise Cancelled((ended[0].error or "").removeprefix("cancelled: "))
+
+
+def _how(whole: PlanView) -> str:
+    if whole.state is not PlanState.QUEUED:
+        return whole.meaning
+    # Whoever ran its part may not have come to that yet.
+    stands = f"{whole.phase.value}/{whole.state.value}"
+    return f"{stands}: whoever runs it goes on with it; if nobody does, a resume does"
+
+
+def _tell_answered(plan: PlanView) -> None:
+    """Which call got the answer."""
+    answered = [call for call in plan.calls if call.approval is not None]
+    for call in answered[-1:]:  # a server of 0.1.0 does not say it
+        said = "allowed" if call.approval == "granted" else "denied"
+        progress(f"{said}: call {call.number}, {call.tool}: {call.what}")
+
+
+def _deciding(session: Session, output: Output, *, yes: bool = False) -> Deciding:
+    from cleveragents.cli.plan.work import Deciding
+
+    return Deciding(session.client(), prefix_of(session), output, yes=yes)
+
+
+def _asked(limits: Limits) -> AskedLimits | None:
+    """The limits as a client takes them; None where none are given."""
+    if limits == Limits():
+        return None
+    from cleveragents.api.plans.request import Limits as AskedLimits
+    from cleveragents.models.model.budget import PICODOLLARS
+
+    usd = None if limits.picodollars is None else limits.picodollars / PICODOLLARS
+    return AskedLimits(usd=usd, tokens=limits.tokens, steps=limits.steps, seconds=limits.seconds)
