@@ -134,7 +134,8 @@ class LocalClient:
     Thread safety:
         Owner: the caller that created it closes it.
         Lock: `_lock` guards `_worker` while an embedded worker is started or taken to be closed.
-        Guarantee: at most one worker is started, and it is closed with the client.
+        Guarantee: at most one worker is started, and it is closed with the client. A thread that waits for a
+            plan or for events then gets `Closed`.
     Cancel safety: a plan that the worker runs when the client is closed is given back and can be resumed.
     """
 
@@ -154,14 +155,14 @@ class LocalClient:
         self._in_front = in_front
         self._lock = threading.Lock()
         self._worker: SharedWorker | None = None
-        self._closed = False
+        self._ended = threading.Event()
 
     @property
     def plans(self) -> LocalPlans:
         from cleveragents.api.plans.local import LocalPlans
 
         start_worker = self._ensure_worker if self._embedded else None
-        return LocalPlans(self.access, start_worker, shared=not self._in_front)
+        return LocalPlans(self.access, start_worker, self._sleep, shared=not self._in_front)
 
     @property
     def jobs(self) -> LocalJobs:
@@ -197,7 +198,7 @@ class LocalClient:
     def events(self) -> LocalEvents:
         from cleveragents.api.events import LocalEvents
 
-        return LocalEvents(self.access)
+        return LocalEvents(self.access, self._sleep)
 
     @property
     def projects(self) -> Projects:
@@ -230,13 +231,13 @@ class LocalClient:
         return LocalWorkers(self.access)
 
     def close(self) -> None:
-        if not self._embedded:
-            return
         with self._lock:
-            worker, self._worker, self._closed = self._worker, None, True
+            worker, self._worker = self._worker, None
+            self._ended.set()
         if worker is not None:
             worker.close()
-        self.access.container.close()
+        if self._embedded:
+            self.access.container.close()
 
     def __enter__(self) -> Self:
         return self
@@ -244,12 +245,19 @@ class LocalClient:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def _sleep(self, seconds: float) -> None:
+        """Sleep between two looks at a plan or the log. `Closed` as soon as the client is closed."""
+        from cleveragents.core.errors import Closed
+
+        if self._ended.wait(seconds):
+            raise Closed("the client")
+
     def _ensure_worker(self) -> None:
         from cleveragents.app.worker_parts import WorkerParts
         from cleveragents.plans.jobs.names import client_queue
 
         with self._lock:
-            if self._worker is None and not self._closed:
+            if self._worker is None and not self._ended.is_set():
                 parts = WorkerParts(self.access.container)
                 # guard: not plans of others, which only a worker that isolates commands may run
                 queues = (client_queue(self.access.container.home),)

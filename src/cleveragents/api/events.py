@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections import deque
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol
@@ -134,10 +134,14 @@ class Events(Protocol):
 
 
 class LocalEvents:
-    """The audit log in the database of this process. Any thread may use it."""
+    """The audit log in the database of this process. Any thread may use it.
 
-    def __init__(self, access: Access) -> None:
+    `sleep` raises `Closed` when the client is closed.
+    """
+
+    def __init__(self, access: Access, sleep: Callable[[float], None] = time.sleep) -> None:
         self._access = access
+        self._sleep = sleep
 
     def list(
         self,
@@ -186,7 +190,7 @@ class LocalEvents:
                 position = rows[-1].position
             else:
                 position = max(position, end, rows[-1].position if rows else 0)
-                time.sleep(0 if rows else _LOOK_SECONDS)
+                self._sleep(0 if rows else _LOOK_SECONDS)
             audit.sequence_pending()
 
     def verify(

@@ -211,10 +211,14 @@ class HttpTransport:
             if waited >= _SILENT_SECONDS and not told:
                 told = True
                 self.tell(f"{self.url} does not answer; waiting for it, {patience:.0f} s at most …")
-            self._ended.wait(pause)
-            self._ensure_open()
+            self.sleep(pause)
             pause = min(pause * 2, _LONGEST_PAUSE)
             yield
+
+    def sleep(self, seconds: float) -> None:
+        """Sleep. `Closed` as soon as the transport is closed."""
+        self._ended.wait(seconds)
+        self._ensure_open()
 
     @contextmanager
     def without_patience(self) -> Iterator[None]:

@@ -6,16 +6,16 @@ import asyncio
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
 from cleveragents import AsyncClient
-from cleveragents.api.client import HttpClient
+from cleveragents.api.client import HttpClient, LocalClient
 from cleveragents.api.transport import HttpTransport
-from cleveragents.core.errors import (
-    Closed,
-)
+from cleveragents.app.container import Container
+from cleveragents.core.errors import Closed
 from tests.scripted_server import (
     Reply,
     Scripted,
@@ -23,6 +23,7 @@ from tests.scripted_server import (
     plan_account,
     plan_row,
 )
+from tests.server_plan_bench import plan_server
 
 
 def test_closing_does_not_wait_for_a_cancelled_call() -> None:
@@ -57,6 +58,45 @@ def test_closing_does_not_wait_for_a_cancelled_call() -> None:
 
     with answering(answer) as server:
         assert asyncio.run(run(server)) < 5
+
+
+class Sleepy(LocalClient):
+    """A client that tells when it sleeps between two looks."""
+
+    def __init__(self, container: Container) -> None:
+        super().__init__(container)
+        self.sleeps = threading.Semaphore(0)
+
+    def _sleep(self, seconds: float) -> None:
+        self.sleeps.release()
+        super()._sleep(60)
+
+
+def test_closing_ends_the_local_calls_that_wait(tmp_path: Path) -> None:
+    """Also of a client that does not own its container: its threads would outlive it."""
+
+    async def run(client: Sleepy, plan_id: str) -> None:
+        calls = AsyncClient(client)
+
+        async def watch() -> None:
+            async for _ in calls.plans.watch(plan_id):
+                pass
+
+        async def follow() -> None:
+            async for _ in calls.events.follow():
+                pass
+
+        waiting = [asyncio.create_task(one) for one in (calls.plans.wait(plan_id), watch(), follow())]
+        for _ in waiting:
+            assert await asyncio.to_thread(client.sleeps.acquire, timeout=20)
+        await calls.close()
+        for task in waiting:
+            with pytest.raises(Closed):
+                await asyncio.wait_for(task, 20)
+
+    with plan_server(tmp_path, works=False) as server:
+        made = server.command("true")
+        asyncio.run(run(Sleepy(server.bench.container), made["id"]))
 
 
 class Endless:

@@ -237,8 +237,8 @@ class Plans(Protocol):
         """Return what the plan printed after a piece, oldest first."""
 
 
-def until(timeout: float | None, what: str) -> Iterator[None]:
-    """Yield at growing intervals. `DeadlineExceeded` after the timeout."""
+def until(timeout: float | None, what: str, sleep: Callable[[float], None]) -> Iterator[None]:
+    """Yield at growing intervals. `DeadlineExceeded` after the timeout, and what `sleep` raises."""
     from cleveragents.core.errors import DeadlineExceeded
 
     began, pause = time.monotonic(), LOOK_SECONDS
@@ -246,5 +246,5 @@ def until(timeout: float | None, what: str) -> Iterator[None]:
         yield
         if timeout is not None and time.monotonic() - began >= timeout:
             raise DeadlineExceeded(what, timeout)
-        time.sleep(pause)
+        sleep(pause)
         pause = min(pause * 1.5, _LONGEST_LOOK_SECONDS)

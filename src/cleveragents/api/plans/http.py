@@ -102,7 +102,7 @@ class HttpPlans:
 
     def watch(self, plan_id: str) -> Iterator[OutputView]:
         plan_id, number = self.get(plan_id).id, 0
-        for _ in until(None, ""):
+        for _ in until(None, "", self._http.sleep):
             rests = self.summary(plan_id).at_rest  # looked at before the output, or its end is missed
             while pieces := self.output(plan_id, after=number):
                 for piece in pieces:
@@ -113,7 +113,7 @@ class HttpPlans:
 
     def wait(self, plan_id: str, *, timeout: float | None = None) -> PlanView:
         plan_id = self.get(plan_id).id
-        for _ in until(timeout, f"waiting for plan {plan_id}"):
+        for _ in until(timeout, f"waiting for plan {plan_id}", self._http.sleep):
             if self.summary(plan_id).at_rest:
                 break
         return self.get(plan_id)
@@ -322,7 +322,7 @@ class HttpPlans:
         from cleveragents.core.errors.facts import error_from_facts
 
         jobs = HttpJobs(self._http)
-        for _ in until(None, ""):
+        for _ in until(None, "", self._http.sleep):
             job = jobs.get(job.id)  # looked at before the output, or its end is missed
             if said is not None:
                 said.tell(self.output(plan_id, after=said.number))

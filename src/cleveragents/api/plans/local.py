@@ -57,14 +57,20 @@ class LocalPlans:
 
     `start_worker` is that of a client with a worker of its own, which runs the plans on directories; else the
     workers of this machine run them. Plans go on if they are `shared`, so that workers run them; without it
-    the caller runs the others.
+    the caller runs the others. `sleep` raises `Closed` when the client is closed.
     """
 
     def __init__(
-        self, access: Access, start_worker: Callable[[], None] | None = None, *, shared: bool = True
+        self,
+        access: Access,
+        start_worker: Callable[[], None] | None = None,
+        sleep: Callable[[float], None] = time.sleep,
+        *,
+        shared: bool = True,
     ) -> None:
         self._access = access
         self._start_worker = start_worker
+        self._sleep = sleep
         self._shared = shared
 
     @property
@@ -159,11 +165,11 @@ class LocalPlans:
             if rests and not pieces:
                 return
             if not pieces:
-                time.sleep(LOOK_SECONDS)
+                self._sleep(LOOK_SECONDS)
 
     def wait(self, plan_id: str, *, timeout: float | None = None) -> PlanView:
         plan_id = self._read(plan_id).id
-        for _ in until(timeout, f"waiting for plan {plan_id}"):
+        for _ in until(timeout, f"waiting for plan {plan_id}", self._sleep):
             if self._rests(plan_id):
                 break
         return self.get(plan_id)
