@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, Self, runtime_checkable
 
@@ -37,17 +37,28 @@ if TYPE_CHECKING:
     from cleveragents.api.workers import Workers
     from cleveragents.app.container import Container
     from cleveragents.app.worker_parts import SharedWorker
+    from cleveragents.config.loading import Configuration
 
 __all__ = ["Client", "HttpClient", "LocalClient", "connect"]
 
 
-def connect(server: str | None = None, *, token: str | None = None, settings: Sequence[str] = ()) -> Client:
+def connect(
+    server: str | None = None,
+    *,
+    token: str | None = None,
+    settings: Sequence[str] = (),
+    directory: str | os.PathLike[str] = ".",
+) -> Client:
     """Return a client of this machine, or of the server at that address. Use it as a context manager.
 
     A client of this machine reads the same configuration and state as the command line; `settings` override
     it, as `--set` does: `"models.default=openai/gpt-4.1"`. It runs the plans it creates in this process,
     until it is closed; a plan that is not done by then continues when the next client waits for it or
     watches it. Plans on registered resources are run by the workers of a server.
+
+    The configuration includes the `.cleveragents.toml` of the repository around `directory`, which can only
+    tighten it. A plan on another repository whose file tightens something else is refused
+    (`RequestRefused`): connect with that directory.
 
     Errors: `ConfigurationError`, `DatabaseUnreachable`; of a server `ServerUnreachable` and
     `NotAuthenticated`, with the first call.
@@ -59,8 +70,11 @@ def connect(server: str | None = None, *, token: str | None = None, settings: Se
     from cleveragents.app.container import Container
     from cleveragents.config.loading import load_configuration
 
-    loaded = load_configuration(os.environ, Path.cwd(), settings)
-    return LocalClient(Container(loaded.settings), embedded=True)
+    def configuration_of(place: Path) -> Configuration:
+        return load_configuration(os.environ, place, settings)
+
+    loaded = configuration_of(Path(directory).absolute())
+    return LocalClient(Container(loaded.settings), embedded=True, configuration_of=configuration_of)
 
 
 @runtime_checkable
@@ -129,7 +143,8 @@ class LocalClient:
     `user` is the acting user, whose rights every call checks; without one it is the owner of this machine's
     state, who may do everything. `token` is the token that the user sent, if any. An `embedded` client owns
     its container, and runs the plans it queues. The caller of an `in_front` client runs plans itself: those
-    without a queue, which no worker takes, go on as well.
+    without a queue, which no worker takes, go on as well. With `configuration_of`, which reads the
+    configuration of a directory, a plan on a directory with a tighter one is refused.
 
     Thread safety:
         Owner: the caller that created it closes it.
@@ -147,12 +162,14 @@ class LocalClient:
         token: Token | None = None,
         embedded: bool = False,
         in_front: bool = False,
+        configuration_of: Callable[[Path], Configuration] | None = None,
     ) -> None:
         from cleveragents.api.access import Access, owner_of
 
         self.access = Access(container, user or owner_of(container), token)
         self._embedded = embedded
         self._in_front = in_front
+        self._configuration_of = configuration_of
         self._lock = threading.Lock()
         self._worker: SharedWorker | None = None
         self._ended = threading.Event()
@@ -162,7 +179,9 @@ class LocalClient:
         from cleveragents.api.plans.local import LocalPlans
 
         start_worker = self._ensure_worker if self._embedded else None
-        return LocalPlans(self.access, start_worker, self._sleep, shared=not self._in_front)
+        return LocalPlans(
+            self.access, start_worker, self._sleep, self._configuration_of, shared=not self._in_front
+        )
 
     @property
     def jobs(self) -> LocalJobs:

@@ -67,6 +67,15 @@ class Configuration:
         value = self.value(key)
         return redact_text(value) if isinstance(value, str) else value
 
+    def tightened_beyond(self, settings: Settings) -> list[str]:
+        """The keys that the repository's file decides, and that those settings have otherwise."""
+        return [
+            key.dotted
+            for key in known_keys().values()
+            if self.origins[key.dotted].layer is Layer.REPOSITORY
+            if getattr(getattr(settings, key.section), key.name) != self.value(key)
+        ]
+
 
 def load_configuration(
     environment: Mapping[str, str], directory: Path, overrides: Sequence[str] = ()

@@ -89,6 +89,22 @@ def test_a_repository_that_is_not_there_is_refused(client: Client) -> None:
     assert caught.value.where == "repository"
 
 
+def test_what_a_repository_tightens_is_followed_or_refused(
+    client: Client, repository: Path, tmp_path: Path
+) -> None:
+    other = new_repository(tmp_path / "other")
+    client.plans.create(writes("x", repository=other))
+    (other / ".cleveragents.toml").write_text("[plan]\nmax_depth = 1\n")
+    with pytest.raises(RequestRefused, match=r"tightens plan\.max_depth") as caught:
+        client.plans.create(writes("x", repository=other))
+    assert caught.value.where == "repository"
+    with connect(settings=QUICK, directory=other) as careful:
+        careful.plans.create(writes("x", repository=other))
+        careful.plans.create(writes("x", repository=repository))
+    with connect(settings=[*QUICK, "plan.max_depth=2"]) as overriding:  # settings outrank every file
+        overriding.plans.create(writes("x", repository=other))
+
+
 def test_closing_twice_changes_nothing(client: Client) -> None:
     client.close()
     client.close()

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from cleveragents.api.access import Access
     from cleveragents.app.container import Container
     from cleveragents.app.plan_parts import PlanParts
+    from cleveragents.config.loading import Configuration
     from cleveragents.plans.model.plan import Plan
     from cleveragents.storage.answers import Claim
 
@@ -65,12 +66,14 @@ class LocalPlans:
         access: Access,
         start_worker: Callable[[], None] | None = None,
         sleep: Callable[[float], None] = time.sleep,
+        configuration_of: Callable[[Path], Configuration] | None = None,
         *,
         shared: bool = True,
     ) -> None:
         self._access = access
         self._start_worker = start_worker
         self._sleep = sleep
+        self._configuration_of = configuration_of
         self._shared = shared
 
     @property
@@ -145,6 +148,7 @@ class LocalPlans:
         asked, directory = request.asked(), Path(request.repository).absolute()
         if not directory.is_dir():
             raise RequestRefused(f"{directory} is not a directory", "repository")
+        self._ensure_not_tighter(directory)
         if asked.to_branch is not None:
             ensure_new_branch(asked.to_branch, remote=False)
         new = requested_in(self._container, asked, directory)
@@ -504,6 +508,16 @@ class LocalPlans:
             )
             for piece in pieces
         )
+
+    def _ensure_not_tighter(self, directory: Path) -> None:
+        if self._configuration_of is None:
+            return
+        there = self._configuration_of(directory)
+        keys = there.tightened_beyond(self._container.settings)
+        if keys:  # guard: what a repository forbids is forbidden, wherever the client was made
+            problem = f"{there.repository_file} tightens {', '.join(keys)}, which this client does not follow"
+            remedy = f"connect(directory={str(directory)!r}) follows it"
+            raise RequestRefused(f"{problem}; {remedy}", "repository")
 
     def _answered(self, plan_id: str, call: int | None, *, granted: bool) -> PlanView:
         from cleveragents.api.plans.deciding import answered_call
