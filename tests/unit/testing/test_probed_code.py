@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import ast
 import sys
 import threading
 from pathlib import Path
 from types import CodeType
+from typing import Any
 
 import pytest
 import slipcover.slipcover
 from slipcover import Slipcover
+from slipcover.branch import preinstrument
 
 from tests import probed_code
 from tests.telling_lock import TellingLock
@@ -51,3 +54,36 @@ def test_two_who_make_code_at_once_leave_slipcover_its_probes(
     assert slipcover.slipcover.probe is real
     assert all(probed_code._SIGNAL in code.co_consts for code in made.values())
     assert len(made) == 2
+
+
+SOURCE = """\
+def sign(number):
+    try:
+        if number < 0:
+            return -1
+    finally:
+        number = 0
+    return 1
+"""
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 12), reason="there are no probes in the code")
+def test_a_line_and_a_branch_are_told_once_and_as_slipcover_tells_them(tmp_path: Path) -> None:
+    source = tmp_path / "signs.py"
+    source.write_text(SOURCE)
+    counting, theirs = Slipcover(branch=True), Slipcover(branch=True)
+    own: dict[str, Any] = {}
+    exec(probed_code._with_probes(counting, probed_code._make(source)[0]), own)
+    other: dict[str, Any] = {}
+    exec(theirs.instrument(compile(preinstrument(ast.parse(SOURCE)), str(source), "exec")), other)
+
+    def told(number: int) -> tuple[set[object], set[object]]:
+        assert own["sign"](number) == other["sign"](number)
+        return counting._get_newly_seen()[str(source)], theirs._get_newly_seen()[str(source)]
+
+    ours, expected = told(1)
+    assert ours == expected
+    assert ours > {3, 6, 7, (3, 6)}
+    assert told(1)[0] == set()
+    assert told(-1)[0] == {4, (3, 4), 6}  # the other copy of what is in `finally`
+    assert told(-1)[0] == told(1)[0] == set()
