@@ -205,12 +205,21 @@ def test_a_runner_that_cannot_isolate_refuses_a_command_whose_network_is_denied(
         assert NETWORK_NOT_DENIED in str(refused.value)
 
 
+def _imports_command(path: Path) -> bool:
+    return any(
+        isinstance(node, ast.ImportFrom)
+        and node.module == "cleveragents.processes.ports"
+        and "Command" in {alias.name for alias in node.names}
+        for node in ast.walk(ast.parse(path.read_text()))
+    )
+
+
 def test_whoever_makes_a_command_says_whether_its_network_is_denied() -> None:
     """The next place that runs commands must not forget the policy."""
     made = {
         f"{path.relative_to(SOURCES)}:{node.lineno}": [keyword.arg for keyword in node.keywords]
         for path in SOURCES.rglob("*.py")
-        if "processes.ports import" in path.read_text()
+        if _imports_command(path)
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Command"
     }
