@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-__all__ = ["Reader", "facts_of", "readers_of", "record_of"]
+__all__ = ["Reader", "as_it_is", "facts_of", "readers_of", "record_of"]
 
 R = TypeVar("R", bound="DataclassInstance")
 Reader = Callable[[Any], Any]
@@ -55,11 +55,12 @@ def _reader(hint: Any, leaves: Mapping[type, Reader]) -> Reader:
         return lambda facts: tuple(map(read, facts))
     if NoneType in get_args(hint) and len(inner) == 1:
         read = _reader(inner[0], leaves)
-        return _as_it_is if read is _as_it_is else lambda facts: None if facts is None else read(facts)
-    return _as_it_is
+        return as_it_is if read is as_it_is else lambda facts: None if facts is None else read(facts)
+    return as_it_is
 
 
-def _as_it_is(value: Any) -> Any:
+def as_it_is(value: Any) -> Any:
+    """Reads what is kept as it is."""
     return value
 
 

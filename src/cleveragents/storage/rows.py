@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import fields
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from enum import Enum
+from functools import cache
+from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from cleveragents.core.records import readers_of
+from cleveragents.core.records import Reader, as_it_is, readers_of
 from cleveragents.storage.columns import microseconds, moment
 
 if TYPE_CHECKING:
@@ -22,15 +23,34 @@ _LEAVES = ((datetime, moment),)
 
 def row_of(record: DataclassInstance, **kept: object) -> dict[str, Any]:
     """A column for each field; `kept` are those that hold something else, or more."""
-    names = [each.name for each in fields(record) if each.name not in kept]
-    return {name: _kept(getattr(record, name)) for name in names} | kept
+    names, values, readers = _columns(type(record), None)
+    row = dict(zip(names, values(record), strict=True)) | kept
+    for name in readers.keys() - kept.keys():
+        row[name] = _kept(row[name])
+    return row
 
 
 def record_in(kind: type[R], row: Mapping[Any, Any], **read: object) -> R:
     """The record that the row holds; `read` are the fields that no column of that name has as it is."""
-    readers = readers_of(kind, _LEAVES)
-    found = {name: reader(row[name]) for name, reader in readers.items() if name not in read and name in row}
-    return kind(**found, **read)
+    names, values, readers = _columns(kind, tuple(row))
+    found = dict(zip(names, values(row), strict=True)) | read
+    for name in readers.keys() - read.keys():
+        found[name] = readers[name](found[name])
+    return kind(**found)
+
+
+@cache
+def _columns(
+    kind: type[DataclassInstance], present: tuple[str, ...] | None
+) -> tuple[tuple[str, ...], Callable[[Any], tuple[object, ...]], Mapping[str, Reader]]:
+    """The fields of a record, or those that are columns of a row; what gets them, and what reads which."""
+    readers = {
+        name: reader
+        for name, reader in readers_of(kind, _LEAVES).items()
+        if present is None or name in present
+    }
+    get = attrgetter(*readers) if present is None else itemgetter(*readers)
+    return tuple(readers), get, {name: read for name, read in readers.items() if read is not as_it_is}
 
 
 def _kept(value: object) -> object:
