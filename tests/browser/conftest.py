@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Page, Route, sync_playwright
 
-from cleveragents.server.web.files import page_files
+from cleveragents.server.routes.page import page_files
 from tests.page_bench import CHROMIUM, PATIENCE_MS, PageBench, page_bench
 
 _ORIGIN = "http://page.test"

@@ -54,7 +54,7 @@ BY_HAND: dict[tuple[str, str], tuple[str, str]] = {
         "return parts.apply.taken_up(plan, _fence(job), watched.of(plan), job.token)",
         "parts.apply.settle()\n        return parts.plans.get(plan_id)",
     ),
-    ("server/routes/models.py", "pays again"): (
+    ("server/routes/library.py", "pays again"): (
         "except Unavailable as error:",
         "except ZeroDivisionError as error:",
     ),

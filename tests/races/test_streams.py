@@ -16,9 +16,15 @@ from cleveragents.access.model.user import Role, User
 from cleveragents.core.errors import Closed, StoreBusy, TooManyRequests
 from cleveragents.events.chain import LogRow
 from cleveragents.server.streams import hub as hub_module
-from cleveragents.server.streams.frames import HEARTBEAT, FrameRing, OutputRing, event_frame, joined
+from cleveragents.server.streams.frames import (
+    HEARTBEAT,
+    FrameRing,
+    OutputRing,
+    SharedPages,
+    event_frame,
+    joined,
+)
 from cleveragents.server.streams.hub import EventHub
-from cleveragents.server.streams.pages import SharedPages
 from cleveragents.server.streams.stream import EventStream, Watched
 from tests.races.naive_streams import LiveOnlyStream, ReadThenSubscribeStream, SubscribeThenReadStream
 from tests.stream_bench import Connection, MemoryLog, Reader

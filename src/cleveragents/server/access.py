@@ -2,9 +2,8 @@
 
 A route takes a client of the acting user, as `PlanViewer`, `JobOperator`, `ProjectAdmin`, … or `AnyClient`:
 the client checks the user's rights; the name states them for the documentation and the tests.
-A plan in the address is taken as `ReadPlan` or `OperatedPlan`, a job as `ReadJob` or `OperatedJob`: the route
-gets the object only if the user may have it. What a query or a body names is asked of the `access` that
-`AnyUser` gives. `ServerAdmin` and `AdminClient` are for what belongs to no project.
+`AdminClient` is for what belongs to no project. `ReadPlan` is the plan in the address: the route gets it only
+if the user may. `AnyUser` gives the rights of the user.
 """
 
 from __future__ import annotations
@@ -18,10 +17,8 @@ from cleveragents.access.model.user import Role, User
 from cleveragents.api.access import Access
 from cleveragents.api.client import LocalClient
 from cleveragents.core.errors import NotAuthenticated
-from cleveragents.jobs.model.job import Job
 from cleveragents.plans.model.plan import Plan
-from cleveragents.server.accounts import NamePath
-from cleveragents.server.plan_models import PlanId
+from cleveragents.server.parameters import NamePath, PlanId
 
 if TYPE_CHECKING:
     from starlette.requests import Request as AnyRequest
@@ -36,20 +33,15 @@ __all__ = [
     "JobId",
     "JobOperator",
     "JobViewer",
-    "OperatedJob",
-    "OperatedPlan",
-    "Operator",
     "OperatorClient",
     "PlanOperator",
     "PlanViewer",
     "ProjectAdmin",
     "ProjectViewer",
-    "ReadJob",
     "ReadPlan",
     "ResourceAdmin",
     "ResourceServerAdmin",
     "Rule",
-    "ServerAdmin",
     "access_now",
     "client_now",
     "client_of",
@@ -85,20 +77,9 @@ class Rule:
 
 
 @dataclass(frozen=True, slots=True)
-class _Anywhere(Rule):
+class _AnyUser(Rule):
     def __call__(self, request: Request) -> Access:
-        access = _access_of(request)
-        if self.role is not Role.VIEWER:
-            access.ensure_anywhere(self.role)
-        return access
-
-
-@dataclass(frozen=True, slots=True)
-class _OnServer(Rule):
-    def __call__(self, request: Request) -> Access:
-        access = _access_of(request)
-        access.ensure_server_admin()
-        return access
+        return _access_of(request)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,12 +129,6 @@ class _OfPlan(Rule):
         return access.plan(plan_id, self.role)
 
 
-@dataclass(frozen=True, slots=True)
-class _OfJob(Rule):
-    def __call__(self, access: AnyUser, job_id: JobId) -> Job:
-        return access.job(job_id, self.role)
-
-
 def access_now(request: AnyRequest, container: Container) -> Access | None:
     """The user's rights as they are now; None if the token no longer holds. For answers that last: the rights
     of the request were looked up once, when it came."""
@@ -187,21 +162,16 @@ def _access_of(request: AnyRequest) -> Access:
     return Access(request.app.state.service.container, user, request.state.token)
 
 
-OperatorClient = Annotated[LocalClient, Depends(_Client(Role.OPERATOR, "anywhere"))]
+AnyUser = Annotated[Access, Depends(_AnyUser(Role.VIEWER, "anywhere"))]
 AnyClient = Annotated[LocalClient, Depends(_Client(Role.VIEWER, "anywhere"))]
+OperatorClient = Annotated[LocalClient, Depends(_Client(Role.OPERATOR, "anywhere"))]
 AdminClient = Annotated[LocalClient, Depends(_Client(Role.ADMIN, "server"))]
 PlanViewer = Annotated[LocalClient, Depends(_PlanClient(Role.VIEWER, "project"))]
 PlanOperator = Annotated[LocalClient, Depends(_PlanClient(Role.OPERATOR, "project"))]
+ReadPlan = Annotated[Plan, Depends(_OfPlan(Role.VIEWER, "project"))]
 JobViewer = Annotated[LocalClient, Depends(_JobClient(Role.VIEWER, "project"))]
 JobOperator = Annotated[LocalClient, Depends(_JobClient(Role.OPERATOR, "project"))]
 ProjectViewer = Annotated[LocalClient, Depends(_ProjectClient(Role.VIEWER, "project"))]
 ProjectAdmin = Annotated[LocalClient, Depends(_ProjectClient(Role.ADMIN, "project"))]
 ResourceAdmin = Annotated[LocalClient, Depends(_ResourceClient(Role.ADMIN, "project"))]
 ResourceServerAdmin = Annotated[LocalClient, Depends(_ResourceClient(Role.ADMIN, "server"))]
-AnyUser = Annotated[Access, Depends(_Anywhere(Role.VIEWER, "anywhere"))]
-Operator = Annotated[Access, Depends(_Anywhere(Role.OPERATOR, "anywhere"))]
-ServerAdmin = Annotated[Access, Depends(_OnServer(Role.ADMIN, "server"))]
-ReadPlan = Annotated[Plan, Depends(_OfPlan(Role.VIEWER, "project"))]
-OperatedPlan = Annotated[Plan, Depends(_OfPlan(Role.OPERATOR, "project"))]
-ReadJob = Annotated[Job, Depends(_OfJob(Role.VIEWER, "project"))]
-OperatedJob = Annotated[Job, Depends(_OfJob(Role.OPERATOR, "project"))]

@@ -1,4 +1,4 @@
-"""The application: gates, problems, and the routes of every resource, each in a module of its own."""
+"""The application: middleware, problems, and the routes of every resource."""
 
 from __future__ import annotations
 
@@ -8,18 +8,13 @@ from fastapi import APIRouter, FastAPI
 
 from cleveragents import __version__
 from cleveragents.server import problems
-from cleveragents.server.buckets import Buckets
 from cleveragents.server.description import DescribedApi
-from cleveragents.server.meters import Meters, RequestMeter
-from cleveragents.server.middleware.account import Account
+from cleveragents.server.metrics import Meters, RequestMeter
 from cleveragents.server.middleware.body import BodyGate
-from cleveragents.server.middleware.headers import SecurityHeaders
-from cleveragents.server.middleware.host import HostGate, allowed_names, is_loopback
 from cleveragents.server.middleware.idempotency import IdempotencyGate
-from cleveragents.server.middleware.identity import Identity
-from cleveragents.server.middleware.media import MediaGate
-from cleveragents.server.middleware.origin import OriginGate
-from cleveragents.server.middleware.rate import RateGate
+from cleveragents.server.middleware.identity import Buckets, Identity, RateGate
+from cleveragents.server.middleware.origin import HostGate, MediaGate, OriginGate, allowed_names, is_loopback
+from cleveragents.server.middleware.responses import RequestLog, SecurityHeaders
 from cleveragents.server.routes import page
 from cleveragents.server.service import Service
 
@@ -29,27 +24,18 @@ ROUTES: tuple[str, ...] = (
     "session",
     "users",
     "jobs",
-    "workers",
     "context",
-    "actors",
-    "actions",
-    "models",
+    "library",
     "projects",
-    "resources",
-    "trust",
-    "about",
     "page",
     "events",
-    "output",
     "health",
     "plans",
-    "plan_reading",
-    "plan_deciding",
-    "plan_changes",
-    "plan_comparing",
+    "plan_views",
+    "plan_actions",
 )
-"""The modules of `server.routes`; a new resource is a new one of them. Each has a `router`, which
-is below /api, or a `root`, which is not, or both."""
+"""The modules of `server.routes`. Each has a `router`, which is below /api, or a `root`, which is not, or
+both."""
 
 PROTOCOLS: tuple[str, ...] = ("cleveragents.protocols.a2a_routes",)
 """Protocols that the server also speaks. Each module says by `is_installed` whether its library is there, and
@@ -82,11 +68,11 @@ def create_app(service: Service) -> FastAPI:
         if protocol.is_installed():
             app.router.routes.extend(protocol.routes())
     page.install(app)
-    _add_gates(app, service)
+    _add_middleware(app, service)
     return app
 
 
-def _add_gates(app: FastAPI, service: Service) -> None:
+def _add_middleware(app: FastAPI, service: Service) -> None:
     container = service.container
     settings = container.settings.server
     monotonic = container.clock.monotonic
@@ -101,7 +87,7 @@ def _add_gates(app: FastAPI, service: Service) -> None:
     app.add_middleware(Identity, service=service, strangers=strangers)
     names = allowed_names(settings.host, settings.names)
     app.add_middleware(HostGate, names=names, any_address=not is_loopback(settings.host))
-    app.add_middleware(Account, clock=container.clock, identifiers=container.identifiers)
+    app.add_middleware(RequestLog, clock=container.clock, identifiers=container.identifiers)
     app.add_middleware(SecurityHeaders)
     app.state.meters = Meters()
     app.add_middleware(RequestMeter, meters=app.state.meters, container=container)

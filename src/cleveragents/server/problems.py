@@ -1,9 +1,16 @@
-"""Errors as RFC 9457 problem details: our families are HTTP's statuses, our classes are its codes."""
+"""Errors as RFC 9457 problem details: our families are HTTP's statuses, our classes are its codes.
+
+A problem names the fields of the request that are to blame. For invalid bodies the framework tells; its
+messages show regular expressions, so they are put into words. Our own errors do not know how somebody asked
+(an option of a command is a field of a body here), so their fields are found by class, in `_places_of`.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import structlog
 from fastapi import FastAPI, Request
@@ -13,11 +20,14 @@ from pydantic import BaseModel, Field, JsonValue
 from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
+from cleveragents.api.server_requests import SOURCE
 from cleveragents.api.wording import shown_value
 from cleveragents.core.errors import (
     ActionExists,
     AlreadyThere,
+    AmbiguousPlan,
     CleverAgentsError,
+    ConfigurationError,
     Conflict,
     DatabaseFailed,
     DatabaseUnreachable,
@@ -25,22 +35,40 @@ from cleveragents.core.errors import (
     DuplicateKey,
     Fault,
     IllegalPlanMove,
+    InvalidAction,
+    InvalidActor,
+    InvalidArguments,
+    InvalidGoals,
+    InvalidName,
     InvalidRequest,
+    InvalidResource,
     NotAllowed,
     NotAuthenticated,
     OutcomeUnknown,
     PlanError,
+    PriceUnknown,
     Remedy,
+    RequestRefused,
+    SpendingUncounted,
     StoreFull,
     TooManyRequests,
     Unavailable,
+    UnknownAction,
+    UnknownActor,
+    UnknownCheckpoint,
+    UnknownDecision,
+    UnknownFile,
+    UnknownJob,
+    UnknownModel,
+    UnknownPlan,
+    UnknownProject,
+    UnknownResource,
+    UnknownUser,
     remedies_to_json,
 )
 from cleveragents.core.errors.facts import facts_of
 from cleveragents.core.errors.families import code_of
 from cleveragents.core.text.redaction import redact, redact_text
-from cleveragents.server.field_words import field_problem, in_a_sentence
-from cleveragents.server.whereabouts import places_of
 
 __all__ = [
     "MEDIA_TYPE",
@@ -49,6 +77,7 @@ __all__ = [
     "Problem",
     "Refused",
     "code_of",
+    "field_problem",
     "install",
     "internal_problem",
     "problem",
@@ -56,6 +85,7 @@ __all__ = [
     "said_of",
     "status_of",
 ]
+
 
 MEDIA_TYPE = "application/problem+json"
 
@@ -72,7 +102,6 @@ _OF_THE_DATABASE: dict[type[CleverAgentsError], str] = {
     DatabaseFailed: "the server's database failed; tell whoever runs the server: its log says why",
 }
 """Where the database is, and as whom one logs in there, is in the log: strangers are told this, too."""
-
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 _HTTP_CODES = {
     400: "invalid-request",
@@ -80,12 +109,56 @@ _HTTP_CODES = {
     405: "method-not-allowed",
     415: "unsupported-media-type",
 }
+
 _HTTP_REMEDIES = {
     "There was an error parsing the body": "the body cannot be read; it should be JSON in UTF-8",
     "Not Found": "there is nothing at this address; /api/openapi.json says what there is",
     "Method Not Allowed": "this address does not support that method; the header Allow lists those it does",
 }
 """What the framework says in words of its own, and what to do about it."""
+
+_PATTERNS: Mapping[str, str] = {
+    r"\S": "should not be empty",
+    r"^[a-z0-9][a-z0-9._-]*$": "should be letters, digits and ._-, in lower case; "
+    "the first is a letter or a digit",
+    r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$": "should be letters, digits and -, in lower case; "
+    "the first and the last are letters or digits",
+    r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?/[a-z0-9]([a-z0-9-]*[a-z0-9])?$": "should be as in namespace/name: "
+    "letters, digits and -, in lower case",
+    r"^[A-Za-z0-9_][A-Za-z0-9._+/^~-]*$": "should name a commit, as HEAD~1 or a branch does",
+    r"^[0-9A-Za-z]+$": "should be letters and digits",
+    r"^[0-9A-Z]+$": "should be digits and letters, in upper case",
+    r"^[0-9]+$": "should be a whole number",
+    r"^[0-9a-f]{64}$": "should be 64 digits of a hexadecimal number, in lower case",
+}
+_KIND = re.compile(r"^[A-Z][a-z]+ (?=should )")
+
+_FIELDS: Mapping[type[CleverAgentsError], str] = {
+    ActionExists: "yaml",
+    AlreadyThere: "name",
+    AmbiguousPlan: "plan_id",
+    InvalidAction: "yaml",
+    InvalidGoals: "goals",
+    PriceUnknown: "limits.usd",
+    SpendingUncounted: "limits",
+    UnknownAction: "action",
+    UnknownActor: "actor",
+    UnknownCheckpoint: "checkpoint",
+    UnknownDecision: "number",
+    UnknownFile: "path",
+    UnknownJob: "job_id",
+    UnknownModel: "model",
+    UnknownPlan: "plan_id",
+    UnknownProject: "project",
+    UnknownResource: "resource",
+    UnknownUser: "name",
+}
+
+_NAMED = {"branch": "branch", "remote": "remote", "token": "token"}
+"""What cannot be one, and has a field of that name; anything else is the name of what is to be made."""
+_SOURCES = {"models.default": "model", "profile": "profile", "--commit": "commit"}
+_ARGUMENT = re.compile(r"(\w+)(?: \(\w+\))? (?=is missing|should be |is given twice)")
+_BODIES = ("POST", "PUT", "PATCH")
 
 
 class FieldProblem(BaseModel):
@@ -175,7 +248,7 @@ def problem_of(error: CleverAgentsError | Refused, request: Request | None = Non
     if isinstance(error, TooManyRequests):
         headers["Retry-After"] = str(max(1, math.ceil(error.seconds)))
     told = said_of(error)
-    places = [] if request is None else places_of(error, request, redact_text(told))
+    places = [] if request is None else _places_of(error, request, redact_text(told))
     more: dict[str, object] = {"errors": places} if places else {}
     if error.remedies:
         more["remedies"] = redact(remedies_to_json(error.remedies))
@@ -223,7 +296,7 @@ async def _invalid(request: Request, error: Exception) -> JSONResponse:
         {"where": [redact_text(str(step)) for step in one["loc"]], "problem": field_problem(one)}
         for one in found
     ]
-    said = "; ".join(in_a_sentence(".".join(one["where"]), str(one["problem"])) for one in where)
+    said = "; ".join(_in_a_sentence(".".join(one["where"]), str(one["problem"])) for one in where)
     return problem(422, "invalid-request", said, errors=where)
 
 
@@ -246,3 +319,88 @@ def _allowed(request: Request) -> list[str]:
         for method in _METHODS
         if any(route.matches({**scope, "method": method})[0] is Match.FULL for route in routes)
     ]
+
+
+def field_problem(one: Mapping[str, Any]) -> str:
+    """One finding of the validation. Nothing that was sent is in it, unless it is no secret."""
+    if one["type"] == "missing":
+        return "is missing"
+    if one["type"] == "string_pattern_mismatch":
+        return _PATTERNS.get(str(one["ctx"]["pattern"]), "is not written as such a thing is")
+    return redact_text(_KIND.sub("", str(one["msg"])).removeprefix("Value error, "))
+
+
+def _in_a_sentence(where: str, said: str) -> str:
+    """The place and what is wrong there. Never as `place: words`, which for a place called `token` looks like
+    a token, so that the words are masked."""
+    if said.startswith(("is ", "should ")):
+        return f"{where} {said}"
+    return f"{said[:1].lower()}{said[1:]} ({where})"
+
+
+def _places_of(error: CleverAgentsError, request: Request, said: str) -> list[dict[str, object]]:
+    """What is wrong, field by field: `where` and `problem`, which is what was `said` unless more is known.
+    Empty where no field is to blame."""
+    if isinstance(error, InvalidArguments):
+        return _arguments(error)
+    field = _field_of(error)
+    if field is None:
+        return []
+    where = _named_second(error, request) or _where(field, request)
+    return [] if where is None else [{"where": where, "problem": said}]
+
+
+def _field_of(error: CleverAgentsError) -> str | None:
+    if isinstance(error, RequestRefused):
+        return error.where
+    if isinstance(error, InvalidActor):
+        return "actor_yaml" if error.source == SOURCE else "actor"
+    if isinstance(error, InvalidResource):
+        return "branch" if error.what == "remote" else None  # it answers, and lacks that
+    if isinstance(error, InvalidName):
+        return _NAMED.get(error.what, "name")
+    if isinstance(error, ConfigurationError):
+        return next((field for source, field in _SOURCES.items() if error.source.startswith(source)), None)
+    return _FIELDS.get(type(error))
+
+
+def _named_second(error: CleverAgentsError, request: Request) -> Sequence[str] | None:
+    """Of two plans that are compared, the `other`, if that is the one."""
+    if not isinstance(error, (AmbiguousPlan, UnknownPlan)):
+        return None
+    named = request.path_params.get("plan_id"), request.query_params.get("other")
+    return ["query", "other"] if error.plan_id != named[0] and error.plan_id == named[1] else None
+
+
+def _arguments(error: InvalidArguments) -> list[dict[str, object]]:
+    """One for each argument that is named; else the arguments as a whole."""
+    problems: list[str] = []
+    for piece in error.problem.split("; "):
+        if problems and _ARGUMENT.match(piece) is None:
+            problems[-1] += f"; {piece}"
+        else:
+            problems.append(piece)
+    return [
+        {"where": ["body", "arguments", *_name_in(problem)], "problem": redact_text(problem)}
+        for problem in problems
+    ]
+
+
+def _name_in(problem: str) -> list[str]:
+    named = _ARGUMENT.match(problem)
+    return [] if named is None else [named[1]]
+
+
+def _where(field: str, request: Request) -> Sequence[str] | None:
+    if field == "branch" and request.url.path.startswith("/api/plans"):
+        field = "to_branch"  # the one that a plan asks for
+    if field in request.path_params:
+        return ["path", field]
+    if field in request.query_params:
+        return ["query", field]
+    if request.method in _BODIES and request.url.path.endswith("/budget"):
+        return ["body", *field.split(".")[1:]]  # a body of limits alone
+    if request.method in _BODIES:
+        return ["body", *field.split(".")]
+    # It is what the address is of: that of a resource ends with its name.
+    return ["path", list(request.path_params)[-1]] if request.path_params else None

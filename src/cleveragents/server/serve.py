@@ -27,7 +27,7 @@ from cleveragents.core.errors import ConfigurationError, PortTaken, Remedy
 from cleveragents.server.app import create_app
 from cleveragents.server.connections import ServingConfig
 from cleveragents.server.first_token import anybody_has_a_token
-from cleveragents.server.middleware.host import is_loopback
+from cleveragents.server.middleware.origin import is_loopback
 from cleveragents.server.server_file import announced, running_server
 from cleveragents.server.service import Service
 

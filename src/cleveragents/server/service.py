@@ -2,22 +2,87 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated
 
 from fastapi import Depends, Request
 
 from cleveragents.app.container import Container
-from cleveragents.server.at_most import AtMost
-from cleveragents.server.stopping import Stopping
+from cleveragents.server.problems import Refused
 
 if TYPE_CHECKING:
     from cleveragents.app.plan_parts import PlanParts
 
-__all__ = ["Here", "Service"]
+__all__ = ["AtMost", "Here", "Service", "Stopping"]
 
 _TRIALS = 4
 _VERIFICATIONS = 2
+
+
+class AtMost:
+    """Limits concurrency; answers 429 beyond the limit. For requests that keep a thread for long.
+
+    Thread safety:
+        Owner: the service that made it; any thread may ask for a place.
+        Lock: `_places` counts those that are free, and is only ever tried, never waited for.
+        Guarantee: never more than `number` have a place.
+    Cancel safety: a place is given back with its block, however that ends.
+    """
+
+    def __init__(self, number: int, *, again_seconds: int = 5) -> None:
+        self._number = number
+        self._again_seconds = again_seconds
+        self._places = threading.BoundedSemaphore(number)
+
+    @contextmanager
+    def one(self, what: str) -> Iterator[None]:
+        """A place for the block. `Refused` (429) when there is none."""
+        if not self._places.acquire(blocking=False):  # guard: no more than so many
+            said = f"{what}: {self._number} are under way, which is as many as at once"
+            headers = {"Retry-After": str(self._again_seconds)}
+            raise Refused(429, "too-many-at-once", f"{said}; try again in {self._again_seconds} s", headers)
+        try:
+            yield
+        finally:
+            self._places.release()
+
+
+class Stopping:
+    """Tells streams, once, that the server is about to stop: they never end by themselves.
+
+    Not thread-safe: use it on the server's loop.
+    """
+
+    def __init__(self) -> None:
+        self._begun = False
+        self._told: dict[object, Callable[[], None]] = {}
+
+    @property
+    def begun(self) -> bool:
+        return self._begun
+
+    def on_begin(self, tell: Callable[[], None]) -> Callable[[], None]:
+        """`tell` is called when it begins; at once, if it has. Returns what takes it off again."""
+        if self._begun:
+            tell()
+            return lambda: None
+        ticket = object()
+        self._told[ticket] = tell
+
+        def remove() -> None:
+            self._told.pop(ticket, None)
+
+        return remove
+
+    def begin(self) -> None:
+        """From now on the server stops. Twice is harmless."""
+        self._begun = True
+        while self._told:
+            _, tell = self._told.popitem()
+            tell()
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,15 +12,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from cleveragents.core.errors import DatabaseUnreachable, Fault, TooManyRequests, UnknownUser
 from cleveragents.core.identifiers import UlidSource
-from cleveragents.server.buckets import Buckets
-from cleveragents.server.middleware.account import Account
 from cleveragents.server.middleware.body import UNAUTHENTICATED_BYTES, BodyGate
-from cleveragents.server.middleware.headers import SecurityHeaders
-from cleveragents.server.middleware.host import HostGate, allowed_names, is_loopback
-from cleveragents.server.middleware.origin import OriginGate
+from cleveragents.server.middleware.identity import Buckets
+from cleveragents.server.middleware.origin import HostGate, OriginGate, allowed_names, is_loopback
+from cleveragents.server.middleware.responses import RequestLog, SecurityHeaders
 from cleveragents.server.middleware.wire import address_of
 from cleveragents.server.problems import Refused
-from cleveragents.server.stopping import Stopping
+from cleveragents.server.service import Stopping
 from cleveragents.testing.clock import FakeClock
 
 
@@ -372,7 +370,7 @@ def test_what_was_refused_on_purpose_says_so_and_what_was_not_gives_a_number_onl
         (Broken(), 500, "broken"),
         (ValueError("s3cret inside"), 500, "internal-error"),
     ):
-        account = Account(raising(error), FakeClock(), UlidSource())
+        account = RequestLog(raising(error), FakeClock(), UlidSource())
         start, body = ask(account, scope_of())
         headers = dict(start["headers"])
         assert start["status"] == status
@@ -389,7 +387,7 @@ def test_what_was_refused_on_purpose_says_so_and_what_was_not_gives_a_number_onl
 def test_half_an_answer_is_cut_off_rather_than_completed_with_another() -> None:
     for error in (UnknownUser("ada"), ValueError("x")):
         with pytest.raises(type(error)):
-            ask(Account(raising(error, late=True), FakeClock(), UlidSource()), scope_of())
+            ask(RequestLog(raising(error, late=True), FakeClock(), UlidSource()), scope_of())
 
 
 def test_gates_let_pass_what_is_no_request() -> None:
@@ -399,7 +397,7 @@ def test_gates_let_pass_what_is_no_request() -> None:
         heard.append(scope["type"])
 
     gates: list[Any] = [
-        Account(app, FakeClock(), UlidSource()),
+        RequestLog(app, FakeClock(), UlidSource()),
         SecurityHeaders(app),
         HostGate(app, (), any_address=False),
         BodyGate(app, 1, seconds=20.0),

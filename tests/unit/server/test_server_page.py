@@ -14,8 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from cleveragents.server.routes.page import PAGES
-from cleveragents.server.web.files import page_files
+from cleveragents.server.routes.page import PAGES, page_files
 from tests.server_bench import ServerBench, server_bench
 
 STATIC = Path(str(files("cleveragents.server.web") / "static"))

@@ -13,8 +13,8 @@ from sqlalchemy import select
 from starlette.testclient import TestClient
 
 from cleveragents.access.model.user import TokenKind
-from cleveragents.server.middleware.headers import CONTENT_SECURITY_POLICY
 from cleveragents.server.middleware.identity import COOKIE
+from cleveragents.server.middleware.responses import CONTENT_SECURITY_POLICY
 from cleveragents.storage.tables import METADATA
 from tests.server_bench import ServerBench, server_bench
 

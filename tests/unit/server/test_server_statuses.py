@@ -21,8 +21,7 @@ from starlette.types import Message
 
 from cleveragents.server.app import ROUTES
 from cleveragents.server.description import operations_of
-from cleveragents.server.field_words import field_problem
-from cleveragents.server.problems import MEDIA_TYPE, Problem
+from cleveragents.server.problems import MEDIA_TYPE, Problem, field_problem
 from tests.docs.api_page import described
 from tests.server_bench import BASE, ServerBench, server_bench
 

@@ -1,5 +1,5 @@
-"""What every request passes before a route sees it, each gate in a module of its own.
+"""What every request passes before a route sees it.
 
-Plain ASGI, not Starlette's middleware for functions: that one holds streams up and loses cancellations. A
-gate that refuses raises; `account` answers.
+Plain ASGI, not Starlette's middleware for functions: that one holds streams up and loses cancellations.
+Middleware that refuses raises; `responses` answers.
 """

@@ -1,17 +1,29 @@
-"""Who asks: known by a token that a program sends, or by the cookie of a browser that logged in.
+"""Who asks, and how often: users are known by the token of a program or the cookie of a browser.
 
 A token is never read from the address: those end up in logs, histories and `Referer`.
+
+Rates are kept in token buckets of our own. `limits` has windows instead of buckets, takes no clock, and its
+memory storage keeps every key of a window, so that requests from many addresses take memory without bound;
+it also locks and runs a timer thread, and here everything is on one loop.
 """
 
 from __future__ import annotations
 
+from collections import OrderedDict
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NoReturn
 
 from starlette.concurrency import run_in_threadpool
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from cleveragents.access.model.user import TokenKind
-from cleveragents.core.errors import DatabaseFailed, DatabaseUnusable, NotAuthenticated, Unavailable
+from cleveragents.core.errors import (
+    DatabaseFailed,
+    DatabaseUnusable,
+    NotAuthenticated,
+    TooManyRequests,
+    Unavailable,
+)
 from cleveragents.core.identifiers import acting_as
 from cleveragents.server.middleware.wire import (
     SAFE_METHODS,
@@ -22,13 +34,11 @@ from cleveragents.server.middleware.wire import (
 )
 
 if TYPE_CHECKING:
-    from cleveragents.server.buckets import Buckets
     from cleveragents.server.service import Service
 
-__all__ = ["COOKIE", "Identity", "refuse_stranger"]
+__all__ = ["COOKIE", "Buckets", "Identity", "RateGate", "refuse_stranger"]
 
 COOKIE = "cleveragents_session"
-
 _REMEDY = "send one in the header Authorization, as Bearer, or log in at /login"
 _UNKNOWN = "this one is unknown, expired or revoked; whoever runs the server can make another"
 
@@ -107,3 +117,48 @@ def _cookie(scope: Scope) -> str | None:
     found = [value.strip() for name, _, value in pairs if name == COOKIE]
     # Another server at this host can plant a second one; whose is whose cannot be told.
     return found[0] if len(found) == 1 else None
+
+
+class RateGate:
+    """Takes one from the bucket of who asks; `TooManyRequests`."""
+
+    def __init__(self, app: ASGIApp, buckets: Buckets) -> None:
+        self._app = app
+        self._buckets = buckets
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            user = state_of(scope).get("user")
+            self._buckets.take(f"address {address_of(scope)}" if user is None else f"user {user.id}")
+        await self._app(scope, receive, send)
+
+
+class Buckets:
+    """A token bucket for each who asks. At most `at_most` are kept; who asked longest ago is forgotten first.
+
+    Not thread-safe: use it on the server's loop.
+    """
+
+    def __init__(
+        self, per_minute: int, clock: Callable[[], float], *, burst: int | None = None, at_most: int = 10_000
+    ) -> None:
+        self._size = float(burst or per_minute)
+        self._per_second = per_minute / 60.0
+        self._clock = clock
+        self._at_most = at_most
+        self._levels: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def take(self, who: str) -> None:
+        """Takes one; `TooManyRequests` says when there is one again."""
+        now = self._clock()
+        level, at = self._levels.pop(who, (self._size, now))
+        level = min(self._size, level + max(0.0, now - at) * self._per_second)
+        enough = level >= 1.0
+        self._levels[who] = (level - 1.0 if enough else level, now)
+        if len(self._levels) > self._at_most:  # guard: many who ask once each take no memory for ever
+            self._levels.popitem(last=False)
+        if not enough:  # guard: nobody asks more often than allowed
+            raise TooManyRequests((1.0 - level) / self._per_second)
+
+    def __len__(self) -> int:
+        return len(self._levels)

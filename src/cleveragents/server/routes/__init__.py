@@ -1,1 +1,1 @@
-"""Routes of the API, one module a resource, each with a `router`."""
+"""Routes of the API: each module has a `router`, or a `root` for what is not below /api."""

@@ -7,7 +7,7 @@ from pydantic import Field
 
 from cleveragents.api.context import LONGEST_SECONDS, ContextView
 from cleveragents.server.access import OperatorClient
-from cleveragents.server.accounts import NAME, Body
+from cleveragents.server.parameters import NAME, Body
 
 __all__ = ["router"]
 

@@ -15,8 +15,7 @@ from cleveragents.access.store.sql_project_store import project_of_plan
 from cleveragents.api.events import EventPage, VerificationView
 from cleveragents.plans.store.sql_plan_output import SqlPlanOutput
 from cleveragents.server.access import AdminClient, AnyClient, AnyUser, access_now
-from cleveragents.server.listing import Limit
-from cleveragents.server.plan_models import OfPlan
+from cleveragents.server.parameters import Limit, OfPlan
 from cleveragents.server.service import Here, Service
 from cleveragents.server.streams.hub import EventHub
 from cleveragents.server.streams.log_follower import LogSource
@@ -38,8 +37,6 @@ LastSeen = Annotated[
         alias="Last-Event-ID", ge=0, le=_FURTHEST, description="the last position seen; wins over `after`"
     ),
 ]
-
-
 _STREAMED: dict[str, Any] = {
     "description": "server-sent events",
     "content": {"text/event-stream": {"schema": {"type": "string"}}},
@@ -78,12 +75,7 @@ def verify_events(client: AdminClient, here: Here) -> VerificationView:
     operation_id="streamEvents",
     status_code=200,
     response_class=EventStream,
-    responses={
-        200: {
-            "description": "server-sent events",
-            "content": {"text/event-stream": {"schema": {"type": "string"}}},
-        }
-    },
+    responses={200: _STREAMED},
 )
 async def stream_events(
     request: Request,

@@ -1,34 +1,63 @@
-"""For those who look after the server: whether it lives, whether it can work, and figures.
+"""The server itself: what it is, whether it lives, whether it can work, and its metrics.
 
-Whether it lives and can work is asked by load balancers, which have no token; they learn nothing else.
-Figures need the token of a viewer.
+Load balancers ask whether it lives and can work. They have no token, and learn nothing else. Whether it can
+work is found out by doing a little of its work.
 """
 
 from __future__ import annotations
 
-from typing import Any, Literal
+import os
+import socket
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Literal
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
 from starlette.concurrency import run_in_threadpool
 
+from cleveragents import __version__
+from cleveragents.api.workers import unisolated_workers
+from cleveragents.core.errors import CleverAgentsError
 from cleveragents.server.access import AnyUser
-from cleveragents.server.meters import Meters
-from cleveragents.server.problems import problem
-from cleveragents.server.readiness import readiness
+from cleveragents.server.metrics import Meters
+from cleveragents.server.problems import problem, said_of
 from cleveragents.server.service import Here
 from cleveragents.server.streams.hub import EventHub
 
-__all__ = ["root"]
+if TYPE_CHECKING:
+    from cleveragents.app.container import Container
+
+__all__ = ["root", "router"]
 
 root = APIRouter(tags=["health"])
+router = APIRouter(tags=["about"])
 
-_FIGURES = "text/plain; version=0.0.4; charset=utf-8"
+_SILENT = timedelta(seconds=60)
+_METRICS = "text/plain; version=0.0.4; charset=utf-8"
 _EXPOSED: dict[str, Any] = {
     "description": "Prometheus text",
     "content": {"text/plain": {"schema": {"type": "string"}}},
 }
+
+
+class About(BaseModel):
+    """What this server is."""
+
+    name: str = Field(examples=["CleverAgents"])
+    version: str = Field(examples=["1.0.0"])
+    engine: Literal["embedded", "temporal"] = Field(description="who hands out jobs", examples=["embedded"])
+    database: Literal["sqlite", "postgresql"] = Field(examples=["sqlite"])
+    default_model: str | None = Field(
+        description="of plans that name none", examples=["anthropic/claude-sonnet-4-5"]
+    )
+    default_profile: str = Field(description="of plans that name none", examples=["supervised"])
+    unisolated_workers: list[str] = Field(
+        description="workers that run commands of plans without isolation now", examples=[[]]
+    )
+    context_budget: int = Field(description="tokens of an answer, unless asked otherwise", examples=[8000])
+    context_deadline: float = Field(description="seconds for one, unless asked otherwise", examples=[10.0])
 
 
 class Alive(BaseModel):
@@ -46,6 +75,24 @@ class Ready(BaseModel):
     )
 
 
+@router.get("/about", operation_id="getAbout")
+def get_about(here: Here, access: AnyUser) -> About:
+    """Tells the server's version, and what holds where a request says nothing."""
+    container = here.container
+    settings = container.settings
+    return About(
+        name="CleverAgents",
+        version=__version__,
+        engine=settings.jobs.engine,
+        database="sqlite" if container.database.dialect == "sqlite" else "postgresql",
+        default_model=settings.models.default or None,
+        default_profile=settings.plan.profile,
+        unisolated_workers=unisolated_workers(container),
+        context_budget=settings.context.budget_tokens,
+        context_deadline=settings.context.deadline_seconds,
+    )
+
+
 @root.get("/healthz", operation_id="getHealth")
 async def get_health() -> Alive:
     """Says that the process lives, and tries nothing."""
@@ -55,13 +102,12 @@ async def get_health() -> Alive:
 @root.get("/readyz", operation_id="getReadiness", response_model=Ready)
 def get_readiness(here: Here) -> Ready | JSONResponse:
     """Tries the database, its schema, this server's worker and the audit log; 503 says what is wrong."""
-    checks = readiness(here.container)
-    wrong = [check for check in checks if not check.ok]
+    checks = _checked(here.container)
+    wrong = [f"{name}: {why}" for name, why in checks.items() if why is not None]
     if wrong:
-        told = {check.name: "ok" if check.ok else "failed" for check in checks}
-        said = "; ".join(f"{check.name}: {check.problem}" for check in wrong)
-        return problem(503, "not-ready", said, checks=told)
-    return Ready(status="ready", checks={check.name: "ok" for check in checks})
+        told = {name: "ok" if why is None else "failed" for name, why in checks.items()}
+        return problem(503, "not-ready", "; ".join(wrong), checks=told)
+    return Ready(status="ready", checks=dict.fromkeys(checks, "ok"))
 
 
 @root.get(
@@ -77,5 +123,61 @@ async def get_metrics(request: Request, access: AnyUser, here: Here) -> Response
     meters: Meters = request.app.state.meters
     hub: EventHub | None = getattr(request.app.state, "hub", None)
     streams = None if hub is None else hub.statistics()
-    figures = await run_in_threadpool(meters.exposition, here.container, streams, access.scope)
-    return Response(figures, media_type=_FIGURES)
+    metrics = await run_in_threadpool(meters.exposition, here.container, streams, access.scope)
+    return Response(metrics, media_type=_METRICS)
+
+
+def _checked(container: Container) -> Mapping[str, str | None]:
+    """What was tried, and what is wrong with it, for people. Where the database does not answer, the rest is
+    not tried."""
+    found = {"database": _tried(_database, container)}
+    if found["database"] is None:
+        more = {"schema": _schema, "worker": _worker, "audit-log": _audit}
+        found |= {name: _tried(check, container) for name, check in more.items()}
+    return found
+
+
+def _tried(check: Callable[[Container], str | None], container: Container) -> str | None:
+    try:
+        return check(container)
+    except CleverAgentsError as error:
+        return said_of(error)
+
+
+def _database(container: Container) -> str | None:
+    from sqlalchemy import text
+
+    with container.database.read() as connection:
+        connection.execute(text("SELECT 1"))
+    return None
+
+
+def _schema(container: Container) -> str | None:
+    from sqlalchemy import text
+
+    from cleveragents.storage.database import HEAD
+
+    with container.database.read() as connection:
+        found = connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
+    if found == HEAD:
+        return None
+    return f"the database is at revision {found}, and this version is made for {HEAD}; restart the server"
+
+
+def _worker(container: Container) -> str | None:
+    """Of the workers that this process said it has; one without any leaves plans to others."""
+    own = [
+        worker
+        for worker in container.worker_registry.list()
+        if worker.pid == os.getpid() and worker.host == socket.gethostname() and worker.state != "gone"
+    ]
+    now = container.clock.now()
+    silent = [worker.name for worker in own if now - worker.seen_at > _SILENT]
+    if not silent:
+        return None
+    return f"the worker {silent[0]} of this server has said nothing for a minute; restart the server"
+
+
+def _audit(container: Container) -> str | None:
+    container.audit.sequence_pending()
+    return None

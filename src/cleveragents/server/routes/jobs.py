@@ -1,4 +1,4 @@
-"""Routes of jobs."""
+"""Routes of jobs and of the workers that run them."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from pydantic import BaseModel, Field
 
 from cleveragents.api.jobs import JobView
 from cleveragents.api.views import Page
+from cleveragents.api.workers import WorkerView
 from cleveragents.jobs.model.job import JobState
 from cleveragents.server.access import AnyClient, JobId, JobOperator, JobViewer
-from cleveragents.server.listing import Limit
-from cleveragents.server.plan_models import OfPlan
+from cleveragents.server.parameters import After, Limit, OfPlan
 
 __all__ = ["router"]
 
@@ -61,3 +61,9 @@ def cancel_job(job_id: JobId, client: JobOperator, body: JobCancel | None = None
     """Cancels a job. A queued job is cancelled at once; a running job stops, and its processes end after a
     grace period. A second cancel changes nothing."""
     return client.jobs.cancel(job_id, reason=(body or JobCancel.model_construct()).reason)
+
+
+@router.get("/workers", operation_id="listWorkers")
+def list_workers(client: AnyClient, limit: Limit = 100, after: After = None) -> Page[WorkerView]:
+    """Lists the workers of the last day, those that left among them."""
+    return client.workers.list(limit=limit, after=after)

@@ -12,9 +12,8 @@ from cleveragents.api.plans.views import EXAMPLE_PLAN, Needs, PlanCount, PlanSum
 from cleveragents.api.views import Page
 from cleveragents.plans.model.plan import PlanState
 from cleveragents.server.access import AnyClient, OperatorClient, PlanOperator, PlanViewer
-from cleveragents.server.listing import Limit
 from cleveragents.server.middleware.idempotency import Claimed
-from cleveragents.server.plan_models import PlanId, Strict
+from cleveragents.server.parameters import Limit, PlanId, Strict
 
 __all__ = ["NewLimits", "ToBranch", "router"]
 

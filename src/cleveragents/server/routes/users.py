@@ -11,9 +11,8 @@ from cleveragents.access.model.user import Role
 from cleveragents.api.users import IssuedTokenView, TokenView, UserView
 from cleveragents.api.views import Page
 from cleveragents.server.access import AdminClient, AnyClient
-from cleveragents.server.accounts import NAME, Body
-from cleveragents.server.listing import After, Limit
 from cleveragents.server.middleware.idempotency import told_once
+from cleveragents.server.parameters import NAME, After, Body, Limit
 from cleveragents.server.problems import Problem
 
 __all__ = ["router"]

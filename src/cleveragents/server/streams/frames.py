@@ -1,17 +1,24 @@
-"""Server-sent events as bytes, made once for all who get them, and the ring of the latest of them.
+"""Server-sent events as bytes, made once for all clients: the latest in rings, older ones in pages.
 
 Positions have no gap, so a ring needs no index: the place of a frame follows from its position.
+
+A client that has fallen off the ring reads the log itself, in pages. Such clients are seldom at one place: if
+each read from where it stands, a hundred of them would read, mask and encode the same events a hundred times.
+So pages begin at round positions, are kept for the clients that come after, and few are read at once: the
+threads that read are those that answer requests.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections import deque
-from collections.abc import Iterable, Sequence
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING
 
 import msgspec
+from starlette.concurrency import run_in_threadpool
 
 from cleveragents.api.events import fields_of_row
 
@@ -22,9 +29,11 @@ if TYPE_CHECKING:
 
 __all__ = [
     "HEARTBEAT",
+    "PAGE_FRAMES",
     "EventFrame",
     "FrameRing",
     "OutputRing",
+    "SharedPages",
     "event_frame",
     "joined",
     "opening_frame",
@@ -34,9 +43,15 @@ __all__ = [
 
 HEARTBEAT = b": still here\n\n"
 """A comment. Proxies end connections on which nothing is said for long."""
-
 _RETRY_MILLISECONDS = 1000
 _CHUNK_BYTES = 64 * 1024
+
+PAGE_FRAMES = 500
+"""A page begins after a multiple of this."""
+_MOST_PAGES = 256
+_MOST_BYTES = 16 * 1024 * 1024
+_AT_ONCE = 2
+Frames = Sequence[bytes]
 
 
 class EventFrame(bytes):
@@ -160,6 +175,70 @@ def joined(position: int, frames: Iterable[bytes], scope: ProjectScope = None) -
         chunk += frame
         position += 1
     return position, bytes(chunk)
+
+
+class SharedPages:
+    """Frames after any position of the log, a page at a time; bounded, those asked for longest ago go first.
+
+    Not thread-safe: use it on the server's loop.
+    """
+
+    def __init__(
+        self, read: Callable[[int], Frames], *, most_pages: int = _MOST_PAGES, most_bytes: int = _MOST_BYTES
+    ) -> None:
+        """`read` gives the frames that follow a position, without a gap; it is called on other threads."""
+        self.read_count = 0
+        self._read = read
+        self._most_pages = most_pages
+        self._most_bytes = most_bytes
+        self._pages: OrderedDict[int, asyncio.Task[Frames]] = OrderedDict()
+        self._sizes: dict[int, int] = {}
+        self._reading = asyncio.Semaphore(_AT_ONCE)
+
+    async def after(self, position: int) -> Frames:
+        """Some frames after that position; none at the end of the log. What `read` raises."""
+        start = position - position % PAGE_FRAMES
+        reading = self._page(start)
+        # Who goes away while it is read takes it from nobody.
+        frames = await asyncio.shield(reading)
+        if len(frames) > position - start:
+            return frames[position - start :]
+        # It was read when the log ended there.
+        self._forget(start, reading)  # guard: it would be looked at first for ever
+        return await asyncio.shield(self._page(position))
+
+    def _page(self, start: int) -> asyncio.Task[Frames]:
+        reading = self._pages.get(start)
+        if reading is None:
+            reading = asyncio.get_running_loop().create_task(self._read_page(start))
+            reading.add_done_callback(lambda done: self._was_read(start, done))
+            self._pages[start] = reading
+        self._pages.move_to_end(start)
+        return reading
+
+    async def _read_page(self, start: int) -> Frames:
+        async with self._reading:
+            self.read_count += 1
+            return await run_in_threadpool(self._read, start)
+
+    def _was_read(self, start: int, reading: asyncio.Task[Frames]) -> None:
+        # Who waited for it is told of a failure; if nobody does any more, nobody needs to be.
+        frames = () if reading.cancelled() or reading.exception() else reading.result()
+        if not frames:  # guard: neither a failure nor an end is kept for those who ask later
+            self._forget(start, reading)
+        elif self._pages.get(start) is reading:
+            self._sizes[start] = sum(map(len, frames))
+            self._make_room()
+
+    def _make_room(self) -> None:
+        while len(self._sizes) > self._most_pages or sum(self._sizes.values()) > self._most_bytes:
+            oldest = next(start for start in self._pages if start in self._sizes)
+            self._forget(oldest, self._pages[oldest])
+
+    def _forget(self, start: int, reading: asyncio.Task[Frames]) -> None:
+        if self._pages.get(start) is reading:
+            del self._pages[start]
+            self._sizes.pop(start, None)
 
 
 def _json(value: object) -> bytes:

@@ -16,9 +16,8 @@ from starlette.concurrency import run_in_threadpool
 
 from cleveragents.access.model.user import ProjectScope
 from cleveragents.core.errors import Closed, TooManyRequests
-from cleveragents.server.streams.frames import HEARTBEAT, FrameRing, OutputRing, joined
+from cleveragents.server.streams.frames import HEARTBEAT, FrameRing, OutputRing, SharedPages, joined
 from cleveragents.server.streams.log_follower import COALESCE_SECONDS, LogFollower, Source
-from cleveragents.server.streams.pages import SharedPages
 
 __all__ = ["EventHub", "HubStatistics", "StreamClient"]
 
@@ -255,12 +254,14 @@ class EventHub:
     # Called by the follower's thread.
 
     def take_events(self, after: int, frames: Sequence[bytes]) -> bool:
+        """Whether the frames that follow that position are taken, in this order."""
         return self._crosses(lambda: self._publish(after, frames))
 
     def take_output(self, plan_id: str, pieces: Sequence[tuple[int, bytes]]) -> bool:
         return self._crosses(lambda: self._print(plan_id, pieces))
 
     def watched(self) -> Mapping[str, int] | None:
+        """The plans whose output is wanted, with the last number that was taken; None: nobody listens."""
         return self._watching
 
     def _crosses(self, act: Callable[[], None]) -> bool:

@@ -7,10 +7,10 @@ looks at most every `COALESCE_SECONDS`: events that come in a burst go out toget
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import structlog
 
@@ -19,10 +19,12 @@ from cleveragents.api.events import end_of_log, event_rows
 from cleveragents.core.errors import AuditLogBroken, CleverAgentsError, StoreBusy
 from cleveragents.events.audit import DurableAuditLog
 from cleveragents.plans.ports.plans import OutputPiece, PlanOutput
-from cleveragents.server.streams.frames import event_frame, output_frame
-from cleveragents.server.streams.pages import PAGE_FRAMES
+from cleveragents.server.streams.frames import PAGE_FRAMES, event_frame, output_frame
 
-__all__ = ["COALESCE_SECONDS", "LogFollower", "LogSource", "Sink", "Source"]
+if TYPE_CHECKING:
+    from cleveragents.server.streams.hub import EventHub
+
+__all__ = ["COALESCE_SECONDS", "LogFollower", "LogSource", "Source"]
 
 COALESCE_SECONDS = 0.025
 
@@ -38,7 +40,7 @@ log = structlog.get_logger(__name__)
 
 
 class Source(Protocol):
-    """Where frames come from. Called by several threads."""
+    """Where frames come from: the log, or numbered frames in tests. Called by several threads."""
 
     def end(self) -> int:
         """The position of the last event, of what was committed before."""
@@ -94,35 +96,23 @@ class LogSource:
         return [(piece.number, output_frame(piece)) for piece in pieces]
 
 
-class Sink(Protocol):
-    """Who gets what the follower found. True: it is taken, in this order. False: it is not."""
-
-    def take_events(self, after: int, frames: Sequence[bytes]) -> bool: ...
-
-    def take_output(self, plan_id: str, pieces: Sequence[tuple[int, bytes]]) -> bool: ...
-
-    def watched(self) -> Mapping[str, int] | None:
-        """The plans whose output is wanted, with the last number that was taken; None: nobody listens."""
-        ...
-
-
 class LogFollower:
-    """Looks at the source again and again, and hands what is new to the sink, in order.
+    """Looks at the source again and again, and hands what is new to the hub, in order.
 
     Thread safety:
         Owner: the hub that made it starts and closes it. Any thread may `wake` it.
         Lock: none; its state belongs to its own thread, and two events tell that what to do.
-        Guarantee: the sink gets every position after the one it was started at, once, in order, whatever
+        Guarantee: the hub gets every position after the one it was started at, once, in order, whatever
             the source raised meanwhile.
     Cancel safety: `close` waits for the look under way, for a while.
     """
 
     def __init__(
-        self, source: Source, sink: Sink, after: int, *, coalesce_seconds: float = COALESCE_SECONDS
+        self, source: Source, hub: EventHub, after: int, *, coalesce_seconds: float = COALESCE_SECONDS
     ) -> None:
         self._coalesce_seconds = coalesce_seconds
         self._source = source
-        self._sink = sink
+        self._hub = hub
         self._position = after
         self._wakeup = threading.Event()
         self._stopping = threading.Event()
@@ -156,17 +146,17 @@ class LogFollower:
 
     def _look(self) -> float:
         """Hands on what is new; returns for how long nothing needs to be looked at, if nobody wakes us."""
-        watched = self._sink.watched()
+        watched = self._hub.watched()
         self._attempt(self._brought_up)
         self._quick = max(0, self._quick - 1)
         while frames := self._source.frames(self._position):
             self._quick = _STAYS_BUSY
-            if not self._sink.take_events(self._position, frames):
+            if not self._hub.take_events(self._position, frames):
                 break
             self._position += len(frames)
         for plan_id, number in (watched or {}).items():
             if pieces := self._source.output(plan_id, number):
-                self._sink.take_output(plan_id, pieces)
+                self._hub.take_output(plan_id, pieces)
         self._said = None
         if watched is None:
             return _IDLE_SECONDS

@@ -1,4 +1,4 @@
-"""The account of each request: its number, one line in the log, and an answer also where something failed.
+"""What every response has: a request number, security headers, one line in the log, and a problem on failure.
 
 The line names the path without its query, which may hold what is nobody's business, and never a header.
 """
@@ -6,18 +6,33 @@ The line names the path without its query, which may hold what is nobody's busin
 from __future__ import annotations
 
 import structlog
+from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from cleveragents.core.clock import Clock
 from cleveragents.core.errors import CleverAgentsError, Fault
 from cleveragents.core.identifiers import IdentifierSource
-from cleveragents.server.middleware.wire import address_of, state_of
+from cleveragents.server.middleware.wire import address_of, is_api, state_of
 from cleveragents.server.problems import Refused, internal_problem, problem_of
 
-__all__ = ["Account"]
+__all__ = ["CONTENT_SECURITY_POLICY", "RequestLog", "SecurityHeaders"]
+
+CONTENT_SECURITY_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    "font-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+_ALWAYS = {
+    "Content-Security-Policy": CONTENT_SECURITY_POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+}
 
 
-class Account:
+class RequestLog:
     """Numbers requests, answers for what gates and routes raise, and logs one line for each.
 
     Nobody learns from an answer how the server is made: what was not raised on purpose is a number there,
@@ -87,3 +102,30 @@ def _log(scope: Scope, status: int | None, seconds: float) -> None:
         address=address_of(scope),
         **{name: parts[name] for name in ("plan_id", "job_id") if name in parts},
     )
+
+
+class SecurityHeaders:
+    """Tells browsers to run nothing but ours, to show it in no frame of others, and to guess no type.
+
+    What the API answers is kept by no cache, unless the route says how.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def answer(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message.setdefault("headers", [])
+                headers = MutableHeaders(scope=message)
+                for name, value in _ALWAYS.items():
+                    headers[name] = value
+                if is_api(scope):
+                    headers.setdefault("Cache-Control", "no-store")
+            await send(message)
+
+        await self._app(scope, receive, answer)

@@ -1,4 +1,4 @@
-"""Routes that read a plan: calls, decisions, diff, files, budget."""
+"""Routes that read a plan: calls, decisions, diff, comparison, files, graph, budget, output."""
 
 from __future__ import annotations
 
@@ -9,19 +9,22 @@ from pydantic import BaseModel, Field
 
 from cleveragents.api.plans.graphs import graphs_of
 from cleveragents.api.plans.views import (
+    EXAMPLE_PLAN,
     BudgetView,
     CallView,
+    ComparisonView,
     DiffView,
     ExplainedDecisionView,
     FileView,
     OpenConflictView,
+    OutputView,
     TreeNode,
 )
 from cleveragents.api.views import Page
+from cleveragents.api.wording import shown_value
+from cleveragents.core.json_value import thaw
 from cleveragents.server.access import PlanViewer, ReadPlan
-from cleveragents.server.accounts import account_as
-from cleveragents.server.listing import Limit
-from cleveragents.server.plan_models import Paths, PlanId, Renames
+from cleveragents.server.parameters import Limit, Paths, PlanId, Renames
 from cleveragents.server.service import Here
 
 __all__ = ["router"]
@@ -37,6 +40,25 @@ AfterNumber = Annotated[
     ),
 ]
 Number = Annotated[int, Path(ge=1, le=10**9, examples=[3])]
+
+
+_Other = Annotated[
+    str,
+    Query(
+        max_length=64,
+        pattern=r"^[0-9A-Za-z]+$",
+        description="the id of the other plan, or of the same",
+        examples=[EXAMPLE_PLAN],
+    ),
+]
+_Before = Annotated[
+    int | None,
+    Query(ge=1, le=10**9, description="before that correction of the plan; else as it is now", examples=[1]),
+]
+_OtherBefore = Annotated[
+    int | None,
+    Query(ge=1, le=10**9, description="before that correction of the other; else as it is now"),
+]
 
 
 class GraphNode(BaseModel):
@@ -72,6 +94,13 @@ class PlanGraphs(BaseModel):
     """Who works at a plan; nobody at one of plain steps."""
 
     actors: list[PlanGraph]
+
+
+class OutputListing(BaseModel):
+    """A piece of a plan's output, of which the oldest may be gone."""
+
+    items: tuple[OutputView, ...]
+    next: int | None = Field(description="where to go on, as `after`; null at the end")
 
 
 @router.get("/plans/{plan_id}/calls", operation_id="listPlanCalls")
@@ -137,6 +166,34 @@ def diff_plan(
     return client.plans.diff(plan_id)
 
 
+@router.get(
+    "/plans/{plan_id}/comparison",
+    operation_id="comparePlans",
+    response_model=ComparisonView,
+    responses={200: {"content": {_PATCH: {"schema": {"type": "string"}}}, "description": "the difference"}},
+)
+def compare_plans(
+    plan_id: PlanId,
+    client: PlanViewer,
+    other: _Other,
+    before: _Before = None,
+    other_before: _OtherBefore = None,
+    form: Annotated[
+        Literal["json", "patch"], Query(alias="format", description="patch: what `git apply` takes")
+    ] = "json",
+    paths: Paths = None,
+    renames: Renames = False,
+) -> ComparisonView | Response:
+    """Compares the result of a plan, now or before a correction, with that of another plan, or of the same
+    one. The patch is to the byte for operators; masked, and without binary contents, for viewers. It has at
+    most 10,000 files and 1,000,000 lines, and is of files of at most 64 MiB in all."""
+    sides = {"before": before, "other_before": other_before}
+    if form == "patch":
+        patch = client.plans.compare_patch(plan_id, other, **sides, paths=paths or (), renames=renames)
+        return Response(patch, media_type=_PATCH)
+    return client.plans.compare(plan_id, other, **sides)
+
+
 @router.get("/plans/{plan_id}/files", operation_id="readPlanFile")
 def read_plan_file(
     plan_id: PlanId,
@@ -151,10 +208,22 @@ def read_plan_file(
 @router.get("/plans/{plan_id}/graph", operation_id="getPlanGraph")
 def get_plan_graph(plan: ReadPlan, here: Here) -> PlanGraphs:
     """Shows the graphs of the plan's actors, and which of their nodes are running, as far as known."""
-    return account_as(PlanGraphs, {"actors": graphs_of(here.parts, plan)})
+    return PlanGraphs.model_validate(shown_value(thaw({"actors": graphs_of(here.parts, plan)})))
 
 
 @router.get("/plans/{plan_id}/budget", operation_id="getPlanBudget")
 def get_plan_budget(plan_id: PlanId, client: PlanViewer) -> BudgetView:
     """Shows the limits of the plan's whole tree, its spending, and the reservations of running calls."""
     return client.plans.budget(plan_id)
+
+
+@router.get("/plans/{plan_id}/output", operation_id="getPlanOutput")
+def read_output(
+    plan_id: PlanId,
+    client: PlanViewer,
+    limit: Limit = 500,
+    after: Annotated[int, Query(ge=0, le=2**31 - 1, description="only pieces after this number")] = 0,
+) -> OutputListing:
+    """What the plan printed after a number, masked; `/events/stream?output=…` has it live."""
+    items = client.plans.output(plan_id, after=after, limit=limit)
+    return OutputListing(items=items, next=items[-1].number if len(items) == limit else None)

@@ -1,4 +1,4 @@
-"""Routes of decisions about a plan: approve, resume, cancel, apply, undo, reject."""
+"""Routes that act on a plan: resume, cancel, approve, answer, review, correct, apply, undo, discard."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ from fastapi import APIRouter
 from pydantic import Field, model_validator
 
 from cleveragents.api.jobs import JobView
-from cleveragents.api.plans.views import BudgetView, PlanView
+from cleveragents.api.plans.views import BudgetView, CorrectionPreview, PlanView
+from cleveragents.changes.model.merge_conflict import Take
+from cleveragents.core.errors import RequestRefused
 from cleveragents.server.access import PlanOperator
-from cleveragents.server.plan_models import PlanId, Strict
+from cleveragents.server.middleware.idempotency import Claimed
+from cleveragents.server.parameters import PlanId, Strict
 from cleveragents.server.routes.plans import NewLimits, ToBranch
 
 __all__ = ["router"]
@@ -26,6 +29,13 @@ _Message = Annotated[
         description="commits it with this message; null changes files only",
         examples=["Add a --json flag"],
     ),
+]
+
+
+_File = Annotated[str, Field(min_length=1, max_length=4096, examples=["src/generated.py"])]
+_Files = Annotated[list[_File], Field(max_length=10_000)]
+_Changesets = Annotated[
+    list[Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[0-9A-Z]+$")]], Field(max_length=10_000)
 ]
 
 
@@ -99,6 +109,43 @@ class Applying(Committing):
     )
 
 
+class Reviewing(Strict):
+    """Files or directories, as the diff shows them, and changesets, as calls name them; what is in no list
+    stays as it was."""
+
+    accept: _Files = Field(default=[])
+    reject: _Files = Field(default=[])
+    accept_changesets: _Changesets = Field(default=[])
+    reject_changesets: _Changesets = Field(default=[])
+
+
+class RollingBack(Strict):
+    """Where to go back to: the number of a call, which with all later ones counts as not made."""
+
+    checkpoint: int = Field(ge=1, le=10**9, examples=[3])
+    discard: bool = Field(default=False, description="files that were edited by hand, too")
+
+
+class Resolving(Strict):
+    """Which side is right at a path."""
+
+    path: _File
+    take: Take = Field(
+        description="ours: the plan's; theirs: the sub-plan's; edited: as it is in the sandbox"
+    )
+
+
+class Correcting(Strict):
+    """What was decided wrongly, and what is wanted instead."""
+
+    decision: int | None = Field(
+        default=None, ge=1, le=10**9, description="null: nothing is undone, and the guidance is heeded"
+    )
+    guidance: str = Field(default="", max_length=20_000, examples=["Keep the old name as an alias"])
+    dry_run: bool = Field(default=False, description="only say what would be superseded and undone")
+    model: str | None = Field(default=None, max_length=200, pattern=r"\S", description="from now on")
+
+
 @router.post("/plans/{plan_id}/cancel", operation_id="cancelPlan")
 def cancel_plan(plan_id: PlanId, client: PlanOperator, body: Cancelling | None = None) -> PlanView:
     """Stops a plan, its sub-plans and all their processes, wherever they run.
@@ -141,6 +188,60 @@ def answer_plan(plan_id: PlanId, body: Replying, client: PlanOperator) -> PlanVi
     """Answers an actor's question and continues the plan. If another question is pending by now, nothing is
     answered (409)."""
     return client.plans.answer(plan_id, body.text, question=body.question, first=body.first)
+
+
+@router.post("/plans/{plan_id}/review", operation_id="reviewPlan")
+def review_plan(plan_id: PlanId, body: Reviewing, client: PlanOperator) -> PlanView:
+    """Leaves files and changesets of a plan out before it is applied, or takes them in again.
+
+    A directory stands for all changed files below it. If a name matches no changed file or changeset, nothing
+    is reviewed.
+    """
+    return client.plans.review(
+        plan_id,
+        accept=body.accept,
+        reject=body.reject,
+        accept_changesets=body.accept_changesets,
+        reject_changesets=body.reject_changesets,
+    )
+
+
+@router.post("/plans/{plan_id}/rollback", operation_id="rollBackPlan")
+def roll_back_plan(plan_id: PlanId, body: RollingBack, client: PlanOperator) -> PlanView:
+    """Rolls a plan's sandbox back to a checkpoint: the call of that number and all later ones are undone."""
+    return client.plans.rollback(plan_id, body.checkpoint, discard=body.discard)
+
+
+@router.post("/plans/{plan_id}/reread", operation_id="rereadPlan")
+def reread_plan(plan_id: PlanId, client: PlanOperator) -> PlanView:
+    """Records edits made by hand in a plan's sandbox, on the machine of the server, as one more call."""
+    return client.plans.capture(plan_id)
+
+
+@router.post("/plans/{plan_id}/resolve", operation_id="resolvePlanConflict")
+def resolve_plan_conflict(plan_id: PlanId, body: Resolving, client: PlanOperator) -> PlanView:
+    """Resolves a conflict between sub-plans. When none is left, a resume continues the plan."""
+    return client.plans.resolve(plan_id, body.path, body.take)
+
+
+@router.post("/plans/{plan_id}/correct", operation_id="correctPlan")
+def correct_plan(
+    plan_id: PlanId, body: Correcting, client: PlanOperator, claim: Claimed
+) -> PlanView | CorrectionPreview:
+    """Corrects a decision: it and all that followed from it are superseded, their work is undone, and the
+    plan continues from there with the guidance. A running plan is stopped first.
+
+    With `dry_run` the answer is what would be undone.
+    """
+    if not body.dry_run:
+        return client.plans.correct(
+            plan_id, body.guidance, decision=body.decision, model=body.model, claim=claim
+        )
+    if body.decision is None:
+        raise RequestRefused(
+            "guidance that corrects no decision undoes nothing; there is nothing to try", "decision"
+        )
+    return client.plans.preview_correction(plan_id, body.decision)
 
 
 @router.post("/plans/{plan_id}/apply", status_code=202, operation_id="applyPlan")

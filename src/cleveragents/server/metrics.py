@@ -1,26 +1,30 @@
-"""Figures for Prometheus: requests are counted as they end, the rest is looked up when somebody asks.
+"""Metrics for Prometheus: requests are counted as they end, the rest is read from the database on request.
 
 Names of plans, users or paths are never labels: there would be one time series for each.
 """
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Iterable
+from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from cleveragents.api.events import end_of_log
+from cleveragents.api.workers import worker_state
 from cleveragents.events.request_telemetry import AnsweredRequest
 from cleveragents.server.middleware.wire import is_api
-from cleveragents.server.stock import stock_of
 
 if TYPE_CHECKING:
+    from sqlalchemy import ColumnElement, Connection, Table
+
     from cleveragents.access.model.user import ProjectScope
     from cleveragents.app.container import Container
-    from cleveragents.server.stock import Stock
     from cleveragents.server.streams.hub import HubStatistics
 
 __all__ = ["Meters", "RequestMeter"]
@@ -29,9 +33,12 @@ _UNKNOWN = "unknown"
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
+Counts = tuple[tuple[tuple[str, ...], float], ...]
+"""So many of each kind."""
+
 
 class Meters:
-    """The figures of one application, in a registry of its own. Any thread may use it."""
+    """The metrics of one application, in a registry of its own. Any thread may use it."""
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
@@ -69,10 +76,10 @@ class Meters:
     def exposition(
         self, container: Container, streams: HubStatistics | None, scope: ProjectScope = None
     ) -> bytes:
-        """The figures of these projects as Prometheus reads them; those of the server only with all
+        """The metrics of these projects as Prometheus reads them; those of the server only with all
         projects."""
         now = CollectorRegistry()
-        now.register(_Looked(stock_of(container, scope), streams, whole=scope is None))
+        now.register(_SnapshotCollector(_snapshot_of(container, scope), streams, whole=scope is None))
         shared = generate_latest(self._registry) if scope is None else b""
         return shared + generate_latest(now)
 
@@ -122,39 +129,39 @@ class _Answer:
         await self._send(message)
 
 
-class _Looked:
-    """What was looked up for one who asked."""
+class _SnapshotCollector:
+    """A snapshot as Prometheus collects it."""
 
-    def __init__(self, stock: Stock, streams: HubStatistics | None, *, whole: bool) -> None:
-        self._stock = stock
+    def __init__(self, snapshot: _Snapshot, streams: HubStatistics | None, *, whole: bool) -> None:
+        self._snapshot = snapshot
         self._streams = streams
         self._whole = whole
 
     def collect(self) -> Iterable[Metric]:
-        stock = self._stock
-        yield _gauge("plans", "Plans by where they stand.", ("phase", "state"), stock.plans)
-        yield _gauge("jobs", "Jobs by state.", ("state",), stock.jobs)
-        yield _gauge("model_calls", "Calls of models of the plans that are kept.", ("state",), stock.calls)
-        yield _gauge("model_tokens", "Their tokens.", ("kind",), stock.tokens)
+        snapshot = self._snapshot
+        yield _gauge("plans", "Plans by where they stand.", ("phase", "state"), snapshot.plans)
+        yield _gauge("jobs", "Jobs by state.", ("state",), snapshot.jobs)
+        yield _gauge("model_calls", "Calls of models of the plans that are kept.", ("state",), snapshot.calls)
+        yield _gauge("model_tokens", "Their tokens.", ("kind",), snapshot.tokens)
         oldest = "How long the oldest job waits that could run."
         cost = "What those calls cost, as far as prices are known."
-        yield GaugeMetricFamily("cleveragents_queue_oldest_seconds", oldest, value=stock.oldest_seconds)
-        yield GaugeMetricFamily("cleveragents_model_cost_dollars", cost, value=stock.dollars)
-        if not self._whole:  # guard: figures of the whole server tell of every project
+        yield GaugeMetricFamily("cleveragents_queue_oldest_seconds", oldest, value=snapshot.oldest_seconds)
+        yield GaugeMetricFamily("cleveragents_model_cost_dollars", cost, value=snapshot.dollars)
+        if not self._whole:  # guard: metrics of the whole server tell of every project
             return
         yield from self._of_server()
 
     def _of_server(self) -> Iterable[Metric]:
-        stock = self._stock
+        snapshot = self._snapshot
         yield _gauge(
             "workers",
             "Workers of the last day by state; lost and gone ones do nothing.",
             ("state",),
-            stock.workers,
+            snapshot.workers,
         )
         single = {
-            "events_position": ("The last position of the audit log.", stock.position),
-            "events_waiting": ("Events that have no position yet.", stock.unplaced),
+            "events_position": ("The last position of the audit log.", snapshot.position),
+            "events_waiting": ("Events that have no position yet.", snapshot.unplaced),
             "stream_clients": ("Open streams of events.", self._streams.clients if self._streams else 0),
             "stream_slowest_lag_events": (
                 "How far the slowest stream is behind.",
@@ -181,3 +188,74 @@ def _route(scope: Scope) -> str:
         return _UNKNOWN
     # A router that was included does not know below which prefix.
     return f"/api{path}" if is_api(scope) and not path.startswith("/api/") else path
+
+
+@dataclass(frozen=True, slots=True)
+class _Snapshot:
+    """Plans, jobs, workers, model calls and events, counted at one moment."""
+
+    plans: Counts
+    jobs: Counts
+    workers: Counts
+    calls: Counts
+    tokens: Counts
+    dollars: float
+    oldest_seconds: float
+    position: int
+    unplaced: int
+
+
+def _snapshot_of(container: Container, scope: ProjectScope) -> _Snapshot:
+    """Counts what there is in these projects. Reads every plan's and job's row, so ask every few seconds, not
+    more often."""
+    from sqlalchemy import case, func, select, true
+
+    from cleveragents.access.store.sql_project_store import project_of_job
+    from cleveragents.models.model.budget import PICODOLLARS
+    from cleveragents.storage.actor_tables import model_calls
+    from cleveragents.storage.columns import microseconds
+    from cleveragents.storage.tables import jobs, outbox, plans
+
+    of_plans: ColumnElement[bool] = true()
+    of_jobs: ColumnElement[bool] = true()
+    of_calls: ColumnElement[bool] = true()
+    if scope is not None:
+        of_plans = plans.c.project.in_(scope)
+        of_jobs = project_of_job(container.database.dialect).in_(scope)
+        of_calls = model_calls.c.plan_id.in_(select(plans.c.id).where(of_plans))
+    now = container.clock.now()
+    known = [worker_state(one, now=now, home=container.home) for one in container.worker_registry.list()]
+    with container.database.read() as connection:
+        sums = [
+            func.coalesce(func.sum(column), 0)
+            for column in (
+                model_calls.c.input_tokens,
+                model_calls.c.output_tokens,
+                model_calls.c.cached_tokens,
+                model_calls.c.picodollars,
+            )
+        ]
+        read, written, cached, picodollars = connection.execute(select(*sums).where(of_calls)).one()
+        could_run = (jobs.c.state == "queued", jobs.c.not_before <= microseconds(now), of_jobs)
+        begins = case((jobs.c.not_before > jobs.c.created_at, jobs.c.not_before), else_=jobs.c.created_at)
+        since = connection.execute(select(func.min(begins)).where(*could_run)).scalar()
+        waits = 0 if since is None else microseconds(now) - since
+        return _Snapshot(
+            plans=_counted(connection, plans, of_plans, plans.c.phase, plans.c.state),
+            jobs=_counted(connection, jobs, of_jobs, jobs.c.state),
+            workers=tuple(((state,), number) for state, number in sorted(collections.Counter(known).items())),
+            calls=_counted(connection, model_calls, of_calls, model_calls.c.state),
+            tokens=((("input",), int(read)), (("output",), int(written)), (("cached",), int(cached))),
+            dollars=float(picodollars) / PICODOLLARS,
+            oldest_seconds=max(0, waits) / 1_000_000,
+            position=end_of_log(container.database),
+            unplaced=connection.execute(select(func.count()).select_from(outbox)).scalar() or 0,
+        )
+
+
+def _counted(connection: Connection, table: Table, which: ColumnElement[bool], *columns: Any) -> Counts:
+    from sqlalchemy import func, select
+
+    query = select(*columns, func.count()).select_from(table).where(which).group_by(*columns)
+    query = query.order_by(*columns)
+    return tuple((tuple(map(str, row[:-1])), int(row[-1])) for row in connection.execute(query))

@@ -1,0 +1,161 @@
+"""Routes of what plans work with: actions, actors, models and profiles."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Response
+from pydantic import BaseModel, Field
+
+from cleveragents.api.actions import ActionRow, ActionView
+from cleveragents.api.actors import ActorRow, ActorVerdict, ActorView
+from cleveragents.api.models import PROMPT, ModelTrial, ModelView, ProfileView
+from cleveragents.api.views import Page
+from cleveragents.core.errors import Unavailable
+from cleveragents.core.errors.facts import facts_of
+from cleveragents.core.text.redaction import redact
+from cleveragents.server.access import AdminClient, AnyClient, OperatorClient
+from cleveragents.server.parameters import After, InResource, Limit, PartOfName, Strict
+from cleveragents.server.problems import code_of, problem
+from cleveragents.server.service import Here
+
+__all__ = ["router"]
+
+router = APIRouter()
+
+_ACTION = """\
+name: team/format
+description: Formats the code.
+execute:
+  steps:
+    - tool: command
+      with: {argv: [make, format]}
+"""
+
+
+class NewAction(BaseModel):
+    """The YAML of an action."""
+
+    yaml: str = Field(min_length=1, max_length=65_536, examples=[_ACTION])
+    replace: bool = Field(False, description="put it in the place of one with the same name")
+
+
+@router.get("/actions", operation_id="listActions", tags=["actions"])
+def list_actions(
+    client: AnyClient, resource: InResource = None, limit: Limit = 100, after: After = None
+) -> Page[ActionRow]:
+    """Lists the actions that are shipped, those of the server's users, and those that a repository brings
+    along."""
+    return client.actions.list(resource=resource, limit=limit, after=after)
+
+
+@router.post("/actions", status_code=201, operation_id="createAction", tags=["actions"])
+def create_action(action: NewAction, client: AdminClient) -> ActionView:
+    """Keeps an action. Every mistake in it is named with its line, and nothing is kept until there is none.
+    Nothing is run: what it says is run by plans, within what their profile allows."""
+    return client.actions.add(action.yaml, replace=action.replace)
+
+
+@router.get("/actions/{namespace}/{name}", operation_id="getAction", tags=["actions"])
+def get_action(
+    namespace: PartOfName, name: PartOfName, client: AnyClient, resource: InResource = None
+) -> ActionView:
+    """Shows what an action takes and does."""
+    return client.actions.get(f"{namespace}/{name}", resource=resource)
+
+
+@router.delete("/actions/{namespace}/{name}", status_code=204, operation_id="deleteAction", tags=["actions"])
+def delete_action(namespace: PartOfName, name: PartOfName, client: AdminClient) -> None:
+    """Deletes an action that was created here. Plans that were made of it keep what they need and go on."""
+    client.actions.remove(f"{namespace}/{name}")
+
+
+_ACTOR = """\
+name: team/triage
+type: llm
+description: Says what an issue is about.
+model: anthropic/claude-sonnet-4-5
+prompt: Say in one sentence what this is about.
+"""
+
+
+class ActorText(BaseModel):
+    """The YAML of an actor."""
+
+    yaml: str = Field(max_length=65_536, examples=[_ACTOR])
+
+
+@router.get("/actors", operation_id="listActors", tags=["actors"])
+def list_actors(
+    client: AnyClient, resource: InResource = None, limit: Limit = 100, after: After = None
+) -> Page[ActorRow]:
+    """Lists the actors that are shipped, those of whoever runs the server, and those that a repository brings
+    along."""
+    return client.actors.list(resource=resource, limit=limit, after=after)
+
+
+@router.get("/actors/{namespace}/{name}", operation_id="getActor", tags=["actors"])
+def get_actor(
+    namespace: PartOfName, name: PartOfName, client: AnyClient, resource: InResource = None
+) -> ActorView:
+    """Shows what an actor is made of: its nodes, its state, its limits, its graph and its file."""
+    return client.actors.get(f"{namespace}/{name}", resource=resource)
+
+
+@router.post("/actors/validation", operation_id="validateActor", tags=["actors"])
+def validate_actor(actor: ActorText, client: OperatorClient) -> ActorVerdict:
+    """Looks whether a YAML is an actor, and names every mistake with its line. Nothing of it is kept or run,
+    and no file that it names is read."""
+    return client.actors.validate(actor.yaml)
+
+
+OfProvider = Annotated[
+    str | None, Query(max_length=64, description="only models of this one", examples=["anthropic"])
+]
+
+
+OfName = Annotated[
+    str | None, Query(max_length=200, description="only this one, listed or not", examples=[None])
+]
+
+
+class Trial(Strict):
+    """What is said to a model, to see whether it answers."""
+
+    model: str | None = Field(
+        default=None, max_length=200, pattern=r"\S", description="null: `models.default`", examples=[None]
+    )
+    prompt: str = Field(default=PROMPT, min_length=1, max_length=10_000, pattern=r"\S", examples=[PROMPT])
+
+
+@router.get("/models", operation_id="listModels", tags=["models"])
+def list_models(
+    client: AnyClient,
+    provider: OfProvider = None,
+    name: OfName = None,
+    limit: Limit = 100,
+    after: After = None,
+) -> Page[ModelView]:
+    """Lists the models whose prices and limits are known; others work as well. Of one that is named, what is
+    known is told, listed or not. A script is a file of the server's machine: only operators, who can name one
+    for a plan, are told of it."""
+    if name is not None:
+        return Page(items=(client.models.get(name),))
+    return client.models.list(provider=provider, limit=limit, after=after)
+
+
+@router.post("/models/trial", operation_id="tryModel", tags=["models"], response_model=ModelTrial)
+def try_model(trial: Trial, here: Here, client: OperatorClient) -> ModelTrial | Response:
+    """Asks a model something small, with the keys of the server; the answer has at most 256 tokens. What is
+    wrong with a model or its provider is said, and not tried again (409). Four are tried at once (429)."""
+    with here.trials.one("models that are tried"):
+        try:
+            return client.models.test(trial.model, prompt=trial.prompt)
+        except Unavailable as error:  # guard: who asks again of themselves pays again
+            return problem(409, code_of(error), str(error), facts=redact(facts_of(error)))
+
+
+@router.get("/profiles", operation_id="listProfiles", tags=["models"])
+def list_profiles(client: AnyClient, limit: Limit = 100, after: After = None) -> Page[ProfileView]:
+    """Lists the profiles that a plan can run under."""
+    return client.models.profiles(limit=limit, after=after)
