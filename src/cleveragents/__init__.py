@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from cleveragents.api.async_client import AsyncClient, connect_async
     from cleveragents.api.client import Client, HttpClient, LocalClient, connect
     from cleveragents.api.plans.request import Limits, PlanRequest
-    from cleveragents.app.workers import open_worker
+    from cleveragents.app.engine_parts import open_worker
     from cleveragents.application.services.acms_pipeline import CircuitBreaker, ParallelStrategyExecutor
     from cleveragents.application.services.async_worker import AsyncWorker, CancellationToken
     from cleveragents.application.services.plan_execution_context import PlanExecutionContext
@@ -62,7 +62,7 @@ _NAMES = {
     "JobHandler": "jobs.ports",
     "NewJob": "jobs.model.job",
     "StreamMessage": "actors.streams.message",
-    "open_worker": "app.workers",
+    "open_worker": "app.engine_parts",
 }
 """Where each name is."""
 

@@ -18,7 +18,7 @@ SOURCE = Path(__file__).parents[2] / "src" / "cleveragents"
 LOCKS = {"Lock", "RLock", "Condition", "Semaphore", "BoundedSemaphore"}
 SUPPRESSIONS = re.compile(r"#\s*(type:\s*ignore|noqa|pragma:\s*no\s*cover|pyright:)", re.IGNORECASE)
 NOTHING = {"utils", "util", "helpers", "helper", "common", "base", "manager", "misc"}
-NOT_YET_MERGED = {"api", "app", "application", "cli", "infrastructure", "langgraph", "server"}
+NOT_YET_MERGED = {"api", "application", "cli", "infrastructure", "langgraph"}
 STATED = ("Thread safety:", "Owner:", "Lock:", "Guarantee:", "Cancel safety:")
 
 

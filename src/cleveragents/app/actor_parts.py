@@ -9,110 +9,41 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from cleveragents.app.scope import Once
 from cleveragents.core.policy import Capability, Verdict
 from cleveragents.plans.model.plan import Phase
 
 if TYPE_CHECKING:
-    from cleveragents.access.trust.sql_trust_store import SqlTrustStore
     from cleveragents.actors.model.actor import Progress
-    from cleveragents.actors.ports import ActorHost, ActorRunner, Actors
-    from cleveragents.app.context_parts import ContextParts
-    from cleveragents.config.settings import Settings
+    from cleveragents.actors.ports import ActorHost, Actors
+    from cleveragents.app.container import Container
+    from cleveragents.app.plan_parts import PlanParts
     from cleveragents.context.plan_context import PlanContext
-    from cleveragents.core.clock import SystemClock
-    from cleveragents.core.identifiers import UlidSource
-    from cleveragents.core.policy import Policy
-    from cleveragents.core.text.redaction import KnownSecrets
     from cleveragents.models.model.budget import Limits
     from cleveragents.models.ports import Models
     from cleveragents.models.store.sql_budget_store import SqlBudgetStore
     from cleveragents.plans.actors.actor_stage import ActorGround, OpenHost, Stage
-    from cleveragents.plans.calls.tool_execution import ToolExecution
     from cleveragents.plans.execute import Executing
     from cleveragents.plans.history import PlanHistory
     from cleveragents.plans.model.plan import Plan
     from cleveragents.plans.model.strategy import Strategy
     from cleveragents.plans.store.sql_decision_store import SqlCorrectionStore, SqlDecisionStore
-    from cleveragents.plans.store.sql_plan_store import SqlPlanStore
     from cleveragents.plans.strategize import Strategizing
-    from cleveragents.plans.sub_plans.loop import SubPlans
     from cleveragents.processes.talking_process import ProgramPlace
-    from cleveragents.storage.database import Database
     from cleveragents.tools.mcp.configuration import McpConfiguration
     from cleveragents.tools.ports import ToolSource
 
     ToolsFor = Callable[[bool], ToolSource]
 
-__all__ = ["ActorFoundations", "ActorParts", "PlanSide"]
-
-
-class ActorFoundations(Protocol):
-    """What actors stand on; the container is one."""
-
-    settings: Settings
-
-    clock: SystemClock
-    identifiers: UlidSource
-    secrets: KnownSecrets
-
-    @property
-    def database(self) -> Database: ...
-
-    @property
-    def models(self) -> Models: ...
-
-    @property
-    def actor_runner(self) -> ActorRunner: ...
-
-    @property
-    def context_parts(self) -> ContextParts: ...
-
-    @property
-    def state_directory(self) -> Path: ...
-
-
-class PlanSide(Protocol):
-    """What the plan engine lends to actors."""
-
-    @property
-    def plans(self) -> SqlPlanStore: ...
-
-    @property
-    def tools(self) -> ToolSource: ...
-
-    @property
-    def trust(self) -> SqlTrustStore: ...
-
-    @property
-    def sub_plans(self) -> SubPlans: ...
-
-    def actors_of(self, plan: Plan) -> Actors: ...
-
-    def directory_of(self, plan: Plan) -> Path: ...
-
-    def execution(
-        self,
-        ground: ActorGround,
-        policy: Policy,
-        tools: ToolSource | None = None,
-        on_output: Callable[[bytes], None] | None = None,
-    ) -> ToolExecution:
-        """The tool calls of the ground's plan in its sandbox, under that policy."""
-        ...
-
-    def outcome(self, ground: ActorGround) -> tuple[str, str]:
-        """The tree that the plan came to so far, and what it changed, as a model reads it."""
-        ...
+__all__ = ["ActorParts"]
 
 
 class ActorParts:
     """The actors' side of the plan engine of one process. Any thread may ask for any part."""
 
-    def __init__(self, container: ActorFoundations, plans: PlanSide) -> None:
+    def __init__(self, container: Container, plans: PlanParts) -> None:
         from cleveragents.models.calls import OpenCallsOfTrees
 
         self._container = container
@@ -326,7 +257,7 @@ class ActorParts:
         gate = PlanGate(ground.plan, execution, place)
         with open_mcp(configuration, place, gate, ground.job.token, say=say) as mcp:
             # First, so that no tool of the same name is taken for it.
-            own = (
+            own: tuple[ToolSource, ...] = (
                 AgentTools(),
                 self._plans.tools,
                 skills,

@@ -2,6 +2,8 @@
 
 A plain composition root: each part is built when it is first asked for, once, and all are closed in the
 reverse order. No part knows another's class; what it needs comes in through its constructor, from here.
+
+Joins whoever makes traces with the database whose events they are made of.
 """
 
 from __future__ import annotations
@@ -11,10 +13,9 @@ from collections.abc import Callable, Mapping
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from cleveragents.app.scope import Once, Part, Scope
+from cleveragents.app.scope import Once, Part, Scope, shared
 from cleveragents.config.settings import Settings
 from cleveragents.core.clock import SystemClock
 from cleveragents.core.faults import FaultPoints, NoFaults
@@ -28,10 +29,12 @@ if TYPE_CHECKING:
     from cleveragents.actors.runner import BridgeActorRunner
     from cleveragents.app.context_parts import ContextParts
     from cleveragents.app.plan_parts import PlanParts
-    from cleveragents.app.telemetry_parts import TracedDatabase
     from cleveragents.changes.store.sql_changeset_store import SqlChangesetStore
+    from cleveragents.config.service_settings import TelemetrySettings
     from cleveragents.context.executor import ParallelStrategyExecutor
     from cleveragents.contrib.temporal.connection import TemporalConnection
+    from cleveragents.core.clock import Clock
+    from cleveragents.core.identifiers import IdentifierSource
     from cleveragents.events.anchors.audit_anchors import AuditAnchors
     from cleveragents.events.audit import DurableAuditLog
     from cleveragents.events.reactive import ReactiveEventBus
@@ -47,7 +50,7 @@ if TYPE_CHECKING:
     from cleveragents.storage.database import Database
     from cleveragents.storage.sql_answer_store import SqlAnswerStore
 
-__all__ = ["Container"]
+__all__ = ["Container", "TracedDatabase"]
 
 
 class Container:
@@ -69,214 +72,23 @@ class Container:
         self.faults: FaultPoints = faults or NoFaults()
         self.clock = SystemClock()
         self.identifiers = UlidSource()
-        self._scope = Scope("the container")
         self.secrets = secrets or KnownSecrets()
+        self._scope = Scope("the container")
+        self._workers: list[AsyncWorker] = []
+        self._actor_runner = Part(self._scope, self._build_actor_runner, self._close_actor_runner)
         if secrets is None:  # forgotten last: what the other parts say while they are closed is masked
             Part(self._scope, lambda: self.secrets, lambda own: own.forget()).get()
-        self._database = Part(self._scope, self._open_database, lambda database: database.close())
-        # Built after the database and closed before it, because it asks the database where things belong.
-        self._traced = Part(self._scope, self._trace_database, lambda traced: traced.close())
-        self._audit = Part(self._scope, lambda: self._audit_log(self.database))
-        self._sink = Part(self._scope, self._build_sink, lambda sink: sink.close())
-        self._bus = Part(self._scope, self._build_bus, lambda bus: bus.close())
-        # A part of its own, built after the bus and so taken off before the bus is closed.
-        self._relay = Part(self._scope, self._start_relay, lambda stop: stop())
-        self._job_table = Part(self._scope, self._build_job_table)
-        self._temporal = Part(self._scope, self._build_temporal, _close_if_any)
-        self._changesets = Part(self._scope, self._build_changesets)
-        self._calm = Part(self._scope, _calm_collector, lambda calm: calm.let_go())
-        self._processes = Part(self._scope, _build_processes)
-        self._strategies = Part(self._scope, self._build_strategies, lambda executor: executor.close())
-        # What still runs in these two is nobody's any more: it is not waited for.
-        self._quiet_strategies = Part(self._scope, self._build_quiet_strategies, lambda one: one.close(0.0))
-        self._context_steps = Part(self._scope, self._build_context_steps, lambda one: one.close(0.0))
-        self._models = Part(self._scope, self._build_models)
-        self._workers: list[AsyncWorker] = []
-        self._engine = Part(self._scope, self._build_engine, lambda engine: engine.close())
-        self._actor_runner = Part(self._scope, self._build_actor_runner, self._close_actor_runner)
+
+    # The database and what is read from it.
 
     @property
     def database(self) -> Database:
         if self.settings.telemetry.endpoint:
-            self._traced.get()
-        return self._database.get()
+            _ = self._traced
+        return self._database
 
-    @property
-    def telemetry(self) -> Telemetry | None:
-        """Who makes traces, if the settings say so. `ConfigurationError` where its package is missing."""
-        return self._traced.get().telemetry if self.settings.telemetry.endpoint else None
-
-    @property
-    def audit(self) -> DurableAuditLog:
-        """The audit log of all processes."""
-        return self._audit.get()
-
-    @Once
-    def anchors(self) -> AuditAnchors:
-        """The anchors of the audit log outside the machine."""
-        from cleveragents.events.anchors.audit_anchors import AuditAnchors
-        from cleveragents.sandboxes.orphans import MIRRORS
-
-        mirrors = self.state_directory / MIRRORS
-        directory = self._audit_directory(self.database)
-        return AuditAnchors(self.audit, self.settings.audit, directory, mirrors, self.clock)
-
-    @property
-    def bus(self) -> ReactiveEventBus:
-        """Live events of this process: what is emitted on it is kept, what stores commit appears on it."""
-        self._relay.get()
-        return self._bus.get()
-
-    @property
-    def jobs(self) -> JobStore:
-        """Where jobs are submitted and asked for, whoever hands them out."""
-        from cleveragents.app.engine_parts import jobs_for
-
-        return jobs_for(self)
-
-    @property
-    def job_table(self) -> SqlJobStore:
-        return self._job_table.get()
-
-    @property
-    def temporal(self) -> TemporalConnection | None:
-        """Who hands out jobs of shared queues, if the settings say so."""
-        return self._temporal.get()
-
-    @property
-    def processes(self) -> PsutilProcessSupervisor:
-        return self._processes.get()
-
-    @property
-    def changesets(self) -> SqlChangesetStore:
-        return self._changesets.get()
-
-    @Once
-    def projects(self) -> SqlProjectStore:
-        """Projects and resources of the server's users."""
-        from cleveragents.access.store.sql_project_store import SqlProjectStore
-
-        return SqlProjectStore(self.database, self.identifiers, self.home)
-
-    @Once
-    def members(self) -> SqlMemberStore:
-        """Members of projects, with their roles."""
-        from cleveragents.access.store.sql_project_store import SqlMemberStore
-
-        return SqlMemberStore(self.database, self.identifiers)
-
-    @Once
-    def worker_registry(self) -> SqlWorkerRegistry:
-        """Who works, on all machines."""
-        from cleveragents.jobs.store.sql_job_store import SqlWorkerRegistry
-
-        return SqlWorkerRegistry(self.database, self.identifiers, self.clock)
-
-    @Once
-    def users(self) -> SqlUserStore:
-        """Who may ask the server, and for what."""
-        from cleveragents.access.store.sql_user_store import SqlUserStore
-
-        return SqlUserStore(self.database, self.identifiers)
-
-    @Once
-    def answers(self) -> SqlAnswerStore:
-        """What requests with a key were answered."""
-        from cleveragents.storage.sql_answer_store import SqlAnswerStore
-
-        return SqlAnswerStore(self.database)
-
-    @property
-    def strategies(self) -> ParallelStrategyExecutor:
-        """The executor of context strategies, with the breaker that all of this process share."""
-        return self._strategies.get()
-
-    @property
-    def quiet_strategies(self) -> ParallelStrategyExecutor:
-        """Such an executor of its own whose breaker is no event, for which neither bus nor database is
-        built."""
-        return self._quiet_strategies.get()
-
-    @property
-    def context_steps(self) -> ParallelStrategyExecutor:
-        """Runs the context pipeline's own steps. Its breaker never opens: the same step serves every
-        repository, and one repository that fails says nothing of the others."""
-        return self._context_steps.get()
-
-    @property
-    def models(self) -> ModelCatalogue:
-        """The language models, behind the limits and breakers that all plans of this process share."""
-        return self._models.get()
-
-    @property
-    def actor_runner(self) -> BridgeActorRunner:
-        """Runs actors' graphs, on one loop for all plans of this process."""
-        return self._actor_runner.get()
-
-    @property
-    def engine(self) -> JobEngine:
-        """Who hands out jobs of shared queues. `ConfigurationError`."""
-        return self._engine.get()
-
-    def worker(
-        self,
-        handlers: Mapping[str, JobHandler],
-        *,
-        name: str,
-        concurrency: int | None = None,
-        queues: tuple[str, ...] = (),
-    ) -> AsyncWorker:
-        """A worker for these kinds of jobs, and for those of these shared queues; to be started by the caller
-        and closed with the container. It runs as many at once as the settings say, unless the caller does."""
-        at_once = concurrency or self.settings.worker.concurrency
-        self._calm.get()
-        return Part(
-            self._scope, lambda: self._build_worker(handlers, name, at_once, queues), lambda w: w.close()
-        ).get()
-
-    def bridge(self, graphs: Mapping[str, Graph]) -> RxPyLangGraphBridge:
-        """A bridge to these graphs, whose runs are events, closed with the container."""
-        return Part(self._scope, lambda: self._build_bridge(graphs), lambda b: b.close()).get()
-
-    @Once
-    def plan_parts(self) -> PlanParts:
-        """The parts of the plan engine."""
-        from cleveragents.app.plan_parts import PlanParts
-
-        return PlanParts(self)
-
-    @Once
-    def context_parts(self) -> ContextParts:
-        """The parts of the context pipeline."""
-        from cleveragents.app.context_parts import ContextParts
-
-        return ContextParts(self)
-
-    @property
-    def state_directory(self) -> Path:
-        return Path(self.settings.state.directory)
-
-    @cached_property
-    def home(self) -> str:
-        """The name of the state directory, by which others who share the database know it. Read once:
-        whatever becomes of its files, who began under a name goes on under it."""
-        from cleveragents.storage.home import home_id
-
-        return home_id(self.state_directory)
-
-    def close(self) -> None:
-        """Closes every part that was built, in reverse order."""
-        self._scope.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def _open_database(self) -> Database:
+    @shared(lambda database: database.close())
+    def _database(self) -> Database:
         from cleveragents.events.head import HEAD_NAME
         from cleveragents.storage.database import open_database
 
@@ -295,11 +107,56 @@ class Container:
                 raise
         return database
 
-    def _trace_database(self) -> TracedDatabase:
-        from cleveragents.app.telemetry_parts import TracedDatabase
+    @property
+    def telemetry(self) -> Telemetry | None:
+        """Who makes traces, if the settings say so. `ConfigurationError` where its package is missing."""
+        return self._traced.telemetry if self.settings.telemetry.endpoint else None
 
-        telemetry = self.settings.telemetry
-        return TracedDatabase(telemetry, self._database.get(), self.identifiers, self.clock)
+    @shared(lambda traced: traced.close())
+    def _traced(self) -> TracedDatabase:
+        # Built after the database and closed before it, because it asks the database where things belong.
+        return TracedDatabase(self.settings.telemetry, self._database, self.identifiers, self.clock)
+
+    @shared()
+    def changesets(self) -> SqlChangesetStore:
+        from cleveragents.changes.store.sql_changeset_store import SqlChangesetStore
+
+        return SqlChangesetStore(self.database, self.identifiers)
+
+    @Once
+    def projects(self) -> SqlProjectStore:
+        """Projects and resources of the server's users."""
+        from cleveragents.access.store.sql_project_store import SqlProjectStore
+
+        return SqlProjectStore(self.database, self.identifiers, self.home)
+
+    @Once
+    def members(self) -> SqlMemberStore:
+        """Members of projects, with their roles."""
+        from cleveragents.access.store.sql_project_store import SqlMemberStore
+
+        return SqlMemberStore(self.database, self.identifiers)
+
+    @Once
+    def users(self) -> SqlUserStore:
+        """Who may ask the server, and for what."""
+        from cleveragents.access.store.sql_user_store import SqlUserStore
+
+        return SqlUserStore(self.database, self.identifiers)
+
+    @Once
+    def answers(self) -> SqlAnswerStore:
+        """What requests with a key were answered."""
+        from cleveragents.storage.sql_answer_store import SqlAnswerStore
+
+        return SqlAnswerStore(self.database)
+
+    # Events.
+
+    @shared()
+    def audit(self) -> DurableAuditLog:
+        """The audit log of all processes."""
+        return self._audit_log(self.database)
 
     def _audit_log(self, database: Database) -> DurableAuditLog:
         from cleveragents.events.audit import DurableAuditLog
@@ -323,35 +180,116 @@ class Container:
         digest = sha256(database.location.encode()).hexdigest()[:16]
         return self.state_directory / "audit" / digest
 
-    def _build_sink(self) -> DurableAuditSink:
+    @Once
+    def anchors(self) -> AuditAnchors:
+        """The anchors of the audit log outside the machine."""
+        from cleveragents.events.anchors.audit_anchors import AuditAnchors
+        from cleveragents.sandboxes.orphans import MIRRORS
+
+        mirrors = self.state_directory / MIRRORS
+        directory = self._audit_directory(self.database)
+        return AuditAnchors(self.audit, self.settings.audit, directory, mirrors, self.clock)
+
+    @property
+    def bus(self) -> ReactiveEventBus:
+        """Live events of this process: what is emitted on it is kept, what stores commit appears on it."""
+        _ = self._relay
+        return self._bus
+
+    @shared(lambda sink: sink.close())
+    def _sink(self) -> DurableAuditSink:
         from cleveragents.events.sink import DurableAuditSink
 
         return DurableAuditSink(self.audit, bound=self.settings.events.queue_bound)
 
-    def _build_bus(self) -> ReactiveEventBus:
+    @shared(lambda bus: bus.close())
+    def _bus(self) -> ReactiveEventBus:
         from cleveragents.events.reactive import ReactiveEventBus
 
-        return ReactiveEventBus(sink=self._sink.get())
+        return ReactiveEventBus(sink=self._sink)
 
-    def _start_relay(self) -> Callable[[], None]:
-        return self.database.add_commit_listener(self._bus.get().relay)
+    @shared(lambda stop: stop())
+    def _relay(self) -> Callable[[], None]:
+        # A part of its own, built after the bus and so taken off before the bus is closed.
+        return self.database.add_commit_listener(self._bus.relay)
 
-    def _build_job_table(self) -> SqlJobStore:
+    # Jobs and who runs them.
+
+    @property
+    def jobs(self) -> JobStore:
+        """Where jobs are submitted and asked for, whoever hands them out."""
+        from cleveragents.app.engine_parts import jobs_for
+
+        return jobs_for(self)
+
+    @shared()
+    def job_table(self) -> SqlJobStore:
         from cleveragents.jobs.store.sql_job_store import SqlJobStore
 
         return SqlJobStore(self.database, self.identifiers)
 
-    def _build_temporal(self) -> TemporalConnection | None:
+    @shared(lambda connection: connection and connection.close())
+    def temporal(self) -> TemporalConnection | None:
+        """Who hands out jobs of shared queues, if the settings say so."""
         from cleveragents.app.engine_parts import temporal_for
 
         return temporal_for(self.settings)
 
-    def _build_changesets(self) -> SqlChangesetStore:
-        from cleveragents.changes.store.sql_changeset_store import SqlChangesetStore
+    @shared(lambda engine: engine.close())
+    def engine(self) -> JobEngine:
+        """Who hands out jobs of shared queues. `ConfigurationError`."""
+        from cleveragents.app.engine_parts import engine_for
 
-        return SqlChangesetStore(self.database, self.identifiers)
+        return engine_for(self)
 
-    def _build_strategies(self) -> ParallelStrategyExecutor:
+    @shared()
+    def processes(self) -> PsutilProcessSupervisor:
+        from cleveragents.jobs.process.supervisor import PsutilProcessSupervisor
+
+        return PsutilProcessSupervisor()
+
+    @Once
+    def worker_registry(self) -> SqlWorkerRegistry:
+        """Who works, on all machines."""
+        from cleveragents.jobs.store.sql_job_store import SqlWorkerRegistry
+
+        return SqlWorkerRegistry(self.database, self.identifiers, self.clock)
+
+    def worker(
+        self,
+        handlers: Mapping[str, JobHandler],
+        *,
+        name: str,
+        concurrency: int | None = None,
+        queues: tuple[str, ...] = (),
+    ) -> AsyncWorker:
+        """A worker for these kinds of jobs, and for those of these shared queues; to be started by the caller
+        and closed with the container. It runs as many at once as the settings say, unless the caller does."""
+
+        def build() -> AsyncWorker:
+            from cleveragents.app.engine_parts import worker_for
+
+            _ = self._relay
+            at_once = concurrency or self.settings.worker.concurrency
+            worker = worker_for(self, handlers, name, at_once, queues)
+            self._workers.append(worker)
+            return worker
+
+        _ = self._calm
+        return Part(self._scope, build, lambda worker: worker.close()).get()
+
+    @shared(lambda calm: calm.let_go())
+    def _calm(self) -> CalmCollector:
+        from cleveragents.jobs.object_collector import COLLECTOR
+
+        COLLECTOR.hold()
+        return COLLECTOR
+
+    # Context, models, actors and plans.
+
+    @shared(lambda executor: executor.close())
+    def strategies(self) -> ParallelStrategyExecutor:
+        """The executor of context strategies, with the breaker that all of this process share."""
         from cleveragents.context.executor import CircuitBreaker, ParallelStrategyExecutor
         from cleveragents.core.circuit_breaker import BreakerEvents
 
@@ -360,48 +298,36 @@ class Container:
         breaker = CircuitBreaker(clock=self.clock.monotonic, on_transition=announce)
         return ParallelStrategyExecutor(breaker)
 
-    def _build_quiet_strategies(self) -> ParallelStrategyExecutor:
+    # What still runs in the next two is nobody's any more: it is not waited for.
+
+    @shared(lambda executor: executor.close(0.0))
+    def quiet_strategies(self) -> ParallelStrategyExecutor:
+        """Such an executor of its own whose breaker is no event, for which neither bus nor database is
+        built."""
         from cleveragents.context.executor import ParallelStrategyExecutor
 
         return ParallelStrategyExecutor(clock=self.clock.monotonic)
 
-    def _build_context_steps(self) -> ParallelStrategyExecutor:
+    @shared(lambda executor: executor.close(0.0))
+    def context_steps(self) -> ParallelStrategyExecutor:
+        """Runs the context pipeline's own steps. Its breaker never opens: the same step serves every
+        repository, and one repository that fails says nothing of the others."""
         from cleveragents.context.executor import CircuitBreaker, ParallelStrategyExecutor
 
         breaker = CircuitBreaker(failure_threshold=sys.maxsize, clock=self.clock.monotonic)
         return ParallelStrategyExecutor(breaker, clock=self.clock.monotonic)
 
-    def _build_worker(
-        self, handlers: Mapping[str, JobHandler], name: str, concurrency: int, queues: tuple[str, ...]
-    ) -> AsyncWorker:
-        from cleveragents.app.engine_parts import worker_for
-
-        self._relay.get()
-        worker = worker_for(self, handlers, name, concurrency, queues)
-        self._workers.append(worker)
-        return worker
-
-    def _build_engine(self) -> JobEngine:
-        from cleveragents.app.engine_parts import engine_for
-
-        return engine_for(self)
-
-    def _build_bridge(self, graphs: Mapping[str, Graph]) -> RxPyLangGraphBridge:
-        from cleveragents.actors.bridge.bridge import RxPyLangGraphBridge
-        from cleveragents.actors.bridge.graph_run import RunEvents
-
-        return RxPyLangGraphBridge(graphs, events=RunEvents(self.bus, self.identifiers, self.clock))
-
-    def _build_models(self) -> ModelCatalogue:
+    @shared()
+    def models(self) -> ModelCatalogue:
+        """The language models, behind the limits and breakers that all plans of this process share."""
         from cleveragents.models.catalogue import ModelCatalogue
 
         return ModelCatalogue(self.settings.models, secrets=self.secrets)
 
-    def _close_actor_runner(self, runner: BridgeActorRunner) -> None:
-        # It was built by a job, after the worker; a run that loses it would be taken for one that failed.
-        for worker in self._workers:
-            worker.close()
-        runner.close()
+    @property
+    def actor_runner(self) -> BridgeActorRunner:
+        """Runs actors' graphs, on one loop for all plans of this process."""
+        return self._actor_runner.get()
 
     def _build_actor_runner(self) -> BridgeActorRunner:
         from cleveragents.actors.bridge.graph_run import RunEvents
@@ -411,20 +337,82 @@ class Container:
         events = RunEvents(self.bus, self.identifiers, self.clock)
         return BridgeActorRunner(SqlCheckpointStore(self.database), events=events)
 
+    def _close_actor_runner(self, runner: BridgeActorRunner) -> None:
+        # It was built by a job, after the worker; a run that loses it would be taken for one that failed.
+        for worker in self._workers:
+            worker.close()
+        runner.close()
 
-def _build_processes() -> PsutilProcessSupervisor:
-    from cleveragents.jobs.process.supervisor import PsutilProcessSupervisor
+    def bridge(self, graphs: Mapping[str, Graph]) -> RxPyLangGraphBridge:
+        """A bridge to these graphs, whose runs are events, closed with the container."""
+        from cleveragents.actors.bridge.bridge import RxPyLangGraphBridge
+        from cleveragents.actors.bridge.graph_run import RunEvents
 
-    return PsutilProcessSupervisor()
+        def build() -> RxPyLangGraphBridge:
+            return RxPyLangGraphBridge(graphs, events=RunEvents(self.bus, self.identifiers, self.clock))
+
+        return Part(self._scope, build, lambda bridge: bridge.close()).get()
+
+    @Once
+    def context_parts(self) -> ContextParts:
+        """The parts of the context pipeline."""
+        from cleveragents.app.context_parts import ContextParts
+
+        return ContextParts(self)
+
+    @Once
+    def plan_parts(self) -> PlanParts:
+        """The parts of the plan engine."""
+        from cleveragents.app.plan_parts import PlanParts
+
+        return PlanParts(self)
+
+    @property
+    def state_directory(self) -> Path:
+        return Path(self.settings.state.directory)
+
+    @cached_property
+    def home(self) -> str:
+        """The name of the state directory, by which others who share the database know it. Read once:
+        whatever becomes of its files, who began under a name goes on under it."""
+        from cleveragents.storage.home import home_id
+
+        return home_id(self.state_directory)
+
+    def close(self) -> None:
+        """Closes every part that was built, in reverse order."""
+        self._scope.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
 
 
-def _close_if_any(connection: TemporalConnection | None) -> None:
-    if connection is not None:
-        connection.close()
+class TracedDatabase:
+    """What a database commits becomes traces until this is closed. `ConfigurationError` where the package
+    for that is missing."""
 
+    def __init__(
+        self, settings: TelemetrySettings, database: Database, identifiers: IdentifierSource, clock: Clock
+    ) -> None:
+        from cleveragents.contrib.telemetry.otlp import OtlpTelemetry
+        from cleveragents.contrib.telemetry.spans import SpanBook
+        from cleveragents.jobs.store.sql_job_store import SqlJobStore
+        from cleveragents.plans.store.sql_plan_store import SqlPlanStore
 
-def _calm_collector() -> CalmCollector:
-    from cleveragents.jobs.object_collector import COLLECTOR
+        plans, jobs = SqlPlanStore(database, identifiers), SqlJobStore(database, identifiers)
 
-    COLLECTOR.hold()
-    return COLLECTOR
+        def plan_of_job(job_id: str) -> str | None:
+            plan_id = jobs.get(job_id).payload.get("plan_id")
+            return plan_id if isinstance(plan_id, str) else None
+
+        book = SpanBook(lambda plan_id: plans.get(plan_id).root, plan_of_job)
+        self.telemetry: Telemetry = OtlpTelemetry(settings, book, clock)
+        self._stop_listening: Callable[[], None] = database.add_commit_listener(self.telemetry.heard)
+
+    def close(self) -> None:
+        """Hears nothing more, and hands on what it has."""
+        self._stop_listening()
+        self.telemetry.close()

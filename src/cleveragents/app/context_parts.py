@@ -10,48 +10,24 @@ import os
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from cleveragents.config.settings import Settings
+    from cleveragents.app.container import Container
     from cleveragents.context.executor import ParallelStrategyExecutor
     from cleveragents.context.index.sqlite_code_index import SqliteCodeIndex
     from cleveragents.context.pipeline.assembly import OwnParts
     from cleveragents.context.pipeline.pipeline import ContextPipeline
     from cleveragents.context.search.git_history import GitCommitHistory
-    from cleveragents.core.clock import SystemClock
-    from cleveragents.models.ports import Model, Models
+    from cleveragents.models.ports import Model
 
-__all__ = ["ContextFoundations", "ContextParts"]
-
-
-class ContextFoundations(Protocol):
-    """What the pipeline stands on; the container is one."""
-
-    settings: Settings
-
-    clock: SystemClock
-
-    @property
-    def strategies(self) -> ParallelStrategyExecutor: ...
-
-    @property
-    def quiet_strategies(self) -> ParallelStrategyExecutor: ...
-
-    @property
-    def context_steps(self) -> ParallelStrategyExecutor: ...
-
-    @property
-    def models(self) -> Models: ...
-
-    @property
-    def state_directory(self) -> Path: ...
+__all__ = ["ContextParts"]
 
 
 class ContextParts:
     """The context pipeline of one process. Any thread may ask for any part."""
 
-    def __init__(self, container: ContextFoundations) -> None:
+    def __init__(self, container: Container) -> None:
         self._container = container
 
     @property

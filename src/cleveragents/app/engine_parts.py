@@ -1,8 +1,9 @@
-"""Joins who hands out jobs and who runs them, as the settings say."""
+"""Joins who hands out jobs and who runs them, as the settings say; and workers by themselves, without plans."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -13,8 +14,9 @@ if TYPE_CHECKING:
     from cleveragents.jobs.engine import JobEngine, WorkerRequest
     from cleveragents.jobs.ports import JobHandler, JobStore
     from cleveragents.jobs.worker.async_worker import AsyncWorker
+    from cleveragents.jobs.worker.attempt import WorkerOptions
 
-__all__ = ["engine_for", "jobs_for", "temporal_for", "temporal_store", "worker_for"]
+__all__ = ["engine_for", "jobs_for", "open_worker", "temporal_for", "temporal_store", "worker_for"]
 
 
 def engine_for(container: Container) -> JobEngine:
@@ -98,3 +100,31 @@ def worker_for(
     return AsyncWorker(
         container.jobs, handlers, container.clock, container.processes, options, faults=container.faults
     )
+
+
+@contextmanager
+def open_worker(
+    url: str, handlers: Mapping[str, JobHandler], options: WorkerOptions | None = None
+) -> Iterator[AsyncWorker]:
+    """Yield a started worker on the database at `url` (`sqlite:///jobs.db`), for these kinds of jobs.
+
+    It is drained and closed with the block; jobs that are not done stay queued for the next worker.
+    """
+    from cleveragents.core.clock import SystemClock
+    from cleveragents.core.identifiers import UlidSource
+    from cleveragents.jobs.process.supervisor import PsutilProcessSupervisor
+    from cleveragents.jobs.store.sql_job_store import SqlJobStore
+    from cleveragents.jobs.worker.async_worker import AsyncWorker
+    from cleveragents.jobs.worker.attempt import WorkerOptions
+    from cleveragents.storage.database import open_database
+
+    with open_database(url) as database:
+        store = SqlJobStore(database, UlidSource())
+        worker = AsyncWorker(
+            store, handlers, SystemClock(), PsutilProcessSupervisor(), options or WorkerOptions()
+        )
+        worker.start()
+        try:
+            yield worker
+        finally:
+            worker.close()

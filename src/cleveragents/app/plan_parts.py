@@ -1,7 +1,7 @@
 """Joins the parts of the plan engine; the container's second half.
 
-What is here holds no state of its own but stores and directories, so each part
-is built when it is first asked for, and needs no closing.
+What is here holds no state of its own but stores and directories, so each part is built when it is first
+asked for, and needs no closing.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cleveragents.app.scope import Once
+from cleveragents.app.scope import Once, later
 from cleveragents.core.tool import TOOLS_OF_PLANS
 
 if TYPE_CHECKING:
@@ -19,22 +19,24 @@ if TYPE_CHECKING:
     from cleveragents.actors.library import ActorLibrary
     from cleveragents.actors.model.actor import Progress
     from cleveragents.app.actor_parts import ActorParts
-    from cleveragents.app.plan_foundations import Foundations
+    from cleveragents.app.container import Container
     from cleveragents.app.remote_parts import RemoteParts
     from cleveragents.changes.execution_context import ChangesetStore
     from cleveragents.changes.store.sql_changeset_store import SqlChangesetStore
     from cleveragents.core.actions.model import Action
     from cleveragents.core.policy import Isolation, Policy
     from cleveragents.jobs.ports import WorkerRegistry
-    from cleveragents.jobs.worker.async_worker import AsyncJob
+    from cleveragents.jobs.worker.async_worker import AsyncJob, CancellationToken
     from cleveragents.plans.actions.library import ActionLibrary
     from cleveragents.plans.actors.actor_stage import ActorGround
     from cleveragents.plans.apply import PlanApply
     from cleveragents.plans.calls.tool_execution import ToolExecution
     from cleveragents.plans.checks import PlanChecks
     from cleveragents.plans.cleanup import PlanCleanup
+    from cleveragents.plans.conflicts.resolution import ConflictsByHand
     from cleveragents.plans.corrections.correct import PlanCorrection
     from cleveragents.plans.history import PlanHistory, PlanResult
+    from cleveragents.plans.jobs.names import PlanLanes
     from cleveragents.plans.lifecycle import PlanLifecycle
     from cleveragents.plans.model.plan import Plan
     from cleveragents.plans.model.strategy import Strategy
@@ -61,7 +63,7 @@ __all__ = ["PlanParts"]
 class PlanParts:
     """The plan engine of one process. Any thread may ask for any part."""
 
-    def __init__(self, container: Foundations) -> None:
+    def __init__(self, container: Container) -> None:
         self._container = container
 
     @property
@@ -183,9 +185,37 @@ class PlanParts:
 
     @Once
     def lifecycle(self) -> PlanLifecycle:
-        from cleveragents.app.tree_parts import lifecycle_for
+        """What a person does with plans."""
+        from cleveragents.plans.lifecycle import PlanLifecycle
 
-        return lifecycle_for(self._container, self)
+        container = self._container
+        return PlanLifecycle(
+            self.plans,
+            self.calls,
+            container.jobs,
+            container.processes,
+            later(lambda: self.rewriting),
+            container.clock,
+            container.settings.worker.cancel_grace_seconds,
+            container.settings.plan.max_parallel,
+            self._lanes(),
+        )
+
+    def _lanes(self) -> PlanLanes:
+        """The limits of shared queues, as settings and projects say today."""
+        from cleveragents.core.errors import UnknownProject
+        from cleveragents.plans.jobs.names import PlanLanes
+
+        def project_limit(name: str) -> int | None:
+            try:
+                return self._container.projects.get(name).max_parallel
+            except UnknownProject:
+                return None  # it was removed; its plans go on
+
+        settings = self._container.settings
+        return PlanLanes(
+            project_limit, settings.jobs.provider_limit, settings.models.default, settings.jobs.queue_bound
+        )
 
     @Once
     def merging(self) -> SubPlanMerge:
@@ -197,16 +227,41 @@ class PlanParts:
     @Once
     def sub_plans(self) -> SubPlans:
         """A parent's way through its tasks."""
-        from cleveragents.app.tree_parts import sub_plans_for
+        from cleveragents.plans.ports.plans import TreeLimits
+        from cleveragents.plans.sub_plans.loop import SubPlans
+        from cleveragents.plans.sub_plans.spawn import SubPlanSpawn
 
-        return sub_plans_for(self._container, self)
+        settings, faults = self._container.settings.plan, self._container.faults
+        limits = TreeLimits(settings.max_depth, settings.max_fan_out)
+        spawning = SubPlanSpawn(self.plans, self.lifecycle, limits, self._container.clock, faults)
+        return SubPlans(self.plans, self.lifecycle, spawning, self.merging, faults)
 
     @Once
     def correction(self) -> PlanCorrection:
         """Takes back what was decided wrongly."""
-        from cleveragents.app.tree_parts import correction_for
+        from cleveragents.plans.corrections.correct import PlanCorrection
+        from cleveragents.plans.pausing import PlanPausing
 
-        return correction_for(self._container, self)
+        container = self._container
+        grace = container.settings.worker.cancel_grace_seconds
+        pausing = PlanPausing(
+            self.plans, container.jobs, container.processes, self.lifecycle, container.clock, grace
+        )
+        kept = self.thinking.decisions, self.thinking.corrections
+        return PlanCorrection(*kept, self.rewriting, pausing, container.clock, container.faults)
+
+    @Once
+    def conflicts_by_hand(self) -> ConflictsByHand:
+        """Resolves conflicts of plans that nobody runs."""
+        from cleveragents.core.policy import READ_ONLY
+        from cleveragents.jobs.worker.async_worker import CancellationToken
+        from cleveragents.plans.conflicts.resolution import ConflictsByHand
+
+        def execution(plan: Plan, sandbox: Sandbox) -> ToolExecution:
+            # No tool is called: a person does it.
+            return self._tool_execution(plan, sandbox, READ_ONLY, CancellationToken(), self.calls)
+
+        return ConflictsByHand(self.plans, self.sandboxes, self.history, execution)
 
     @Once
     def result(self) -> PlanResult:
@@ -373,28 +428,37 @@ class PlanParts:
         job: AsyncJob,
         on_output: Callable[[bytes], None] | None,
     ) -> ToolExecution:
-        from cleveragents.changes.execution_context import PlanExecutionContext
+        """The tool calls of a job."""
         from cleveragents.core.identifiers import Fence
-        from cleveragents.plans.calls.tool_execution import ToolExecution
         from cleveragents.plans.store.sql_plan_records import SqlCallStore
+
+        database, fence = self._container.database, Fence(job.id, job.fence)
+        calls = SqlCallStore(database, self._container.identifiers, fence=fence)
+        return replace(
+            self._tool_execution(plan, sandbox, strategy.policy, job.token, calls),
+            directory=strategy.directory,
+            markers=job.environment,
+            on_output=on_output,
+            invariants=strategy.invariants,
+        )
+
+    def _tool_execution(
+        self, plan: Plan, sandbox: Sandbox, policy: Policy, stop: CancellationToken, calls: SqlCallStore
+    ) -> ToolExecution:
+        from cleveragents.changes.execution_context import PlanExecutionContext
+        from cleveragents.plans.calls.tool_execution import ToolExecution
         from cleveragents.tools.files.confined_files import ConfinedFiles
 
         return ToolExecution(
             sandbox=sandbox,
-            policy=strategy.policy,
-            stop=job.token,
-            calls=SqlCallStore(
-                self._container.database, self._container.identifiers, fence=Fence(job.id, job.fence)
-            ),
+            policy=policy,
+            stop=stop,
+            calls=calls,
             context=PlanExecutionContext(plan.id, self.kept_changesets(plan, sandbox)),
             history=self.history,
             tools=self.tools,
             commands=self.commands(self.directory_of(plan)),
             files_in=lambda root, before: ConfinedFiles(root, before_change=before),
             clock=self._container.clock,
-            directory=strategy.directory,
-            markers=job.environment,
-            on_output=on_output,
             faults=self._container.faults,
-            invariants=strategy.invariants,
         )

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection
 
-    from cleveragents.app.plan_foundations import Foundations
+    from cleveragents.app.container import Container
     from cleveragents.app.plan_parts import PlanParts
     from cleveragents.apply.applier import TreeApplier
     from cleveragents.apply.journal import ApplyJournal, Entry
@@ -39,7 +39,7 @@ _SANDBOXES = "sandboxes"
 class RemoteParts:
     """The parts of one process. Any thread may ask for any part; each is built once, as the plan engine's."""
 
-    def __init__(self, container: Foundations, parts: PlanParts) -> None:
+    def __init__(self, container: Container, parts: PlanParts) -> None:
         self._container = container
         self._parts = parts
 

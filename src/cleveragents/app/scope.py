@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar, cast
 
 from cleveragents.core.errors import Closed
 
-__all__ = ["Once", "Part", "Scope", "later"]
+__all__ = ["Once", "Part", "Scope", "Shared", "later", "shared"]
 
 T = TypeVar("T")
 
@@ -71,6 +71,36 @@ class Part(Generic[T]):
         if close is not None:
             self._scope._closers.callback(close, part)
         return part
+
+
+class Shared(Generic[T]):
+    """A property that is a `Part` of its owner's `_scope`: built when it is first asked for, then closed with
+    the owner. `shared` makes one of a method."""
+
+    def __init__(self, build: Callable[[Any], T], close: Callable[[T], object] | None) -> None:
+        self._build = build
+        self._close = close
+        self.__doc__ = build.__doc__
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, instance: Any, owner: type | None = None) -> T:
+        parts = vars(instance)
+        if self._name not in parts:
+            parts.setdefault(self._name, Part(instance._scope, lambda: self._build(instance), self._close))
+        part: Part[T] = parts[self._name]
+        return part.get()
+
+    def __set__(self, instance: object, value: object) -> None:
+        raise AttributeError(f"{self._name} is built, not set")
+
+
+def shared(
+    close: Callable[[Any], object] | None = None,
+) -> Callable[[Callable[[Any], T]], Shared[T]]:
+    """Has the scope of its owner build what the method returns, once, and `close` it."""
+    return lambda build: Shared(build, close)
 
 
 class Once(Generic[T]):

@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from cleveragents.app.merge_parts import conflicts_by_hand
 from cleveragents.changes.model.merge_conflict import Take
 from cleveragents.core.faults import FaultPoints
 from cleveragents.plans.model.plan import Phase, PlanState
@@ -49,7 +48,7 @@ def carried_through(home: Path, faults: FaultPoints | None = None) -> None:
         for part, child in enumerate(children, start=1):
             stand.merge(parent, child, str(part))
         if stand.merging.open_conflicts(parent.plan.id):
-            conflicts_by_hand(stand.container).resolve(parent.plan, "a.txt", Take.THEIRS)
+            stand.container.plan_parts.conflicts_by_hand.resolve(parent.plan, "a.txt", Take.THEIRS)
 
 
 def _child(order: Mapping[str, Any]) -> None:

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from cleveragents.app.merge_parts import conflicts_by_hand
 from cleveragents.changes.model.merge_conflict import DIRECTORY, KeptConflict, MergeOutcome, Take
 from cleveragents.changes.model.review import ReviewKind
 from cleveragents.core.change import EXECUTABLE, REGULAR, SYMLINK
@@ -418,7 +417,7 @@ def test_a_person_resolves_between_runs_and_what_they_edited_is_recorded(
     stand: MergeStand, parent: Worker
 ) -> None:
     disagreeing(stand, parent)
-    by_hand = conflicts_by_hand(stand.container)
+    by_hand = stand.container.plan_parts.conflicts_by_hand
     with pytest.raises(PlanError, match="it is running"):
         by_hand.resolve(parent.plan, "a.txt", Take.OURS)
     rested = at_rest(stand, parent)
@@ -440,13 +439,13 @@ def test_a_person_resolves_between_runs_and_what_they_edited_is_recorded(
 def test_a_person_takes_a_side(stand: MergeStand, parent: Worker) -> None:
     disagreeing(stand, parent)
     rested = at_rest(stand, parent)
-    conflicts_by_hand(stand.container).resolve(rested.plan, "a.txt", Take.THEIRS)
+    stand.container.plan_parts.conflicts_by_hand.resolve(rested.plan, "a.txt", Take.THEIRS)
     assert rested.text("a.txt") == with_line(5, "theirs", (1, "top"), (20, "bottom"))
     ensure_recorded(stand, rested)
     now = stand.container.clock.now()
     ended = stand.parts.plans.move(rested.plan, (Phase.ACTION, PlanState.CANCELLED), now=now)
     with pytest.raises(PlanError, match="it is cancelled"):
-        conflicts_by_hand(stand.container).resolve(ended, "a.txt", Take.OURS)
+        stand.container.plan_parts.conflicts_by_hand.resolve(ended, "a.txt", Take.OURS)
 
 
 def test_an_actor_is_told_both_sides_in_bounded_length(stand: MergeStand, parent: Worker) -> None:
@@ -525,7 +524,7 @@ def test_what_a_person_was_cut_off_at_is_ended_by_the_next_run(stand: MergeStand
     """An open call would hide whatever is edited by hand later."""
     conflict = disagreeing(stand, parent)
     rested = at_rest(stand, parent)
-    cut_off(conflicts_by_hand(stand.container), rested, "resolve.files.after")
+    cut_off(stand.container.plan_parts.conflicts_by_hand, rested, "resolve.files.after")
     rested.execution.settle()
     *_, last = stand.parts.history.calls(parent.plan.id)
     assert (last.tool, last.state) == ("resolve", CallState.FAILED)
@@ -539,7 +538,7 @@ def test_what_a_person_was_cut_off_at_is_settled_by_the_next_one(
 ) -> None:
     disagreeing(stand, parent)
     rested = at_rest(stand, parent)
-    by_hand = conflicts_by_hand(stand.container)
+    by_hand = stand.container.plan_parts.conflicts_by_hand
     cut_off(by_hand, rested, point)
     if point == "resolve.ending.after":
         with pytest.raises(ToolRefused, match="there is no open conflict"):

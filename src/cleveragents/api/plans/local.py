@@ -328,10 +328,8 @@ class LocalPlans:
             return self._view(plan)
 
     def resolve(self, plan_id: str, path: str, take: Take) -> PlanView:
-        from cleveragents.app.merge_parts import conflicts_by_hand
-
         with self._reachable(plan_id) as plan:
-            conflicts_by_hand(self._container).resolve(plan, path, take)
+            self._container.plan_parts.conflicts_by_hand.resolve(plan, path, take)
             return self._view(plan)
 
     def conflicts(
