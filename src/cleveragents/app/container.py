@@ -2,8 +2,6 @@
 
 A plain composition root: each part is built when it is first asked for, once, and all are closed in the
 reverse order. No part knows another's class; what it needs comes in through its constructor, from here.
-
-Joins whoever makes traces with the database whose events they are made of.
 """
 
 from __future__ import annotations
@@ -30,11 +28,8 @@ if TYPE_CHECKING:
     from cleveragents.app.context_parts import ContextParts
     from cleveragents.app.plan_parts import PlanParts
     from cleveragents.changes.store.sql_changeset_store import SqlChangesetStore
-    from cleveragents.config.service_settings import TelemetrySettings
     from cleveragents.context.executor import ParallelStrategyExecutor
     from cleveragents.contrib.temporal.connection import TemporalConnection
-    from cleveragents.core.clock import Clock
-    from cleveragents.core.identifiers import IdentifierSource
     from cleveragents.events.anchors.audit_anchors import AuditAnchors
     from cleveragents.events.audit import DurableAuditLog
     from cleveragents.events.reactive import ReactiveEventBus
@@ -50,7 +45,7 @@ if TYPE_CHECKING:
     from cleveragents.storage.database import Database
     from cleveragents.storage.sql_answer_store import SqlAnswerStore
 
-__all__ = ["Container", "TracedDatabase"]
+__all__ = ["Container"]
 
 
 class Container:
@@ -84,7 +79,7 @@ class Container:
     @property
     def database(self) -> Database:
         if self.settings.telemetry.endpoint:
-            _ = self._traced
+            _ = self._traces
         return self._database
 
     @shared(lambda database: database.close())
@@ -110,12 +105,33 @@ class Container:
     @property
     def telemetry(self) -> Telemetry | None:
         """Who makes traces, if the settings say so. `ConfigurationError` where its package is missing."""
-        return self._traced.telemetry if self.settings.telemetry.endpoint else None
+        if not self.settings.telemetry.endpoint:
+            return None
+        _ = self._traces
+        return self._telemetry
 
-    @shared(lambda traced: traced.close())
-    def _traced(self) -> TracedDatabase:
-        # Built after the database and closed before it, because it asks the database where things belong.
-        return TracedDatabase(self.settings.telemetry, self._database, self.identifiers, self.clock)
+    # Built after the database and closed before it, because it asks the database where things belong.
+    @shared(lambda telemetry: telemetry.close())
+    def _telemetry(self) -> Telemetry:
+        from cleveragents.contrib.telemetry.otlp import OtlpTelemetry
+        from cleveragents.contrib.telemetry.spans import SpanBook
+        from cleveragents.jobs.store.sql_job_store import SqlJobStore
+        from cleveragents.plans.store.sql_plan_store import SqlPlanStore
+
+        plans = SqlPlanStore(self._database, self.identifiers)
+        jobs = SqlJobStore(self._database, self.identifiers)
+
+        def plan_of_job(job_id: str) -> str | None:
+            plan_id = jobs.get(job_id).payload.get("plan_id")
+            return plan_id if isinstance(plan_id, str) else None
+
+        book = SpanBook(lambda plan_id: plans.get(plan_id).root, plan_of_job)
+        return OtlpTelemetry(self.settings.telemetry, book, self.clock)
+
+    @shared(lambda stop: stop())
+    def _traces(self) -> Callable[[], None]:
+        """Makes traces of what the database commits."""
+        return self._database.add_commit_listener(self._telemetry.heard)
 
     @shared()
     def changesets(self) -> SqlChangesetStore:
@@ -388,31 +404,3 @@ class Container:
 
     def __exit__(self, *_error: object) -> None:
         self.close()
-
-
-class TracedDatabase:
-    """What a database commits becomes traces until this is closed. `ConfigurationError` where the package
-    for that is missing."""
-
-    def __init__(
-        self, settings: TelemetrySettings, database: Database, identifiers: IdentifierSource, clock: Clock
-    ) -> None:
-        from cleveragents.contrib.telemetry.otlp import OtlpTelemetry
-        from cleveragents.contrib.telemetry.spans import SpanBook
-        from cleveragents.jobs.store.sql_job_store import SqlJobStore
-        from cleveragents.plans.store.sql_plan_store import SqlPlanStore
-
-        plans, jobs = SqlPlanStore(database, identifiers), SqlJobStore(database, identifiers)
-
-        def plan_of_job(job_id: str) -> str | None:
-            plan_id = jobs.get(job_id).payload.get("plan_id")
-            return plan_id if isinstance(plan_id, str) else None
-
-        book = SpanBook(lambda plan_id: plans.get(plan_id).root, plan_of_job)
-        self.telemetry: Telemetry = OtlpTelemetry(settings, book, clock)
-        self._stop_listening: Callable[[], None] = database.add_commit_listener(self.telemetry.heard)
-
-    def close(self) -> None:
-        """Hears nothing more, and hands on what it has."""
-        self._stop_listening()
-        self.telemetry.close()

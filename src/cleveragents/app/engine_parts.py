@@ -1,4 +1,4 @@
-"""Joins who hands out jobs and who runs them, as the settings say; and workers by themselves, without plans."""
+"""Joins who hands out jobs and who runs them, as the settings say; and a worker by itself, without plans."""
 
 from __future__ import annotations
 

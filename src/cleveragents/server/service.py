@@ -41,9 +41,8 @@ class AtMost:
     def one(self, what: str) -> Iterator[None]:
         """A place for the block. `Refused` (429) when there is none."""
         if not self._places.acquire(blocking=False):  # guard: no more than so many
-            said = f"{what}: {self._number} are under way, which is as many as at once"
-            headers = {"Retry-After": str(self._again_seconds)}
-            raise Refused(429, "too-many-at-once", f"{said}; try again in {self._again_seconds} s", headers)
+            said = f"too many {what}: at most {self._number} at once; try again in {self._again_seconds} s"
+            raise Refused(429, "too-many-at-once", said, {"Retry-After": str(self._again_seconds)})
         try:
             yield
         finally:

@@ -12,7 +12,8 @@ import pytest
 from cleveragents.app.actor_parts import ActorParts
 from cleveragents.app.container import Container
 from cleveragents.app.remote_parts import RemoteParts
-from cleveragents.app.scope import Once
+from cleveragents.app.scope import Once, Scope, shared
+from cleveragents.core.errors import Closed
 from cleveragents.jobs.worker.async_worker import CancellationToken
 from cleveragents.plans.history import PlanHistory
 from cleveragents.plans.lifecycle import PlanLifecycle
@@ -98,3 +99,32 @@ def test_the_container_keeps_its_plan_parts(tmp_path: Path) -> None:
         container: Container = bench.container
         assert container.plan_parts is container.plan_parts
         assert container.plan_parts.plans is container.plan_parts.plans
+
+
+class _Owner:
+    def __init__(self) -> None:
+        self._scope = Scope("the owner")
+        self.told: list[str] = []
+
+    @shared(lambda part: part.append("closed"))
+    def lower(self) -> list[str]:
+        self.told.append("lower")
+        return self.told
+
+    @shared()
+    def upper(self) -> tuple[list[str], str]:
+        """Stands on the lower."""
+        return self.lower, "upper"
+
+
+def test_a_shared_part_is_built_once_and_closed_with_its_owner() -> None:
+    owner = _Owner()
+    assert owner.upper is owner.upper
+    assert owner.told == ["lower"]
+    with pytest.raises(AttributeError, match="lower is built, not set"):
+        owner.lower = []
+    owner._scope.close()
+    assert owner.told == ["lower", "closed"]
+    with pytest.raises(Closed):
+        _ = owner.upper
+    assert _Owner().lower == ["lower"], "each owner has its own"

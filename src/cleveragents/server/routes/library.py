@@ -148,7 +148,7 @@ def list_models(
 def try_model(trial: Trial, here: Here, client: OperatorClient) -> ModelTrial | Response:
     """Asks a model something small, with the keys of the server; the answer has at most 256 tokens. What is
     wrong with a model or its provider is said, and not tried again (409). Four are tried at once (429)."""
-    with here.trials.one("models that are tried"):
+    with here.trials.one("model trials"):
         try:
             return client.models.test(trial.model, prompt=trial.prompt)
         except Unavailable as error:  # guard: who asks again of themselves pays again
