@@ -10,10 +10,16 @@ from cleveragents import __version__
 from cleveragents.server import problems
 from cleveragents.server.description import DescribedApi
 from cleveragents.server.metrics import Meters, RequestMeter
-from cleveragents.server.middleware.body import BodyGate
-from cleveragents.server.middleware.idempotency import IdempotencyGate
-from cleveragents.server.middleware.identity import Buckets, Identity, RateGate
-from cleveragents.server.middleware.origin import HostGate, MediaGate, OriginGate, allowed_names, is_loopback
+from cleveragents.server.middleware.body import BodyLimits
+from cleveragents.server.middleware.idempotency import Idempotency
+from cleveragents.server.middleware.identity import Buckets, Identity, RateLimit
+from cleveragents.server.middleware.origin import (
+    HostCheck,
+    MediaCheck,
+    OriginCheck,
+    allowed_names,
+    is_loopback,
+)
 from cleveragents.server.middleware.responses import RequestLog, SecurityHeaders
 from cleveragents.server.routes import page
 from cleveragents.server.service import Service
@@ -79,14 +85,14 @@ def _add_middleware(app: FastAPI, service: Service) -> None:
     strangers = Buckets(_STRANGERS_PER_MINUTE, monotonic)
     app.state.strangers = strangers
     # The last one added is the first that a request comes to.
-    app.add_middleware(IdempotencyGate, service=service)
-    app.add_middleware(MediaGate)
-    app.add_middleware(OriginGate)
-    app.add_middleware(BodyGate, limit=settings.body_bytes, seconds=settings.body_seconds)
-    app.add_middleware(RateGate, buckets=Buckets(settings.requests_per_minute, monotonic))
+    app.add_middleware(Idempotency, service=service)
+    app.add_middleware(MediaCheck)
+    app.add_middleware(OriginCheck)
+    app.add_middleware(BodyLimits, limit=settings.body_bytes, seconds=settings.body_seconds)
+    app.add_middleware(RateLimit, buckets=Buckets(settings.requests_per_minute, monotonic))
     app.add_middleware(Identity, service=service, strangers=strangers)
     names = allowed_names(settings.host, settings.names)
-    app.add_middleware(HostGate, names=names, any_address=not is_loopback(settings.host))
+    app.add_middleware(HostCheck, names=names, any_address=not is_loopback(settings.host))
     app.add_middleware(RequestLog, clock=container.clock, identifiers=container.identifiers)
     app.add_middleware(SecurityHeaders)
     app.state.meters = Meters()

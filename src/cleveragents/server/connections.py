@@ -3,7 +3,7 @@
 uvicorn closes idle keep-alive connections and bounds the size of request headers. It has no deadline for
 headers, none for a body that no route reads, none for a peer that does not read its response, and its
 `limit_concurrency` counts requests, not connections. This module adds those. Bodies that a route reads have
-their deadline in `gates.body`, where the response is a problem with a request number.
+their deadline in `middleware.body`, where the response is a problem with a request number.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ _PROBLEMS: Final = {
     "503": ("unavailable", "the server cannot do it now; try again"),
 }
 _EVERYWHERE: Final = ("400", "401", "403", "408", "413", "421", "429", "500", "503")
-"""Statuses of the connection and of the gates, which every request passes."""
+"""Statuses of the connection and of the middleware, which every request passes."""
 _NAMES: Final = {"resource", "project", "name"}
 """Parameters of addresses that name something, which may not exist."""
 

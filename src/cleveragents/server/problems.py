@@ -194,7 +194,7 @@ class Problem(BaseModel):
 
 
 class Refused(Exception):
-    """A gate lets a request no further, and it is not one of our errors: HTTP has a status for it."""
+    """A request that middleware refuses with a status of HTTP; none of our errors says it."""
 
     def __init__(self, status: int, code: str, detail: str, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(detail)

@@ -86,11 +86,10 @@ class Stopping:
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """The parts of a server's process. Any thread may use it; who made it closes the container.
+    """The parts of a server's process. Any thread may use it; its maker closes the container.
 
-    `stopping` is for streams, on the server's loop: what never ends by itself ends when it begins. `trials`
-    bounds how many models are tried at once: each keeps a thread until its provider has answered.
-    `verifications` does so for the log, which is read as a whole each time.
+    `stopping` ends streams, on the server's loop. `trials` limits how many models are tried at once: each
+    keeps a thread until its provider has answered. `verifications` does so for the log, which is read whole.
     """
 
     container: Container

@@ -12,9 +12,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from cleveragents.core.errors import DatabaseUnreachable, Fault, TooManyRequests, UnknownUser
 from cleveragents.core.identifiers import UlidSource
-from cleveragents.server.middleware.body import UNAUTHENTICATED_BYTES, BodyGate
+from cleveragents.server.middleware.body import UNAUTHENTICATED_BYTES, BodyLimits
 from cleveragents.server.middleware.identity import Buckets
-from cleveragents.server.middleware.origin import HostGate, OriginGate, allowed_names, is_loopback
+from cleveragents.server.middleware.origin import HostCheck, OriginCheck, allowed_names, is_loopback
 from cleveragents.server.middleware.responses import RequestLog, SecurityHeaders
 from cleveragents.server.middleware.wire import address_of
 from cleveragents.server.problems import Refused
@@ -68,7 +68,7 @@ def raising(error: Exception, *, late: bool = False) -> ASGIApp:
     ["localhost", "LOCALHOST.:8420", "127.0.0.1:1", "[::1]:8420", "agents.example", "agents.example:443"],
 )
 def test_a_request_to_a_name_of_the_server_passes(host: str) -> None:
-    gate = HostGate(echo, allowed_names("127.0.0.1", "agents.example, other.example"), any_address=False)
+    gate = HostCheck(echo, allowed_names("127.0.0.1", "agents.example, other.example"), any_address=False)
     assert ask(gate, scope_of(host=host))[0]["status"] == 200
 
 
@@ -88,14 +88,14 @@ def test_a_request_to_a_name_of_the_server_passes(host: str) -> None:
     ],
 )
 def test_a_request_to_any_other_name_is_refused(host: str) -> None:
-    gate = HostGate(echo, allowed_names("127.0.0.1", ""), any_address=False)
+    gate = HostCheck(echo, allowed_names("127.0.0.1", ""), any_address=False)
     with pytest.raises(Refused) as refused:
         ask(gate, scope_of(host=host))
     assert refused.value.status == 421
 
 
 def test_a_request_that_names_two_hosts_or_none_is_refused() -> None:
-    gate = HostGate(echo, allowed_names("127.0.0.1", ""), any_address=True)
+    gate = HostCheck(echo, allowed_names("127.0.0.1", ""), any_address=True)
     twice = scope_of(host="localhost")
     twice["headers"] *= 2
     for scope in (twice, scope_of()):
@@ -104,7 +104,7 @@ def test_a_request_that_names_two_hosts_or_none_is_refused() -> None:
 
 
 def test_on_a_network_every_address_is_the_servers_and_no_other_name_is() -> None:
-    gate = HostGate(echo, allowed_names("::", ""), any_address=True)
+    gate = HostCheck(echo, allowed_names("::", ""), any_address=True)
     for host in ("10.1.2.3:8420", "[fd00::1]"):
         assert ask(gate, scope_of(host=host))[0]["status"] == 200
     with pytest.raises(Refused):
@@ -122,7 +122,7 @@ def known(**headers: str) -> Scope:
 
 
 def test_a_body_passes_up_to_the_limit_in_however_many_pieces() -> None:
-    gate = BodyGate(echo, 6, seconds=20.0)
+    gate = BodyLimits(echo, 6, seconds=20.0)
     for pieces in ([b"sixsix"], [b"six", b"six"], [b"", b"sixsix", b""]):
         assert ask(gate, known(), pieces)[1]["body"] == b"sixsix"
 
@@ -133,13 +133,13 @@ def test_a_body_that_says_it_is_too_large_is_not_read() -> None:
 
     for length in ("7", "-1", "x"):
         with pytest.raises(Refused) as refused:
-            asyncio.run(BodyGate(echo, 6, seconds=20.0)(known(content_length=length), unread, unread))
+            asyncio.run(BodyLimits(echo, 6, seconds=20.0)(known(content_length=length), unread, unread))
         assert refused.value.status == 413
 
 
 def test_a_body_that_says_nothing_is_refused_when_too_much_has_come() -> None:
     with pytest.raises(Refused) as refused:
-        ask(BodyGate(echo, 6, seconds=20.0), known(), [b"four", b"four", b"never read"])
+        ask(BodyLimits(echo, 6, seconds=20.0), known(), [b"four", b"four", b"never read"])
     assert refused.value.status == 413
 
 
@@ -151,7 +151,7 @@ def test_of_a_body_that_never_ends_a_bounded_part_is_read() -> None:
         return {"type": "http.request", "body": b"x" * 10, "more_body": True}
 
     with pytest.raises(Refused):
-        asyncio.run(BodyGate(echo, 100, seconds=20.0)(known(), endless, endless))
+        asyncio.run(BodyLimits(echo, 100, seconds=20.0)(known(), endless, endless))
     assert 100 < sum(read) <= 1000
 
 
@@ -163,7 +163,7 @@ def test_who_takes_the_refusal_of_a_body_for_something_else_answers_nothing() ->
             await send({"type": "http.response.start", "status": 400, "headers": []})
 
     with pytest.raises(Refused) as refused:
-        ask(BodyGate(stubborn, 6, seconds=20.0), known(), [b"sevenseven"])
+        ask(BodyLimits(stubborn, 6, seconds=20.0), known(), [b"sevenseven"])
     assert refused.value.status == 413
 
 
@@ -172,19 +172,19 @@ def test_an_answer_that_began_before_too_much_came_is_not_answered_twice() -> No
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await receive()
 
-    assert [message["status"] for message in ask(BodyGate(hasty, 1, seconds=20.0), known(), [b"two"])] == [
+    assert [message["status"] for message in ask(BodyLimits(hasty, 1, seconds=20.0), known(), [b"two"])] == [
         200
     ]
 
 
 def test_other_errors_than_too_large_bodies_pass_the_gate() -> None:
     with pytest.raises(UnknownUser):
-        ask(BodyGate(raising(UnknownUser("ada")), 6, seconds=20.0), known())
+        ask(BodyLimits(raising(UnknownUser("ada")), 6, seconds=20.0), known())
 
 
 @pytest.mark.parametrize("pieces", [[b"x" * 20_000], [b"x" * 10_000] * 2])
 def test_without_a_user_a_small_body_passes_and_a_large_one_is_refused(pieces: list[bytes]) -> None:
-    gate = BodyGate(echo, 1_000_000, seconds=20.0)
+    gate = BodyLimits(echo, 1_000_000, seconds=20.0)
     assert ask(gate, known(), pieces)[0]["status"] == 200
     assert ask(gate, scope_of(), [b"x" * UNAUTHENTICATED_BYTES])[0]["status"] == 200
     for scope in (scope_of(), scope_of(content_length="20000")):
@@ -216,7 +216,7 @@ def ask_slowly(scope: Scope, piece: bytes, *, count: int, seconds: float) -> lis
         async def send(message: Message) -> None:
             sent.append(message)
 
-        loop.run_until_complete(BodyGate(echo, 1_000_000, seconds=20.0)(scope, receive, send))
+        loop.run_until_complete(BodyLimits(echo, 1_000_000, seconds=20.0)(scope, receive, send))
         return sent
 
 
@@ -261,7 +261,7 @@ def test_after_the_body_a_client_is_awaited_without_a_deadline() -> None:
             raise AssertionError("nothing is sent")
 
         messages.insert(0, {"type": "http.request", "more_body": False})
-        gate = BodyGate(lasting, 9, seconds=7200.0)
+        gate = BodyLimits(lasting, 9, seconds=7200.0)
         loop.run_until_complete(gate(scope_of(), receive, send))
         assert not messages
 
@@ -314,7 +314,7 @@ def test_however_many_ask_a_bounded_number_is_remembered() -> None:
 )
 def test_the_servers_own_page_may_ask(host: str, origin: str) -> None:
     for method in ("GET", "POST"):
-        assert ask(OriginGate(echo), scope_of(method=method, host=host, origin=origin))[0]["status"] == 200
+        assert ask(OriginCheck(echo), scope_of(method=method, host=host, origin=origin))[0]["status"] == 200
 
 
 @pytest.mark.parametrize(
@@ -335,24 +335,24 @@ def test_the_servers_own_page_may_ask(host: str, origin: str) -> None:
 def test_no_other_page_may_ask(origin: str) -> None:
     for method, path in (("GET", "/api/x"), ("POST", "/api/x"), ("DELETE", "/api/x"), ("GET", "/metrics")):
         with pytest.raises(Refused) as refused:
-            ask(OriginGate(echo), scope_of(path, method, host="localhost:8420", origin=origin))
+            ask(OriginCheck(echo), scope_of(path, method, host="localhost:8420", origin=origin))
         assert refused.value.status == 403
 
 
 def test_a_host_that_is_none_is_nobodys_origin() -> None:
     with pytest.raises(Refused):
-        ask(OriginGate(echo), scope_of(host="localhost:x", origin="http://localhost:x"))
+        ask(OriginCheck(echo), scope_of(host="localhost:x", origin="http://localhost:x"))
 
 
 @pytest.mark.parametrize("site", ["cross-site", "same-site"])
 def test_what_a_browser_says_comes_from_elsewhere_is_refused(site: str) -> None:
     with pytest.raises(Refused):
-        ask(OriginGate(echo), scope_of(host="localhost", sec_fetch_site=site))
+        ask(OriginCheck(echo), scope_of(host="localhost", sec_fetch_site=site))
     for fine in ("same-origin", "none"):
-        assert ask(OriginGate(echo), scope_of(host="localhost", sec_fetch_site=fine))
-    assert ask(OriginGate(echo), scope_of("/plans/1", host="localhost", sec_fetch_site=site)), "a link"
+        assert ask(OriginCheck(echo), scope_of(host="localhost", sec_fetch_site=fine))
+    assert ask(OriginCheck(echo), scope_of("/plans/1", host="localhost", sec_fetch_site=site)), "a link"
     with pytest.raises(Refused):
-        ask(OriginGate(echo), scope_of("/plans/1", "POST", host="localhost", sec_fetch_site=site))
+        ask(OriginCheck(echo), scope_of("/plans/1", "POST", host="localhost", sec_fetch_site=site))
 
 
 def test_what_was_refused_on_purpose_says_so_and_what_was_not_gives_a_number_only(
@@ -399,9 +399,9 @@ def test_gates_let_pass_what_is_no_request() -> None:
     gates: list[Any] = [
         RequestLog(app, FakeClock(), UlidSource()),
         SecurityHeaders(app),
-        HostGate(app, (), any_address=False),
-        BodyGate(app, 1, seconds=20.0),
-        OriginGate(app),
+        HostCheck(app, (), any_address=False),
+        BodyLimits(app, 1, seconds=20.0),
+        OriginCheck(app),
     ]
     for gate in gates:
         ask(gate, {"type": "lifespan"})

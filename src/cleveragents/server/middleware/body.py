@@ -1,6 +1,6 @@
 """Limits on request bodies: how large they are, and how long they take to arrive.
 
-This gate comes after `identity`: the body of a request without a token is read by the framework before the
+It comes after `identity`: the body of a request without a token is read by the framework before the
 route refuses it, so it may hold no more than it takes to log in.
 """
 
@@ -13,7 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from cleveragents.server.middleware.wire import header, state_of
 from cleveragents.server.problems import Refused
 
-__all__ = ["UNAUTHENTICATED_BYTES", "BodyGate"]
+__all__ = ["UNAUTHENTICATED_BYTES", "BodyLimits"]
 
 UNAUTHENTICATED_BYTES = 16 * 1024
 """The largest body of a request without a token or a cookie."""
@@ -24,7 +24,7 @@ _DISCARD_SECONDS = 5.0
 _CLOSE = {"Connection": "close"}
 
 
-class BodyGate:
+class BodyLimits:
     """Refuses a body that is too large (413), or too large for a request without a user (401), and one that
     arrives too slowly (408)."""
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from cleveragents.access.model.user import User
     from cleveragents.server.service import Service
 
-__all__ = ["REFUSED", "Claimed", "IdempotencyGate", "claim_of", "told_once"]
+__all__ = ["REFUSED", "Claimed", "Idempotency", "claim_of", "told_once"]
 
 REFUSED = "refused"
 """A route sets this in `request.state` if its answer is a refusal that its status does not tell."""
@@ -68,7 +68,7 @@ def told_once(request: Request) -> Claim | None:
     return claim
 
 
-class IdempotencyGate:
+class Idempotency:
     """Looks the key up before the route runs, and keeps what the route answered."""
 
     def __init__(self, app: ASGIApp, service: Service) -> None:

@@ -36,7 +36,7 @@ from cleveragents.server.middleware.wire import (
 if TYPE_CHECKING:
     from cleveragents.server.service import Service
 
-__all__ = ["COOKIE", "Buckets", "Identity", "RateGate", "refuse_stranger"]
+__all__ = ["COOKIE", "Buckets", "Identity", "RateLimit", "refuse_stranger"]
 
 COOKIE = "cleveragents_session"
 _REMEDY = "send one in the header Authorization, as Bearer, or log in at /login"
@@ -119,8 +119,8 @@ def _cookie(scope: Scope) -> str | None:
     return found[0] if len(found) == 1 else None
 
 
-class RateGate:
-    """Takes one from the bucket of who asks; `TooManyRequests`."""
+class RateLimit:
+    """Takes one from the bucket of the user, or of the address without a user. `TooManyRequests`."""
 
     def __init__(self, app: ASGIApp, buckets: Buckets) -> None:
         self._app = app

@@ -27,7 +27,15 @@ from cleveragents.access.model.user import TokenKind
 from cleveragents.server.middleware.wire import SAFE_METHODS, header, is_api, state_of
 from cleveragents.server.problems import Refused
 
-__all__ = ["HostGate", "MediaGate", "OriginGate", "allowed_names", "csrf_word", "is_loopback", "name_in"]
+__all__ = [
+    "HostCheck",
+    "MediaCheck",
+    "OriginCheck",
+    "allowed_names",
+    "csrf_word",
+    "is_loopback",
+    "name_in",
+]
 
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _HOST = re.compile(r"(?:\[([^\[\]]+)\]|([^:\[\]]+))(?::[0-9]*)?")
@@ -35,7 +43,7 @@ _PORTS = {"http": 80, "https": 443}
 _OURS = ("same-origin", "none")
 
 
-class HostGate:
+class HostCheck:
     """Refuses requests to other names than these. Where the server listens beyond this machine, every
     address is one of its own."""
 
@@ -95,7 +103,7 @@ def _is_address(name: str) -> bool:
     return True
 
 
-class OriginGate:
+class OriginCheck:
     """Refuses requests that come from pages of others, but for links to ours, or with a cookie alone."""
 
     def __init__(self, app: ASGIApp) -> None:
@@ -147,7 +155,7 @@ def _place(netloc: str, scheme: str) -> tuple[str, int] | None:
         return None
 
 
-class MediaGate:
+class MediaCheck:
     """Refuses a body of the API that does not say it is JSON. Stateless."""
 
     def __init__(self, app: ASGIApp) -> None:

@@ -33,10 +33,10 @@ _ALWAYS = {
 
 
 class RequestLog:
-    """Numbers requests, answers for what gates and routes raise, and logs one line for each.
+    """Numbers requests, answers for what middleware and routes raise, and logs one line for each.
 
-    Nobody learns from an answer how the server is made: what was not raised on purpose is a number there,
-    and the trace-back is in the log.
+    An answer does not tell how the server is made: an unexpected error is a number there, and its traceback
+    is in the log.
     """
 
     def __init__(self, app: ASGIApp, clock: Clock, identifiers: IdentifierSource) -> None:

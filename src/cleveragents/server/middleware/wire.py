@@ -1,4 +1,4 @@
-"""What gates read of a request."""
+"""What middleware reads of a request."""
 
 from __future__ import annotations
 
