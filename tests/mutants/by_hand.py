@@ -260,7 +260,7 @@ BY_HAND: dict[tuple[str, str], tuple[str, str]] = {
         "on_output)",
     ),
     ("plans/deciding.py", "less than was asked for"): (
-        "wanted and not without",
+        "wanted and not objections",
         "wanted",
     ),
     ("sandboxes/resources.py", "no link leads out"): (
