@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from cleveragents.jobs.model.job import Job
     from cleveragents.plans.model.plan import Plan
 
-__all__ = ["Access", "owner_of"]
+__all__ = ["OWNER", "Access", "owner_of"]
 
 OWNER = "owner"
 """The name of the acting user where no server is involved."""

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cleveragents.access.model.user import Role
+from cleveragents.api.access import OWNER
 from cleveragents.api.jobs import JobView, job_view
 from cleveragents.api.keyed_lock import KeyedLock
 from cleveragents.api.plans.client import CANCELLED, LOOK_SECONDS, Side, until
@@ -87,7 +88,8 @@ class LocalPlans:
     @property
     def _by(self) -> str | None:
         """The user of a server who acts; None where no server is involved."""
-        return None if self._access.is_owner else self._access.user.name
+        name = self._access.user.name
+        return None if name == OWNER and self._access.is_owner else name
 
     def list(
         self,
