@@ -31,7 +31,7 @@ from cleveragents.api.views import Page
 from cleveragents.changes.model.merge_conflict import Take
 from cleveragents.plans.model.plan import PlanState
 
-__all__ = ["CANCELLED", "LOOK_SECONDS", "Plans", "Side", "until"]
+__all__ = ["CANCELLED", "LOOK_SECONDS", "Plans", "Side", "until", "watched"]
 
 
 Side = Literal["before", "after"]
@@ -41,6 +41,7 @@ CANCELLED = "cancelled by the user"
 
 LOOK_SECONDS = 0.1
 _LONGEST_LOOK_SECONDS = 1.0
+_LATE_LOOKS = 6
 
 
 class Plans(Protocol):
@@ -246,5 +247,31 @@ def until(timeout: float | None, what: str, sleep: Callable[[float], None]) -> I
         yield
         if timeout is not None and time.monotonic() - began >= timeout:
             raise DeadlineExceeded(what, timeout)
+        sleep(pause)
+        pause = min(pause * 1.5, _LONGEST_LOOK_SECONDS)
+
+
+def watched(
+    rests: Callable[[], bool],
+    output: Callable[[int], Sequence[OutputView]],
+    sleep: Callable[[float], None],
+) -> Iterator[OutputView]:
+    """Yield the output of a plan until it rests. Workers store output a moment after it is printed, so it is
+    read for that moment longer."""
+    number, pause, late = 0, LOOK_SECONDS, _LATE_LOOKS
+    while True:
+        at_rest = rests()  # read before the output, or its end is missed
+        pieces = output(number)
+        for piece in pieces:
+            number = piece.number
+            yield piece
+        if pieces:
+            pause = LOOK_SECONDS
+            continue
+        if at_rest:
+            late -= 1
+            if late == 0:
+                return
+            pause = LOOK_SECONDS
         sleep(pause)
         pause = min(pause * 1.5, _LONGEST_LOOK_SECONDS)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 from cleveragents.api.jobs import HttpJobs, JobView
-from cleveragents.api.plans.client import CANCELLED, Side, until
+from cleveragents.api.plans.client import CANCELLED, Side, until, watched
 from cleveragents.api.plans.request import Limits, PlanRequest
 from cleveragents.api.plans.views import (
     BudgetView,
@@ -101,15 +101,12 @@ class HttpPlans:
         return view_of(PlanView, self._http.post("/plans", request.body()))
 
     def watch(self, plan_id: str) -> Iterator[OutputView]:
-        plan_id, number = self.get(plan_id).id, 0
-        for _ in until(None, "", self._http.sleep):
-            rests = self.summary(plan_id).at_rest  # looked at before the output, or its end is missed
-            while pieces := self.output(plan_id, after=number):
-                for piece in pieces:
-                    number = piece.number
-                    yield piece
-            if rests:
-                return
+        plan_id = self.get(plan_id).id
+        return watched(
+            lambda: self.summary(plan_id).at_rest,
+            lambda after: self.output(plan_id, after=after),
+            self._http.sleep,
+        )
 
     def wait(self, plan_id: str, *, timeout: float | None = None) -> PlanView:
         plan_id = self.get(plan_id).id

@@ -13,7 +13,7 @@ from cleveragents.access.model.user import Role
 from cleveragents.api.access import OWNER
 from cleveragents.api.jobs import JobView, job_view
 from cleveragents.api.keyed_lock import KeyedLock
-from cleveragents.api.plans.client import CANCELLED, LOOK_SECONDS, Side, until
+from cleveragents.api.plans.client import CANCELLED, Side, until, watched
 from cleveragents.api.plans.request import Limits, PlanRequest
 from cleveragents.api.plans.standing import rests
 from cleveragents.api.plans.views import (
@@ -161,17 +161,10 @@ class LocalPlans:
         return self._queued(self._parts.lifecycle.create(new))
 
     def watch(self, plan_id: str) -> Iterator[OutputView]:
-        plan_id, number = self._read(plan_id).id, 0
-        while True:
-            rests = self._rests(plan_id)  # read before the output, or its end is missed
-            pieces = self.output(plan_id, after=number)
-            for piece in pieces:
-                number = piece.number
-                yield piece
-            if rests and not pieces:
-                return
-            if not pieces:
-                self._sleep(LOOK_SECONDS)
+        plan_id = self._read(plan_id).id
+        return watched(
+            lambda: self._rests(plan_id), lambda after: self.output(plan_id, after=after), self._sleep
+        )
 
     def wait(self, plan_id: str, *, timeout: float | None = None) -> PlanView:
         plan_id = self._read(plan_id).id
