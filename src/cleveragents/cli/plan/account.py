@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from cleveragents.core.json_value import JsonValue
     from cleveragents.plans.model.plan import Plan
 
-__all__ = ["tell_left_out", "tell_of_changes", "tell_unapplied", "told_changes", "told_plan"]
+__all__ = ["tell_of_changes", "told_changes", "told_plan"]
 
 Row = dict[str, "JsonValue"]
 
@@ -62,16 +62,3 @@ def tell_of_changes(changes: Sequence[Row], sentences: Sequence[str], checks: Se
         if not has_passed(check):
             weight = "it has to pass before the plan can be applied" if check["required"] else "informational"
             progress(f"check {check['name']}: {verdict_in_words(check)} ({weight})")
-
-
-def tell_left_out(parts: PlanParts, plan: Plan) -> None:
-    """The parts that the result lacks, on stderr."""
-    without = left_out_in_words(parts, plan)
-    if without:
-        progress(without)
-
-
-def tell_unapplied(parts: PlanParts, plan: Plan) -> None:
-    """What its steps made and the user will not get, on stderr."""
-    for sentence in told_unapplied(parts, plan, unapplied_of(parts, plan)):
-        progress(sentence)
