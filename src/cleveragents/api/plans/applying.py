@@ -60,10 +60,11 @@ def ensure_undoable_now(container: Container, plan_id: str, *, message: str | No
     plan = found_plan(parts, plan_id)
     if plan.parent_id is not None:
         raise PlanError(plan.id, f"it is a part of plan {plan.root}, and undone with it")
+    if not plan.state.ended or plan.state is PlanState.APPLIED:
+        ensure_reachable(parts, plan)
     if plan.standing != (Phase.APPLY, PlanState.APPLIED):
         raise PlanError(plan.id, f"it is {plan.state.value}; only an applied plan can be undone")
-    ensure_undoable(container, plan)
-    ensure_reachable(parts, plan)
+    ensure_undoable(parts, plan)
     ensure_can_be_asked(plan, message, None)
     return plan
 

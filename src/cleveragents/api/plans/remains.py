@@ -1,4 +1,4 @@
-"""What is left of a plan: the sandbox that a diff and an undo need, and the commit that no undo removes."""
+"""What is left of a plan: the sandbox that a diff and an undo need."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from cleveragents.core.errors import Remedy
 from cleveragents.plans.model.plan import PlanState
 
 if TYPE_CHECKING:
-    from cleveragents.app.container import Container
     from cleveragents.app.plan_parts import PlanParts
     from cleveragents.plans.model.plan import Plan
 
-__all__ = ["applied_commit", "ensure_diffable", "ensure_undoable", "is_kept", "was_removed"]
+__all__ = ["ensure_diffable", "ensure_undoable", "is_kept", "was_removed"]
 
 _REMOVED = "its sandbox was removed"
 
@@ -30,16 +29,6 @@ def was_removed(parts: PlanParts, plan: Plan) -> bool:
     return not plan.state.running and bool(parts.history.calls(plan.id)) and not is_kept(parts, plan)
 
 
-def applied_commit(container: Container, plan: Plan) -> str | None:
-    """The commit with which it was applied; None if there was none."""
-    from cleveragents.apply.journal import ApplyJournal
-
-    journal = ApplyJournal(container.database, container.identifiers, container.clock)
-    entry = journal.last_of_plan(plan.id)
-    made = None if entry is None or entry.kind != "apply" else entry.journal.commit
-    return None if made is None else made.new
-
-
 def ensure_diffable(parts: PlanParts, plan: Plan) -> None:
     """`PlanError` when what it changed cannot be shown any more."""
     from cleveragents.core.errors import PlanError
@@ -49,13 +38,13 @@ def ensure_diffable(parts: PlanParts, plan: Plan) -> None:
         raise PlanError(plan.id, f"what it changed cannot be shown any more: {_REMOVED}", (log,))
 
 
-def ensure_undoable(container: Container, plan: Plan) -> None:
+def ensure_undoable(parts: PlanParts, plan: Plan) -> None:
     """`PlanError` when it is applied and cannot be undone any more."""
     from cleveragents.core.errors import PlanError
 
-    parts = container.plan_parts
     if plan.state is not PlanState.APPLIED or is_kept(parts, plan):
         return
-    commit = applied_commit(container, plan)
+    last = parts.applier.last_of_plan(plan.id)
+    commit = None if last is None else last.commit
     instead = "" if commit is None else f"; `git revert {commit}` takes back the commit that it made"
     raise PlanError(plan.id, f"it cannot be undone any more: {_REMOVED}{instead}")
