@@ -485,7 +485,6 @@ TESTS: dict[str, list[str]] = {
     "cli/run/served.py": [f"{UNIT}client_commands.py"],
     "cli/client/selection.py": [f"{UNIT}client_commands.py"],
     "api/transport.py": [f"{UNIT}client_cuts.py", f"{UNIT}client_commands.py"],
-    "cli/client/twins.py": [f"{UNIT}client_commands.py"],
     "cli/run/foreground.py": [f"{UNIT}cli_plans.py", f"{UNIT}cli_plans_told.py"],
     "cli/run/interruption.py": [f"{UNIT}cli_interrupt.py"],
     "cli/render/index_progress.py": [f"{UNIT}index_progress.py"],
