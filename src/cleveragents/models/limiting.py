@@ -130,13 +130,11 @@ class Places:
             return
 
 
-class LimitedModel:
-    """`Model` that takes a place of its provider for each call. A call keeps its place while it waits to be
-    tried again: whoever came next would meet the same refusal."""
+class WrappedModel:
+    """What every `Model` around another one has in common: it is that model, called with more care."""
 
-    def __init__(self, model: Model, places: Places) -> None:
+    def __init__(self, model: Model) -> None:
         self._model = model
-        self._places = places
 
     @property
     def facts(self) -> ModelFacts:
@@ -144,29 +142,31 @@ class LimitedModel:
 
     def count_tokens(self, request: ModelRequest) -> int:
         return self._model.count_tokens(request)
+
+
+class LimitedModel(WrappedModel):
+    """`Model` that takes a place of its provider for each call. A call keeps its place while it waits to be
+    tried again: whoever came next would meet the same refusal."""
+
+    def __init__(self, model: Model, places: Places) -> None:
+        super().__init__(model)
+        self._places = places
 
     async def reply(self, request: ModelRequest, on_token: Callable[[str], None] | None = None) -> ModelReply:
         async with self._places.place():
             return await self._model.reply(request, on_token)
 
 
-class BreakingModel:
+class BreakingModel(WrappedModel):
     """`Model` behind the breaker of its provider, which all models of that provider share.
 
     Cancel safety: a cancelled call gives its permit back uncounted.
     """
 
     def __init__(self, model: Model, breaker: CircuitBreaker, provider: str) -> None:
-        self._model = model
+        super().__init__(model)
         self._breaker = breaker
         self._provider = provider
-
-    @property
-    def facts(self) -> ModelFacts:
-        return self._model.facts
-
-    def count_tokens(self, request: ModelRequest) -> int:
-        return self._model.count_tokens(request)
 
     async def reply(self, request: ModelRequest, on_token: Callable[[str], None] | None = None) -> ModelReply:
         try:
@@ -187,19 +187,12 @@ class BreakingModel:
         return reply
 
 
-class DeadlineModel:
+class DeadlineModel(WrappedModel):
     """Ends a call that takes longer than `seconds`; its connection is closed as that of a cancelled one."""
 
     def __init__(self, model: Model, seconds: float) -> None:
-        self._model = model
+        super().__init__(model)
         self._seconds = seconds
-
-    @property
-    def facts(self) -> ModelFacts:
-        return self._model.facts
-
-    def count_tokens(self, request: ModelRequest) -> int:
-        return self._model.count_tokens(request)
 
     async def reply(self, request: ModelRequest, on_token: Callable[[str], None] | None = None) -> ModelReply:
         try:
@@ -224,7 +217,7 @@ class Patience:
     lot: Callable[[], float] = random.random
 
 
-class RetryingModel:
+class RetryingModel(WrappedModel):
     """`Model` that makes a call again while it finds nobody to answer it.
 
     The wait doubles with each try, from half a second to half a minute, and each is between half of that and
@@ -233,15 +226,8 @@ class RetryingModel:
     """
 
     def __init__(self, model: Model, patience: Patience) -> None:
-        self._model = model
+        super().__init__(model)
         self._patience = patience
-
-    @property
-    def facts(self) -> ModelFacts:
-        return self._model.facts
-
-    def count_tokens(self, request: ModelRequest) -> int:
-        return self._model.count_tokens(request)
 
     async def reply(self, request: ModelRequest, on_token: Callable[[str], None] | None = None) -> ModelReply:
         listening = _Listening(on_token)

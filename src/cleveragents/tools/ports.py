@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from cleveragents.core.errors import ToolRefused
+from cleveragents.core.errors import ToolRefused, UnknownTool
 from cleveragents.core.json_value import JsonValue
 from cleveragents.core.policy import Capability
 from cleveragents.core.tool import ToolSpec
 from cleveragents.processes.ports import CommandResult, CommandTerms, StopSignal
 
-__all__ = ["CommandsHere", "FoundFile", "SandboxFiles", "Tool", "ToolSource", "Workplace"]
+__all__ = ["CommandsHere", "FixedTools", "FoundFile", "SandboxFiles", "Tool", "ToolSource", "Workplace"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,3 +133,29 @@ class ToolSource(Protocol):
     def problems(self) -> tuple[ToolRefused, ...]:
         """One for each tool that a package offers and that cannot be used."""
         ...
+
+
+class FixedTools:
+    """`ToolSource` of these tools, for good. Any thread may ask."""
+
+    def __init__(self, *tools: Tool) -> None:
+        self._tools = {tool.spec.name: tool for tool in tools}
+
+    def get(self, name: str) -> Tool:
+        if name not in self._tools:
+            raise UnknownTool(name, self.names())
+        return self._tools[name]
+
+    def capability_of(
+        self, tool: Tool, arguments: Mapping[str, JsonValue], files: SandboxFiles
+    ) -> Capability:
+        return tool.capability_of(arguments, files)
+
+    def names(self) -> tuple[str, ...]:
+        return tuple(sorted(self._tools))
+
+    def specs(self) -> tuple[ToolSpec, ...]:
+        return tuple(self._tools[name].spec for name in self.names())
+
+    def problems(self) -> tuple[ToolRefused, ...]:
+        return ()

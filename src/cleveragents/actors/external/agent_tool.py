@@ -5,22 +5,20 @@ That it failed is an error of the call, unlike with `command`: there is nobody w
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
 from cleveragents.actors.model.actor import AGENT_PROCESSES, AGENT_SECONDS
 from cleveragents.actors.model.rules import PROMPT, PROMPT_FILE
-from cleveragents.core.errors import Cancelled, ToolRefused, UnknownTool
-from cleveragents.core.json_value import JsonValue
+from cleveragents.core.errors import Cancelled, ToolRefused
 from cleveragents.core.policy import Capability
 from cleveragents.core.text.redaction import redact_text
-from cleveragents.core.tool import AGENT_TOOL, ToolSpec
+from cleveragents.core.tool import AGENT_TOOL
 from cleveragents.processes.lent import shown_by
 from cleveragents.processes.ports import HOME_IN_ARGV, CommandHome, CommandResult, CommandTerms
 from cleveragents.processes.program_lookup import absence_of
-from cleveragents.tools.ports import SandboxFiles, Tool, Workplace
+from cleveragents.tools.ports import FixedTools, SandboxFiles, Workplace
 from cleveragents.tools.typed_tool import Arguments, Result, TypedTool
 
 __all__ = ["AgentArguments", "AgentOutcome", "AgentTool", "AgentTools"]
@@ -123,30 +121,14 @@ class AgentTool(TypedTool[AgentArguments, AgentOutcome]):
         )
 
 
-class AgentTools:
+class AgentTools(FixedTools):
     """`ToolSource` of the one that runs other agents. It names none, so no list of tools has it."""
 
     def __init__(self) -> None:
-        self._tool = AgentTool()
-
-    def get(self, name: str) -> Tool:
-        if name != self._tool.name:
-            raise UnknownTool(name)
-        return self._tool
-
-    def capability_of(
-        self, tool: Tool, arguments: Mapping[str, JsonValue], files: SandboxFiles
-    ) -> Capability:
-        return tool.capability_of(arguments, files)
+        super().__init__(AgentTool())
 
     def names(self) -> tuple[str, ...]:
         return ()  # guard: what it gives out of the user's, an author says, not a model
-
-    def specs(self) -> tuple[ToolSpec, ...]:
-        return ()
-
-    def problems(self) -> tuple[ToolRefused, ...]:
-        return ()
 
 
 def _problem(arguments: AgentArguments, done: CommandResult) -> str | None:

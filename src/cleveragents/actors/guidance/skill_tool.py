@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from posixpath import normpath
@@ -11,11 +10,9 @@ from pydantic import Field
 
 from cleveragents.access.trust.repository_files import read_inside
 from cleveragents.actors.guidance.skills import Skill, Skills
-from cleveragents.core.errors import ConfigurationError, ToolRefused, UnknownTool
-from cleveragents.core.json_value import JsonValue
+from cleveragents.core.errors import ConfigurationError, ToolRefused
 from cleveragents.core.policy import Capability
-from cleveragents.core.tool import ToolSpec
-from cleveragents.tools.ports import SandboxFiles, Tool, Workplace
+from cleveragents.tools.ports import FixedTools, Workplace
 from cleveragents.tools.typed_tool import Arguments, Result, TypedTool
 
 __all__ = ["SkillArguments", "SkillResult", "SkillTool", "SkillTools"]
@@ -75,27 +72,8 @@ class SkillTool(TypedTool[SkillArguments, SkillResult]):
         return None if file is None else file.content
 
 
-class SkillTools:
+class SkillTools(FixedTools):
     """`ToolSource` of that one tool, or of none. Any thread may ask."""
 
     def __init__(self, skills: Skills) -> None:
-        self._tool = SkillTool(skills.found) if skills.found else None
-
-    def get(self, name: str) -> Tool:
-        if self._tool is None or name != self._tool.name:
-            raise UnknownTool(name, self.names())
-        return self._tool
-
-    def capability_of(
-        self, tool: Tool, arguments: Mapping[str, JsonValue], files: SandboxFiles
-    ) -> Capability:
-        return tool.capability_of(arguments, files)
-
-    def names(self) -> tuple[str, ...]:
-        return () if self._tool is None else (self._tool.name,)
-
-    def specs(self) -> tuple[ToolSpec, ...]:
-        return () if self._tool is None else (self._tool.spec,)
-
-    def problems(self) -> tuple[ToolRefused, ...]:
-        return ()
+        super().__init__(*([SkillTool(skills.found)] if skills.found else []))

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from cleveragents.core.clock import Clock
-from cleveragents.core.errors import ToolRefused, TreeTooLarge, UnknownTool
+from cleveragents.core.errors import TreeTooLarge
 from cleveragents.core.faults import FaultPoints
 from cleveragents.core.identifiers import Fence
 from cleveragents.core.json_value import FrozenObject, JsonValue, freeze
@@ -21,7 +21,7 @@ from cleveragents.plans.model.strategy import Task
 from cleveragents.plans.model.sub_plan import GOALS_ACTION, TreeView
 from cleveragents.plans.ports.plans import NewPlan, TreeLimits
 from cleveragents.plans.store.sql_plan_store import SqlPlanStore
-from cleveragents.tools.ports import SandboxFiles, Tool, Workplace
+from cleveragents.tools.ports import FixedTools, SandboxFiles, Workplace
 
 __all__ = ["SPAWN", "SpawnTools", "SubPlanSpawn"]
 
@@ -161,24 +161,8 @@ class _SpawnTool:
         return {"allowed": True}
 
 
-class SpawnTools:
+class SpawnTools(FixedTools):
     """`ToolSource` of that one tool, which no actor is offered."""
 
-    def get(self, name: str) -> Tool:
-        if name != SPAWN:
-            raise UnknownTool(name, (SPAWN,))
-        return _SpawnTool()
-
-    def capability_of(
-        self, tool: Tool, arguments: Mapping[str, JsonValue], files: SandboxFiles
-    ) -> Capability:
-        return tool.capability_of(arguments, files)
-
-    def names(self) -> tuple[str, ...]:
-        return (SPAWN,)
-
-    def specs(self) -> tuple[ToolSpec, ...]:
-        return (_SpawnTool.spec,)
-
-    def problems(self) -> tuple[ToolRefused, ...]:
-        return ()
+    def __init__(self) -> None:
+        super().__init__(_SpawnTool())

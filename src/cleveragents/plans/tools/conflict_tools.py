@@ -7,7 +7,7 @@ The checkpoint of such a decision is the very call: correcting it takes back wha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
@@ -16,16 +16,16 @@ from pydantic import Field
 
 from cleveragents.changes.model.merge_conflict import RESOLVE, Take, resolved_result
 from cleveragents.core.decision import Alternative, DecisionState, NewDecision
-from cleveragents.core.errors import ToolRefused, UnknownTool
-from cleveragents.core.json_value import JsonValue, thaw
+from cleveragents.core.errors import ToolRefused
+from cleveragents.core.json_value import thaw
 from cleveragents.core.policy import Capability
 from cleveragents.core.text.redaction import redact_content_text
-from cleveragents.core.tool import CallState, ToolCall, ToolSpec
+from cleveragents.core.tool import CallState, ToolCall
 from cleveragents.plans.conflicts.resolution import resolution_of
 from cleveragents.plans.history import PlanHistory
 from cleveragents.plans.ports.decisions import DecisionStore
 from cleveragents.sandboxes.git_sandbox import Sandbox
-from cleveragents.tools.ports import SandboxFiles, Tool, Workplace
+from cleveragents.tools.ports import FixedTools, Workplace
 from cleveragents.tools.typed_tool import Arguments, Result, TypedTool
 
 __all__ = ["DECIDE", "ConflictGround", "ConflictTools", "DecideTools", "DecisionPlace"]
@@ -88,30 +88,11 @@ class ResolveTool(TypedTool[ResolveArguments, ResolveResult]):
         return ResolveResult.model_validate(thaw(told))
 
 
-class ConflictTools:
+class ConflictTools(FixedTools):
     """`ToolSource` of that one. Any thread may ask."""
 
     def __init__(self, ground: ConflictGround) -> None:
-        self._tool: Tool = ResolveTool(ground)
-
-    def get(self, name: str) -> Tool:
-        if name != RESOLVE:
-            raise UnknownTool(name, self.names())
-        return self._tool
-
-    def capability_of(
-        self, tool: Tool, arguments: Mapping[str, JsonValue], files: SandboxFiles
-    ) -> Capability:
-        return tool.capability_of(arguments, files)
-
-    def names(self) -> tuple[str, ...]:
-        return (RESOLVE,)
-
-    def specs(self) -> tuple[ToolSpec, ...]:
-        return (self._tool.spec,)
-
-    def problems(self) -> tuple[ToolRefused, ...]:
-        return ()
+        super().__init__(ResolveTool(ground))
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,27 +159,8 @@ class Decide(TypedTool[DecideArguments, DecideResult]):
         raise ToolRefused(self.name, "it can only be used by an actor of a plan")
 
 
-class DecideTools:
+class DecideTools(FixedTools):
     """`ToolSource` of that tool. Any thread may ask."""
 
     def __init__(self, place: DecisionPlace) -> None:
-        self._tool = Decide(place)
-
-    def get(self, name: str) -> Tool:
-        if name != DECIDE:
-            raise UnknownTool(name, self.names())
-        return self._tool
-
-    def capability_of(
-        self, tool: Tool, arguments: Mapping[str, JsonValue], files: SandboxFiles
-    ) -> Capability:
-        return tool.capability_of(arguments, files)
-
-    def names(self) -> tuple[str, ...]:
-        return (DECIDE,)
-
-    def specs(self) -> tuple[ToolSpec, ...]:
-        return (self._tool.spec,)
-
-    def problems(self) -> tuple[ToolRefused, ...]:
-        return ()
+        super().__init__(Decide(place))

@@ -6,7 +6,7 @@ How much that is, `PlanContext` keeps count of.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from fnmatch import fnmatchcase
 
 from pydantic import Field
@@ -16,13 +16,11 @@ from cleveragents.context.model.code_terms import terms_of
 from cleveragents.context.plan_context import REQUEST_CONTEXT, PlanContext
 from cleveragents.context.query import LEAST_TOKENS
 from cleveragents.context.search.git_history import most_alike
-from cleveragents.core.errors import QuestionRefused, SourceMissing, ToolRefused, UnknownTool
-from cleveragents.core.json_value import JsonValue
+from cleveragents.core.errors import QuestionRefused, SourceMissing, ToolRefused
 from cleveragents.core.policy import Capability
 from cleveragents.core.text.redaction import redact_content_text
-from cleveragents.core.tool import ToolSpec
 from cleveragents.models.tokens import estimate_text
-from cleveragents.tools.ports import SandboxFiles, Tool, Workplace
+from cleveragents.tools.ports import FixedTools, Workplace
 from cleveragents.tools.typed_tool import Arguments, Result, TypedTool
 
 __all__ = ["ContextTools"]
@@ -150,32 +148,11 @@ class GetContextBudget(TypedTool[GetContextBudgetArguments, GetContextBudgetResu
         return GetContextBudgetResult(allowed=allowed, given=given, left=max(0, allowed - given))
 
 
-class ContextTools:
+class ContextTools(FixedTools):
     """`ToolSource` of these three. Any thread may ask."""
 
     def __init__(self, context: PlanContext) -> None:
-        tools: tuple[Tool, ...] = (GetContextBudget(context), QueryHistory(context), RequestContext(context))
-        self._tools: Mapping[str, Tool] = {tool.spec.name: tool for tool in tools}
-
-    def get(self, name: str) -> Tool:
-        found = self._tools.get(name)
-        if found is None:
-            raise UnknownTool(name, self.names())
-        return found
-
-    def capability_of(
-        self, tool: Tool, arguments: Mapping[str, JsonValue], files: SandboxFiles
-    ) -> Capability:
-        return tool.capability_of(arguments, files)
-
-    def names(self) -> tuple[str, ...]:
-        return tuple(sorted(self._tools))
-
-    def specs(self) -> tuple[ToolSpec, ...]:
-        return tuple(self._tools[name].spec for name in self.names())
-
-    def problems(self) -> tuple[ToolRefused, ...]:
-        return ()
+        super().__init__(GetContextBudget(context), QueryHistory(context), RequestContext(context))
 
 
 def _fitting(texts: Iterable[str], room: int) -> tuple[list[str], int]:
