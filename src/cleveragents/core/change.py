@@ -12,9 +12,10 @@ Everything that compares, folds or reverses changes is decided here, without tou
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum
 
+from cleveragents.core.dataclass import dataclass
 from cleveragents.core.errors import ChangesetClosed, DuplicateKey
 
 __all__ = [

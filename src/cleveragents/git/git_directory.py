@@ -21,8 +21,10 @@ import stat
 import tempfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
+
+from cleveragents.core.dataclass import dataclass
 
 __all__ = [
     "FSYNC_SETTINGS",

@@ -16,10 +16,11 @@ import asyncio
 import threading
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from weakref import WeakValueDictionary
 
 from cleveragents.core.clock import Clock
+from cleveragents.core.dataclass import dataclass
 from cleveragents.core.errors import (
     BudgetExhausted,
     CleverAgentsError,

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Protocol
 
+from cleveragents.core.dataclass import dataclass
 from cleveragents.core.json_value import JsonValue
 
 __all__ = [

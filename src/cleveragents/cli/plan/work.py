@@ -9,7 +9,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import TYPE_CHECKING, NoReturn, TypeVar
 
@@ -36,6 +36,7 @@ from cleveragents.cli.plan.view import (
     tell_reason,
 )
 from cleveragents.cli.usage import as_usage
+from cleveragents.core.dataclass import dataclass
 from cleveragents.core.errors import (
     Cancelled,
     CleverAgentsError,

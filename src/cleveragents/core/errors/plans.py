@@ -9,8 +9,7 @@ Jobs, their workers and their handlers.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from cleveragents.core.dataclass import dataclass
 from cleveragents.core.errors.families import Conflict, Fault, InvalidRequest
 from cleveragents.core.errors.remedy import OptionValue, Remedy
 

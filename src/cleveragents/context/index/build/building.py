@@ -23,7 +23,8 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import field
+from cleveragents.core.dataclass import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 

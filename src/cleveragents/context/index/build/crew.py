@@ -16,7 +16,8 @@ import time
 from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
+from cleveragents.core.dataclass import dataclass
 from types import TracebackType
 
 from cleveragents.context.index.build.batch import Batch, Order, opaque

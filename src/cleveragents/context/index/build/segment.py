@@ -24,7 +24,8 @@ import sqlite3
 import struct
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from cleveragents.core.dataclass import dataclass
 from typing import TYPE_CHECKING, Any
 
 from cleveragents.context.model.code import Chunk, Definition, Field, FileAnalysis, Import, Span
