@@ -25,12 +25,13 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
-from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from types import MappingProxyType, ModuleType
+from typing import TYPE_CHECKING, Any, Literal
 
 from cleveragents.core.text.control_characters import escape_controls
 from cleveragents.core.text.redaction import redact, url_password
@@ -42,7 +43,14 @@ if TYPE_CHECKING:
 
     from cleveragents.config.settings import Settings
 
-__all__ = ["GuardedStream", "configure_logging", "guard_terminals", "unguarded"]
+__all__ = [
+    "GuardedStream",
+    "configure_logging",
+    "guard_terminals",
+    "is_logged",
+    "logged_with",
+    "unguarded",
+]
 
 
 _LEVELS = {
@@ -52,6 +60,8 @@ _LEVELS = {
     "error": logging.ERROR,
 }
 _OF_SEVERAL_LINES = ("exception", "stack")
+
+_NAMES: ContextVar[Mapping[str, str]] = ContextVar("cleveragents_logged_with", default=MappingProxyType({}))
 
 _BYPASSES = frozenset({"buffer", "detach", "reconfigure"})
 """Attributes of a text stream that lead past `write`."""
@@ -69,7 +79,31 @@ def configure_logging(settings: Settings, *, is_news: Callable[[str], bool] | No
     if "structlog" in sys.modules:
         _configure(settings, is_news)
     else:
-        sys.meta_path.insert(0, _ConfiguresOnImport(lambda: _configure(settings, is_news)))
+        configure = _ConfiguresOnImport(lambda: _configure(settings, is_news), _LEVELS[settings.log.level])
+        sys.meta_path.insert(0, configure)
+
+
+def is_logged(level: Literal["debug", "info", "warning", "error"]) -> bool:
+    """Whether this process was told to log events of this level. Loads nothing."""
+    for finder in sys.meta_path:
+        if isinstance(finder, _ConfiguresOnImport):
+            return _LEVELS[level] >= finder.level
+    if "structlog" not in sys.modules:
+        return False
+    import structlog
+
+    return structlog.is_configured()
+
+
+@contextmanager
+def logged_with(**names: str) -> Iterator[None]:
+    """Whatever this thread logs until the block ends, and tasks and calls started with its context, has these
+    names. Unlike those that structlog binds, they do not load it."""
+    token = _NAMES.set({**_NAMES.get(), **names})
+    try:
+        yield
+    finally:
+        _NAMES.reset(token)
 
 
 class _ConfiguresOnImport(MetaPathFinder):
@@ -78,7 +112,8 @@ class _ConfiguresOnImport(MetaPathFinder):
     Safe in any thread: Python lets one thread import a module, and the others wait until it is through.
     """
 
-    def __init__(self, configure: Callable[[], None]) -> None:
+    def __init__(self, configure: Callable[[], None], level: int) -> None:
+        self.level = level
         self._configure = configure
 
     def find_spec(
@@ -117,6 +152,7 @@ def _configure(settings: Settings, is_news: Callable[[str], bool] | None) -> Non
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
+            _named,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.StackInfoRenderer(),
@@ -128,6 +164,10 @@ def _configure(settings: Settings, is_news: Callable[[str], bool] | None) -> Non
         logger_factory=structlog.PrintLoggerFactory(unguarded(sys.stderr)),
         cache_logger_on_first_use=False,
     )
+
+
+def _named(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
+    return {**_NAMES.get(), **event}
 
 
 def redactor(secrets: Collection[str]) -> Processor:

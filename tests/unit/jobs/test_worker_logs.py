@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,7 +14,7 @@ import structlog
 
 from cleveragents.core.json_value import FrozenObject, freeze
 from cleveragents.jobs.model.job import Job, NewJob, submitted
-from cleveragents.jobs.worker.log import speaking_of, worker_log
+from cleveragents.jobs.worker.log import worker_log
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
 from cleveragents.plans.ports.plans import NewPlan
 from tests.actor_plan_bench import accept, answer, call, executes, reviews, says, steps, strategizes
@@ -83,10 +85,40 @@ def test_who_speaks_of_a_job_from_another_thread_names_both_and_a_job_of_no_plan
     ]
 
 
-def test_what_is_bound_for_one_attempt_is_gone_after_it() -> None:
-    with speaking_of(job(plan_id="p")):
-        assert structlog.contextvars.get_contextvars() == {"job_id": "j", "plan_id": "p"}
-    assert structlog.contextvars.get_contextvars() == {}
+LOGS_OF_A_JOB = """
+import sys
+from datetime import UTC, datetime
+
+import msgspec
+
+from cleveragents.config.logging import configure_logging
+from cleveragents.config.settings import Settings
+from cleveragents.jobs.model.job import NewJob, submitted
+from cleveragents.jobs.worker.log import speaking_of
+
+job = submitted(NewJob("plan:p", {"plan_id": "p"}), "j", datetime(2026, 1, 1, tzinfo=UTC)).job
+configure_logging(msgspec.convert({"log": {"level": sys.argv[1]}}, Settings))
+with speaking_of(job):
+    print("structlog" in sys.modules)
+    import structlog
+
+    structlog.get_logger().warning("within")
+structlog.get_logger().warning("after")
+"""
+
+
+@pytest.mark.parametrize(("level", "events"), [("warning", []), ("info", ["job.started"])])
+def test_what_is_bound_for_one_attempt_is_gone_after_it(level: str, events: list[str]) -> None:
+    """A worker that is not to say that a job started does not load structlog for it."""
+    command = [sys.executable, "-c", LOGS_OF_A_JOB, level]
+    ended = subprocess.run(command, check=True, capture_output=True, text=True)
+    lines = [json.loads(line) for line in ended.stderr.splitlines()]
+    assert ended.stdout == f"{bool(events)}\n"
+    assert [line["event"] for line in lines] == [*events, "within", "after"]
+    assert [(line.get("job_id"), line.get("plan_id")) for line in lines[:-1]] == [("j", "p")] * (
+        len(lines) - 1
+    )
+    assert "job_id" not in lines[-1]
 
 
 def test_what_a_server_logs_of_a_request_names_the_plan_or_job_it_is_about(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Literal
 
+from cleveragents.config.logging import is_logged, logged_with
 from cleveragents.core.errors import (
     CleverAgentsError,
     DatabaseFailed,
@@ -43,11 +44,9 @@ def worker_log(job: Job | None = None) -> FilteringBoundLogger:
 def speaking_of(job: Job) -> Iterator[None]:
     """Says that it begins. While it lasts, all that is logged by this thread, and by tasks and calls that it
     starts with its context, names the job and its plan: who logs deep below knows of neither."""
-    import structlog
-
-    with structlog.contextvars.bound_contextvars(**_names(job)):
+    with logged_with(**_names(job)):
         # Where nobody has configured it, it goes to stdout, and that is not ours.
-        if structlog.is_configured():
+        if is_logged("info"):
             worker_log(job).info("job.started", kind=job.kind, attempt=job.attempt, fence=job.fence)
         yield
 
