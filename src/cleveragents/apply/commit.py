@@ -12,8 +12,7 @@ import re
 import time
 from collections.abc import Mapping
 from pathlib import Path
-
-import psutil
+from typing import TYPE_CHECKING
 
 from cleveragents.apply.journal import CommitFacts, Entry
 from cleveragents.apply.lock import fingerprint_of, lock_index
@@ -26,6 +25,9 @@ from cleveragents.core.dataclass import dataclass
 from cleveragents.core.errors import ApplyRefused
 from cleveragents.git.git_directory import copy_index
 from cleveragents.git.index_file import LISTING, marked_in
+
+if TYPE_CHECKING:
+    import psutil
 
 __all__ = ["CommitMaking", "is_committed", "publish_index", "take_back_commit", "wait_for_stragglers"]
 
@@ -185,6 +187,8 @@ def wait_for_stragglers(entry: Entry) -> bool:
     """A git process that moves the branch may outlive the one that started it. Whether none does."""
     if entry.journal.commit is None:
         return True
+    import psutil
+
     deadline = time.monotonic() + _STRAGGLER_PATIENCE_SECONDS
     while any(_moves_ref(process, entry.id) for process in psutil.process_iter(["cmdline"])):
         if time.monotonic() >= deadline:

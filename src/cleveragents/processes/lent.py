@@ -265,7 +265,7 @@ def owner_prefix() -> str:
 def owner_lives(directory: Path) -> bool | None:
     """Whether the process that made it runs; None where its name does not say who that is, or where that is
     another machine's, or this one's from before it was started, to say, or hidden from us."""
-    from cleveragents.processes.process_tree import is_alive
+    from cleveragents.processes.identity import is_alive
 
     named, me = _OWNED.match(directory.name), _me()
     if named is None or named["host"] != _short(me.host):
@@ -285,7 +285,7 @@ def remove_directory(directory: str) -> None:
 
 def _me() -> WorkerIdentity:
     # Imported here, because the guard removes directories and makes none.
-    from cleveragents.processes.process_tree import own_identity
+    from cleveragents.processes.identity import own_identity
 
     return own_identity("")
 

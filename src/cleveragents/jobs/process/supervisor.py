@@ -27,7 +27,7 @@ from cleveragents.core.dataclass import dataclass
 from cleveragents.core.identifiers import MARKER_VARIABLE, WorkerIdentity
 from cleveragents.core.json_value import JsonValue, thaw
 from cleveragents.jobs.model.job import Job
-from cleveragents.processes.process_tree import is_alive, own_identity
+from cleveragents.processes.identity import is_alive, own_identity
 
 __all__ = [
     "REPORT_LIMIT_BYTES",

@@ -9,6 +9,7 @@ from contextlib import suppress
 from contextvars import copy_context
 from dataclasses import field
 
+from cleveragents.config.logging import is_logged
 from cleveragents.core.clock import Clock
 from cleveragents.core.dataclass import dataclass
 from cleveragents.core.errors import CleverAgentsError, StaleFence, UnknownJob, UnknownJobKind
@@ -205,7 +206,8 @@ class AttemptRunner:
         after = turn.ended
         handed_on = outcome.handed_on and after.state is JobState.QUEUED
         self.table.count("handed_on" if handed_on else _COUNTED[after.state])
-        worker_log(job).info("job.finished", state=after.state.value, attempt=job.attempt)
+        if is_logged("info"):
+            worker_log(job).info("job.finished", state=after.state.value, attempt=job.attempt)
         if turn.following is not None:
             self.faults.reach("job.claim.after")
         return turn.following
