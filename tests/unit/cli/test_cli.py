@@ -9,6 +9,7 @@ import signal
 import stat
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -40,6 +41,7 @@ from cleveragents.storage.database import HEAD
 from tests.contracts.databases import start_child
 from tests.races.hammer import hammer
 from tests.ready_database import ready_database
+from tests.sandbox_resources import make_repository
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -148,34 +150,76 @@ def test_help_imports_no_heavy_library() -> None:
         assert not unwanted & set(loaded.split())
 
 
-def test_plan_list_imports_no_library_that_it_does_not_use(tmp_path: Path) -> None:
-    probe = (
-        "import atexit, sys; atexit.register(lambda: print(*sys.modules, file=sys.stderr)); "
-        "from cleveragents.cli.main import run; run()"
-    )
-    unwanted = {
-        "alembic",
-        "cleveragents.jobs.worker.async_worker",  # its jobs are listed, and none is run
-        "cleveragents.plans.run",
-        "cleveragents.sandboxes.registry",  # it looks at no sandbox
-        "httpx",
-        "langgraph",
-        "psutil",
-        "pydantic",
-        "rich",
-        "ruamel.yaml",
-        "sqlalchemy.dialects.postgresql",
-        "structlog",
-    }
-    own = ("CLEVERAGENTS_", "XDG_")
+# Tells which modules a command loaded, and which programs it started.
+PROBE = """
+import atexit, json, sys
+started = []
+sys.addaudithook(lambda event, facts: event == "subprocess.Popen" and started.append(str(facts[0])))
+atexit.register(lambda: print(json.dumps([sorted(sys.modules), started]), file=sys.stderr))
+from cleveragents.cli.main import run
+run()
+"""
+UNUSED = {
+    "alembic",
+    "attr",
+    "httpx",
+    "jsonschema",
+    "langgraph",
+    "pydantic",
+    "rich",
+    "ruamel.yaml",
+    "sqlalchemy.dialects.postgresql",
+    "sqlalchemy.orm",
+    "structlog",
+    "ulid",
+}
+WORK = {"cleveragents.plans.run", "psutil"}
+"""What runs a job: the other commands need none of it."""
+
+
+def probed(home: Path, *words: str) -> tuple[str, set[str], Counter[str]]:
+    """What the command printed, the modules that it loaded, and the programs that it started."""
+    own = ("CLEVERAGENTS_", "XDG_", "GIT_")
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(own)}
-    for made in (False, True):  # the first one makes the database
-        command = [sys.executable, "-c", probe, "plan", "list"]
-        environment = {**inherited, "HOME": str(tmp_path)}
-        ended = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
-        loaded = set(ended.stderr.split())
-        assert "sqlalchemy" in loaded
-        assert not made or not unwanted & loaded
+    command = [sys.executable, "-c", PROBE, *words]
+    environment = {**inherited, "HOME": str(home)}
+    ended = subprocess.run(
+        command, cwd=home / "shop", capture_output=True, text=True, check=True, env=environment
+    )
+    loaded, started = json.loads(ended.stderr.splitlines()[-1])
+    return ended.stdout, set(loaded), Counter(Path(program).name for program in started)
+
+
+def test_commands_load_no_library_and_start_no_process_that_they_do_not_need(tmp_path: Path) -> None:
+    """Start-up is most of what a short command takes: 80 ms of CPU for pydantic, 4 for each process."""
+    make_repository(tmp_path / "shop", {"README.md": "colour\n"})
+    probed(tmp_path, "plan", "list")  # makes the database
+
+    command = ("run", "--action", "builtin/command", "--review", "--format", "json", "--")
+    told, loaded, started = probed(tmp_path, *command, "sed", "-i", "s/colour/color/", "README.md")
+    plan = json.loads(told)["id"]
+    assert not UNUSED - {"pydantic", "ruamel.yaml"} & loaded, "an action is read from YAML"
+    assert started["git"] <= 18
+    assert started["bwrap"] <= 4
+    assert started.total() - started["git"] - started["bwrap"] == 1, "the guard of the command"
+
+    _, loaded, started = probed(tmp_path, "plan", "apply", plan)
+    assert not (UNUSED | WORK) & loaded
+    assert started.keys() <= {"git"}
+    assert started["git"] <= 18
+
+    _, loaded, started = probed(tmp_path, "plan", "undo", plan)
+    assert not (UNUSED | WORK) & loaded
+    assert started.keys() <= {"git"}
+    assert started["git"] <= 12
+
+    _, loaded, started = probed(tmp_path, "plan", "list")
+    assert "sqlalchemy" in loaded
+    assert (
+        not (UNUSED | WORK | {"cleveragents.jobs.worker.async_worker", "cleveragents.sandboxes.registry"})
+        & loaded
+    )
+    assert not started
 
 
 def test_the_version_is_the_packages(agents: Agents) -> None:
