@@ -1,7 +1,8 @@
 """A stream of server-sent events as an answer: what the hub has for its client, until one of them goes.
 
-sse-starlette has five tasks and 27 KiB for each client where this has two tasks and 5 KiB, takes three times
-as long for a chunk, and watches signals of its own, so that two would decide when streams end.
+sse-starlette has five tasks for each client where this has two, took about three times the CPU for a chunk in
+a comparison without the hub, and polls for the end of the server itself, so that two would decide when
+streams end.
 """
 
 from __future__ import annotations
