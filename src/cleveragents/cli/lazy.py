@@ -16,16 +16,25 @@ __all__ = ["LazyGroup"]
 
 
 class LazyGroup(click.Group):
-    """A click group whose commands are named as `module:attribute`, each with its one line of help."""
+    """A click group whose commands are named as `module:attribute`, each with its one line of help. `aliases`
+    are earlier names of commands; help does not list them."""
 
-    def __init__(self, *arguments: Any, lazy_commands: Mapping[str, tuple[str, str]], **options: Any) -> None:
+    def __init__(
+        self,
+        *arguments: Any,
+        lazy_commands: Mapping[str, tuple[str, str]],
+        aliases: Mapping[str, str] | None = None,
+        **options: Any,
+    ) -> None:
         super().__init__(*arguments, **options)
         self._lazy = lazy_commands
+        self._aliases = aliases or {}
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self._lazy)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        cmd_name = self._aliases.get(cmd_name, cmd_name)
         if cmd_name not in self._lazy:
             return None
         module, _, attribute = self._lazy[cmd_name][0].partition(":")
@@ -42,6 +51,6 @@ class LazyGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = str(args[0])
-        if name not in self._lazy and not name.startswith("-"):
+        if name not in self._lazy and name not in self._aliases and not name.startswith("-"):
             raise click.exceptions.NoSuchCommand(name, possibilities=self._lazy, ctx=ctx)
         return super().resolve_command(ctx, args)

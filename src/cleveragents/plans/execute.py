@@ -69,7 +69,7 @@ class Executing:
                 findings = self._findings(ground, hands.stage, rethinks)
                 if not findings:
                     return hands.left, None
-                self.say(f"mending, round {number} of {_ROUNDS}")
+                self.say(f"fixing what the checks found, attempt {number} of {_ROUNDS}")
                 part = _mending(ground, number)
                 hands.left = self.turn.run(ground, hands.stage, actor, part, task=findings)
             self._findings(ground, hands.stage, rethinks)

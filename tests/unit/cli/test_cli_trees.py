@@ -327,7 +327,7 @@ goals:
     assert ran.code == 1, ran.err
     bad = parts_of(agents, ran.id)["bad"]["id"]
     assert f"agents plan log {bad}" in ran.err
-    assert "says what 'bad' did" in ran.err
+    assert "list the tool calls of 'bad'" in ran.err
     assert "not run, because it needs that: sub-plan 3 of 3 (after)" in ran.err
     table = agents("plan", "show", ran.id).out
     assert "to come" in table
@@ -358,8 +358,8 @@ goals:
     assert states == {"bad": "errored", "long": "errored"}  # it can go on when the other is mended
     parts = parts_of(agents, ran.id)
     assert {name: part["status"] for name, part in parts.items()} == {"bad": "errored", "long": "stopped"}
-    assert "says what 'bad' did" in ran.err
-    assert "says what 'long' did" not in ran.err
+    assert "list the tool calls of 'bad'" in ran.err
+    assert "list the tool calls of 'long'" not in ran.err
     error = shown(agents, ran.id)["error"]
     assert error.index("(bad) failed") < error.index("(long) was stopped")
     assert "it was stopped, because another part failed" in agents("plan", "show", parts["long"]["id"]).out

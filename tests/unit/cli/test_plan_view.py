@@ -14,7 +14,7 @@ from cleveragents.cli.plan.outcome import exit_code
 from cleveragents.cli.plan.view import next_steps, tell_changes, tell_reason
 from tests.scripted_server import plan_account
 
-APPLY = {"action": "plan.apply", "plan": "P1", "options": {}, "text": "brings it into your files"}
+APPLY = {"action": "plan.apply", "plan": "P1", "options": {}, "text": "apply the result to your files"}
 
 
 def plan(**more: Any) -> PlanView:
@@ -40,14 +40,14 @@ def test_steps_go_the_way_of_the_command() -> None:
     done = plan(steps=[APPLY], resource="/srv/shop")
     with click.Context(cli, info_name="agents") as context:
         context.params = {"server": "local"}
-        assert next_steps(done) == [("agents plan apply P1", "brings it into your files")]
+        assert next_steps(done) == [("agents plan apply P1", "apply the result to your files")]
         assert next_steps(done, commit="a b") == [
-            ("agents plan apply P1 --commit 'a b'", "brings it into your files")
+            ("agents plan apply P1 --commit 'a b'", "apply the result to your files")
         ]
     with click.Context(cli, info_name="agents") as context:
         context.params = {"server": "http://shop.example:8000"}
         assert next_steps(done) == [
-            ("agents --server http://shop.example:8000 plan apply P1", "brings it into /srv/shop")
+            ("agents --server http://shop.example:8000 plan apply P1", "apply the result to /srv/shop")
         ]
 
 

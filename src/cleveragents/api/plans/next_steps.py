@@ -38,9 +38,9 @@ def steps_from(parts: PlanParts, plan: Plan, commit: CommitRequest | None = None
     `commit` was asked for and is still to come.
     """
     pushed = remote_of(plan.resource) is not None
-    brings = f"pushes it to {place_of(parts, plan)}" if pushed else "brings it into your files"
-    diff, apply = _step(plan, "diff", "shows what it changed"), _apply(plan, brings, commit)
-    log, reject = _step(plan, "log", "says what it did"), _step(plan, "reject", "says that it is not wanted")
+    brings = f"push it to {place_of(parts, plan)}" if pushed else "apply the result to your files"
+    diff, apply = _step(plan, "diff", "show the changes"), _apply(plan, brings, commit)
+    log, reject = _step(plan, "log", "list its tool calls"), _step(plan, "reject", "discard the result")
     steps: list[Remedy] = []
     if waits_for_sub_plans(plan):
         return [*_steps_below(parts, plan), *_steps_of_tree(parts, plan)]
@@ -51,20 +51,20 @@ def steps_from(parts: PlanParts, plan: Plan, commit: CommitRequest | None = None
     elif plan.standing == DONE:
         steps = [diff, *_steps_of_done(parts, plan, apply, reject)]
     elif plan.phase is Phase.APPLY and plan.state in (PlanState.CONSTRAINED, PlanState.ERRORED):
-        review = _step(plan, "review", "leaves files out", reject=None)
-        steps = [diff, *_offered(plan), review, replace(apply, text="tries again"), reject]
+        review = _step(plan, "review", "leave files out", reject=None)
+        steps = [diff, *_offered(plan), review, replace(apply, text="try again"), reject]
     elif plan.state is PlanState.ERRORED:
         more = _log_of_agent(parts, plan) or log
-        more = more if parts.history.calls(plan.id) else _step(plan, "show", "says what is known of it")
-        resume = _step(plan, "resume", "tries again, from the step that failed")
+        more = more if parts.history.calls(plan.id) else _step(plan, "show", "show the plan")
+        resume = _step(plan, "resume", "try again from the failed step")
         return [*_logs_of_failed(parts, plan), more, resume, reject]
     elif plan.state is PlanState.APPLIED:
-        takes = "pushes one more commit that takes it back" if pushed else "takes it out of your files again"
+        takes = "push a commit that reverts it" if pushed else "take the result out of your files"
         steps = [diff, _step(plan, "undo", takes)] if is_kept(parts, plan) else []
     elif parts.lifecycle.is_to_be_cancelled(plan):
-        steps = [_step(plan, "cancel", "settles that it is cancelled")]
+        steps = [_step(plan, "cancel", "complete the cancellation")]
     elif plan.state.running:
-        finding_out = [diff, replace(apply, text="finds out, and applies it if it was not")]
+        finding_out = [diff, replace(apply, text="find out, and apply it if needed")]
         steps = finding_out if is_unknown(plan) else _steps_of_running(parts, plan)
     return [*missing_worker(parts, plan), *steps]
 
@@ -79,18 +79,18 @@ def _apply(plan: Plan, text: str, commit: CommitRequest | None) -> Remedy:
 
 
 def _resume(plan: Plan) -> Remedy:
-    return _step(plan, "resume", "goes on with it")
+    return _step(plan, "resume", "continue the plan")
 
 
 def _cancel(plan: Plan) -> Remedy:
-    return _step(plan, "cancel", "stops it")
+    return _step(plan, "cancel", "cancel the plan")
 
 
 def _steps_of_done(parts: PlanParts, plan: Plan, apply: Remedy, reject: Remedy) -> list[Remedy]:
     """To apply and to reject it, with what comes of that where a check did not pass."""
     unpassed = unpassed_checks(parts, plan)
     if unpassed:
-        apply = replace(apply, text=f"runs its checks again, and {apply.text} if they pass")
+        apply = replace(apply, text=f"run the checks again, and {apply.text} if they pass")
     if has_not_run(unpassed):  # a plan keeps those that it was made with
         reject = replace(reject, text=f"{reject.text}; another run can have another check")
     return [apply, reject]
@@ -104,7 +104,7 @@ def _steps_of_running(parts: PlanParts, plan: Plan) -> list[Remedy]:
 def _steps_of_tree(parts: PlanParts, plan: Plan) -> list[Remedy]:
     """Of one that waits for its sub-plans: where somebody works on them, a resume is not what is missing."""
     if works_below(parts, plan):
-        return [_step(plan, "watch", "follows it"), _cancel(plan)]
+        return [_step(plan, "watch", "follow the plan"), _cancel(plan)]
     left = any(one.state.running for one in below(parts, plan))
     if who_needs_somebody(parts, plan) and not left:
         return [_cancel(plan)]
@@ -124,27 +124,30 @@ def _steps_of_waiting(parts: PlanParts, plan: Plan) -> list[Remedy]:
     resume, cancel = _resume(plan), _cancel(plan)
     waits = waited(plan)
     if is_undecided(parts, plan):
-        shows = _step(plan, "resolve", "shows what they disagree about")
-        decides = _step(plan, "resolve", "decides about a file", path=None, take=None)
-        return [shows, decides, replace(resume, text="goes on with it then"), cancel]
+        shows = _step(plan, "resolve", "show the conflicts")
+        decides = _step(plan, "resolve", "resolve a file", path=None, take=None)
+        return [shows, decides, replace(resume, text="then continue"), cancel]
     if waits in (CONFLICT, "correction"):
         return [resume, cancel]
     if waits == "question":
-        return [_step(plan, "answer", "answers, and goes on with it", text=None), cancel]
+        return [_step(plan, "answer", "answer and continue", text=None), cancel]
     if waits == "budget":
-        allows = "allows it so much in all, and goes on with it"
+        allows = "raise the limit and continue"
         return [replace(resume, options=_budget_option(parts, plan), text=allows), cancel]
     call = parts.lifecycle.asking(plan)
     number: dict[str, OptionValue] = {} if call is None else {"call": call.number}
-    return [_step(plan, "approve", "allows it", **number), _step(plan, "deny", "refuses it", **number)]
+    return [
+        _step(plan, "approve", "approve the request", **number),
+        _step(plan, "deny", "deny the request", **number),
+    ]
 
 
 def _steps_of_part(parts: PlanParts, plan: Plan) -> list[Remedy]:
     """A sub-plan that is done is decided about with its parent."""
-    steps = [_step(plan, "diff", "shows what it changed")]
+    steps = [_step(plan, "diff", "show the changes")]
     if not is_merged(parts, plan):
-        steps.append(Remedy("plan.resume", plan.root, text="goes on with the plan that it is a part of"))
-    return [*steps, Remedy("plan.show", plan.root, text="says how the whole stands")]
+        steps.append(Remedy("plan.resume", plan.root, text="continue the plan it is a part of"))
+    return [*steps, Remedy("plan.show", plan.root, text="show the whole plan")]
 
 
 def _budget_option(parts: PlanParts, plan: Plan) -> dict[str, OptionValue]:
@@ -177,11 +180,11 @@ def _log_of_agent(parts: PlanParts, plan: Plan) -> Remedy | None:
 
     agents = (AGENT_TOOL, ACP)
     failed = [call for call in parts.history.calls(plan.id) if call.tool in agents and call.error is not None]
-    return _step(plan, "log", "says what the agent said last", call=failed[-1].number) if failed else None
+    return _step(plan, "log", "show the agent's last output", call=failed[-1].number) if failed else None
 
 
 def _logs_of_failed(parts: PlanParts, plan: Plan) -> list[Remedy]:
     """Where it says why, if it failed because its sub-plans did."""
     children = parts.plans.children(plan.id)
     failed = [child for child in children if child.state is PlanState.ERRORED and not is_stopped(child)]
-    return [_step(one, "log", f"says what {title_of(one)!r} did") for one in failed[:_FEW]]
+    return [_step(one, "log", f"list the tool calls of {title_of(one)!r}") for one in failed[:_FEW]]

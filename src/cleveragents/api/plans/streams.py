@@ -191,8 +191,10 @@ class _Records:
     def _of_checks(self) -> Iterator[OutputView]:
         checks = self._parts.check_runs.of_plan(self._plan_id)
         for check in checks[self._checks :]:
-            told = f"check {check.name}: {check.verdict.value.replace('_', ' ')}"
-            yield self._piece(check.ended_at, "progress", f"{told}\n")
+            # A name with a line break in it cannot pass for another message.
+            name = " ".join(check.name.split())
+            verdict = check.verdict.value.replace("_", " ")
+            yield self._piece(check.ended_at, "progress", f"check {name}: {verdict}\n")
         self._checks = len(checks)
 
     def _node(self, moment: datetime, at: Mapping[str, str]) -> OutputView:

@@ -382,7 +382,7 @@ class PlanView(_PlanFields):
     )
     next_steps: tuple[tuple[str, ...], ...] = shown(
         "what goes on from here, as `can` names it, each with what it does",
-        examples=[[[f"`apply` of plan {EXAMPLE_PLAN}", "brings it into your files"]]],
+        examples=[[[f"`apply` of plan {EXAMPLE_PLAN}", "apply the result to your files"]]],
     )
     steps: tuple[Remedy, ...] = shown(
         "the same as data: `action` names the operation, `plan` what it acts on, `options` are fields of its "
@@ -394,7 +394,7 @@ class PlanView(_PlanFields):
                     "action": "plan.apply",
                     "plan": EXAMPLE_PLAN,
                     "options": {},
-                    "text": "brings it into your files",
+                    "text": "apply the result to your files",
                 }
             ]
         ],

@@ -1,4 +1,4 @@
-"""`agents plan apply|undo|reject`: what becomes of a result, on this machine or through a server.
+"""`agents plan apply|undo|discard`: what becomes of a result, on this machine or through a server.
 
 Whether a result can be applied is the client's to say. What prevents it is shown, with what can be done about
 it, before the error is raised.
@@ -48,9 +48,9 @@ if TYPE_CHECKING:
 __all__ = [
     "apply_now",
     "apply_plan",
+    "discard_plan",
     "ensure_checked",
     "once_applied_elsewhere",
-    "reject_plan",
     "tell_applied",
     "told_at_the_end",
     "undo_plan",
@@ -122,16 +122,16 @@ def undo_plan(session: Session, plan_id: str, message: str | None, output: Outpu
     tell_plan(output, undone)
 
 
-@click.command("reject")
+@click.command("discard")
 @plan_argument
 @format_option
 @pass_session
-def reject_plan(session: Session, plan_id: str, output: Output) -> None:
-    """Say that a plan's result is not wanted. Your files were not touched, and will not be.
+def discard_plan(session: Session, plan_id: str, output: Output) -> None:
+    """Discard a plan's result. Your files were not touched, and will not be.
 
     \b
     Example:
-      agents plan reject 7QX2
+      agents plan discard 7QX2
     """
     tell_plan(output, session.client().plans.discard(plan_id))
 

@@ -1,4 +1,4 @@
-"""`agents plan diff|review|reread|rollback`: what a plan changed, and which of it counts."""
+"""`agents plan diff|review|capture|rollback`: what a plan changed, and which of it counts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from cleveragents.api.plans.client import Plans
     from cleveragents.api.plans.views import ChangeView, PlanView
 
-__all__ = ["diff_of_plan", "reread_plan", "review_plan", "rollback_plan"]
+__all__ = ["capture_plan", "diff_of_plan", "review_plan", "rollback_plan"]
 
 _NOTHING_YET = "nothing yet: it still runs, and what a step changes is recorded when the step ends"
 _OUTCOME = re.compile(r"(?P<plan>[^@]+)(?:@(?P<number>[0-9]{1,9}))?")
@@ -219,18 +219,18 @@ def _named(files: Sequence[str], paths: Sequence[str]) -> Sequence[str]:
     return [file for file in files if names and is_meant(file, names)] or names
 
 
-@click.command("reread")
+@click.command("capture")
 @plan_argument
 @format_option
 @pass_session
-def reread_plan(session: Session, plan_id: str, output: Output) -> None:
-    """Take in what you edited in a plan's sandbox.
+def capture_plan(session: Session, plan_id: str, output: Output) -> None:
+    """Record your edits in a plan's sandbox.
 
     `agents plan show PLAN` says where the sandbox is. What you change there is recorded as yours.
 
     \b
     Example:
-      agents plan reread 7QX2
+      agents plan capture 7QX2
     """
     from cleveragents.plans.history import REREAD
 
@@ -256,12 +256,12 @@ def reread_plan(session: Session, plan_id: str, output: Output) -> None:
 @format_option
 @pass_session
 def rollback_plan(session: Session, plan_id: str, checkpoint: int, yes: bool, output: Output) -> None:
-    """Take a plan's sandbox back to a checkpoint.
+    """Roll a plan's sandbox back to a checkpoint.
 
     The checkpoint is the number of a call in `agents plan log PLAN`: that call and all later ones are taken
     back. Your own files are not touched. `agents plan resume PLAN` makes those calls again.
 
-    Files that you edited in the sandbox are thrown away, too, if you confirm it; `agents plan reread PLAN`
+    Files that you edited in the sandbox are thrown away, too, if you confirm it; `agents plan capture PLAN`
     takes them in instead.
 
     \b

@@ -15,27 +15,29 @@ _COMMANDS = {
     "show": (f"{_HERE}.reading:show_plan", "Show everything about one plan."),
     "watch": (f"{_HERE}.watch:watch_plan", "Follow a plan that runs elsewhere."),
     "log": (f"{_HERE}.reading:log_of_plan", "List a plan's tool calls: its checkpoints and results."),
-    "tree": (f"{_HERE}.thinking:tree_of_plan", "Show what was decided in a plan, and from what."),
-    "explain": (f"{_HERE}.thinking:explain_decision", "Say why a plan decided as it did."),
-    "correct": (f"{_HERE}.correct:correct_plan", "Correct a decision, and go on from there."),
-    "diff": (f"{_HERE}.changes:diff_of_plan", "Show what a plan changed."),
+    "tree": (f"{_HERE}.thinking:tree_of_plan", "Show the decisions of a plan as a tree."),
+    "explain": (f"{_HERE}.thinking:explain_decision", "Explain a decision of a plan."),
+    "correct": (f"{_HERE}.correct:correct_plan", "Correct a decision and continue from there."),
+    "diff": (f"{_HERE}.changes:diff_of_plan", "Show the changes of a plan."),
     "review": (f"{_HERE}.changes:review_plan", "Leave files out before a plan is applied."),
-    "reread": (f"{_HERE}.changes:reread_plan", "Take in what you edited in a plan's sandbox."),
-    "rollback": (f"{_HERE}.changes:rollback_plan", "Take a plan's sandbox back to a checkpoint."),
-    "resolve": (f"{_HERE}.conflicts:resolve_conflicts", "Say what is to become of conflicts."),
-    "apply": (f"{_HERE}.applying:apply_plan", "Bring a plan's result into your files."),
-    "undo": (f"{_HERE}.applying:undo_plan", "Take an applied plan out of your files again."),
-    "reject": (f"{_HERE}.applying:reject_plan", "Say that a plan's result is not wanted."),
-    "approve": (f"{_HERE}.respond:approve_plan", "Give leave to what a plan waits for."),
-    "deny": (f"{_HERE}.respond:deny_plan", "Refuse leave to what a plan waits for."),
-    "answer": (f"{_HERE}.respond:answer_plan", "Answer what an actor of a plan asks."),
-    "resume": (f"{_HERE}.respond:resume_plan", "Go on with a plan that failed or was interrupted."),
+    "capture": (f"{_HERE}.changes:capture_plan", "Record your edits in a plan's sandbox."),
+    "rollback": (f"{_HERE}.changes:rollback_plan", "Roll a plan's sandbox back to a checkpoint."),
+    "resolve": (f"{_HERE}.conflicts:resolve_conflicts", "Resolve conflicts between sub-plans."),
+    "apply": (f"{_HERE}.applying:apply_plan", "Apply a plan's result to your files."),
+    "undo": (f"{_HERE}.applying:undo_plan", "Undo an applied plan; later edits stay."),
+    "discard": (f"{_HERE}.applying:discard_plan", "Discard a plan's result."),
+    "approve": (f"{_HERE}.respond:approve_plan", "Approve the pending request of a plan."),
+    "deny": (f"{_HERE}.respond:deny_plan", "Deny the pending request of a plan."),
+    "answer": (f"{_HERE}.respond:answer_plan", "Answer a plan's question."),
+    "resume": (f"{_HERE}.respond:resume_plan", "Resume a plan that failed or was interrupted."),
     "cancel": (f"{_HERE}.ending:cancel_plan", "Stop a plan and all its processes."),
     "delete": (f"{_HERE}.ending:delete_plan", "Remove a plan, its sandbox and its records."),
 }
 
+_ALIASES = {"reject": "discard", "reread": "capture"}
 
-@click.group(cls=LazyGroup, lazy_commands=_COMMANDS)
+
+@click.group(cls=LazyGroup, lazy_commands=_COMMANDS, aliases=_ALIASES)
 def plan() -> None:
     """Look at plans, review what they changed, apply or undo it.
 

@@ -50,7 +50,7 @@ def approve_plan(session: Session, plan_id: str, number: int | None, output: Out
 @format_option
 @pass_session
 def deny_plan(session: Session, plan_id: str, number: int | None, output: Output) -> None:
-    """Refuse leave to what a plan waits for. A plan of plain steps ends with an error that says so; actors
+    """Deny the pending request of a plan. A plan of plain steps ends with an error that says so; actors
     are told, and try something else.
 
     With NUMBER, only if that call asks.

@@ -334,7 +334,7 @@ def is_to_be_applied(
     if unpassed:  # an apply would refuse it, after running the checks once more
         if any(check.verdict in ("not run", "void") for check in unpassed):
             tell("a check did not run: install what it lacks, or run the goal again with another --check;")
-        tell("edit its files where `agents plan show` says they are, then `agents plan reread` it; or:")
+        tell("edit its files where `agents plan show` says they are, then `agents plan capture` it; or:")
         tell_next(plan, commit=commit)
         ensure_checked(plan)
     for objection in plan.held_back:

@@ -22,6 +22,8 @@ __all__ = ["command_line", "remedy_lines", "step_pairs"]
 _SERVED = ("action", "actor", "job", "model", "plan", "project", "resource", "user")
 """Commands about what a server has; the others are about this machine."""
 
+_COMMANDS_OF_PLANS = {"reject": "discard", "reread": "capture"}
+"""What operations of the API are called here, where that differs."""
 _COMMANDS = {"job": "jobs"}
 _ARGUMENTS = {
     "call": "NUMBER",
@@ -86,7 +88,8 @@ def command_line(remedy: Remedy, prefix: str = "agents") -> str | None:
         return None
     group, *rest = remedy.action.split(".")
     there = group in _SERVED or "resource" in remedy.options
-    words = [prefix if there else "agents", _COMMANDS.get(group, group), *rest]
+    words = [prefix if there else "agents", _COMMANDS.get(group, group)]
+    words += [_COMMANDS_OF_PLANS.get(name, name) for name in rest] if group == "plan" else rest
     words += [] if remedy.plan is None else [remedy.plan]
     # Options first, so that a command or a text to run stands last.
     named = [name for name in remedy.options if name not in _ARGUMENTS]
