@@ -13,8 +13,6 @@ In whose name something is done: known where a request comes in, and told by wha
 
 from __future__ import annotations
 
-import os
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -35,9 +33,6 @@ __all__ = [
 
 MARKER_VARIABLE = "CLEVERAGENTS_JOB"
 
-_CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
-_RANDOM_BITS = 80
-
 _NAME: ContextVar[str | None] = ContextVar("cleveragents_acting", default=None)
 
 
@@ -53,10 +48,9 @@ class UlidSource:
     """`IdentifierSource` giving ULIDs. Stateless: 80 random bits make them unique without a lock."""
 
     def new(self) -> str:
-        # Loading the library for them takes longer than all else of this module.
-        moment = time.time_ns() // 1_000_000
-        number = moment << _RANDOM_BITS | int.from_bytes(os.urandom(_RANDOM_BITS // 8), "big")
-        return "".join(_CROCKFORD[number >> shift & 31] for shift in range(125, -1, -5))
+        from ulid import ULID  # takes longer to load than this module, and few commands need it
+
+        return str(ULID())
 
 
 @dataclass(frozen=True, slots=True)

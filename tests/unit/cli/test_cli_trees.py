@@ -279,7 +279,8 @@ def test_what_is_refused_to_a_sub_plan_is_told_of_the_whole(agents: Agents) -> N
 
 def test_parts_that_disagree_leave_a_conflict_that_a_person_decides(agents: Agents, repository: Path) -> None:
     red, blue = (SED % (colour, "README.md", colour) for colour in ("red", "blue"))
-    ran = run(agents, f"goals: [{red}, {blue}]")
+    # One after the other: the second is the one that disagrees.
+    ran = run(agents, f"goals: [{red}, {blue}]", "--parallel", "1")
     assert ran.code == 3, ran.err
     assert "it waits: sub-plans disagree about README.md" in ran.err
     assert f"agents plan resolve {ran.id}" in ran.err

@@ -39,7 +39,8 @@ def sample(cls: type[CleverAgentsError], *, only_required: bool) -> CleverAgents
 
 
 def test_all_names_every_error() -> None:
-    assert sorted(errors.__all__) == sorted(cls.__name__ for cls in ALL)
+    remedies = ["OptionValue", "Remedy", "offered", "remedies_from_json", "remedies_to_json"]
+    assert sorted(errors.__all__) == sorted([*(cls.__name__ for cls in ALL), *remedies])
 
 
 def test_the_docstring_draws_the_tree_as_it_is() -> None:

@@ -635,16 +635,6 @@ def test_one_who_waits_for_another_apply_is_told_once(remote: Remote, one: Machi
     assert told == [f"another plan is being applied to {remote.address.shown}"]
 
 
-def test_what_keeps_no_trees_cannot_be_applied(remote: Remote, one: Machine) -> None:
-    plan = done(one, remote)
-
-    class Bare:
-        base = "0" * 40
-
-    with pytest.raises(TypeError, match="no store of trees"), one.parts.applier.prepare(plan.id, Bare(), ""):
-        pass
-
-
 def test_a_copy_is_set_up_once_from_what_is_kept_here(remote: Remote, one: Machine, other: Machine) -> None:
     setup = Setup("mkdir -p kept && echo tools > kept/tools", paths=("kept",))
     plan = done(one, remote, setup=setup, checks=(check("test -e kept/tools && ! grep -q wrong b.txt"),))

@@ -80,8 +80,11 @@ class HttpPlans:
 
     def counts(self) -> tuple[PlanCount, ...]:
         try:
-            return self._http.page(PlanCount, "/plans/counts", _MOST_STANDINGS, None).items
-        except UnknownPlan:  # a server of 0.1.0 takes it for the id of a plan
+            return self._http.page(PlanCount, "/plan-counts", _MOST_STANDINGS, None).items
+        except ServerFailed as error:
+            if error.code != "not-found":
+                raise
+            # A server of 0.1.0 does not count them.
             plans = every(lambda after: self.list(limit=1000, after=after))
             return plan_counts(Counter((plan.phase, plan.state) for plan in plans if plan.parent is None))
 
@@ -103,7 +106,7 @@ class HttpPlans:
 
     def watch(self, plan_id: str) -> Iterator[OutputView]:
         plan_id = self.get(plan_id).id
-        return watched(
+        yield from watched(
             lambda: self.summary(plan_id).at_rest,
             lambda after: self.output(plan_id, after=after),
             self._http.sleep,

@@ -162,7 +162,7 @@ class LocalPlans:
 
     def watch(self, plan_id: str) -> Iterator[OutputView]:
         plan_id = self._read(plan_id).id
-        return watched(
+        yield from watched(
             lambda: self._rests(plan_id), lambda after: self.output(plan_id, after=after), self._sleep
         )
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import heapq
 import json
 import time
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Protocol
@@ -105,6 +106,7 @@ class _LocalStream:
         self._position = after
         self._numbers: dict[str, int] = {}
         self._records: dict[str, _Records] = {}
+        self._read: deque[OutputView] = deque()
 
     @property
     def position(self) -> int:
@@ -121,23 +123,40 @@ class _LocalStream:
 
     def news(self) -> Iterator[News]:
         while True:
-            for event in self._client.events.list(after=self._position, limit=_PIECES).items:
+            events = self._client.events.list(after=self._position, limit=_PIECES).items
+            self._look_at(self._numbers)  # after the events, or what came before them is missing
+            for event in events:
+                if _ends_execute(event):  # its calls and output come before that
+                    yield from self._unread()
                 self._position = event.position
                 yield event
-            yield from self.kept(list(self._numbers))
+            yield from self._unread()
             yield None
             time.sleep(_LOOK_SECONDS)
 
     def kept(self, plan_ids: Iterable[str]) -> Iterator[OutputView]:
+        self._look_at(plan_ids)
+        yield from self._unread()
+
+    def _look_at(self, plan_ids: Iterable[str]) -> None:
         for piece in heapq.merge(*map(self._new_of, plan_ids), key=lambda piece: piece.time):
             self._numbers[piece.plan_id] = max(piece.number, self._numbers.get(piece.plan_id, 0))
-            yield piece
+            self._read.append(piece)
+
+    def _unread(self) -> Iterator[OutputView]:
+        while self._read:
+            yield self._read.popleft()
 
     def _new_of(self, plan_id: str) -> Iterable[OutputView]:
         records = self._records.get(plan_id)
         if records is not None:
             return records.new()
         return _printed(self._client, plan_id, self._numbers.get(plan_id, 0))
+
+
+def _ends_execute(event: EventView) -> bool:
+    phase, state = event.facts.get("phase"), event.facts.get("state")
+    return event.type == "plan.moved" and phase == "execute" and state not in ("queued", "processing")
 
 
 def _printed(client: Client, plan_id: str, after: int) -> Iterator[OutputView]:

@@ -123,6 +123,7 @@ class PlansFollower:
         self._stream = plan_stream(client, after.position)
         self._after = after
         self._standings = standings
+        self._said_standings: dict[str, str] = {}
         self._counts_money = is_for_terminal(output)
         self._meters: dict[str, ViewMeter] = {}
         self._looked_at: dict[str, float] = {}
@@ -159,9 +160,9 @@ class PlansFollower:
         another."""
         self._left = dict.fromkeys(self._meters)
         self._show_kept()
-        for meter in self._meters.values() if self._standings else ():
+        for meter in self._meters.values():
             plan = meter.last.plan
-            self.say(plan.id, f"{plan.phase.value}/{plan.state.value}")
+            self._say_standing(plan.id, plan.phase.value, plan.state.value)
         for asked in self._news():
             for plan_id in [one for one in self._left if asked is None or one == asked]:
                 # guard: looked at twice, because it may have moved between the plan and its job
@@ -172,7 +173,10 @@ class PlansFollower:
             if not self._left:
                 break
         self._show_rest()
-        return [self._looked(plan_id) for plan_id in self._meters]
+        plans = [self._looked(plan_id) for plan_id in self._meters]
+        for one in plans:  # it may have come to rest before all was heard of it
+            self._say_standing(one.id, one.phase.value, one.state.value)
+        return plans
 
     def to_end_of(self, job_id: str) -> PlanView:
         """The only plan, when that job of it has ended."""
@@ -214,6 +218,13 @@ class PlansFollower:
                 elif plan_id not in resting:
                     progress(left_to_server(plan_id, prefix, told=plan_id in told))
             raise click.exceptions.Exit(INTERRUPTED) from None
+
+    def _say_standing(self, plan_id: str, phase: str, state: str) -> None:
+        """Says where the plan stands, unless that was said last."""
+        standing = f"{phase}/{state}"
+        if self._standings and self._said_standings.get(plan_id) != standing:
+            self._said_standings[plan_id] = standing
+            self.say(plan_id, standing)
 
     def _refusal(self, plan_id: str) -> str | None:
         """Has it cancelled; why it is not, where that is about this plan alone."""
@@ -260,8 +271,7 @@ class PlansFollower:
             return
         self._meters[root].hear(event.type, event.subject, facts)
         if event.type == "plan.moved":
-            if self._standings:
-                self.say(event.subject, f"{facts['phase']}/{facts['state']}")
+            self._say_standing(event.subject, facts["phase"], facts["state"])
             if facts["state"] not in _RUNNING:
                 yield root
         elif event.type == "model_call.ended" and self._counts_money and self._is_due(root):

@@ -159,7 +159,7 @@ def list_plans(
     )
 
 
-@router.get("/plans/counts", operation_id="countPlans")
+@router.get("/plan-counts", operation_id="countPlans")
 def count_plans(client: AnyClient) -> Page[PlanCount]:
     """Counts plans by phase and state. Sub-plans are not counted."""
     return Page(items=client.plans.counts())
