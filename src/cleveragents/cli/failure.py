@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING
 import click
 
 from cleveragents import __version__
-from cleveragents.cli.client.problems import ServerSaid
 from cleveragents.cli.usage import RefusedUsage
 from cleveragents.core.errors import CleverAgentsError, UnknownModel
 from cleveragents.core.text.control_characters import escape_controls
@@ -69,7 +68,7 @@ def report_usage(error: click.ClickException, prefix: str = "agents") -> int:
     if isinstance(error, click.BadParameter) and error.param is not None:
         said = _NO_SUCH_NUMBER.sub(f" is no {_number_wanted(error.param.type)}", said)
     say_error(_in_our_words(said))
-    if isinstance(error, ServerSaid | RefusedUsage):
+    if isinstance(error, RefusedUsage):
         _say_remedies(error.remedies, prefix)
     context = error.ctx if isinstance(error, click.UsageError) else None
     if context is not None:

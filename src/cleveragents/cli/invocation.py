@@ -113,7 +113,7 @@ def _prefix(context: click.Context | None) -> str:
     """How a command begins that goes the same way."""
     if context is None:
         return "agents"
-    from cleveragents.cli.client.selection import prefix_in
+    from cleveragents.cli.servers import prefix_in
 
     return prefix_in(context)
 

@@ -30,7 +30,7 @@ resource_option = click.option(
 
 def goes_to_server(context: click.Context) -> bool:
     """Whether the command goes to a server, by `--server` or by the settings. `ConfigurationError`."""
-    from cleveragents.cli.client.selection import selected_url
+    from cleveragents.cli.servers import selected_url
     from cleveragents.cli.session import Session
 
     return selected_url(context, context.ensure_object(Session)) is not None

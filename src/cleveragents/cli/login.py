@@ -31,9 +31,8 @@ def login(url: str, source: str | None, output: Output) -> None:
       agents login https://agents.example
       agents login http://127.0.0.1:8420 - < token-file
     """
-    from cleveragents.cli.client.logins import keep_token, logins_file, normal_url
-    from cleveragents.cli.client.server_client import ServerClient
-    from cleveragents.core.errors import NotAuthenticated
+    from cleveragents.cli.servers import CommandTransport, keep_token, logins_file, normal_url
+    from cleveragents.core.errors import ConfigurationError, NotAuthenticated, ServerFailed
 
     if source not in (None, "-"):  # and what it was is not said again
         raise click.UsageError(
@@ -44,11 +43,15 @@ def login(url: str, source: str | None, output: Output) -> None:
     _warn_of_plain_text(address)
     token = _token(source)
     try:
-        with ServerClient(address, token) as client:
-            session = client.get("/session")
+        with CommandTransport(address, token, tell=progress) as server:
+            session = server.get("/session")
     except NotAuthenticated:
         remedy = "this is none; whoever runs it makes one with `agents user token NAME`"
         raise NotAuthenticated(remedy) from None
+    except ServerFailed as failed:
+        if failed.status != 404:
+            raise
+        raise ConfigurationError("URL", f"no CleverAgents server answers at {address}") from None
     keep_token(logins_file(os.environ), address, token)
     progress(f"`agents --server {address} plan list` goes through it, as any command does with --server;")
     progress(f"`agents config set server.address {address}` has all of them do so")
@@ -68,7 +71,7 @@ def logout(url: str) -> None:
     Example:
       agents logout https://agents.example
     """
-    from cleveragents.cli.client.logins import forget_token, logins_file, normal_url
+    from cleveragents.cli.servers import forget_token, logins_file, normal_url
 
     address = normal_url(url, said_by="URL")
     if forget_token(logins_file(os.environ), address):

@@ -8,8 +8,11 @@ from cleveragents.cli.lazy import LazyGroup
 
 __all__ = ["ServedGroup"]
 
-_ANYWHERE = ("login", "logout")
-"""They name the server themselves."""
+_SERVED = (
+    *("action", "actor", "context", "events", "jobs", "login", "logout", "mcp", "model"),
+    *("plan", "project", "resource", "run", "trust", "user"),
+)
+"""Commands that can use a server: by `session.client()`, or because they name it themselves."""
 
 
 class ServedGroup(LazyGroup):
@@ -22,11 +25,9 @@ class ServedGroup(LazyGroup):
 
     def _ensure_served(self, ctx: click.Context, name: str) -> None:
         """`click.UsageError` for a command that cannot ask a server, and was told to."""
-        from cleveragents.cli.client.commands import EITHER_WAY
-
-        if name in (*EITHER_WAY, *_ANYWHERE) or ctx.params.get("server") is None:
+        if name in _SERVED or ctx.params.get("server") is None:
             return
-        from cleveragents.cli.client.selection import selected_url
+        from cleveragents.cli.servers import selected_url
         from cleveragents.cli.session import Session
 
         if ctx.obj is None:

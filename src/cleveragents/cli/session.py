@@ -47,7 +47,7 @@ class Session:
 
         It is closed when the command ends.
         """
-        from cleveragents.cli.client.selection import selected_url, token_for
+        from cleveragents.cli.servers import CommandTransport, selected_url, token_for
 
         context = click.get_current_context()
         url = selected_url(context, self)
@@ -56,7 +56,6 @@ class Session:
 
             return LocalClient(self.container(), in_front=True)
         from cleveragents.api.client import HttpClient
-        from cleveragents.cli.client.server_client import CommandTransport
         from cleveragents.cli.output import progress
 
         return context.with_resource(HttpClient(CommandTransport(url, token_for(self, url), tell=progress)))

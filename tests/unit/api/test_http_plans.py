@@ -1,4 +1,4 @@
-"""Plans of a server: jobs that were cancelled, long lists, and a server of 0.1.0."""
+"""Plans of a server: jobs that were cancelled or refused, long lists, and a server of 0.1.0."""
 
 from __future__ import annotations
 
@@ -9,8 +9,15 @@ import pytest
 from cleveragents.api.plans.views import PlanSummary, PlanView
 from cleveragents.api.views import view_of
 from cleveragents.core.errors import (
+    ApplyConflict,
+    CheckFailed,
+    CleverAgentsError,
+    NotAllowed,
     PlanError,
+    StalePlan,
 )
+from cleveragents.core.errors.facts import facts_of
+from cleveragents.core.errors.families import code_of
 from cleveragents.plans.model.plan import PlanState
 from tests.scripted_server import (
     MOMENT,
@@ -32,6 +39,36 @@ def test_a_cancelled_job_is_no_success(ended: str) -> None:
     with client_of(answer) as client, pytest.raises(PlanError) as caught:
         getattr(client.plans, ended)("01A")
     assert caught.value.reason == "cancelled: changed my mind"
+
+
+@pytest.mark.parametrize(
+    ("error", "exits"),
+    [
+        (ApplyConflict("01A", ("a.txt",)), 3),
+        (CheckFailed("01A", "tests", "did not pass"), 3),
+        (StalePlan("01A", 7), 75),
+        (NotAllowed("ann", "viewer", "operator"), 1),
+    ],
+)
+def test_a_job_that_was_refused_raises_the_error_of_the_server(error: CleverAgentsError, exits: int) -> None:
+    caught = _refused({"code": code_of(error), "facts": facts_of(error)}, str(error))
+    assert (type(caught), str(caught), caught.exit_code) == (type(error), str(error), exits)
+
+
+@pytest.mark.parametrize("result", [None, {"code": "apply-conflict"}])
+def test_a_refused_job_without_facts_says_its_plan_once(result: dict[str, Any] | None) -> None:
+    assert str(_refused(result, "plan 01A: so it is")) == "plan 01A: so it is"
+
+
+def _refused(result: dict[str, Any] | None, said: str) -> CleverAgentsError:
+    def answer(method: str, path: str, _: dict[str, list[str]]) -> Reply:
+        if method == "POST" or path.startswith("/jobs/"):
+            return 200, job_row("failed", error=said, result=result)
+        return 200, plan_account()
+
+    with client_of(answer) as client, pytest.raises(CleverAgentsError) as caught:
+        client.plans.apply("01A")
+    return caught.value
 
 
 @pytest.mark.parametrize(

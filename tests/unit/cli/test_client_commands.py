@@ -59,7 +59,7 @@ def asked(bench: Served, agents: Ask, monkeypatch: pytest.MonkeyPatch) -> Ask:
 
 
 def log_in(bench: Served, agents: Ask, monkeypatch: pytest.MonkeyPatch, user: str) -> None:
-    from cleveragents.cli.client.logins import keep_token, logins_file
+    from cleveragents.cli.servers import keep_token, logins_file
 
     keep_token(logins_file({"HOME": str(bench.home)}), bench.url, bench.token(user))
 

@@ -17,16 +17,23 @@ from cleveragents.api.client import HttpClient
 from cleveragents.api.event_stream import Follower
 from cleveragents.api.plans.request import PlanRequest
 from cleveragents.api.transport import HttpTransport
-from cleveragents.cli.client.logins import keep_token, logins_file
-from cleveragents.cli.client.problems import ServerSaid
-from cleveragents.cli.client.server_client import ServerClient
 from cleveragents.cli.commands import cli
 from cleveragents.cli.output import Output
 from cleveragents.cli.plan.follow import PlansFollower, moment_now, run_to_rest
 from cleveragents.cli.plan.respond import tell_denied
 from cleveragents.cli.plan.work import Deciding, told_at_the_end
 from cleveragents.cli.run.served import run_together
-from cleveragents.core.errors import Cancelled, NotAllowed, NotAuthenticated, ServerUnreachable
+from cleveragents.cli.servers import keep_token, logins_file
+from cleveragents.core.errors import (
+    Cancelled,
+    NotAllowed,
+    NotAuthenticated,
+    RemoteUnreachable,
+    ServerFailed,
+    ServerUnreachable,
+    UnknownPlan,
+    UnknownProject,
+)
 from cleveragents.plans.model.plan import PlanState
 from tests.client_bench import Cutting, Served, served
 from tests.server_plan_bench import until
@@ -47,8 +54,8 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 
 @pytest.fixture
-def client(bench: Served) -> Iterator[ServerClient]:
-    with ServerClient(bench.url, bench.token("operator")) as made:
+def client(bench: Served) -> Iterator[HttpTransport]:
+    with HttpTransport(bench.url, bench.token("operator")) as made:
         yield made
 
 
@@ -112,7 +119,7 @@ def test_a_plan_that_is_followed_across_a_restart_shows_each_line_once(bench: Se
 
 
 def test_events_that_are_followed_across_a_restart_come_once_in_order(
-    bench: Served, client: ServerClient
+    bench: Served, client: HttpTransport
 ) -> None:
     """Field report 29: a dropped stream repeats nothing and skips nothing."""
     after = str(client.get("/events", limit=1)["items"][-1]["position"])
@@ -139,7 +146,7 @@ def test_events_that_are_followed_across_a_restart_come_once_in_order(
 
 def test_an_answer_that_is_lost_makes_one_plan(bench: Served) -> None:
     body = {"resource": "shop", "action": "builtin/replace", "arguments": REPLACE, "apply": "review"}
-    with Cutting(bench.port, cuts=2) as way, ServerClient(way.url, bench.token("operator")) as client:
+    with Cutting(bench.port, cuts=2) as way, HttpTransport(way.url, bench.token("operator")) as client:
         before = {row["id"] for row in client.pages("/plans")}
         made = client.post("/plans", body)["id"]
         after = {row["id"] for row in client.pages("/plans")}
@@ -147,7 +154,7 @@ def test_an_answer_that_is_lost_makes_one_plan(bench: Served) -> None:
     assert after - before == {made}
 
 
-def test_lists_come_in_pieces_and_end(client: ServerClient) -> None:
+def test_lists_come_in_pieces_and_end(client: HttpTransport) -> None:
     every = list(client.pages("/events", after=0))
     assert list(client.pages("/events", after=0, at_most=3)) == every[:3]
     positions = [one["position"] for one in every]
@@ -158,7 +165,7 @@ def test_lists_come_in_pieces_and_end(client: ServerClient) -> None:
 def test_a_server_that_does_not_come_back_is_given_up(bench: Served) -> None:
     token = bench.token("viewer")
     with (
-        ServerClient(bench.url, token, patience_seconds=0.3) as client,
+        HttpTransport(bench.url, token, patience_seconds=0.3) as client,
         HttpTransport(bench.url, token, patience_seconds=3600.0) as patient,
     ):
         assert client.get("/session") == patient.get("/session")
@@ -171,7 +178,7 @@ def test_a_server_that_does_not_come_back_is_given_up(bench: Served) -> None:
             _leave_at_once(patient)
         finally:
             bench.start()
-    with ServerClient("http://127.0.0.1:9", None) as nobody, pytest.raises(ServerUnreachable):
+    with HttpTransport("http://127.0.0.1:9", None) as nobody, pytest.raises(ServerUnreachable):
         next(Follower(nobody, 0).frames())
 
 
@@ -314,43 +321,43 @@ def test_who_may_not_stop_plans_is_told_that_they_go_on(
 
 
 def test_who_is_not_known_follows_nothing_and_the_token_is_in_no_message(bench: Served) -> None:
-    with ServerClient(bench.url, "agents_sk_wrong") as client:
+    with HttpTransport(bench.url, "agents_sk_wrong") as client:
         with pytest.raises(NotAuthenticated) as unknown:
             client.get("/session")
         with pytest.raises(NotAuthenticated):
             next(Follower(client, 0).frames())
     assert "agents_sk_wrong" not in str(unknown.value)
-    with ServerClient(bench.url, bench.token("viewer")) as client, pytest.raises(ServerSaid) as refused:
+    with HttpTransport(bench.url, bench.token("viewer")) as client, pytest.raises(NotAllowed) as refused:
         client.post("/plans", {"resource": "shop", "goal": "x"})
-    assert (refused.value.status, refused.value.code, refused.value.exit_code) == (403, "not-allowed", 1)
+    assert refused.value.exit_code == 1
 
 
 def test_a_git_remote_that_the_server_cannot_reach_is_not_taken_for_the_server(
-    bench: Served, client: ServerClient
+    bench: Served, client: HttpTransport
 ) -> None:
     told: list[str] = []
     client.tell = told.append
-    with ServerClient(bench.url, bench.token("admin")) as admin:
+    with HttpTransport(bench.url, bench.token("admin")) as admin:
         admin.post("/resources", {"name": "far", "project": "team", "remote": "file:///nowhere/far.git"})
         try:
-            with pytest.raises(ServerSaid, match="cannot be reached") as said:
+            with pytest.raises(RemoteUnreachable, match="cannot be reached") as said:
                 client.post("/context", {"question": "what?", "resource": "far"})
         finally:
             admin.delete("/resources/far")
-    assert (said.value.code, said.value.exit_code, told) == ("remote-unreachable", 75, [])
+    assert (said.value.exit_code, told) == (75, [])
 
 
 def test_something_else_than_the_api_is_recognised(bench: Served) -> None:
-    with ServerClient(f"{bench.url}/nowhere", None) as client, pytest.raises(ServerSaid) as said:
+    with HttpTransport(f"{bench.url}/nowhere", None) as client, pytest.raises(ServerFailed) as said:
         client.get("/session")
-    assert (said.value.status, said.value.exit_code) == (404, 2)
+    assert (said.value.status, said.value.code, said.value.exit_code) == (404, "not-found", 1)
 
 
-def test_what_was_deleted_by_a_lost_answer_is_deleted(bench: Served, client: ServerClient) -> None:
-    with pytest.raises(ServerSaid):
+def test_what_was_deleted_by_a_lost_answer_is_deleted(bench: Served, client: HttpTransport) -> None:
+    with pytest.raises(UnknownPlan):
         client.delete("/plans/NOSUCH")
-    with ServerClient(bench.url, bench.token("admin")) as admin:
+    with HttpTransport(bench.url, bench.token("admin")) as admin:
         admin.post("/projects", {"name": "short"})
         admin.delete("/projects/short")
-        with pytest.raises(ServerSaid):
+        with pytest.raises(UnknownProject):
             admin.delete("/projects/short")

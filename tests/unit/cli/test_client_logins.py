@@ -14,17 +14,16 @@ from typing import Any
 
 import pytest
 
-from cleveragents.cli.client.logins import (
+from cleveragents.cli.run.places import same_remote
+from cleveragents.cli.servers import (
+    CommandTransport,
     forget_token,
     keep_token,
     kept_token,
     logins_file,
     normal_url,
 )
-from cleveragents.cli.client.problems import ServerSaid
-from cleveragents.cli.client.server_client import ServerClient
-from cleveragents.cli.run.places import same_remote
-from cleveragents.core.errors import ConfigurationError
+from cleveragents.core.errors import ConfigurationError, ServerUnreachable
 from tests.cli_bench import Agents, command_line, use_home
 from tests.races.hammer import hammer
 
@@ -123,6 +122,13 @@ def test_a_wrong_address_or_token_is_told_as_what_was_typed(agents: Agents, tmp_
     with _stranger() as address:
         ended = agents("login", address, "-", typed=SECRET)
     assert (ended.code, "this is none; whoever runs it makes one" in " ".join(ended.err.split())) == (1, True)
+    for status, code, problem in (
+        (404, 2, "URL: no CleverAgents server answers at"),
+        (500, 1, "answered 500"),
+    ):
+        with _stranger(status) as address:
+            ended = agents("login", address, "-", typed=SECRET)
+        assert (ended.code, problem in " ".join(ended.err.split())) == (code, True)
     assert not logins_file({"HOME": str(tmp_path)}).exists()
 
 
@@ -148,20 +154,20 @@ def test_that_the_database_broke_off_is_told_and_not_that_somebody_is_at_it(firs
 
     with (
         _served(BrokeOff) as address,
-        ServerClient(address, SECRET, patience_seconds=60.0) as client,
-        pytest.raises(ServerSaid) as told,
+        CommandTransport(address, SECRET, patience_seconds=60.0) as client,
+        pytest.raises(ServerUnreachable) as told,
     ):
         client.post("/plans")
-    assert (told.value.code, len(keys), len(set(keys))) == (first, asked, 1)
+    assert (told.value.problem, len(keys), len(set(keys))) == (f"it is {first}", asked, 1)
 
 
 @contextmanager
-def _stranger() -> Iterator[str]:
-    """A server that knows nobody."""
+def _stranger(status: int = 401) -> Iterator[str]:
+    """A server that knows nobody, or has nothing."""
 
     class Refusal(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            self.send_error(401)
+            self.send_error(status)
 
         def log_message(self, format: str, *args: object) -> None:
             pass
@@ -207,5 +213,5 @@ def test_whom_the_world_trusts_is_read_only_where_tls_may_be_met(monkeypatch: py
 
     monkeypatch.setattr(ssl, "create_default_context", reading)
     for url in ("http://127.0.0.1:1", "http://localhost:1", "https://localhost:1", "http://team.example"):
-        ServerClient(url, None).close()
+        CommandTransport(url, None).close()
     assert sorted(set(read)) == ["http://team.example", "https://localhost:1"]

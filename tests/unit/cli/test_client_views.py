@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from cleveragents.actors.model.actor import Progress, ProgressKind
 from cleveragents.api.plans.views import PlanView
 from cleveragents.api.views import view_of
-from cleveragents.cli.client.problems import refused_fields, refused_job
 from cleveragents.cli.plan.meter import ViewMeter, plan_of
 from cleveragents.cli.render.pieces_view import PiecesView
 from cleveragents.cli.render.rich_view import RichView
+from cleveragents.cli.servers import refused_fields
 from cleveragents.plans.model.plan import Plan, PlanState
 from tests.unit.cli.test_rich_view import Screen
 
@@ -170,15 +168,3 @@ def test_refused_fields_are_called_as_options() -> None:
         "unheard.of: a text has no NUL in it; the request: field required"
     )
     assert [refused_fields(nothing) for nothing in (None, [], "words", [1])] == [None] * 4
-
-
-@pytest.mark.parametrize(
-    ("code", "exits"),
-    [("apply-conflict", 3), ("check-failed", 3), ("stale-plan", 75), ("not-allowed", 1), (None, 1)],
-)
-def test_a_job_that_was_refused_ends_the_command_by_its_code(code: str | None, exits: int) -> None:
-    job = {"error": "plan X: so it is", "result": None if code is None else {"code": code}}
-    error = refused_job("X", job, "it was not applied")
-    assert error.exit_code == exits
-    assert str(error).count("X") == 1
-    assert refused_job("X", {"error": None, "result": None}, "so").exit_code == 1

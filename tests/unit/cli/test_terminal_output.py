@@ -20,10 +20,10 @@ import structlog
 from cleveragents.access.model.project import ResourceKind
 from cleveragents.access.model.user import Role, TokenKind
 from cleveragents.app.container import Container
-from cleveragents.cli.client.logins import keep_token, logins_file
 from cleveragents.cli.commands import cli
 from cleveragents.cli.output import Styled, console, write
 from cleveragents.cli.plan.view import shown_diff
+from cleveragents.cli.servers import keep_token, logins_file
 from cleveragents.config.loading import load_configuration
 from cleveragents.config.logging import GuardedStream, configure_logging, guard_terminals, unguarded
 from cleveragents.config.settings import Settings

@@ -17,7 +17,7 @@ from mcp.client.stdio import StdioServerParameters, stdio_client
 
 from cleveragents.access.model.project import ResourceKind
 from cleveragents.access.store.sql_project_store import SqlProjectStore
-from cleveragents.cli.client.logins import keep_token, logins_file
+from cleveragents.cli.servers import keep_token, logins_file
 from cleveragents.core.identifiers import UlidSource
 from cleveragents.storage.database import open_database
 from tests.cli_bench import git, paint_shop

@@ -335,7 +335,8 @@ class HttpPlans:
             remedies = () if job.problem is None else job.problem.remedies
             code = str(result.get("code"))
             known = error_from_facts(code, facts, remedies) if isinstance(facts, Mapping) else None
-            raise known or PlanError(plan_id, job.error or f"cancelled: {job.cancel_reason}")
+            reason = job.error or f"cancelled: {job.cancel_reason}"
+            raise known or PlanError(plan_id, reason.removeprefix(f"plan {plan_id}: "))
         return self.get(plan_id)
 
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cleveragents.cli.client.selection import prefix_of
 from cleveragents.cli.local_only import repository_here, resource_option
 from cleveragents.cli.output import Output, format_option, progress
 from cleveragents.cli.render.narrow import columns_for
+from cleveragents.cli.servers import prefix_of
 from cleveragents.cli.session import Session, pass_session
 from cleveragents.cli.yaml_input import tell_problems, yaml_content
 from cleveragents.core.actions.model import Invariant

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import click
 
 from cleveragents.cli.admin.mcp_serve import serve
-from cleveragents.cli.client.selection import prefix_in
 from cleveragents.cli.output import Output, counted, format_option, progress
 from cleveragents.cli.render.narrow import columns_for
+from cleveragents.cli.servers import prefix_in
 from cleveragents.cli.session import Session, pass_session
 from cleveragents.core.json_value import JsonValue
 from cleveragents.core.text.redaction import redact_known_text, redact_text

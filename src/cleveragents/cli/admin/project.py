@@ -49,7 +49,7 @@ def add_project(
       agents project add shop --max-parallel 4 --description "the web shop"
     """
     from cleveragents.api.views import as_json
-    from cleveragents.cli.client.selection import prefix_of
+    from cleveragents.cli.servers import prefix_of
 
     added = session.client().projects.add(name, description=description, max_parallel=max_parallel)
     more = f"`{prefix_of(session)} resource add NAME --project {name}` says what plans may run on"
@@ -68,7 +68,7 @@ def list_projects(session: Session, output: Output) -> None:
       agents project list --format json
     """
     from cleveragents.api.views import as_json, every
-    from cleveragents.cli.client.selection import prefix_of
+    from cleveragents.cli.servers import prefix_of
 
     projects = session.client().projects
     rows = [as_json(one) for one in every(lambda after: projects.list(limit=_PAGE, after=after))]
@@ -107,7 +107,7 @@ def list_members(session: Session, name: str, output: Output) -> None:
       agents project members shop
     """
     from cleveragents.api.views import as_json, every
-    from cleveragents.cli.client.selection import prefix_of
+    from cleveragents.cli.servers import prefix_of
 
     projects = session.client().projects
     rows = [as_json(one) for one in every(lambda after: projects.members(name, limit=_PAGE, after=after))]

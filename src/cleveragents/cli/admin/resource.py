@@ -78,7 +78,7 @@ def add_resource(
 
 def _directory(session: Session, path: Path | None) -> str:
     """Return the directory to add; on this machine, it is the current one if none is said."""
-    from cleveragents.cli.client.selection import selected_url
+    from cleveragents.cli.servers import selected_url
 
     if selected_url(click.get_current_context(), session) is None:
         return str(Path.cwd() / (path or ""))
@@ -99,7 +99,7 @@ def list_resources(session: Session, project: str | None, output: Output) -> Non
       agents resource list --project shop
     """
     from cleveragents.api.views import as_json, every
-    from cleveragents.cli.client.selection import prefix_of
+    from cleveragents.cli.servers import prefix_of
 
     resources = session.client().resources
     found = every(lambda after: resources.list(project=project, limit=_PAGE, after=after))

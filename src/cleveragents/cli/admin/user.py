@@ -59,7 +59,7 @@ def add_user(session: Session, name: str, role: str, project: str | None, output
       agents user add bob --role admin --project shop
     """
     from cleveragents.access.model.user import Role
-    from cleveragents.cli.client.selection import prefix_of
+    from cleveragents.cli.servers import prefix_of
 
     added = session.client().users.add(name, Role(role), project=project)
     output.record(_fields(added, output))

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cleveragents.cli.client.selection import prefix_in
 from cleveragents.cli.output import Output, counted, format_option, progress
 from cleveragents.cli.plan.outcome import INTERRUPTED
 from cleveragents.cli.plan.view import (
@@ -25,6 +24,7 @@ from cleveragents.cli.plan.view import (
     tell_reason,
     to_branch_option,
 )
+from cleveragents.cli.servers import prefix_in
 from cleveragents.cli.session import Session, pass_session
 from cleveragents.core.errors import (
     ApplyConflict,

@@ -12,9 +12,9 @@ import click
 
 from cleveragents.api.wording import shown_name
 from cleveragents.cli.asking import ensure_confirmed
-from cleveragents.cli.client.selection import prefix_of
 from cleveragents.cli.output import Output, counted, format_option, printable, progress
 from cleveragents.cli.plan.view import plan_argument, shown_diff, summary_of, tell_plan
+from cleveragents.cli.servers import prefix_of
 from cleveragents.cli.session import Session, pass_session
 from cleveragents.core.dataclass import dataclass
 from cleveragents.core.errors import Remedy

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import click
 
 from cleveragents.changes.model.merge_conflict import Take
-from cleveragents.cli.client.selection import prefix_of
 from cleveragents.cli.output import Output, counted, format_option, printable, progress
 from cleveragents.cli.plan.view import plan_argument, tell_plan
+from cleveragents.cli.servers import prefix_of
 from cleveragents.cli.session import Session, pass_session
 from cleveragents.core.text.control_characters import named_by, shown
 

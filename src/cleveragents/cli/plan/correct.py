@@ -55,8 +55,8 @@ def correct_plan(
       agents plan correct 7QX2.3 --guidance "Keep the old name as an alias"
       agents plan correct 7QX2 --append --guidance "Mention it in the changelog, too"
     """
-    from cleveragents.cli.client.selection import prefix_of
     from cleveragents.cli.plan.work import Deciding, go_on
+    from cleveragents.cli.servers import prefix_of
 
     plan_id, number = _split_name(plan_id, number)
     _ensure_sensible(number, guidance, append, dry_run)

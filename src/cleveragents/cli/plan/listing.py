@@ -97,7 +97,7 @@ def _wanted(
 ) -> Iterator[PlanSummary]:
     """Yield plans, newest first."""
     from cleveragents.api.views import every as all_of
-    from cleveragents.cli.client.selection import prefix_of, selected_url
+    from cleveragents.cli.servers import prefix_of, selected_url
 
     client = session.client()
     resource = place = None

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import click
 
 from cleveragents.cli.budget_options import budget_options
-from cleveragents.cli.client.selection import prefix_of
 from cleveragents.cli.output import Output, format_option, progress
 from cleveragents.cli.plan.view import plan_argument
+from cleveragents.cli.servers import prefix_of
 from cleveragents.cli.session import Session, pass_session
 from cleveragents.models.model.budget import Limits
 from cleveragents.plans.model.plan import Phase, PlanState

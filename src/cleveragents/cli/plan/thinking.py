@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import click
 
 from cleveragents.api.wording import on_one_line
-from cleveragents.cli.client.selection import prefix_of
 from cleveragents.cli.output import (
     Output,
     console,
@@ -19,6 +18,7 @@ from cleveragents.cli.output import (
     timestamp,
 )
 from cleveragents.cli.plan.view import plan_argument
+from cleveragents.cli.servers import prefix_of
 from cleveragents.cli.session import Session, pass_session
 from cleveragents.core.json_value import JsonValue
 

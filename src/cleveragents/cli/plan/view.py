@@ -103,8 +103,8 @@ def next_steps(
 ) -> list[tuple[str, str]]:
     """Return the commands that go on from here, each with what it does. They go the way of this command: to
     this machine, or to its server."""
-    from cleveragents.cli.client.selection import prefix_in
     from cleveragents.cli.local_only import goes_to_server
+    from cleveragents.cli.servers import prefix_in
 
     context = click.get_current_context()
     steps = [_with_commit(step, commit, to_branch) for step in plan.steps]

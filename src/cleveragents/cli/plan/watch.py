@@ -33,11 +33,11 @@ def watch_plan(session: Session, plan_id: str, output: Output) -> None:
       agents plan watch 7QX2
     """
     from cleveragents.api.client import LocalClient
-    from cleveragents.cli.client.selection import prefix_of
     from cleveragents.cli.plan.follow import PlansFollower, moment_now
     from cleveragents.cli.plan.outcome import exit_code
     from cleveragents.cli.plan.view import tell_changes, tell_next, tell_plan, tell_reason
     from cleveragents.cli.plan.work import name_of, who_needs_somebody
+    from cleveragents.cli.servers import prefix_of
 
     client = session.client()
     after = moment_now(client)

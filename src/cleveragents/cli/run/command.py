@@ -5,9 +5,9 @@ from __future__ import annotations
 import click
 
 from cleveragents.cli.budget_options import budget_options
-from cleveragents.cli.client.selection import prefix_of
 from cleveragents.cli.local_only import LocalOption, ServerOption
 from cleveragents.cli.output import Output, format_option
+from cleveragents.cli.servers import prefix_of
 from cleveragents.cli.session import Session, pass_session
 from cleveragents.models.model.budget import Limits
 

@@ -1,1 +1,0 @@
-"""The command line as a client: the same commands, carried out by a server."""
