@@ -22,8 +22,12 @@ from cleveragents.cli.servers import (
     kept_token,
     logins_file,
     normal_url,
+    token_for,
 )
+from cleveragents.cli.session import Session
 from cleveragents.core.errors import ConfigurationError, ServerUnreachable
+from cleveragents.server.first_token import token_file
+from cleveragents.server.server_file import announced
 from tests.cli_bench import Agents, command_line, use_home
 from tests.races.hammer import hammer
 
@@ -76,6 +80,21 @@ def test_a_file_that_others_can_read_or_that_is_damaged_is_refused(tmp_path: Pat
     file.mkdir()
     with pytest.raises(ConfigurationError):
         kept_token(file, "http://one")
+
+
+def test_the_first_token_of_a_server_is_sent_to_that_server_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = tmp_path / "state"
+    use_home(monkeypatch, tmp_path, state)
+    state.mkdir(exist_ok=True)
+    token_file(state).write_text(f"{SECRET}\n")
+    own, other = "http://127.0.0.1:8420", "http://127.0.0.1:8421"
+    with announced(state, own, "now"):
+        assert [token_for(Session(), url) for url in (own, other)] == [SECRET, None]
+        keep_token(logins_file({"HOME": str(tmp_path)}), own, "of-a-login")
+        assert token_for(Session(), own) == "of-a-login"
+    assert token_for(Session(), other) is None
 
 
 @pytest.mark.parametrize(
