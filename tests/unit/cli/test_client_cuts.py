@@ -21,7 +21,8 @@ from cleveragents.cli.commands import cli
 from cleveragents.cli.output import Output
 from cleveragents.cli.plan.follow import PlansFollower, moment_now, run_to_rest
 from cleveragents.cli.plan.respond import tell_denied
-from cleveragents.cli.plan.work import Deciding, told_at_the_end
+from cleveragents.cli.plan.view import told_at_the_end
+from cleveragents.cli.plan.work import Deciding
 from cleveragents.cli.run.served import run_together
 from cleveragents.cli.servers import keep_token, logins_file
 from cleveragents.core.errors import (
@@ -184,8 +185,8 @@ def test_a_server_that_does_not_come_back_is_given_up(bench: Served) -> None:
 
 def _leave_at_once(patient: HttpTransport) -> None:
     """Who interrupts a second time waits for no server, and the exit code says that they did."""
-    deciding = Deciding(HttpClient(patient), "agents", Output("json"))
-    with pytest.raises(click.exceptions.Exit) as left, told_at_the_end(deciding, "PLAN"):
+    told = told_at_the_end(HttpClient(patient), Output("json"), "PLAN")
+    with pytest.raises(click.exceptions.Exit) as left, told:
         raise click.exceptions.Exit(130)
     assert left.value.exit_code == 130
 

@@ -4,15 +4,25 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from cleveragents.actors.model.actor import Progress, ProgressKind
+from cleveragents.api.client import HttpClient
 from cleveragents.api.plans.views import PlanView
+from cleveragents.api.transport import HttpTransport
 from cleveragents.api.views import view_of
+from cleveragents.cli.commands import cli
+from cleveragents.cli.output import Output
 from cleveragents.cli.plan.meter import ViewMeter, plan_of
+from cleveragents.cli.plan.view import told_at_the_end
 from cleveragents.cli.render.pieces_view import PiecesView
 from cleveragents.cli.render.rich_view import RichView
 from cleveragents.cli.servers import refused_fields
+from cleveragents.core.errors import NotAuthenticated, ServerUnreachable
 from cleveragents.plans.model.plan import Plan, PlanState
 from tests.unit.cli.test_rich_view import Screen
+
+NOBODY = "http://127.0.0.1:9"
 
 
 def shown(name: str, *, parent: str | None = None, tokens: int = 0, **more: Any) -> PlanView:
@@ -168,3 +178,25 @@ def test_refused_fields_are_called_as_options() -> None:
         "unheard.of: a text has no NUL in it; the request: field required"
     )
     assert [refused_fields(nothing) for nothing in (None, [], "words", [1])] == [None] * 4
+
+
+@pytest.mark.parametrize(
+    ("lost", "again"),
+    [
+        (ServerUnreachable(NOBODY, "it is gone"), "the server answers"),
+        (NotAuthenticated("log in"), "you are logged in again"),
+    ],
+)
+def test_who_loses_the_server_is_told_how_to_follow_the_plan(
+    capsys: pytest.CaptureFixture[str], lost: Exception, again: str
+) -> None:
+    with (
+        cli.make_context("agents", ["--server", NOBODY, "plan"]),
+        HttpClient(HttpTransport(NOBODY, None)) as client,
+        pytest.raises(type(lost)),
+        told_at_the_end(client, Output("plain"), "01A"),
+    ):
+        raise lost
+    said = " ".join(capsys.readouterr().err.split())
+    watch = f"agents --server {NOBODY} plan watch 01A"
+    assert said == f"the plan does not need this connection; once {again}, `{watch}` follows it"

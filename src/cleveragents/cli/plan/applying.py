@@ -8,13 +8,11 @@ Two may well apply the same plan. One of them applies it, and for the other it i
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING
 
 import click
 
 from cleveragents.cli.output import Output, counted, format_option, progress
-from cleveragents.cli.plan.outcome import INTERRUPTED
 from cleveragents.cli.plan.view import (
     plan_argument,
     tell_hints,
@@ -23,24 +21,22 @@ from cleveragents.cli.plan.view import (
     tell_plan,
     tell_reason,
     to_branch_option,
+    told_at_the_end,
 )
 from cleveragents.cli.servers import prefix_in
 from cleveragents.cli.session import Session, pass_session
 from cleveragents.core.errors import (
     ApplyConflict,
     CheckFailed,
-    CleverAgentsError,
     Conflict,
-    NotAuthenticated,
     PlanError,
     ServerFailed,
-    ServerUnreachable,
     StalePlan,
 )
 from cleveragents.plans.model.plan import Phase, PlanState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from cleveragents.api.client import Client
     from cleveragents.api.plans.views import PlanSummary, PlanView
@@ -52,7 +48,6 @@ __all__ = [
     "ensure_checked",
     "once_applied_elsewhere",
     "tell_applied",
-    "told_at_the_end",
     "undo_plan",
 ]
 
@@ -86,8 +81,8 @@ def apply_plan(
     plan = client.plans.get(plan_id)
     if "apply" in plan.can:
         tell_not_applied(plan)
-    with told_at_the_end(client, output, plan.id):
-        apply_now(client, plan, commit=message, to_branch=to_branch)
+    with told_at_the_end(client, output, plan.id) as told:
+        told.plan = apply_now(client, plan, commit=message, to_branch=to_branch)
 
 
 @click.command("undo")
@@ -134,40 +129,6 @@ def discard_plan(session: Session, plan_id: str, output: Output) -> None:
       agents plan discard 7QX2
     """
     tell_plan(output, session.client().plans.discard(plan_id))
-
-
-@contextmanager
-def told_at_the_end(client: Client, output: Output, plan_id: str) -> Iterator[None]:
-    """Print where the plan stands, whatever comes of the block; how it is followed later, where no server is
-    left to say that."""
-    try:
-        yield
-    except (NotAuthenticated, ServerUnreachable) as lost:
-        again = "the server answers" if isinstance(lost, ServerUnreachable) else "you are logged in again"
-        watch = f"{_prefix()} plan watch {plan_id}"
-        progress(f"the plan does not need this connection; once {again}, `{watch}` follows it")
-        raise
-    except BaseException as ended:
-        if not _is_interruption(ended):
-            tell_plan(output, client.plans.get(plan_id))
-            raise
-        with suppress(CleverAgentsError), _in_a_hurry(client):
-            tell_plan(output, client.plans.get(plan_id))
-        raise
-    tell_plan(output, client.plans.get(plan_id))
-
-
-def _is_interruption(ended: BaseException) -> bool:
-    """Whether a person wants to leave, and does not wait for a server that may be gone."""
-    if isinstance(ended, click.exceptions.Exit):
-        return ended.exit_code == INTERRUPTED
-    return isinstance(ended, (KeyboardInterrupt, click.Abort))
-
-
-def _in_a_hurry(client: Client) -> AbstractContextManager[None]:
-    from cleveragents.api.client import HttpClient
-
-    return client.http.without_patience() if isinstance(client, HttpClient) else nullcontext()
 
 
 def apply_now(

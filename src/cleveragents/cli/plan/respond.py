@@ -115,13 +115,14 @@ def resume_plan(
       agents plan resume 7QX2 --model openai/gpt-4.1
     """
     from cleveragents.cli.plan.applying import apply_now
-    from cleveragents.cli.plan.work import deeds_of, go_on, told_at_the_end
+    from cleveragents.cli.plan.view import told_at_the_end
+    from cleveragents.cli.plan.work import deeds_of, go_on
 
     deciding = _deciding(session, output, yes=yes)
     plans = deciding.client.plans
     plan = plans.get(plan_id)
     if plan.phase is Phase.APPLY and not plan.state.ended:
-        with told_at_the_end(deciding, plan.id) as told:
+        with told_at_the_end(deciding.client, deciding.output, plan.id) as told:
             told.plan = apply_now(deciding.client, plan)
         return
     asked = _asked(limits)

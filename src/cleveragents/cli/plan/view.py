@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -15,11 +16,14 @@ from cleveragents.api.wording import on_one_line
 from cleveragents.cli.output import Output, Styled, ansi, colour, continued, progress, write
 from cleveragents.cli.render.narrow import steps_in_lines
 from cleveragents.cli.render.remedies import step_pairs
+from cleveragents.core.dataclass import dataclass
+from cleveragents.core.errors import CleverAgentsError, NotAuthenticated, ServerUnreachable
 from cleveragents.core.text.redaction import redact_text
 from cleveragents.plans.model.plan import PlanState
 
 if TYPE_CHECKING:
-    from cleveragents.api.plans.views import PlanView
+    from cleveragents.api.client import Client
+    from cleveragents.api.plans.views import PlanSummary, PlanView
     from cleveragents.app.plan_parts import PlanParts
     from cleveragents.apply.ports import CommitRequest
     from cleveragents.core.errors import Remedy
@@ -27,6 +31,7 @@ if TYPE_CHECKING:
     from cleveragents.plans.model.plan import Plan
 
 __all__ = [
+    "ReportedPlan",
     "next_steps",
     "plan_argument",
     "plan_in_json",
@@ -39,6 +44,7 @@ __all__ = [
     "tell_plan",
     "tell_reason",
     "to_branch_option",
+    "told_at_the_end",
     "told_next",
     "told_reason",
 ]
@@ -59,8 +65,71 @@ def tell_plan(output: Output, plan: PlanView) -> None:
     """Print a plan: all of it for programs, for people what they need to name it."""
     if output.for_programs:
         output.record(plan_in_json(plan))
-        return
+    else:
+        _tell_briefly(output, plan)
+
+
+def _tell_briefly(output: Output, plan: PlanView | PlanSummary) -> None:
     output.record({"plan": plan.id, "goal": on_one_line(plan.goal), "state": plan.meaning})
+
+
+@dataclass(slots=True)
+class ReportedPlan:
+    """The plan that is printed at the end; read again then, unless `plan` is set."""
+
+    plan_id: str
+    plan: PlanView | None = None
+
+
+@contextmanager
+def told_at_the_end(client: Client, output: Output, plan_id: str) -> Iterator[ReportedPlan]:
+    """Print where the plan stands, whatever comes of the block. If the server is lost, say how to follow the
+    plan later."""
+    from cleveragents.api.client import HttpClient
+
+    told = ReportedPlan(plan_id)
+    try:
+        yield told
+    except (NotAuthenticated, ServerUnreachable) as lost:
+        if isinstance(client, HttpClient):
+            _tell_how_to_follow(told.plan_id, lost)
+        raise
+    except BaseException as ended:
+        if isinstance(client, HttpClient) and _is_interruption(ended):
+            # Who wants to leave does not wait for a server that may be gone.
+            with suppress(CleverAgentsError), client.http.without_patience():
+                _tell_now(client, output, told.plan_id)
+        else:
+            _tell_now(client, output, told.plan_id)
+        raise
+    if told.plan is None:
+        _tell_now(client, output, told.plan_id)
+    else:
+        tell_plan(output, told.plan)
+
+
+def _tell_how_to_follow(plan_id: str, lost: NotAuthenticated | ServerUnreachable) -> None:
+    from cleveragents.cli.servers import prefix_in
+
+    again = "the server answers" if isinstance(lost, ServerUnreachable) else "you are logged in again"
+    watch = f"{prefix_in(click.get_current_context())} plan watch {plan_id}"
+    progress(f"the plan does not need this connection; once {again}, `{watch}` follows it")
+
+
+def _is_interruption(ended: BaseException) -> bool:
+    from cleveragents.cli.plan.outcome import INTERRUPTED
+
+    if isinstance(ended, click.exceptions.Exit):
+        return ended.exit_code == INTERRUPTED
+    return isinstance(ended, (KeyboardInterrupt, click.Abort))
+
+
+def _tell_now(client: Client, output: Output, plan_id: str) -> None:
+    """Print the plan as it is now; people need no more than its summary."""
+    if output.for_programs:
+        tell_plan(output, client.plans.get(plan_id))
+    else:
+        _tell_briefly(output, client.plans.summary(plan_id))
 
 
 def plan_in_json(plan: PlanView) -> dict[str, JsonValue]:

@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from functools import partial
 from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 import click
 
-from cleveragents.api.client import HttpClient, LocalClient
+from cleveragents.api.client import LocalClient
 from cleveragents.api.views import every
 from cleveragents.api.wording import on_one_line
 from cleveragents.cli.asking import asked_choice, confirmed
@@ -26,24 +25,18 @@ from cleveragents.cli.plan.applying import (
     once_applied_elsewhere,
     tell_applied,
 )
-from cleveragents.cli.plan.outcome import INTERRUPTED, NEEDS_HUMAN, TRY_AGAIN
+from cleveragents.cli.plan.outcome import NEEDS_HUMAN, TRY_AGAIN
 from cleveragents.cli.plan.view import (
     shown_diff,
     tell_changes,
     tell_hints,
     tell_next,
-    tell_plan,
     tell_reason,
+    told_at_the_end,
 )
 from cleveragents.cli.usage import as_usage
 from cleveragents.core.dataclass import dataclass
-from cleveragents.core.errors import (
-    Cancelled,
-    CleverAgentsError,
-    NotAuthenticated,
-    PlanFailed,
-    ServerUnreachable,
-)
+from cleveragents.core.errors import Cancelled, PlanFailed
 from cleveragents.core.text.redaction import redact_text
 from cleveragents.plans.model.plan import Phase, PlanState
 
@@ -56,7 +49,6 @@ if TYPE_CHECKING:
 __all__ = [
     "APPLY_IT",
     "Deciding",
-    "Told",
     "asked_for",
     "decide",
     "deeds_of",
@@ -66,7 +58,6 @@ __all__ = [
     "moment_before",
     "name_of",
     "tell_who_asks",
-    "told_at_the_end",
     "who_needs_somebody",
     "work_on",
 ]
@@ -95,58 +86,9 @@ class Deciding:
     said: deque[str] = field(default_factory=lambda: deque(maxlen=_LINES_KEPT))
 
 
-@dataclass(slots=True)
-class Told:
-    """The plan that is told of at the end; as it is then, unless it is known already."""
-
-    plan_id: str
-    plan: PlanView | None = None
-
-
 def interactive() -> bool:
     """Whether there is somebody to ask."""
     return sys.stdin.isatty() and sys.stderr.isatty()
-
-
-@contextmanager
-def told_at_the_end(deciding: Deciding, plan_id: str) -> Iterator[Told]:
-    """Whatever comes of the block, where the plan stands is told; how it is followed later, where no server
-    is left to say that."""
-    told, client = Told(plan_id), deciding.client
-    try:
-        yield told
-    except (NotAuthenticated, ServerUnreachable) as lost:
-        if isinstance(client, HttpClient):
-            again = "the server answers" if isinstance(lost, ServerUnreachable) else "you are logged in again"
-            watch = f"{deciding.prefix} plan watch {told.plan_id}"
-            progress(f"the plan does not need this connection; once {again}, `{watch}` follows it")
-        raise
-    except BaseException as ended:
-        if isinstance(client, HttpClient) and _is_interruption(ended):
-            # Who wants to leave does not wait for a server that may be gone.
-            with suppress(CleverAgentsError), client.http.without_patience():
-                _tell(deciding, told.plan_id)
-        else:
-            _tell(deciding, told.plan_id)
-        raise
-    if told.plan is None:
-        _tell(deciding, told.plan_id)
-    else:
-        tell_plan(deciding.output, told.plan)
-
-
-def _tell(deciding: Deciding, plan_id: str) -> None:
-    if deciding.output.for_programs:
-        tell_plan(deciding.output, deciding.client.plans.get(plan_id))
-        return
-    plan = deciding.client.plans.summary(plan_id)
-    deciding.output.record({"plan": plan.id, "goal": on_one_line(plan.goal), "state": plan.meaning})
-
-
-def _is_interruption(ended: BaseException) -> bool:
-    if isinstance(ended, click.exceptions.Exit):
-        return ended.exit_code == INTERRUPTED
-    return isinstance(ended, (KeyboardInterrupt, click.Abort))
 
 
 def moment_before(deciding: Deciding, plan: PlanView | None = None) -> Moment | None:
@@ -243,7 +185,7 @@ def go_on(
     with as_usage():
         plan = act()
     tell(plan)
-    with told_at_the_end(deciding, plan.id) as told:
+    with told_at_the_end(deciding.client, deciding.output, plan.id) as told:
         worked = work_on(deciding, _followed(deciding, plan), after=after)
         if plan.parent is not None:
             worked = _part_or_whole(deciding, plan, whole)

@@ -161,9 +161,10 @@ def _start(container: Container, plans: Sequence[Plan], handling: Handling, outp
 
 
 def _run_one(deciding: Deciding, plan: Plan) -> None:
-    from cleveragents.cli.plan.work import decide, told_at_the_end, work_on
+    from cleveragents.cli.plan.view import told_at_the_end
+    from cleveragents.cli.plan.work import decide, work_on
 
-    with told_at_the_end(deciding, plan.id) as told:
+    with told_at_the_end(deciding.client, deciding.output, plan.id) as told:
         made = deciding.client.plans.get(plan.id)
         told.plan = decide(deciding, work_on(deciding, made, after=None))
 

@@ -15,7 +15,8 @@ from cleveragents.actors.model.actor import is_actor_file
 from cleveragents.api.plans.request import Limits, PlanRequest
 from cleveragents.cli.output import progress
 from cleveragents.cli.plan.follow import PlansFollower, moment_now, on_server
-from cleveragents.cli.plan.work import decide, told_at_the_end, work_on
+from cleveragents.cli.plan.view import told_at_the_end
+from cleveragents.cli.plan.work import decide, work_on
 from cleveragents.cli.render.narrow import steps_in_lines
 from cleveragents.cli.run.many import tell_outcomes
 from cleveragents.cli.run.places import resource_here
@@ -55,7 +56,7 @@ def run_on_server(client: HttpClient, wanted: Wanted, handling: Handling, decidi
     if handling.background:
         _tell_started(client, deciding, [plan])
         return
-    with told_at_the_end(deciding, plan.id) as told:
+    with told_at_the_end(deciding.client, deciding.output, plan.id) as told:
         told.plan = decide(deciding, work_on(deciding, plan, after=after))
 
 
