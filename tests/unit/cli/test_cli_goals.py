@@ -116,7 +116,7 @@ def test_a_budget_that_is_spent_is_waited_for_and_raised(agents: Agents, reposit
     ran = agents("run", "Say color", "--yes", "--max-steps", "3")
     assert ran.code == 3, ran.err
     assert "3 of 3 steps are spent" in ran.err
-    assert f"agents plan resume {ran.id} --max-steps 4  allows it so much in all" in ran.err
+    assert f"agents plan resume {ran.id} --max-steps 4  raise the limit and continue" in ran.err
     less = agents("plan", "resume", ran.id, "--max-steps", "2")
     assert (less.code, "may spend 3 steps already" in less.err) == (2, True), less.err
     assert "colour" in (repository / "src/paint.py").read_text()
@@ -129,7 +129,7 @@ def test_a_budget_that_is_spent_is_waited_for_and_raised(agents: Agents, reposit
 def test_a_plan_whose_time_is_over_says_how_much_would_be_more(agents: Agents) -> None:
     ran = agents("run", "Say color", "--timeout", "0.001s")
     assert (ran.code, "it waits: the time it may take is over" in ran.err) == (3, True), ran.err
-    assert f"agents plan resume {ran.id} --timeout 61s  allows it so much in all" in ran.err
+    assert f"agents plan resume {ran.id} --timeout 61s  raise the limit and continue" in ran.err
     again = agents("plan", "resume", ran.id, "--timeout", "61s", "--yes")
     assert again.code == 0, again.err
 

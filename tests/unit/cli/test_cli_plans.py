@@ -455,7 +455,10 @@ def test_a_check_that_does_not_pass_is_told_before_and_refused_at_apply(
     ran = agents(*REPLACE, "--check", "no-such-program")
     assert "check no-such-program: not run (it has to pass" in ran.err
     assert "install what it lacks, or run the goal again with another --check" in ran.err
-    steps = (f"apply {ran.id}   runs its checks again", "not wanted; another run can have another check")
+    steps = (
+        f"apply {ran.id}    run the checks again",
+        "discard the result; another run can have another check",
+    )
     assert [step in agents("plan", "show", ran.id).out for step in steps] == [True, True]
     refused = agents("plan", "apply", ran.id)
     assert refused.code == 3
