@@ -58,18 +58,6 @@ def test_what_all_names_exists(modules: list[Module]) -> None:
     assert {name: names for name, names in missing.items() if names} == {}
 
 
-def test_methods_of_dataclasses_are_made_at_their_first_use(modules: list[Module]) -> None:
-    """The standard library compiles them when a class is declared: a third of what `plan list` took."""
-    early = {
-        module.name
-        for module in modules
-        for node in ast.walk(module.tree)
-        if isinstance(node, ast.ImportFrom) and node.module == "dataclasses"
-        if any(alias.name == "dataclass" for alias in node.names)
-    }
-    assert early == {"core/dataclass.py"}, "import dataclass from cleveragents.core.dataclass"
-
-
 def test_a_module_stays_within_its_bounds(modules: list[Module]) -> None:
     long = [module.name for module in modules if len(module.text.splitlines()) > 800]
     assert long == [], "past 800 lines a module wants splitting"
@@ -174,8 +162,7 @@ def _listed(tree: ast.Module) -> set[object]:
 
 
 def _defined(tree: ast.Module) -> set[object]:
-    otherwise = [node for test in tree.body if isinstance(test, ast.If) for node in test.orelse]
-    defined: set[object] = {node.name for node in (*tree.body, *otherwise) if hasattr(node, "name")}
+    defined: set[object] = {node.name for node in tree.body if hasattr(node, "name")}
     if "__getattr__" in defined:  # loaded when first used, and imported for type checkers
         lazy = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
         defined |= {alias.name for node in lazy for alias in node.names}

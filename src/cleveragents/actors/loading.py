@@ -14,7 +14,7 @@ rest. Of a right shape nothing is lost.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, cast, get_args
 
 from cleveragents.actors.conditions import Condition
@@ -54,7 +54,6 @@ from cleveragents.config.yaml.shape import (
     shape_problems,
 )
 from cleveragents.core.actions.model import is_action_name
-from cleveragents.core.dataclass import dataclass
 from cleveragents.core.errors import InvalidActor
 from cleveragents.core.json_value import FrozenObject, JsonValue, freeze, thaw
 from cleveragents.core.text.template import Place

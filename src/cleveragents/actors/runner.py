@@ -11,6 +11,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from types import TracebackType
@@ -39,7 +40,6 @@ from cleveragents.actors.streams.message import (
     StreamMessage,
     only,
 )
-from cleveragents.core.dataclass import dataclass
 from cleveragents.core.errors import ActorStopped, Cancelled, CleverAgentsError, ThreadBusy, UnknownActor
 from cleveragents.processes.ports import StopSignal
 

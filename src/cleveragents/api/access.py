@@ -6,10 +6,10 @@ error as asking for one that never was. In their own projects, a role that is to
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
 
 from cleveragents.access.model.user import ProjectScope, Role, User
-from cleveragents.core.dataclass import dataclass
 from cleveragents.core.errors import NotAllowed, UnknownJob, UnknownPlan, UnknownProject, UnknownResource
 
 if TYPE_CHECKING:

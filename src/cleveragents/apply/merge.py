@@ -13,11 +13,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from cleveragents.apply.ports import FileConflict, Rename
 from cleveragents.core.change import EXECUTABLE, GITLINK, REGULAR, Difference, FileState
-from cleveragents.core.dataclass import dataclass
 from cleveragents.git.merge_tree import Merged, merged_trees
 from cleveragents.git.plumbing import PrivateRepository
 from cleveragents.git.user_repository import MODULES, submodule_paths

@@ -7,7 +7,7 @@ branch that is pushed.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 
@@ -37,7 +37,6 @@ from cleveragents.apply.staging import (
 )
 from cleveragents.apply.user_git import UserGit
 from cleveragents.core.change import Difference
-from cleveragents.core.dataclass import dataclass
 from cleveragents.core.errors import ApplyConflict, ApplyRefused, GitFailed, Remedy
 from cleveragents.core.faults import FaultPoints
 from cleveragents.core.identifiers import IdentifierSource

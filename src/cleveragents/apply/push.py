@@ -8,7 +8,7 @@ which everybody else finds out.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from cleveragents.access.model.project import RemoteAddress, branch_of
@@ -26,7 +26,6 @@ from cleveragents.apply.ports import Applied, CommitRequest
 from cleveragents.apply.preparation import PreparedMerge, Wish
 from cleveragents.apply.user_git import UserGit
 from cleveragents.core.change import Difference
-from cleveragents.core.dataclass import dataclass
 from cleveragents.core.errors import ApplyRefused, RemoteHeld, RemoteMoved
 from cleveragents.core.faults import FaultPoints
 from cleveragents.core.identifiers import Fence, IdentifierSource

@@ -10,6 +10,7 @@ and all mistakes of all layers are named at once. The repository's file is speci
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
@@ -32,7 +33,6 @@ from cleveragents.config.values import (
     shorten,
     validate_settings,
 )
-from cleveragents.core.dataclass import dataclass
 from cleveragents.core.errors import ConfigurationError
 from cleveragents.core.identifiers import MARKER_VARIABLE
 

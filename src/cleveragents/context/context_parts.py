@@ -9,6 +9,7 @@ answers nonsense is done without, and the answer says so.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
@@ -24,7 +25,6 @@ from cleveragents.context.model.context import (
     Shares,
 )
 from cleveragents.context.strategy import CancelSignal, ContextStrategy
-from cleveragents.core.dataclass import dataclass
 from cleveragents.core.decision import Decision
 
 __all__ = [

@@ -7,13 +7,13 @@ wants, `module:attribute` or an entry point of `cleveragents.context`; being ins
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from importlib.metadata import EntryPoint
 from typing import Any
 
 from cleveragents.config.entry_points import installed
 from cleveragents.config.settings import ContextSettings
 from cleveragents.context.pipeline.checks import PARTS, LoadPart
-from cleveragents.core.dataclass import dataclass
 from cleveragents.core.errors import ConfigurationError
 
 __all__ = ["ENTRY_POINTS", "replaced_parts"]

@@ -12,11 +12,11 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from enum import Enum
 from itertools import count
 from typing import Generic, TypeVar
 
-from cleveragents.core.dataclass import dataclass
 from cleveragents.core.errors import Closed
 
 __all__ = ["Batch", "Call", "CallState", "CrewStatistics", "ThreadCrew"]

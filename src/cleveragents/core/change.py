@@ -12,10 +12,9 @@ Everything that compares, folds or reverses changes is decided here, without tou
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import Enum
 
-from cleveragents.core.dataclass import dataclass
 from cleveragents.core.errors import ChangesetClosed, DuplicateKey
 
 __all__ = [

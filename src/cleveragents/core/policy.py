@@ -9,13 +9,12 @@ What kept a plan's commands from the rest of the machine.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from enum import Enum
 from functools import reduce
 from types import MappingProxyType
 
-from cleveragents.core.dataclass import dataclass
 from cleveragents.core.errors import ConfigurationError, NetworkNotDenied
 
 __all__ = [

@@ -23,12 +23,12 @@ row named as changed, and not that the log cannot be read at all.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, LargeBinary, Select, bindparam, cast, delete, insert, select, text
 from sqlalchemy.exc import IntegrityError, OperationalError
 
-from cleveragents.core.dataclass import dataclass
 from cleveragents.core.errors import AuditElsewhere, AuditLogBroken, CleverAgentsError, DuplicateKey
 from cleveragents.core.event import PreparedEvent
 from cleveragents.core.faults import FaultPoints

@@ -21,10 +21,8 @@ import stat
 import tempfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
-
-from cleveragents.core.dataclass import dataclass
 
 __all__ = [
     "FSYNC_SETTINGS",

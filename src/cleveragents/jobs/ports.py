@@ -8,10 +8,10 @@ What runs a kind of job, and where.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Literal, Protocol
 
-from cleveragents.core.dataclass import dataclass
 from cleveragents.core.errors import ConfigurationError, UnknownJobKind
 from cleveragents.core.identifiers import WorkerIdentity
 from cleveragents.jobs.model.job import Job, JobState, NewJob, Outcome

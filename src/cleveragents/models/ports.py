@@ -6,10 +6,10 @@ Where budgets are kept: reserved before a call, settled after it, across the who
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
-from cleveragents.core.dataclass import dataclass
 from cleveragents.core.json_value import JsonValue
 from cleveragents.core.tool import ToolSpec
 from cleveragents.models.model.budget import Limits, Price, Spend

@@ -9,9 +9,8 @@ library that needs it, and kept in nothing else of ours.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 
-from cleveragents.core.dataclass import dataclass
 from cleveragents.core.text.redaction import KnownSecrets
 from cleveragents.models.ports import Model, ModelFacts
 

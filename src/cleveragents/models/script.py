@@ -11,12 +11,12 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Sequence
+from dataclasses import dataclass
 from string import Template
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from cleveragents.core.dataclass import dataclass
 from cleveragents.models.model.conversation import Message, Role
 
 __all__ = ["Answer", "Call", "Facts", "Fault", "Rule", "Script", "ScriptedUsage", "Scripting", "When"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cleveragents.access.model.project import remote_of
@@ -16,7 +16,6 @@ from cleveragents.apply.ports import Applied, Applier, CommitRequest, Preparatio
 from cleveragents.core.actions.model import CheckVerdict, Setup, in_a_line
 from cleveragents.core.change import Difference, FileState
 from cleveragents.core.clock import Clock
-from cleveragents.core.dataclass import dataclass
 from cleveragents.core.errors import (
     ApplyRefused,
     Cancelled,

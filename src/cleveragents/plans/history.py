@@ -16,14 +16,13 @@ not much longer than to its last sign of life.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from cleveragents.changes.execution_context import ChangeFold, ChangesetStore
 from cleveragents.changes.model.review import Review, ReviewKind, accepted_states
 from cleveragents.core.change import Changeset, Difference, FileState, RecordedChange, differences_of
 from cleveragents.core.clock import Clock
-from cleveragents.core.dataclass import dataclass
 from cleveragents.core.errors import NeedsHuman, PlanError, Remedy, SandboxRefused, UnknownCheckpoint
 from cleveragents.core.tool import CallState, ToolCall
 from cleveragents.plans.model.correction import taken_back_of

@@ -11,14 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from cleveragents.access.model.project import remote_of
 from cleveragents.core.actions.model import CheckRun, Invariant, broken_by
 from cleveragents.core.clock import Clock
-from cleveragents.core.dataclass import dataclass
 from cleveragents.core.errors import (
     ActorAsks,
     BudgetExhausted,

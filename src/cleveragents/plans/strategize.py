@@ -11,12 +11,11 @@ What a strategist is told beside its goal: what was decided and done before, and
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any
 
 from cleveragents.core.clock import Clock
-from cleveragents.core.dataclass import dataclass
 from cleveragents.core.decision import Alternative, Decision, DecisionState, NewDecision
 from cleveragents.core.json_value import JsonValue
 from cleveragents.core.text.redaction import redact_content, redact_text

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Protocol
 
-from cleveragents.core.dataclass import dataclass
 from cleveragents.core.json_value import JsonValue
 
 __all__ = [

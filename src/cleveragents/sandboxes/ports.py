@@ -6,10 +6,10 @@ A cache of the environments that setup commands make: virtual environments, node
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from cleveragents.core.dataclass import dataclass
 from cleveragents.core.identifiers import Fence
 from cleveragents.core.json_value import JsonValue
 

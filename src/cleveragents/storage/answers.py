@@ -7,10 +7,9 @@ over finds what was made, and who lost it makes nothing any more.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
-
-from cleveragents.core.dataclass import dataclass
 
 __all__ = ["AnswerStore", "Claim", "KeptAnswer"]
 

@@ -16,12 +16,11 @@ import os
 import re
 import secrets
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
 
-from cleveragents.core.dataclass import dataclass
 from cleveragents.core.errors import ConfigurationError
 from cleveragents.core.identifiers import UlidSource
 

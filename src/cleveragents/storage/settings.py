@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal
-
-from cleveragents.core.dataclass import dataclass
 
 __all__ = ["DatabaseSettings"]
 

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-
-from cleveragents.core.dataclass import dataclass
 
 __all__ = ["LockHolder", "write_lock_holder"]
 

@@ -171,7 +171,6 @@ UNUSED = {
     "sqlalchemy.dialects.postgresql",
     "sqlalchemy.orm",
     "structlog",
-    "ulid",
 }
 WORK = {"cleveragents.plans.run", "psutil"}
 """What runs a job: the other commands need none of it."""

@@ -12,12 +12,12 @@ path: every machine has a mirror of its own, somewhere else.
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
 from urllib.parse import urlsplit
 
 from cleveragents.access.model.user import Role
-from cleveragents.core.dataclass import dataclass
 from cleveragents.core.errors import InvalidName
 
 __all__ = [

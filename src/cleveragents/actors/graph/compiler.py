@@ -25,6 +25,7 @@ what a run lets be seen goes to its host. Without it a step of a graph costs a s
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 from langchain_core.runnables.config import var_child_runnable_config
@@ -59,7 +60,6 @@ from cleveragents.actors.model.actor import (
     ToolNode,
 )
 from cleveragents.actors.ports import Actors
-from cleveragents.core.dataclass import dataclass
 from cleveragents.core.errors import InvalidActor
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import takewhile
 from typing import Any
@@ -29,7 +29,6 @@ from cleveragents.actors.graph.run_context import A_STEP, NodePlace, RunContext,
 from cleveragents.actors.graph.state import ACCOUNT, State, counters_in, filled_text, messages_in, said
 from cleveragents.actors.model.actor import Actor, LlmNode, ProgressKind
 from cleveragents.actors.ports import ToolAnswer
-from cleveragents.core.dataclass import dataclass
 from cleveragents.core.errors import ActorStopped, ContextTooLong
 from cleveragents.core.json_value import JsonValue, thaw, unkeepable
 from cleveragents.core.tool import ToolSpec

@@ -11,13 +11,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from cleveragents.actors.graph.run_context import CallCost, NodePlace, written
 from cleveragents.actors.graph.state import State
 from cleveragents.actors.model.actor import Actor, LlmNode, ProgressKind
-from cleveragents.core.dataclass import dataclass
 from cleveragents.core.errors import ContextTooLong
 from cleveragents.core.tool import ToolSpec
 from cleveragents.models.model.conversation import Message, Role, Usage

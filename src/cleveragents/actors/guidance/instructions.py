@@ -16,12 +16,12 @@ A link that leads out, a pipe or a huge file is passed over: none of it can be t
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from cleveragents.access.trust.repository_files import read_inside, walk_inside
 from cleveragents.actors.guidance.skills import Skill
 from cleveragents.config.loading import user_file_path
-from cleveragents.core.dataclass import dataclass
 from cleveragents.core.errors import ConfigurationError
 
 __all__ = [

@@ -14,11 +14,10 @@ What a running actor lets be seen meanwhile; what came of it is in the records, 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Literal, TypeAlias
 
-from cleveragents.core.dataclass import dataclass
 from cleveragents.core.json_value import FrozenObject, JsonValue
 
 __all__ = [

@@ -12,6 +12,7 @@ from __future__ import annotations
 import keyword
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import PurePosixPath
 
@@ -32,7 +33,6 @@ from cleveragents.actors.model.actor import (
     is_of_type,
 )
 from cleveragents.actors.model.paths import at_once, never_ending, router_circle, unreachable, written_by
-from cleveragents.core.dataclass import dataclass
 from cleveragents.core.errors import CleverAgentsError, InvalidCondition
 from cleveragents.core.json_value import FrozenObject, JsonValue
 from cleveragents.core.text.template import Place, template_problems

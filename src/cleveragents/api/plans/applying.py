@@ -5,6 +5,7 @@ Whatever stands in the way, the plan says it afterwards: in its state and its er
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cleveragents.access.model.project import TO_BRANCH, remote_of
@@ -13,7 +14,6 @@ from cleveragents.api.plans.deciding import ensure_decidable
 from cleveragents.api.plans.remains import ensure_undoable
 from cleveragents.api.plans.requests import ensure_can_be_asked
 from cleveragents.api.reach import ensure_reachable
-from cleveragents.core.dataclass import dataclass
 from cleveragents.core.errors import DuplicateKey, NeedsHuman, PlanError, Remedy
 from cleveragents.core.policy import Capability, Verdict
 from cleveragents.jobs.model.job import Job, JobState, NewJob

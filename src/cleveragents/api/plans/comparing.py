@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cleveragents.api.plans.account import shown_resource
 from cleveragents.api.reach import ensure_reachable
 from cleveragents.api.wording import counted
-from cleveragents.core.dataclass import dataclass
 from cleveragents.core.errors import PlanError, Remedy, RequestRefused, SandboxMissing
 
 if TYPE_CHECKING:

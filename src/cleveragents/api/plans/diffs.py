@@ -16,6 +16,7 @@ from __future__ import annotations
 import re
 from base64 import b64encode
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -23,7 +24,6 @@ from cleveragents.api.plans.changes import changed_files, changes_of
 from cleveragents.api.plans.reviewing import is_meant
 from cleveragents.api.wording import shown_name
 from cleveragents.core.change import GITLINK
-from cleveragents.core.dataclass import dataclass
 from cleveragents.core.json_value import JsonValue, freeze
 from cleveragents.core.text.control_characters import named_by
 from cleveragents.core.text.redaction import redact_known_text

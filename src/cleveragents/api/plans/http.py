@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 from cleveragents.api.jobs import HttpJobs, JobView
@@ -35,7 +35,6 @@ from cleveragents.api.plans.views import (
 from cleveragents.api.views import Page, every, understood, view_of
 from cleveragents.api.wording import shown_name
 from cleveragents.changes.model.merge_conflict import Take
-from cleveragents.core.dataclass import dataclass
 from cleveragents.core.errors import PlanError, RequestRefused, ServerFailed, UnknownPlan
 from cleveragents.jobs.model.job import JobState
 from cleveragents.plans.model.plan import PlanState

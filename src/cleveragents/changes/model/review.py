@@ -8,6 +8,7 @@ answer is a conflict, never a guess.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
@@ -19,7 +20,6 @@ from cleveragents.core.change import (
     differences_of,
     split_renames,
 )
-from cleveragents.core.dataclass import dataclass
 from cleveragents.core.errors import PlanError
 
 __all__ = ["MergeContent", "Review", "ReviewKind", "accepted_states"]

@@ -7,9 +7,9 @@ never for what is dirty, locked or another's. The step looks again before it act
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 from cleveragents.cli.doctor.checks import Check, Verdict
-from cleveragents.core.dataclass import dataclass
 from cleveragents.core.errors import CleverAgentsError
 from cleveragents.core.text.redaction import redact_text
 

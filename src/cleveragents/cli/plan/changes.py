@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from math import ceil
 from typing import TYPE_CHECKING
@@ -16,7 +17,6 @@ from cleveragents.cli.output import Output, counted, format_option, printable, p
 from cleveragents.cli.plan.view import plan_argument, shown_diff, summary_of, tell_plan
 from cleveragents.cli.servers import prefix_of
 from cleveragents.cli.session import Session, pass_session
-from cleveragents.core.dataclass import dataclass
 from cleveragents.core.errors import Remedy
 
 if TYPE_CHECKING:

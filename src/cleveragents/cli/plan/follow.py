@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import click
@@ -25,7 +26,6 @@ from cleveragents.cli.render.live_view import is_for_terminal
 from cleveragents.cli.render.pieces_view import PiecesView
 from cleveragents.cli.run.foreground import end_unless_cancelled
 from cleveragents.cli.run.interruption import STOPPING, left_to_server
-from cleveragents.core.dataclass import dataclass
 from cleveragents.core.errors import Conflict, PlanError, ServerFailed, UnknownPlan
 
 if TYPE_CHECKING:

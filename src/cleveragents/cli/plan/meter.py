@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
-from cleveragents.core.dataclass import dataclass
 from cleveragents.core.errors import CleverAgentsError
 from cleveragents.core.json_value import freeze, freeze_object
 from cleveragents.models.model.budget import PICODOLLARS, Limits, Spend, dollars

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import click
@@ -16,7 +16,6 @@ from cleveragents.api.wording import on_one_line
 from cleveragents.cli.output import Output, Styled, ansi, colour, continued, progress, write
 from cleveragents.cli.render.narrow import steps_in_lines
 from cleveragents.cli.render.remedies import step_pairs
-from cleveragents.core.dataclass import dataclass
 from cleveragents.core.errors import CleverAgentsError, NotAuthenticated, ServerUnreachable
 from cleveragents.core.text.redaction import redact_text
 from cleveragents.plans.model.plan import PlanState

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, NoReturn, TypeVar
 
@@ -35,7 +35,6 @@ from cleveragents.cli.plan.view import (
     told_at_the_end,
 )
 from cleveragents.cli.usage import as_usage
-from cleveragents.core.dataclass import dataclass
 from cleveragents.core.errors import Cancelled, PlanFailed
 from cleveragents.core.text.redaction import redact_text
 from cleveragents.plans.model.plan import Phase, PlanState

@@ -8,12 +8,11 @@ gigabytes), as are tags, several documents, duplicate keys and what JSON cannot 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import lru_cache
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
-from cleveragents.core.dataclass import dataclass
 from cleveragents.core.json_value import JsonValue
 from cleveragents.core.text.template import Place
 

@@ -17,6 +17,7 @@ import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cleveragents.context.code_index import CodePlace, IndexStatus, Postings, Sought
@@ -36,7 +37,6 @@ from cleveragents.context.index.index_file import is_damage
 from cleveragents.context.index.place import Ground
 from cleveragents.context.index.view import Entry, blob_digest, read_below
 from cleveragents.context.model.code import CodeFile, Field, FileAnalysis
-from cleveragents.core.dataclass import dataclass
 from cleveragents.core.errors import Closed, SourceChanged, ToolRefused
 from cleveragents.git.blob_reader import BlobReader
 

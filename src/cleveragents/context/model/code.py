@@ -10,11 +10,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from enum import Enum
 from functools import lru_cache
-
-from cleveragents.core.dataclass import dataclass
 
 __all__ = [
     "Chunk",

@@ -18,7 +18,7 @@ Which strategies are asked: all there are, but for those that the settings switc
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar
 
 from cleveragents.context.code_index import CodeSnapshot
@@ -63,7 +63,6 @@ from cleveragents.context.pipeline.renderings import printable
 from cleveragents.context.pipeline.skeleton import TreeSkeleton
 from cleveragents.context.pipeline.steps import Deadline, attempted
 from cleveragents.context.strategy import CancelSignal
-from cleveragents.core.dataclass import dataclass
 from cleveragents.core.errors import Closed
 from cleveragents.core.text.redaction import redact_content_text, redact_text
 from cleveragents.models.ports import Model

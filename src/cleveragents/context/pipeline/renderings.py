@@ -13,6 +13,7 @@ outside of definitions, the chunks that they touch, with every definition that t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from cleveragents.context.code_index import CodePlace, CodeSnapshot, IndexStatus, Postings, Sought
@@ -20,7 +21,6 @@ from cleveragents.context.model.code import CodeFile, Definition, Field, FileAna
 from cleveragents.context.model.code_terms import terms_of
 from cleveragents.context.model.context import Depth
 from cleveragents.context.pipeline.steps import attempted
-from cleveragents.core.dataclass import dataclass
 from cleveragents.core.text.redaction import redact_content_text
 
 __all__ = ["CodeText", "NoCode", "ShownCode", "Unit", "printable", "touch", "unit_of", "without_crossings"]

@@ -14,14 +14,13 @@ the row. That is a local activity, done by whoever looks at the workflow: it nee
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from datetime import timedelta
 
 from temporalio import workflow
 from temporalio.common import RetryPolicy
 from temporalio.exceptions import ActivityError
 from temporalio.workflow import ActivityCancellationType
-
-from cleveragents.core.dataclass import dataclass
 
 __all__ = ["ACTIVITY", "CANCEL", "PHASES", "WORKFLOW", "JobWorkflow", "Order", "Told", "activity_of"]
 

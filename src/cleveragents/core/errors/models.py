@@ -7,9 +7,9 @@ The context pipeline and its index.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import ceil
 
-from cleveragents.core.dataclass import dataclass
 from cleveragents.core.errors.families import Conflict, Fault, InvalidRequest, Unavailable
 from cleveragents.core.errors.remedy import Remedy
 

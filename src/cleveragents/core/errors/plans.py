@@ -9,7 +9,8 @@ Jobs, their workers and their handlers.
 
 from __future__ import annotations
 
-from cleveragents.core.dataclass import dataclass
+from dataclasses import dataclass
+
 from cleveragents.core.errors.families import Conflict, Fault, InvalidRequest
 from cleveragents.core.errors.remedy import OptionValue, Remedy
 

@@ -5,7 +5,8 @@ Events and the audit log.
 
 from __future__ import annotations
 
-from cleveragents.core.dataclass import dataclass
+from dataclasses import dataclass
+
 from cleveragents.core.errors.families import Fault, InvalidRequest, Unavailable
 from cleveragents.core.errors.remedy import Remedy
 

@@ -7,7 +7,8 @@ Tools: what they refuse, and why.
 
 from __future__ import annotations
 
-from cleveragents.core.dataclass import dataclass
+from dataclasses import dataclass
+
 from cleveragents.core.errors.families import Conflict, Fault, InvalidRequest, Unavailable
 from cleveragents.core.errors.remedy import Remedy
 

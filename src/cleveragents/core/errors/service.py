@@ -7,7 +7,8 @@ Configuration.
 
 from __future__ import annotations
 
-from cleveragents.core.dataclass import dataclass
+from dataclasses import dataclass
+
 from cleveragents.core.errors.families import Conflict, InvalidRequest, Unavailable
 from cleveragents.core.errors.remedy import Remedy
 

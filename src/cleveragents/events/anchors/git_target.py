@@ -6,10 +6,10 @@ A remote that refuses to move a branch backwards keeps every anchor, whatever ha
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 from cleveragents.access.model.project import RemoteAddress
-from cleveragents.core.dataclass import dataclass
 from cleveragents.core.errors import AnchorFailed, GitFailed, RemoteUnreachable
 from cleveragents.events.anchors.targets import MAX_BYTES
 from cleveragents.git.plumbing import PrivateRepository

@@ -19,12 +19,11 @@ secrets masked here, before a row or an event keeps them for good.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import Enum
 
 from cleveragents.core.cancellation import is_mere_stop
-from cleveragents.core.dataclass import dataclass
 from cleveragents.core.errors import DuplicateKey, IllegalJobMove, InvalidPayload, JobAlreadyEnded, StaleFence
 from cleveragents.core.event import EventType
 from cleveragents.core.identifiers import WorkerIdentity

@@ -16,6 +16,7 @@ for that alone, and the others go on.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
 from itertools import takewhile
@@ -38,7 +39,6 @@ from sqlalchemy import (
 )
 from sqlalchemy.exc import DBAPIError
 
-from cleveragents.core.dataclass import dataclass
 from cleveragents.core.errors import CleverAgentsError, UnknownJob
 from cleveragents.core.identifiers import IdentifierSource
 from cleveragents.jobs.model.job import Job, Move, Outcome, claimed, ensure_owned, finished

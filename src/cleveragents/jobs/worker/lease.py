@@ -20,10 +20,10 @@ and its processes after that; if it beats in the last moment, nothing of it is t
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cleveragents.core.clock import Clock
-from cleveragents.core.dataclass import dataclass
 from cleveragents.core.errors import DatabaseFailed, StaleFence, Unavailable
 from cleveragents.core.faults import FaultPoints
 from cleveragents.jobs.model.job import Job, JobState

@@ -14,13 +14,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING, Protocol
 
 from cleveragents.actors.model.actor import Actor, AgentNode, LlmNode, Node, Progress, SubgraphNode
 from cleveragents.actors.ports import ActorHost, ActorRequest, ActorRunner, Actors, Answer
 from cleveragents.core.actions.model import CheckRun
-from cleveragents.core.dataclass import dataclass
 from cleveragents.core.errors import ActorAsks, ActorStopped, AgentFailed, DeadlineExceeded, Remedy
 from cleveragents.core.identifiers import Fence
 from cleveragents.core.json_value import JsonValue

@@ -13,7 +13,7 @@ finished. Found ended or failed, its result is returned and nothing is done.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from cleveragents.actors.model.actor import at_stake, server_request
@@ -22,7 +22,6 @@ from cleveragents.changes.model.merge_conflict import is_by_hand
 from cleveragents.core.actions.model import broken_by
 from cleveragents.core.change import Difference, FileState
 from cleveragents.core.clock import Clock
-from cleveragents.core.dataclass import dataclass
 from cleveragents.core.errors import (
     CallDenied,
     Cancelled,

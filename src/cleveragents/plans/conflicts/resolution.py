@@ -15,6 +15,7 @@ or was never made. What they edited by hand in the sandbox is taken in with it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 from cleveragents.changes.model.merge_conflict import (
@@ -29,7 +30,6 @@ from cleveragents.changes.model.merge_conflict import (
     resolved_result,
 )
 from cleveragents.core.change import EXECUTABLE, GITLINK, REGULAR, SYMLINK, FileState
-from cleveragents.core.dataclass import dataclass
 from cleveragents.core.errors import PlanError, StalePlan, ToolRefused
 from cleveragents.core.json_value import FrozenObject
 from cleveragents.core.text.control_characters import named_by, shown

@@ -9,8 +9,8 @@ are meant for all of them are lanes of its jobs. A plan without one belongs to t
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
-from cleveragents.core.dataclass import dataclass
 from cleveragents.core.errors import UnknownPlan
 from cleveragents.core.json_value import JsonValue
 from cleveragents.jobs.model.job import Job, Lane

@@ -8,9 +8,9 @@ What of a plan's work belongs to which decision: where a correction goes back to
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 
-from cleveragents.core.dataclass import dataclass
 from cleveragents.core.decision import Decision, DecisionState
 from cleveragents.core.tool import CallState, ToolCall
 from cleveragents.plans.model.strategy import Strategy, Task

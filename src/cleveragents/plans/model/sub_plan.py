@@ -9,12 +9,11 @@ Goals that are reached together: parts of one plan, each a plan of its own, some
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from enum import Enum
 
 from cleveragents.changes.model.merge_conflict import part_of_merge
 from cleveragents.core.cancellation import is_mere_stop, mere_stop
-from cleveragents.core.dataclass import dataclass
 from cleveragents.core.json_value import FrozenObject, JsonValue, freeze
 from cleveragents.core.records import facts_of
 from cleveragents.core.tool import CallState, ToolCall

@@ -13,12 +13,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from cleveragents.changes.model.merge_conflict import DIRECTORY, KeptConflict, TreeMerge
 from cleveragents.core.change import EXECUTABLE, REGULAR, FileState
-from cleveragents.core.dataclass import dataclass
 from cleveragents.core.errors import GitFailed, SandboxRefused
 from cleveragents.git.git_directory import flush
 from cleveragents.git.merge_tree import Merged, Message, merged_trees

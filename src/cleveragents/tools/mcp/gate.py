@@ -7,9 +7,9 @@ of a server's entry are filled in after that, so a server that is not permitted 
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from cleveragents.core.dataclass import dataclass
 from cleveragents.core.errors import ToolRefused
 from cleveragents.tools.mcp.server_entry import McpServer
 

@@ -10,12 +10,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from types import TracebackType
 from typing import Any, TypeVar
 
-from cleveragents.core.dataclass import dataclass
 from cleveragents.core.errors import Cancelled, ToolRefused
 from cleveragents.processes.own_loop import OwnLoop
 from cleveragents.processes.ports import StopSignal

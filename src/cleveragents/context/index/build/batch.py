@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from cleveragents.core.dataclass import dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from cleveragents.context.index.build.segment import (

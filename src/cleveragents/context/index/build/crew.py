@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import field, replace
-from cleveragents.core.dataclass import dataclass
+from dataclasses import dataclass
 from types import TracebackType
 
 from cleveragents.context.index.build.batch import Batch, Order, opaque

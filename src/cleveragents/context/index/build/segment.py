@@ -25,7 +25,7 @@ import struct
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from cleveragents.core.dataclass import dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from cleveragents.context.model.code import Chunk, Definition, Field, FileAnalysis, Import, Span
