@@ -65,7 +65,7 @@ _RENAMED = "followed a rename: "
 def apply_plan(
     session: Session, plan_id: str, message: str | None, to_branch: str | None, output: Output
 ) -> None:
-    """Bring a plan's result into your files: merged with what they are now, all of it or nothing.
+    """Apply a plan's result to your files: merged with what they are now, all of it or nothing.
 
     Required checks run first, on the merged result. Where your own edits or another plan's overlap with it,
     nothing is changed, the places are shown and the exit code is 3. Without --commit git's index, branches
@@ -91,7 +91,7 @@ def apply_plan(
 @format_option
 @pass_session
 def undo_plan(session: Session, plan_id: str, message: str | None, output: Output) -> None:
-    """Take an applied plan out of your files again; what you changed since stays.
+    """Undo an applied plan; what you changed since stays.
 
     A commit that was made when it was applied stays in the history: an undo adds, it never rewrites.
 
