@@ -205,7 +205,7 @@ def test_a_sub_plan_that_needs_leave_is_named_and_its_answer_goes_on_with_the_wh
     assert ran.code == 3, ran.err
     asking = parts_of(agents, ran.id)["readme"]["id"]
     assert f"sub-plan {asking} needs you: readme" in ran.err
-    assert f"agents plan approve {asking} 1  allows it" in ran.err
+    assert f"agents plan approve {asking} 1  approve the request" in ran.err
     assert f"1/2 of its sub-plans are done; {asking[-6:]} needs you" in ran.out
     assert [plan["id"] for plan in listed(agents)] == [ran.id, asking]
     assert f"readme (part of {ran.id[-6:]})" in agents("plan", "list", "--after", ran.id).out
@@ -241,7 +241,7 @@ goals:
     for name in ("red", "blue"):
         assert f"agents plan approve {parts[name]['id']} 1" in table
         assert f"agents plan approve {parts[name]['id']} 1" in ran.err
-        assert f"allows it ({name})" in table
+        assert f"approve the request ({name})" in table
     assert f"{parts['red']['id'][-6:]} and {parts['blue']['id'][-6:]} need you" in table
     assert f"agents plan resume {ran.id}" not in table
     tree = agents("plan", "tree", ran.id).out

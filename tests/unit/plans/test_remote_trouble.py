@@ -177,7 +177,7 @@ def test_a_remote_that_goes_away_after_the_push_is_asked_until_it_answers(
     assert (needs_of(one.parts, unknown), can_of(one.parts, unknown)) == ("error", ["apply"])
     assert "cannot be asked" in meaning_of(one.parts, unknown)
     [_, step] = steps_from(one.parts, unknown)
-    assert step == Remedy("plan.apply", plan.id, {}, "finds out, and applies it if it was not")
+    assert step == Remedy("plan.apply", plan.id, {}, "find out, and apply it if needed")
     with pytest.raises(PlanError, match="it may be applied or not"):
         ensure_decidable(unknown)
     away.rename(remote.directory)
