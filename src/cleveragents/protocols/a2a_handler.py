@@ -291,6 +291,8 @@ def _plans_after(client: Client, params: ListTasksRequest) -> Iterator[PlanSumma
     states = {
         state for phase in Phase for state in PlanState if params.status in (0, _task_state(phase, state))
     }
+    if not states:  # no plan is in such a state, and no states are all states
+        return
     after: str | None = params.page_token or None
     while True:
         page = client.plans.list(states=states, limit=_MOST + 1, after=after)

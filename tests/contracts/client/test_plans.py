@@ -18,6 +18,7 @@ from cleveragents.core.errors import (
     NotAllowed,
     PlanError,
     RequestRefused,
+    StalePlan,
     UnknownCheckpoint,
     UnknownDecision,
     UnknownFile,
@@ -188,6 +189,21 @@ def test_an_answer_without_a_name_is_taken_as_the_first_or_to_what_is_pending(cl
     client.plans.answer(plan.id, "large")
     plan = client.plans.wait(plan.id, timeout=60)
     assert client.plans.file(plan.id, "told.txt").content == "red large"
+
+
+def test_a_result_that_changed_since_it_was_seen_is_neither_applied_nor_discarded(
+    server: PlanServer, client: Client
+) -> None:
+    seen = client.plans.get(done(client))
+    client.plans.rollback(seen.id, 1)
+    client.plans.resume(seen.id)
+    now = client.plans.wait(seen.id, timeout=60)
+    assert (now.state, now.version) != (seen.state, seen.version)
+    for act in (client.plans.apply, client.plans.submit_apply, client.plans.discard):
+        with pytest.raises(StalePlan):
+            act(seen.id, version=seen.version)
+    assert not (server.repository / "new.txt").exists()
+    assert client.plans.apply(seen.id, version=now.version).state is PlanState.APPLIED
 
 
 def test_a_result_is_discarded_once(client: Client) -> None:

@@ -89,6 +89,13 @@ def test_a_plan_of_an_older_server_is_read(phase: str, state: str, needs: str | 
     assert (shown.at_rest, shown.steps) == (rests, ())
 
 
+@pytest.mark.parametrize(("verdict", "held"), [("failed", True), ("passed", False)])
+def test_a_result_of_an_older_server_that_its_reviewer_rejects_is_held_back(verdict: str, held: bool) -> None:
+    review = {"name": "review", "command": "", "verdict": verdict, "required": True, "details": ""}
+    said = plan_account() | {"checks": [{**review, "ended": "2026-01-01T12:00:00Z"}]}
+    assert bool(view_of(PlanView, said).held_back) is held
+
+
 def test_an_older_server_has_no_summaries() -> None:
     def answer(_: str, path: str, query: dict[str, list[str]]) -> Reply:
         if path.endswith("/summary"):

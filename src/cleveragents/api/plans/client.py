@@ -117,9 +117,11 @@ class Plans(Protocol):
         *,
         commit: str | None = None,
         to_branch: str | None = None,
+        version: int | None = None,
         progress: Callable[[str], None] | None = None,
     ) -> PlanView:
-        """Apply the result to the repository, all of it or nothing; with `commit`, commit it.
+        """Apply the result to the repository, all of it or nothing; with `commit`, commit it. With `version`,
+        only the result of that version: `StalePlan`.
 
         `progress` gets lines that say what is done meanwhile, such as the checks that run.
         `ApplyConflict`, `CheckFailed`, `ApplyRefused`: nothing was changed.
@@ -132,6 +134,7 @@ class Plans(Protocol):
         commit: str | None = None,
         to_branch: str | None = None,
         unattended: bool = False,
+        version: int | None = None,
     ) -> JobView:
         """Queue the apply for a worker and return its job. With `unattended`, `NeedsHuman` if the plan's
         profile leaves applying to a person."""
@@ -149,8 +152,8 @@ class Plans(Protocol):
     def submit_undo(self, plan_id: str, *, commit: str | None = None) -> JobView:
         """Queue the undo for a worker and return its job."""
 
-    def discard(self, plan_id: str) -> PlanView:
-        """Drop the result of a plan."""
+    def discard(self, plan_id: str, *, version: int | None = None) -> PlanView:
+        """Drop the result of a plan. With `version`, only the result of that version: `StalePlan`."""
 
     def review(
         self,

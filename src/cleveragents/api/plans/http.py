@@ -154,10 +154,12 @@ class HttpPlans:
         *,
         commit: str | None = None,
         to_branch: str | None = None,
+        version: int | None = None,
         progress: Callable[[str], None] | None = None,
     ) -> PlanView:
         said = self._lines_so_far(plan_id, progress)
-        return self._done(plan_id, self.submit_apply(plan_id, commit=commit, to_branch=to_branch), said)
+        job = self.submit_apply(plan_id, commit=commit, to_branch=to_branch, version=version)
+        return self._done(plan_id, job, said)
 
     def submit_apply(
         self,
@@ -166,10 +168,12 @@ class HttpPlans:
         commit: str | None = None,
         to_branch: str | None = None,
         unattended: bool = False,
+        version: int | None = None,
     ) -> JobView:
         # A server of 0.1.0 refuses a field that it does not know.
         asked = {"unattended": True} if unattended else {}
-        body = {"commit": commit, "to_branch": to_branch, **asked}
+        seen = {} if version is None else {"version": version}
+        body = {"commit": commit, "to_branch": to_branch, **asked, **seen}
         return view_of(JobView, self._http.post(_path(plan_id, "apply"), body))
 
     def undo(
@@ -185,8 +189,8 @@ class HttpPlans:
     def submit_undo(self, plan_id: str, *, commit: str | None = None) -> JobView:
         return view_of(JobView, self._http.post(_path(plan_id, "undo"), {"commit": commit}))
 
-    def discard(self, plan_id: str) -> PlanView:
-        return self._posted(plan_id, "reject")
+    def discard(self, plan_id: str, *, version: int | None = None) -> PlanView:
+        return self._posted(plan_id, "reject", **({} if version is None else {"version": version}))
 
     def review(
         self,

@@ -220,6 +220,7 @@ class LocalPlans:
         *,
         commit: str | None = None,
         to_branch: str | None = None,
+        version: int | None = None,
         progress: Callable[[str], None] | None = None,
     ) -> PlanView:
         from cleveragents.api.plans.applying import ensure_applicable
@@ -228,7 +229,9 @@ class LocalPlans:
         from cleveragents.jobs.worker.async_worker import CancellationToken
 
         with self._decision(plan_id) as plan:
+            _ensure_unmoved(plan, version)
             plan = ensure_applicable(self._container, plan.id, message=commit, to_branch=to_branch)
+            _ensure_unmoved(plan, version)
         asked = commit is not None or to_branch is not None
         how = CommitRequest(commit or "", to_branch) if asked else None
         with acting_as(self._by):
@@ -242,10 +245,12 @@ class LocalPlans:
         commit: str | None = None,
         to_branch: str | None = None,
         unattended: bool = False,
+        version: int | None = None,
     ) -> JobView:
         from cleveragents.api.plans.applying import apply_later
 
         with self._decision(plan_id) as plan:
+            _ensure_unmoved(plan, version)
             job = apply_later(
                 self._container,
                 plan.id,
@@ -283,10 +288,11 @@ class LocalPlans:
         self._wake()
         return job_view(job)
 
-    def discard(self, plan_id: str) -> PlanView:
+    def discard(self, plan_id: str, *, version: int | None = None) -> PlanView:
         from cleveragents.api.plans.deciding import rejected
 
         with self._decision(plan_id) as plan:
+            _ensure_unmoved(plan, version)
             return self._view(rejected(self._parts, plan.id))
 
     def review(
@@ -584,3 +590,11 @@ class LocalPlans:
         from cleveragents.api.plans.overview import overview_of
 
         return view_of(PlanView, overview_of(self._parts, self._found(plan), shared=self._shared))
+
+
+def _ensure_unmoved(plan: Plan, version: int | None) -> None:
+    """Raise `StalePlan` if the plan is no longer at the version that the caller saw."""
+    if version is not None and plan.version != version:  # guard: nobody acts on a result they did not see
+        from cleveragents.core.errors import StalePlan
+
+        raise StalePlan(plan.id, version)

@@ -147,6 +147,7 @@ def resource_name_of(plan: Plan) -> str | None:
 def _standing(parts: PlanParts, plan: Plan) -> Row:
     return {
         "status": _status(parts, plan).value,
+        "version": plan.version,
         "project": plan.project,
         "resource_name": resource_name_of(plan),
         "needs": needs_of(parts, plan),

@@ -83,6 +83,11 @@ class _PlanFields:
     status: PlanStatus = shown(
         "phase, state and reason in one word", examples=["ready"], default_factory=lambda: None
     )
+    version: int | None = shown(
+        "counts its moves; name it to act on this version only; null: a server of 0.1.0 does not say it",
+        default=None,
+        examples=[7],
+    )
     resource: str = shown("what it works on", examples=["/srv/shop"])
     project: str | None = shown("`default` for plans of the command line", examples=["shop"])
     resource_name: str | None = shown("what it works on, by its name", examples=["shop-main"])
@@ -443,9 +448,17 @@ class PlanView(_PlanFields):
     apply_allowed: bool = shown("its profile lets the result be applied without a question", default=False)
     held_back: tuple[str, ...] = shown(
         "what speaks against applying the result without a question: the reviewer, parts that it lacks",
-        default=(),
+        default_factory=lambda: None,
         examples=[[]],
     )
+
+    def __post_init__(self) -> None:
+        _PlanFields.__post_init__(self)
+        if self.held_back is None:  # a server of 0.1.0 does not say it
+            reviewed = all(check.passed for check in self.checks if check.name == "review")
+            said = () if reviewed else ("the reviewer does not accept it",)
+            lacks = ("parts of it are left out",) if self.parts_left_out else ()
+            object.__setattr__(self, "held_back", (*said, *lacks))
 
     @property
     def place(self) -> str:

@@ -144,7 +144,9 @@ def apply_now(
         ensure_checked(plan)
         return plan
     try:
-        applied = client.plans.apply(plan.id, commit=commit, to_branch=to_branch, progress=_shown(plan))
+        applied = client.plans.apply(
+            plan.id, commit=commit, to_branch=to_branch, version=plan.version, progress=_shown(plan)
+        )
     except (PlanError, StalePlan) as refused:
         return _applied_by_another(client, plan, refused, commit, to_branch)
     except (Conflict, ServerFailed) as refused:

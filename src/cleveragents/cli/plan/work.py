@@ -304,7 +304,7 @@ def _asked(deciding: Deciding, plan: PlanView) -> PlanView:
         if answer == "y":
             return apply_now(deciding.client, plan, commit=message)
         if answer == "r":
-            return plans.discard(plan.id)
+            return plans.discard(plan.id, version=plan.version)
         if answer == "n":
             tell_next(plan, commit=message)
         if answer in ("n", None):

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from cleveragents.app.container import Container
     from cleveragents.app.plan_parts import PlanParts
     from cleveragents.cli.output import Output
+    from cleveragents.cli.plan.follow import Moment
     from cleveragents.cli.plan.work import Deciding
     from cleveragents.plans.model.plan import Plan
     from cleveragents.plans.ports.plans import NewPlan
@@ -101,16 +102,18 @@ def _handed_over(client: LocalClient, wanted: Wanted, handling: Handling, decidi
     container = client.access.container
     if not server_file(container.state_directory).exists():
         return False
+    from cleveragents.cli.plan.follow import moment_now
     from cleveragents.cli.run.handover import hand_over, taker_here, tell_handed_over
 
     taker = taker_here(container)
     if taker is None:
         return False
+    after = moment_now(client)
     plan = hand_over(container, taker, with_goal_read(wanted), handling)
     if handling.background:
         tell_handed_over(plan, taker, deciding.output)
     else:
-        _run_one(deciding, plan)
+        _run_one(deciding, plan, after)
     return True
 
 
@@ -159,13 +162,13 @@ def _start(container: Container, plans: Sequence[Plan], handling: Handling, outp
     told_started(plans, started, output)
 
 
-def _run_one(deciding: Deciding, plan: Plan) -> None:
+def _run_one(deciding: Deciding, plan: Plan, after: Moment | None = None) -> None:
     from cleveragents.cli.plan.view import told_at_the_end
     from cleveragents.cli.plan.work import decide, work_on
 
     with told_at_the_end(deciding.client, deciding.output, plan.id) as told:
         made = deciding.client.plans.get(plan.id)
-        told.plan = decide(deciding, work_on(deciding, made, after=None))
+        told.plan = decide(deciding, work_on(deciding, made, after=after))
 
 
 def _run_many(deciding: Deciding, plans: Sequence[Plan]) -> None:

@@ -32,6 +32,9 @@ _Message = Annotated[
 ]
 
 
+_Version = Annotated[
+    int | None, Field(ge=0, description="refuse it unless the plan is still at this version", examples=[7])
+]
 _File = Annotated[str, Field(min_length=1, max_length=4096, examples=["src/generated.py"])]
 _Files = Annotated[list[_File], Field(max_length=10_000)]
 _Changesets = Annotated[
@@ -107,6 +110,13 @@ class Applying(Committing):
     unattended: bool = Field(
         default=False, description="refuse it if the plan's profile leaves applying to a person"
     )
+    version: _Version = None
+
+
+class Rejecting(Strict):
+    """Which version of the plan is discarded."""
+
+    version: _Version = None
 
 
 class Reviewing(Strict):
@@ -253,7 +263,11 @@ def apply_plan(plan_id: PlanId, client: PlanOperator, body: Applying | None = No
     """
     asked = body or Applying()
     return client.plans.submit_apply(
-        plan_id, commit=asked.commit, to_branch=asked.to_branch, unattended=asked.unattended
+        plan_id,
+        commit=asked.commit,
+        to_branch=asked.to_branch,
+        unattended=asked.unattended,
+        version=asked.version,
     )
 
 
@@ -268,9 +282,9 @@ def undo_plan(plan_id: PlanId, client: PlanOperator, body: Committing | None = N
 
 
 @router.post("/plans/{plan_id}/reject", operation_id="rejectPlan")
-def reject_plan(plan_id: PlanId, client: PlanOperator) -> PlanView:
+def reject_plan(plan_id: PlanId, client: PlanOperator, body: Rejecting | None = None) -> PlanView:
     """Discards a plan's result. The repository is not touched."""
-    return client.plans.discard(plan_id)
+    return client.plans.discard(plan_id, version=(body or Rejecting()).version)
 
 
 @router.post("/plans/{plan_id}/budget", operation_id="raisePlanBudget")
