@@ -15,6 +15,7 @@ from cleveragents.changes.model.merge_conflict import KeptConflict, Take
 from cleveragents.core.errors import GitFailed, RemoteUnreachable, SandboxMissing, SandboxRefused
 from cleveragents.core.json_value import JsonValue
 from cleveragents.core.text.control_characters import shown
+from cleveragents.core.text.redaction import redact_text
 from cleveragents.plans.model.plan import Phase
 
 if TYPE_CHECKING:
@@ -258,7 +259,7 @@ def conflict_with_sides(conflict: KeptConflict, sandbox: Sandbox) -> Row:
         "kind": conflict.kind,
         "marked": conflict.marked,
         "sub_plan": conflict.plan_id,
-        "title": conflict.title,
+        "title": redact_text(conflict.title),
         "file": str(sandbox.root / conflict.path) if conflict.path == conflict.shown_path else None,
         "ours": side(Take.OURS),
         "theirs": side(Take.THEIRS),

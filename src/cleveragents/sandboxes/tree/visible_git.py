@@ -16,6 +16,7 @@ Every step is taken from an open directory, and no link is followed: commands ma
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import secrets
@@ -399,7 +400,8 @@ def _complete(git: int, template: Path) -> None:
             found = _open_at(git, name)
             if found is None:
                 _drop(git, name)
-                copy_entry(source, git, name)
+                if copy_entry(source, git, name):  # a process of the plan locked the directory meanwhile
+                    raise PermissionError(errno.EACCES, "cannot restore a part of .git", name)
                 continue
             _let_us_write(found)
             os.close(found)
