@@ -42,7 +42,7 @@ class ActorNodes:
     unit = "ratio"
 
     def setup(self) -> None:
-        from cleveragents.actors.loading import load_actor
+        from cleveragents.actors.loader import load_actor
         from cleveragents.actors.runner import BridgeActorRunner
         from cleveragents.actors.store.sql_checkpoint_store import SqlCheckpointStore
         from cleveragents.storage.database import open_database

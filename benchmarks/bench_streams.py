@@ -146,7 +146,7 @@ def _serve_ours(listens: socket.socket, directory: str, control: Connection) -> 
 
     from cleveragents.access.model.user import Role, TokenKind
     from cleveragents.app.container import Container
-    from cleveragents.config.loading import load_configuration
+    from cleveragents.config.loader import load_configuration
     from cleveragents.server.app import create_app
     from cleveragents.server.service import Service
 
@@ -176,7 +176,7 @@ def _serve_ours(listens: socket.socket, directory: str, control: Connection) -> 
 
 def _write_events(directory: str, rate: int, total: int) -> None:
     from cleveragents.app.container import Container
-    from cleveragents.config.loading import load_configuration
+    from cleveragents.config.loader import load_configuration
     from cleveragents.core.event import DomainEvent, EventType
 
     environment = {"HOME": directory, "CLEVERAGENTS_STATE_DIRECTORY": directory}

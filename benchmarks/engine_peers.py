@@ -264,7 +264,7 @@ def _container(place: Place) -> Container:
     import structlog
 
     from cleveragents.app.container import Container
-    from cleveragents.config.loading import load_configuration
+    from cleveragents.config.loader import load_configuration
 
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
     environment = {

@@ -20,7 +20,7 @@ from cleveragents.plans.agents.sessions import AgentSessions
 from cleveragents.plans.model.plan import Plan
 from cleveragents.plans.model.strategy import Strategy
 from cleveragents.processes.guarded_runner import Isolation
-from cleveragents.processes.talking_process import ProgramPlace
+from cleveragents.processes.stdio_process import ProgramPlace
 from tests.plan_bench import PlanBench, command
 
 __all__ = ["PROGRAMS", "STEP", "SessionBench", "library_steps", "misbehaving", "steps"]

@@ -19,7 +19,7 @@ import pytest
 
 from cleveragents.app.container import Container
 from cleveragents.cli import main
-from cleveragents.config.loading import load_configuration
+from cleveragents.config.loader import load_configuration
 from cleveragents.jobs.model.job import NewJob
 from tests.actor_plan_bench import accept, answer, call, executes, reviews, says, strategizes
 from tests.cli_bench import Terminal, git, paint_shop, use_home

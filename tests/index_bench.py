@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from cleveragents.context.code_index import CodePlace, CodeSnapshot
-from cleveragents.context.index.build.building import Builder
+from cleveragents.context.index.build.builder import Builder
 from cleveragents.context.index.sqlite_code_index import SqliteCodeIndex
 from cleveragents.context.model.code import Chunk, Definition, Field, FileAnalysis, Import, Span
 

@@ -16,7 +16,7 @@ from cleveragents.processes.ports import StopSignal
 from cleveragents.tools.files.confined_files import ConfinedFiles
 from cleveragents.tools.mcp.configuration import McpConfiguration
 from cleveragents.tools.mcp.gate import NamedByUser
-from cleveragents.tools.mcp.place import ServerPlace
+from cleveragents.tools.mcp.launch import ServerPlace
 from cleveragents.tools.mcp.server_entry import McpServer
 from cleveragents.tools.mcp.tools import McpTools, open_mcp
 from cleveragents.tools.ports import Workplace

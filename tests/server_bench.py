@@ -17,7 +17,7 @@ from starlette.testclient import TestClient
 from cleveragents.access.model.project import ResourceKind
 from cleveragents.access.model.user import Role, TokenKind
 from cleveragents.app.container import Container
-from cleveragents.config.loading import load_configuration
+from cleveragents.config.loader import load_configuration
 from cleveragents.server.app import create_app
 from cleveragents.server.service import Service
 from tests.cli_bench import paint_shop

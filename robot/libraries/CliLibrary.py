@@ -18,7 +18,7 @@ from typing import Any
 from robot.api.deco import keyword, library
 
 from cleveragents.app.container import Container
-from cleveragents.config.loading import load_configuration
+from cleveragents.config.loader import load_configuration
 from cleveragents.jobs.model.job import NewJob
 from tests.forked import COMMANDS, keep_nursery, ran
 from tests.leaks import Baseline, take_baseline

@@ -16,21 +16,21 @@ USERS = {
     # Permits are made by gates alone, and everything after the gate takes a permit, or what became of one.
     "tools/mcp/gate.py Permit": {"tools/mcp/gate.py", "plans/tools/mcp_gate.py"},
     "tools/mcp/connection.py filled": {"tools/mcp/connection.py"},
-    "tools/mcp/place.py program_for": {"tools/mcp/connection.py"},
+    "tools/mcp/launch.py program_for": {"tools/mcp/connection.py"},
     "tools/mcp/connection.py http_streams": {"tools/mcp/connection.py"},
     "tools/mcp/connection.py stdio_streams": {"tools/mcp/connection.py"},
     "tools/mcp/connection.py ServerConnection": {"tools/mcp/servers.py"},
     "tools/mcp/servers.py McpServers": {"tools/mcp/tools.py"},
     # Whoever opens servers says by which gate: a plan by its policy, a typed command by the name it has.
-    "tools/mcp/tools.py open_mcp": {"app/actor_parts.py", "cli/admin/tool_ground.py"},
+    "tools/mcp/tools.py open_mcp": {"app/actor_parts.py", "cli/admin/tool_sandbox.py"},
     "plans/tools/mcp_gate.py PlanGate": {"app/actor_parts.py"},
-    "tools/mcp/gate.py NamedByUser": {"cli/admin/tool_ground.py"},
+    "tools/mcp/gate.py NamedByUser": {"cli/admin/tool_sandbox.py"},
     # Programs that are talked to: MCP servers, and agents, for which a session asks the policy.
-    "processes/talking_process.py talking_program": {
-        "tools/mcp/place.py",
+    "processes/stdio_process.py talking_program": {
+        "tools/mcp/launch.py",
         "actors/external/acp/session.py",
     },
-    "processes/talking_process.py TalkingProcess": {
+    "processes/stdio_process.py TalkingProcess": {
         "tools/mcp/connection.py",
         "actors/external/acp/session.py",
     },

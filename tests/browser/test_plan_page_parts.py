@@ -134,7 +134,7 @@ def test_a_plan_is_stopping_until_its_job_has_ended(page: Page) -> None:
     moved = [*asked, event(3, "plan.moved", phase="execute", state="cancelled")]
     ended = [*moved, event(4, "job.cancelled", "j")]
     found = [
-        computed(page, "event_words.js", "m.isStopping(given, false)", some)
+        computed(page, "event_text.js", "m.isStopping(given, false)", some)
         for some in ([], asked, moved, ended)
     ]
     assert found == [False, True, True, False]
@@ -143,16 +143,16 @@ def test_a_plan_is_stopping_until_its_job_has_ended(page: Page) -> None:
 def test_a_plan_whose_job_has_ended_is_stopping_until_it_does_not_run_itself(page: Page) -> None:
     """Field report 30 (OpenHands#5817): the interface said stopped while the agent ran on."""
     events = [event(1, "job.cancel_requested", "j"), event(2, "job.cancelled", "j")]
-    assert computed(page, "event_words.js", "m.isStopping(given, true)", events) is True
+    assert computed(page, "event_text.js", "m.isStopping(given, true)", events) is True
     resumed = [*events, event(3, "job.claimed", "k")]
-    assert computed(page, "event_words.js", "m.isStopping(given, true)", resumed) is False
+    assert computed(page, "event_text.js", "m.isStopping(given, true)", resumed) is False
 
 
 def test_the_badge_of_a_plan_that_is_stopping_never_says_that_it_is_stopped(page: Page) -> None:
     """Field report 30 (OpenHands#5817): the interface said stopped while the agent ran on."""
     plan = {"phase": "execute", "state": "cancelled", "needs": None}
-    assert computed(page, "words.js", "m.standing(given, true)", plan) == ["Stopping…", "need"]
-    assert computed(page, "words.js", "m.standing(given, false)", plan) == ["Cancelled", "off"]
+    assert computed(page, "plan_text.js", "m.standing(given, true)", plan) == ["Stopping…", "need"]
+    assert computed(page, "plan_text.js", "m.standing(given, false)", plan) == ["Cancelled", "off"]
 
 
 def test_both_events_of_a_call_are_one_entry_of_the_timeline(page: Page) -> None:
@@ -162,7 +162,7 @@ def test_both_events_of_a_call_are_one_entry_of_the_timeline(page: Page) -> None
         event(3, "tool_call.ended", number=1, tool="read", state="ended"),
         event(4, "tool_call.started", number=2, tool="edit", state="started"),
     ]
-    found = computed(page, "event_words.js", "m.timelineOf(given)", events)
+    found = computed(page, "event_text.js", "m.timelineOf(given)", events)
     assert [one.get("heading") or (one["what"], one["tone"]) for one in found] == [
         "execute",
         ("read", "off"),
@@ -204,24 +204,24 @@ COMMANDS = [
 def test_a_command_is_split_as_a_shell_splits_it_and_joined_to_what_splits_alike(
     page: Page, text: str
 ) -> None:
-    split = computed(page, "../shell_words.js", "m.splitWords(given)", text)
+    split = computed(page, "../shlex.js", "m.splitWords(given)", text)
     assert split["words"] == shlex.split(text)
     assert split["problem"] is None
-    joined = computed(page, "../shell_words.js", "m.joinWords(given)", split["words"])
+    joined = computed(page, "../shlex.js", "m.joinWords(given)", split["words"])
     assert shlex.split(joined) == split["words"]
-    again = computed(page, "../shell_words.js", "m.splitWords(given).words", joined)
+    again = computed(page, "../shlex.js", "m.splitWords(given).words", joined)
     assert again == split["words"]
 
 
 @pytest.mark.parametrize("text", ["echo 'a", 'echo "a', "echo a\\"])
 def test_a_command_that_is_not_finished_says_so(page: Page, text: str) -> None:
-    assert computed(page, "../shell_words.js", "m.splitWords(given).problem", text)
+    assert computed(page, "../shlex.js", "m.splitWords(given).problem", text)
 
 
 def test_what_a_shell_would_have_done_is_named_unless_it_is_quoted(page: Page) -> None:
     named = "[...m.splitWords(given).unheeded].join('')"
-    assert computed(page, "../shell_words.js", named, "ls *.py | wc > x") == "*|>"
-    assert computed(page, "../shell_words.js", named, "grep 'a|b' \\*.py") == ""
+    assert computed(page, "../shlex.js", named, "ls *.py | wc > x") == "*|>"
+    assert computed(page, "../shlex.js", named, "grep 'a|b' \\*.py") == ""
 
 
 def test_where_a_result_goes_is_read_from_the_resource_without_who_logs_in(page: Page) -> None:
@@ -237,11 +237,15 @@ def test_where_a_result_goes_is_read_from_the_resource_without_who_logs_in(page:
 def test_a_check_that_passed_on_other_files_is_said_to_and_does_not_count(page: Page) -> None:
     told = "given.map((one) => [m.hasPassed(one), m.verdictOf(one)])"
     checks = [{"verdict": "passed", "stale": stale} for stale in (False, True)]
-    assert computed(page, "words.js", told, checks) == [[True, "passed"], [False, "passed on other files"]]
+    found = computed(page, "plan_text.js", told, checks)
+    assert found == [
+        [True, "passed"],
+        [False, "passed on other files"],
+    ]
 
 
 def test_an_undone_plan_has_no_tick_at_apply(page: Page) -> None:
-    marks = computed(page, "words.js", "m.phaseMarks(given)", {"phase": "apply", "state": "undone"})
+    marks = computed(page, "plan_text.js", "m.phaseMarks(given)", {"phase": "apply", "state": "undone"})
     assert marks == [["strategize", "done"], ["execute", "done"], ["apply", "taken back"]]
 
 

@@ -15,7 +15,7 @@ import pytest
 from cleveragents.core.errors import ToolRefused
 from cleveragents.core.text.redaction import MASK, redact_text
 from cleveragents.jobs.worker.async_worker import CancellationToken
-from cleveragents.processes import lent
+from cleveragents.processes import passthrough
 from cleveragents.processes.bubblewrap import shared_probe
 from cleveragents.processes.guarded_runner import GuardedCommandRunner
 from cleveragents.processes.ports import Command, CommandHome, CommandResult
@@ -144,7 +144,7 @@ def test_without_a_home_of_its_own_the_word_for_it_means_nothing(
 def test_too_much_of_a_home_is_refused_with_what_to_do(
     runner: GuardedCommandRunner, command: Command, home: Path, bound: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lent, bound, 3)
+    monkeypatch.setattr(passthrough, bound, 3)
     (home / "many").mkdir()
     for name in "abc":
         (home / "many" / name).write_text("xx")

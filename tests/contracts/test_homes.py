@@ -14,10 +14,10 @@ import pytest
 from cleveragents.access.model.project import ResourceKind
 from cleveragents.api.access import owner_of
 from cleveragents.api.client import LocalClient
-from cleveragents.api.plans.applying import apply_later, undo_later
+from cleveragents.api.plans.apply_jobs import apply_later, undo_later
+from cleveragents.api.plans.create import Wanted
 from cleveragents.api.plans.overview import overview_of
 from cleveragents.api.plans.request import PlanRequest
-from cleveragents.api.plans.requests import Wanted
 from cleveragents.api.resources import add_directory, place_of
 from cleveragents.api.server_requests import Asked, shared_plan
 from cleveragents.app.container import Container

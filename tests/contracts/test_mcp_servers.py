@@ -26,7 +26,7 @@ from cleveragents.jobs.process.supervisor import PsutilProcessSupervisor
 from cleveragents.jobs.worker.async_worker import CancellationToken
 from cleveragents.processes.bubblewrap import BubblewrapProbe, shared_probe
 from cleveragents.processes.guarded_runner import Isolation
-from cleveragents.processes.talking_process import MESSAGE_BYTES
+from cleveragents.processes.stdio_process import MESSAGE_BYTES
 from cleveragents.tools.files.confined_files import ConfinedFiles
 from cleveragents.tools.mcp.configuration import McpConfiguration
 from cleveragents.tools.mcp.connection import Patience

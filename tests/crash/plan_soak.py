@@ -28,8 +28,8 @@ from typing import Any
 
 import psutil
 
-from cleveragents.api.plans.applying import apply_later, undo_later
-from cleveragents.api.plans.deciding import cancel, delete
+from cleveragents.api.plans.apply_jobs import apply_later, undo_later
+from cleveragents.api.plans.responses import cancel, delete
 from cleveragents.app.container import Container
 from cleveragents.core.errors import CleverAgentsError
 from cleveragents.core.json_value import FrozenObject, freeze

@@ -28,7 +28,7 @@ import pytest
 from sqlalchemy import select
 
 from cleveragents.app.container import Container
-from cleveragents.config.loading import load_configuration
+from cleveragents.config.loader import load_configuration
 from cleveragents.demo.story import demo_settings
 from cleveragents.models.script_document import read_script
 from cleveragents.plans.model.plan import Phase, PlanState

@@ -16,7 +16,7 @@ import httpx
 import pytest
 
 from cleveragents.app.container import Container
-from cleveragents.config.loading import load_configuration
+from cleveragents.config.loader import load_configuration
 from cleveragents.core.event import DomainEvent, EventType
 from cleveragents.server.first_token import ensure_first_token
 from cleveragents.server.server_file import running_server

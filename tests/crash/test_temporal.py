@@ -18,12 +18,12 @@ import psutil
 import pytest
 from temporalio.client import Client
 
-from cleveragents.api.plans.account import fields_of
 from cleveragents.api.plans.changes import changes_of
-from cleveragents.api.plans.requests import Wanted, requested_plan
+from cleveragents.api.plans.create import Wanted, requested_plan
+from cleveragents.api.plans.details import fields_of
 from cleveragents.app.container import Container
 from cleveragents.app.worker_parts import WorkerParts
-from cleveragents.config.loading import load_configuration
+from cleveragents.config.loader import load_configuration
 from cleveragents.contrib.temporal.names import workflow_id
 from cleveragents.core.json_value import freeze
 from cleveragents.jobs.engine import WorkerRequest

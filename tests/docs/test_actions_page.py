@@ -10,7 +10,7 @@ import pytest
 
 from cleveragents.core.errors import InvalidAction
 from cleveragents.plans.actions.builtins import builtin_actions
-from cleveragents.plans.actions.loading import keys_at, load_action
+from cleveragents.plans.actions.loader import keys_at, load_action
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "actions.md").read_text(encoding="utf-8")
 EXAMPLE, SCRIPT = re.findall(r"^```yaml\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)

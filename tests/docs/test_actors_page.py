@@ -9,9 +9,9 @@ import pytest
 
 from cleveragents.actors.conditions import FUNCTIONS
 from cleveragents.actors.library import builtin_actors
-from cleveragents.actors.loading import load_actor
+from cleveragents.actors.loader import load_actor
 from cleveragents.actors.models import ACTORS, NODES, keys_at
-from cleveragents.plans.actions.loading import load_action
+from cleveragents.plans.actions.loader import load_action
 from tests.cli_bench import command_line, use_home
 
 DOCS = Path(__file__).parents[2] / "docs"

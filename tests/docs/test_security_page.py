@@ -26,10 +26,10 @@ def test_each_threat_names_tests_that_exist() -> None:
 
 def test_the_figures_are_those_of_the_code() -> None:
     from cleveragents.server import app
-    from cleveragents.storage import sql_answer_store
+    from cleveragents.storage import sql_idempotency_store
 
-    assert sql_answer_store.PATIENCE.total_seconds() == 5 * 60
-    assert sql_answer_store.KEPT.total_seconds() == 24 * 3600
+    assert sql_idempotency_store.PATIENCE.total_seconds() == 5 * 60
+    assert sql_idempotency_store.KEPT.total_seconds() == 24 * 3600
     assert app._STRANGERS_PER_MINUTE == 10
     assert {"five minutes", "24 hours", "10 a minute"} <= set(
         re.findall(r"five minutes|24 hours|10 a minute", PAGE)

@@ -21,16 +21,16 @@ BY_HAND: dict[tuple[str, str], tuple[str, str]] = {
     ),
     ("server/routes/session.py", "word is told once"): ("told_once(request)", "None"),
     ("server/routes/users.py", "the token is told once"): ("told_once(request)", "None"),
-    ("storage/sql_answer_store.py", "whatever was answered"): (
+    ("storage/sql_idempotency_store.py", "whatever was answered"): (
         ", _ROWS.made.is_(None))",
         ",)",
     ),
-    ("storage/sql_answer_store.py", "whatever the clock says"): (
+    ("storage/sql_idempotency_store.py", "whatever the clock says"): (
         "max(claim.stamp, found.created_at + 1)",
         "claim.stamp",
     ),
     ("app/remote_parts.py", "nobody's to forget but its own"): ("known - used", "known"),
-    ("api/plans/account.py", "remote or not"): (
+    ("api/plans/details.py", "remote or not"): (
         "except (RemoteUnreachable, SandboxRefused) as away:",
         "except ZeroDivisionError as away:",
     ),
@@ -38,7 +38,7 @@ BY_HAND: dict[tuple[str, str], tuple[str, str]] = {
     ("config/logging.py", "was told to nobody"): (" and sys.stderr.isatty()", ""),
     ("cli/run/interruption.py", "hears no Ctrl-C"): ("_begun(view.say, f", "_begun(str); view.say(f"),
     ("protocols/mcp_server.py", "misspelt is no limit"): ('"forbid"', '"ignore"'),
-    ("plans/deciding.py", "it quotes files"): (
+    ("plans/apply_policy.py", "it quotes files"): (
         "redact_text(error.details)",
         "error.details",
     ),
@@ -123,7 +123,7 @@ BY_HAND: dict[tuple[str, str], tuple[str, str]] = {
         '{"Idempotency-Key": key}',
         "{}",
     ),
-    ("plans/deciding.py", "may have taken us for dead"): ("return True", "return False"),
+    ("plans/apply_policy.py", "may have taken us for dead"): ("return True", "return False"),
     ("sandboxes/mirror.py", "over what somebody else has pushed"): (
         'f"--force-with-lease={ref}:{expected}"',
         '"--force"',
@@ -201,7 +201,7 @@ BY_HAND: dict[tuple[str, str], tuple[str, str]] = {
         'os.environ.get("PATH", os.defpath)',
         'environment["PATH"]',
     ),
-    ("plans/agents/desk.py", "what is recorded may be cut"): (
+    ("plans/agents/client.py", "what is recorded may be cut"): (
         "{**arguments, **whole}",
         "arguments",
     ),
@@ -218,7 +218,7 @@ BY_HAND: dict[tuple[str, str], tuple[str, str]] = {
         '("pattern", "patternProperties")',
         '("patternProperties",)',
     ),
-    ("tools/mcp/listing.py", "a refusal is kept as it is told"): ("redact_text(text)", "text"),
+    ("tools/mcp/tool_list.py", "a refusal is kept as it is told"): ("redact_text(text)", "text"),
     ("tools/mcp/connection.py", "the token that opens our own server"): (
         "None if name.startswith(OWN_PREFIX) else variables.get(name)",
         "variables.get(name)",
@@ -234,7 +234,7 @@ BY_HAND: dict[tuple[str, str], tuple[str, str]] = {
         " and is_object_store(store) and not is_inside(store, secret)",
         "",
     ),
-    ("models/limiting.py", "decided here, whatever becomes"): ("waiter.granted = True", "..."),
+    ("models/model_wrappers.py", "decided here, whatever becomes"): ("waiter.granted = True", "..."),
     ("models/tokens.py", "it only ever grows"): (
         "max(self._factor, counted / estimate_request(request))",
         "counted / estimate_request(request)",
@@ -259,7 +259,7 @@ BY_HAND: dict[tuple[str, str], tuple[str, str]] = {
         "on_output, mask)",
         "on_output)",
     ),
-    ("plans/deciding.py", "less than was asked for"): (
+    ("plans/apply_policy.py", "less than was asked for"): (
         "wanted and not objections",
         "wanted",
     ),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cleveragents.context.index.build.building import Building
+from cleveragents.context.index.build.builder import Building
 from cleveragents.context.index.index_file import OpenedIndex
 from cleveragents.context.index.snapshot import Distinct
 from cleveragents.context.index.sqlite_code_index import Opening, SqliteCodeIndex

@@ -6,7 +6,7 @@ from contextlib import suppress
 
 from cleveragents.core.errors import JobAlreadyEnded
 from cleveragents.plans.model.plan import Plan
-from cleveragents.plans.pausing import PlanPausing
+from cleveragents.plans.pause import PlanPausing
 
 __all__ = ["TellsFirst", "TellsInAnyCase"]
 

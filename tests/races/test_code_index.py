@@ -18,7 +18,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from cleveragents.context.index.build.building import drop_unused
+from cleveragents.context.index.build.builder import drop_unused
 from cleveragents.context.index.index_file import IndexFile, OpenedIndex
 from cleveragents.context.index.snapshot import Distinct, SqliteCodeSnapshot
 from cleveragents.context.index.sqlite_code_index import Opening

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from cleveragents.models.limiting import Places, _Waiter
+from cleveragents.models.model_wrappers import Places, _Waiter
 from cleveragents.models.script import Scripting
 from cleveragents.models.script_document import read_script
 from tests.races.explorers import Scenario, assert_holds

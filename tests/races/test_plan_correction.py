@@ -16,7 +16,7 @@ from cleveragents.jobs.model.job import JobState, NewJob, Outcome
 from cleveragents.plans.jobs.names import kind_of_plan
 from cleveragents.plans.lifecycle import PlanLifecycle
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
-from cleveragents.plans.pausing import PlanPausing
+from cleveragents.plans.pause import PlanPausing
 from cleveragents.testing.clock import CountingIdentifiers, FakeClock
 from cleveragents.testing.job_store import InMemoryJobStore
 from tests.races.explorers import Scenario, assert_caught, assert_holds

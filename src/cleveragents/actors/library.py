@@ -24,7 +24,7 @@ from typing import Literal, TypeAlias
 
 from cleveragents.access.trust.repository_files import ACTORS_DIRECTORY, actor_paths
 from cleveragents.access.trust.sql_trust_store import SqlTrustStore
-from cleveragents.actors.loading import load_actor
+from cleveragents.actors.loader import load_actor
 from cleveragents.actors.model.actor import Actor, is_actor_file
 from cleveragents.actors.prompt_files import PromptReader, prompts_beside
 from cleveragents.config.yaml.document import SIZE_LIMIT_BYTES
@@ -65,7 +65,7 @@ class ActorListing:
 
 def user_actors_directory() -> Path:
     """Beside the user's settings: `~/.config/cleveragents/actors`."""
-    from cleveragents.config.loading import user_file_path
+    from cleveragents.config.loader import user_file_path
 
     return user_file_path(os.environ).parent / "actors"
 

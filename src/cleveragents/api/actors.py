@@ -183,7 +183,7 @@ class LocalActors:
 
     def validate(self, yaml: str) -> ActorVerdict:
         from cleveragents.access.model.user import Role
-        from cleveragents.actors.loading import load_actor
+        from cleveragents.actors.loader import load_actor
         from cleveragents.api.server_requests import ActorsByName
         from cleveragents.core.errors import InvalidActor
 
@@ -275,7 +275,7 @@ def actor_view(actor: Actor, yaml: str, file: Path | None) -> ActorView:
 
 def actor_graph(drawn: Actor) -> dict[str, JsonValue]:
     """Return the JSON of an actor's graph: which node follows which, and on which condition."""
-    from cleveragents.actors.drawing import edges, mermaid, node_type
+    from cleveragents.actors.diagram import edges, mermaid, node_type
 
     return {
         "name": drawn.name,
@@ -307,7 +307,7 @@ def own_text(file: Path) -> str:
 
 
 def _node_fields(node: Node) -> JsonValue:
-    from cleveragents.actors.drawing import node_type
+    from cleveragents.actors.diagram import node_type
 
     facts = {item.name: getattr(node, item.name) for item in fields(node)}
     if isinstance(node, RouterNode):

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from cleveragents.api.workers import Workers
     from cleveragents.app.container import Container
     from cleveragents.app.worker_parts import SharedWorker
-    from cleveragents.config.loading import Configuration
+    from cleveragents.config.loader import Configuration
 
 __all__ = ["Client", "HttpClient", "LocalClient", "connect"]
 
@@ -68,7 +68,7 @@ def connect(
 
         return HttpClient(HttpTransport(server.rstrip("/"), token))
     from cleveragents.app.container import Container
-    from cleveragents.config.loading import load_configuration
+    from cleveragents.config.loader import load_configuration
 
     def configuration_of(place: Path) -> Configuration:
         return load_configuration(os.environ, place, settings)

@@ -10,8 +10,8 @@ from datetime import datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol
 
+from cleveragents.api.format import shown_value, timestamp
 from cleveragents.api.views import Answer, shown, understood, view, view_of
-from cleveragents.api.wording import shown_value, timestamp
 from cleveragents.core.errors import AuditLogBroken, RequestRefused
 from cleveragents.core.text.redaction import known_values, redact
 

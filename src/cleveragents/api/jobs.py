@@ -6,8 +6,8 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Protocol
 
+from cleveragents.api.format import timestamp
 from cleveragents.api.views import Page, shown, view, view_of
-from cleveragents.api.wording import timestamp
 from cleveragents.core.errors import Remedy
 from cleveragents.core.json_value import JsonValue, freeze
 from cleveragents.core.text.redaction import redact

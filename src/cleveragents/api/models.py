@@ -239,7 +239,7 @@ async def _reply(asked: Model, prompt: str, heard: Callable[[str], None]) -> Mod
 
 
 def _trial(reply: ModelReply, facts: ModelFacts, first: Sequence[float], seconds: float) -> ModelTrial:
-    from cleveragents.api.wording import shown_name
+    from cleveragents.api.format import shown_name
     from cleveragents.core.text.redaction import redact_text
     from cleveragents.models.model.budget import dollars
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from cleveragents.access.model.project import ensure_name, is_name
 from cleveragents.access.model.user import Role, is_user_name
+from cleveragents.api.format import timestamp
 from cleveragents.api.views import Page, page_of, shown, view, view_of
-from cleveragents.api.wording import timestamp
 from cleveragents.core.errors import UnknownProject, UnknownUser
 from cleveragents.core.text.redaction import redact_text
 

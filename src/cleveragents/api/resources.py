@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from cleveragents.access.model.project import ResourceKind, ensure_branch, ensure_name, ensure_remote, is_name
 from cleveragents.access.model.user import Role
+from cleveragents.api.format import timestamp
 from cleveragents.api.views import Page, page_of, shown, view, view_of
-from cleveragents.api.wording import timestamp
 from cleveragents.core.errors import AlreadyThere, InvalidResource, UnknownProject, UnknownResource
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 from cleveragents.access.model.project import TO_BRANCH, ResourceKind, resource_of
 from cleveragents.access.model.user import Role
 from cleveragents.actors.model.actor import AgentNode, is_actor_file
+from cleveragents.api.plans.create import Wanted, ensure_new_branch, requested_plan
 from cleveragents.api.plans.goal_requests import GoalsText, requested_goals
-from cleveragents.api.plans.requests import Wanted, ensure_new_branch, requested_plan
 from cleveragents.api.resources import directory_of, known_place_of
 from cleveragents.core.actions.model import BUILTIN_NAMESPACE
 from cleveragents.core.errors import InvalidActor, NotTrusted, RequestRefused, UnknownActor
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from cleveragents.app.plan_parts import PlanParts
     from cleveragents.plans.model.plan import Plan
     from cleveragents.plans.ports.plans import NewPlan
-    from cleveragents.storage.answers import Claim
+    from cleveragents.storage.idempotency import Claim
 
 __all__ = [
     "SOURCE",
@@ -173,7 +173,7 @@ class ActorsByName:
 def checked_actor(parts: PlanParts, text: str, root: Path) -> tuple[str, str]:
     """Its name, and its text as it is kept, without secrets. `InvalidActor` says all that is wrong with it,
     and what of it is not for those who send one."""
-    from cleveragents.actors.loading import load_actor
+    from cleveragents.actors.loader import load_actor
 
     kept = redact_text(text)
     named = ActorsByName(parts.actors(root))

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Protocol
 
 from cleveragents.access.model.user import Role
 from cleveragents.access.trust.repository_files import ACTIONS_DIRECTORY, ACTORS_DIRECTORY, repository_root
+from cleveragents.api.format import shown_name, timestamp
 from cleveragents.api.resources import place_of, resource_path, trusted_place_of
 from cleveragents.api.views import Page, page_of, shown, view, view_of
-from cleveragents.api.wording import shown_name, timestamp
 from cleveragents.core.errors import (
     ChangedMeanwhile,
     ConfigurationError,
@@ -266,7 +266,7 @@ def preview(file: BroughtFile) -> tuple[str, ...]:
 
 def _lines(file: BroughtFile) -> Iterator[str]:
     if file.path.startswith(f"{ACTIONS_DIRECTORY}/"):
-        from cleveragents.plans.actions.loading import load_action
+        from cleveragents.plans.actions.loader import load_action
 
         try:
             action = load_action(file.content, file.path)
@@ -275,7 +275,7 @@ def _lines(file: BroughtFile) -> Iterator[str]:
             return
         yield from _of_action(action)
     elif file.path.startswith(f"{ACTORS_DIRECTORY}/") and file.path.endswith(".yaml"):
-        from cleveragents.actors.loading import load_actor
+        from cleveragents.actors.loader import load_actor
 
         try:
             # Its prompts are files that are shown for themselves.

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from cleveragents.access.model.project import is_name
 from cleveragents.access.model.user import Role, TokenKind, ensure_user_name, is_user_name
+from cleveragents.api.format import timestamp
 from cleveragents.api.views import Page, page_of, shown, view, view_of
-from cleveragents.api.wording import timestamp
 from cleveragents.core.errors import RequestRefused, UnknownProject, UnknownUser
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from cleveragents.api.access import Access
     from cleveragents.api.transport import HttpTransport
     from cleveragents.core.json_value import JsonValue
-    from cleveragents.storage.answers import Claim
+    from cleveragents.storage.idempotency import Claim
 
 __all__ = ["HttpUsers", "IssuedTokenView", "LocalUsers", "TokenView", "UserView", "Users"]
 

@@ -13,7 +13,7 @@ from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, dataclass_transform, get_args, get_type_hints
 
-from cleveragents.api.wording import on_one_line, shown_value
+from cleveragents.api.format import on_one_line, shown_value
 from cleveragents.core.errors import ServerFailed
 from cleveragents.core.json_value import thaw
 from cleveragents.core.text.redaction import redact_text

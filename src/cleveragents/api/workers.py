@@ -10,8 +10,8 @@ import socket
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Literal, Protocol
 
+from cleveragents.api.format import timestamp
 from cleveragents.api.views import Page, page_of, shown, view, view_of
-from cleveragents.api.wording import timestamp
 from cleveragents.core.policy import Isolation
 
 if TYPE_CHECKING:

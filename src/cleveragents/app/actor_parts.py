@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from cleveragents.plans.model.strategy import Strategy
     from cleveragents.plans.store.sql_decision_store import SqlCorrectionStore, SqlDecisionStore
     from cleveragents.plans.strategize import Strategizing
-    from cleveragents.processes.talking_process import ProgramPlace
+    from cleveragents.processes.stdio_process import ProgramPlace
     from cleveragents.tools.mcp.configuration import McpConfiguration
     from cleveragents.tools.ports import ToolSource
 
@@ -141,7 +141,7 @@ class ActorParts:
     def ensure_priced(self, actors: Actors, cast: Iterable[str], model: str) -> None:
         """`PriceUnknown` unless money can be counted whichever model is asked, the fallback among them."""
         from cleveragents.core.errors import PriceUnknown
-        from cleveragents.plans.actors.cast_models import models_of_cast
+        from cleveragents.plans.actors.role_models import models_of_cast
 
         settings = self._container.settings.models
         asked = models_of_cast(actors, cast, model or settings.default)
@@ -152,7 +152,7 @@ class ActorParts:
     def ensure_own_limits(self, actors: Actors, cast: Iterable[str], model: str) -> None:
         """`PriceUnknown` where an actor has a limit of money of its own, and may ask a model without one."""
         from cleveragents.core.errors import PriceUnknown
-        from cleveragents.plans.actors.cast_models import limited_in_money, models_of_cast
+        from cleveragents.plans.actors.role_models import limited_in_money, models_of_cast
 
         settings = self._container.settings.models
         for actor in limited_in_money(actors, cast):
@@ -269,7 +269,7 @@ class ActorParts:
 
     def _place(self, ground: ActorGround) -> ProgramPlace:
         """What programs see that are talked to: servers, and other agents."""
-        from cleveragents.processes.talking_process import ProgramPlace
+        from cleveragents.processes.stdio_process import ProgramPlace
         from cleveragents.sandboxes.resources import working_directory
 
         resource, settings = self._plans.directory_of(ground.plan), self._container.settings

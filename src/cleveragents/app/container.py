@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from cleveragents.jobs.worker.async_worker import AsyncWorker
     from cleveragents.models.catalogue import ModelCatalogue
     from cleveragents.storage.database import Database
-    from cleveragents.storage.sql_answer_store import SqlAnswerStore
+    from cleveragents.storage.sql_idempotency_store import SqlAnswerStore
 
 __all__ = ["Container"]
 
@@ -163,7 +163,7 @@ class Container:
     @Once
     def answers(self) -> SqlAnswerStore:
         """What requests with a key were answered."""
-        from cleveragents.storage.sql_answer_store import SqlAnswerStore
+        from cleveragents.storage.sql_idempotency_store import SqlAnswerStore
 
         return SqlAnswerStore(self.database)
 

@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from cleveragents.plans.output_recorder import WatchOf
     from cleveragents.plans.remote.applier import AnyApplier
     from cleveragents.plans.remote.sandboxes import RemoteSandboxes
-    from cleveragents.plans.rewriting import PlanRewriting
     from cleveragents.plans.run import PlanRun
+    from cleveragents.plans.sandbox_edits import PlanRewriting
     from cleveragents.plans.store.sql_plan_records import (
         SqlCallStore,
         SqlCheckStore,
@@ -178,7 +178,7 @@ class PlanParts:
 
     def brought_along(self, resource: str) -> tuple[str, ...]:
         """Patterns of ignored files that the resource names and the user trusts it in."""
-        from cleveragents.sandboxes.tree.ignored import WORKTREE_INCLUDE, patterns_in
+        from cleveragents.sandboxes.tree.ignored_files import WORKTREE_INCLUDE, patterns_in
 
         file = self.trust.look(Path(resource), WORKTREE_INCLUDE)
         return patterns_in(file.content) if file is not None and file.trusted else ()
@@ -240,7 +240,7 @@ class PlanParts:
     def correction(self) -> PlanCorrection:
         """Takes back what was decided wrongly."""
         from cleveragents.plans.corrections.correct import PlanCorrection
-        from cleveragents.plans.pausing import PlanPausing
+        from cleveragents.plans.pause import PlanPausing
 
         container = self._container
         grace = container.settings.worker.cancel_grace_seconds
@@ -300,7 +300,7 @@ class PlanParts:
 
     @Once
     def rewriting(self) -> PlanRewriting:
-        from cleveragents.plans.rewriting import PlanRewriting
+        from cleveragents.plans.sandbox_edits import PlanRewriting
 
         changesets = self.remotes.changesets()
         return PlanRewriting(

@@ -25,8 +25,8 @@ from cleveragents.apply.lock import resource_lock, try_resource_lock
 from cleveragents.apply.merge import Merge, states_in
 from cleveragents.apply.ports import USUAL, ApplyRecord, FileConflict, Preparation, Recovered, Terms
 from cleveragents.apply.preparation import Engine, TreePreparation, Wish
-from cleveragents.apply.presence import Presence, git_directory_of
 from cleveragents.apply.recovery import Recovery
+from cleveragents.apply.target import Presence, git_directory_of
 from cleveragents.core.change import Difference, FileState
 from cleveragents.core.clock import Clock, SystemClock
 from cleveragents.core.errors import ApplyRefused, Remedy

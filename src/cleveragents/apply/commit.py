@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 from cleveragents.apply.journal import CommitFacts, Entry
 from cleveragents.apply.lock import fingerprint_of, lock_index
 from cleveragents.apply.merge import Merge, changed_between, merge_trees
-from cleveragents.apply.presence import Presence
 from cleveragents.apply.staging import index_line_of
+from cleveragents.apply.target import Presence
 from cleveragents.apply.user_git import Head, UserGit
 from cleveragents.core.change import Difference
 from cleveragents.core.errors import ApplyRefused

@@ -25,7 +25,6 @@ from cleveragents.apply.journal import (
 from cleveragents.apply.merge import Merge, files_in, submodules_in
 from cleveragents.apply.moves import FileChanged, Mover
 from cleveragents.apply.ports import Applied, CommitRequest, FileConflict
-from cleveragents.apply.presence import Presence
 from cleveragents.apply.recovery import Recovery
 from cleveragents.apply.staging import (
     Staging,
@@ -35,6 +34,7 @@ from cleveragents.apply.staging import (
     staging_directory,
     strange_content,
 )
+from cleveragents.apply.target import Presence
 from cleveragents.apply.user_git import UserGit
 from cleveragents.core.change import Difference
 from cleveragents.core.errors import ApplyConflict, ApplyRefused, GitFailed, Remedy

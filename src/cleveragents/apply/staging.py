@@ -30,7 +30,7 @@ from cleveragents.apply.exchange import (
 from cleveragents.apply.journal import Journal, MovedFile
 from cleveragents.apply.merge import submodules_in
 from cleveragents.apply.moves import parents_of
-from cleveragents.apply.presence import Presence, names_of_content
+from cleveragents.apply.target import Presence, names_of_content
 from cleveragents.core.change import Difference, FileState
 from cleveragents.git.git_directory import copy_index
 from cleveragents.sandboxes.tree.walk import read_bytes

@@ -54,7 +54,7 @@ def named_actor(session: Session, name: str) -> Actor:
 def loaded_actor(session: Session, file: Path, content: bytes, actors: Actors | None) -> JudgedActor:
     """The actor in the content of that file. `actors` are those that it may name; without them, nobody looks
     whether they exist."""
-    from cleveragents.actors.loading import load_actor
+    from cleveragents.actors.loader import load_actor
     from cleveragents.actors.prompt_files import prompts_beside
     from cleveragents.core.errors import InvalidActor
 

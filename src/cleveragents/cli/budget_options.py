@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
-from cleveragents.api.plans.spending import limits_of
+from cleveragents.api.plans.budget import limits_of
 from cleveragents.cli.duration import Duration
 
 __all__ = ["budget_options"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from cleveragents import __version__
-from cleveragents.cli.served_group import ServedGroup
+from cleveragents.cli.root_group import ServedGroup
 
 __all__ = ["cli"]
 

@@ -75,7 +75,7 @@ def context(
         raise click.UsageError(f"{here} is no directory; a question in a file is asked with --file")
     client = session.client()
     if goes_to_server(click.get_current_context()):
-        from cleveragents.cli.run.places import resource_here
+        from cleveragents.cli.run.server_resources import resource_here
         from cleveragents.cli.servers import prefix_of
 
         resource = resource_here(client, prefix_of(session), resource, directory)

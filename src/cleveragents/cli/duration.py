@@ -6,7 +6,7 @@ import re
 
 import click
 
-from cleveragents.api.wording import UNITS
+from cleveragents.api.format import UNITS
 
 __all__ = ["Duration"]
 

@@ -119,7 +119,7 @@ def _number_wanted(kind: click.ParamType[object]) -> str:
 def say_error(message: str) -> None:
     """Tells what is wrong, as whatever is wrong is told."""
     from cleveragents.cli.output import Styled, continued, printable, write
-    from cleveragents.cli.render.narrow import in_lines
+    from cleveragents.cli.render.narrow_terminal import in_lines
 
     begins = "error: "
     write(Styled(begins, fg="red", bold=True), err=True, end="")
@@ -156,7 +156,7 @@ def _keep_details(error: Exception) -> str:
 
 
 def _state_directory() -> Path:
-    from cleveragents.config.loading import load_configuration
+    from cleveragents.config.loader import load_configuration
 
     return Path(load_configuration(os.environ, Path.cwd()).settings.state.directory)
 

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
-from cleveragents.api.wording import ago, counted, timestamp
-from cleveragents.cli.render.narrow import in_lines
+from cleveragents.api.format import ago, counted, timestamp
+from cleveragents.cli.render.narrow_terminal import in_lines
 from cleveragents.config.logging import unguarded
 from cleveragents.core.json_value import JsonValue, thaw
 from cleveragents.core.text.control_characters import escape_controls, escape_controls_in_json

@@ -175,7 +175,7 @@ def normal_url(text: str, said_by: str = "--server") -> str:
 
 def logins_file(environment: Mapping[str, str]) -> Path:
     """Return the file of the tokens."""
-    from cleveragents.config.loading import user_file_path
+    from cleveragents.config.loader import user_file_path
 
     return user_file_path(environment).with_name("servers.toml")
 

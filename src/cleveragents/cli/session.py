@@ -16,7 +16,7 @@ from cleveragents.core.text.redaction import KnownSecrets
 if TYPE_CHECKING:
     from cleveragents.api.client import Client
     from cleveragents.app.container import Container
-    from cleveragents.config.loading import Configuration
+    from cleveragents.config.loader import Configuration
     from cleveragents.processes.bubblewrap import BubblewrapProbe
 
 __all__ = ["Session", "collect_often", "pass_session"]
@@ -37,7 +37,7 @@ class Session:
     def configuration(self) -> Configuration:
         """What holds here and now; `ConfigurationError` if any layer is wrong."""
         if self._configuration is None:
-            from cleveragents.config.loading import load_configuration
+            from cleveragents.config.loader import load_configuration
 
             self._configuration = load_configuration(os.environ, _current_directory(), self._overrides)
         return self._configuration

@@ -42,7 +42,7 @@ from cleveragents.models.provider import Keys, Opening, Provider, ask_keyring
 if TYPE_CHECKING:
     from cleveragents.config.settings import ModelSettings
     from cleveragents.core.circuit_breaker import CircuitBreaker
-    from cleveragents.models.limiting import Places
+    from cleveragents.models.model_wrappers import Places
 
 __all__ = ["ENTRY_POINTS", "UNKNOWN_CONTEXT", "UNKNOWN_OUTPUT", "ModelCatalogue", "PriceList"]
 
@@ -196,7 +196,7 @@ class ModelCatalogue:
         return self._wrapped(provider.open(opening), provider.name)
 
     def _wrapped(self, model: Model, provider: str) -> Model:
-        from cleveragents.models.limiting import (
+        from cleveragents.models.model_wrappers import (
             BreakingModel,
             DeadlineModel,
             LimitedModel,
@@ -212,7 +212,7 @@ class ModelCatalogue:
         )
 
     def _places_of(self, provider: str) -> Places:
-        from cleveragents.models.limiting import Places
+        from cleveragents.models.model_wrappers import Places
 
         return self._places.setdefault(provider, Places(self._settings.concurrency))
 

@@ -40,8 +40,7 @@ from cleveragents.core.errors import (
 from cleveragents.core.identifiers import Fence
 from cleveragents.core.json_value import JsonValue, freeze
 from cleveragents.core.policy import Capability, Isolation, Verdict
-from cleveragents.plans.checks import CheckGround, ChecksFor
-from cleveragents.plans.deciding import (
+from cleveragents.plans.apply_policy import (
     INTERRUPTED,
     MERGED_TREE,
     ensure_no_conflict,
@@ -49,6 +48,7 @@ from cleveragents.plans.deciding import (
     obstacle_of,
     unknown,
 )
+from cleveragents.plans.checks import CheckGround, ChecksFor
 from cleveragents.plans.history import PlanResult
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
 from cleveragents.plans.model.strategy import Strategy

@@ -28,7 +28,7 @@ from cleveragents.plans.model.correction import MOST_RETURNS
 from cleveragents.plans.model.strategy import Strategy, Task
 from cleveragents.plans.store.sql_plan_records import SqlCheckStore
 from cleveragents.plans.sub_plans.loop import SubPlans
-from cleveragents.tools.tool_answers import cut
+from cleveragents.tools.tool_results import cut
 
 __all__ = ["Executing"]
 

@@ -12,7 +12,7 @@ from cleveragents.core.tool import CallState
 from cleveragents.models.model.budget import Spend
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
 from cleveragents.plans.model.sub_plan import waits_for_sub_plans
-from cleveragents.plans.sub_plans.words import told_left_out
+from cleveragents.plans.sub_plans.messages import told_left_out
 
 if TYPE_CHECKING:
     from cleveragents.models.ports import ModelCall

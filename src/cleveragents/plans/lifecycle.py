@@ -48,13 +48,13 @@ from cleveragents.plans.ports.plans import NewPlan, PlanFacts
 from cleveragents.plans.queue import PlanQueue, going_on_with
 from cleveragents.plans.store.sql_plan_records import SqlCallStore
 from cleveragents.plans.store.sql_plan_store import SqlPlanStore
-from cleveragents.plans.sub_plans.words import leave_out_named
-from cleveragents.storage.answers import Claim
+from cleveragents.plans.sub_plans.messages import leave_out_named
+from cleveragents.storage.idempotency import Claim
 
 if TYPE_CHECKING:
     from cleveragents.jobs.ports import JobStore
     from cleveragents.jobs.process.supervisor import ProcessSupervisor
-    from cleveragents.plans.rewriting import PlanRewriting
+    from cleveragents.plans.sandbox_edits import PlanRewriting
 
 __all__ = ["PlanLifecycle"]
 

@@ -29,7 +29,7 @@ from cleveragents.plans.model.plan import Phase, Plan, PlanState, Standing, ensu
 from cleveragents.plans.model.sub_plan import has_news, waits_for_sub_plans
 from cleveragents.plans.ports.plans import PlanFacts
 from cleveragents.plans.store.sql_plan_store import SqlPlanStore
-from cleveragents.storage.answers import Claim
+from cleveragents.storage.idempotency import Claim
 
 __all__ = ["PlanQueue", "going_on_with"]
 

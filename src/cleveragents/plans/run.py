@@ -52,7 +52,7 @@ from cleveragents.plans.model.strategy import Strategy
 from cleveragents.plans.model.sub_plan import ended_by, is_at_rest
 from cleveragents.plans.output_recorder import PlanWatch, WatchOf
 from cleveragents.plans.ports.plans import PlanFacts
-from cleveragents.plans.rewriting import PlanRewriting
+from cleveragents.plans.sandbox_edits import PlanRewriting
 from cleveragents.plans.store.sql_plan_store import SqlPlanStore
 from cleveragents.plans.sub_plans.loop import SubPlans
 from cleveragents.sandboxes.git_sandbox import Sandbox

@@ -29,7 +29,7 @@ from cleveragents.plans.ports.decisions import DecisionStore
 from cleveragents.plans.ports.plans import TreeLimits
 from cleveragents.plans.store.sql_decision_store import SqlCorrectionStore
 from cleveragents.plans.store.sql_plan_store import SqlPlanStore
-from cleveragents.tools.tool_answers import cut
+from cleveragents.tools.tool_results import cut
 
 __all__ = ["Past", "StepTerms", "Strategizing", "decisions_in", "tasks_in", "unread_in", "words_for"]
 

@@ -40,7 +40,7 @@ def make_cgroup(attempt: str) -> Path | None:
     if here is None:
         return None
     _sweep_once()
-    from cleveragents.processes.lent import owner_prefix
+    from cleveragents.processes.passthrough import owner_prefix
 
     made = here / f"{owner_prefix()}{_short(attempt)}-{uuid.uuid4().hex[:12]}"
     try:
@@ -70,7 +70,7 @@ def end_cgroups_of(attempt: str) -> None:
 
 def end_stale_cgroups() -> None:
     """End the cgroups whose makers are dead. Those of other machines and namespaces are left alone."""
-    from cleveragents.processes.lent import owner_lives
+    from cleveragents.processes.passthrough import owner_lives
 
     for cgroup in _all_cgroups():
         if owner_lives(cgroup) is False:

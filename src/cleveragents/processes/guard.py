@@ -133,7 +133,7 @@ class _Guard:
 
             end_cgroup(Path(cgroup))
         if private is not None:
-            from cleveragents.processes.lent import remove_directory
+            from cleveragents.processes.passthrough import remove_directory
 
             remove_directory(private)
 

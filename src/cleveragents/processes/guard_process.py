@@ -22,7 +22,7 @@ from cleveragents.core.text.redaction import end_of_cut_secret
 from cleveragents.core.text.secret_patterns import LONGEST_WORD
 from cleveragents.processes.cgroup import end_cgroup, make_cgroup
 from cleveragents.processes.guard_protocol import GuardProgram, GuardReport
-from cleveragents.processes.lent import NO_SECRETS, SecretMask
+from cleveragents.processes.passthrough import NO_SECRETS, SecretMask
 
 __all__ = ["COMMAND_MARKER", "GuardProcess", "OutputTail"]
 

@@ -42,7 +42,13 @@ from cleveragents.processes.environment import command_environment
 from cleveragents.processes.guard import NOT_EXECUTED
 from cleveragents.processes.guard_process import COMMAND_MARKER, GuardProcess, OutputTail
 from cleveragents.processes.guard_protocol import GuardProgram, GuardReport
-from cleveragents.processes.lent import furnish, keep_secrets_of, make_directory, mask_for, remove_directory
+from cleveragents.processes.passthrough import (
+    furnish,
+    keep_secrets_of,
+    make_directory,
+    mask_for,
+    remove_directory,
+)
 from cleveragents.processes.ports import HOME_IN_ARGV, Command, CommandResult, StopSignal
 from cleveragents.processes.program_lookup import (
     TOOL,

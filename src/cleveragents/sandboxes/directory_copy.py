@@ -21,10 +21,10 @@ from cleveragents.sandboxes.facts import SandboxFacts, SandboxPlace
 from cleveragents.sandboxes.git_sandbox import Sandbox
 from cleveragents.sandboxes.ports import SandboxRequest, StartTree
 from cleveragents.sandboxes.resources import is_repository
-from cleveragents.sandboxes.tree.ignored import IgnoredFiles
+from cleveragents.sandboxes.tree.ignored_files import IgnoredFiles
 from cleveragents.sandboxes.tree.index import SandboxTree
 from cleveragents.sandboxes.tree.merge import start_from
-from cleveragents.storage.files.copying import copy_content
+from cleveragents.storage.files.file_copy import copy_content
 from cleveragents.storage.files.paths import delete_file, empty
 
 __all__ = ["DirectoryCopy"]

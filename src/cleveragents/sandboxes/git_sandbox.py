@@ -29,9 +29,9 @@ from cleveragents.git.index_file import holds_attributes
 from cleveragents.git.merge_tree import merged_content
 from cleveragents.git.plumbing import PrivateRepository, index_line
 from cleveragents.sandboxes.facts import SandboxFacts, SandboxPlace
-from cleveragents.sandboxes.locking import is_abandoned, locked, marked
+from cleveragents.sandboxes.lock import is_abandoned, locked, marked
 from cleveragents.sandboxes.ports import Unapplied
-from cleveragents.sandboxes.tree.ignored import IgnoredFiles
+from cleveragents.sandboxes.tree.ignored_files import IgnoredFiles
 from cleveragents.sandboxes.tree.index import (
     ATTRIBUTES,
     Look,

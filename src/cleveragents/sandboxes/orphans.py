@@ -16,7 +16,7 @@ from typing import Protocol
 from cleveragents.core.errors import GitFailed, SandboxBusy, SandboxMissing, ToolRefused
 from cleveragents.git.user_repository import pinned_in
 from cleveragents.sandboxes.facts import SandboxPlace
-from cleveragents.sandboxes.locking import is_locked, locked
+from cleveragents.sandboxes.lock import is_locked, locked
 from cleveragents.sandboxes.rows import READY, SandboxRow
 from cleveragents.storage.files.paths import remove_all
 

@@ -40,7 +40,7 @@ from cleveragents.sandboxes.facts import SandboxFacts, SandboxPlace
 from cleveragents.sandboxes.git_sandbox import Sandbox
 from cleveragents.sandboxes.ports import SandboxRequest
 from cleveragents.sandboxes.resources import is_repository
-from cleveragents.sandboxes.tree.ignored import IgnoredFiles, bring_included
+from cleveragents.sandboxes.tree.ignored_files import IgnoredFiles, bring_included
 from cleveragents.sandboxes.tree.index import SandboxTree
 from cleveragents.sandboxes.tree.merge import start_from, stored_forms
 from cleveragents.storage.files.paths import empty, read_file

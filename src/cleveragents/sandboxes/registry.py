@@ -29,7 +29,7 @@ from cleveragents.sandboxes import rows as rows
 from cleveragents.sandboxes.directory_copy import DirectoryCopy
 from cleveragents.sandboxes.facts import SandboxPlace
 from cleveragents.sandboxes.git_sandbox import Sandbox
-from cleveragents.sandboxes.locking import locked
+from cleveragents.sandboxes.lock import locked
 from cleveragents.sandboxes.orphans import Leftover, find_leftovers, mend_leftovers
 from cleveragents.sandboxes.ports import SandboxRequest, SandboxStrategy, StartTree
 from cleveragents.sandboxes.private_clone import PrivateClone

@@ -41,7 +41,7 @@ from cleveragents.git.index_file import plain_index
 from cleveragents.sandboxes.facts import SandboxPlace
 from cleveragents.sandboxes.ports import SetupInputs
 from cleveragents.sandboxes.tree.walk import read_bytes
-from cleveragents.storage.files.copying import copy_entry
+from cleveragents.storage.files.file_copy import copy_entry
 from cleveragents.storage.files.paths import (
     DirectoryCursor,
     directory_of,

@@ -20,8 +20,8 @@ from pydantic import BaseModel, Field, JsonValue
 from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
+from cleveragents.api.format import shown_value
 from cleveragents.api.server_requests import SOURCE
-from cleveragents.api.wording import shown_value
 from cleveragents.core.errors import (
     ActionExists,
     AlreadyThere,

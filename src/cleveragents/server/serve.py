@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 
 import uvicorn
 
-from cleveragents.api.wording import counted, timestamp
+from cleveragents.api.format import counted, timestamp
 from cleveragents.core.errors import ConfigurationError, PortTaken, Remedy
 from cleveragents.server.app import create_app
 from cleveragents.server.connections import ServingConfig

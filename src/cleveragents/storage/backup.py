@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cleveragents.core.errors import ConfigurationError
-from cleveragents.storage.files.copying import copy_content
+from cleveragents.storage.files.file_copy import copy_content
 from cleveragents.storage.files.paths import remove_all
 
 __all__ = ["Backup", "back_up"]

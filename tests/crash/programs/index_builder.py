@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from cleveragents.context.code_index import CodePlace
-from cleveragents.context.index.build.building import Builder
+from cleveragents.context.index.build.builder import Builder
 from cleveragents.context.index.sqlite_code_index import SqliteCodeIndex
 from cleveragents.testing.clock import CrashAt
 from tests.index_bench import found_in

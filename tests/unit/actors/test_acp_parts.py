@@ -15,7 +15,7 @@ from acp import (
     update_tool_call,
 )
 
-from cleveragents.actors.external.acp.answering import Terminals, chosen
+from cleveragents.actors.external.acp.handler import Terminals, chosen
 from cleveragents.actors.external.acp.session import message_in
 from cleveragents.actors.external.acp.updates import Updates
 from cleveragents.actors.model.actor import ProgressKind

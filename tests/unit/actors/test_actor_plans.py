@@ -17,7 +17,7 @@ from cleveragents.core.errors import PlanError, remedies_from_json
 from cleveragents.core.json_value import thaw
 from cleveragents.core.tool import CallState
 from cleveragents.models.model.budget import Limits, Spend, exceeded
-from cleveragents.plans.deciding import objection_to
+from cleveragents.plans.apply_policy import objection_to
 from cleveragents.plans.model.plan import Phase, PlanState
 from cleveragents.plans.model.strategy import Strategy
 from tests.actor_bench import actor, thinker

@@ -10,10 +10,10 @@ import pytest
 
 from cleveragents.actors import library as builtins
 from cleveragents.actors.library import ActorLibrary, builtin_actors, external_actors
-from cleveragents.actors.loading import load_actor
+from cleveragents.actors.loader import load_actor
 from cleveragents.actors.model.actor import AcpNode, Actor, AgentNode, CommandNode
 from cleveragents.core.errors import UnknownActor
-from cleveragents.plans.actors.cast_models import models_of_cast, programs_of_cast
+from cleveragents.plans.actors.role_models import models_of_cast, programs_of_cast
 
 PRESETS = {actor.name: actor for actor in external_actors()}
 FOLDER = Path(str(files("cleveragents.actors"))) / "external"

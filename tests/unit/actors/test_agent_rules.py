@@ -6,8 +6,8 @@ from dataclasses import asdict
 
 import pytest
 
-from cleveragents.actors.drawing import doing, edges, mermaid, node_type, tree
-from cleveragents.actors.loading import load_actor
+from cleveragents.actors.diagram import doing, edges, mermaid, node_type, tree
+from cleveragents.actors.loader import load_actor
 from cleveragents.actors.model.actor import AGENT_PROCESSES, AGENT_SECONDS, AcpNode, CommandNode
 from cleveragents.core.errors import InvalidActor
 

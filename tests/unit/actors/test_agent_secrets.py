@@ -12,7 +12,7 @@ from cleveragents.core.errors import ToolRefused
 from cleveragents.core.text.redaction import KnownSecrets, redact_content_text, redact_text
 from cleveragents.plans.model.plan import PlanState
 from cleveragents.processes.guard_process import OutputTail
-from cleveragents.processes.lent import NO_SECRETS, SecretMask, mask_for
+from cleveragents.processes.passthrough import NO_SECRETS, SecretMask, mask_for
 from tests.acp_bench import SessionBench, steps
 from tests.agent_bench import agent_bench
 from tests.plan_bench import PlanBench

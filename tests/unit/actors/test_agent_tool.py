@@ -16,10 +16,10 @@ from cleveragents.api.trust import preview
 from cleveragents.core.errors import InvalidToolCall, ToolRefused
 from cleveragents.core.policy import PROFILES, Capability, Policy, Verdict
 from cleveragents.jobs.worker.async_worker import CancellationToken
-from cleveragents.plans.calls.call_filing import CallCommands
+from cleveragents.plans.calls.call_log import CallCommands
 from cleveragents.plans.model.plan import PlanState
-from cleveragents.processes import lent
-from cleveragents.processes.lent import furnish
+from cleveragents.processes import passthrough
+from cleveragents.processes.passthrough import furnish
 from cleveragents.processes.ports import (
     Command,
     CommandHome,
@@ -180,7 +180,7 @@ def test_links_become_files_and_pipes_are_left_out(home: Path, tmp_path: Path) -
 def test_a_whole_home_is_too_much(
     home: Path, tmp_path: Path, bound: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lent, bound, 2)
+    monkeypatch.setattr(passthrough, bound, 2)
     for name in "abc":
         (home / "kept" / name).write_text("xx")
     (tmp_path / "copy").mkdir()

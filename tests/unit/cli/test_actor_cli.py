@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from cleveragents.actors.drawing import doing, edges, mermaid, node_type, tree
+from cleveragents.actors.diagram import doing, edges, mermaid, node_type, tree
 from cleveragents.actors.model.actor import (
     END,
     Actor,

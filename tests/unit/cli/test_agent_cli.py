@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cleveragents.actors.loading import load_actor
+from cleveragents.actors.loader import load_actor
 from cleveragents.processes.program_lookup import absence_of
 from tests.cli_bench import Agents, command_line, use_home
 from tests.plan_bench import new_repository

@@ -29,7 +29,7 @@ from cleveragents.cli.doctor import checks
 from cleveragents.cli.failure import report_usage
 from cleveragents.cli.output import ago, counted
 from cleveragents.cli.session import _forget, _is_news
-from cleveragents.config.loading import load_configuration
+from cleveragents.config.loader import load_configuration
 from cleveragents.core.faults import NoFaults
 from cleveragents.events.chain import Tip
 from cleveragents.events.head import HeadFile

@@ -23,8 +23,8 @@ import psutil
 import pytest
 from sqlalchemy import delete
 
-from cleveragents.api.plans.meanings import meaning_of
 from cleveragents.api.plans.next_steps import steps_from
+from cleveragents.api.plans.status_text import meaning_of
 from cleveragents.app.container import Container
 from cleveragents.cli import main
 from cleveragents.cli.doctor.checks import Check, Verdict
@@ -39,7 +39,7 @@ from cleveragents.core.identifiers import MARKER_VARIABLE
 from cleveragents.jobs.model.job import JobState, NewJob, Outcome
 from cleveragents.jobs.worker.attempt import marker_of
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
-from cleveragents.processes.lent import PREFIX, make_directory, owner_lives
+from cleveragents.processes.passthrough import PREFIX, make_directory, owner_lives
 from cleveragents.sandboxes.setup_cache import SetupCache
 from cleveragents.storage import tables
 from cleveragents.testing.clock import CrashAt

@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 import pytest
 
-from cleveragents.api.wording import spelt_duration
+from cleveragents.api.format import spelt_duration
 from cleveragents.cli.duration import Duration
 from cleveragents.cli.run.goals_file import text_of_stdin
 from cleveragents.core.tool import TOOLS_OF_PLANS

@@ -22,7 +22,7 @@ from cleveragents.app.container import Container
 from cleveragents.cli.output import progress
 from cleveragents.cli.plan.work import asked_for
 from cleveragents.cli.render.live_output import LiveOutput
-from cleveragents.config.loading import load_configuration
+from cleveragents.config.loader import load_configuration
 from cleveragents.plans.model.plan import Phase, PlanState
 from cleveragents.plans.ports.plans import NewPlan
 from tests.cli_bench import COMMAND, REPLACE, Agents, command_line, git, paint_shop, use_home

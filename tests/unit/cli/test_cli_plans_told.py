@@ -13,7 +13,7 @@ import pytest
 
 from cleveragents.api.plans.hints import looks_like_no_network
 from cleveragents.app.container import Container
-from cleveragents.config.loading import load_configuration
+from cleveragents.config.loader import load_configuration
 from cleveragents.plans.ports.plans import NewPlan
 from cleveragents.processes.bubblewrap import shared_probe
 from tests.cli_bench import COMMAND, REPLACE, Agents, command_line, git, paint_shop, use_home

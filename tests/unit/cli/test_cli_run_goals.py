@@ -16,8 +16,8 @@ import yaml
 from cleveragents.api.client import LocalClient
 from cleveragents.app.container import Container
 from cleveragents.cli.plan.meter import PlanMeter, spending_words
-from cleveragents.cli.plan.reading import spent_in_words
-from cleveragents.config.loading import load_configuration
+from cleveragents.cli.plan.show import spent_in_words
+from cleveragents.config.loader import load_configuration
 from cleveragents.models.model.budget import Spend
 from tests import forked
 from tests.cli_bench import COMMAND, Agents, command_line, git, paint_shop, use_home

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from cleveragents.api.plans.deciding import ensure_decidable
-from cleveragents.api.plans.meanings import state_in_short
 from cleveragents.api.plans.next_steps import steps_from
-from cleveragents.cli.plan.outcome import exit_code_of, joint_exit_code
+from cleveragents.api.plans.responses import ensure_decidable
+from cleveragents.api.plans.status_text import state_in_short
+from cleveragents.cli.plan.exit_codes import exit_code_of, joint_exit_code
 from cleveragents.core.errors import PlanError, Remedy, offered
 from cleveragents.plans.model.plan import Phase, PlanState
 from cleveragents.plans.ports.plans import PlanFacts

@@ -13,7 +13,7 @@ from threading import Timer
 import pytest
 
 from cleveragents.app.container import Container
-from cleveragents.config.loading import load_configuration
+from cleveragents.config.loader import load_configuration
 from cleveragents.jobs.model.job import JobState
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
 from tests.forked import Forked, ran

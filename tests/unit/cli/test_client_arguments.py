@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cleveragents.api.actions import ArgumentView
-from cleveragents.cli.run.served import said_arguments
+from cleveragents.cli.run.server_run import said_arguments
 from cleveragents.core.errors import InvalidArguments
 
 

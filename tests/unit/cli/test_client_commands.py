@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from cleveragents.cli.run.places import no_resource
+from cleveragents.cli.run.server_resources import no_resource
 from tests.actor_plan_bench import accept, answer, call, executes, reviews, says, strategizes
 from tests.cli_bench import Ended, command_line, git
 from tests.client_bench import Served, interrupt, served

@@ -23,7 +23,7 @@ from cleveragents.cli.plan.follow import PlansFollower, moment_now, run_to_rest
 from cleveragents.cli.plan.respond import tell_denied
 from cleveragents.cli.plan.view import told_at_the_end
 from cleveragents.cli.plan.work import Deciding
-from cleveragents.cli.run.served import run_together
+from cleveragents.cli.run.server_run import run_together
 from cleveragents.cli.servers import keep_token, logins_file
 from cleveragents.core.errors import (
     Cancelled,

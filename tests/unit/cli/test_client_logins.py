@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from cleveragents.cli.run.places import same_remote
+from cleveragents.cli.run.server_resources import same_remote
 from cleveragents.cli.servers import (
     CommandTransport,
     forget_token,

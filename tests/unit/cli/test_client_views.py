@@ -15,7 +15,7 @@ from cleveragents.cli.commands import cli
 from cleveragents.cli.output import Output
 from cleveragents.cli.plan.meter import ViewMeter, plan_of
 from cleveragents.cli.plan.view import told_at_the_end
-from cleveragents.cli.render.pieces_view import PiecesView
+from cleveragents.cli.render.output_view import PiecesView
 from cleveragents.cli.render.rich_view import RichView
 from cleveragents.cli.servers import refused_fields
 from cleveragents.core.errors import NotAuthenticated, ServerUnreachable

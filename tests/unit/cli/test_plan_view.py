@@ -10,7 +10,7 @@ import pytest
 from cleveragents.api.plans.views import PlanView
 from cleveragents.api.views import view_of
 from cleveragents.cli.commands import cli
-from cleveragents.cli.plan.outcome import exit_code
+from cleveragents.cli.plan.exit_codes import exit_code
 from cleveragents.cli.plan.view import next_steps, tell_changes, tell_reason
 from tests.scripted_server import plan_account
 

@@ -26,11 +26,11 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from cleveragents.actors.model.actor import Progress, ProgressKind
+from cleveragents.cli.plan.exit_codes import joint_exit_code, short_ids
 from cleveragents.cli.plan.meter import Reading, spending_words
-from cleveragents.cli.plan.outcome import joint_exit_code, short_ids
 from cleveragents.cli.render.board_row import beside
 from cleveragents.cli.render.footer import Footer
-from cleveragents.cli.render.narrow import terminal_size
+from cleveragents.cli.render.narrow_terminal import terminal_size
 from cleveragents.cli.render.rich_board import RichBoard
 from cleveragents.cli.render.rich_view import RichView, elapsed, styled
 from cleveragents.cli.run.interruption import STOPPING

@@ -24,7 +24,7 @@ from cleveragents.cli.commands import cli
 from cleveragents.cli.output import Styled, console, write
 from cleveragents.cli.plan.view import shown_diff
 from cleveragents.cli.servers import keep_token, logins_file
-from cleveragents.config.loading import load_configuration
+from cleveragents.config.loader import load_configuration
 from cleveragents.config.logging import GuardedStream, configure_logging, guard_terminals, unguarded
 from cleveragents.config.settings import Settings
 from cleveragents.core.text.control_characters import escape_controls, escape_controls_in_json
@@ -271,7 +271,7 @@ def test_an_entry_in_the_error_log_cannot_be_forged(
     def fail(*_: object) -> None:
         raise ZeroDivisionError(f"{EVIL}\n== 2026-01-01 forged")
 
-    monkeypatch.setattr("cleveragents.cli.plan.listing.list_plans.callback", fail)
+    monkeypatch.setattr("cleveragents.cli.plan.list.list_plans.callback", fail)
     assert "errors.log" in home.on_terminal("plan", "list").text
     log = (home.root / "state/errors.log").read_text()
     assert Shown(0, log).controls == set()

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from cleveragents.config import document as editing
 from cleveragents.config.document import parse_document, set_value, unset_value
-from cleveragents.config.loading import Configuration, load_configuration
+from cleveragents.config.loader import Configuration, load_configuration
 from cleveragents.config.settings import Repository, known_keys
 from cleveragents.config.values import Layer
 from cleveragents.core.errors import CleverAgentsError, ConfigurationError, StoreFull

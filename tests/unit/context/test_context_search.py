@@ -13,8 +13,8 @@ from cleveragents.context.code_index import CodePlace
 from cleveragents.context.model.code import Field
 from cleveragents.context.search.bm25 import Bm25Table, Corpus, best, pooled
 from cleveragents.context.search.import_graph import ImportGraph
-from cleveragents.context.search.looking import looking
 from cleveragents.context.search.path_words import PathEnds, PathWords, stem
+from cleveragents.context.search.question_search import looking
 from cleveragents.testing.code_index import MemorySnapshot
 
 

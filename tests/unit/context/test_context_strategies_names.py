@@ -9,7 +9,7 @@ import pytest
 from cleveragents.context.context_parts import PastCommit
 from cleveragents.context.model.code import Span
 from cleveragents.context.model.question import read_question
-from cleveragents.context.search.looking import strengths
+from cleveragents.context.search.question_search import strengths
 from cleveragents.context.strategies import history, imports, mentions, symbols, tests
 from cleveragents.testing.code_index import FakeCommitHistory
 from tests.strategy_bench import FILES, Always, ask, ground_of, paths_by, retrieved

@@ -16,7 +16,7 @@ import msgspec
 import pytest
 
 from cleveragents.app.container import Container
-from cleveragents.config.loading import load_configuration
+from cleveragents.config.loader import load_configuration
 from cleveragents.config.settings import ContextSettings, Settings, known_keys
 from cleveragents.context import strategy_threads
 from cleveragents.context.code_index import CodePlace

@@ -13,7 +13,7 @@ import pytest
 
 from cleveragents.context.code_index import CodePlace
 from cleveragents.context.index.build.batch import Order, filled
-from cleveragents.context.index.build.building import building
+from cleveragents.context.index.build.builder import building
 from cleveragents.context.index.build.segment import TermNumbers
 from cleveragents.context.index.place import Patience
 from cleveragents.context.index.view import Entry, blob_digest
@@ -23,7 +23,7 @@ from tests.index_bench import COUNTED, Bench, Tree, analyse, found_in
 HOLDER = """
 import sys
 from pathlib import Path
-from cleveragents.context.index.build.building import building
+from cleveragents.context.index.build.builder import building
 from cleveragents.context.index.place import Patience
 with building(Path(sys.argv[1]), Patience(), lambda: False) as turn:
     print(turn.ours, flush=True)

@@ -10,7 +10,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from cleveragents.app.container import Container
-from cleveragents.cli.plan.outcome import TRY_AGAIN
+from cleveragents.cli.plan.exit_codes import TRY_AGAIN
 from cleveragents.cli.render.board import PlainBoard
 from cleveragents.cli.run.foreground import run_in_front
 from cleveragents.core.errors import DatabaseFailed, DatabaseUnreachable, DatabaseUnusable, StoreFull

@@ -8,7 +8,7 @@ import pytest
 
 from cleveragents.context.executor import CircuitBreaker
 from cleveragents.core.errors import ModelRefused, ModelUnavailable
-from cleveragents.models.limiting import BreakingModel, DeadlineModel
+from cleveragents.models.model_wrappers import BreakingModel, DeadlineModel
 from cleveragents.testing.clock import FakeClock
 from tests.model_stand import FACTS, REPLY, REQUEST, EndingModel, unavailable
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from cleveragents.core.errors import ContextTooLong, ModelRefused, ModelUnavailable
-from cleveragents.models.limiting import Patience, RetryingModel
+from cleveragents.models.model_wrappers import Patience, RetryingModel
 from tests.model_stand import FACTS, REPLY, REQUEST, EndingModel, unavailable
 
 

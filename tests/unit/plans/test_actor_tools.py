@@ -21,7 +21,7 @@ from cleveragents.plans.model.plan import Plan
 from cleveragents.plans.model.strategy import Strategy
 from cleveragents.plans.store.sql_plan_records import SqlCallStore
 from cleveragents.tools.ports import SandboxFiles, Tool, Workplace
-from cleveragents.tools.tool_answers import MOST_CHARACTERS, cut, spelt_result
+from cleveragents.tools.tool_results import MOST_CHARACTERS, cut, spelt_result
 from tests.plan_bench import PlanBench, command
 
 

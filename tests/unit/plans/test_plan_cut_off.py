@@ -26,7 +26,7 @@ from cleveragents.core.errors import (
 )
 from cleveragents.core.tool import ACP, CallState
 from cleveragents.jobs.model.job import JobState, Outcome
-from cleveragents.plans.calls.call_filing import CallFiling
+from cleveragents.plans.calls.call_log import CallFiling
 from cleveragents.plans.lifecycle import PlanLifecycle
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
 from cleveragents.plans.model.sub_plan import STOPPED

@@ -10,7 +10,7 @@ from datetime import timedelta
 
 import pytest
 
-from cleveragents.api.plans.spending import more_time
+from cleveragents.api.plans.budget import more_time
 from cleveragents.changes.model.review import ReviewKind
 from cleveragents.core.actions.model import CheckRun
 from cleveragents.core.clock import SystemClock

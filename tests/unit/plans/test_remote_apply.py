@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from cleveragents.access.model.project import RemoteAddress
-from cleveragents.api.plans.deciding import delete
+from cleveragents.api.plans.responses import delete
 from cleveragents.apply.ports import CommitRequest, Terms
 from cleveragents.core.actions.model import Setup
 from cleveragents.core.errors import (

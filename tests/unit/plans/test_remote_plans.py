@@ -13,7 +13,7 @@ from sqlalchemy import Table, delete, update
 
 from cleveragents.access.model.project import RemoteAddress, ResourceKind
 from cleveragents.api.plans.changes import changes_of
-from cleveragents.api.plans.requests import Wanted
+from cleveragents.api.plans.create import Wanted
 from cleveragents.api.resources import trusted_place_of
 from cleveragents.api.server_requests import Asked, requested_for_all
 from cleveragents.core.actions.model import Setup

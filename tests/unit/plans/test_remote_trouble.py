@@ -11,17 +11,17 @@ import pytest
 from sqlalchemy import update
 
 from cleveragents.access.model.project import RemoteAddress
-from cleveragents.api.plans.account import account_of
+from cleveragents.api.plans.available_actions import can_of, needs_of
 from cleveragents.api.plans.changes import changed_files, changes_of, unapplied_of
-from cleveragents.api.plans.deciding import ensure_decidable
+from cleveragents.api.plans.details import account_of
 from cleveragents.api.plans.diffs import patch_of
-from cleveragents.api.plans.meanings import meaning_of
 from cleveragents.api.plans.next_steps import steps_from
-from cleveragents.api.plans.standing import can_of, needs_of
+from cleveragents.api.plans.responses import ensure_decidable
+from cleveragents.api.plans.status_text import meaning_of
 from cleveragents.core.errors import ApplyRefused, PlanError, Remedy, RemoteUnreachable, StalePlan
 from cleveragents.core.identifiers import Fence
 from cleveragents.jobs.worker.async_worker import AsyncJob
-from cleveragents.plans.deciding import concluded
+from cleveragents.plans.apply_policy import concluded
 from cleveragents.plans.jobs.shared_jobs import PlanJob, Watched
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
 from cleveragents.plans.remote.sandboxes import RemoteSandboxes

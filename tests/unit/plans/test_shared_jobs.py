@@ -17,7 +17,7 @@ from cleveragents.core.errors import ApplyRefused, Cancelled, PlanError, RemoteM
 from cleveragents.core.identifiers import Fence, WorkerIdentity
 from cleveragents.jobs.model.job import HANDED_ON, Job, JobState, NewJob, Outcome
 from cleveragents.jobs.worker.async_worker import AsyncJob, CancellationToken
-from cleveragents.plans.deciding import is_for_another_try, is_to_be_applied
+from cleveragents.plans.apply_policy import is_for_another_try, is_to_be_applied
 from cleveragents.plans.jobs.names import phase_of
 from cleveragents.plans.jobs.shared_jobs import ApplyJob, PlanJob, UndoJob, Watched, cancel_plan_of
 from cleveragents.plans.model.plan import Phase, Plan, PlanState

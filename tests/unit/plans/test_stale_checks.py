@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from cleveragents.api.plans.account import account_of
+from cleveragents.api.plans.details import account_of
 from cleveragents.changes.model.review import ReviewKind
 from cleveragents.cli.plan.sections import in_short
 from cleveragents.core.actions.model import REVIEW, CheckRun, CheckVerdict
 from cleveragents.core.errors import ApplyConflict, CheckFailed
 from cleveragents.core.json_value import FrozenObject
 from cleveragents.jobs.worker.async_worker import CancellationToken
-from cleveragents.plans.deciding import ensure_checked
+from cleveragents.plans.apply_policy import ensure_checked
 from cleveragents.plans.model.plan import Plan, PlanState
 from tests.plan_bench import PlanBench, check, edit, write
 

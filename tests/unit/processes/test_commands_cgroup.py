@@ -21,9 +21,9 @@ from cleveragents.processes.cgroup import (
     own_cgroup,
 )
 from cleveragents.processes.guarded_runner import GuardedCommandRunner
-from cleveragents.processes.lent import make_directory
+from cleveragents.processes.passthrough import make_directory
 from cleveragents.processes.ports import Command
-from cleveragents.processes.talking_process import ProgramPlace, TalkingProcess, talking_program
+from cleveragents.processes.stdio_process import ProgramPlace, TalkingProcess, talking_program
 from tests.command_trees import wait_none_alive
 
 HERE = own_cgroup()

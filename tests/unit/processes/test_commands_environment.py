@@ -15,7 +15,7 @@ from cleveragents.core.errors import ToolRefused
 from cleveragents.core.text.redaction import redact_text
 from cleveragents.processes.environment import command_environment, is_inside, search_path
 from cleveragents.processes.guard_process import OutputTail
-from cleveragents.processes.lent import make_directory, remove_directory
+from cleveragents.processes.passthrough import make_directory, remove_directory
 from cleveragents.processes.ports import Command
 from cleveragents.processes.program_lookup import find_program, look_up, shebang, tool_directories
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cleveragents.api.plans.account import account_of
+from cleveragents.api.plans.details import account_of
 from cleveragents.api.workers import isolation_of, unisolated_workers
 from cleveragents.cli.isolation import ensure_isolated
 from cleveragents.config.settings import SandboxSettings
@@ -123,7 +123,7 @@ def test_every_command_that_starts_a_worker_for_others_ensures_isolation() -> No
         }
 
     # One helper connects for `serve` and `worker`; the server starts the worker of `serve`.
-    starts = modules_with("WorkerParts(", "wait_until_reachable(") - {"cli/reachable.py", "server/serve.py"}
+    starts = modules_with("WorkerParts(", "wait_until_reachable(") - {"cli/readiness.py", "server/serve.py"}
     assert starts == modules_with("ensure_isolated(container")
     assert modules_with("interfaces.server.serve import") <= starts
 

@@ -15,7 +15,7 @@ from cleveragents.actors.model.actor import AcpNode, Actor, AgentNode, CommandNo
 from cleveragents.core.actions.model import Setup
 from cleveragents.core.errors import CleverAgentsError
 from cleveragents.plans.model.plan import Plan, PlanState
-from cleveragents.sandboxes.locking import marked
+from cleveragents.sandboxes.lock import marked
 from cleveragents.storage.files.paths import remove_all
 from tests.acp_bench import PROGRAMS
 from tests.agent_bench import AgentBench, agent_bench

@@ -33,16 +33,16 @@ from cleveragents.git.git_directory import LooseObjects
 from cleveragents.git.index_file import plain_index
 from cleveragents.git.plumbing import PrivateRepository, run_git, user_environment
 from cleveragents.plans.calls.tool_execution import _text
+from cleveragents.sandboxes.comparison import Outcome, changed_between
 from cleveragents.sandboxes.directory_copy import DirectoryCopy
 from cleveragents.sandboxes.git_sandbox import Sandbox
-from cleveragents.sandboxes.outcomes import Outcome, changed_between
 from cleveragents.sandboxes.ports import SandboxRequest, SandboxStrategy, SetupInputs
 from cleveragents.sandboxes.private_clone import PrivateClone
 from cleveragents.sandboxes.resources import find_resource, working_directory
 from cleveragents.sandboxes.setup_cache import SetupCache
 from cleveragents.sandboxes.tree import index as ignore_rules
 from cleveragents.storage.backup import back_up
-from cleveragents.storage.files.copying import copy_file
+from cleveragents.storage.files.file_copy import copy_file
 from tests.hostile_tree import CANARY, SHAPES, plant, swapping, taking
 from tests.sandbox_resources import commit_all, fingerprint, git, make_repository, write
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from cleveragents.apply.lock import resource_lock, try_resource_lock
-from cleveragents.sandboxes.locking import is_locked, locked
+from cleveragents.sandboxes.lock import is_locked, locked
 
 Held = Callable[[Path], AbstractContextManager[object]]
 

@@ -20,7 +20,7 @@ from cleveragents.git.plumbing import PrivateRepository, RunningGit, user_enviro
 from cleveragents.git.user_repository import look_at, pin, pinned_in, unpin
 from cleveragents.sandboxes.directory_copy import DirectoryCopy
 from cleveragents.sandboxes.ports import SandboxRequest
-from cleveragents.storage.files.copying import copy_content
+from cleveragents.storage.files.file_copy import copy_content
 from cleveragents.storage.files.paths import delete_file, disk_use, empty, make_writable, remove_all
 from tests.sandbox_resources import fingerprint, git, make_repository, write
 

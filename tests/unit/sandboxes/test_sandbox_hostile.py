@@ -16,7 +16,7 @@ from cleveragents.sandboxes.git_sandbox import Sandbox
 from cleveragents.sandboxes.ports import SandboxRequest
 from cleveragents.sandboxes.private_clone import PrivateClone
 from cleveragents.sandboxes.resources import find_resource
-from cleveragents.sandboxes.tree.ignored import patterns_in
+from cleveragents.sandboxes.tree.ignored_files import patterns_in
 from tests.sandbox_resources import commit_all, git, make_repository, write
 
 

@@ -14,7 +14,7 @@ from sqlalchemy import select
 
 from cleveragents.core.errors import GitFailed, QuotaExceeded, SandboxBusy, SandboxMissing, SandboxRefused
 from cleveragents.sandboxes.facts import SandboxPlace
-from cleveragents.sandboxes.locking import locked
+from cleveragents.sandboxes.lock import locked
 from cleveragents.sandboxes.orphans import Leftover, find_leftovers, mend_leftovers
 from cleveragents.sandboxes.ports import SandboxRequest
 from cleveragents.sandboxes.private_clone import PrivateClone

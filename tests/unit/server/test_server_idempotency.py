@@ -15,16 +15,16 @@ from starlette.responses import Response, StreamingResponse
 from starlette.testclient import TestClient
 
 from cleveragents.access.model.user import Role, TokenKind
-from cleveragents.api.plans.deciding import delete
+from cleveragents.api.plans.responses import delete
 from cleveragents.api.server_requests import requested_for_all, shared_plan
 from cleveragents.core.errors import OutcomeUnknown, QueueFull, UnknownPlan
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
 from cleveragents.plans.store.sql_plan_store import SqlPlanStore
 from cleveragents.server.middleware.idempotency import claim_of
 from cleveragents.server.routes.plans import NewPlan
-from cleveragents.storage.answers import Claim
+from cleveragents.storage.idempotency import Claim
 from cleveragents.storage.service_tables import idempotency_keys
-from cleveragents.storage.sql_answer_store import PATIENCE
+from cleveragents.storage.sql_idempotency_store import PATIENCE
 from tests.server_bench import BASE, ServerBench, server_bench
 
 SECONDS_LIMIT = 60.0

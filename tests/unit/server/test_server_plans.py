@@ -15,7 +15,7 @@ from sqlalchemy import Engine, event, update
 from cleveragents.access.model.project import ResourceKind
 from cleveragents.api.plans import local as plans_client
 from cleveragents.api.plans.diffs import DiffBounds, PatchBounds, diff_of, masked_patch
-from cleveragents.api.plans.reviewing import review_files
+from cleveragents.api.plans.review import review_files
 from cleveragents.core.text.redaction import KnownSecrets
 from cleveragents.plans.ports.plans import NewPlan
 from cleveragents.storage.service_tables import idempotency_keys

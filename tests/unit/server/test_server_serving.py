@@ -24,7 +24,7 @@ import pytest
 from cleveragents.access.model.user import Role, TokenKind
 from cleveragents.app.container import Container
 from cleveragents.cli.admin.serve import tell_first_token
-from cleveragents.config.loading import load_configuration
+from cleveragents.config.loader import load_configuration
 from cleveragents.core.clock import SystemClock
 from cleveragents.core.errors import ConfigurationError, InvalidName, PortTaken
 from cleveragents.jobs.model.job import JobState

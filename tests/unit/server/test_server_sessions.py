@@ -9,7 +9,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from cleveragents.access.model.user import Role, TokenKind
-from cleveragents.api.wording import timestamp
+from cleveragents.api.format import timestamp
 from cleveragents.server.middleware.identity import COOKIE
 from tests.server_bench import ServerBench, server_bench
 

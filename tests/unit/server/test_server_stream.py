@@ -14,7 +14,7 @@ import pytest
 
 from cleveragents.access.model.user import TokenKind
 from cleveragents.api.events import fields_of_row
-from cleveragents.api.wording import timestamp
+from cleveragents.api.format import timestamp
 from cleveragents.config.service_settings import AuditSettings
 from cleveragents.core.event import DomainEvent, EventType
 from cleveragents.core.text.redaction import KnownSecrets, redact

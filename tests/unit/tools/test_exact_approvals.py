@@ -26,10 +26,10 @@ from cleveragents.core.policy import Capability, profile
 from cleveragents.core.text.redaction import KnownSecrets
 from cleveragents.core.tool import MCP, CallState, approval_digest
 from cleveragents.jobs.worker.async_worker import CancellationToken
-from cleveragents.plans.agents.desk import AgentDesk
+from cleveragents.plans.agents.client import AgentDesk
 from cleveragents.plans.calls.tool_execution import CallRequest, ToolExecution
 from cleveragents.plans.tools.mcp_gate import PlanGate
-from cleveragents.processes.lent import SecretMask
+from cleveragents.processes.passthrough import SecretMask
 from cleveragents.protocols.a2a_handler import task_of
 from cleveragents.storage.tables import tool_calls
 from cleveragents.tools.mcp.connection import filled

@@ -16,8 +16,8 @@ from cleveragents.storage.database import open_database
 from cleveragents.tools.mcp.configuration import load_mcp, parse_servers, user_mcp_file
 from cleveragents.tools.mcp.connection import filled
 from cleveragents.tools.mcp.gate import NamedByUser
-from cleveragents.tools.mcp.listing import full_name
 from cleveragents.tools.mcp.server_entry import McpServer
+from cleveragents.tools.mcp.tool_list import full_name
 from cleveragents.tools.mcp.tools import check_arguments
 from tests.ready_database import ready_database
 

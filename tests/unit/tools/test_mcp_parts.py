@@ -14,10 +14,10 @@ from mcp_types import CallToolResult, Tool
 
 from cleveragents.core.errors import Closed
 from cleveragents.processes.bubblewrap import BubblewrapProbe, ProbeResult
-from cleveragents.processes.own_loop import OwnLoop
-from cleveragents.tools.mcp.listing import MOST_CHARACTERS, call_result, listed
-from cleveragents.tools.mcp.place import ServerPlace, program_for
+from cleveragents.processes.event_loop_thread import OwnLoop
+from cleveragents.tools.mcp.launch import ServerPlace, program_for
 from cleveragents.tools.mcp.server_entry import McpServer
+from cleveragents.tools.mcp.tool_list import MOST_CHARACTERS, call_result, listed
 
 
 class AlwaysThere(BubblewrapProbe):

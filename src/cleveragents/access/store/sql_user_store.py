@@ -31,14 +31,14 @@ from cleveragents.core.event import DomainEvent, EventType
 from cleveragents.core.identifiers import IdentifierSource
 from cleveragents.core.json_value import JsonValue
 from cleveragents.core.text.redaction import redact_text
-from cleveragents.storage.answers import Claim
 from cleveragents.storage.columns import is_storable, kept_text, microseconds, moment
 from cleveragents.storage.database import Database
+from cleveragents.storage.idempotency import Claim
 from cleveragents.storage.inserts import insert_into
 from cleveragents.storage.outbox import append_to_outbox
 from cleveragents.storage.rows import record_in, row_of
 from cleveragents.storage.service_tables import members, tokens, users
-from cleveragents.storage.sql_answer_store import keep_made
+from cleveragents.storage.sql_idempotency_store import keep_made
 
 __all__ = ["SqlUserStore", "new_secret"]
 

@@ -15,7 +15,7 @@ from cleveragents.core.errors import Cancelled, ToolRefused
 from cleveragents.core.policy import Capability
 from cleveragents.core.text.redaction import redact_text
 from cleveragents.core.tool import AGENT_TOOL
-from cleveragents.processes.lent import shown_by
+from cleveragents.processes.passthrough import shown_by
 from cleveragents.processes.ports import HOME_IN_ARGV, CommandHome, CommandResult, CommandTerms
 from cleveragents.processes.program_lookup import absence_of
 from cleveragents.tools.ports import FixedTools, SandboxFiles, Workplace

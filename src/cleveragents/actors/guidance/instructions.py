@@ -21,7 +21,7 @@ from pathlib import Path
 
 from cleveragents.access.trust.repository_files import read_inside, walk_inside
 from cleveragents.actors.guidance.skills import Skill
-from cleveragents.config.loading import user_file_path
+from cleveragents.config.loader import user_file_path
 from cleveragents.core.errors import ConfigurationError
 
 __all__ = [

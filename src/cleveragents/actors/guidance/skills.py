@@ -17,7 +17,7 @@ from typing import TypeAlias
 
 from cleveragents.access.trust.repository_files import BroughtFile, names_inside, read_inside
 from cleveragents.access.trust.sql_trust_store import SqlTrustStore
-from cleveragents.config.loading import user_file_path
+from cleveragents.config.loader import user_file_path
 from cleveragents.config.yaml.document import DocumentKind, read_yaml
 from cleveragents.core.errors import ConfigurationError
 

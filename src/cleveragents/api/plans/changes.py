@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from cleveragents.api.wording import counted
+from cleveragents.api.format import counted
 from cleveragents.changes.model.merge_conflict import KeptConflict, Take
 from cleveragents.core.errors import GitFailed, RemoteUnreachable, SandboxMissing, SandboxRefused
 from cleveragents.core.json_value import JsonValue

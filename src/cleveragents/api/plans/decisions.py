@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from cleveragents.api.plans.account import correction_rows, part_rows
-from cleveragents.api.wording import timestamp
+from cleveragents.api.format import timestamp
+from cleveragents.api.plans.details import correction_rows, part_rows
 from cleveragents.core.decision import Decision, DecisionState
 from cleveragents.core.errors import UnknownDecision
 from cleveragents.core.json_value import JsonValue

@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from cleveragents.api.format import shown_name
 from cleveragents.api.plans.changes import changed_files, changes_of
-from cleveragents.api.plans.reviewing import is_meant
-from cleveragents.api.wording import shown_name
+from cleveragents.api.plans.review import is_meant
 from cleveragents.core.change import GITLINK
 from cleveragents.core.json_value import JsonValue, freeze
 from cleveragents.core.text.control_characters import named_by

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cleveragents.actors.model.actor import is_actor_file
-from cleveragents.api.plans.requests import (
+from cleveragents.api.plans.create import (
     Wanted,
     ensure_can_commit,
     ensure_said,
@@ -48,7 +48,7 @@ def requested_goals(
 ) -> NewPlan:
     """The plan of all of them, on what that directory belongs to; see `requested_plan`. `InvalidGoals` names
     every mistake; `RequestRefused` and whatever else is a wrong request."""
-    from cleveragents.plans.goals.loading import load_goals
+    from cleveragents.plans.goals.loader import load_goals
 
     bounds = container.settings.plan
     if not bounds.max_depth:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cleveragents.api.actors import actor_graph
-from cleveragents.api.plans.spending import casting_of
+from cleveragents.api.plans.budget import casting_of
 from cleveragents.core.errors import CleverAgentsError
 from cleveragents.core.json_value import JsonValue, freeze
 from cleveragents.plans.model.plan import PlanState

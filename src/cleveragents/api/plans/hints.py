@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cleveragents.api.plans.account import checks_of
+from cleveragents.api.plans.details import checks_of
 
 if TYPE_CHECKING:
     from cleveragents.app.plan_parts import PlanParts

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
+from cleveragents.api.format import shown_name
 from cleveragents.api.jobs import HttpJobs, JobView
 from cleveragents.api.plans.client import CANCELLED, Side, until, watched
 from cleveragents.api.plans.request import Limits, PlanRequest
@@ -33,7 +34,6 @@ from cleveragents.api.plans.views import (
     tree_node,
 )
 from cleveragents.api.views import Page, every, understood, view_of
-from cleveragents.api.wording import shown_name
 from cleveragents.changes.model.merge_conflict import Take
 from cleveragents.core.errors import PlanError, RequestRefused, ServerFailed, UnknownPlan
 from cleveragents.jobs.model.job import JobState

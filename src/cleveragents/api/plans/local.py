@@ -13,9 +13,9 @@ from cleveragents.access.model.user import Role
 from cleveragents.api.access import OWNER
 from cleveragents.api.jobs import JobView, job_view
 from cleveragents.api.keyed_lock import KeyedLock
+from cleveragents.api.plans.available_actions import rests
 from cleveragents.api.plans.client import CANCELLED, Side, until, watched
 from cleveragents.api.plans.request import Limits, PlanRequest
-from cleveragents.api.plans.standing import rests
 from cleveragents.api.plans.views import (
     BudgetView,
     CallView,
@@ -43,9 +43,9 @@ if TYPE_CHECKING:
     from cleveragents.api.access import Access
     from cleveragents.app.container import Container
     from cleveragents.app.plan_parts import PlanParts
-    from cleveragents.config.loading import Configuration
+    from cleveragents.config.loader import Configuration
     from cleveragents.plans.model.plan import Plan
-    from cleveragents.storage.answers import Claim
+    from cleveragents.storage.idempotency import Claim
 
 __all__ = ["LocalPlans"]
 
@@ -102,9 +102,9 @@ class LocalPlans:
         limit: int = 100,
         after: str | None = None,
     ) -> Page[PlanSummary]:
-        from cleveragents.api.plans.listing import children_in, is_for_a_person, latest
+        from cleveragents.api.plans.available_actions import needs_of
         from cleveragents.api.plans.overview import board_row, resource_name_of
-        from cleveragents.api.plans.standing import needs_of
+        from cleveragents.api.plans.plan_list import children_in, is_for_a_person, latest
 
         parts = self._parts
 
@@ -130,8 +130,8 @@ class LocalPlans:
         return self._view(self._read(plan_id))
 
     def summary(self, plan_id: str) -> PlanSummary:
-        from cleveragents.api.plans.listing import children_in
         from cleveragents.api.plans.overview import board_row
+        from cleveragents.api.plans.plan_list import children_in
 
         plan = self._settled(plan_id)
         children = children_in(self._parts, [plan]).get(plan.id, ())
@@ -139,7 +139,7 @@ class LocalPlans:
         return replace(shown, at_rest=rests(self._parts, plan))
 
     def create(self, request: PlanRequest, *, claim: Claim | None = None) -> PlanView:
-        from cleveragents.api.plans.requests import ensure_new_branch
+        from cleveragents.api.plans.create import ensure_new_branch
         from cleveragents.api.server_requests import requested_by, requested_in
         from cleveragents.plans.jobs.names import client_queue, home_queue
 
@@ -174,25 +174,25 @@ class LocalPlans:
         return self.get(plan_id)
 
     def cancel(self, plan_id: str, *, reason: str = CANCELLED, discard: bool = False) -> PlanView:
-        from cleveragents.api.plans.deciding import cancel
+        from cleveragents.api.plans.responses import cancel
 
         said = reason if self._by is None else f"{reason} ({self._by})"
         with self._decision(plan_id) as plan:
             return self._view(cancel(self._container, plan.id, said, discard=discard))
 
     def delete(self, plan_id: str, *, force: bool = False) -> None:
-        from cleveragents.api.plans.deciding import delete
+        from cleveragents.api.plans.responses import delete
 
         delete(self._container, self._operated(plan_id).id, force=force)
 
     def remove_sandbox(self, plan_id: str) -> None:
-        from cleveragents.api.plans.deciding import remove_sandboxes
+        from cleveragents.api.plans.responses import remove_sandboxes
 
         with self._decision(plan_id) as plan:
             remove_sandboxes(self._container, plan.id)
 
     def resume(self, plan_id: str, *, model: str | None = None, limits: Limits | None = None) -> PlanView:
-        from cleveragents.api.plans.deciding import resumed
+        from cleveragents.api.plans.responses import resumed
 
         with self._decision(plan_id) as plan:
             given = (limits or Limits()).counted()
@@ -208,7 +208,7 @@ class LocalPlans:
     def answer(
         self, plan_id: str, text: str, *, question: str | None = None, first: bool = False
     ) -> PlanView:
-        from cleveragents.api.plans.deciding import replied
+        from cleveragents.api.plans.responses import replied
 
         with self._decision(plan_id) as plan:
             shared = self._shared
@@ -223,7 +223,7 @@ class LocalPlans:
         version: int | None = None,
         progress: Callable[[str], None] | None = None,
     ) -> PlanView:
-        from cleveragents.api.plans.applying import ensure_applicable
+        from cleveragents.api.plans.apply_jobs import ensure_applicable
         from cleveragents.apply.ports import CommitRequest
         from cleveragents.core.identifiers import acting_as
         from cleveragents.jobs.worker.async_worker import CancellationToken
@@ -247,7 +247,7 @@ class LocalPlans:
         unattended: bool = False,
         version: int | None = None,
     ) -> JobView:
-        from cleveragents.api.plans.applying import apply_later
+        from cleveragents.api.plans.apply_jobs import apply_later
 
         with self._decision(plan_id) as plan:
             _ensure_unmoved(plan, version)
@@ -269,7 +269,7 @@ class LocalPlans:
         commit: str | None = None,
         progress: Callable[[str], None] | None = None,
     ) -> PlanView:
-        from cleveragents.api.plans.applying import ensure_undoable_now
+        from cleveragents.api.plans.apply_jobs import ensure_undoable_now
         from cleveragents.apply.ports import CommitRequest
         from cleveragents.core.identifiers import acting_as
 
@@ -281,7 +281,7 @@ class LocalPlans:
         return self._view(undone)
 
     def submit_undo(self, plan_id: str, *, commit: str | None = None) -> JobView:
-        from cleveragents.api.plans.applying import undo_later
+        from cleveragents.api.plans.apply_jobs import undo_later
 
         with self._decision(plan_id) as plan:
             job = undo_later(self._container, plan.id, message=commit, by=self._by)
@@ -289,7 +289,7 @@ class LocalPlans:
         return job_view(job)
 
     def discard(self, plan_id: str, *, version: int | None = None) -> PlanView:
-        from cleveragents.api.plans.deciding import rejected
+        from cleveragents.api.plans.responses import rejected
 
         with self._decision(plan_id) as plan:
             _ensure_unmoved(plan, version)
@@ -304,7 +304,7 @@ class LocalPlans:
         accept_changesets: Sequence[str] = (),
         reject_changesets: Sequence[str] = (),
     ) -> PlanView:
-        from cleveragents.api.plans.reviewing import ensure_reviewable, review_files
+        from cleveragents.api.plans.review import ensure_reviewable, review_files
 
         files = [*((path, False) for path in reject), *((path, True) for path in accept)]
         changesets = [
@@ -337,7 +337,7 @@ class LocalPlans:
         self, plan_id: str, *, limit: int = 100, after: str | None = None
     ) -> Page[OpenConflictView]:
         from cleveragents.api.plans.changes import conflict_with_sides
-        from cleveragents.api.reach import ensure_reachable
+        from cleveragents.api.reachability import ensure_reachable
 
         plan, begins = self._read(plan_id), int(after or 0)
         ensure_reachable(self._parts, plan)
@@ -359,9 +359,9 @@ class LocalPlans:
         model: str | None = None,
         claim: Claim | None = None,
     ) -> PlanView:
-        from cleveragents.api.plans.deciding import ensure_shared
-        from cleveragents.api.plans.spending import ensure_model_fits
-        from cleveragents.api.reach import ensure_reachable
+        from cleveragents.api.plans.budget import ensure_model_fits
+        from cleveragents.api.plans.responses import ensure_shared
+        from cleveragents.api.reachability import ensure_reachable
         from cleveragents.models.model.budget import Limits as Bounds
 
         if not guidance.strip():
@@ -384,7 +384,7 @@ class LocalPlans:
 
     def preview_correction(self, plan_id: str, decision: int) -> CorrectionPreview:
         from cleveragents.api.plans.decisions import undoing_fields
-        from cleveragents.api.reach import ensure_reachable
+        from cleveragents.api.reachability import ensure_reachable
 
         parts = self._parts
         with self._decision(plan_id) as plan:
@@ -395,13 +395,13 @@ class LocalPlans:
             return view_of(CorrectionPreview, undoing_fields(plan, parts.correction.preview(plan, decision)))
 
     def budget(self, plan_id: str) -> BudgetView:
-        from cleveragents.api.plans.spending import budget_of
+        from cleveragents.api.plans.budget import budget_of
 
         return view_of(BudgetView, budget_of(self._parts, self._read(plan_id)))
 
     def raise_budget(self, plan_id: str, limits: Limits) -> BudgetView:
-        from cleveragents.api.plans.deciding import allowed_more
-        from cleveragents.api.plans.spending import budget_of
+        from cleveragents.api.plans.budget import budget_of
+        from cleveragents.api.plans.responses import allowed_more
 
         with self._decision(plan_id) as plan:
             plan = allowed_more(self._parts, plan.id, limits.counted(), shared=self._shared)
@@ -409,7 +409,7 @@ class LocalPlans:
             return view_of(BudgetView, budget_of(self._parts, plan))
 
     def calls(self, plan_id: str, *, limit: int = 100, after: str | None = None) -> Page[CallView]:
-        from cleveragents.api.plans.account import call_fields
+        from cleveragents.api.plans.details import call_fields
 
         parts = self._parts
         plan = self._read(plan_id)
@@ -418,7 +418,7 @@ class LocalPlans:
         return Page(items=items, next=str(items[-1].number) if len(left) > limit else None)
 
     def call(self, plan_id: str, number: int) -> CallView:
-        from cleveragents.api.plans.account import call_fields
+        from cleveragents.api.plans.details import call_fields
 
         plan = self._read(plan_id)
         for call in self._parts.history.calls(plan.id):
@@ -464,7 +464,7 @@ class LocalPlans:
     def compare(
         self, plan_id: str, other: str, *, before: int | None = None, other_before: int | None = None
     ) -> ComparisonView:
-        from cleveragents.api.plans.comparing import differing_files, outcome_of, repositories_differ
+        from cleveragents.api.plans.comparison import differing_files, outcome_of, repositories_differ
 
         plans = self._read(plan_id), self._read(other)
         one, then = outcome_of(self._parts, plans[0], before), outcome_of(self._parts, plans[1], other_before)
@@ -483,7 +483,7 @@ class LocalPlans:
         paths: Sequence[str] = (),
         renames: bool = False,
     ) -> bytes:
-        from cleveragents.api.plans.comparing import ComparisonBounds, outcome_of, patch_between
+        from cleveragents.api.plans.comparison import ComparisonBounds, outcome_of, patch_between
 
         plans = self._read(plan_id), self._read(other)
         one, then = outcome_of(self._parts, plans[0], before), outcome_of(self._parts, plans[1], other_before)
@@ -519,7 +519,7 @@ class LocalPlans:
             raise RequestRefused(f"{problem}; {remedy}", "repository")
 
     def _answered(self, plan_id: str, call: int | None, *, granted: bool) -> PlanView:
-        from cleveragents.api.plans.deciding import answered_call
+        from cleveragents.api.plans.responses import answered_call
 
         with self._decision(plan_id) as plan:
             shared, by = self._shared, self._by
@@ -554,8 +554,8 @@ class LocalPlans:
         return self._access.plan(plan_id, Role.OPERATOR)
 
     def _diffable(self, plan_id: str) -> Plan:
-        from cleveragents.api.plans.remains import ensure_diffable
-        from cleveragents.api.reach import ensure_reachable
+        from cleveragents.api.plans.sandbox_state import ensure_diffable
+        from cleveragents.api.reachability import ensure_reachable
 
         plan = self._read(plan_id)
         ensure_diffable(self._parts, plan)
@@ -571,14 +571,14 @@ class LocalPlans:
 
     @contextmanager
     def _reachable(self, plan_id: str) -> Iterator[Plan]:
-        from cleveragents.api.reach import ensure_reachable
+        from cleveragents.api.reachability import ensure_reachable
 
         with self._decision(plan_id) as plan:
             ensure_reachable(self._parts, plan)
             yield plan
 
     def _found(self, plan: Plan) -> Plan:
-        from cleveragents.api.plans.account import found_plan
+        from cleveragents.api.plans.details import found_plan
 
         return found_plan(self._parts, plan.id)
 

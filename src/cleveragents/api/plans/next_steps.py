@@ -8,14 +8,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from cleveragents.access.model.project import remote_of
-from cleveragents.api.plans.account import has_not_run, place_of, unpassed_checks
-from cleveragents.api.plans.meanings import DONE, is_stopped, is_undecided, waited, works_below
-from cleveragents.api.plans.remains import is_kept
-from cleveragents.api.plans.spending import more_time
+from cleveragents.api.plans.budget import more_time
+from cleveragents.api.plans.details import has_not_run, place_of, unpassed_checks
+from cleveragents.api.plans.sandbox_state import is_kept
+from cleveragents.api.plans.status_text import DONE, is_stopped, is_undecided, waited, works_below
 from cleveragents.api.workers import missing_worker, waits_for_worker
 from cleveragents.core.errors import OptionValue, Remedy, remedies_from_json
 from cleveragents.core.json_value import thaw
-from cleveragents.plans.deciding import is_unknown
+from cleveragents.plans.apply_policy import is_unknown
 from cleveragents.plans.family import below, is_merged, title_of, who_needs_somebody
 from cleveragents.plans.model.plan import Phase, PlanState
 from cleveragents.plans.model.sub_plan import CONFLICT, waits_for_sub_plans
@@ -176,7 +176,7 @@ def _option_in(remedy: str) -> dict[str, OptionValue]:
 def _log_of_agent(parts: PlanParts, plan: Plan) -> Remedy | None:
     """Where it says why, if another agent failed."""
     from cleveragents.core.tool import AGENT_TOOL
-    from cleveragents.plans.agents.desk import ACP
+    from cleveragents.plans.agents.client import ACP
 
     agents = (AGENT_TOOL, ACP)
     failed = [call for call in parts.history.calls(plan.id) if call.tool in agents and call.error is not None]

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from cleveragents.api.plans.account import account_of, fields_of
+from cleveragents.api.plans.available_actions import can_of, is_at_rest, needs_of
+from cleveragents.api.plans.details import account_of, fields_of
 from cleveragents.api.plans.hints import hints_of
-from cleveragents.api.plans.listing import row_of
-from cleveragents.api.plans.meanings import (
+from cleveragents.api.plans.next_steps import steps_from
+from cleveragents.api.plans.plan_list import row_of
+from cleveragents.api.plans.status_text import (
     DONE,
     is_stopped,
     is_undecided,
@@ -16,12 +18,10 @@ from cleveragents.api.plans.meanings import (
     state_in_short,
     works_below,
 )
-from cleveragents.api.plans.next_steps import steps_from
-from cleveragents.api.plans.standing import can_of, is_at_rest, needs_of
-from cleveragents.api.reach import is_out_of_reach
+from cleveragents.api.reachability import is_out_of_reach
 from cleveragents.api.workers import missing_worker
 from cleveragents.core.errors import remedies_to_json
-from cleveragents.plans.deciding import IN_THE_WAY, held_back, is_apply_allowed
+from cleveragents.plans.apply_policy import IN_THE_WAY, held_back, is_apply_allowed
 from cleveragents.plans.family import is_merged
 from cleveragents.plans.jobs.names import queue_of
 from cleveragents.plans.model.plan import Phase, PlanState

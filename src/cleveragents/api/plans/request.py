@@ -44,7 +44,7 @@ class Limits:
 
     def counted(self) -> Bounds:
         """Return the limits as budgets count them."""
-        from cleveragents.api.plans.spending import limits_of
+        from cleveragents.api.plans.budget import limits_of
 
         return limits_of(self.usd, self.tokens, self.steps, self.seconds)
 
@@ -104,7 +104,7 @@ class PlanRequest:
 
     def asked(self) -> Asked:
         """Return the request as the services take it."""
-        from cleveragents.api.plans.requests import Wanted
+        from cleveragents.api.plans.create import Wanted
         from cleveragents.api.server_requests import Asked
         from cleveragents.core.json_value import freeze_object
 

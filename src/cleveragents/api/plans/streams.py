@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Protocol
 
 from cleveragents.api.client import HttpClient, LocalClient
 from cleveragents.api.events import EventView
+from cleveragents.api.format import timestamp
 from cleveragents.api.plans.views import OutputView
 from cleveragents.api.views import understood, view_of
-from cleveragents.api.wording import timestamp
 from cleveragents.plans.jobs.names import queue_of
 
 if TYPE_CHECKING:
@@ -183,7 +183,7 @@ class _Records:
 
     def _of_calls(self) -> Iterator[OutputView]:
         """Once when it begins, and once when it has ended."""
-        from cleveragents.api.plans.account import spelt_arguments
+        from cleveragents.api.plans.details import spelt_arguments
 
         for call in self._parts.history.calls(self._plan_id):
             told = self._calls.get(call.number)

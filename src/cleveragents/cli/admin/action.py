@@ -11,7 +11,7 @@ import click
 
 from cleveragents.cli.local_only import repository_here, resource_option
 from cleveragents.cli.output import Output, format_option, progress
-from cleveragents.cli.render.narrow import columns_for
+from cleveragents.cli.render.narrow_terminal import columns_for
 from cleveragents.cli.servers import prefix_of
 from cleveragents.cli.session import Session, pass_session
 from cleveragents.cli.yaml_input import tell_problems, yaml_content

@@ -15,7 +15,7 @@ from cleveragents.cli.actor_file import library_here, loaded_actor, named_actor
 from cleveragents.cli.admin.actor_run import run_actor
 from cleveragents.cli.local_only import goes_to_server, repository_here, resource_option
 from cleveragents.cli.output import Output, colour, console, format_option, progress
-from cleveragents.cli.render.narrow import columns_for
+from cleveragents.cli.render.narrow_terminal import columns_for
 from cleveragents.cli.session import Session, pass_session
 from cleveragents.cli.yaml_input import tell_problems, yaml_content
 from cleveragents.core.json_value import JsonValue
@@ -233,7 +233,7 @@ def _found(session: Session, name: str, resource: str | None) -> ActorView:
 
 
 def _print_tree(drawn: ActorView, *, styled: bool) -> None:
-    from cleveragents.actors.drawing import doing, tree
+    from cleveragents.actors.diagram import doing, tree
 
     edges = [(edge.source, edge.target, edge.when or "") for edge in drawn.graph.edges]
     what = {node["name"]: doing(node["type"], node) for node in drawn.nodes}

@@ -52,7 +52,7 @@ def run_actor(
       agents actor run ./careful.yaml "Spell colour the American way"
     """
     from cleveragents.api.client import LocalClient
-    from cleveragents.api.plans.requests import Wanted
+    from cleveragents.api.plans.create import Wanted
     from cleveragents.cli.actor_file import runnable_name
     from cleveragents.cli.plan.view import tell_plan
     from cleveragents.cli.plan.work import Deciding, decide, work_on

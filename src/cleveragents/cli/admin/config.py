@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from cleveragents.cli.output import Output, format_option, progress
-from cleveragents.cli.render.narrow import columns_for
+from cleveragents.cli.render.narrow_terminal import columns_for
 from cleveragents.cli.session import Session, pass_session
 from cleveragents.core.errors import ConfigurationError
 from cleveragents.core.json_value import freeze
@@ -183,7 +183,7 @@ def _tell(broken: list[str]) -> None:
 
 def _problems(error: ConfigurationError) -> list[str]:
     """What is wrong with each file by itself, and what a whole load says that is none of those."""
-    from cleveragents.config.loading import load_configuration
+    from cleveragents.config.loader import load_configuration
 
     own = {name: os.environ[name] for name in ("HOME", "XDG_CONFIG_HOME") if name in os.environ}
     alone = [(own, Path("/"))]
@@ -201,7 +201,7 @@ def _problems(error: ConfigurationError) -> list[str]:
 
 
 def _repository_file() -> Path | None:
-    from cleveragents.config.loading import find_repository_file
+    from cleveragents.config.loader import find_repository_file
 
     try:
         return find_repository_file(Path.cwd())
@@ -211,7 +211,7 @@ def _repository_file() -> Path | None:
 
 def _user_file() -> Path:
     # Not from the loaded configuration: a broken repository file must not keep anyone from mending their own.
-    from cleveragents.config.loading import user_file_path
+    from cleveragents.config.loader import user_file_path
 
     return user_file_path(os.environ)
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cleveragents.cli.asking import confirmed
 from cleveragents.cli.local_only import LocalCommand, LocalOption, goes_to_server
 from cleveragents.cli.output import Output, counted, format_option, progress
+from cleveragents.cli.prompts import confirmed
 from cleveragents.cli.session import Session, pass_session
 from cleveragents.core.errors import AuditElsewhere
 

@@ -11,7 +11,7 @@ import click
 
 from cleveragents.cli.admin.mcp_serve import serve
 from cleveragents.cli.output import Output, counted, format_option, progress
-from cleveragents.cli.render.narrow import columns_for
+from cleveragents.cli.render.narrow_terminal import columns_for
 from cleveragents.cli.servers import prefix_in
 from cleveragents.cli.session import Session, pass_session
 from cleveragents.core.json_value import JsonValue
@@ -147,7 +147,7 @@ def test(session: Session, name: str, output: Output) -> None:
     Example:
       agents mcp test files
     """
-    from cleveragents.cli.admin.tool_ground import mcp_in_empty_place
+    from cleveragents.cli.admin.tool_sandbox import mcp_in_empty_place
 
     found = _configuration(session)
     if name not in found.servers and name not in found.untrusted:

@@ -9,7 +9,7 @@ import click
 from cleveragents.api.models import PROMPT
 from cleveragents.cli.local_only import goes_to_server
 from cleveragents.cli.output import Output, format_option, progress, write
-from cleveragents.cli.render.narrow import columns_for
+from cleveragents.cli.render.narrow_terminal import columns_for
 from cleveragents.cli.session import Session, pass_session
 from cleveragents.core.json_value import JsonValue
 from cleveragents.core.text.control_characters import escape_controls

@@ -10,7 +10,7 @@ import click
 
 from cleveragents.cli.isolation import allow_unisolated_option, ensure_isolated
 from cleveragents.cli.output import progress
-from cleveragents.cli.reachable import wait_until_reachable
+from cleveragents.cli.readiness import wait_until_reachable
 from cleveragents.cli.session import Session, collect_often, pass_session
 
 if TYPE_CHECKING:

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 import click
 
 from cleveragents.cli.output import Output, format_option, progress
-from cleveragents.cli.render.narrow import columns_for
+from cleveragents.cli.render.narrow_terminal import columns_for
 from cleveragents.cli.session import Session, pass_session
 from cleveragents.core.json_value import FrozenObject, JsonValue, freeze, thaw
 from cleveragents.core.text.redaction import redact
 
 if TYPE_CHECKING:
-    from cleveragents.cli.admin.tool_ground import Ground
+    from cleveragents.cli.admin.tool_sandbox import Ground
     from cleveragents.processes.ports import CommandResult, CommandTerms
     from cleveragents.tools.ports import Tool
 
@@ -104,7 +104,7 @@ def run_tool(
       agents tool run grep --arg pattern=TODO
       agents tool run edit --json '{"path": "a.py", "old": "x", "new": "y"}'
     """
-    from cleveragents.cli.admin.tool_ground import throw_away_ground
+    from cleveragents.cli.admin.tool_sandbox import throw_away_ground
     from cleveragents.tools.registry import ToolRegistry
 
     arguments = _arguments(name, pairs, document)
@@ -168,7 +168,7 @@ def _read(found: Tool, arguments: Mapping[str, JsonValue]) -> JsonValue:
 
 def _called(ground: Ground, found: Tool, arguments: Mapping[str, JsonValue]) -> JsonValue:
     from cleveragents.jobs.worker.async_worker import CancellationToken
-    from cleveragents.plans.calls.call_filing import CallCommands
+    from cleveragents.plans.calls.call_log import CallCommands
     from cleveragents.tools.files.confined_files import ConfinedFiles
     from cleveragents.tools.ports import Workplace
 
@@ -192,7 +192,7 @@ def _called(ground: Ground, found: Tool, arguments: Mapping[str, JsonValue]) -> 
 
 
 def _print(output: Output, result: JsonValue) -> None:
-    from cleveragents.tools.tool_answers import spelt_result
+    from cleveragents.tools.tool_results import spelt_result
 
     shown = freeze(redact(thaw(freeze(result))))
     if output.for_programs:

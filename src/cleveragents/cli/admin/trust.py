@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cleveragents.cli.asking import confirmed
 from cleveragents.cli.output import Output, counted, format_option, printable, progress
+from cleveragents.cli.prompts import confirmed
 from cleveragents.cli.session import Session, pass_session
 
 if TYPE_CHECKING:

@@ -45,7 +45,7 @@ def forgotten_asides(container: Container) -> Sequence[Leftover]:
 
 
 def _places(resource: Path) -> list[Path]:
-    from cleveragents.apply.presence import git_directory_of
+    from cleveragents.apply.target import git_directory_of
 
     directory = git_directory_of(resource)
     found = [*resource.glob(".cleveragents-*"), *(directory.glob("cleveragents/*") if directory else ())]
@@ -125,7 +125,7 @@ def _only_copy(resource: Path, place: Path) -> Path | None:
 
 
 def _first_uncommitted(resource: Path, files: Sequence[Path]) -> Path | None:
-    from cleveragents.apply.presence import git_directory_of
+    from cleveragents.apply.target import git_directory_of
     from cleveragents.apply.user_git import UserGit
 
     directory = git_directory_of(resource)

@@ -20,7 +20,7 @@ from cleveragents.cli.doctor.orphans import KeptBack, Leftover
 from cleveragents.core.errors import UnknownJob
 from cleveragents.core.identifiers import MARKER_VARIABLE
 from cleveragents.jobs.model.job import JobState
-from cleveragents.processes.lent import PREFIX, owner_lives
+from cleveragents.processes.passthrough import PREFIX, owner_lives
 
 if TYPE_CHECKING:
     from cleveragents.app.container import Container

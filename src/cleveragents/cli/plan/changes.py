@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cleveragents.api.wording import shown_name
-from cleveragents.cli.asking import ensure_confirmed
+from cleveragents.api.format import shown_name
 from cleveragents.cli.output import Output, counted, format_option, printable, progress
 from cleveragents.cli.plan.view import plan_argument, shown_diff, summary_of, tell_plan
+from cleveragents.cli.prompts import ensure_confirmed
 from cleveragents.cli.servers import prefix_of
 from cleveragents.cli.session import Session, pass_session
 from cleveragents.core.errors import Remedy
@@ -107,7 +107,7 @@ def _changed(plans: Plans, plan_id: str, paths: Sequence[str], prefix: str) -> _
 
 
 def _meant(changes: Sequence[ChangeView], paths: Sequence[str]) -> list[ChangeView]:
-    from cleveragents.api.plans.reviewing import is_meant
+    from cleveragents.api.plans.review import is_meant
 
     names = [shown_name(path) for path in paths]
     return [change for change in changes if is_meant(change.path, names)]
@@ -213,7 +213,7 @@ def review_plan(
 
 def _named(files: Sequence[str], paths: Sequence[str]) -> Sequence[str]:
     """Return the files that the paths name; the paths themselves, if they name none."""
-    from cleveragents.api.plans.reviewing import is_meant
+    from cleveragents.api.plans.review import is_meant
 
     names = [shown_name(path) for path in paths]
     return [file for file in files if names and is_meant(file, names)] or names

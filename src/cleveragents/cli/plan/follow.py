@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 import click
 
 from cleveragents.api.events import EventView
+from cleveragents.api.format import on_one_line
 from cleveragents.api.plans.streams import plan_stream
 from cleveragents.api.plans.views import OutputView, PlanSummary, PlanView, SubPlanNode
 from cleveragents.api.views import every
-from cleveragents.api.wording import on_one_line
 from cleveragents.cli.output import Output, counted, progress
+from cleveragents.cli.plan.exit_codes import INTERRUPTED
 from cleveragents.cli.plan.meter import ViewMeter, plan_of
-from cleveragents.cli.plan.outcome import INTERRUPTED
 from cleveragents.cli.render.board import board_of
 from cleveragents.cli.render.live_view import is_for_terminal
-from cleveragents.cli.render.pieces_view import PiecesView
+from cleveragents.cli.render.output_view import PiecesView
 from cleveragents.cli.run.foreground import end_unless_cancelled
 from cleveragents.cli.run.interruption import STOPPING, left_to_server
 from cleveragents.core.errors import Conflict, PlanError, ServerFailed, UnknownPlan

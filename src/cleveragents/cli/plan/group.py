@@ -11,27 +11,27 @@ __all__ = ["plan"]
 _HERE = "cleveragents.cli.plan"
 
 _COMMANDS = {
-    "list": (f"{_HERE}.listing:list_plans", "List plans, the latest last."),
-    "show": (f"{_HERE}.reading:show_plan", "Show everything about one plan."),
+    "list": (f"{_HERE}.list:list_plans", "List plans, the latest last."),
+    "show": (f"{_HERE}.show:show_plan", "Show everything about one plan."),
     "watch": (f"{_HERE}.watch:watch_plan", "Follow a plan that runs elsewhere."),
-    "log": (f"{_HERE}.reading:log_of_plan", "List a plan's tool calls: its checkpoints and results."),
-    "tree": (f"{_HERE}.thinking:tree_of_plan", "Show the decisions of a plan as a tree."),
-    "explain": (f"{_HERE}.thinking:explain_decision", "Explain a decision of a plan."),
+    "log": (f"{_HERE}.show:log_of_plan", "List a plan's tool calls: its checkpoints and results."),
+    "tree": (f"{_HERE}.decisions:tree_of_plan", "Show the decisions of a plan as a tree."),
+    "explain": (f"{_HERE}.decisions:explain_decision", "Explain a decision of a plan."),
     "correct": (f"{_HERE}.correct:correct_plan", "Correct a decision and continue from there."),
     "diff": (f"{_HERE}.changes:diff_of_plan", "Show the changes of a plan."),
     "review": (f"{_HERE}.changes:review_plan", "Leave files out before a plan is applied."),
     "capture": (f"{_HERE}.changes:capture_plan", "Record your edits in a plan's sandbox."),
     "rollback": (f"{_HERE}.changes:rollback_plan", "Roll a plan's sandbox back to a checkpoint."),
     "resolve": (f"{_HERE}.conflicts:resolve_conflicts", "Resolve conflicts between sub-plans."),
-    "apply": (f"{_HERE}.applying:apply_plan", "Apply a plan's result to your files."),
-    "undo": (f"{_HERE}.applying:undo_plan", "Undo an applied plan; later edits stay."),
-    "discard": (f"{_HERE}.applying:discard_plan", "Discard a plan's result."),
+    "apply": (f"{_HERE}.apply:apply_plan", "Apply a plan's result to your files."),
+    "undo": (f"{_HERE}.apply:undo_plan", "Undo an applied plan; later edits stay."),
+    "discard": (f"{_HERE}.apply:discard_plan", "Discard a plan's result."),
     "approve": (f"{_HERE}.respond:approve_plan", "Approve the pending request of a plan."),
     "deny": (f"{_HERE}.respond:deny_plan", "Deny the pending request of a plan."),
     "answer": (f"{_HERE}.respond:answer_plan", "Answer a plan's question."),
     "resume": (f"{_HERE}.respond:resume_plan", "Resume a plan that failed or was interrupted."),
-    "cancel": (f"{_HERE}.ending:cancel_plan", "Stop a plan and all its processes."),
-    "delete": (f"{_HERE}.ending:delete_plan", "Remove a plan, its sandbox and its records."),
+    "cancel": (f"{_HERE}.cancel:cancel_plan", "Stop a plan and all its processes."),
+    "delete": (f"{_HERE}.cancel:delete_plan", "Remove a plan, its sandbox and its records."),
 }
 
 _ALIASES = {"reject": "discard", "reread": "capture"}

@@ -141,7 +141,7 @@ def _with_more(reading: Reading, tokens: int) -> Reading:
 
 
 def _reading(plan: PlanView) -> Reading:
-    from cleveragents.api.plans.spending import limits_of
+    from cleveragents.api.plans.budget import limits_of
 
     spending, limits = plan.spending, plan.spending.limits
     spent = Spend(

@@ -114,7 +114,7 @@ def resume_plan(
       agents plan resume 7QX2 --max-tokens 500000
       agents plan resume 7QX2 --model openai/gpt-4.1
     """
-    from cleveragents.cli.plan.applying import apply_now
+    from cleveragents.cli.plan.apply import apply_now
     from cleveragents.cli.plan.view import told_at_the_end
     from cleveragents.cli.plan.work import deeds_of, go_on
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 
 import click
 
-from cleveragents.api.plans.account import spelt_arguments, verdict_in_words
+from cleveragents.api.format import on_one_line
 from cleveragents.api.plans.changes import lines_of
-from cleveragents.api.wording import on_one_line
+from cleveragents.api.plans.details import spelt_arguments, verdict_in_words
 from cleveragents.cli.output import Output, printable
 from cleveragents.core.actions.model import in_a_line
 from cleveragents.core.json_value import JsonValue

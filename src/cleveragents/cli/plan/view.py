@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cleveragents.api.plans.meanings import what_it_waits_for
+from cleveragents.api.format import on_one_line
 from cleveragents.api.plans.next_steps import steps_from
-from cleveragents.api.wording import on_one_line
+from cleveragents.api.plans.status_text import what_it_waits_for
 from cleveragents.cli.output import Output, Styled, ansi, colour, continued, progress, write
-from cleveragents.cli.render.narrow import steps_in_lines
+from cleveragents.cli.render.narrow_terminal import steps_in_lines
 from cleveragents.cli.render.remedies import step_pairs
 from cleveragents.core.errors import CleverAgentsError, NotAuthenticated, ServerUnreachable
 from cleveragents.core.text.redaction import redact_text
@@ -116,7 +116,7 @@ def _tell_how_to_follow(plan_id: str, lost: NotAuthenticated | ServerUnreachable
 
 
 def _is_interruption(ended: BaseException) -> bool:
-    from cleveragents.cli.plan.outcome import INTERRUPTED
+    from cleveragents.cli.plan.exit_codes import INTERRUPTED
 
     if isinstance(ended, click.exceptions.Exit):
         return ended.exit_code == INTERRUPTED
@@ -191,7 +191,7 @@ def _with_commit(step: Remedy, commit: str | None, to_branch: str | None) -> Rem
 def tell_changes(plan: PlanView) -> bool:
     """Say on stderr which files changed and which checks did not pass. Return whether any file changed."""
     from cleveragents.api.views import as_json
-    from cleveragents.cli.plan.account import tell_of_changes
+    from cleveragents.cli.plan.summary import tell_of_changes
 
     said = as_json(plan)
     tell_of_changes(said["changes"], _not_applied(plan), said["checks"])
@@ -214,7 +214,7 @@ def tell_not_applied(plan: PlanView) -> None:
 
 def _not_applied(plan: PlanView) -> list[str]:
     from cleveragents.api.plans.changes import unapplied_in_words
-    from cleveragents.plans.sub_plans.words import told_left_out
+    from cleveragents.plans.sub_plans.messages import told_left_out
     from cleveragents.sandboxes.ports import Unapplied
 
     lacks = told_left_out([(part.name, part.why) for part in plan.parts_left_out])

@@ -33,8 +33,8 @@ def watch_plan(session: Session, plan_id: str, output: Output) -> None:
       agents plan watch 7QX2
     """
     from cleveragents.api.client import LocalClient
+    from cleveragents.cli.plan.exit_codes import exit_code
     from cleveragents.cli.plan.follow import PlansFollower, moment_now
-    from cleveragents.cli.plan.outcome import exit_code
     from cleveragents.cli.plan.view import tell_changes, tell_next, tell_plan, tell_reason
     from cleveragents.cli.plan.work import name_of, who_needs_somebody
     from cleveragents.cli.servers import prefix_of

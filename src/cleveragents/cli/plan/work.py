@@ -15,17 +15,16 @@ from typing import TYPE_CHECKING, NoReturn, TypeVar
 import click
 
 from cleveragents.api.client import LocalClient
+from cleveragents.api.format import on_one_line
 from cleveragents.api.views import every
-from cleveragents.api.wording import on_one_line
-from cleveragents.cli.asking import asked_choice, confirmed
 from cleveragents.cli.output import progress
-from cleveragents.cli.plan.applying import (
+from cleveragents.cli.plan.apply import (
     apply_now,
     ensure_checked,
     once_applied_elsewhere,
     tell_applied,
 )
-from cleveragents.cli.plan.outcome import NEEDS_HUMAN, TRY_AGAIN
+from cleveragents.cli.plan.exit_codes import NEEDS_HUMAN, TRY_AGAIN
 from cleveragents.cli.plan.view import (
     shown_diff,
     tell_changes,
@@ -34,6 +33,7 @@ from cleveragents.cli.plan.view import (
     tell_reason,
     told_at_the_end,
 )
+from cleveragents.cli.prompts import asked_choice, confirmed
 from cleveragents.cli.usage import as_usage
 from cleveragents.core.errors import Cancelled, PlanFailed
 from cleveragents.core.text.redaction import redact_text

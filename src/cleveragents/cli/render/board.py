@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from cleveragents.cli.output import printed, progress
-from cleveragents.cli.plan.outcome import short_ids
+from cleveragents.cli.plan.exit_codes import short_ids
 from cleveragents.cli.render.live_view import LiveView, PlainView, is_for_terminal
 from cleveragents.plans.family import short_of, title_of
 

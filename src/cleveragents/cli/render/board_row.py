@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from cleveragents.actors.model.actor import Progress, ProgressKind
 from cleveragents.cli.render.live_view import lines_of, one_line
-from cleveragents.cli.render.narrow import NARROW
+from cleveragents.cli.render.narrow_terminal import NARROW
 from cleveragents.plans.model.plan import PlanState
 from cleveragents.plans.model.sub_plan import waits_for_sub_plans
 

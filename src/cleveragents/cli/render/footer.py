@@ -14,7 +14,7 @@ from io import StringIO
 from typing import TYPE_CHECKING
 
 from cleveragents.cli.output import console
-from cleveragents.cli.render.narrow import at_words, terminal_size
+from cleveragents.cli.render.narrow_terminal import at_words, terminal_size
 from cleveragents.config.logging import unguarded
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from math import isfinite
 from typing import TYPE_CHECKING
 
-from cleveragents.api.wording import on_one_line, spelt_duration
+from cleveragents.api.format import on_one_line, spelt_duration
 
 if TYPE_CHECKING:
     from cleveragents.core.errors import OptionValue, Remedy

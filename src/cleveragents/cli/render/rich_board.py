@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from cleveragents.cli.log_lines import logs_to
 from cleveragents.cli.output import printable
-from cleveragents.cli.plan.outcome import short_ids
+from cleveragents.cli.plan.exit_codes import short_ids
 from cleveragents.cli.render.board import announced
 from cleveragents.cli.render.board_row import COLOURS, BoardRow, fitted, rank, said_state
 from cleveragents.cli.render.footer import Footer, Size

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cleveragents.api.plans.account import fields_of
+from cleveragents.api.plans.details import fields_of
 from cleveragents.cli.output import progress
 from cleveragents.plans.background_logs import log_of
 

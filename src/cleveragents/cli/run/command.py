@@ -123,7 +123,7 @@ def run(
       agents run --action builtin/replace --arg pattern=colour --arg replacement=color --yes
     """
     from cleveragents.api.client import LocalClient
-    from cleveragents.api.plans.requests import Wanted
+    from cleveragents.api.plans.create import Wanted
     from cleveragents.cli.actor_file import runnable_name
     from cleveragents.cli.plan.work import Deciding
     from cleveragents.cli.run.plans import Handling, go_on_with, run_new

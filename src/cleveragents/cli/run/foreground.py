@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cleveragents.api.plans.meanings import goal_of
+from cleveragents.api.plans.status_text import goal_of
 from cleveragents.cli.output import progress
-from cleveragents.cli.plan.outcome import INTERRUPTED
+from cleveragents.cli.plan.exit_codes import INTERRUPTED
 from cleveragents.cli.plan.view import tell_next
 from cleveragents.cli.render.board import Board, PlainBoard, board_for
 from cleveragents.cli.run.interruption import Interrupts, give_back, stop_plans

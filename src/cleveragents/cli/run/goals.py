@@ -12,7 +12,7 @@ from cleveragents.cli.usage import as_usage
 from cleveragents.core.errors import InvalidGoals
 
 if TYPE_CHECKING:
-    from cleveragents.api.plans.requests import Wanted
+    from cleveragents.api.plans.create import Wanted
     from cleveragents.app.container import Container
     from cleveragents.plans.ports.plans import NewPlan
 

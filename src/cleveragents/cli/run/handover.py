@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cleveragents.access.model.project import ResourceKind
-from cleveragents.api.plans.account import fields_of
+from cleveragents.api.plans.details import fields_of
 from cleveragents.cli.output import progress
 from cleveragents.plans.jobs.names import home_queue
 
 if TYPE_CHECKING:
-    from cleveragents.api.plans.requests import Wanted
+    from cleveragents.api.plans.create import Wanted
     from cleveragents.app.container import Container
     from cleveragents.cli.output import Output
     from cleveragents.cli.run.plans import Handling

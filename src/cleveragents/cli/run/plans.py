@@ -14,7 +14,7 @@ from cleveragents.cli.run.request import left_for_review, with_goal_read
 
 if TYPE_CHECKING:
     from cleveragents.api.client import Client
-    from cleveragents.api.plans.requests import Wanted
+    from cleveragents.api.plans.create import Wanted
     from cleveragents.app.container import Container
     from cleveragents.app.plan_parts import PlanParts
     from cleveragents.cli.output import Output
@@ -74,7 +74,7 @@ def run_new(client: Client, wanted: Wanted, handling: Handling, deciding: Decidi
         handling = replace(handling, typed=text_of_stdin("the goals on stdin"))
     handling.ensure_sound(wanted)
     if isinstance(client, HttpClient):
-        from cleveragents.cli.run.served import run_on_server
+        from cleveragents.cli.run.server_run import run_on_server
 
         run_on_server(client, with_goal_read(wanted), handling, deciding)
         return
@@ -172,6 +172,6 @@ def _run_one(deciding: Deciding, plan: Plan, after: Moment | None = None) -> Non
 
 
 def _run_many(deciding: Deciding, plans: Sequence[Plan]) -> None:
-    from cleveragents.cli.run.many import run_many
+    from cleveragents.cli.run.batch import run_many
 
     run_many(deciding, plans)

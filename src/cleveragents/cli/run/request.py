@@ -6,13 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cleveragents.api.plans import requests
+from cleveragents.api.plans import create
 from cleveragents.cli.run.goals_file import text_of_stdin
 from cleveragents.cli.usage import as_usage
 from cleveragents.core.json_value import FrozenObject
 
 if TYPE_CHECKING:
-    from cleveragents.api.plans.requests import Wanted
+    from cleveragents.api.plans.create import Wanted
     from cleveragents.app.plan_parts import PlanParts
     from cleveragents.plans.ports.plans import NewPlan
 
@@ -30,7 +30,7 @@ def requested_plan(parts: PlanParts, wanted: Wanted) -> NewPlan:
     """The plan to be made; a goal that is `-` is read from stdin. `click.UsageError` and whatever else is a
     wrong request."""
     with as_usage():
-        return requests.requested_plan(parts, with_goal_read(wanted), Path.cwd())
+        return create.requested_plan(parts, with_goal_read(wanted), Path.cwd())
 
 
 def left_for_review(new: NewPlan) -> NewPlan:

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cleveragents.context.code_index import CodePlace, CodeSnapshot, IndexProgress
-from cleveragents.context.index.build.building import (
+from cleveragents.context.index.build.builder import (
     Builder,
     Building,
     building,

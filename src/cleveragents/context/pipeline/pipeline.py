@@ -52,10 +52,10 @@ from cleveragents.context.model.question import read_question
 from cleveragents.context.pipeline import checks as checks
 from cleveragents.context.pipeline.assembly import Assembly, Notes, OwnParts, Task
 from cleveragents.context.pipeline.checks import ReplacedParts
-from cleveragents.context.pipeline.opening import HeldSnapshot, OpenedCode, Opening, nothing_opened
 from cleveragents.context.pipeline.packer import byte_bound
 from cleveragents.context.pipeline.ranking import MergedPlaces, plain_ranking
 from cleveragents.context.pipeline.renderings import ShownCode, printable
+from cleveragents.context.pipeline.snapshot_opener import HeldSnapshot, OpenedCode, Opening, nothing_opened
 from cleveragents.context.pipeline.steps import Deadline, run_step
 from cleveragents.context.query import MOST_CHARACTERS, ContextQuery
 from cleveragents.context.strategy import CancelSignal, ContextStrategy

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from cleveragents.context.model.code import FileAnalysis, Import
-from cleveragents.context.search.looking import Looking
+from cleveragents.context.search.question_search import Looking
 from cleveragents.context.strategy import CancelSignal
 
 __all__ = ["ImportGraph", "imported_by"]

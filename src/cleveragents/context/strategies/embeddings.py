@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Protocol
 from cleveragents.context.context_parts import StrategyGround
 from cleveragents.context.model.code import Span
 from cleveragents.context.model.context import ContextFragment, ContextRequest
-from cleveragents.context.search.looking import Looking, Places, in_order, looking
+from cleveragents.context.search.question_search import Looking, Places, in_order, looking
 from cleveragents.context.strategy import CancelSignal, ContextStrategy
 
 if TYPE_CHECKING:

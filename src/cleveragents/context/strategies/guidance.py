@@ -8,7 +8,7 @@ from cleveragents.context.context_parts import StrategyGround
 from cleveragents.context.model.code import CodeFile, is_code, is_documentation
 from cleveragents.context.model.code_terms import words_of
 from cleveragents.context.model.context import ContextFragment, ContextRequest
-from cleveragents.context.search.looking import Kind, Places, in_order, looking
+from cleveragents.context.search.question_search import Kind, Places, in_order, looking
 from cleveragents.context.strategy import CancelSignal, ContextStrategy
 
 __all__ = ["GuidanceStrategy", "make"]

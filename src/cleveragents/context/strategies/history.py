@@ -18,7 +18,7 @@ from cleveragents.context.context_parts import CommitHistory, PastCommit, Strate
 from cleveragents.context.model.code_terms import terms_of_name, words_of
 from cleveragents.context.model.context import ContextFragment, ContextRequest
 from cleveragents.context.model.question import COMMON_WORDS
-from cleveragents.context.search.looking import Places, in_order, looking
+from cleveragents.context.search.question_search import Places, in_order, looking
 from cleveragents.context.strategy import CancelSignal, ContextStrategy
 
 __all__ = ["HistoryStrategy", "make"]

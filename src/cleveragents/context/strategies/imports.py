@@ -13,7 +13,7 @@ from cleveragents.context.context_parts import StrategyGround
 from cleveragents.context.model.context import ContextFragment, ContextRequest
 from cleveragents.context.model.question import Question
 from cleveragents.context.search.import_graph import ImportGraph, imported_by
-from cleveragents.context.search.looking import Places, in_order, looking
+from cleveragents.context.search.question_search import Places, in_order, looking
 from cleveragents.context.strategy import CancelSignal, ContextStrategy
 
 __all__ = ["ImportsStrategy", "make"]

@@ -14,8 +14,8 @@ from cleveragents.context.context_parts import StrategyGround
 from cleveragents.context.model.code import Field
 from cleveragents.context.model.context import ContextFragment, ContextRequest
 from cleveragents.context.search.bm25 import Bm25Table, pooled
-from cleveragents.context.search.looking import Kind, Looking, Places, in_order, looking
 from cleveragents.context.search.path_words import PathWords
+from cleveragents.context.search.question_search import Kind, Looking, Places, in_order, looking
 from cleveragents.context.strategy import CancelSignal, ContextStrategy
 
 __all__ = ["KeywordStrategy", "make"]

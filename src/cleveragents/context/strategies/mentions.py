@@ -17,8 +17,8 @@ from cleveragents.context.model.code_terms import terms_of
 from cleveragents.context.model.context import ContextFragment, ContextRequest
 from cleveragents.context.model.question import Frame, Question
 from cleveragents.context.search.bm25 import Bm25Table, pooled
-from cleveragents.context.search.looking import Kind, Looking, Places, in_order, looking
 from cleveragents.context.search.path_words import PathEnds
+from cleveragents.context.search.question_search import Kind, Looking, Places, in_order, looking
 from cleveragents.context.strategy import CancelSignal, ContextStrategy
 
 __all__ = ["MentionsStrategy", "make"]

@@ -18,7 +18,8 @@ from cleveragents.context.model.code_terms import STOP_WORDS, whole_of, words_of
 from cleveragents.context.model.context import ContextFragment, ContextRequest
 from cleveragents.context.model.question import COMMON_WORDS, Question
 from cleveragents.context.search.bm25 import pooled
-from cleveragents.context.search.looking import (
+from cleveragents.context.search.path_words import name_words
+from cleveragents.context.search.question_search import (
     Kind,
     Looking,
     Places,
@@ -28,7 +29,6 @@ from cleveragents.context.search.looking import (
     named_chunk_scores,
     strengths,
 )
-from cleveragents.context.search.path_words import name_words
 from cleveragents.context.strategy import CancelSignal, ContextStrategy
 
 __all__ = ["SymbolsStrategy", "make"]

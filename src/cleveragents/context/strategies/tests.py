@@ -12,7 +12,7 @@ from cleveragents.context.context_parts import StrategyGround
 from cleveragents.context.model.context import ContextFragment, ContextRequest
 from cleveragents.context.search.bm25 import best, pooled
 from cleveragents.context.search.import_graph import ImportGraph, imported_by
-from cleveragents.context.search.looking import Kind, Looking, Places, in_order, looking
+from cleveragents.context.search.question_search import Kind, Looking, Places, in_order, looking
 from cleveragents.context.strategy import CancelSignal, ContextStrategy
 
 __all__ = ["StrategyByTests", "make"]

@@ -18,7 +18,7 @@ from cleveragents.contrib.temporal.names import (
 )
 from cleveragents.core.errors import ConfigurationError, EngineUnavailable
 from cleveragents.jobs.model.job import Job
-from cleveragents.processes.own_loop import OwnLoop
+from cleveragents.processes.event_loop_thread import OwnLoop
 
 if TYPE_CHECKING:
     from temporalio.client import Client

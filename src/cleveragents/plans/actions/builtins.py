@@ -6,7 +6,7 @@ from functools import lru_cache
 from importlib.resources import files
 
 from cleveragents.core.actions.model import Action
-from cleveragents.plans.actions.loading import load_action
+from cleveragents.plans.actions.loader import load_action
 
 __all__ = ["builtin_actions"]
 

@@ -27,7 +27,7 @@ from cleveragents.core.errors import (
     UnknownAction,
 )
 from cleveragents.plans.actions.builtins import builtin_actions
-from cleveragents.plans.actions.loading import load_action
+from cleveragents.plans.actions.loader import load_action
 from cleveragents.plans.ports.plans import ActionListing, ActionOrigin, StoredAction
 from cleveragents.storage.columns import ensure_storable, is_storable, microseconds, moment
 from cleveragents.storage.database import Database

@@ -26,7 +26,7 @@ from cleveragents.models.calls import CallName, ModelCalls
 from cleveragents.models.ports import ModelFacts, ModelReply, ModelRequest
 from cleveragents.plans.calls.tool_execution import CallRequest, ToolExecution
 from cleveragents.tools.ports import SandboxFiles, Tool, ToolSource
-from cleveragents.tools.tool_answers import cut, spelt_result
+from cleveragents.tools.tool_results import cut, spelt_result
 
 __all__ = ["EVERY_TOOL", "ActorTools", "JoinedTools", "PlanActorHost", "SelectingTools"]
 

@@ -26,10 +26,10 @@ from cleveragents.core.policy import Capability
 from cleveragents.core.text.redaction import redact_text
 from cleveragents.core.tool import CallState, ToolCall
 from cleveragents.plans.actors.actor_tools import ActorTools
-from cleveragents.plans.agents.desk import ACP, AgentDesk, has_leave
+from cleveragents.plans.agents.client import ACP, AgentDesk, has_leave
 from cleveragents.plans.calls.tool_execution import CallRequest, ToolExecution
 from cleveragents.tools.timed_tool import TimedStop
-from cleveragents.tools.tool_answers import cut
+from cleveragents.tools.tool_results import cut
 
 __all__ = ["AgentSessions"]
 

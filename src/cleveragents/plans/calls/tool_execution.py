@@ -38,7 +38,7 @@ from cleveragents.core.json_value import FrozenObject, JsonValue, freeze
 from cleveragents.core.policy import Capability, Policy, Verdict
 from cleveragents.core.text.redaction import redact, redact_content, redact_known
 from cleveragents.core.tool import MCP, CallState, ToolCall, approval_digest
-from cleveragents.plans.calls.call_filing import CallCommands, CallFiling
+from cleveragents.plans.calls.call_log import CallCommands, CallFiling
 from cleveragents.plans.history import PlanHistory, bring_to
 from cleveragents.plans.store.sql_plan_records import SqlCallStore
 from cleveragents.processes.ports import CommandRunner, StopSignal

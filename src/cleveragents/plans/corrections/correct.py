@@ -42,13 +42,13 @@ from cleveragents.plans.model.correction import (
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
 from cleveragents.plans.model.strategy import Strategy, Task
 from cleveragents.plans.model.sub_plan import goes_on, is_merged
-from cleveragents.plans.pausing import PlanPausing, at_rest_in, waiting_for_correction
+from cleveragents.plans.pause import PlanPausing, at_rest_in, waiting_for_correction
 from cleveragents.plans.ports.decisions import DecisionStore
 from cleveragents.plans.ports.plans import PlanFacts
 from cleveragents.plans.queue import going_on_with
-from cleveragents.plans.rewriting import PlanRewriting
+from cleveragents.plans.sandbox_edits import PlanRewriting
 from cleveragents.plans.store.sql_decision_store import SqlCorrectionStore
-from cleveragents.storage.answers import Claim
+from cleveragents.storage.idempotency import Claim
 
 __all__ = ["PlanCorrection", "Undoing", "UndoneWork", "undone_work"]
 

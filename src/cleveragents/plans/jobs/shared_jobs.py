@@ -25,7 +25,7 @@ from cleveragents.core.identifiers import Fence, acting_as
 from cleveragents.core.json_value import JsonValue, freeze
 from cleveragents.jobs.model.job import HANDED_ON, HandedOn, Job
 from cleveragents.jobs.worker.async_worker import AsyncJob
-from cleveragents.plans.deciding import DecidingParts, concluded, is_for_another_try, is_to_be_applied
+from cleveragents.plans.apply_policy import DecidingParts, concluded, is_for_another_try, is_to_be_applied
 from cleveragents.plans.jobs.names import is_to_be_run, kind_of_plan
 from cleveragents.plans.lifecycle import PlanLifecycle
 from cleveragents.plans.model.plan import Phase, Plan, PlanState, Standing

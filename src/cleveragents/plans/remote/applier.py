@@ -25,8 +25,8 @@ from cleveragents.apply.ports import (
     Terms,
 )
 from cleveragents.apply.preparation import Wish
-from cleveragents.apply.presence import merge_following_renames
 from cleveragents.apply.push import Landed, PushPreparation, RemoteEngine, Target
+from cleveragents.apply.target import merge_following_renames
 from cleveragents.core.errors import ApplyRefused, CleverAgentsError, Remedy
 from cleveragents.core.identifiers import Fence
 from cleveragents.core.text.redaction import redact_text

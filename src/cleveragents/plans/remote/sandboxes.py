@@ -53,7 +53,7 @@ from cleveragents.plans.store.sql_plan_records import SqlCallStore
 from cleveragents.processes.ports import Command, CommandRunner
 from cleveragents.sandboxes.facts import SandboxPlace
 from cleveragents.sandboxes.git_sandbox import Sandbox
-from cleveragents.sandboxes.locking import locked
+from cleveragents.sandboxes.lock import locked
 from cleveragents.sandboxes.mirror import Mirrors
 from cleveragents.sandboxes.ports import SandboxRequest, SandboxStrategy, SetupInputs, StartTree
 from cleveragents.sandboxes.registry import SandboxRegistry

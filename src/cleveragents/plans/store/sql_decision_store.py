@@ -27,12 +27,12 @@ from cleveragents.plans.store.plan_rows import encoded
 from cleveragents.plans.store.sql_plan_records import SqlCallStore
 from cleveragents.plans.store.sql_plan_store import SqlPlanStore
 from cleveragents.storage.actor_tables import corrections, decisions
-from cleveragents.storage.answers import Claim
 from cleveragents.storage.columns import kept_text, microseconds
 from cleveragents.storage.database import Database
+from cleveragents.storage.idempotency import Claim
 from cleveragents.storage.outbox import append_to_outbox
 from cleveragents.storage.rows import record_in, row_of
-from cleveragents.storage.sql_answer_store import keep_made
+from cleveragents.storage.sql_idempotency_store import keep_made
 from cleveragents.storage.tables import plans
 
 __all__ = ["SqlCorrectionStore", "SqlDecisionStore"]

@@ -33,9 +33,9 @@ from cleveragents.storage.actor_tables import (
     graph_writes,
     model_calls,
 )
-from cleveragents.storage.answers import Claim
 from cleveragents.storage.columns import ensure_storable, is_storable
 from cleveragents.storage.database import Database
+from cleveragents.storage.idempotency import Claim
 from cleveragents.storage.outbox import append_to_outbox
 from cleveragents.storage.service_tables import (
     contents,
@@ -43,7 +43,7 @@ from cleveragents.storage.service_tables import (
     plan_output,
     remote_bases,
 )
-from cleveragents.storage.sql_answer_store import keep_made
+from cleveragents.storage.sql_idempotency_store import keep_made
 from cleveragents.storage.tables import (
     applies,
     change_entries,

@@ -44,8 +44,7 @@ from cleveragents.plans.model.plan import Plan
 from cleveragents.plans.model.strategy import Strategy, Task
 from cleveragents.plans.model.sub_plan import Act, TreeStep, TreeView
 from cleveragents.plans.store.sql_plan_store import SqlPlanStore
-from cleveragents.plans.sub_plans.spawn import SubPlanSpawn
-from cleveragents.plans.sub_plans.words import (
+from cleveragents.plans.sub_plans.messages import (
     name_cancelled,
     parts_left_out,
     place_of,
@@ -54,6 +53,7 @@ from cleveragents.plans.sub_plans.words import (
     waiting_for_children,
     waiting_for_resolution,
 )
+from cleveragents.plans.sub_plans.spawn import SubPlanSpawn
 from cleveragents.sandboxes.ports import Sandboxes
 
 __all__ = ["TASK", "Hands", "SubPlanMerge", "SubPlans"]

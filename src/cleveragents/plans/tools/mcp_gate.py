@@ -18,13 +18,13 @@ from cleveragents.core.json_value import JsonValue
 from cleveragents.core.policy import READ_ONLY, Capability, Verdict
 from cleveragents.core.tool import MCP, CallState
 from cleveragents.plans.calls.tool_execution import CallRequest, ToolExecution
-from cleveragents.processes.talking_process import bubblewrap_for
+from cleveragents.processes.stdio_process import bubblewrap_for
 from cleveragents.tools.mcp.gate import Permit, StartGate
 from cleveragents.tools.mcp.server_entry import McpServer, variables_of
 
 if TYPE_CHECKING:
     from cleveragents.plans.model.plan import Plan
-    from cleveragents.tools.mcp.place import ServerPlace
+    from cleveragents.tools.mcp.launch import ServerPlace
 
 __all__ = ["PlanGate"]
 

@@ -30,7 +30,7 @@ from cleveragents.git.plumbing import PrivateRepository, index_line, within
 from cleveragents.git.user_repository import MODULES, submodule_paths
 from cleveragents.sandboxes.facts import SandboxPlace
 from cleveragents.sandboxes.tree.walk import Known, Survey, read_bytes, survey
-from cleveragents.storage.files.copying import copy_file
+from cleveragents.storage.files.file_copy import copy_file
 from cleveragents.storage.files.paths import DirectoryCursor, directory_of, remove_all
 
 __all__ = [

@@ -38,7 +38,7 @@ from cleveragents.sandboxes.tree.walk import (
     names_in,
     read_bytes,
 )
-from cleveragents.storage.files.copying import copy_entry
+from cleveragents.storage.files.file_copy import copy_entry
 from cleveragents.storage.files.paths import (
     DirectoryCursor,
     directory_of,

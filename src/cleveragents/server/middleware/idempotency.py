@@ -24,7 +24,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from cleveragents.server.middleware.wire import header, state_of
 from cleveragents.server.problems import UNSURE, Refused, problem
-from cleveragents.storage.answers import Claim, KeptAnswer
+from cleveragents.storage.idempotency import Claim, KeptAnswer
 
 if TYPE_CHECKING:
     from cleveragents.access.model.user import User

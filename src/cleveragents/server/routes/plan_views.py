@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Path, Query, Response
 from pydantic import BaseModel, Field
 
+from cleveragents.api.format import shown_value
 from cleveragents.api.plans.graphs import graphs_of
 from cleveragents.api.plans.views import (
     EXAMPLE_PLAN,
@@ -21,7 +22,6 @@ from cleveragents.api.plans.views import (
     TreeNode,
 )
 from cleveragents.api.views import Page
-from cleveragents.api.wording import shown_value
 from cleveragents.core.json_value import thaw
 from cleveragents.server.access import PlanViewer, ReadPlan
 from cleveragents.server.parameters import Limit, Paths, PlanId, Renames

@@ -27,7 +27,7 @@ from types import MappingProxyType
 from cleveragents.access.trust.repository_files import BroughtFile
 from cleveragents.access.trust.sql_trust_store import SqlTrustStore
 from cleveragents.config.document import read_bounded
-from cleveragents.config.loading import user_file_path
+from cleveragents.config.loader import user_file_path
 from cleveragents.core.errors import ConfigurationError, StoreBusy, StoreFull
 from cleveragents.tools.mcp.server_entry import McpServer, entry_of
 

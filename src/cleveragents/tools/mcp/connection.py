@@ -33,11 +33,11 @@ from cleveragents.core.errors import ToolRefused
 from cleveragents.core.text.redaction import MASK, KnownSecrets, redact, redact_text
 from cleveragents.processes.environment import OWN_PREFIX
 from cleveragents.processes.guard import NOT_EXECUTED
-from cleveragents.processes.talking_process import MESSAGE_BYTES, Faults, TalkingProcess, next_message
+from cleveragents.processes.stdio_process import MESSAGE_BYTES, Faults, TalkingProcess, next_message
 from cleveragents.tools.mcp.gate import Permit
-from cleveragents.tools.mcp.listing import CallResult, ListedTool, call_result, listed
-from cleveragents.tools.mcp.place import ServerPlace, program_for
+from cleveragents.tools.mcp.launch import ServerPlace, program_for
 from cleveragents.tools.mcp.server_entry import VARIABLE, McpServer
+from cleveragents.tools.mcp.tool_list import CallResult, ListedTool, call_result, listed
 
 if TYPE_CHECKING:
     import anyio

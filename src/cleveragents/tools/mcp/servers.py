@@ -16,12 +16,12 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from cleveragents.core.errors import Cancelled, ToolRefused
-from cleveragents.processes.own_loop import OwnLoop
+from cleveragents.processes.event_loop_thread import OwnLoop
 from cleveragents.processes.ports import StopSignal
 from cleveragents.tools.mcp.connection import Patience, ServerConnection
 from cleveragents.tools.mcp.gate import Permit
-from cleveragents.tools.mcp.listing import CallResult, ListedTool
-from cleveragents.tools.mcp.place import ServerPlace
+from cleveragents.tools.mcp.launch import ServerPlace
+from cleveragents.tools.mcp.tool_list import CallResult, ListedTool
 
 __all__ = ["McpServers"]
 

@@ -39,10 +39,10 @@ from cleveragents.processes.ports import StopSignal
 from cleveragents.tools.mcp.configuration import McpConfiguration
 from cleveragents.tools.mcp.connection import Patience
 from cleveragents.tools.mcp.gate import Permit, StartGate
-from cleveragents.tools.mcp.listing import PREFIX, SEPARATOR, ListedTool, full_name, server_in
-from cleveragents.tools.mcp.place import ServerPlace
+from cleveragents.tools.mcp.launch import ServerPlace
 from cleveragents.tools.mcp.server_entry import McpServer
 from cleveragents.tools.mcp.servers import McpServers
+from cleveragents.tools.mcp.tool_list import PREFIX, SEPARATOR, ListedTool, full_name, server_in
 from cleveragents.tools.ports import SandboxFiles, Tool, Workplace
 
 if TYPE_CHECKING:

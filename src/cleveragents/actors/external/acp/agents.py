@@ -8,10 +8,10 @@ from importlib import import_module
 from cleveragents.actors.external.acp.updates import SessionBounds
 from cleveragents.actors.ports import AgentClient, AgentOutcome, AgentRequest
 from cleveragents.core.errors import ToolRefused
-from cleveragents.processes.own_loop import OwnLoop
+from cleveragents.processes.event_loop_thread import OwnLoop
 from cleveragents.processes.ports import StopSignal
 from cleveragents.processes.program_lookup import absence_of, absence_of_acp
-from cleveragents.processes.talking_process import ProgramPlace
+from cleveragents.processes.stdio_process import ProgramPlace
 
 __all__ = ["AcpAgents"]
 

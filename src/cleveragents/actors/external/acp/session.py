@@ -19,17 +19,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from cleveragents import __version__
-from cleveragents.actors.external.acp.answering import Answering
+from cleveragents.actors.external.acp.handler import Answering
 from cleveragents.actors.external.acp.updates import SessionBounds
 from cleveragents.actors.ports import AgentClient, AgentOutcome, AgentRequest
 from cleveragents.core.errors import Cancelled, InvalidToolCall, OutsideSandbox, ToolRefused
 from cleveragents.core.text.redaction import redact_text
 from cleveragents.processes.guard import NOT_EXECUTED
 from cleveragents.processes.guard_protocol import GuardProgram
-from cleveragents.processes.lent import make_directory, mask_for, remove_directory, shown_by
+from cleveragents.processes.passthrough import make_directory, mask_for, remove_directory, shown_by
 from cleveragents.processes.ports import Command, CommandHome, StopSignal
 from cleveragents.processes.program_lookup import check_command
-from cleveragents.processes.talking_process import (
+from cleveragents.processes.stdio_process import (
     Faults,
     ProgramPlace,
     TalkingProcess,

@@ -14,7 +14,7 @@ from cleveragents.actors.model.actor import ProgressKind
 from cleveragents.actors.ports import AgentUpdate, Wanted
 from cleveragents.core.errors import InvalidPayload
 from cleveragents.core.json_value import freeze
-from cleveragents.processes.lent import NO_SECRETS, SecretMask
+from cleveragents.processes.passthrough import NO_SECRETS, SecretMask
 
 if TYPE_CHECKING:
     from acp.schema import AgentPlanUpdate, ToolCallProgress, ToolCallStart, ToolCallUpdate

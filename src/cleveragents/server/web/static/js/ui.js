@@ -1,6 +1,6 @@
 // Preact and htm under one name: every module of ours imports them from here, and only this one names the vendor.
 import { html as drawn } from "../vendor/htm-preact-standalone.module.js";
-import { spelt } from "./spelt.js";
+import { escapeInvisible } from "./visible_text.js";
 
 export {
   Component,
@@ -22,7 +22,7 @@ export {
  * say yes is what there is. Values of attributes stay as they are, such as what somebody types. */
 export function html(strings, ...values) {
   const safe = values.map((value, place) =>
-    typeof value === "string" && !strings[place].endsWith("=") ? spelt(value) : value,
+    typeof value === "string" && !strings[place].endsWith("=") ? escapeInvisible(value) : value,
   );
   return drawn(strings, ...safe);
 }

@@ -3,7 +3,7 @@
 import { html } from "../ui.js";
 import { Badge, Button } from "../components.js";
 import { Bars } from "./budget.js";
-import { hasPassed, isolationOf, shortModel, verdictOf } from "./words.js";
+import { hasPassed, isolationOf, shortModel, verdictOf } from "./plan_text.js";
 
 export function About({ plan, go }) {
   const request = plan.request || {};

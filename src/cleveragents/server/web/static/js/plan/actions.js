@@ -6,7 +6,7 @@ import { counted } from "../format.js";
 import { navigate } from "../router.js";
 import { Act, Trouble } from "./parts.js";
 import { placeInWords, remoteOf } from "./place.js";
-import { hasPassed } from "./words.js";
+import { hasPassed } from "./plan_text.js";
 
 const SHOWN = [
   ["apply", "Apply …", "", "check"],

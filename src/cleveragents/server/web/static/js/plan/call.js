@@ -5,7 +5,7 @@ import { Button, Loaded } from "../components.js";
 import { stripped } from "./ansi.js";
 import { useRead } from "./load.js";
 import { Long } from "./parts.js";
-import { clock, took } from "./words.js";
+import { clock, took } from "./plan_text.js";
 
 // `call` is as the plan's account has it; the rest is read when somebody wants to see it, and again as it ends.
 export function CallDetails({ plan, call, rollBack }) {

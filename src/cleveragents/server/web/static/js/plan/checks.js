@@ -7,7 +7,7 @@ import { stripped } from "./ansi.js";
 import { Bars, RaiseForm } from "./budget.js";
 import { useRead } from "./load.js";
 import { Long, Section } from "./parts.js";
-import { clock, shortModel, verdictOf } from "./words.js";
+import { clock, shortModel, verdictOf } from "./plan_text.js";
 
 const TONES = { passed: "good", failed: "bad", "not run": "off", "timed out": "bad" };
 

@@ -4,7 +4,7 @@ import { html, useState } from "../ui.js";
 import { Badge, Button, Empty, Loaded } from "../components.js";
 import { CorrectDialog } from "./correct.js";
 import { useRead } from "./load.js";
-import { clock, percent } from "./words.js";
+import { clock, percent } from "./plan_text.js";
 
 export function Decisions({ plan, rev, asking }) {
   const [all, setAll] = useState(false);

@@ -3,7 +3,7 @@
 import { html } from "../ui.js";
 import { Badge, Empty, Id, Link, Progress } from "../components.js";
 import { Act, Section } from "./parts.js";
-import { toneOf } from "./words.js";
+import { toneOf } from "./plan_text.js";
 
 const SIDES = [
   ["ours", "Keep what is there"],

@@ -2,10 +2,10 @@
 
 import { html, useMemo } from "../ui.js";
 import { Badge, Empty, Loaded } from "../components.js";
-import { runningNodes } from "./event_words.js";
+import { runningNodes } from "./event_text.js";
 import { laidOut } from "./graph_layout.js";
 import { useRead } from "./load.js";
-import { isRunning } from "./words.js";
+import { isRunning } from "./plan_text.js";
 
 export function Graph({ plan, events, rev, lines }) {
   const load = useRead(`/plans/${plan.id}/graph`, rev);

@@ -2,7 +2,7 @@
 
 import { html, useState } from "../ui.js";
 import { Badge, Button, Id, Link, When } from "../components.js";
-import { phaseMarks, standing } from "./words.js";
+import { phaseMarks, standing } from "./plan_text.js";
 
 const MARK_WORDS = { done: "done", now: "under way", waiting: "waiting", failed: "ended here", "to come": "to come", "taken back": "taken back" };
 const LONG = 300;

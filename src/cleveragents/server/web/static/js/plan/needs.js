@@ -8,10 +8,10 @@ import { useLoad } from "../load.js";
 import { HINTS } from "./actions.js";
 import { RaiseForm } from "./budget.js";
 import { ConflictRows } from "./family.js";
-import { InTheWay } from "./in_the_way.js";
+import { ConflictList } from "./conflicts.js";
 import { Act, Trouble } from "./parts.js";
 import { placeInWords, remoteOf } from "./place.js";
-import { hasPassed } from "./words.js";
+import { hasPassed } from "./plan_text.js";
 
 // Nothing where nobody is needed. `open(name)` opens the dialog of an action.
 export function NeedsYou({ plan, asking, deed, open }) {
@@ -153,7 +153,7 @@ function ApplyAgain({ plan, open }) {
 
 function Constrained({ plan, asking, may, open }) {
   return html`<p class="p-said">${plan.error}</p>
-    <${InTheWay} ...${{ plan, asking, may }} />
+    <${ConflictList} ...${{ plan, asking, may }} />
     <p>${remoteOf(plan) ? `Nothing was pushed to ${placeInWords(plan)}.` : "Your files are as they were."} ${plan.in_the_way
       ? "Leave out the files that stand in the way, or settle it there, and apply it again."
       : "Settle what stands in the way, and apply it again."}</p>

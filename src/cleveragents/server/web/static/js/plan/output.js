@@ -8,7 +8,7 @@ import { Button, Empty } from "../components.js";
 import { count, counted } from "../format.js";
 import { useOutput } from "../stream.js";
 import { Lines } from "./ansi.js";
-import { isRunning } from "./words.js";
+import { isRunning } from "./plan_text.js";
 
 const KEPT = 5000;
 const DRAWN = 800;

@@ -12,7 +12,7 @@ import { ActionDialog, Actions } from "./actions.js";
 import { Checks } from "./checks.js";
 import { Decisions } from "./decisions.js";
 import { Diff } from "./diff.js";
-import { isStopping, lastDeed } from "./event_words.js";
+import { isStopping, lastDeed } from "./event_text.js";
 import { Family } from "./family.js";
 import { Graph } from "./graph.js";
 import { Header } from "./header.js";
@@ -23,7 +23,7 @@ import { Output, useLines } from "./output.js";
 import { RollbackDialog } from "./rollback.js";
 import { Tabs, useTab } from "./tabs.js";
 import { Timeline } from "./timeline.js";
-import { hasPassed, isRunning, standing } from "./words.js";
+import { hasPassed, isRunning, standing } from "./plan_text.js";
 
 const TABS = ["timeline", "output", "decisions", "graph", "diff", "checks", "plans"];
 const ALSO = { actors: "graph", cost: "checks", budget: "checks", "sub-plans": "plans", subplans: "plans", log: "output", changes: "diff" };

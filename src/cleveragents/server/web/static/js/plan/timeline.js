@@ -2,9 +2,9 @@
 
 import { html, useMemo, useState } from "../ui.js";
 import { Badge, Button, Empty } from "../components.js";
-import { timelineOf, KINDS } from "./event_words.js";
+import { timelineOf, KINDS } from "./event_text.js";
 import { CallDetails } from "./call.js";
-import { clock, took } from "./words.js";
+import { clock, took } from "./plan_text.js";
 
 const MOST = 300;
 

@@ -2,7 +2,7 @@
 
 import { html, useState } from "../ui.js";
 import { TextArea, TextField } from "../components.js";
-import { joinWords, splitWords } from "../shell_words.js";
+import { joinWords, splitWords } from "../shlex.js";
 
 /** `value`: the words. `onChange(words)`, or `onChange({unfinished: why})` while they cannot be told. */
 export function CommandLine({ label, value, onChange, error, optional }) {

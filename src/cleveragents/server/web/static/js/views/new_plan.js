@@ -9,7 +9,7 @@ import { useSession } from "../session.js";
 import { ActionArguments } from "./action_arguments.js";
 import { NoResources } from "./no_resources.js";
 import { bodyOf, draftOf, EMPTY, problemsOf } from "./plan_draft.js";
-import { profileInWords } from "./profile_words.js";
+import { profileInWords } from "./profile_text.js";
 
 const GOAL = "";
 const APPLYING = [

@@ -2,7 +2,7 @@
 
 import { html } from "../ui.js";
 import { Badge, Id, Link, Progress, Prose, When } from "../components.js";
-import { standing } from "../plan/words.js";
+import { standing } from "../plan/plan_text.js";
 
 export function PlanRow({ plan }) {
   const where = plan.resource_name ?? lastPart(plan.resource);

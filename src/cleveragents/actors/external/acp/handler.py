@@ -1,0 +1,360 @@
+"""What an agent asks us for, answered: each request checked, done on a thread, and its failure an answer.
+
+What ends the session, such as a person who has to be asked first, is handed to the session instead.
+
+The terminals of one session: each is one recorded command, run on a thread, that is asked about meanwhile.
+
+A terminal is made at once, and its command waits for its turn: calls in a sandbox are made one after the
+other. The agent can look at what it says, wait for it and end it, as the protocol has it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from contextvars import copy_context
+from functools import partial
+from itertools import count
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from cleveragents.actors.external.acp.updates import SessionBounds, Updates
+from cleveragents.actors.ports import AgentClient, TerminalCommand
+from cleveragents.core.errors import ToolRefused
+from cleveragents.jobs.worker.async_worker import CancellationToken
+from cleveragents.processes.passthrough import NO_SECRETS, SecretMask
+from cleveragents.processes.stdio_process import Faults
+
+if TYPE_CHECKING:
+    from acp.schema import (
+        CreateTerminalRequest,
+        PermissionOption,
+        ReadTextFileRequest,
+        RequestPermissionRequest,
+        TerminalExitStatus,
+        TerminalOutputResponse,
+        WaitForTerminalExitResponse,
+        WriteTextFileRequest,
+    )
+    from pydantic import BaseModel
+
+__all__ = ["Answering", "Terminals", "chosen", "seen"]
+
+
+T = TypeVar("T")
+_FAILED = -32603
+_MEANT = {True: ("allow_once", "allow_always"), False: ("reject_once", "reject_always")}
+
+_MOST_BYTES = 1 << 20
+_CANNOT_RUN = 126
+
+
+class Answering:
+    """`acp`'s handler of what comes from the agent. `session_id` is the session's, once it has one; `end` is
+    told what ends it. Not thread-safe: the session's loop uses it."""
+
+    def __init__(
+        self,
+        client: AgentClient,
+        bounds: SessionBounds,
+        faults: Faults,
+        end: Callable[[BaseException], None],
+        mask: SecretMask = NO_SECRETS,
+    ) -> None:
+        from acp import schema
+
+        self._client = client
+        self._bounds = bounds
+        self._faults = faults
+        self._end = end
+        self._under_way = 0
+        self._filing: asyncio.Task[None] | None = None
+        self._order = asyncio.Lock()
+        self.session_id: str | None = None
+        self.updates = Updates(client.told, self._did, bounds.shown, mask)
+        self.terminals = Terminals(client, self._in_thread, bounds.terminals)
+        named = Callable[[Any], Awaitable[Any]]
+        self._methods: dict[str, tuple[type[BaseModel], named]] = {
+            "fs/read_text_file": (schema.ReadTextFileRequest, self._read),
+            "fs/write_text_file": (schema.WriteTextFileRequest, self._write),
+            "session/request_permission": (schema.RequestPermissionRequest, self._permit),
+            "terminal/create": (schema.CreateTerminalRequest, self._create_terminal),
+            "terminal/output": (schema.TerminalOutputRequest, self._look_at_terminal),
+            "terminal/wait_for_exit": (schema.WaitForTerminalExitRequest, self._wait_for_terminal),
+            "terminal/kill": (schema.KillTerminalRequest, self._kill_terminal),
+            "terminal/release": (schema.ReleaseTerminalRequest, self._release_terminal),
+        }
+
+    async def __call__(self, method: str, params: Any, is_notification: bool) -> Any:
+        """The answer. `RequestError` for what cannot be done."""
+        from acp import RequestError
+
+        if is_notification:
+            self._notified(method, params)
+            return None
+        if method not in self._methods:
+            raise RequestError.method_not_found(method)
+        if self._under_way >= self._bounds.requests:  # guard: each holds a thread
+            raise RequestError(_FAILED, "too much is asked for at once; wait for some answers")
+        model, answer = self._methods[method]
+        asked = self._checked(model, params)
+        self._under_way += 1
+        try:
+            return await self._answered(answer(asked))
+        finally:
+            self._under_way -= 1
+
+    def _notified(self, method: str, params: Any) -> None:
+        from acp.schema import SessionNotification
+        from pydantic import ValidationError
+
+        if method != "session/update":
+            return
+        try:
+            told = SessionNotification.model_validate(params)
+        except ValidationError:
+            self._faults.pass_over(str(params).encode("utf-8", "replace"))
+            return
+        self.updates.take(told.update)
+
+    def _checked(self, model: type[BaseModel], params: Any) -> Any:
+        from acp import RequestError
+        from pydantic import ValidationError
+
+        try:
+            asked = model.model_validate(params)
+        except ValidationError as error:
+            problems = [f"{'.'.join(map(str, found['loc']))}: {found['msg']}" for found in error.errors()[:4]]
+            raise RequestError.invalid_params({"details": "; ".join(problems)}) from None
+        if getattr(asked, "session_id", None) != self.session_id:  # guard: there is no other
+            raise RequestError.invalid_params({"details": "there is no such session"})
+        return asked
+
+    async def _answered(self, work: Awaitable[Any]) -> Any:
+        from acp import RequestError
+
+        task = asyncio.ensure_future(work)
+        try:
+            await asyncio.wait({task})
+        finally:
+            task.cancel()
+        error = task.exception()
+        if error is None:
+            return task.result()
+        if isinstance(error, ToolRefused):
+            raise RequestError(_FAILED, str(error))
+        self._end(error)
+        raise RequestError(_FAILED, "the session is being ended")
+
+    async def _read(self, asked: ReadTextFileRequest) -> Any:
+        from acp.schema import ReadTextFileResponse
+
+        read = partial(self._client.read, asked.path, asked.line, asked.limit)
+        return ReadTextFileResponse(content=await self._in_turn(read))
+
+    async def _write(self, asked: WriteTextFileRequest) -> Mapping[str, Any]:
+        await self._in_turn(partial(self._client.write, asked.path, asked.content))
+        return {}
+
+    async def _permit(self, asked: RequestPermissionRequest) -> Any:
+        wanted = self.updates.wanted(asked.tool_call)
+        allowed = await self._in_thread(partial(self._client.permit, wanted))
+        return chosen(asked.options, allowed)
+
+    async def _create_terminal(self, asked: CreateTerminalRequest) -> Any:
+        from acp.schema import CreateTerminalResponse
+
+        return CreateTerminalResponse(terminal_id=self.terminals.create(asked))
+
+    async def _look_at_terminal(self, asked: Any) -> Any:
+        return self.terminals.output(asked.terminal_id)
+
+    async def _wait_for_terminal(self, asked: Any) -> Any:
+        return await self.terminals.wait(asked.terminal_id)
+
+    async def _kill_terminal(self, asked: Any) -> Mapping[str, Any]:
+        self.terminals.kill(asked.terminal_id)
+        return {}
+
+    async def _release_terminal(self, asked: Any) -> Mapping[str, Any]:
+        self.terminals.release(asked.terminal_id)
+        return {}
+
+    def _did(self, what: str) -> None:
+        """One at a time: what comes meanwhile is filed with the next."""
+        if self._filing is None or self._filing.done():
+            self._filing = asyncio.create_task(self._file(what))
+            self._filing.add_done_callback(seen)
+
+    async def _file(self, what: str) -> None:
+        await self._in_thread(partial(self._client.did, what))
+
+    async def _in_turn(self, work: Callable[[], T]) -> T:
+        """The same, after whatever was asked for before: an agent need not wait for answers to send more, and
+        the last that it wrote is what stays. `ToolRefused` when its turn does not come."""
+        try:
+            async with asyncio.timeout(self._bounds.turn_seconds):
+                await self._order.acquire()  # guard: threads would take their turns in any order
+        except TimeoutError:
+            reason = "what was asked for before is still being done; wait for its end, or kill it"
+            raise ToolRefused("acp", reason) from None
+        try:
+            return await self._in_thread(work)
+        finally:
+            self._order.release()
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        """What `work` returns. What ends the session does so also when nobody waits for it."""
+        call = asyncio.get_running_loop().run_in_executor(None, partial(copy_context().run, work))
+        call.add_done_callback(self._look_at)
+        return await call
+
+    def _look_at(self, call: asyncio.Future[Any]) -> None:
+        if call.cancelled():
+            return
+        error = call.exception()
+        if error is not None and not isinstance(error, ToolRefused):
+            self._end(error)
+
+
+def chosen(options: list[PermissionOption], allowed: bool) -> Any:
+    """The option that means it, for this once where that can be said; none, where none does."""
+    from acp.schema import AllowedOutcome, DeniedOutcome, RequestPermissionResponse
+
+    for kind in _MEANT[allowed]:
+        for option in options:
+            if option.kind == kind:
+                outcome = AllowedOutcome(outcome="selected", option_id=option.option_id)
+                return RequestPermissionResponse(outcome=outcome)
+    return RequestPermissionResponse(outcome=DeniedOutcome(outcome="cancelled"))
+
+
+class Terminals:
+    """Not thread-safe: the session's loop uses it."""
+
+    def __init__(
+        self,
+        client: AgentClient,
+        in_thread: Callable[[Callable[[], int | None]], Awaitable[int | None]],
+        most: int,
+    ) -> None:
+        self._client = client
+        self._in_thread = in_thread
+        self._most = most
+        self._open: dict[str, _Terminal] = {}
+        self._numbers = count(1)
+
+    def create(self, request: CreateTerminalRequest) -> str:
+        """Its name. `ToolRefused` when there are too many."""
+        if len(self._open) >= self._most:  # guard: each is a thread
+            raise ToolRefused("terminal", f"there are {self._most} already; release some")
+        command = TerminalCommand(
+            request.command,
+            tuple(request.args or ()),
+            tuple((variable.name, variable.value) for variable in request.env or ()),
+            request.cwd,
+        )
+        limit = _MOST_BYTES if request.output_byte_limit is None else request.output_byte_limit
+        name = f"terminal-{next(self._numbers)}"
+        terminal = _Terminal(min(limit, _MOST_BYTES))
+        self._open[name] = terminal
+        loop = asyncio.get_running_loop()
+
+        def hear(chunk: bytes) -> None:
+            loop.call_soon_threadsafe(terminal.append, chunk)
+
+        work = partial(self._client.run, command, terminal.ended, hear)
+        terminal.task = asyncio.create_task(terminal.run(self._in_thread(work)), name=name)
+        terminal.task.add_done_callback(seen)
+        return name
+
+    def output(self, name: str) -> TerminalOutputResponse:
+        """What it has said so far."""
+        from acp.schema import TerminalOutputResponse
+
+        terminal = self._found(name)
+        return TerminalOutputResponse(
+            output=terminal.text, truncated=terminal.truncated, exit_status=terminal.status()
+        )
+
+    async def wait(self, name: str) -> WaitForTerminalExitResponse:
+        """How it ended, when it has."""
+        from acp.schema import WaitForTerminalExitResponse
+
+        terminal = self._found(name)
+        assert terminal.task is not None
+        await asyncio.wait({terminal.task})
+        status = terminal.status()
+        if status is None:
+            raise ToolRefused("terminal", "the session is being ended")
+        return WaitForTerminalExitResponse(exit_code=status.exit_code, signal=status.signal)
+
+    def kill(self, name: str) -> None:
+        """Ends its command; its output is still there."""
+        self._found(name).ended.cancel("the agent ended it")
+
+    def release(self, name: str) -> None:
+        """Ends its command and forgets it."""
+        self.kill(name)
+        del self._open[name]
+
+    def close(self) -> None:
+        """Ends all commands, without waiting for them."""
+        for terminal in self._open.values():
+            terminal.ended.cancel("the session is over")
+
+    def _found(self, name: str) -> _Terminal:
+        terminal = self._open.get(name)
+        if terminal is None:
+            raise ToolRefused("terminal", f"there is no terminal {name!r}")
+        return terminal
+
+
+class _Terminal:
+    """One command and the end of what it says."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._kept = bytearray()
+        self._has_ended = False
+        self._code: int | None = None
+        self.ended = CancellationToken()
+        self.truncated = False
+        self.task: asyncio.Task[None] | None = None
+
+    async def run(self, work: Awaitable[int | None]) -> None:
+        try:
+            self._code = await work
+        except ToolRefused as refusal:
+            self.append(f"{refusal.reason}\n".encode())
+            self._code = _CANNOT_RUN
+        self._has_ended = True
+
+    def append(self, chunk: bytes) -> None:
+        self._kept += chunk
+        excess = len(self._kept) - self._limit
+        if excess > 0:  # guard: memory stays bounded
+            del self._kept[:excess]
+            self.truncated = True
+
+    @property
+    def text(self) -> str:
+        kept = bytes(self._kept)
+        if self.truncated:
+            kept = kept.lstrip(bytes(range(0x80, 0xC0)))  # the rest of a character that was cut
+        return kept.decode("utf-8", "replace")
+
+    def status(self) -> TerminalExitStatus | None:
+        """None as long as it runs."""
+        from acp.schema import TerminalExitStatus
+
+        if not self._has_ended:
+            return None
+        if self._code is None:
+            return TerminalExitStatus(signal="SIGTERM")
+        return TerminalExitStatus(exit_code=self._code)
+
+
+def seen(task: asyncio.Task[None]) -> None:
+    """Its error was told to the session, where it matters; asyncio need not complain of it."""
+    if not task.cancelled():
+        task.exception()

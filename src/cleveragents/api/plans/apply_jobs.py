@@ -1,0 +1,158 @@
+"""Apply and undo as jobs: decided by a person, done by a worker.
+
+Whatever stands in the way, the plan says it afterwards: in its state and its error.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from cleveragents.access.model.project import TO_BRANCH, remote_of
+from cleveragents.api.plans.create import ensure_can_be_asked
+from cleveragents.api.plans.details import found_plan
+from cleveragents.api.plans.responses import ensure_decidable
+from cleveragents.api.plans.sandbox_state import ensure_undoable
+from cleveragents.api.reachability import ensure_reachable
+from cleveragents.core.errors import DuplicateKey, NeedsHuman, PlanError, Remedy
+from cleveragents.core.policy import Capability, Verdict
+from cleveragents.jobs.model.job import Job, JobState, NewJob
+from cleveragents.plans.jobs.names import SHARED_QUEUE, home_queue, queue_of
+from cleveragents.plans.model.plan import Phase, PlanState
+from cleveragents.plans.model.strategy import Strategy
+
+if TYPE_CHECKING:
+    from cleveragents.app.container import Container
+    from cleveragents.core.json_value import JsonValue
+    from cleveragents.plans.model.plan import Plan
+
+__all__ = ["apply_later", "ensure_applicable", "ensure_undoable_now", "undo_later"]
+
+_ATTEMPTS = 3
+_MOST_TRIES = 100
+_PAGE = 1000
+_UNFINISHED = (JobState.QUEUED, JobState.RUNNING)
+
+
+def ensure_applicable(
+    container: Container, plan_id: str, *, message: str | None, to_branch: str | None = None
+) -> Plan:
+    """Return the plan if it has a result that can be applied so. Errors as `apply_later`."""
+    parts = container.plan_parts
+    parts.apply.settle()
+    plan = found_plan(parts, plan_id)
+    if not plan.state.ended:
+        ensure_reachable(parts, plan)
+    ensure_decidable(plan)
+    if not parts.result.states(plan, parts.sandboxes.open(plan.id)):
+        if any(not review.accepted for review in parts.reviews.of_plan(plan.id)):
+            accept = Remedy("plan.review", plan.id, {"accept": "."}, "Take it in again")
+            raise PlanError(plan.id, "all it changed is left out", (accept,))
+        raise PlanError(plan.id, "it changed nothing, so there is nothing to apply")
+    ensure_can_be_asked(plan, message, to_branch)
+    return plan
+
+
+def ensure_undoable_now(container: Container, plan_id: str, *, message: str | None) -> Plan:
+    """Return the plan if it can be undone so. Errors as `undo_later`."""
+    parts = container.plan_parts
+    parts.apply.settle()
+    plan = found_plan(parts, plan_id)
+    if plan.parent_id is not None:
+        raise PlanError(plan.id, f"it is a part of plan {plan.root}, and undone with it")
+    if not plan.state.ended or plan.state is PlanState.APPLIED:
+        ensure_reachable(parts, plan)
+    if plan.standing != (Phase.APPLY, PlanState.APPLIED):
+        raise PlanError(plan.id, f"it is {plan.state.value}; only an applied plan can be undone")
+    ensure_undoable(parts, plan)
+    ensure_can_be_asked(plan, message, None)
+    return plan
+
+
+def apply_later(
+    container: Container,
+    plan_id: str,
+    *,
+    message: str | None,
+    by: str | None,
+    to_branch: str | None = None,
+    unattended: bool = False,
+) -> Job:
+    """The job that applies the plan; to a new branch of its remote, if that is said. `PlanError` when there
+    is nothing to apply, or it is under way; `ConfigurationError` for a commit that cannot be made;
+    `RequestRefused` and `InvalidName` for the branch; `NeedsHuman`, also if the request is `unattended` and
+    the plan's profile leaves applying to a person; `QueueFull`."""
+    plan = ensure_applicable(container, plan_id, message=message, to_branch=to_branch)
+    verdict = Strategy.from_json(plan.strategy).policy.verdict(Capability.APPLY)
+    if unattended and verdict is not Verdict.ALLOW:  # guard: another agent does what the policy allows
+        apply = Remedy("plan.apply", plan.id, text="Apply it")
+        raise NeedsHuman(plan.id, "its profile leaves applying to a person", (apply,))
+    return _submitted(container, plan, "apply", _Deed(message, by, to_branch))
+
+
+def undo_later(container: Container, plan_id: str, *, message: str | None, by: str | None) -> Job:
+    """The job that takes it out again. `PlanError` unless it is applied and can be undone; errors as
+    `apply_later`."""
+    plan = ensure_undoable_now(container, plan_id, message=message)
+    return _submitted(container, plan, "undo", _Deed(message, by))
+
+
+@dataclass(frozen=True, slots=True)
+class _Deed:
+    """How it is to be done, and who says so."""
+
+    message: str | None
+    by: str | None
+    to_branch: str | None = None
+
+
+def _submitted(container: Container, plan: Plan, what: str, deed: _Deed) -> Job:
+    """One job for each version of the plan, and for each time that it came to nothing."""
+    lanes = container.plan_parts.lifecycle.queueing.lanes.of_project(plan.request)
+    # What makes two requests for the same thing two: of both, one is told that it was slower.
+    asked = container.identifiers.new()
+    payload: dict[str, JsonValue] = {
+        "plan_id": plan.id,
+        "commit": deed.message,
+        "by": deed.by,
+        "asked": asked,
+        **({} if deed.to_branch is None else {TO_BRANCH: deed.to_branch}),
+    }
+    for attempt in range(_MOST_TRIES):
+        new = NewJob(
+            f"{what}:{plan.id}",
+            payload,
+            # Somebody waits for it, and it takes less long than a plan.
+            priority=1,
+            max_attempts=_ATTEMPTS,
+            key=f"{what}:{plan.id}@{plan.version}#{attempt}",
+            at_most=1,
+            queue=_queue_for(container, plan),
+            lanes=lanes,
+        )
+        try:
+            return container.engine.submit(new)
+        except DuplicateKey:
+            if _is_under_way(container, new.kind):  # guard: it is decided once
+                break
+    done = {"apply": "applied", "undo": "undone"}[what]
+    raise PlanError(plan.id, f"it is being {done} already; its page shows what comes of that")
+
+
+def _queue_for(container: Container, plan: Plan) -> str:
+    """Where it was queued itself; what a command ran, without any queue, goes to the machine that has its
+    sandbox."""
+    asked = queue_of(plan.request)
+    if asked or remote_of(plan.resource) is not None:
+        return asked or SHARED_QUEUE
+    row = container.plan_parts.sandboxes.row(plan.id)
+    return home_queue(container.home if row is None or row.home is None else row.home)
+
+
+def _is_under_way(container: Container, kind: str) -> bool:
+    after: str | None = None
+    while page := container.engine.list(states=_UNFINISHED, limit=_PAGE, after=after):
+        if any(job.kind == kind for job in page):
+            return True
+        after = page[-1].id
+    return False

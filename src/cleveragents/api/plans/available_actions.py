@@ -1,0 +1,192 @@
+"""What a plan needs a person for, and what can be done with it now.
+
+Both are for who looks at plans: whatever is asked for, the services decide once more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from cleveragents.api.plans.sandbox_state import is_kept
+from cleveragents.api.plans.status_text import DONE, is_stopped, is_undecided, waited, works_below
+from cleveragents.core.errors import PlanError
+from cleveragents.core.policy import Capability, Verdict
+from cleveragents.core.tool import CallState
+from cleveragents.jobs.model.job import JobState
+from cleveragents.plans.apply_policy import is_unknown
+from cleveragents.plans.family import below, is_merged
+from cleveragents.plans.jobs.names import is_to_be_run
+from cleveragents.plans.model.plan import Phase, PlanState
+from cleveragents.plans.model.strategy import Strategy
+from cleveragents.plans.model.sub_plan import CONFLICT, asked_below, waits_for_sub_plans
+
+if TYPE_CHECKING:
+    from cleveragents.app.plan_parts import PlanParts
+    from cleveragents.core.json_value import JsonValue
+    from cleveragents.plans.model.plan import Plan
+
+__all__ = [
+    "NEEDS",
+    "can_of",
+    "is_at_rest",
+    "is_resumable",
+    "needs_of",
+    "rests",
+    "urgency",
+]
+
+NEEDS = ("approval", "question", "budget", "conflict", "error", "review")
+"""What a plan may need, the most urgent first."""
+
+_ASKED = {"leave": "approval", "question": "question", "budget": "budget", CONFLICT: "conflict"}
+_JOBS = {"apply", "undo"}
+_UNFINISHED = (JobState.QUEUED, JobState.RUNNING)
+_PAGE = 1000
+_APPLIED_AGAIN = (PlanState.CONSTRAINED, PlanState.ERRORED)
+
+
+def needs_of(parts: PlanParts, plan: Plan) -> str | None:
+    """One of `NEEDS`, if the plan, or one below it, does not go on or is not done without a person."""
+    if waits_for_sub_plans(plan):
+        asks = [_ASKED.get(_for(ask)) for ask in asked_below(plan)]
+        return min((ask for ask in asks if ask is not None), key=NEEDS.index, default=None)
+    if plan.state is PlanState.WAITING:
+        return _ASKED.get(waited(plan))
+    if is_unknown(plan):
+        return "error"
+    if plan.state is PlanState.ERRORED:
+        return None if is_stopped(plan) else "error"
+    if plan.state is PlanState.CONSTRAINED:
+        return "conflict"
+    if plan.standing != DONE or plan.parent_id is not None:
+        return None
+    if is_undecided(parts, plan):
+        return "conflict"
+    return "review" if parts.history.changes(plan.id) else None
+
+
+def is_at_rest(plan: Plan) -> bool:
+    """Whether nobody works on the plan, and nobody will until a person acts."""
+    works_below = waits_for_sub_plans(plan) and not asked_below(plan)
+    return not (plan.state.running or is_to_be_run(plan) or works_below)
+
+
+def rests(parts: PlanParts, plan: Plan) -> bool:
+    """The same, and no job is to apply or undo it; of a cancelled plan, nothing below it runs any more."""
+    if not is_at_rest(plan) or _is_to_be_decided(parts, plan):
+        return False
+    if plan.state is not PlanState.CANCELLED:
+        return True
+    # Its owner may have started them before it heard of the cancel.
+    return not any(parts.lifecycle.reconciled(one).state.running for one in below(parts, plan))
+
+
+def _is_to_be_decided(parts: PlanParts, plan: Plan) -> bool:
+    """Whether a job is to apply or undo the plan, or does."""
+    return any(_is_asked_for(parts, f"{what}:{plan.id}") for what in _JOBS)
+
+
+def urgency(needs: str | None) -> int:
+    """By which a board sorts: who needs somebody comes first."""
+    return len(NEEDS) if needs is None else NEEDS.index(needs)
+
+
+def can_of(parts: PlanParts, plan: Plan) -> list[str]:
+    """The names of what is possible now, as the API calls it."""
+    found = {"apply"} if is_unknown(plan) else _steps_of_running(parts, plan)
+    if not plan.state.running and not is_merged(parts, plan):
+        found |= _steps_of_resting(parts, plan)
+    if plan.state is PlanState.APPLIED and plan.parent_id is None and is_kept(parts, plan):
+        found.add("undo")
+    for done_by_a_job in _JOBS & found:
+        if _is_asked_for(parts, f"{done_by_a_job}:{plan.id}"):
+            found.remove(done_by_a_job)
+    if _is_correctable(parts, plan):
+        found.add("correct")
+    if not plan.state.running and plan.parent_id is None and not works_below(parts, plan):
+        found.add("delete")
+    return sorted(found)
+
+
+def _steps_of_running(parts: PlanParts, plan: Plan) -> set[str]:
+    found: set[str] = set()
+    begun = plan.state.running or plan.state in (PlanState.WAITING, PlanState.ERRORED)
+    if begun and plan.phase is not Phase.APPLY:
+        found.add("cancel")
+    if is_resumable(parts, plan):
+        found.add("resume")
+    if begun and plan.phase is not Phase.APPLY and plan.request.get("limits") is not None:
+        found.add("budget")
+    if plan.state is PlanState.WAITING and parts.lifecycle.asking(plan) is not None:
+        found |= {"approve", "deny"}
+    elif plan.state is PlanState.WAITING and waited(plan) == "question":
+        found.add("answer")
+    return found
+
+
+def _steps_of_resting(parts: PlanParts, plan: Plan) -> set[str]:
+    """Of one that nobody runs, and that is not a part of a result already."""
+    if plan.state.ended:
+        return set()
+    found: set[str] = set()
+    changed = bool(parts.history.changes(plan.id))
+    undecided = is_undecided(parts, plan)
+    if undecided:
+        found.add("resolve")
+    if changed and is_kept(parts, plan):
+        found.add("review")
+    if parts.history.calls(plan.id) and is_kept(parts, plan):
+        found.add("rollback")
+    has_result = plan.standing == DONE or (plan.phase is Phase.APPLY and plan.state in _APPLIED_AGAIN)
+    if has_result and changed and not undecided and plan.parent_id is None and _may_apply(plan):
+        found.add("apply")
+    if has_result or plan.state is PlanState.ERRORED:
+        found.add("reject")
+    return found
+
+
+def is_resumable(parts: PlanParts, plan: Plan) -> bool:
+    """Whether a resume is what it lacks: not of one that waits for a worker, or has all it was to do."""
+    if is_to_be_run(plan):
+        job = parts.lifecycle.queueing.job_of(plan)
+        waits = job is not None and job.state is JobState.QUEUED
+        return not (waits or parts.lifecycle.is_worked_on(plan) or parts.lifecycle.is_to_be_cancelled(plan))
+    if plan.phase is Phase.APPLY:
+        return False
+    if waits_for_sub_plans(plan):
+        return not works_below(parts, plan)
+    if plan.state is PlanState.WAITING:
+        return parts.lifecycle.asking(plan) is None and waited(plan) != "question"
+    if plan.standing == DONE and not is_merged(parts, plan):
+        # What a rollback took back is made again. A correction takes back, too, and goes on by itself.
+        made = [call for call in parts.history.calls(plan.id) if call.step is not None]
+        return bool(made) and made[-1].state is CallState.REVERTED
+    return plan.state is PlanState.ERRORED
+
+
+def _is_correctable(parts: PlanParts, plan: Plan) -> bool:
+    try:
+        parts.correction.ensure_correctable(plan)
+    except PlanError:
+        return False
+    return bool(parts.thinking.decisions.of_plan(plan.id))
+
+
+def _is_asked_for(parts: PlanParts, kind: str) -> bool:
+    """Whether a job is to do it already, though none may have begun."""
+    after: str | None = None
+    while page := parts.lifecycle.jobs.list(states=_UNFINISHED, limit=_PAGE, after=after):
+        if any(job.kind == kind for job in page):
+            return True
+        after = page[-1].id
+    return False
+
+
+def _may_apply(plan: Plan) -> bool:
+    policy = Strategy.from_json(plan.strategy).policy
+    return policy.verdict(Capability.APPLY) is not Verdict.DENY
+
+
+def _for(ask: JsonValue) -> str:
+    return str(ask.get("for") or "leave") if isinstance(ask, Mapping) else ""

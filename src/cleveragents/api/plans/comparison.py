@@ -1,0 +1,133 @@
+"""What two plans have come to, now or before a correction, and how that differs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from cleveragents.api.format import counted
+from cleveragents.api.plans.details import shown_resource
+from cleveragents.api.reachability import ensure_reachable
+from cleveragents.core.errors import PlanError, Remedy, RequestRefused, SandboxMissing
+
+if TYPE_CHECKING:
+    from cleveragents.app.plan_parts import PlanParts
+    from cleveragents.core.json_value import JsonValue
+    from cleveragents.plans.model.plan import Plan
+    from cleveragents.sandboxes.comparison import ChangedFile, Outcome
+
+__all__ = [
+    "ComparisonBounds",
+    "differing_files",
+    "ensure_comparable",
+    "outcome_of",
+    "patch_between",
+    "repositories_differ",
+]
+
+
+def outcome_of(parts: PlanParts, plan: Plan, before: int | None) -> Outcome:
+    """What the plan comes to now, or had come to before that correction. `PlanError`, `NeedsHuman`."""
+    from cleveragents.sandboxes.comparison import Outcome
+
+    ensure_reachable(parts, plan)
+    try:
+        sandbox = parts.sandboxes.look(plan.id)
+    except SandboxMissing:
+        raise PlanError(plan.id, "its sandbox is gone, and with it what it came to") from None
+    tree = parts.result.tree(plan, sandbox) if before is None else _before(parts, plan, before)
+    return Outcome(sandbox, tree)
+
+
+def differing_files(one: Outcome, other: Outcome, *, most: int | None = None) -> list[dict[str, JsonValue]]:
+    """The files in which they differ, from the first to the second; so many of them at most."""
+    from cleveragents.sandboxes.comparison import changed_between
+
+    return [_row(changed) for changed in changed_between(one, other)[:most]]
+
+
+@dataclass(frozen=True, slots=True)
+class ComparisonBounds:
+    """How much two outcomes may differ in, to be compared line by line: files, their lines, and how large
+    their contents are in all, which of files that are no text are in a patch as a whole."""
+
+    files: int = 10_000
+    lines: int = 1_000_000
+    bytes: int = 64 * 1024 * 1024
+
+
+def ensure_comparable(
+    one: Outcome, other: Outcome, bounds: ComparisonBounds, *, paths: Sequence[str] = ()
+) -> None:
+    """`RequestRefused` where they differ in more than anybody reads, as plans of two repositories may."""
+    from cleveragents.sandboxes.comparison import bytes_between, changed_between
+
+    files = changed_between(one, other, paths)
+    lines = sum((changed.added or 0) + (changed.removed or 0) for changed in files)
+    found = f"they differ in {counted(len(files), 'file')} and {counted(lines, 'line')}"
+    bound = f"a comparison as a patch has at most {bounds.files:,} and {bounds.lines:,}"
+    if len(files) <= bounds.files and lines <= bounds.lines:
+        size = bytes_between(one, other, files)
+        if size <= bounds.bytes:
+            return
+        found = f"they differ in {counted(len(files), 'file')} of {size:,} bytes"
+        bound = f"a comparison as a patch is of at most {bounds.bytes:,}"
+    raise RequestRefused(f"{found}; {bound}. Ask for the files as JSON, or for a plan's own patch")
+
+
+def patch_between(
+    one: Outcome,
+    other: Outcome,
+    bounds: ComparisonBounds,
+    *,
+    masked: bool,
+    paths: Sequence[str] = (),
+    renames: bool = False,
+) -> bytes:
+    """Return how they differ as a patch, as `patch_of` does. `RequestRefused`, as `ensure_comparable`."""
+    from cleveragents.api.plans.diffs import masked_patch, patch_options, pathspecs
+    from cleveragents.sandboxes.comparison import changed_between, diff_between
+
+    specs = pathspecs([changed.path for changed in changed_between(one, other)], paths) if paths else []
+    if paths and not specs:
+        return b""
+    ensure_comparable(one, other, bounds, paths=specs)
+    patch = diff_between(one, other, options=patch_options(masked=masked, renames=renames), paths=specs)
+    return masked_patch(patch) if masked else patch
+
+
+def repositories_differ(one: Plan, other: Plan) -> str | None:
+    """A word on that, where they do."""
+    if one.resource == other.resource:
+        return None
+    said = f"they are plans of different repositories, {shown_resource(one)} and {shown_resource(other)}"
+    return f"{said}: all that these differ in is shown, too"
+
+
+def _before(parts: PlanParts, plan: Plan, number: int) -> str:
+    made = parts.thinking.corrections.of_plan(plan.id)
+    found = next((one for one in made if one.number == number), None)
+    if found is None:
+        known = f"it has {len(made)}" if made else "it was never corrected"
+        tree = Remedy("plan.tree", plan.id, {"all": True}, "List its corrections")
+        raise PlanError(plan.id, f"it has no correction {number}; {known}", (tree,) if made else ())
+    if found.made.outcome is None:
+        raise PlanError(plan.id, f"it had come to nothing before its correction {number}")
+    return found.made.outcome
+
+
+def _row(changed: ChangedFile) -> dict[str, JsonValue]:
+    kind = "created" if changed.before is None else "deleted" if changed.after is None else "changed"
+    return {
+        "path": changed.path,
+        "change": kind,
+        "added": changed.added,
+        "removed": changed.removed,
+        "before": _state(changed.before),
+        "after": _state(changed.after),
+    }
+
+
+def _state(state: tuple[str, str] | None) -> JsonValue:
+    return None if state is None else {"mode": state[0], "content": state[1]}

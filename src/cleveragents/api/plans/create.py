@@ -1,0 +1,310 @@
+"""What somebody asks for when they want a plan, and everything that can be wrong with that.
+
+All of it is found before a plan exists, and before the database is opened as far as that is not needed to
+tell: whoever asked for the wrong thing need not wait for it.
+
+Whether a commit can be made at all, found out before anything else is done.
+
+The apply itself looks again, with the repository held. But whoever asks for a commit that their git will not
+make should hear of it before a command of an hour, not after.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cleveragents.access.model.project import new_branch, remote_of
+from cleveragents.api.plans.details import spelt_arguments
+from cleveragents.core.errors import ConfigurationError, Remedy, RequestRefused
+from cleveragents.core.json_value import JsonValue, freeze, thaw
+from cleveragents.core.text.redaction import redact, redact_text
+from cleveragents.models.model.budget import PICODOLLARS, Limits
+from cleveragents.plans.model.plan import Plan
+from cleveragents.plans.model.sub_plan import GOALS_ACTION
+
+if TYPE_CHECKING:
+    from cleveragents.actors.ports import Actors
+    from cleveragents.app.plan_parts import PlanParts
+    from cleveragents.core.actions.model import Action, Budget, Step
+    from cleveragents.plans.ports.plans import NewPlan
+
+__all__ = [
+    "Wanted",
+    "ensure_can_be_asked",
+    "ensure_can_commit",
+    "ensure_new_branch",
+    "ensure_said",
+    "named_action",
+    "requested_plan",
+    "thinking_of",
+]
+
+
+_GOAL = "builtin/goal"
+_TIMED = "timeout_seconds"
+_WAYS = (
+    Remedy("run", options={"goal": "Add a --json flag to the export command"}, text="Name a goal"),
+    Remedy("run", options={"action": "builtin/command", "command": None}, text="Name an action"),
+    Remedy("action.list", text="List the actions"),
+)
+_LONGEST_GOAL = 100_000
+# The tools of ours that take a regular expression, and when they do.
+_IS_REGEX: Mapping[str, Callable[[Mapping[str, JsonValue]], bool]] = {
+    "replace": lambda arguments: arguments.get("regex") is True,
+    "grep": lambda arguments: arguments.get("fixed") is not True,
+}
+
+_ASKED = "--commit"
+_NO_PLAN = "0" * 26
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is asked for: an action and its arguments, or a goal in words."""
+
+    action: str | None
+    words: tuple[str, ...]
+    pairs: tuple[str, ...]
+    checks: tuple[str, ...]
+    profile: str | None
+    from_head: bool
+    include: tuple[str, ...]
+    goal: str | None
+    commit: bool
+    actor: str | None = None
+    sent_actor: str | None = None
+    """Its YAML, where it is known to this plan alone."""
+    model: str | None = None
+    limits: Limits = field(default_factory=Limits)
+    invariants: tuple[str, ...] = ()
+    arguments: Mapping[str, JsonValue] | None = None
+    """Those of the action as values, where nobody typed them."""
+    parallel: int | None = None
+
+
+def requested_plan(parts: PlanParts, wanted: Wanted, directory: Path, *, remote: bool = False) -> NewPlan:
+    """The plan to be made, on what that directory belongs to; of a `remote`, of which nothing is here, it is
+    only where nothing is found. `RequestRefused` and whatever else is a wrong request."""
+    from cleveragents.core.policy import profile
+    from cleveragents.plans.ports.plans import NewPlan
+    from cleveragents.sandboxes.resources import ensure_apart, find_resource
+
+    ensure_said(wanted)
+    if wanted.action is None:
+        wanted = _goal_wanted(wanted)
+    name = profile(wanted.profile or parts.default_profile).name
+    root, prefix = (directory, "") if remote else find_resource(directory)
+    if wanted.commit:
+        ensure_can_commit(root)
+    action = named_action(parts, str(wanted.action), root)
+    if action.name == GOALS_ACTION:
+        run = Remedy("run", options={"file": "goals.yaml"}, text="Run the goals of a file")
+        raise RequestRefused(f"{GOALS_ACTION} takes its goals from a file", "action", (run,))
+    given = wanted.arguments
+    arguments = action.parse(wanted.pairs, wanted.words) if given is None else action.bind(given)
+    for step in action.render(arguments):
+        _ensure_sound(parts, action, step, root)
+    request = freeze(
+        {
+            "arguments": _kept(action, arguments),
+            "checks": list(wanted.checks),
+            "profile": name,
+            "from_head": wanted.from_head,
+            "include": list(wanted.include),
+            "directory": prefix,
+            "invariants": [redact_text(text) for text in wanted.invariants],
+            **({} if wanted.parallel is None else {"max_parallel": wanted.parallel}),
+            **thinking_of(parts, action, wanted, root),
+        }
+    )
+    if not remote:
+        ensure_apart(root, parts.sandboxes.directory)
+    said = shlex.join([*wanted.pairs, *wanted.words]) if given is None else spelt_arguments(freeze(given))
+    goal = wanted.goal or ": ".join(filter(None, [action.name.removeprefix("builtin/"), said]))
+    assert isinstance(request, Mapping)
+    return NewPlan(goal, action.name, str(root), request)
+
+
+def ensure_said(wanted: Wanted) -> None:
+    """`RequestRefused` for what says nothing. A check that runs nothing would always pass."""
+    if not all(text.strip() for text in wanted.checks):
+        raise RequestRefused("a check is a command, such as `pytest -q`", "checks")
+    if not all(text.strip() for text in wanted.invariants):
+        raise RequestRefused("an invariant is a sentence, such as `never touch migrations/`", "invariants")
+
+
+def _kept(action: Action, arguments: Mapping[str, JsonValue]) -> dict[str, object]:
+    """The arguments as the plan holds them: those of steps as they are, since the steps may be made again;
+    those of actors are words for a model, which gets no secret."""
+    if action.execute_actor is None:
+        return {name: thaw(value) for name, value in arguments.items()}
+    return {name: redact(thaw(value)) for name, value in arguments.items()}
+
+
+def _goal_wanted(wanted: Wanted) -> Wanted:
+    """What was said without an action is a goal, in words."""
+    goal = " ".join(wanted.words).strip()
+    if not goal:
+        raise RequestRefused("say what is wanted: a goal, or an action", remedies=_WAYS)
+    if "\0" in goal or len(goal) > _LONGEST_GOAL:
+        raise RequestRefused(f"a goal is text of at most {_LONGEST_GOAL:,} characters", "goal")
+    return replace(wanted, action=_GOAL, words=(), pairs=(f"goal={goal}",), goal=wanted.goal or goal)
+
+
+def thinking_of(parts: PlanParts, action: Action, wanted: Wanted, root: Path) -> dict[str, Any]:
+    """Who does it, with which model, for how much; nothing for plain steps. `RequestRefused`,
+    `ConfigurationError`, and what is wrong with an actor or a model."""
+    from cleveragents.plans.actors.role_models import ensure_counted
+
+    if wanted.actor is None and action.execute_actor is None:
+        if wanted.model:
+            raise RequestRefused(f"a model is for plans with actors, and {action.name} has none", "model")
+        if wanted.limits != Limits():
+            timed = any(argument.name == _TIMED for argument in action.arguments)
+            bounds = f"; its argument {_TIMED} bounds its time" if timed else ""
+            problem = f"limits are for plans with actors, and {action.name} has none{bounds}"
+            raise RequestRefused(problem, "limits")
+        return {}
+    its_own = (action.strategize_actor, action.execute_actor, action.review_actor)
+    every = (wanted.actor,) if wanted.actor else its_own
+    cast = [name for name in every if name]
+    model = wanted.model or parts.default_model
+    actors = parts.actors(root, wanted.sent_actor)
+    _ensure_installed(actors, cast)
+    _ensure_model(actors, cast, model)
+    limits = _joined(wanted.limits, action.budget)
+    ensure_counted(actors, cast, limits)
+    if limits.picodollars is not None:
+        parts.thinking.ensure_priced(actors, cast, model)
+    parts.thinking.ensure_own_limits(actors, cast, model)
+    if model:
+        parts.thinking.models.get(model)
+    sent = {} if wanted.sent_actor is None else {"sent_actor": wanted.sent_actor}
+    return {"model": model, "actor": wanted.actor, "limits": thaw(limits.to_json()), **sent}
+
+
+def _ensure_installed(actors: Actors, cast: Sequence[str]) -> None:
+    """`ToolRefused` names an agent of somebody else's that is not here, and how to get it."""
+    from cleveragents.actors.model.actor import AcpNode
+    from cleveragents.core.errors import ToolRefused
+    from cleveragents.plans.actors.role_models import agents_of_cast
+    from cleveragents.processes.program_lookup import absence_of, absence_of_acp
+
+    for name, node in agents_of_cast(actors, cast):
+        absence = absence_of(node.argv[0], node.install)
+        if isinstance(node, AcpNode):
+            absence = absence or absence_of_acp()
+        if absence is not None:  # guard: nobody makes a plan for who is not there
+            raise ToolRefused(name, absence)
+
+
+def _ensure_model(actors: Actors, cast: Sequence[str], model: str) -> None:
+    """Other agents bring their own; whoever asks a model and names none needs one."""
+    from cleveragents.core.errors import ConfigurationError
+    from cleveragents.plans.actors.role_models import models_of_cast
+
+    if "" in models_of_cast(actors, cast, model):
+        known = Remedy("model.list", text="List the models")
+        default = {"key": "models.default", "value": None}
+        remedies = (Remedy("config.set", options=default, text="Set the default model"), known)
+        raise ConfigurationError("models.default", "no default model; name a model", remedies)
+
+
+def _joined(asked: Limits, budget: Budget) -> Limits:
+    """What the user said, or else the action."""
+    usd = None if budget.usd is None else round(budget.usd * PICODOLLARS)
+    return Limits(
+        picodollars=usd if asked.picodollars is None else asked.picodollars,
+        tokens=budget.tokens if asked.tokens is None else asked.tokens,
+        steps=budget.steps if asked.steps is None else asked.steps,
+        seconds=budget.seconds if asked.seconds is None else asked.seconds,
+    )
+
+
+def named_action(parts: PlanParts, name: str, root: Path) -> Action:
+    """What is shipped needs no database to be found. `UnknownAction`, `NotTrusted`."""
+    from cleveragents.plans.actions.builtins import builtin_actions
+
+    for shipped in builtin_actions():
+        if shipped.name == name:
+            return shipped
+    return parts.action_named(name, str(root))
+
+
+def _ensure_sound(parts: PlanParts, action: Action, step: Step, root: Path) -> None:
+    """`InvalidArguments` for a call that no sandbox could make right, unless the action goes on after it."""
+    from cleveragents.core.errors import InvalidArguments, InvalidToolCall, OutsideSandbox, ToolRefused
+    from cleveragents.tools.files.confined_files import ConfinedFiles
+
+    if step.continue_on_failure:
+        return
+    try:
+        tools = parts.tools
+        # What it says of files is of no interest: they may be others when the step's turn comes.
+        with suppress(OutsideSandbox, ToolRefused):
+            tools.capability_of(tools.get(step.tool), step.arguments, ConfinedFiles(root))
+    except InvalidToolCall as error:
+        raise InvalidArguments(action.name, str(error)) from None
+    problem = _pattern_problem(step)
+    if problem is not None:
+        raise InvalidArguments(action.name, problem)
+
+
+def _pattern_problem(step: Step) -> str | None:
+    """What is wrong with the step's regular expression, or with what is to take the place of its matches."""
+    from cleveragents.tools.files.regex_program import answer, compile_pattern
+
+    takes_one = _IS_REGEX.get(step.tool)
+    if takes_one is None or not takes_one(step.arguments):
+        return None
+    pattern = str(step.arguments["pattern"])
+    try:
+        compiled = compile_pattern(pattern, ignore_case=False)
+    except (re.error, OverflowError, RecursionError) as error:
+        return f"{pattern!r} is not a regular expression: {error}"
+    replacement = step.arguments.get("replacement")
+    if replacement is None:
+        return None
+    problem = answer(compiled, "", {"replacement": replacement}).get("error")
+    return None if problem is None else f"{replacement!r} cannot replace {pattern!r}: {problem}"
+
+
+def ensure_can_be_asked(plan: Plan, message: str | None, to_branch: str | None) -> None:
+    """Of an apply or undo of the plan; errors as `ensure_can_commit` and `ensure_new_branch`."""
+    remote = remote_of(plan.resource) is not None
+    if to_branch is not None:
+        ensure_new_branch(to_branch, remote=remote)
+    if message is not None and not remote:
+        ensure_can_commit(Path(plan.resource))
+
+
+def ensure_new_branch(to_branch: str, *, remote: bool) -> None:
+    """`RequestRefused` where results are not pushed; `InvalidName`."""
+    if not remote:
+        problem = "only results of plans on git remotes are pushed to branches; leave it out"
+        raise RequestRefused(problem, "to_branch")
+    new_branch(to_branch, _NO_PLAN)
+
+
+def ensure_can_commit(root: Path) -> None:
+    """`ConfigurationError`, with what to do about it, unless git would make a commit for the user there."""
+    from cleveragents.apply.target import git_directory_of
+    from cleveragents.apply.user_git import UserGit
+    from cleveragents.sandboxes.resources import is_repository
+
+    directory = git_directory_of(root) if is_repository(root) else None
+    if directory is None:
+        raise ConfigurationError(_ASKED, f"{root} is not a git repository, so there is nothing to commit to")
+    user = UserGit(directory, root)
+    if not user.has_identity():
+        remedy = "`git config --global user.name NAME` and `git config --global user.email ADDRESS` tell it"
+        raise ConfigurationError(_ASKED, f"git does not know who you are; {remedy}")
+    if user.signs_commits():
+        remedy = "apply it without a commit, then commit it yourself"
+        raise ConfigurationError(_ASKED, f"commit.gpgSign is set, and only your own git signs; {remedy}")

@@ -1,0 +1,330 @@
+"""All there is to say about one plan: what it is, what it changed, what it did, what its checks said.
+
+What the checks of a plan said, its reviewer among them, and whether that holds of its files by now.
+
+A verdict belongs to the tree that was looked at. A rollback, an edit, a correction or a file that is left out
+leads to another one, of which nothing has been said yet.
+
+One call of a tool, as rows and JSON show it.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from cleveragents.access.model.project import remote_of
+from cleveragents.api.format import timestamp
+from cleveragents.api.plans.budget import spending_of
+from cleveragents.api.plans.changes import (
+    found_changes,
+    last_apply_of,
+    recorded_changes,
+    renames_in_words,
+    state_row,
+    told_unapplied,
+    unapplied_of,
+)
+from cleveragents.api.plans.sandbox_state import was_removed
+from cleveragents.api.workers import isolation_of
+from cleveragents.core.actions.model import CheckVerdict, broken_by
+from cleveragents.core.cancellation import is_mere_stop
+from cleveragents.core.errors import PlanError, RemoteUnreachable, SandboxMissing, SandboxRefused
+from cleveragents.core.json_value import JsonValue, freeze, thaw
+from cleveragents.core.text.redaction import redact, redact_known, redact_known_text, redact_text
+from cleveragents.plans.apply_policy import merged_tree_of
+from cleveragents.plans.family import LEFT_OUT, conflicts_of, left_out_of, parts_of, short_of
+from cleveragents.plans.model.plan import Phase, PlanState
+from cleveragents.plans.model.strategy import Strategy
+from cleveragents.plans.model.sub_plan import SUB_PLANS
+from cleveragents.sandboxes.ports import Unapplied
+
+if TYPE_CHECKING:
+    from cleveragents.app.plan_parts import PlanParts
+    from cleveragents.core.actions.model import CheckRun
+    from cleveragents.core.tool import ToolCall
+    from cleveragents.plans.model.plan import Plan
+
+__all__ = [
+    "account_of",
+    "call_fields",
+    "call_in_short",
+    "checks_of",
+    "conflict_rows",
+    "correction_rows",
+    "fields_of",
+    "found_plan",
+    "has_not_run",
+    "has_passed",
+    "part_rows",
+    "place_of",
+    "shown_resource",
+    "spelt_arguments",
+    "unpassed_checks",
+    "verdict_in_words",
+]
+
+
+Row = dict[str, JsonValue]
+
+_SEEN = (CheckVerdict.PASSED, CheckVerdict.FAILED)
+_SAID_NOTHING = ("not run", CheckVerdict.VOID.value)
+_TAKEN = (PlanState.APPLIED, PlanState.UNDONE)
+
+
+def found_plan(parts: PlanParts, plan_id: str) -> Plan:
+    """The plan of that id, or of which that is the beginning or the end; as its job has left it."""
+    return parts.lifecycle.reconciled(parts.plans.find(plan_id))
+
+
+def fields_of(plan: Plan) -> dict[str, JsonValue]:
+    """A plan as rows and JSON show it."""
+    waiting = None if plan.state is PlanState.CONSTRAINED else plan.waiting_for
+    return {
+        "id": plan.id,
+        "goal": redact_text(plan.goal),
+        "action": plan.action,
+        "phase": plan.phase.value,
+        "state": plan.state.value,
+        "resource": shown_resource(plan),
+        "created": timestamp(plan.created_at),
+        "updated": timestamp(plan.updated_at),
+        "waiting_for": freeze(redact_known(waiting)),
+        "error": None if plan.error is None else redact_text(plan.error),
+        "request": freeze(redact(plan.request)),
+        "job": plan.job_id,
+        "parent": plan.parent_id,
+        "root": plan.root,
+        "depth": plan.depth,
+        "isolation": None if plan.isolation is None else plan.isolation.value,
+    }
+
+
+def place_of(parts: PlanParts, plan: Plan) -> str:
+    """Where its result goes, or went, in words."""
+    remote, branch = remote_of(plan.resource), parts.remotes.branch_of(plan)
+    return plan.resource if remote is None else f"branch {branch} of {remote.shown}"
+
+
+def shown_resource(plan: Plan) -> str:
+    """Of a remote without who logs in there, and with what."""
+    remote = remote_of(plan.resource)
+    return plan.resource if remote is None else f"{remote.shown}#{remote.branch}"
+
+
+def account_of(parts: PlanParts, plan: Plan) -> Row:
+    """Everything that is known of the plan but its calls' output."""
+    place: str | None = None
+    notes: tuple[str, ...] = ()
+    unapplied = Unapplied()
+    changes: list[Row] = []
+    tree: str | None = None
+    problem = None
+    try:
+        sandbox = parts.sandboxes.look(plan.id)
+        unapplied = unapplied_of(parts, plan)
+        place, notes = str(sandbox.root), (*sandbox.notes, *told_unapplied(parts, plan, unapplied))
+        found = found_changes(parts, plan)
+        changes, tree = found.rows, found.tree
+    except SandboxMissing:
+        pass
+    except (RemoteUnreachable, SandboxRefused) as away:  # guard: what is known is told, remote or not
+        notes = (f"what it changed is told without its lines: {away}",)
+        changes = recorded_changes(parts, plan)
+    except PlanError as error:
+        problem = error.reason
+    last_apply, renames = last_apply_of(parts, plan)
+    reviews = parts.reviews.of_plan(plan.id)
+    rows = part_rows(parts, plan)
+    return fields_of(plan) | {
+        "isolation": isolation_of(parts, plan),
+        "branch": parts.remotes.branch_of(plan),
+        "sandbox": place,
+        "sandbox_removed": was_removed(parts, plan),
+        "notes": [*notes, *renames_in_words(renames)],
+        "files_changed": len(changes),
+        "changes": freeze(changes),
+        "ignored": list(unapplied.ignored),
+        "nested_repositories": list(unapplied.repositories),
+        "removed_submodules": list(unapplied.submodules),
+        "renames": freeze(renames),
+        "last_apply": last_apply,
+        "review_problem": problem,
+        "broken_invariant": _broken_invariant(parts, plan),
+        "left_out": [review.subject for review in reviews if not review.accepted],
+        "checks": freeze(checks_of(parts, plan, tree)),
+        "spending": freeze(spending_of(parts, plan)),
+        "sub_plans": freeze(rows),
+        "sub_plans_done": sum(row["phase"] == "execute" and row["state"] == "complete" for row in rows),
+        "parts_left_out": freeze(
+            [{"name": redact_text(name), "why": redact_text(why)} for name, why in left_out_of(parts, plan)]
+        ),
+        "conflicts": freeze(conflict_rows(parts, plan)),
+        "corrections": freeze(correction_rows(parts, plan)),
+        "calls": [call_in_short(parts, call) for call in parts.history.calls(plan.id)],
+    }
+
+
+def _broken_invariant(parts: PlanParts, plan: Plan) -> str | None:
+    """How the result breaks an invariant: edits by hand may, and no step can."""
+    if plan.strategy is None:
+        return None
+    return broken_by(Strategy.from_json(plan.strategy).invariants, parts.history.states(plan.id))
+
+
+def part_rows(parts: PlanParts, plan: Plan) -> list[Row]:
+    """Its own sub-plans, those that are not begun included, each with how it stands in a word or two."""
+    over = plan.state.ended or plan.state is PlanState.COMPLETE
+    return [row | {"status": _status_of_part(row, over=over)} for row in parts_of(parts, plan)]
+
+
+def _status_of_part(row: Row, *, over: bool) -> str:
+    """One that is done is merged or not; one that is not made yet waits for others, unless all is over. One
+    that was stopped because another failed did not fail itself."""
+    error, state = row["error"], row["state"]
+    if state is None:
+        return "not run" if over else "to come"
+    if state == LEFT_OUT:
+        return f"{LEFT_OUT} ({row['why']})"
+    if row["merged"]:
+        return "merged"
+    if state == "errored" and isinstance(error, str) and is_mere_stop(error):
+        return "stopped"
+    if state == "waiting" and row["waits_for"] == SUB_PLANS:
+        return SUB_PLANS
+    return "to merge" if state == "complete" else str(state)
+
+
+def conflict_rows(parts: PlanParts, plan: Plan) -> list[Row]:
+    """What its sub-plans disagree about and nobody decided."""
+    return [
+        {
+            "path": conflict.shown_path,
+            "kind": conflict.kind,
+            "sub_plan": conflict.plan_id,
+            "marked": conflict.marked,
+            "base": state_row(conflict.base),
+            "ours": state_row(conflict.ours),
+            "theirs": state_row(conflict.theirs),
+        }
+        for conflict in conflicts_of(parts, plan)
+    ]
+
+
+def correction_rows(parts: PlanParts, plan: Plan) -> list[Row]:
+    """What was corrected in it, the oldest first."""
+    return [
+        {
+            "number": one.number,
+            "decision": one.made.decision,
+            "superseded": list(one.made.superseded),
+            "guidance": redact_text(one.made.guidance),
+            "by_itself": one.made.by_itself,
+            "outcome": one.made.outcome,
+            "created": timestamp(one.created_at),
+        }
+        for one in parts.thinking.corrections.of_plan(plan.id)
+    ]
+
+
+def checks_of(parts: PlanParts, plan: Plan, tree: str | None) -> list[Row]:
+    """What each check said when it last ran. `tree` is what would be applied now; without one nobody can say
+    whether that holds of it, and nothing is said."""
+    last: dict[tuple[bool, str], Row] = {}
+    for run in parts.check_runs.of_plan(plan.id):
+        last[run.is_review, run.command] = {
+            "name": redact_text(run.name),
+            "command": redact_text(run.command),
+            "verdict": run.verdict.value.replace("_", " "),
+            "stale": tree is not None and _is_stale(run, plan, tree),
+            "required": run.required,
+            "ended": timestamp(run.ended_at),
+            "details": run.details,
+        }
+    return list(last.values())
+
+
+def unpassed_checks(parts: PlanParts, plan: Plan) -> list[Row]:
+    """The required ones of which an apply would have to find something else than they said last."""
+    return [row for row in checks_of(parts, plan, None) if row["required"] and not has_passed(row)]
+
+
+def has_not_run(rows: Iterable[Mapping[str, JsonValue]]) -> bool:
+    """Whether one of them could not be run, or on the wrong files, so that it said nothing."""
+    return any(row["verdict"] in _SAID_NOTHING for row in rows)
+
+
+def has_passed(row: Mapping[str, JsonValue]) -> bool:
+    """Whether the check passed, and that on the files as they are now."""
+    return row["verdict"] == CheckVerdict.PASSED.value and not row.get("stale")
+
+
+def verdict_in_words(row: Mapping[str, JsonValue]) -> str:
+    """`passed`; or `passed on other files`, if these have become others since."""
+    return f"{row['verdict']} on other files" if row.get("stale") else str(row["verdict"])
+
+
+def _is_stale(run: CheckRun, plan: Plan, tree: str) -> bool:
+    """Whether it saw other files. Which ones a reviewer of an older version saw is not known."""
+    if run.tree in ("", tree, merged_tree_of(plan)) or run.verdict not in _SEEN:
+        return False
+    if run.is_review or plan.phase is not Phase.APPLY:
+        return True
+    # Apply looks at the result merged with what else is there. What was applied has passed as that; and what
+    # failed as that is what keeps it from being applied.
+    return plan.state not in _TAKEN and run.verdict is CheckVerdict.PASSED
+
+
+def call_fields(parts: PlanParts, call: ToolCall) -> Row:
+    """One call, all of it."""
+    return {
+        "number": call.number,
+        "tool": call.tool,
+        "state": call.state.value,
+        "changed": _files_changed(parts, call),
+        "changeset": call.changeset_id,
+        "approval": call.approval,
+        "started": timestamp(call.started_at),
+        "ended": None if call.ended_at is None else timestamp(call.ended_at),
+        "arguments": freeze(
+            redact_known(call.arguments)
+        ),  # masked when kept, unless a person was to approve them
+        "error": call.error,
+        "result": freeze(redact(call.result)),
+    }
+
+
+def call_in_short(parts: PlanParts, call: ToolCall) -> Row:
+    """One call, without what it was given and what it printed."""
+    return {
+        "number": call.number,
+        "tool": call.tool,
+        "what": redact_known_text(spelt_arguments(call.arguments)),
+        "state": call.state.value,
+        "changed": _files_changed(parts, call),
+        "error": call.error,
+        "approval": call.approval,
+    }
+
+
+def _files_changed(parts: PlanParts, call: ToolCall) -> int:
+    return 0 if call.changeset_id is None else parts.changesets.get(call.changeset_id).length
+
+
+def spelt_arguments(arguments: JsonValue) -> str:
+    """What a call was given, as a person would write it."""
+    if not isinstance(arguments, Mapping):
+        return str(arguments)
+    if arguments.keys() == {"plan", "title"}:
+        title, _, _ = str(arguments["title"]).partition("\n")
+        return f"{title} ({short_of(str(arguments['plan']))})"
+    argv = arguments.get("argv")
+    if isinstance(argv, Sequence) and not isinstance(argv, str):
+        return shlex.join(str(word) for word in argv)
+    return ", ".join(f"{name}={_spelt(value)}" for name, value in arguments.items())
+
+
+def _spelt(value: JsonValue) -> str:
+    return value if isinstance(value, str) else json.dumps(thaw(value), ensure_ascii=False)

@@ -1,0 +1,70 @@
+"""Lists of plans: which of them are anything to a person, and what a row says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from cleveragents.api.plans.details import fields_of
+from cleveragents.api.plans.status_text import DONE
+from cleveragents.api.workers import isolation_of
+from cleveragents.core.json_value import JsonValue
+from cleveragents.plans.family import left_out_of, wanted_parts
+from cleveragents.plans.model.plan import PlanState
+from cleveragents.plans.model.sub_plan import waits_for_sub_plans
+
+if TYPE_CHECKING:
+    from cleveragents.access.model.user import ProjectScope
+    from cleveragents.app.plan_parts import PlanParts
+    from cleveragents.plans.model.plan import Plan
+
+__all__ = ["children_in", "is_for_a_person", "latest", "row_of"]
+
+Row = dict[str, JsonValue]
+
+_PAGE = 1000
+
+
+def row_of(parts: PlanParts, plan: Plan, children: Sequence[Plan]) -> Row:
+    """One plan in a list, and how many of its sub-plans are done."""
+    done = sum(child.standing == DONE for child in children)
+    return fields_of(plan) | {
+        "isolation": isolation_of(parts, plan),
+        "sub_plans": max(wanted_parts(plan), len(children)),
+        "sub_plans_done": done,
+        "sub_plans_left_out": len(left_out_of(parts, plan)),
+    }
+
+
+def children_in(parts: PlanParts, plans: Sequence[Plan]) -> dict[str, Sequence[Plan]]:
+    """The sub-plans of those that have some."""
+    return dict(parts.plans.children_of([plan.id for plan in plans if wanted_parts(plan)]))
+
+
+def is_for_a_person(plan: Plan) -> bool:
+    """Whether it is anything to a user by itself: a sub-plan is where it cannot go on without one."""
+    if plan.parent_id is None:
+        return True
+    return plan.state is PlanState.WAITING and not waits_for_sub_plans(plan)
+
+
+def latest(
+    parts: PlanParts,
+    wanted: Callable[[Plan], bool],
+    *,
+    states: Sequence[PlanState],
+    limit: int,
+    after: str | None,
+    scope: ProjectScope,
+) -> tuple[list[Plan], bool]:
+    """The latest plans of these projects that are wanted, the newest first, made before the one of that id;
+    and whether there are others."""
+    found: list[Plan] = []
+    size = min(_PAGE, limit + 1)
+    while page := parts.plans.list(states=states, limit=size, after=after, newest_first=True, scope=scope):
+        after = page[-1].id
+        known = parts.lifecycle.all_reconciled(page)
+        found += [plan for plan in known if (not states or plan.state in states) and wanted(plan)]
+        if len(found) > limit:
+            break
+    return found[:limit], len(found) > limit

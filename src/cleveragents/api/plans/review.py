@@ -1,0 +1,78 @@
+"""Which of a plan's changes count: files and changesets are left out before it is applied, or taken in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from cleveragents.api.format import UNREADABLE, shown_name
+from cleveragents.api.reachability import ensure_reachable
+from cleveragents.changes.model.review import Review, ReviewKind
+from cleveragents.core.errors import PlanError, Remedy
+
+if TYPE_CHECKING:
+    from cleveragents.app.plan_parts import PlanParts
+    from cleveragents.plans.model.plan import Plan
+
+__all__ = ["ensure_reviewable", "is_meant", "review_files"]
+
+
+def ensure_reviewable(parts: PlanParts, plan: Plan) -> None:
+    """`PlanError` while it runs and once it has ended; `NeedsHuman` if its repository is out of reach."""
+    if plan.state.running or plan.state.ended:
+        raise PlanError(plan.id, f"it is {plan.state.value}; a review comes between run and apply")
+    ensure_reachable(parts, plan)
+
+
+def review_files(
+    parts: PlanParts,
+    plan: Plan,
+    verdicts: Sequence[tuple[str, bool]],
+    changesets: Sequence[tuple[str, bool]] = (),
+) -> list[str]:
+    """Takes each in or leaves it out, and returns the files that are meant. `PlanError` if one names nothing,
+    and then none was reviewed."""
+    with parts.rewriting.unmerged(plan):  # guard: what is merged is reviewed with the whole
+        known = _changed_files(parts, plan) if verdicts else []
+        files = [(path, taken) for name, taken in verdicts for path in _meant_files(plan, known, name)]
+        _ensure_known(parts, plan, [changeset for changeset, _ in changesets])
+        # Each is known to be one of them: to look again would read all changes for each file.
+        for path, taken in dict(files).items():
+            verdict = Review(plan.id, ReviewKind.PATH, path, taken)
+            parts.reviews.set(verdict, now=parts.result.clock.now())
+        for changeset, taken in changesets:
+            parts.result.review(plan, ReviewKind.CHANGESET, changeset, accepted=taken)
+    return [path for path, _ in files]
+
+
+def is_meant(path: str, names: Sequence[str]) -> bool:
+    """Whether one of the names is that file, or a directory above it; without names all are meant."""
+    plain = [name.rstrip("/").removeprefix("./") for name in names]
+    return not names or any(
+        name in ("", ".") or path == name or path.startswith(f"{name}/") for name in plain
+    )
+
+
+def _changed_files(parts: PlanParts, plan: Plan) -> list[str]:
+    entries = [change.entry for change in parts.history.changes(plan.id)]
+    return sorted({path for entry in entries for path in (entry.path, entry.old_path) if path is not None})
+
+
+def _meant_files(plan: Plan, known: Sequence[str], name: str) -> list[str]:
+    """Every one of the changed files that is named. A name that is no text is meant as it is shown, if one
+    file alone is shown so. `PlanError` if it names nothing."""
+    meant = [path for path in known if is_meant(path, [name])]
+    alike = [path for path in known if shown_name(path) == name] if UNREADABLE in name else []
+    if not meant and len(alike) == 1:
+        return alike
+    if not meant:
+        diff = Remedy("plan.diff", plan.id, {"name_only": True}, "List the changed files")
+        raise PlanError(plan.id, f"it changed no file {name!r}", (diff,))
+    return meant
+
+
+def _ensure_known(parts: PlanParts, plan: Plan, changesets: Sequence[str]) -> None:
+    known = {changeset.id for changeset in parts.changesets.of_plan(plan.id)} if changesets else set()
+    for unknown in (changeset for changeset in changesets if changeset not in known):
+        log = Remedy("plan.log", plan.id, {"call": None}, "Show the changeset of a call")
+        raise PlanError(plan.id, f"it has no changeset {unknown!r}", (log,))

@@ -1,0 +1,177 @@
+"""Where a plan stands, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from cleveragents.api.format import on_one_line
+from cleveragents.api.reachability import is_out_of_reach
+from cleveragents.api.workers import missing_worker, waits_for_worker
+from cleveragents.core.cancellation import is_mere_stop
+from cleveragents.core.text.redaction import redact_known_text, redact_text
+from cleveragents.plans.apply_policy import is_unknown
+from cleveragents.plans.family import (
+    below,
+    conflicts_of,
+    count_of_parts,
+    is_merged,
+    left_out_in_words,
+    left_out_of,
+    short_of,
+    wanted_parts,
+    who_needs_somebody,
+)
+from cleveragents.plans.jobs.names import is_to_be_run
+from cleveragents.plans.model.plan import Phase, PlanState, spelt
+from cleveragents.plans.model.sub_plan import CONFLICT, waits_for_sub_plans
+
+if TYPE_CHECKING:
+    from cleveragents.app.plan_parts import PlanParts
+    from cleveragents.plans.model.plan import Plan
+
+__all__ = [
+    "DONE",
+    "goal_of",
+    "is_stopped",
+    "is_undecided",
+    "meaning_of",
+    "state_in_short",
+    "waited",
+    "what_it_waits_for",
+    "works_below",
+]
+
+DONE = (Phase.EXECUTE, PlanState.COMPLETE)
+"""Where a plan stands that has a result and is not applied."""
+
+_ASKING = 5
+
+_DISAGREE = "its sub-plans disagree, and you are to decide"
+
+_MEANINGS = {
+    (Phase.EXECUTE, PlanState.COMPLETE): "done, not applied",
+    (Phase.APPLY, PlanState.CONSTRAINED): "not applied; something stands in the way",
+    (Phase.APPLY, PlanState.ERRORED): "not applied",
+}
+
+_RESULTS = (PlanState.COMPLETE, PlanState.APPLIED, PlanState.CONSTRAINED)
+"""The states in which a plan has a result, which may lack something."""
+
+_WAITS = {
+    "leave": "it needs your leave to go on",
+    "question": "it asks you something",
+    "budget": "it may not spend more",
+    CONFLICT: _DISAGREE,
+    "correction": "it is being corrected",
+}
+
+
+def goal_of(plan: Plan) -> str:
+    """As a line or a cell has room for it."""
+    return on_one_line(redact_text(plan.goal))
+
+
+def waited(plan: Plan) -> str:
+    """What a waiting plan waits for: `leave` for a call, the answer to a `question`, more `budget`."""
+    waiting = plan.waiting_for if isinstance(plan.waiting_for, Mapping) else {}
+    return str(waiting.get("for") or "leave")
+
+
+def what_it_waits_for(plan: Plan) -> str:
+    """The question, in full: only known secrets are masked in what a person decides by."""
+    waiting = plan.waiting_for if isinstance(plan.waiting_for, Mapping) else {}
+    return redact_known_text(str(waiting.get("what")))
+
+
+def meaning_of(parts: PlanParts, plan: Plan) -> str:
+    """Where the plan stands, in words."""
+    if is_to_be_run(plan) and parts.lifecycle.is_to_be_cancelled(plan):
+        return f"{spelt(plan.standing)}: it was to be cancelled, and whoever worked on it is gone"
+    if plan.state.running and plan.phase is not Phase.APPLY and not parts.lifecycle.is_worked_on(plan):
+        return f"{spelt(plan.standing)}: {_of_idle(parts, plan)}"
+    meaning = _MEANINGS.get(plan.standing)
+    if is_unknown(plan):
+        meaning = "it may be applied or not, and its remote cannot be asked"
+    if is_stopped(plan):
+        meaning = "it was stopped, because another part failed, and can go on"
+    if plan.state.running and is_out_of_reach(parts, plan):
+        meaning = f"{plan.resource} is out of reach"
+    if plan.state is PlanState.WAITING:
+        meaning = _of_waiting(parts, plan)
+    elif is_undecided(parts, plan):
+        meaning = _DISAGREE
+    elif plan.state is PlanState.COMPLETE and plan.parent_id is not None:
+        into = f"merged into {short_of(plan.parent_id)}" if is_merged(parts, plan) else "to be merged"
+        meaning = f"done, {into}"
+    elif plan.state is PlanState.COMPLETE and not parts.history.changes(plan.id):
+        meaning = "done, nothing was changed"
+    without = left_out_in_words(parts, plan) if plan.state in _RESULTS else ""
+    return spelt(plan.standing) + (f": {meaning}" if meaning else "") + (f"; {without}" if without else "")
+
+
+def _of_idle(parts: PlanParts, plan: Plan) -> str:
+    """Of one that is to be run, by whoever that will be."""
+    if not waits_for_worker(parts, plan):
+        return "nobody works on it at present"
+    return "it waits for a worker" + (", and none is there" if missing_worker(parts, plan) else "")
+
+
+def state_in_short(parts: PlanParts, plan: Plan) -> str:
+    """As a row has room for it: a plan that is done is there to be applied, or changed nothing; of one whose
+    sub-plans are under way, how many of them are done."""
+    lacks = len(left_out_of(parts, plan)) if plan.state in _RESULTS else 0
+    return _in_short(parts, plan) + (f" ({lacks} left out)" if lacks else "")
+
+
+def _in_short(parts: PlanParts, plan: Plan) -> str:
+    if waits_for_sub_plans(plan) or (plan.state.running and wanted_parts(plan)):
+        return f"sub-plans {count_of_parts(parts, plan)}"
+    if is_undecided(parts, plan):
+        return CONFLICT
+    if is_stopped(plan):
+        return "stopped"
+    if plan.standing != DONE:
+        return plan.state.value
+    if plan.parent_id is not None:
+        return "merged" if is_merged(parts, plan) else "to merge"
+    return "to apply" if parts.history.changes(plan.id) else "no change"
+
+
+def _of_waiting(parts: PlanParts, plan: Plan) -> str:
+    if waits_for_sub_plans(plan):
+        return _of_sub_plans(parts, plan)
+    if waited(plan) == CONFLICT and not is_undecided(parts, plan):
+        return "all that its sub-plans disagreed about is decided; it can go on"
+    return _WAITS.get(waited(plan), _WAITS["leave"])
+
+
+def _of_sub_plans(parts: PlanParts, plan: Plan) -> str:
+    """How far they are, and which of them cannot go on without a person."""
+    needing = [short_of(one.id) for one in who_needs_somebody(parts, plan)]
+    said = f"{count_of_parts(parts, plan)} of its sub-plans are done"
+    if works_below(parts, plan):
+        said = f"at work; {said}"
+    elif not needing:
+        said = f"{said}, and nobody works on the others at present"
+    if len(needing) > _ASKING:
+        return f"{said}; {len(needing)} of them need you"
+    asks = f"; {' and '.join(needing)} {'needs' if len(needing) == 1 else 'need'} you" if needing else ""
+    return said + asks
+
+
+def works_below(parts: PlanParts, plan: Plan) -> bool:
+    """Whether somebody works on a plan below it."""
+    return any(one.state.running and parts.lifecycle.is_worked_on(one) for one in below(parts, plan))
+
+
+def is_stopped(plan: Plan) -> bool:
+    """Whether it is not done because another part of the same plan failed."""
+    return plan.state is PlanState.ERRORED and is_mere_stop(plan.error)
+
+
+def is_undecided(parts: PlanParts, plan: Plan) -> bool:
+    """Whether its sub-plans disagree about something, said by itself or found by whoever took back what was
+    decided."""
+    asked = plan.standing == DONE or (plan.state is PlanState.WAITING and waited(plan) == CONFLICT)
+    return asked and bool(wanted_parts(plan)) and bool(conflicts_of(parts, plan))

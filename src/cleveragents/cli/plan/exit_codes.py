@@ -1,0 +1,94 @@
+"""What the end of a plan means to whoever waited for it, as an exit code."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from cleveragents.api.plans.changes import changes_of
+from cleveragents.core.errors import CheckFailed
+from cleveragents.plans.apply_policy import ensure_checked
+from cleveragents.plans.family import who_needs_somebody
+from cleveragents.plans.model.plan import PlanState
+from cleveragents.plans.model.sub_plan import waits_for_sub_plans
+
+if TYPE_CHECKING:
+    from cleveragents.api.plans.views import PlanView
+    from cleveragents.app.plan_parts import PlanParts
+    from cleveragents.plans.model.plan import Plan
+
+__all__ = [
+    "FAILED",
+    "INTERRUPTED",
+    "NEEDS_HUMAN",
+    "TRY_AGAIN",
+    "exit_code",
+    "exit_code_of",
+    "joint_exit_code",
+    "short_ids",
+]
+
+FAILED = 1
+NEEDS_HUMAN = 3
+TRY_AGAIN = 75
+INTERRUPTED = 130
+
+_SHORTEST = 6
+
+
+def exit_code_of(parts: PlanParts, plan: Plan, *, only_review: bool = False) -> int:
+    """0 for a plan with which all is done, 3 for one that waits for a person, itself or in a sub-plan, 1 for
+    one that failed; 75 for one that waits for sub-plans on which others work."""
+    if plan.state is PlanState.ERRORED:
+        return FAILED
+    if plan.state is PlanState.CANCELLED:
+        return INTERRUPTED
+    if plan.state.ended:
+        return 0
+    if waits_for_sub_plans(plan) and not who_needs_somebody(parts, plan):
+        return TRY_AGAIN
+    if plan.state is not PlanState.COMPLETE:
+        return NEEDS_HUMAN
+    if plan.parent_id is not None:
+        return 0  # what is to become of it is decided with its parent
+    try:
+        ensure_checked(parts, plan)
+    except CheckFailed as failed:
+        return failed.exit_code
+    return 0 if only_review or not changes_of(parts, plan) else NEEDS_HUMAN
+
+
+def exit_code(plan: PlanView, *, only_review: bool = False) -> int:
+    """Return 0 for a plan with nothing left to do, 1 for one that failed, 3 for one that needs a person, 75
+    for one that a worker runs, 130 for a cancelled one. With `only_review`, a result is not to be applied."""
+    if plan.state is PlanState.ERRORED:
+        return FAILED
+    if plan.state is PlanState.CANCELLED:
+        return INTERRUPTED
+    if plan.state.ended:
+        return 0
+    if not plan.at_rest:
+        return TRY_AGAIN
+    if plan.state is not PlanState.COMPLETE:
+        return NEEDS_HUMAN
+    if plan.parent is not None:
+        return 0  # it is decided about with its parent
+    if any(check.required and not check.passed for check in plan.checks):
+        return NEEDS_HUMAN
+    return 0 if only_review or not plan.changes else NEEDS_HUMAN
+
+
+def joint_exit_code(codes: Sequence[int]) -> int:
+    """Of several plans: 1 if any failed or was cancelled, else 3 if any needs a person, else 75 if others
+    work on any, else 0."""
+    if any(code not in (0, NEEDS_HUMAN, TRY_AGAIN) for code in codes):
+        return FAILED
+    return next((code for code in (NEEDS_HUMAN, TRY_AGAIN) if code in codes), 0)
+
+
+def short_ids(ids: Sequence[str]) -> dict[str, str]:
+    """Return the shortest ends of the ids by which they can be told apart."""
+    length = _SHORTEST
+    while len({one[-length:] for one in ids}) < len(set(ids)):
+        length += 1
+    return {one: one[-length:] for one in ids}

@@ -1,0 +1,165 @@
+"""`agents plan show|log`: what a plan is and what it did."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import click
+
+from cleveragents.api.format import on_one_line
+from cleveragents.cli.output import Output, ago, counted, format_option, timestamp
+from cleveragents.cli.plan.sections import (
+    first_line,
+    in_short,
+    show_call,
+    show_calls,
+    show_changes,
+    show_checks,
+    show_sub_plans,
+)
+from cleveragents.cli.plan.view import next_steps, plan_argument, plan_in_json
+from cleveragents.cli.render.narrow_terminal import steps_in_lines
+from cleveragents.cli.session import Session, pass_session
+from cleveragents.core.json_value import JsonValue
+from cleveragents.plans.model.plan import PlanState
+
+if TYPE_CHECKING:
+    from cleveragents.api.plans.client import Plans
+    from cleveragents.api.plans.views import PlanView, SpendingView
+
+__all__ = ["log_of_plan", "show_plan", "spent_in_words"]
+
+Row = dict[str, JsonValue]
+
+_REMOVED = "removed, and with it what a diff and an undo need"
+
+
+@click.command("show")
+@plan_argument
+@format_option
+@pass_session
+def show_plan(session: Session, plan_id: str, output: Output) -> None:
+    """Show everything about one plan: where it stands, what it changed and did, what to do next.
+
+    \b
+    Example:
+      agents plan show 7QX2
+    """
+    plans = session.client().plans
+    plan = plans.get(plan_id)
+    said = plan_in_json(plan)
+    if output.for_programs:
+        output.record(said)
+        return
+    output.record(_heading(plans, plan))
+    show_sub_plans(output, said)
+    show_changes(output, said)
+    show_calls(output, said)
+    show_checks(output, said)
+    steps = next_steps(plan)
+    if steps:
+        output.title("what next")
+        for line in steps_in_lines(steps, sys.stdout):
+            click.echo(line)
+
+
+@click.command("log")
+@plan_argument
+@click.argument("number", type=int, required=False)
+@format_option
+@pass_session
+def log_of_plan(session: Session, plan_id: str, number: int | None, output: Output) -> None:
+    """List a plan's tool calls: its checkpoints and results. With NUMBER, one call and what it printed.
+
+    The number of a call is the checkpoint before it: `agents plan rollback PLAN NUMBER` goes back to it.
+
+    \b
+    Example:
+      agents plan log 7QX2
+      agents plan log 7QX2 1
+    """
+    from cleveragents.api.views import as_json, every
+
+    plans = session.client().plans
+    if number is not None:
+        show_call(output, as_json(plans.call(plan_id, number)))
+        return
+    rows = [as_json(call) for call in every(lambda after: plans.calls(plan_id, after=after))]
+    error = None if rows else plans.summary(plan_id).error
+    output.table(
+        rows if output.for_programs else [in_short(row) for row in rows],
+        ["number", "tool", "state", "changed", "started", "what"],
+        empty="it did nothing yet" if error is None else f"it did nothing: {error}",
+        cut=["what"],
+        spare=["started", "changed"],
+    )
+
+
+def _heading(plans: Plans, plan: PlanView) -> Row:
+    """Return what people want to know first; what is not there is left out."""
+    from cleveragents.api.workers import isolation_in_words
+
+    parent = None if plan.parent is None else plans.summary(plan.parent)
+    goal, name = on_one_line(plan.goal), plan.request.get("name")
+    said: Row = {
+        "plan": plan.id,
+        "goal": goal,
+        "state": plan.meaning,
+        "waits for": _waits_for(plan),
+        "error": first_line(plan.error) if plan.state is not PlanState.APPLIED else None,
+        "part of": None if parent is None else f"{parent.id}: {parent.title}",
+        "called": on_one_line(name) if parent and isinstance(name, str) and name != goal else None,
+        "works on": _works_on(plan),
+        "pushed to" if plan.state.ended else "pushes to": plan.branch,
+        "resource": plan.resource_name,
+        "project": plan.resource_name and plan.project,
+        "profile": str(plan.request.get("profile") or ""),
+        "isolation": isolation_in_words(plan.isolation),
+        "spent": spent_in_words(plan.spending),
+        "created": timestamp(plan.created),
+        "updated": f"{timestamp(plan.updated)} ({ago(plan.updated, datetime.now(UTC))})",
+        "sandbox": plan.sandbox or (_REMOVED if plan.sandbox_removed else None),
+        "notes": "; ".join(plan.notes),
+        "review": plan.review_problem,
+    }
+    return {name: value for name, value in said.items() if value}
+
+
+def _waits_for(plan: PlanView) -> str | None:
+    """Return what a plan that waits asks for; of conflicts between its sub-plans, those that are open."""
+    from cleveragents.plans.model.sub_plan import CONFLICT
+    from cleveragents.plans.sub_plans.messages import told_disagreement
+
+    if plan.state is not PlanState.WAITING or not isinstance(plan.waiting_for, Mapping):
+        return None
+    if plan.waiting_for.get("for") == CONFLICT:
+        paths = [conflict.path for conflict in plan.conflicts]
+        return told_disagreement(paths) if paths else None
+    return on_one_line(str(plan.waiting_for.get("what") or ""))
+
+
+def _works_on(plan: PlanView) -> str:
+    from cleveragents.cli.local_only import goes_to_server
+
+    if plan.out_of_reach is None:
+        return plan.resource
+    hint = "" if goes_to_server(click.get_current_context()) else "; `agents doctor` says more"
+    return f"{plan.resource}, which is out of reach{hint}"
+
+
+def spent_in_words(spending: SpendingView) -> str | None:
+    """Return `12 model calls, 34,567 tokens, $0.0123`; None where no model was asked."""
+    from cleveragents.models.model.budget import PICODOLLARS, dollars
+
+    if spending.model_calls is None or spending.tokens is None:
+        return None
+    calls, tokens = counted(spending.model_calls, "model call"), counted(spending.tokens, "token")
+    known = spending.usd is not None
+    price = "price not known" if spending.usd is None else dollars(round(spending.usd * PICODOLLARS))
+    if not spending.at_most:
+        return f"{calls}, {tokens}, {price}"
+    most = f"at most {tokens}{' and ' if known else ', '}{price}"
+    return f"{calls}, {most}: a call that was cut off counts in full"

@@ -1,0 +1,133 @@
+"""Several plans at once: worked on by one worker, then applied in order or left for their user to decide."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+import click
+
+from cleveragents.api.client import LocalClient
+from cleveragents.api.format import on_one_line
+from cleveragents.api.plans.status_text import goal_of
+from cleveragents.cli.output import progress
+from cleveragents.cli.plan.apply import apply_now
+from cleveragents.cli.plan.exit_codes import INTERRUPTED, NEEDS_HUMAN, exit_code, joint_exit_code, short_ids
+from cleveragents.cli.plan.view import plan_in_json, tell_next
+from cleveragents.cli.plan.work import is_to_be_applied, name_of, who_needs_somebody
+from cleveragents.cli.render.board import Board, board_for
+from cleveragents.cli.run.foreground import handler_of, run_in_front
+from cleveragents.core.errors import CleverAgentsError
+from cleveragents.core.text.redaction import redact_text
+from cleveragents.plans.model.plan import Phase, PlanState
+
+if TYPE_CHECKING:
+    from cleveragents.api.plans.views import PlanView
+    from cleveragents.app.container import Container
+    from cleveragents.cli.output import Output
+    from cleveragents.cli.plan.work import Deciding
+    from cleveragents.core.json_value import JsonValue
+    from cleveragents.jobs.worker.async_worker import AsyncWorker
+    from cleveragents.plans.model.plan import Plan
+
+__all__ = ["run_many", "tell_outcomes"]
+
+
+def run_many(deciding: Deciding, plans: Sequence[Plan]) -> None:
+    """Works on all of them and tells what came of each. Nobody is asked: what needs a person rests.
+
+    Exits with 1 if any failed, else with 3 if any needs a person; with 130 after Ctrl-C.
+    """
+    client, only_review = deciding.client, deciding.only_review
+    assert isinstance(client, LocalClient)
+    interrupted = _work_on_all(client.access.container, plans, deciding)
+    ended = [client.plans.get(plan.id) for plan in plans]
+    if not interrupted and not only_review:
+        ended = [_settled(deciding, plan) for plan in ended]
+    tell_outcomes(deciding, ended, interrupted=interrupted)
+
+
+def tell_outcomes(deciding: Deciding, plans: Sequence[PlanView], *, interrupted: bool) -> None:
+    """What came of each plan, and what can be done with it. Exits as `run_many` does."""
+    _tell(plans, deciding.output)
+    codes = [exit_code(plan, only_review=deciding.only_review) for plan in plans]
+    for plan, code in zip(plans, codes, strict=True):
+        _tell_what_next(deciding, plan, code)
+    code = INTERRUPTED if interrupted else joint_exit_code(codes)
+    if code:
+        raise click.exceptions.Exit(code)
+
+
+def _work_on_all(container: Container, plans: Sequence[Plan], deciding: Deciding) -> bool:
+    """Whether it was interrupted; when it returns, none of them is worked on here any more."""
+    from cleveragents.plans.jobs.names import kind_of_plan
+
+    def hire(board: Board) -> AsyncWorker:
+        for plan in plans:
+            board.view_of(plan).say(f"plan {plan.id}: {goal_of(plan)}")
+        handler = handler_of(container, board)
+        handlers = {kind_of_plan(plan.id): handler for plan in plans}
+        return container.worker(handlers, name=f"run-{os.getpid()}", concurrency=deciding.parallel)
+
+    return run_in_front(container, plans, partial(board_for, container, plans, deciding.output), hire)
+
+
+def _settled(deciding: Deciding, plan: PlanView) -> PlanView:
+    """The plan, applied if that needs no question; what stands in the way is said, and no more."""
+    if (plan.phase, plan.state) != (Phase.EXECUTE, PlanState.COMPLETE) or not plan.changes:
+        return plan
+    below = _Below(f"plan {plan.id}: {on_one_line(plan.goal)}")
+    try:
+        if is_to_be_applied(plan, yes=deciding.yes, commit=None, tell=below.tell):
+            below.head()
+            return apply_now(deciding.client, plan)
+    except CleverAgentsError as error:
+        below.tell(redact_text(str(error)))
+    return deciding.client.plans.get(plan.id)
+
+
+class _Below:
+    """What is said below a heading; nothing said, no heading. Not thread-safe: one plan after another."""
+
+    def __init__(self, heading: str) -> None:
+        self._heading: str | None = heading
+
+    def head(self) -> None:
+        heading, self._heading = self._heading, None
+        if heading is not None:
+            progress(heading)
+
+    def tell(self, message: str) -> None:
+        self.head()
+        progress(message)
+
+
+def _tell(plans: Sequence[PlanView], output: Output) -> None:
+    if output.for_programs:
+        output.table([plan_in_json(plan) for plan in plans], [], empty="")
+        return
+    shorts = short_ids([plan.id for plan in plans])
+    rows: list[dict[str, JsonValue]] = [
+        {
+            "plan": shorts[plan.id] if output.for_eyes else plan.id,
+            "state": plan.meaning,
+            "files": len(plan.changes),
+            "tokens": plan.spending.tokens,
+            "goal": plan.title,
+        }
+        for plan in plans
+    ]
+    columns = ["plan", "state", "files", "tokens", "goal"]
+    output.table(rows, columns, empty="", cut=["goal", "state"], spare=["tokens", "files"])
+
+
+def _tell_what_next(deciding: Deciding, plan: PlanView, code: int) -> None:
+    if code == NEEDS_HUMAN:
+        for one in who_needs_somebody(deciding.client, plan) or [plan]:
+            progress(f"plan {one.id} needs you: {name_of(one)}")
+            tell_next(one)
+    elif code:
+        progress(f"plan {plan.id}: {redact_text(plan.error or 'it failed')}")
+        tell_next(plan)

@@ -1,0 +1,200 @@
+"""`agents run` through a server: made and run there, followed and decided about here."""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from cleveragents.actors.model.actor import is_actor_file
+from cleveragents.api.plans.request import Limits, PlanRequest
+from cleveragents.cli.output import progress
+from cleveragents.cli.plan.follow import PlansFollower, moment_now, on_server
+from cleveragents.cli.plan.view import told_at_the_end
+from cleveragents.cli.plan.work import decide, work_on
+from cleveragents.cli.render.narrow_terminal import steps_in_lines
+from cleveragents.cli.run.batch import tell_outcomes
+from cleveragents.cli.run.server_resources import resource_here
+from cleveragents.core.actions.arguments import Argument, ArgumentType, parsed
+from cleveragents.core.errors import CleverAgentsError, ConfigurationError
+from cleveragents.core.json_value import freeze, thaw
+from cleveragents.models.model.budget import PICODOLLARS
+
+if TYPE_CHECKING:
+    from cleveragents.api.actions import ArgumentView
+    from cleveragents.api.client import Client, HttpClient
+    from cleveragents.api.plans.create import Wanted
+    from cleveragents.api.plans.views import PlanView
+    from cleveragents.cli.plan.work import Deciding
+    from cleveragents.cli.run.plans import Handling
+
+__all__ = ["run_on_server", "run_together", "said_arguments"]
+
+
+def run_on_server(client: HttpClient, wanted: Wanted, handling: Handling, deciding: Deciding) -> None:
+    """Has the server make the plans and work on them. Exits as `agents run` says."""
+    from cleveragents.cli.run.goals_file import read_goals, text_of
+
+    file, typed = handling.file, handling.typed
+    goals = read_goals(file, typed) if file is not None and handling.one_by_one else None
+    place = resource_here(client, deciding.prefix, handling.resource)
+    base = _request(wanted, handling, place)
+    if goals is not None:
+        _run_many(client, deciding, [replace(base, goal=goal) for goal in goals], handling)
+        return
+    if file is not None:
+        request = replace(base, goal=None, goals=text_of(file) if typed is None else typed)
+    else:
+        request = _with_action(client, base, wanted)
+    after = moment_now(client)
+    plan = client.plans.create(replace(request, max_parallel=handling.parallel))
+    if handling.background:
+        _tell_started(client, deciding, [plan])
+        return
+    with told_at_the_end(deciding.client, deciding.output, plan.id) as told:
+        told.plan = decide(deciding, work_on(deciding, plan, after=after))
+
+
+def _request(wanted: Wanted, handling: Handling, place: str) -> PlanRequest:
+    """What all plans of the command have in common."""
+    limits = wanted.limits
+    usd = None if limits.picodollars is None else limits.picodollars / PICODOLLARS
+    # What is to be committed is applied when the message is told, and not before.
+    left = handling.only_review or handling.message is not None
+    named, sent = _who(wanted.actor)
+    return PlanRequest(
+        goal="",
+        resource=place,
+        actor=named,
+        actor_yaml=sent,
+        model=wanted.model,
+        profile=wanted.profile,
+        checks=wanted.checks,
+        invariants=wanted.invariants,
+        limits=Limits(usd=usd, tokens=limits.tokens, steps=limits.steps, seconds=limits.seconds),
+        to_branch=handling.to_branch,
+        start="HEAD" if wanted.from_head else "tree",
+        apply="review" if left else "auto" if handling.yes else None,
+    )
+
+
+def _who(actor: str | None) -> tuple[str | None, str | None]:
+    """An actor of the server's by its name; one in a file of the user's goes along, with its prompts."""
+    if actor is None or not is_actor_file(actor):
+        return actor, None
+    from cleveragents.api.actors import own_text
+    from cleveragents.cli.yaml_input import yaml_content
+
+    yaml_content(Path(actor))  # what cannot be read is told as everywhere
+    try:
+        return None, own_text(Path(actor))
+    except ValueError as problem:  # of a prompt's file, or of what is no text
+        raise ConfigurationError(actor, str(problem)) from None
+
+
+def _with_action(client: Client, base: PlanRequest, wanted: Wanted) -> PlanRequest:
+    if wanted.action is not None:
+        found = client.actions.get(wanted.action, resource=base.resource)
+        arguments = said_arguments(wanted.action, found.arguments, wanted.pairs, wanted.words)
+        return replace(base, action=wanted.action, arguments=arguments, goal=wanted.goal)
+    if wanted.pairs:
+        raise click.UsageError("--arg is for an --action; say the goal in words")
+    goal = " ".join(wanted.words).strip()
+    if not goal:
+        raise click.UsageError('say what is wanted: `agents run "Add a --json flag to the export"`')
+    return replace(base, goal=goal)
+
+
+def said_arguments(
+    action: str, described: Sequence[ArgumentView], pairs: Sequence[str], rest: Sequence[str]
+) -> dict[str, object]:
+    """The values that were said, for arguments as the server describes them. `InvalidArguments`.
+
+    A default is left to the server: what it shows of one is masked, and would be run as it is shown.
+    """
+    known = [
+        Argument(
+            name=one.name,
+            type=ArgumentType(one.type),
+            default=None if one.required else freeze(one.default),
+            description=one.description,
+            rest=one.rest,
+        )
+        for one in described
+    ]
+    values = parsed(action, known, pairs, rest)
+    usual = {argument.name: argument.default for argument in known}
+    return {name: thaw(value) for name, value in values.items() if value != usual[name]}
+
+
+def _run_many(
+    client: HttpClient, deciding: Deciding, requests: Sequence[PlanRequest], handling: Handling
+) -> None:
+    if not handling.background:
+        run_together(client, deciding, requests)
+        return
+    if handling.parallel is not None:
+        said = "--parallel needs somebody who waits; leave it or --background out"
+        raise click.UsageError(f"{said} (`agents project add --max-parallel` bounds a project's plans)")
+    made: list[PlanView] = []
+    try:
+        made.extend(client.plans.create(request) for request in requests)
+    finally:
+        if made:  # guard: what was begun goes on, whatever became of the next
+            _tell_started(client, deciding, made)
+
+
+def run_together(client: Client, deciding: Deciding, requests: Sequence[PlanRequest]) -> None:
+    """Has the server work on all of them, at most so many at once as was said, and tells what came of each.
+    Nobody is asked: what needs a person rests. Exits as `agents run -f` does here."""
+    waiting, made = deque(requests), list[str]()
+    hint = "Ctrl-C stops them all"
+    following = PlansFollower(client, [], deciding.output, after=moment_now(client), alone=False, hint=hint)
+
+    def begin_next() -> None:
+        if waiting:
+            plan = client.plans.create(waiting.popleft())
+            made.append(plan.id)
+            following.add(plan)
+
+    interrupted = False
+    try:
+        try:
+            for _ in range(deciding.parallel or len(requests)):
+                begin_next()
+            plans = following.to_rest(rested=begin_next)
+        except KeyboardInterrupt:
+            interrupted = True
+            plans = following.stopped(deciding.prefix)
+    except (CleverAgentsError, click.ClickException):
+        following.close()
+        for plan_id in made:  # guard: what was begun goes on, whatever became of the next
+            progress(on_server(plan_id, deciding.prefix))
+        raise
+    finally:
+        following.close()
+    tell_outcomes(deciding, plans, interrupted=interrupted)
+
+
+def _tell_started(client: HttpClient, deciding: Deciding, plans: Sequence[PlanView]) -> None:
+    url, told = client.http.url, []
+    for plan in plans:
+        progress(f"plan {plan.id} runs on {url}")
+        row = {"plan": plan.id, "goal": plan.goal, "state": plan.state.value, "server": url}
+        told.append({**({"id": plan.id} if deciding.output.for_programs else {}), **row})
+    named = plans[0].id if len(plans) == 1 else "PLAN"
+    said = (("watch", "follows it"), ("show", "says where it stands"), ("cancel", "stops it"))
+    steps = [(f"{deciding.prefix} plan {step} {named}", what) for step, what in said]
+    if deciding.message is not None:
+        progress("it is not applied by itself: `plan apply --commit` does both")
+    for line in steps_in_lines(steps, sys.stderr):
+        progress(line)
+    if len(told) == 1:
+        deciding.output.record(told[0])
+    else:
+        deciding.output.table(told, ["plan", "state", "goal"], empty="", cut=["goal"])

@@ -1,0 +1,416 @@
+"""Fills the index with the contents that it lacks, batch by batch: what is committed stays, whatever happens
+after it.
+
+Keeps the segments few: those of like size are merged, so that each posting is moved only a few times.
+
+Keeps the index within bounds: contents that no view of late has are dropped.
+
+A view is what a place held when it was last looked at. Whoever holds the index's lock may drop; a snapshot
+that is open keeps what it sees, and one that is being opened looks again.
+
+One process at a time fills the index of a repository; the kernel frees the lock when it dies.
+
+Who holds it writes its number into the file. One that is stopped keeps the lock and does nothing: so whoever
+waits looks whether the index grows, and does not wait for one that does not.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sqlite3
+import time
+from collections import defaultdict
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+from dataclasses import field
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cleveragents.context.code_index import IndexProgress
+from cleveragents.context.index.build.batch import Batch, Order, analysis_named, filled
+from cleveragents.context.index.build.worker_pool import Crew, CrewUnusable, crew_size
+from cleveragents.context.index.build.segment import (
+    Catalogued,
+    TermNumbers,
+    add_contents,
+    add_segment,
+    array_of,
+    catalogue,
+    merged,
+    read_segment,
+    remove_segments,
+    unsealed,
+)
+from cleveragents.context.index.index_file import transaction
+from cleveragents.context.index.place import Ground, Patience, git_seconds
+from cleveragents.context.index.view import MOST_BYTES, Entry, left_out
+from cleveragents.core.errors import GitFailed
+from cleveragents.core.faults import FaultPoints, NoFaults
+from cleveragents.git.plumbing import run_git
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+__all__ = [
+    "LARGEST",
+    "STALLED_SECONDS",
+    "Builder",
+    "Building",
+    "Turn",
+    "building",
+    "compact",
+    "drop_unused",
+    "forget_places",
+    "forget_views",
+    "is_mostly_unused",
+    "merge",
+]
+
+
+_BATCH_BYTES = 4 << 20
+_SMALL_BATCH_FILES = 32
+
+LARGEST = 8_000_000
+"""Postings of a segment that grows no more: merging is done in memory."""
+_FAN_IN = 8
+_SMALLEST = 1 << 15
+_WORTH_IT = 1_000
+
+STALLED_SECONDS = 10.0
+_POLL_SECONDS = 0.02
+_LOOK_SECONDS = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Builder:
+    """How to build. `analyse` names the function that looks into files, so that other processes find it, too;
+    `version` changes with what it finds. More than `alone` contents are given to as many processes as there
+    are `workers`, or processors, `batch_files` at a time. Another process that builds is waited for as long
+    as it gets on, with breaks of less than `stalled_seconds`."""
+
+    analyse: str = "cleveragents.context.analysis:analyse"
+    version: int | None = None
+    workers: int = 0
+    alone: int = 150
+    batch_files: int = 256
+    stalled_seconds: float = STALLED_SECONDS
+    faults: FaultPoints = field(default_factory=NoFaults)
+
+    @property
+    def analysis_version(self) -> int:
+        from cleveragents.context.analysis import ANALYSIS_VERSION
+
+        return ANALYSIS_VERSION if self.version is None else self.version
+
+
+@dataclass
+class Building:
+    """One filling of the index, by the one who holds its lock. Not thread-safe."""
+
+    builder: Builder
+    ground: Ground
+    connection: sqlite3.Connection
+    patience: Patience
+    progress: IndexProgress | None = None
+    changed: list[str] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+    room: Callable[[], bool] = lambda: True
+    full: bool = False
+
+    def fill(self, entries: Sequence[Entry], total: int) -> None:
+        """Indexes these contents, of `total` that are wanted. `Cancelled`, and what SQLite raises."""
+        done = total - len(entries)
+        self._tell(done, total)
+        # Closed here and not when it is forgotten: an error would keep it, and its processes, alive.
+        with closing(self._batches(self._sized(entries))) as batches:
+            for batch in batches:
+                self._keep(batch)
+                done += len(batch.digests) + len(batch.changed) + len(batch.missing)
+                self._tell(done, total)
+                compact(self.connection, self.patience, self.builder.faults, wholly=False)
+                if not self.room():
+                    self.full = True
+                    return
+        # Merging all costs as much as all is worth: only if most of it is new.
+        if self.builder.alone < len(entries) and total <= 2 * len(entries):
+            compact(self.connection, self.patience, self.builder.faults, wholly=True)
+
+    @property
+    def notes(self) -> list[str]:
+        """What could not be indexed."""
+        return [
+            *(["not all files are indexed: the index has reached its bound"] if self.full else []),
+            *left_out(self.changed, "because they changed while they were read"),
+            *left_out(self.missing, "because the repository does not have their contents"),
+        ]
+
+    def _batches(self, entries: Sequence[Entry]) -> Generator[Batch, None, None]:
+        if len(entries) <= self.builder.alone:
+            yield from self._alone(self._orders(entries, _SMALL_BATCH_FILES))
+            return
+        orders = list(self._orders(entries, self.builder.batch_files))
+        with suppress(CrewUnusable), Crew(self.builder.analyse, self.builder.workers or crew_size()) as crew:
+            yield from crew.batches(orders, self.patience)
+            return
+        # No processes here: those that are left are done by ourselves.
+        yield from self._alone(self._orders(self._unkept(entries), _SMALL_BATCH_FILES))
+
+    def _alone(self, orders: Iterator[Order]) -> Iterator[Batch]:
+        analyse = analysis_named(self.builder.analyse)
+        numbers = TermNumbers()
+        for order in orders:
+            if self.patience.is_over:
+                return
+            yield filled(order, analyse, numbers, lambda: self.patience.is_over)
+
+    def _unkept(self, entries: Sequence[Entry]) -> list[Entry]:
+        kept = {bytes(row[0]) for row in self.connection.execute("SELECT digest FROM content")}
+        return [entry for entry in entries if entry.digest not in kept]
+
+    def _orders(self, entries: Sequence[Entry], most: int) -> Iterator[Order]:
+        chosen: list[Entry] = []
+        size = 0
+        for entry in entries:
+            if chosen and (len(chosen) == most or size + entry.size > _BATCH_BYTES):
+                yield Order(self.ground.root, chosen, self.ground.place.git_dir)
+                chosen, size = [], 0
+            chosen.append(entry)
+            size += entry.size if entry.size <= MOST_BYTES else 0
+        if chosen:
+            yield Order(self.ground.root, chosen, self.ground.place.git_dir)
+
+    def _keep(self, batch: Batch) -> None:
+        self.changed += batch.changed
+        self.missing += batch.missing
+        if not batch.digests:
+            return
+        self.builder.faults.reach("index.batch.before_commit")
+        # Somebody may have added them without holding the lock, where a file system has none: all the same.
+        with suppress(sqlite3.IntegrityError), transaction(self.connection):
+            add_contents(self.connection, batch.segment, batch.digests, batch.analyses)
+            self.builder.faults.reach("index.batch.in_transaction")
+        self.builder.faults.reach("index.batch.after_commit")
+
+    def _sized(self, entries: Sequence[Entry]) -> list[Entry]:
+        """With the sizes of those that only git knows; without them if it does not say."""
+        unsized = [entry for entry in entries if not entry.on_disk and not entry.size]
+        if not unsized:
+            return list(entries)
+        feed = b"".join(entry.digest.hex().encode("ascii") + b"\n" for entry in unsized)
+        try:
+            told = run_git(
+                "cat-file",
+                "--batch-check=%(objectname) %(objectsize)",
+                environment=self.ground.git.environment,
+                directory=self.ground.git.directory,
+                feed=feed,
+                seconds_left=git_seconds(self.patience),
+            )
+        except GitFailed:
+            self.missing += [entry.path for entry in unsized]
+            return [entry for entry in entries if entry.on_disk or entry.size]
+        sizes = {}
+        for line in os.fsdecode(told).splitlines():
+            name, _, size = line.partition(" ")
+            sizes[name] = int(size) if size.isdigit() else 0
+        return [entry._replace(size=entry.size or sizes.get(entry.digest.hex(), 0)) for entry in entries]
+
+    def _tell(self, done: int, total: int) -> None:
+        if self.progress is not None:
+            self.progress(done, total)
+
+
+def compact(connection: sqlite3.Connection, patience: Patience, faults: FaultPoints, *, wholly: bool) -> None:
+    """Merges what is worth it, or with `wholly` all that may be merged, until the time is up."""
+    while not patience.is_over:
+        segments = [one for one in catalogue(connection) if one.postings < LARGEST // 2]
+        group = _within(segments) if wholly else _next_group(segments)
+        if len(group) < 2:
+            return
+        merge(connection, group, faults)
+
+
+def merge(connection: sqlite3.Connection, group: Sequence[Catalogued], faults: FaultPoints) -> None:
+    """Puts one segment in the place of these."""
+    import numpy as np
+
+    whole = merged([(read_segment(connection, one), np.ones(len(one.head.sizes), np.bool_)) for one in group])
+    with transaction(connection):
+        add_segment(connection, whole)
+        faults.reach("index.merge.in_transaction")
+        remove_segments(connection, [one.number for one in group])
+
+
+def _next_group(segments: Sequence[Catalogued]) -> list[Catalogued]:
+    tiers: dict[int, list[Catalogued]] = defaultdict(list)
+    for one in segments:
+        tiers[(max(one.postings, 1) // _SMALLEST).bit_length() // 3].append(one)
+    full = [tier for tier in tiers.values() if len(tier) >= _FAN_IN]
+    return _within(full[0]) if full else []
+
+
+def _within(segments: Sequence[Catalogued]) -> list[Catalogued]:
+    """The smallest ones that are not too large together."""
+    chosen: list[Catalogued] = []
+    total = 0
+    for one in sorted(segments, key=lambda one: one.postings):
+        total += one.postings
+        if total > LARGEST and len(chosen) > 1:
+            break
+        chosen.append(one)
+    return chosen
+
+
+def is_mostly_unused(connection: sqlite3.Connection, in_use: NDArray[np.int64]) -> bool:
+    """Whether more than half of many contents are in no view, `in_use` counted as one."""
+    total = int(connection.execute("SELECT count(*) FROM content").fetchone()[0])
+    return total >= _WORTH_IT and len(_used(connection, in_use)) * 2 < total
+
+
+def drop_unused(connection: sqlite3.Connection, in_use: NDArray[np.int64]) -> None:
+    """Drops the contents that are in no view, and gives the room back."""
+    import numpy as np
+
+    used = _used(connection, in_use)
+    for segment in catalogue(connection):
+        kept = np.isin(segment.head.rows, used)
+        if not kept.all():
+            _thin_out(connection, segment, kept)
+    connection.execute("PRAGMA incremental_vacuum").fetchall()
+    # Passive: a snapshot that is open may stay so for long.
+    connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+
+
+def forget_places(connection: sqlite3.Connection, gone: Iterable[Path]) -> int:
+    """Forgets the views of these directories, of what is in them, and of all that are no longer there."""
+    named = [os.fsencode(path) for path in gone]
+    places = [
+        (place,)
+        for place, root in connection.execute("SELECT place, root FROM view").fetchall()
+        if not Path(os.fsdecode(root)).is_dir()
+        or any(root == one or root.startswith(one + b"/") for one in named)
+    ]
+    with transaction(connection):
+        connection.executemany("DELETE FROM view WHERE place = ?", places)
+        connection.execute("DELETE FROM known_file WHERE place NOT IN (SELECT place FROM view)")
+    return len(places)
+
+
+def forget_views(connection: sqlite3.Connection, here: bytes) -> None:
+    """Of all places: what is still looked at is looked up again. Only of the files of `here`, the place that
+    is being looked at, what is known stays so."""
+    with transaction(connection):
+        connection.execute("DELETE FROM view")
+        connection.execute("DELETE FROM known_file WHERE place <> ?", (here,))
+
+
+def _used(connection: sqlite3.Connection, in_use: NDArray[np.int64]) -> NDArray[np.int64]:
+    import numpy as np
+
+    views = [
+        array_of(unsealed(rows), "<i8") for (rows,) in connection.execute("SELECT rows FROM view").fetchall()
+    ]
+    found: NDArray[np.int64] = np.unique(np.concatenate([in_use, *views]))
+    return found[found > 0]
+
+
+def _thin_out(connection: sqlite3.Connection, segment: Catalogued, kept: NDArray[np.bool_]) -> None:
+    rest = merged([(read_segment(connection, segment), kept)]) if kept.any() else None
+    with transaction(connection):
+        if rest is not None:
+            add_segment(connection, rest)
+        remove_segments(connection, [segment.number])
+        connection.executemany(
+            "DELETE FROM content WHERE row = ?", ((row,) for row in segment.head.rows[~kept].tolist())
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """Whether the index is ours to fill; if not, the number of the process that fills it, if that is known,
+    and whether it is `stalled`."""
+
+    ours: bool
+    pid: int | None = None
+    stalled: bool = False
+
+    @property
+    def who(self) -> str:
+        """Another one, in words."""
+        return "another process" if self.pid is None else f"another process (pid {self.pid})"
+
+    def __bool__(self) -> bool:
+        return self.ours
+
+
+@contextmanager
+def building(
+    path: Path,
+    patience: Patience,
+    needless: Callable[[], bool],
+    *,
+    grown: Callable[[], int] = int,
+    stalled_seconds: float = STALLED_SECONDS,
+) -> Iterator[Turn]:
+    """Whose turn it is. If another fills the index, waits until that is done, the time is up, there is
+    nothing left to fill, which `needless` is asked now and then, or what `grown` tells has stayed the same
+    for `stalled_seconds`. `Cancelled`, `OSError`."""
+    looked = moved = time.monotonic()
+    held = _try(path)
+    size = grown() if held is None else 0
+    stalled = False
+    try:
+        while held is None and not stalled and not patience.is_over:
+            now = time.monotonic()
+            if now - looked >= _LOOK_SECONDS:
+                looked = now
+                if needless():
+                    break
+                before, size = size, grown()
+                moved = moved if size == before else now
+                stalled = now - moved >= stalled_seconds
+            time.sleep(patience.seconds(_POLL_SECONDS))
+            held = _try(path)
+        yield Turn(True) if held is not None else Turn(False, _holder(path), stalled)
+    finally:
+        if held is not None:
+            _say(held, b"")
+            os.close(held)
+
+
+def _holder(path: Path) -> int | None:
+    try:
+        words = path.read_bytes()[:20].strip()
+    except OSError:
+        words = b""
+    return int(words) if words.isdigit() else None
+
+
+def _try(path: Path) -> int | None:
+    """A descriptor that holds the lock, or None if somebody else has it."""
+    descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    held = False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # guard: a file that was removed meanwhile is one that nobody else looks at
+        if os.path.samestat(os.fstat(descriptor), path.stat()):
+            held = True
+    except (BlockingIOError, FileNotFoundError):
+        pass
+    finally:
+        if not held:
+            os.close(descriptor)
+    if not held:
+        return None
+    _say(descriptor, b"%d\n" % os.getpid())
+    return descriptor
+
+
+def _say(descriptor: int, words: bytes) -> None:
+    # A full disk takes no words, but the lock holds.
+    with suppress(OSError):
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, words, 0)

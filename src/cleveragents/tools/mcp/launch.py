@@ -1,0 +1,82 @@
+"""Where servers run: what of the machine they see, and how a server's command becomes a guarded process."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+from cleveragents.core.errors import InvalidToolCall, OutsideSandbox, ToolRefused
+from cleveragents.processes.guard_protocol import GuardProgram
+from cleveragents.processes.passthrough import make_directory, remove_directory
+from cleveragents.processes.ports import Command
+from cleveragents.processes.program_lookup import check_command
+from cleveragents.processes.stdio_process import (
+    ProgramPlace,
+    bubblewrap_for,
+    talking_program,
+)
+from cleveragents.tools.mcp.server_entry import McpServer
+
+__all__ = ["ServerPlace", "program_for"]
+
+ServerPlace = ProgramPlace
+"""What servers of one stage get to see."""
+
+
+def program_for(server: McpServer, place: ServerPlace) -> GuardProgram:
+    """What the guard runs. `ToolRefused`: there is no such program, or it cannot be isolated though it must.
+
+    The directory that it names as `private` is the caller's to remove.
+    """
+    who = f"MCP server {server.name}"
+    bubblewrap = bubblewrap_for(place, who) if server.isolated else None
+    private = make_directory()
+    try:
+        command = _command(server, place, private, isolated=bubblewrap is not None)
+        return talking_program(command, place, private, bubblewrap, _own_places(server))
+    except (ToolRefused, InvalidToolCall, OutsideSandbox) as error:
+        remove_directory(str(private))
+        reason = error.reason if isinstance(error, ToolRefused) else str(error)
+        raise ToolRefused(who, f"{reason} ({server.source})") from error
+
+
+def _command(server: McpServer, place: ServerPlace, private: Path, *, isolated: bool) -> Command:
+    directory = place.directory / server.directory  # an absolute one stays as it is
+    command = Command(
+        argv=server.command,
+        root=place.root if server.isolated else directory,
+        directory=directory,
+        network=place.network,
+        readable=(*place.readable, *_named(server)),
+        environment=server.environment,
+        network_denied=place.network_denied,
+    )
+    check_command(command)
+    if isolated and not place.writable:  # guard: who may only read sees a tree that nobody can write
+        return replace(command, root=private, readable=(*command.readable, place.root))
+    return command
+
+
+def _named(server: McpServer) -> tuple[Path, ...]:
+    """What the user's own command names: its script, with what lies beside it, or a directory to look at."""
+    shown: list[Path] = []
+    home = Path(os.path.realpath(Path.home()))
+    # guard: a repository could name anything
+    for path in [Path(word) for word in server.command if word.startswith("/") and server.own]:
+        if not os.access(path, os.R_OK):
+            continue
+        around = path.parent if path.is_file() else path
+        if not home.is_relative_to(os.path.realpath(around)):
+            shown.append(around)
+        elif path.is_file():  # a home is never shown as a whole, nor what holds it
+            shown.append(path)
+    return tuple(shown)
+
+
+def _own_places(server: McpServer) -> tuple[str, str] | None:
+    """The user's home and temporary directory, where the user wants it to have theirs."""
+    if server.isolated:
+        return None
+    return os.environ.get("HOME") or str(Path.home()), tempfile.gettempdir()

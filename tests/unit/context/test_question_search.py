@@ -1,0 +1,104 @@
+"""What strategies share about one question, and how long it is kept."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import weakref
+from pathlib import Path
+
+import pytest
+
+from cleveragents.context.code_index import CodePlace
+from cleveragents.context.search.question_search import looking
+from cleveragents.context.strategies import keyword
+from cleveragents.core.errors import Closed, SourceChanged
+from cleveragents.testing.code_index import MemorySnapshot
+from tests.strategy_bench import FILES, ask, ground_of
+
+
+def _snapshot() -> MemorySnapshot:
+    return MemorySnapshot(FILES, CodePlace(Path("/nowhere")))
+
+
+def test_all_who_ask_the_same_share_one() -> None:
+    code = _snapshot()
+    assert looking(code, "backoff") is looking(code, "backoff")
+    assert looking(code, "backoff") is not looking(code, "socket")
+    assert looking(code, "backoff") is not looking(_snapshot(), "backoff")
+
+
+def test_what_is_shared_goes_with_the_snapshot() -> None:
+    ground = ground_of()
+    ask(keyword.make, "backoff of a retry", ground)
+    kept = weakref.ref(looking(ground.code, "backoff of a retry"))
+    code = weakref.ref(ground.code)
+    del ground
+    gc.collect()
+    assert (kept(), code()) == (None, None)
+
+
+def test_a_snapshot_that_is_asked_much_keeps_the_latest_questions() -> None:
+    code = _snapshot()
+    first = weakref.ref(looking(code, "one"))
+    looking(code, "two")
+    assert first() is not None
+    looking(code, "three")
+    gc.collect()
+    assert first() is None
+
+
+def test_who_outlives_the_snapshot_is_told() -> None:
+    code = _snapshot()
+    look = looking(code, "backoff")
+    del code
+    gc.collect()
+    with pytest.raises(Closed):
+        _ = look.code
+
+
+def test_each_part_is_worked_out_once_however_many_ask() -> None:
+    look = looking(_code := _snapshot(), "backoff")
+    begun = threading.Barrier(8)
+    counted: list[int] = []
+    answers: list[object] = []
+
+    def work() -> object:
+        counted.append(1)
+        return object()
+
+    def asker() -> None:
+        begun.wait(30)
+        answers.append(look.once("part", work))
+
+    threads = [threading.Thread(target=asker) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert len(counted) == 1
+    assert len(set(map(id, answers))) == 1
+    assert len(answers) == 8
+
+
+def test_what_failed_is_tried_again() -> None:
+    look = looking(_code := _snapshot(), "backoff")
+
+    def fail() -> int:
+        raise ValueError
+
+    with pytest.raises(ValueError):
+        look.once("part", fail)
+    assert look.once("part", lambda: 3) == 3
+
+
+def test_a_text_that_is_gone_is_empty() -> None:
+    class Changed(MemorySnapshot):
+        def text(self, path: str) -> str:
+            raise SourceChanged(path)
+
+    code = Changed(FILES, CodePlace(Path("/nowhere")))
+    assert looking(code, "x").text("src/kite/wire.py") == ""
+    whole = _snapshot()
+    assert looking(whole, "x").text("no/such.py") == ""
+    assert looking(whole, "x").text("src/kite/wire.py") == FILES["src/kite/wire.py"]

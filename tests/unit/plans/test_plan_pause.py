@@ -1,0 +1,307 @@
+"""A plan is stopped without being cancelled: whoever runs it or died, whatever it is about to become."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from cleveragents.core.clock import SystemClock
+from cleveragents.core.errors import DeadlineExceeded, PlanError, StalePlan
+from cleveragents.core.identifiers import Fence, WorkerIdentity
+from cleveragents.jobs.model.job import Job, JobState, Outcome
+from cleveragents.jobs.ports import JobHandler
+from cleveragents.plans.jobs.names import kind_of_plan
+from cleveragents.plans.model.plan import Phase, Plan, PlanState, Standing
+from cleveragents.plans.pause import PlanPausing
+from cleveragents.plans.ports.plans import NewPlan, PlanFacts, TreeLimits
+from cleveragents.plans.store.sql_plan_store import SqlPlanStore
+from tests.actor_plan_bench import ActorPlanBench, actor_plan_bench, answer, call, executes, says, strategizes
+from tests.plan_bench import new_repository
+
+COMPLETE = (Phase.EXECUTE, PlanState.COMPLETE)
+WAITING = (Phase.EXECUTE, PlanState.WAITING)
+THOUGHT = {"question": "How?", "choice": "slowly", "rationale": "it fits"}
+STEP = {"title": "it", "instructions": "do it"}
+SLOW = "echo $$ > pid.log; sleep 600 & echo $! >> pid.log; setsid sleep 600 & echo half > half.txt; wait"
+CAST = ("builtin/strategist", "builtin/executor", None)
+DONE = says("done")
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ActorPlanBench]:
+    worker = {"heartbeat_seconds": 0.1, "cancel_grace_seconds": 1.0}
+    with actor_plan_bench(tmp_path_factory.mktemp("pausing"), worker=worker) as made:
+        yield made
+
+
+@pytest.fixture
+def bench(shared: ActorPlanBench, tmp_path: Path) -> ActorPlanBench:
+    shared.repository = new_repository(tmp_path / "repository")
+    return shared
+
+
+def thinks(*more: dict[str, Any]) -> tuple[dict[str, Any], ...]:
+    said = says({"summary": "s", "decisions": [THOUGHT], "steps": [STEP]})
+    return strategizes(said), *more
+
+
+def pausing_of(bench: ActorPlanBench) -> PlanPausing:
+    return bench.parts.correction.pausing
+
+
+def running(bench: ActorPlanBench) -> Plan:
+    """A plan whose Execute is under way."""
+    plan = bench.reached(*thinks(executes(DONE)), cast=CAST)
+    plan = bench.parts.lifecycle.queue(plan)
+    return bench.parts.plans.move(plan, (Phase.EXECUTE, PlanState.PROCESSING), now=SystemClock().now())
+
+
+def claimed(bench: ActorPlanBench, plan: Plan, *, alive: bool = False) -> Job:
+    """Its job, run by a process that is gone, or by this one, which will not stop."""
+    me = bench.container.processes.identity("me")
+    owner = me if alive else WorkerIdentity("dead", me.host, 999_999_999, 1)
+    job = bench.container.jobs.claim(owner, [kind_of_plan(plan.id)], now=SystemClock().now())
+    assert job is not None
+    return job
+
+
+def test_a_running_plan_is_stopped_with_all_its_processes_and_goes_on_when_corrected(
+    bench: ActorPlanBench,
+) -> None:
+    quick = executes(
+        answer(call("write", path="quick.txt", content="")), DONE, when={"first_user": "more quickly"}
+    )
+    slow = executes(answer(call("command", script=SLOW)), DONE)
+    plan = bench.goal(bench.script(*thinks(quick, slow)), cast=CAST)
+    handlers = {kind_of_plan(plan.id): JobHandler(bench.handler())}
+    worker = bench.container.worker(handlers, name="other")
+    worker.start()
+    try:
+        pids = _pids(bench, plan)
+        kept, corrected = bench.parts.correction.correct(bench.now(plan), 1, "more quickly")
+        assert not any(map(psutil.pid_exists, pids))
+        assert kept.made.superseded == (1,)
+        assert corrected.phase is Phase.STRATEGIZE
+        # Whoever had the plan before may have its new job, too.
+        worker.run_until_idle(60)
+    finally:
+        worker.close()
+    plan = bench.now(plan)
+    assert plan.standing == COMPLETE, plan.error
+    assert bench.diff(plan, "--name-only").split() == ["quick.txt"]
+    jobs = [job for job in bench.container.jobs.list() if job.payload["plan_id"] == plan.id]
+    assert [job.state for job in jobs] == [JobState.CANCELLED, JobState.SUCCEEDED]
+
+
+def _pids(bench: ActorPlanBench, plan: Plan) -> list[int]:
+    """Of the processes that its command started, once they are there."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        found = list((bench.home / "state" / "sandboxes").glob(f"{plan.id}/tree/pid.log"))
+        pids = [int(line) for path in found for line in path.read_text().split()]
+        if len(pids) == 2 and (found[0].parent / "half.txt").exists():
+            return pids
+        time.sleep(0.02)
+    raise AssertionError("it did not begin")
+
+
+def test_a_plan_whose_worker_died_is_stopped_at_once(bench: ActorPlanBench) -> None:
+    plan = running(bench)
+    job = claimed(bench, plan)
+    paused = pausing_of(bench).pause(plan)
+    assert paused.standing == WAITING
+    assert bench.waited(plan)["for"] == "correction"
+    assert bench.container.jobs.get(job.id).state is JobState.CANCELLED
+    assert bench.resume(paused).standing == COMPLETE
+
+
+def test_a_plan_that_nobody_works_on_yet_is_stopped_with_its_job(bench: ActorPlanBench) -> None:
+    plan = bench.parts.lifecycle.queue(bench.reached(*thinks(executes(DONE)), cast=CAST))
+    paused = pausing_of(bench).pause(plan)
+    assert paused.standing == WAITING
+    assert bench.container.jobs.get(str(plan.job_id)).state is JobState.CANCELLED
+    # Whoever comes by sees a plan that waits, and no plan whose job was cancelled.
+    assert bench.parts.lifecycle.reconciled(paused) == paused
+
+
+def test_a_plan_between_its_two_phases_waits_in_the_second(bench: ActorPlanBench) -> None:
+    plan = bench.goal(bench.script(*thinks(executes(DONE))), cast=CAST)
+    strategy = PlanFacts(strategy=bench.strategies[plan.id].to_json())
+    for state in (PlanState.PROCESSING, PlanState.COMPLETE):
+        plan = bench.parts.plans.move(plan, (Phase.STRATEGIZE, state), strategy, now=SystemClock().now())
+    assert pausing_of(bench).pause(plan).standing == WAITING
+
+
+def test_a_plan_at_rest_is_left_as_it_is(bench: ActorPlanBench) -> None:
+    plan = bench.reached(*thinks(executes(DONE)), cast=CAST)
+    assert pausing_of(bench).pause(plan) == plan
+
+
+class Hurrying(SqlPlanStore):
+    """Something happens to the plan just before its first move."""
+
+    def __init__(self, bench: ActorPlanBench, *hurried: Standing) -> None:
+        super().__init__(bench.container.database, bench.container.identifiers)
+        self._hurried = [*hurried]
+
+    def move(
+        self,
+        plan: Plan,
+        wanted: Standing,
+        facts: PlanFacts | None = None,
+        *,
+        now: datetime,
+        fence: Fence | None = None,
+    ) -> Plan:
+        if self._hurried:
+            super().move(self.get(plan.id), self._hurried.pop(0), now=now)
+        return super().move(plan, wanted, facts, now=now, fence=fence)
+
+
+def test_a_plan_that_completes_at_that_very_moment_stays_complete_and_its_job_is_told_nothing(
+    bench: ActorPlanBench,
+) -> None:
+    plan = running(bench)
+    job = claimed(bench, plan, alive=True)
+
+    def ended(seconds: float) -> None:
+        outcome = Outcome(JobState.SUCCEEDED)
+        bench.container.jobs.finish(job.id, job.fence, outcome, now=SystemClock().now())
+
+    pausing = replace(pausing_of(bench), plans=Hurrying(bench, COMPLETE), sleep=ended)
+    assert pausing.pause(plan).standing == COMPLETE
+    over = bench.container.jobs.get(job.id)
+    assert (over.state, over.cancel_reason) == (JobState.SUCCEEDED, None)
+
+
+def test_a_plan_that_others_keep_moving_is_given_up(bench: ActorPlanBench) -> None:
+    plan = running(bench)
+    on = [(Phase.EXECUTE, PlanState.PROCESSING)] * 20
+    with pytest.raises(StalePlan):
+        replace(pausing_of(bench), plans=Hurrying(bench, *on)).pause(plan)
+
+
+class Hasty(SystemClock):
+    """A clock that is an hour further at every look."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._passed = 0.0
+
+    def monotonic(self) -> float:
+        self._passed += 3600.0
+        return self._passed
+
+
+def test_whoever_does_not_stop_is_not_waited_for_without_end(bench: ActorPlanBench) -> None:
+    plan = running(bench)
+    job = claimed(bench, plan, alive=True)
+    with pytest.raises(DeadlineExceeded, match="stopping plan"):
+        replace(pausing_of(bench), clock=Hasty()).pause(plan)
+    # It is told, and whatever it wants to make of the plan is refused.
+    assert bench.container.jobs.get(job.id).cancel_reason == "its plan is to be corrected"
+    with pytest.raises(StalePlan):
+        bench.parts.plans.move(plan, COMPLETE, now=SystemClock().now(), fence=Fence(job.id, job.fence))
+
+
+def test_a_plan_that_was_to_be_cancelled_is_not_stopped_for_anything_else(bench: ActorPlanBench) -> None:
+    plan = running(bench)
+    job = claimed(bench, plan)
+    bench.container.jobs.request_cancel(job.id, "not wanted", now=SystemClock().now())
+    with pytest.raises(PlanError, match="was to be cancelled"):
+        pausing_of(bench).pause(plan)
+
+
+def test_sub_plans_that_are_not_done_end_with_it_and_those_that_are_stay(bench: ActorPlanBench) -> None:
+    parent = running(bench)
+    job = claimed(bench, parent)
+    fence = Fence(job.id, job.fence)
+    new = NewPlan("a part", "tests/goal", str(bench.repository))
+    made = {}
+    for key, standing in {"1": COMPLETE, "2": WAITING, "3": (Phase.EXECUTE, PlanState.QUEUED)}.items():
+        now = SystemClock().now()
+        child = bench.parts.plans.spawn(parent, new, key, TreeLimits(), now=now, fence=fence)
+        child = bench.parts.lifecycle.queue(child)
+        for moved in (
+            (Phase.STRATEGIZE, PlanState.PROCESSING),
+            (Phase.STRATEGIZE, PlanState.COMPLETE),
+            (Phase.EXECUTE, PlanState.QUEUED),
+        ):
+            child = bench.parts.plans.move(child, moved, now=now)
+        if standing[1] is not PlanState.QUEUED:
+            child = bench.parts.plans.move(child, (Phase.EXECUTE, PlanState.PROCESSING), now=now)
+            child = bench.parts.plans.move(child, standing, now=now)
+        made[key] = child
+    kept = pausing_of(bench).pause(parent, sub_plans=False)
+    assert [bench.now(child).state for child in made.values()] == [child.state for child in made.values()]
+    waits = PlanFacts(waiting_for={"for": "sub-plans"})
+    for standing in ((Phase.EXECUTE, PlanState.QUEUED), (Phase.EXECUTE, PlanState.PROCESSING), WAITING):
+        kept = bench.parts.plans.move(kept, standing, waits, now=SystemClock().now())
+    paused = pausing_of(bench).pause(kept)
+    states = [bench.now(child).state.value for child in made.values()]
+    assert states == ["complete", "cancelled", "cancelled"]
+    # What it waited for would have had it go on.
+    assert bench.waited(paused)["for"] == "correction"
+    assert bench.now(parent) == paused
+
+
+def child_of(bench: ActorPlanBench, parent: Plan) -> tuple[Plan, Job]:
+    """A sub-plan that this process works on, which will not stop by itself."""
+    me = bench.container.processes.identity("me")
+    owner = claimed(bench, parent)
+    fence = Fence(owner.id, owner.fence)
+    now = SystemClock().now()
+    new = NewPlan("a part", "tests/goal", str(bench.repository))
+    child = bench.parts.plans.spawn(parent, new, "1", TreeLimits(), now=now, fence=fence)
+    child = bench.parts.lifecycle.queue(child)
+    job = bench.container.jobs.claim(me, [kind_of_plan(parent.id)], now=SystemClock().now())
+    assert job is not None
+    return bench.parts.plans.move(child, (Phase.STRATEGIZE, PlanState.PROCESSING), now=now), job
+
+
+@pytest.mark.parametrize("heard", [True, False])
+def test_a_sub_plan_is_waited_for_until_it_has_stopped(bench: ActorPlanBench, heard: bool) -> None:
+    parent = running(bench)
+    child, job = child_of(bench, parent)
+
+    def stops(seconds: float) -> None:
+        """Its run hears of it; or it came to rest just before."""
+        state = PlanState.CANCELLED if heard else PlanState.ERRORED
+        now = SystemClock().now()
+        if bench.now(child) == child:
+            bench.parts.plans.move(child, (Phase.STRATEGIZE, state), now=now)
+            bench.container.jobs.finish(job.id, job.fence, Outcome(JobState.SUCCEEDED), now=now)
+
+    replace(pausing_of(bench), sleep=stops).pause(parent)
+    assert bench.now(child).state is PlanState.CANCELLED
+
+
+def test_a_sub_plan_that_does_not_stop_is_not_waited_for_without_end(bench: ActorPlanBench) -> None:
+    parent = running(bench)
+    child, _ = child_of(bench, parent)
+    with pytest.raises(DeadlineExceeded, match=child.id):
+        replace(pausing_of(bench), clock=Hasty()).pause(parent)
+
+
+@pytest.mark.parametrize("job_id", [None, "gone"])
+def test_a_plan_without_a_job_is_simply_put_down(bench: ActorPlanBench, job_id: str | None) -> None:
+    new = NewPlan("a goal", "tests/goal", str(bench.repository))
+    plan = bench.parts.plans.create(new, now=SystemClock().now())
+    facts = PlanFacts(job_id=job_id)
+    plan = bench.parts.plans.move(plan, (Phase.STRATEGIZE, PlanState.QUEUED), facts, now=SystemClock().now())
+    assert pausing_of(bench).pause(plan).standing == (Phase.STRATEGIZE, PlanState.WAITING)
+
+
+def test_a_plan_that_is_being_applied_is_not_stopped(bench: ActorPlanBench) -> None:
+    plan = bench.reached(*thinks(executes(DONE)), cast=CAST)
+    for state in (PlanState.QUEUED, PlanState.PROCESSING):
+        plan = bench.parts.plans.move(plan, (Phase.APPLY, state), now=SystemClock().now())
+    with pytest.raises(PlanError, match="it is being applied"):
+        pausing_of(bench).pause(plan)

@@ -1,0 +1,67 @@
+"""Outcomes of plans are compared across sandboxes, and what cannot be compared says so."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from cleveragents.api.plans.comparison import ComparisonBounds, ensure_comparable
+from cleveragents.core.errors import RequestRefused, SandboxRefused
+from cleveragents.sandboxes.comparison import (
+    Outcome,
+    bytes_between,
+    changed_between,
+    diff_between,
+)
+from cleveragents.sandboxes.ports import SandboxRequest
+from cleveragents.sandboxes.private_clone import PrivateClone
+
+
+def outcome(home: Path, name: str, object_format: str = "sha1") -> Outcome:
+    root = home / name
+    root.mkdir()
+    subprocess.run(["git", "init", "-q", f"--object-format={object_format}"], cwd=root, check=True)
+    (root / "same.txt").write_text("same\n")
+    (root / f"{name}.txt").write_text(f"{name}\n")
+    (root / "blob").write_bytes(b"\0" + name.encode())
+    sandbox = PrivateClone().create(SandboxRequest(name, root), home / f"sandbox-{name}")
+    return Outcome(sandbox, sandbox.base)
+
+
+def test_two_sandboxes_are_compared_and_neither_is_changed(tmp_path: Path) -> None:
+    one, other = outcome(tmp_path, "one"), outcome(tmp_path, "other")
+    before = sorted(path for path in tmp_path.rglob("*") if path.is_file())
+    assert b"+other\n" in diff_between(one, other)
+    changed = changed_between(one, other)
+    assert [(file.path, file.added, file.removed) for file in changed] == [
+        ("blob", None, None),
+        ("one.txt", 0, 1),
+        ("other.txt", 1, 0),
+    ]
+    assert changed[0].before is not None
+    assert changed[0].before[0] == "100644"
+    assert (changed[1].after, changed[2].before) == (None, None)
+    assert [file.path for file in changed_between(one, other, ["one.txt"])] == ["one.txt"]
+    assert sorted(path for path in tmp_path.rglob("*") if path.is_file()) == before
+
+
+def test_what_is_too_large_to_be_compared_is_refused_by_its_bytes_too(tmp_path: Path) -> None:
+    one, other = outcome(tmp_path, "one"), outcome(tmp_path, "other")
+    files = changed_between(one, other)
+    assert bytes_between(one, other, files) == sum(map(len, (b"\0one", b"\0other", b"one\n", b"other\n")))
+    ensure_comparable(one, other, ComparisonBounds(files=3, lines=2, bytes=20))
+    for bounds, said in (
+        (ComparisonBounds(files=2), "differ in 3 files and 2 lines"),
+        (ComparisonBounds(lines=1), "differ in 3 files and 2 lines"),
+        (ComparisonBounds(bytes=19), "differ in 3 files of 20 bytes"),
+    ):
+        with pytest.raises(RequestRefused, match=said):
+            ensure_comparable(one, other, bounds)
+
+
+def test_what_names_its_content_otherwise_is_not_compared(tmp_path: Path) -> None:
+    one, other = outcome(tmp_path, "one"), outcome(tmp_path, "other", "sha256")
+    with pytest.raises(SandboxRefused, match="another object format"):
+        diff_between(one, other)
