@@ -157,13 +157,13 @@ def _graph(host: Any, saver: Any) -> Any:
 
 def _thinking(host: Any, name: str) -> Callable[[_State], Any]:
     from cleveragents.core.json_value import thaw
-    from cleveragents.models.model.conversation import Message, Role
+    from cleveragents.models.model.conversation import Message, MessageRole
     from cleveragents.models.ports import ModelRequest
 
     numbers = count()
 
     async def think(state: _State) -> _State:
-        asked = Message(Role.USER, f"Do {state['goal']}.")
+        asked = Message(MessageRole.USER, f"Do {state['goal']}.")
         request = ModelRequest(messages=[asked], max_output_tokens=4_000)
         reply = await host.think(None, request, key=f"{name}.{next(numbers)}", actor="bench/chain", node=name)
         return {"messages": [thaw(asked.to_json()), thaw(reply.message.to_json())]}

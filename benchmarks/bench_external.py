@@ -165,7 +165,7 @@ class ExternalAgentsAtOnce:
         from cleveragents.config.settings import Settings
         from cleveragents.jobs.ports import JobHandler
         from cleveragents.plans.output_recorder import PlanWatch
-        from cleveragents.plans.ports.plans import NewPlan
+        from cleveragents.plans.ports.plans import PlanDraft
         from cleveragents.plans.run import kind_of_plan
 
         state = self._home / f"state-{next(self._numbers)}"
@@ -180,7 +180,7 @@ class ExternalAgentsAtOnce:
 
         with Container(settings) as container:
             parts = container.plan_parts
-            new = NewPlan("g", "builtin/goal", str(self._home / "repository"), request)
+            new = PlanDraft("g", "builtin/goal", str(self._home / "repository"), request)
             plans = [parts.lifecycle.create(new) for _ in range(many)]
             heard |= {plan.id: threading.Event() for plan in plans}
             handlers = {kind_of_plan(plan.id): JobHandler(parts.run(watch=watch)) for plan in plans}

@@ -121,7 +121,7 @@ class GoalsAtOnce:
         from cleveragents.config.settings import Settings
         from cleveragents.jobs.ports import JobHandler
         from cleveragents.plans.model.plan import PlanState
-        from cleveragents.plans.ports.plans import NewPlan
+        from cleveragents.plans.ports.plans import PlanDraft
         from cleveragents.plans.run import kind_of_plan
         from cleveragents.sandboxes.ports import SandboxRequest
 
@@ -141,7 +141,7 @@ class GoalsAtOnce:
         with Container(settings) as container:
             parts = container.plan_parts
             made = [
-                parts.lifecycle.create(NewPlan("g", "builtin/goal", str(resource), request))
+                parts.lifecycle.create(PlanDraft("g", "builtin/goal", str(resource), request))
                 for _ in range(plans)
             ]
             for plan in made:

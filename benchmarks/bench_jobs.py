@@ -19,7 +19,7 @@ from random import random
 from typing import Any
 
 from cleveragents.core.identifiers import UlidSource, WorkerIdentity
-from cleveragents.jobs.model.job import JobState, NewJob, Outcome
+from cleveragents.jobs.model.job import AttemptOutcome, JobState, NewJob
 from cleveragents.jobs.store.sql_job_store import SqlJobStore
 from cleveragents.storage.database import open_database
 
@@ -105,7 +105,7 @@ def _drain(path: str, share: int) -> None:
     with open_database(f"sqlite:///{path}") as database:
         store = SqlJobStore(database, UlidSource())
         while (job := store.claim(me, ("noop",), now=datetime.now(UTC))) is not None:
-            store.finish(job.id, job.fence, Outcome(JobState.SUCCEEDED), now=datetime.now(UTC))
+            store.finish(job.id, job.fence, AttemptOutcome(JobState.SUCCEEDED), now=datetime.now(UTC))
 
 
 def _by_hand(path: str, share: int) -> None:

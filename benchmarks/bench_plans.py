@@ -27,7 +27,7 @@ from cleveragents.core.change import Difference, entries_between
 from cleveragents.core.json_value import FrozenObject
 from cleveragents.jobs.ports import JobHandler
 from cleveragents.plans.model.plan import PlanState
-from cleveragents.plans.ports.plans import NewPlan
+from cleveragents.plans.ports.plans import PlanDraft
 from cleveragents.plans.run import kind_of_plan
 from cleveragents.sandboxes.ports import SandboxRequest
 
@@ -89,7 +89,7 @@ class _OnARepository:
         self._container = self._open.enter_context(Container(settings(self._place / "state")))
         self._parts = self._container.plan_parts
         self._plan = self._parts.plans.create(
-            NewPlan("bench", "builtin/replace", str(self._repository)), now=self._container.clock.now()
+            PlanDraft("bench", "builtin/replace", str(self._repository)), now=self._container.clock.now()
         )
         self._sandbox = self._parts.sandboxes.create(SandboxRequest(self._plan.id, self._repository))
 
@@ -196,7 +196,7 @@ class ManyPlans:
         request = FrozenObject({"arguments": arguments, "profile": "auto", "directory": ""})
         began = time.perf_counter()
         plans = [
-            parts.lifecycle.create(NewPlan("bench", "builtin/replace", str(self._repository), request))
+            parts.lifecycle.create(PlanDraft("bench", "builtin/replace", str(self._repository), request))
             for _ in range(number)
         ]
         handler = JobHandler(run=parts.run())

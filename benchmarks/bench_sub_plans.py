@@ -57,7 +57,7 @@ class _Trees:
         from cleveragents.jobs.ports import JobHandler
         from cleveragents.plans.jobs.names import kind_of_plan
         from cleveragents.plans.model.plan import Phase, PlanState
-        from cleveragents.plans.ports.plans import NewPlan
+        from cleveragents.plans.ports.plans import PlanDraft
 
         state = self._home / f"state-{next(self._numbers)}"
         state.mkdir()
@@ -77,7 +77,7 @@ class _Trees:
             for _ in range(trees):
                 began = time.perf_counter()
                 root = parts.lifecycle.create(
-                    NewPlan("whole", "builtin/goal", str(self._repository), request)
+                    PlanDraft("whole", "builtin/goal", str(self._repository), request)
                 )
                 handlers = {kind_of_plan(root.id): JobHandler(parts.run())}
                 worker = container.worker(handlers, name="bench", concurrency=max_parallel)

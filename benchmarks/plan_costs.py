@@ -25,7 +25,7 @@ from benchmarks.bench_plans import quiet
 from cleveragents.app.container import Container
 from cleveragents.app.worker_parts import WorkerParts
 from cleveragents.core.json_value import FrozenObject, freeze
-from cleveragents.plans.ports.plans import NewPlan
+from cleveragents.plans.ports.plans import PlanDraft
 from cleveragents.storage.database import Database
 from tests.crash.plan_soak import model_script, wanted
 from tests.crash.programs.machine_worker import settings_of
@@ -104,7 +104,7 @@ class _Costs:
         kept = freeze({"queue": "plans", "profile": "full-auto", "apply": "auto", **request})
         assert isinstance(kept, FrozenObject)
         parts = self._container.plan_parts
-        plan = parts.lifecycle.create(NewPlan(f"make number {self._number - 1}", action, resource, kept))
+        plan = parts.lifecycle.create(PlanDraft(f"make number {self._number - 1}", action, resource, kept))
         give_up = time.monotonic() + _PATIENCE_SECONDS
         while not (now := parts.plans.get(plan.id)).state.ended:
             assert time.monotonic() < give_up, now

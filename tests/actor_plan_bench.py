@@ -11,17 +11,17 @@ from typing import Any
 import msgspec
 
 from cleveragents.actors.model.actor import Actor
-from cleveragents.actors.ports import Actors
+from cleveragents.actors.ports import ActorSource
 from cleveragents.app.container import Container
 from cleveragents.config.settings import Settings
 from cleveragents.core.actions.model import Check
 from cleveragents.core.faults import FaultPoints
 from cleveragents.core.json_value import JsonValue, freeze, thaw
-from cleveragents.models.model.budget import Limits
-from cleveragents.models.ports import BudgetView, ModelCall
+from cleveragents.models.model.budget import BudgetLimits
+from cleveragents.models.ports import BudgetState, ModelCall
 from cleveragents.plans.model.plan import Plan
-from cleveragents.plans.model.strategy import Casting, Strategy
-from cleveragents.plans.ports.plans import NewPlan
+from cleveragents.plans.model.strategy import RoleAssignment, Strategy
+from cleveragents.plans.ports.plans import PlanDraft
 from tests.plan_bench import BenchParts, PlanBench
 
 __all__ = [
@@ -94,7 +94,7 @@ def revise(*findings: str) -> dict[str, Any]:
 class _Actors:
     """A test's own actors, and those there are."""
 
-    def __init__(self, own: Mapping[str, Actor], others: Actors) -> None:
+    def __init__(self, own: Mapping[str, Actor], others: ActorSource) -> None:
         self._own = own
         self._others = others
 
@@ -141,17 +141,17 @@ class ActorPlanBench(PlanBench):
         model: str,
         *,
         cast: tuple[str | None, str, str | None] = USUAL,
-        limits: Limits | None = None,
+        limits: BudgetLimits | None = None,
         checks: Sequence[Check] = (),
         **facts: Any,
     ) -> Plan:
         """A plan with a job queued for it, for actors with that model."""
-        request = freeze({"limits": thaw((limits or Limits()).to_json())})
+        request = freeze({"limits": thaw((limits or BudgetLimits()).to_json())})
         assert isinstance(request, Mapping)
-        new = NewPlan("a goal", "tests/goal", str(self.repository), request)
+        new = PlanDraft("a goal", "tests/goal", str(self.repository), request)
         plan = self.parts.lifecycle.create(new)
         strategy = Strategy(
-            (), tuple(checks), casting=Casting(*cast, model), **{"profile": "full-auto", **facts}
+            (), tuple(checks), casting=RoleAssignment(*cast, model), **{"profile": "full-auto", **facts}
         )
         self.strategies[plan.id] = strategy
         return plan
@@ -169,13 +169,13 @@ class ActorPlanBench(PlanBench):
         assert isinstance(found, Mapping)
         return found
 
-    def spent(self, plan: Plan) -> BudgetView:
+    def spent(self, plan: Plan) -> BudgetState:
         return self.parts.thinking.budgets.view(plan.root_id or plan.id)
 
     def thoughts(self, plan: Plan) -> Sequence[ModelCall]:
         return self.parts.thinking.budgets.calls_of(plan.id)
 
-    def raise_limits(self, plan: Plan, limits: Limits) -> None:
+    def raise_limits(self, plan: Plan, limits: BudgetLimits) -> None:
         self.parts.thinking.raise_limits(plan, limits)
 
     def tools_of(self, plan: Plan) -> list[str]:

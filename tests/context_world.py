@@ -16,7 +16,7 @@ from typing import Any
 
 from cleveragents.context.code_index import CodePlace, IndexStatus
 from cleveragents.context.executor import CircuitBreaker, ParallelStrategyExecutor
-from cleveragents.context.model.code import Span
+from cleveragents.context.model.code import LineSpan
 from cleveragents.context.model.context import ContextAnswer, ContextFragment
 from cleveragents.context.pipeline.checks import ReplacedParts
 from cleveragents.context.pipeline.pipeline import ContextPipeline, PipelineParts
@@ -149,8 +149,8 @@ def strategy_misdeeds(world: World) -> dict[str, Callable[[Any], Any]]:
         "subclass": [_Liar(PATHS[0], "", 1.0, "x")],
         "not a number": [fragment(score=float("nan"))],
         "score as text": [fragment(score="high")],
-        "lines before the first": [fragment(span=Span(0, -5))],
-        "lines after the last": [fragment(span=Span(10**9, 10**10))],
+        "lines before the first": [fragment(span=LineSpan(0, -5))],
+        "lines after the last": [fragment(span=LineSpan(10**9, 10**10))],
         "elsewhere": [fragment("../../etc/passwd"), fragment("/etc/passwd"), fragment("no\0such\n.py")],
         "another's name": [fragment(strategy="somebody else")],
         "empty": [],
@@ -171,7 +171,7 @@ def strategy_misdeeds(world: World) -> dict[str, Callable[[Any], Any]]:
         "cannot be made": _raising(ImportError("not installed")),
         "hangs when made": lambda ground: world.hang(),
         "is nothing": lambda ground: None,
-        "finds": finding(fragment(), fragment("src/pay.py", 0.5, Span(1, 3))),
+        "finds": finding(fragment(), fragment("src/pay.py", 0.5, LineSpan(1, 3))),
     }
 
 

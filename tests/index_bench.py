@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from cleveragents.context.code_index import CodePlace, CodeSnapshot
-from cleveragents.context.index.build.builder import Builder
+from cleveragents.context.index.build.builder import IndexBuilder
 from cleveragents.context.index.sqlite_code_index import SqliteCodeIndex
-from cleveragents.context.model.code import Chunk, Definition, Field, FileAnalysis, Import, Span
+from cleveragents.context.model.code import Chunk, Definition, Field, FileAnalysis, Import, LineSpan
 
 __all__ = ["COUNTED", "Bench", "Tree", "analyse", "found_in", "linger", "old"]
 
@@ -50,7 +50,7 @@ def analyse(path: str, data: bytes) -> FileAnalysis:
         raise ValueError(path)
     lines = text.split("\n")
     definitions = tuple(
-        Definition(line.split()[1], "function", Span(number, number), Span(number, number))
+        Definition(line.split()[1], "function", LineSpan(number, number), LineSpan(number, number))
         for number, line in enumerate(lines, 1)
         if line.startswith("def ")
     )
@@ -58,7 +58,7 @@ def analyse(path: str, data: bytes) -> FileAnalysis:
     chunks = []
     for at in range(0, len(lines), _LINES):
         own = lines[at : at + _LINES]
-        span = Span(at + 1, at + len(own))
+        span = LineSpan(at + 1, at + len(own))
         words = Counter(" ".join(own).lower().split())
         names = Counter(line.split()[1].lower() for line in own if line.startswith("def "))
         of = next((i for i, one in enumerate(definitions) if span.contains(one.span)), None)
@@ -136,8 +136,8 @@ class Bench:
 
     def index(self, **options: Any) -> SqliteCodeIndex:
         told = {"analyse": "tests.index_bench:analyse", "version": 1, "workers": 2, **self.options}
-        own = {name: options.pop(name) for name in list(options) if name in Builder.__dataclass_fields__}
-        return SqliteCodeIndex(self.indexes, builder=Builder(**{**told, **own}), **options)
+        own = {name: options.pop(name) for name in list(options) if name in IndexBuilder.__dataclass_fields__}
+        return SqliteCodeIndex(self.indexes, builder=IndexBuilder(**{**told, **own}), **options)
 
     def directory_tree(self, name: str = "plain") -> Tree:
         root = self.directory / name

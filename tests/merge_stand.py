@@ -21,7 +21,7 @@ from cleveragents.jobs.worker.async_worker import CancellationToken
 from cleveragents.plans.calls.tool_execution import CallRequest, ToolExecution
 from cleveragents.plans.history import bring_to
 from cleveragents.plans.model.plan import Plan
-from cleveragents.plans.ports.plans import NewPlan
+from cleveragents.plans.ports.plans import PlanDraft
 from cleveragents.plans.sub_plans.loop import SubPlanMerge
 from cleveragents.plans.tools.conflict_tools import ConflictGround, ConflictTools
 from cleveragents.sandboxes.git_sandbox import Sandbox
@@ -119,7 +119,7 @@ class MergeStand:
         return [json.loads(payload) for payload in found]
 
     def _made(self, goal: str, start: StartTree | None) -> Worker:
-        new = NewPlan(goal, "tests/steps", str(self.resource))
+        new = PlanDraft(goal, "tests/steps", str(self.resource))
         plan = self.parts.plans.create(new, now=self.container.clock.now())
         request = SandboxRequest(plan.id, self.resource, start=start)
         return self._worker(plan, self.parts.sandboxes.create(request))

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from cleveragents.core.errors import ModelUnavailable
-from cleveragents.models.model.conversation import Message, Role
+from cleveragents.models.model.conversation import Message, MessageRole
 from cleveragents.models.ports import ModelFacts, ModelReply, ModelRequest
 
 FACTS = ModelFacts("test/model", 1000, 100)
-REQUEST = ModelRequest(messages=[Message(Role.USER, "hello")], max_output_tokens=10)
-REPLY = ModelReply(Message(Role.ASSISTANT, "hi"), FACTS.name)
+REQUEST = ModelRequest(messages=[Message(MessageRole.USER, "hello")], max_output_tokens=10)
+REPLY = ModelReply(Message(MessageRole.ASSISTANT, "hi"), FACTS.name)
 
 
 def unavailable(retry_after: float | None = None) -> ModelUnavailable:

@@ -18,14 +18,14 @@ from cleveragents.core.faults import FaultPoints
 from cleveragents.core.identifiers import WorkerIdentity
 from cleveragents.core.tool import ToolCall
 from cleveragents.demo.story import demo_settings
-from cleveragents.jobs.model.job import JobState, NewJob, Outcome
+from cleveragents.jobs.model.job import AttemptOutcome, JobState, NewJob
 from cleveragents.jobs.ports import JobHandler
 from cleveragents.jobs.worker.async_worker import AsyncJob, AsyncWorker, CancellationToken
 from cleveragents.jobs.worker.attempt import WorkerOptions
 from cleveragents.plans.checks import FindsOwnCheckout, PlanChecks
 from cleveragents.plans.model.plan import Plan
 from cleveragents.plans.model.strategy import Strategy, StrategyStep
-from cleveragents.plans.ports.plans import NewPlan
+from cleveragents.plans.ports.plans import PlanDraft
 from cleveragents.plans.run import PlanRun, kind_of_plan
 from cleveragents.sandboxes.git_sandbox import Sandbox
 from tests.applying import git
@@ -120,7 +120,7 @@ class PlanBench:
     def plan(self, *steps: StrategyStep, checks: Sequence[Check] = (), **facts: Any) -> Plan:
         """A plan with a job queued for it, which will do that."""
         strategy = Strategy(steps, tuple(checks), **{"profile": "full-auto", **facts})
-        new = NewPlan("a goal", "tests/steps", str(self.repository))
+        new = PlanDraft("a goal", "tests/steps", str(self.repository))
         plan = self.parts.lifecycle.create(new)
         self.strategies[plan.id] = strategy
         return plan
@@ -158,7 +158,7 @@ class PlanBench:
 
     def give_back(self, job: AsyncJob) -> None:
         """As a worker does that could not end it: another may claim it."""
-        outcome = Outcome(JobState.QUEUED)
+        outcome = AttemptOutcome(JobState.QUEUED)
         self.container.jobs.finish(job.id, job.fence, outcome, now=self.container.clock.now())
 
     def done(self, *steps: StrategyStep, **facts: Any) -> Plan:

@@ -16,11 +16,11 @@ from cleveragents.core.faults import FaultPoints
 from cleveragents.core.identifiers import Fence, WorkerIdentity
 from cleveragents.core.json_value import FrozenObject
 from cleveragents.demo.story import demo_settings
-from cleveragents.jobs.model.job import JobState, NewJob, Outcome
+from cleveragents.jobs.model.job import AttemptOutcome, JobState, NewJob
 from cleveragents.jobs.worker.async_worker import AsyncJob, CancellationToken
 from cleveragents.plans.model.plan import Plan
 from cleveragents.plans.model.strategy import Strategy, StrategyStep
-from cleveragents.plans.ports.plans import NewPlan
+from cleveragents.plans.ports.plans import PlanDraft
 from cleveragents.plans.run import PlanRun, kind_of_plan
 from tests.plan_bench import BenchParts
 from tests.ready_database import ready_database
@@ -73,7 +73,7 @@ class Machine:
     ) -> Plan:
         """A plan on the remote, or on a directory of this machine, with a job queued for it."""
         resource = str(place) if isinstance(place, Path) else place.resource
-        new = NewPlan("a goal", "tests/steps", resource, FrozenObject(request or {}))
+        new = PlanDraft("a goal", "tests/steps", resource, FrozenObject(request or {}))
         plan = self.parts.lifecycle.create(new)
         self.strategies[plan.id] = Strategy(steps, **{"profile": "full-auto", **facts})
         return plan
@@ -106,7 +106,7 @@ class Machine:
 
     def lose(self, job: AsyncJob) -> None:
         """Its worker is taken for dead: somebody else may have the job."""
-        outcome = Outcome(JobState.QUEUED)
+        outcome = AttemptOutcome(JobState.QUEUED)
         self.container.jobs.finish(job.id, job.fence, outcome, now=self.container.clock.now())
 
     def take_turn(self, plan: Plan) -> bool:
@@ -119,7 +119,7 @@ class Machine:
         self.handler()(
             AsyncJob(job.id, job.kind, job.payload, job.attempt, job.fence, CancellationToken(), {})
         )
-        jobs.finish(job.id, job.fence, Outcome(JobState.SUCCEEDED), now=self.container.clock.now())
+        jobs.finish(job.id, job.fence, AttemptOutcome(JobState.SUCCEEDED), now=self.container.clock.now())
         return True
 
     def run(self, job: AsyncJob) -> Plan:

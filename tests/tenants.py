@@ -14,7 +14,7 @@ from cleveragents.access.model.user import Role, TokenKind
 from cleveragents.app.container import Container
 from cleveragents.jobs.model.job import Job
 from cleveragents.plans.model.plan import Plan
-from cleveragents.plans.ports.plans import NewPlan
+from cleveragents.plans.ports.plans import PlanDraft
 from cleveragents.plans.store.sql_plan_output import SqlPlanOutput
 from tests.server_bench import BASE, ServerBench, server_bench
 
@@ -62,7 +62,7 @@ class Tenants:
         lifecycle = self.container.plan_parts.lifecycle
         resource = self.container.projects.resource(f"{project}-main")
         request = {"queue": "plans", "project": project, "resource_name": resource.name}
-        new = NewPlan(goal, "builtin/command", resource.location, request, project)
+        new = PlanDraft(goal, "builtin/command", resource.location, request, project)
         plan = lifecycle.create(new)
         SqlPlanOutput(self.container.database).append(
             plan.id, [("output", f"printed-by-{project}")], now=self.container.clock.now()

@@ -15,7 +15,7 @@ from cleveragents.core.json_value import FrozenObject, freeze
 from cleveragents.plans.model.plan import Plan
 from cleveragents.plans.model.strategy import Strategy, StrategyStep, Task
 from cleveragents.plans.model.sub_plan import GOALS_ACTION
-from cleveragents.plans.ports.plans import NewPlan
+from cleveragents.plans.ports.plans import PlanDraft
 from cleveragents.plans.run import PlanRun
 from tests.plan_bench import PlanBench
 
@@ -60,7 +60,7 @@ class TreeBench(PlanBench):
         self.know(part(name, parts=parts, **facts))
         kept = freeze(request or {})
         assert isinstance(kept, FrozenObject)
-        return self.parts.lifecycle.create(NewPlan(name, GOALS_ACTION, str(self.repository), kept))
+        return self.parts.lifecycle.create(PlanDraft(name, GOALS_ACTION, str(self.repository), kept))
 
     def worked(self, *parts: Part, **facts: Any) -> Plan:
         """A tree that went as far as it goes."""
@@ -72,7 +72,7 @@ class TreeBench(PlanBench):
 
     def made(self, name: str) -> Plan:
         """A plan of what is known by that name, which nobody has queued."""
-        new = NewPlan(name, "tests/made", str(self.repository))
+        new = PlanDraft(name, "tests/made", str(self.repository))
         return self.parts.plans.create(new, now=self.container.clock.now())
 
     def child(self, plan: Plan, name: str) -> Plan:

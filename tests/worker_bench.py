@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from cleveragents.core.faults import FaultPoints
 from cleveragents.core.identifiers import WorkerIdentity
 from cleveragents.jobs.model.job import Job, NewJob
-from cleveragents.jobs.ports import HandlerFunction, JobHandler, Turn
+from cleveragents.jobs.ports import HandlerFunction, JobHandler, JobHandoff
 from cleveragents.jobs.process.supervisor import JobProcess, JobProgram
 from cleveragents.jobs.worker.async_worker import AsyncWorker
 from cleveragents.jobs.worker.attempt import WorkerOptions
@@ -104,7 +104,7 @@ class Moody(InMemoryJobStore):
     def finish(self, job_id: str, *args: object, **more: object) -> Job:
         return self._moodily(lambda: super(Moody, self).finish(job_id, *args, **more))
 
-    def finish_and_claim(self, *args: object, **more: object) -> Turn:
+    def finish_and_claim(self, *args: object, **more: object) -> JobHandoff:
         return self._moodily(lambda: super(Moody, self).finish_and_claim(*args, **more))
 
     def heartbeats(self, *args: object, **more: object) -> object:

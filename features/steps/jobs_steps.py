@@ -12,7 +12,7 @@ from behave import given, then, when
 from cleveragents.core.clock import SystemClock
 from cleveragents.core.errors import JobAlreadyEnded, StaleFence
 from cleveragents.core.identifiers import UlidSource, WorkerIdentity
-from cleveragents.jobs.model.job import JobState, NewJob, Outcome
+from cleveragents.jobs.model.job import AttemptOutcome, JobState, NewJob
 from cleveragents.jobs.ports import JobHandler
 from cleveragents.jobs.process.supervisor import PsutilProcessSupervisor
 from cleveragents.jobs.worker.async_worker import AsyncJob, AsyncWorker
@@ -133,7 +133,7 @@ def taken(context: Any) -> None:
 def finish_late(context: Any) -> None:
     context.refusal = None
     try:
-        outcome = Outcome(JobState.SUCCEEDED, result="late")
+        outcome = AttemptOutcome(JobState.SUCCEEDED, result="late")
         context.store.finish(context.job_id, 1, outcome, now=context.clock.now())
     except StaleFence as refusal:
         context.refusal = refusal

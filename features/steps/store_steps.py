@@ -15,7 +15,7 @@ from behave import given, then, when
 
 from cleveragents.core.errors import DatabaseUnusable, StaleFence
 from cleveragents.core.identifiers import UlidSource, WorkerIdentity
-from cleveragents.jobs.model.job import JobState, NewJob, Outcome
+from cleveragents.jobs.model.job import AttemptOutcome, JobState, NewJob
 from cleveragents.jobs.store.sql_job_store import SqlJobStore
 from cleveragents.storage.database import Database, open_database
 from tests.contracts.databases import changeset_ids, start_child
@@ -102,7 +102,7 @@ def refuses(context: Any, name: str) -> None:
     assert context.store.heartbeats({job.id: job.fence}, now=NOW) == {}
     said = ""
     try:
-        context.store.finish(job.id, job.fence, Outcome(JobState.SUCCEEDED), now=NOW)
+        context.store.finish(job.id, job.fence, AttemptOutcome(JobState.SUCCEEDED), now=NOW)
     except StaleFence as error:
         said = str(error)
     assert "another worker owns the job" in said
@@ -112,7 +112,7 @@ def refuses(context: Any, name: str) -> None:
 @then('the store accepts the end of the job from "{name}"')
 def accepts(context: Any, name: str) -> None:
     job = context.store_claims[name]
-    done = context.store.finish(job.id, job.fence, Outcome(JobState.SUCCEEDED), now=NOW)
+    done = context.store.finish(job.id, job.fence, AttemptOutcome(JobState.SUCCEEDED), now=NOW)
     assert (done.state, done.attempt, done.fence) == (JobState.SUCCEEDED, 2, 2)
 
 

@@ -14,7 +14,7 @@ import pytest
 SOURCE = Path(__file__).parents[2] / "src" / "cleveragents"
 USERS = {
     # Permits are made by gates alone, and everything after the gate takes a permit, or what became of one.
-    "tools/mcp/gate.py Permit": {"tools/mcp/gate.py", "plans/tools/mcp_gate.py"},
+    "tools/mcp/gate.py ServerPermit": {"tools/mcp/gate.py", "plans/tools/mcp_gate.py"},
     "tools/mcp/connection.py filled": {"tools/mcp/connection.py"},
     "tools/mcp/launch.py program_for": {"tools/mcp/connection.py"},
     "tools/mcp/connection.py http_streams": {"tools/mcp/connection.py"},
@@ -30,7 +30,7 @@ USERS = {
         "tools/mcp/launch.py",
         "actors/external/acp/session.py",
     },
-    "processes/stdio_process.py TalkingProcess": {
+    "processes/stdio_process.py StdioProcess": {
         "tools/mcp/connection.py",
         "actors/external/acp/session.py",
     },
@@ -93,11 +93,11 @@ def test_a_permit_is_all_that_servers_are_started_by() -> None:
     from typing import get_type_hints
 
     from cleveragents.tools.mcp.connection import ServerConnection, filled
-    from cleveragents.tools.mcp.gate import Permit
+    from cleveragents.tools.mcp.gate import ServerPermit
     from cleveragents.tools.mcp.servers import McpServers
 
     for starting in (McpServers.tools, McpServers.call, ServerConnection.__init__, filled):
-        assert get_type_hints(starting)["permit"] is Permit
+        assert get_type_hints(starting)["permit"] is ServerPermit
 
 
 def test_agents_are_given_no_servers(trees: dict[str, ast.Module]) -> None:

@@ -16,7 +16,7 @@ from cleveragents.core.change import ChangeEntry, ChangeKind
 from cleveragents.core.identifiers import UlidSource
 from cleveragents.core.tool import CallState, ToolCall
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
-from cleveragents.plans.ports.plans import NewPlan
+from cleveragents.plans.ports.plans import PlanDraft
 from cleveragents.plans.store.sql_plan_records import (
     SqlCallStore,
     SqlCheckStore,
@@ -57,7 +57,7 @@ class PlanStand:
 
     def plan(self, **of: Any) -> Plan:
         """A new plan."""
-        return self.plans.create(NewPlan(**{"goal": "g", "action": "a/b", "resource": "/r", **of}), now=NOW)
+        return self.plans.create(PlanDraft(**{"goal": "g", "action": "a/b", "resource": "/r", **of}), now=NOW)
 
     def processing(self) -> Plan:
         """A plan whose Execute is under way."""

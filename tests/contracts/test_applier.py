@@ -13,8 +13,8 @@ import pytest
 from sqlalchemy import Connection, insert, select
 
 from cleveragents.apply.applier import TreeApplier
-from cleveragents.apply.journal import Entry
-from cleveragents.apply.ports import CommitRequest, Terms
+from cleveragents.apply.journal import JournalEntry
+from cleveragents.apply.ports import ApplyOptions, CommitRequest
 from cleveragents.core.errors import ApplyBusy, ApplyConflict, ApplyRefused, Cancelled
 from cleveragents.core.identifiers import UlidSource
 from cleveragents.jobs.worker.async_worker import CancellationToken
@@ -126,12 +126,12 @@ def test_another_apply_under_way_is_waited_for_told_once_and_at_last_refused(wor
     with world.prepare("p"):
         assert world.applier.is_busy(str(world.resource))
         again = world.applier.prepare(
-            "q", world.sandboxes["q"], world.trees["q"], Terms(told.append, timeout_seconds=0.05)
+            "q", world.sandboxes["q"], world.trees["q"], ApplyOptions(told.append, timeout_seconds=0.05)
         )
         with pytest.raises(ApplyBusy), again:
             pass
         assert len(told) == 1
-        undo = world.applier.prepare_undo("q", world.sandboxes["q"], Terms(timeout_seconds=0.0))
+        undo = world.applier.prepare_undo("q", world.sandboxes["q"], ApplyOptions(timeout_seconds=0.0))
         with pytest.raises(ApplyBusy), undo:
             pass
     assert not world.applier.is_busy(str(world.resource))
@@ -143,7 +143,7 @@ def test_who_is_cancelled_while_it_waits_for_another_apply_waits_no_longer(world
     world.plan("p", {"a": b"one\n" + LINES[2:]})
     world.plan("q", {"b": b"y\n"})
     token = CancellationToken()
-    waiting = Terms(lambda _: token.cancel("no more"), timeout_seconds=30, stop=token)
+    waiting = ApplyOptions(lambda _: token.cancel("no more"), timeout_seconds=30, stop=token)
     with world.prepare("p"):
         again = world.applier.prepare("q", world.sandboxes["q"], world.trees["q"], waiting)
         with pytest.raises(Cancelled), again:
@@ -159,7 +159,7 @@ def test_who_waited_goes_on_when_the_other_is_done(world: World) -> None:
 
     def second() -> None:
         prepared = world.applier.prepare(
-            "q", world.sandboxes["q"], world.trees["q"], Terms(lambda _: waits.set())
+            "q", world.sandboxes["q"], world.trees["q"], ApplyOptions(lambda _: waits.set())
         )
         with prepared as preparation:
             preparation.apply()
@@ -181,7 +181,7 @@ def test_what_is_concluded_is_kept_with_the_end_or_not_at_all(world: World) -> N
     seen: list[tuple[str, str, bool]] = []
     fails = [True]
 
-    def conclude(connection: Connection, entry: Entry, done: bool) -> None:
+    def conclude(connection: Connection, entry: JournalEntry, done: bool) -> None:
         connection.execute(insert(changesets), {"id": entry.id, "plan_id": entry.plan_id, "closed": done})
         if fails[0]:
             raise RuntimeError("cannot be kept")
@@ -214,7 +214,7 @@ def test_what_is_concluded_is_kept_with_the_end_or_not_at_all(world: World) -> N
 
 
 def test_the_next_apply_settles_what_was_interrupted_before_it(world: World) -> None:
-    def never(connection: Connection, entry: Entry, done: bool) -> None:
+    def never(connection: Connection, entry: JournalEntry, done: bool) -> None:
         raise RuntimeError("dies")
 
     world.plan("p", {"a": b"one\n" + LINES[2:]})
@@ -231,7 +231,7 @@ def test_the_next_apply_settles_what_was_interrupted_before_it(world: World) -> 
 def test_an_interrupted_apply_of_a_resource_that_is_gone_stays_open_until_given_up(
     world: World,
 ) -> None:
-    def never(connection: Connection, entry: Entry, done: bool) -> None:
+    def never(connection: Connection, entry: JournalEntry, done: bool) -> None:
         raise RuntimeError("dies")
 
     world.plan("p", {"a": b"one\n" + LINES[2:]})

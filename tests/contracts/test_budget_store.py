@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from cleveragents.cli.render.remedies import command_line
 from cleveragents.core.errors import BudgetExhausted, PriceUnknown
 from cleveragents.core.identifiers import UlidSource
-from cleveragents.models.model.budget import Limits, Price, Spend, dollars
+from cleveragents.models.model.budget import BudgetLimits, Price, Spend, dollars
 from cleveragents.models.model.conversation import Usage
 from cleveragents.models.ports import Reservation
 from cleveragents.models.store.sql_budget_store import SqlBudgetStore
@@ -39,19 +39,19 @@ def told(stand: PlanStand) -> list[str]:
 
 
 def test_a_budget_keeps_the_limits_it_was_opened_with(budgets: SqlBudgetStore) -> None:
-    budgets.open("p", Limits(tokens=100, seconds=2.5), now=NOW)
-    budgets.open("p", Limits(tokens=900), now=NOW)
-    assert budgets.view("p").limits == Limits(tokens=100, seconds=2.5)
+    budgets.open("p", BudgetLimits(tokens=100, seconds=2.5), now=NOW)
+    budgets.open("p", BudgetLimits(tokens=900), now=NOW)
+    assert budgets.view("p").limits == BudgetLimits(tokens=100, seconds=2.5)
 
 
 def test_a_budget_that_nobody_opened_has_no_limits(budgets: SqlBudgetStore) -> None:
-    assert budgets.view("p").limits == Limits()
+    assert budgets.view("p").limits == BudgetLimits()
     reserve(budgets, 10**12)
     assert budgets.view("p").reserved == Spend(0, 10**12, 1)
 
 
 def test_what_fits_exactly_is_given_and_one_token_more_is_not(budgets: SqlBudgetStore) -> None:
-    budgets.open("p", Limits(tokens=100), now=NOW)
+    budgets.open("p", BudgetLimits(tokens=100), now=NOW)
     reserve(budgets, 60, key="1")
     with pytest.raises(BudgetExhausted) as refused:
         reserve(budgets, 41, key="2")
@@ -63,9 +63,9 @@ def test_what_fits_exactly_is_given_and_one_token_more_is_not(budgets: SqlBudget
 
 def test_where_money_is_limited_a_call_without_a_price_is_not_given(budgets: SqlBudgetStore) -> None:
     named = {"actor": "a/b", "node": "n", "model": "m/x", "now": NOW, "priced": False}
-    budgets.open("p", Limits(tokens=100), now=NOW)
+    budgets.open("p", BudgetLimits(tokens=100), now=NOW)
     budgets.reserve("p", "p", Spend(tokens=1), key="1", **named)
-    budgets.raise_limits("p", Limits(picodollars=10**9), now=NOW)
+    budgets.raise_limits("p", BudgetLimits(picodollars=10**9), now=NOW)
     with pytest.raises(PriceUnknown, match="m/x"):
         budgets.reserve("p", "p", Spend(tokens=1), key="2", **named)
     assert budgets.view("p").reserved == Spend(tokens=1)
@@ -74,13 +74,13 @@ def test_where_money_is_limited_a_call_without_a_price_is_not_given(budgets: Sql
 @pytest.mark.parametrize(
     ("limits", "option"),
     [
-        (Limits(picodollars=10), "--max-usd"),
-        (Limits(tokens=1), "--max-tokens"),
-        (Limits(steps=0), "--max-steps"),
+        (BudgetLimits(picodollars=10), "--max-usd"),
+        (BudgetLimits(tokens=1), "--max-tokens"),
+        (BudgetLimits(steps=0), "--max-steps"),
     ],
 )
 def test_every_kind_of_limit_refuses_and_names_its_option(
-    budgets: SqlBudgetStore, limits: Limits, option: str
+    budgets: SqlBudgetStore, limits: BudgetLimits, option: str
 ) -> None:
     budgets.open("p", limits, now=NOW)
     with pytest.raises(BudgetExhausted) as refused:
@@ -90,7 +90,7 @@ def test_every_kind_of_limit_refuses_and_names_its_option(
 
 
 def test_a_settled_call_counts_what_it_took_and_gives_the_rest_back(budgets: SqlBudgetStore) -> None:
-    budgets.open("p", Limits(tokens=100), now=NOW)
+    budgets.open("p", BudgetLimits(tokens=100), now=NOW)
     call = reserve(budgets, 100)
     budgets.settle(call, Spend(7, 30, 1), Usage(20, 10, 5), now=LATER)
     budgets.settle(call, Spend(7, 30, 1), Usage(20, 10, 5), now=LATER)
@@ -134,20 +134,20 @@ def test_what_a_dead_run_reserved_counts_as_spent_once_it_is_forfeited(budgets: 
 
 
 def test_a_raised_limit_lets_the_next_call_through_and_leaves_the_others(budgets: SqlBudgetStore) -> None:
-    budgets.open("p", Limits(tokens=10, steps=5), now=NOW)
-    view = budgets.raise_limits("p", Limits(tokens=50), now=NOW)
-    assert view.limits == budgets.view("p").limits == Limits(tokens=50, steps=5)
+    budgets.open("p", BudgetLimits(tokens=10, steps=5), now=NOW)
+    view = budgets.raise_limits("p", BudgetLimits(tokens=50), now=NOW)
+    assert view.limits == budgets.view("p").limits == BudgetLimits(tokens=50, steps=5)
     reserve(budgets, 50)
 
 
 def test_nearly_spent_is_said_once_for_a_limit_and_anew_for_a_new_one(
     budgets: SqlBudgetStore, stand: PlanStand
 ) -> None:
-    budgets.open("p", Limits(tokens=100), now=NOW)
+    budgets.open("p", BudgetLimits(tokens=100), now=NOW)
     for key, tokens in (("1", 89), ("2", 1), ("3", 1)):
         budgets.settle(reserve(budgets, tokens, key=key), Spend(0, tokens, 1), None, now=NOW)
         assert told(stand).count("budget.nearly_spent") == (0 if key == "1" else 1)
-    budgets.raise_limits("p", Limits(tokens=101), now=NOW)
+    budgets.raise_limits("p", BudgetLimits(tokens=101), now=NOW)
     budgets.settle(reserve(budgets, 1, key="4"), Spend(0, 1, 1), None, now=NOW)
     assert told(stand).count("budget.nearly_spent") == 2
 
@@ -155,11 +155,11 @@ def test_nearly_spent_is_said_once_for_a_limit_and_anew_for_a_new_one(
 def test_a_deleted_plan_takes_its_budget_and_calls_along(budgets: SqlBudgetStore, stand: PlanStand) -> None:
     plan, other = stand.plan(), stand.plan()
     for each in (plan, other):
-        budgets.open(each.id, Limits(tokens=5), now=NOW)
+        budgets.open(each.id, BudgetLimits(tokens=5), now=NOW)
         worst = Spend(0, 1, 1)
         budgets.reserve(each.id, each.id, worst, key="k", actor="a", node="n", model="m", now=NOW)
     stand.plans.delete(plan, now=NOW)
-    assert budgets.view(plan.id).limits == Limits()
+    assert budgets.view(plan.id).limits == BudgetLimits()
     assert not budgets.calls_of(plan.id)
     assert budgets.view(other.id).reserved == Spend(0, 1, 1)
 
@@ -175,7 +175,7 @@ def test_whatever_is_done_the_limit_holds_and_the_sums_are_those_of_the_calls(
     identifiers = UlidSource()
     budgets = SqlBudgetStore(database, identifiers)
     root = identifiers.new()
-    budgets.open(root, Limits(tokens=limit), now=NOW)
+    budgets.open(root, BudgetLimits(tokens=limit), now=NOW)
     under_way: list[Reservation] = []
     for act, tokens, key in steps:
         worst = Spend(tokens * 3, tokens, 1)

@@ -18,7 +18,7 @@ from cleveragents.actors.store.checkpoint_rows import Blob, StoredCheckpoint, St
 from cleveragents.actors.store.sql_checkpoint_store import SqlCheckpointStore
 from cleveragents.core.errors import DatabaseFailed, InvalidPayload, StaleFence, UnknownPlan
 from cleveragents.core.identifiers import Fence, WorkerIdentity
-from cleveragents.jobs.model.job import Job, JobState, NewJob, Outcome
+from cleveragents.jobs.model.job import AttemptOutcome, Job, JobState, NewJob
 from cleveragents.jobs.store.sql_job_store import SqlJobStore
 from cleveragents.storage.actor_tables import (
     graph_checkpoints,
@@ -313,7 +313,7 @@ def check_that_a_stale_worker_writes_nothing(store: SqlCheckpointStore, database
     refused(anns)  # running, but not for her
     bobs = Fence(bob.id, bob.fence)
     store.put(checkpoint(2, 1), fence=bobs)
-    jobs.finish(bob.id, bob.fence, Outcome(JobState.SUCCEEDED), now=NOW)
+    jobs.finish(bob.id, bob.fence, AttemptOutcome(JobState.SUCCEEDED), now=NOW)
     refused(bobs)
     store.delete_threads("t")
     refused(bobs)

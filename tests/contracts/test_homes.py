@@ -15,11 +15,11 @@ from cleveragents.access.model.project import ResourceKind
 from cleveragents.api.access import owner_of
 from cleveragents.api.client import LocalClient
 from cleveragents.api.plans.apply_jobs import apply_later, undo_later
-from cleveragents.api.plans.create import Wanted
+from cleveragents.api.plans.create import PlanSpec
 from cleveragents.api.plans.overview import overview_of
 from cleveragents.api.plans.request import PlanRequest
 from cleveragents.api.resources import add_directory, place_of
-from cleveragents.api.server_requests import Asked, shared_plan
+from cleveragents.api.server_requests import ServerPlanRequest, shared_plan
 from cleveragents.app.container import Container
 from cleveragents.app.worker_parts import WorkerParts
 from cleveragents.config.settings import Settings
@@ -30,7 +30,7 @@ from cleveragents.jobs.model.job import JobState
 from cleveragents.jobs.ports import JobHandler
 from cleveragents.plans.jobs.names import SHARED_QUEUE, home_queue, kind_of_plan
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
-from cleveragents.plans.ports.plans import NewPlan
+from cleveragents.plans.ports.plans import PlanDraft
 from tests.plan_bench import new_repository
 from tests.postgres import PostgresServer
 from tests.remotes import Remote, new_remote
@@ -57,7 +57,7 @@ class Homes:
         projects.add_resource("far", "team", ResourceKind.REMOTE, address.url, branch=address.branch, now=now)
 
     def plan(self, resource: str, script: str, *, at: Container | None = None) -> Plan:
-        wanted = Wanted(
+        wanted = PlanSpec(
             action="builtin/command",
             words=(),
             pairs=(),
@@ -69,14 +69,14 @@ class Homes:
             commit=False,
             arguments={"argv": ["sh", "-c", script]},
         )
-        return shared_plan(at or self.here, Asked(resource, wanted, "auto"), by="ada")
+        return shared_plan(at or self.here, ServerPlanRequest(resource, wanted, "auto"), by="ada")
 
     def written(self, name: str, **more: str) -> Plan:
         """A plan that makes such a file of the directory, as a command asks for it."""
         script = ["sh", "-c", f"echo x > {name}"]
         request = freeze({"arguments": {"argv": script}, "profile": "full-auto", **more})
         assert isinstance(request, FrozenObject)
-        new = NewPlan("a file", "builtin/command", str(self.repository), request)
+        new = PlanDraft("a file", "builtin/command", str(self.repository), request)
         return self.here.plan_parts.lifecycle.create(new)
 
     def now(self, plan: Plan) -> Plan:

@@ -16,34 +16,36 @@ from cleveragents.core.errors import KeyReused, RequestUnderWay
 from cleveragents.core.identifiers import UlidSource
 from cleveragents.plans.model.correction import NewCorrection
 from cleveragents.plans.model.plan import Phase, PlanState
-from cleveragents.plans.ports.plans import NewPlan
+from cleveragents.plans.ports.plans import PlanDraft
 from cleveragents.plans.store.sql_decision_store import SqlCorrectionStore
 from cleveragents.plans.store.sql_plan_store import SqlPlanStore
 from cleveragents.storage.database import Database
-from cleveragents.storage.idempotency import Claim, KeptAnswer
+from cleveragents.storage.idempotency import IdempotencyClaim, StoredResponse
 from cleveragents.storage.service_tables import idempotency_keys
-from cleveragents.storage.sql_idempotency_store import KEPT, PATIENCE, SqlAnswerStore
+from cleveragents.storage.sql_idempotency_store import KEPT, PATIENCE, SqlIdempotencyStore
 from cleveragents.storage.tables import outbox
 from tests.races.hammer import hammer
 
 NOW = datetime(2026, 11, 15, 12, tzinfo=UTC)
 MOMENT = timedelta(microseconds=1)
-ANSWER = KeptAnswer(201, "application/json", b'{"id": "\xff\0"}', "/api/x")
+ANSWER = StoredResponse(201, "application/json", b'{"id": "\xff\0"}', "/api/x")
 
 
 @pytest.fixture
-def store(database: Database) -> SqlAnswerStore:
-    return SqlAnswerStore(database)
+def store(database: Database) -> SqlIdempotencyStore:
+    return SqlIdempotencyStore(database)
 
 
-def begun(store: SqlAnswerStore, key: str = "k", *, at: datetime = NOW, user: str = "ada") -> Claim:
+def begun(
+    store: SqlIdempotencyStore, key: str = "k", *, at: datetime = NOW, user: str = "ada"
+) -> IdempotencyClaim:
     claim = store.begin(user, key, "request", now=at)
-    assert isinstance(claim, Claim)
+    assert isinstance(claim, IdempotencyClaim)
     return claim
 
 
 def test_what_was_answered_is_answered_again_to_the_same_request_of_the_same_user(
-    store: SqlAnswerStore,
+    store: SqlIdempotencyStore,
 ) -> None:
     store.finish(begun(store), ANSWER)
     assert store.begin("ada", "k", "request", now=NOW + PATIENCE) == ANSWER
@@ -53,7 +55,7 @@ def test_what_was_answered_is_answered_again_to_the_same_request_of_the_same_use
     begun(store, "other key")
 
 
-def test_nobody_else_works_on_what_is_under_way(store: SqlAnswerStore) -> None:
+def test_nobody_else_works_on_what_is_under_way(store: SqlIdempotencyStore) -> None:
     begun(store)
     with pytest.raises(RequestUnderWay):
         store.begin("ada", "k", "request", now=NOW + PATIENCE - MOMENT)
@@ -61,32 +63,32 @@ def test_nobody_else_works_on_what_is_under_way(store: SqlAnswerStore) -> None:
         store.begin("ada", "k", "another", now=NOW)
 
 
-def test_what_was_released_is_worked_on_by_the_next(store: SqlAnswerStore) -> None:
+def test_what_was_released_is_worked_on_by_the_next(store: SqlIdempotencyStore) -> None:
     store.release(begun(store))
     begun(store)
 
 
-def test_who_never_answers_is_taken_for_dead_and_comes_too_late(store: SqlAnswerStore) -> None:
+def test_who_never_answers_is_taken_for_dead_and_comes_too_late(store: SqlIdempotencyStore) -> None:
     dead = begun(store)
     heir = begun(store, at=NOW + PATIENCE)
-    store.finish(dead, KeptAnswer(500, "", b"too late"))
+    store.finish(dead, StoredResponse(500, "", b"too late"))
     store.release(dead)
     with pytest.raises(RequestUnderWay):
         store.begin("ada", "k", "request", now=NOW + PATIENCE)
     store.finish(heir, ANSWER)
-    store.finish(heir, KeptAnswer(500, "", b"twice"))
+    store.finish(heir, StoredResponse(500, "", b"twice"))
     store.release(heir)
     assert store.begin("ada", "k", "request", now=NOW + PATIENCE) == ANSWER
 
 
-def test_an_answer_is_forgotten_after_a_day(store: SqlAnswerStore) -> None:
+def test_an_answer_is_forgotten_after_a_day(store: SqlIdempotencyStore) -> None:
     store.finish(begun(store), ANSWER)
     assert store.begin("ada", "k", "request", now=NOW + KEPT) == ANSWER
     begun(store, at=NOW + KEPT + MOMENT)
 
 
-def test_of_many_that_come_at_once_one_works_on_it(store: SqlAnswerStore) -> None:
-    claims: list[Claim | KeptAnswer] = []
+def test_of_many_that_come_at_once_one_works_on_it(store: SqlIdempotencyStore) -> None:
+    claims: list[IdempotencyClaim | StoredResponse] = []
 
     def come(number: int) -> None:
         with suppress(RequestUnderWay):
@@ -96,7 +98,9 @@ def test_of_many_that_come_at_once_one_works_on_it(store: SqlAnswerStore) -> Non
     assert len(claims) == 1
 
 
-def test_a_secret_that_somebody_took_for_a_key_is_not_kept(store: SqlAnswerStore, database: Database) -> None:
+def test_a_secret_that_somebody_took_for_a_key_is_not_kept(
+    store: SqlIdempotencyStore, database: Database
+) -> None:
     claim = begun(store, "sk-live-0123456789abcdefghijklmnop")
     store.finish(claim, ANSWER)
     with database.read() as connection:
@@ -109,13 +113,13 @@ class Maker:
     """What makes something for a request: `make` returns the id to find it by, `count` says how many there
     are."""
 
-    make: Callable[[Claim], str]
+    make: Callable[[IdempotencyClaim], str]
     count: Callable[[], int]
 
 
 def _plans(database: Database) -> Maker:
     plans = SqlPlanStore(database, UlidSource())
-    new = NewPlan("g", "a/b", "/r")
+    new = PlanDraft("g", "a/b", "/r")
     return Maker(lambda claim: plans.create(new, now=NOW, claim=claim).id, lambda: len(plans.list()))
 
 
@@ -130,7 +134,7 @@ def _tokens(database: Database) -> Maker:
 
 def _corrections(database: Database) -> Maker:
     plans, corrections = SqlPlanStore(database, UlidSource()), SqlCorrectionStore(database, UlidSource())
-    plan = plans.create(NewPlan("g", "a/b", "/r"), now=NOW)
+    plan = plans.create(PlanDraft("g", "a/b", "/r"), now=NOW)
     made, way = NewCorrection(guidance="so"), [(Phase.STRATEGIZE, PlanState.QUEUED)]
     return Maker(
         lambda claim: corrections.add(plan, made, way, now=NOW, claim=claim)[1].id,
@@ -145,7 +149,7 @@ def maker(request: pytest.FixtureRequest, database: Database) -> Maker:
 
 
 def test_what_was_made_is_found_at_once_by_the_next_whatever_became_of_the_answer(
-    store: SqlAnswerStore, maker: Maker
+    store: SqlIdempotencyStore, maker: Maker
 ) -> None:
     dead = begun(store)
     made = maker.make(dead)
@@ -158,7 +162,7 @@ def test_what_was_made_is_found_at_once_by_the_next_whatever_became_of_the_answe
 
 
 def test_who_was_taken_over_makes_nothing_any_more(
-    store: SqlAnswerStore, maker: Maker, database: Database
+    store: SqlIdempotencyStore, maker: Maker, database: Database
 ) -> None:
     late = begun(store)
     heir = begun(store, at=NOW + PATIENCE)
@@ -173,7 +177,7 @@ def test_who_was_taken_over_makes_nothing_any_more(
     assert begun(store, at=NOW + PATIENCE).made == made
 
 
-def test_nothing_is_made_for_what_was_answered_or_given_up(store: SqlAnswerStore, maker: Maker) -> None:
+def test_nothing_is_made_for_what_was_answered_or_given_up(store: SqlIdempotencyStore, maker: Maker) -> None:
     answered, released = begun(store), begun(store, "other key")
     store.finish(answered, ANSWER)
     store.release(released)
@@ -183,20 +187,22 @@ def test_nothing_is_made_for_what_was_answered_or_given_up(store: SqlAnswerStore
     assert maker.count() == 0
 
 
-def test_what_was_made_is_forgotten_after_a_day(store: SqlAnswerStore, database: Database) -> None:
+def test_what_was_made_is_forgotten_after_a_day(store: SqlIdempotencyStore, database: Database) -> None:
     maker = _plans(database)
     maker.make(begun(store))
     anew = store.begin("ada", "k", "another", now=NOW + KEPT + MOMENT)
-    assert isinstance(anew, Claim)
+    assert isinstance(anew, IdempotencyClaim)
     assert anew.made is None
     maker.make(anew)
     assert maker.count() == 2
 
 
-def test_only_who_has_the_claim_takes_back_what_was_made(store: SqlAnswerStore, database: Database) -> None:
+def test_only_who_has_the_claim_takes_back_what_was_made(
+    store: SqlIdempotencyStore, database: Database
+) -> None:
     plans = SqlPlanStore(database, UlidSource())
     late = begun(store)
-    plan = plans.create(NewPlan("g", "a/b", "/r"), now=NOW, claim=late)
+    plan = plans.create(PlanDraft("g", "a/b", "/r"), now=NOW, claim=late)
     heir = begun(store)
     with pytest.raises(RequestUnderWay):
         plans.delete(plan, now=NOW, claim=late)
@@ -209,7 +215,7 @@ def test_only_who_has_the_claim_takes_back_what_was_made(store: SqlAnswerStore, 
 
 
 def test_of_many_that_take_it_over_from_each_other_one_makes_it(
-    store: SqlAnswerStore, database: Database
+    store: SqlIdempotencyStore, database: Database
 ) -> None:
     maker = _plans(database)
 

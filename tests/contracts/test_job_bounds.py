@@ -13,7 +13,7 @@ from sqlalchemy import text
 
 from cleveragents.core.errors import DuplicateKey
 from cleveragents.core.identifiers import WorkerIdentity
-from cleveragents.jobs.model.job import JobState, NewJob, Outcome
+from cleveragents.jobs.model.job import AttemptOutcome, JobState, NewJob
 from cleveragents.jobs.ports import JobStore
 from cleveragents.jobs.store.sql_job_store import SqlJobStore
 from cleveragents.storage.database import Database, open_database
@@ -26,7 +26,7 @@ from tests.ready_database import ready_database
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 LATER = NOW + timedelta(seconds=10)
 ANN = WorkerIdentity("ann", "here", 4711, 99)
-DONE = Outcome(JobState.SUCCEEDED)
+DONE = AttemptOutcome(JobState.SUCCEEDED)
 PATIENCE_SECONDS = 30.0
 
 
@@ -95,9 +95,9 @@ def test_a_place_is_free_when_the_attempt_is_over_however_it_ended(store: JobSto
     if end == "reclaimed":
         store.reclaim(first, 1, 0, error="silent", now=NOW)
     elif end == "retried":
-        store.finish(first, 1, Outcome(JobState.QUEUED, error="no", retry_at=LATER), now=NOW)
+        store.finish(first, 1, AttemptOutcome(JobState.QUEUED, error="no", retry_at=LATER), now=NOW)
     else:
-        store.finish(first, 1, Outcome(JobState(end)), now=NOW)
+        store.finish(first, 1, AttemptOutcome(JobState(end)), now=NOW)
     expected = "first" if end == "reclaimed" else "second"
     assert [claimed(store, "tree") for _ in range(2)] == [expected, None]
 
@@ -106,7 +106,7 @@ def test_a_retried_job_waits_for_a_place_again(store: JobStore) -> None:
     first = submit(store, "first")
     second = submit(store, "second")
     claimed(store, "tree")
-    store.finish(first, 1, Outcome(JobState.QUEUED, error="no", retry_at=LATER), now=NOW)
+    store.finish(first, 1, AttemptOutcome(JobState.QUEUED, error="no", retry_at=LATER), now=NOW)
     assert claimed(store, "tree") == "second"
     assert claimed(store, "tree", now=LATER) is None
     store.finish(second, 1, DONE, now=LATER)

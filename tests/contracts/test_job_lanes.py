@@ -11,7 +11,7 @@ import pytest
 
 from cleveragents.core.errors import DuplicateKey, InvalidPayload, QueueFull
 from cleveragents.core.identifiers import WorkerIdentity
-from cleveragents.jobs.model.job import JobState, Lane, NewJob, Outcome
+from cleveragents.jobs.model.job import AttemptOutcome, JobState, Lane, NewJob
 from cleveragents.jobs.ports import JobStore
 from cleveragents.jobs.store.sql_job_store import SqlJobStore
 from cleveragents.storage.database import open_database
@@ -24,7 +24,7 @@ from tests.ready_database import ready_database
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 ANN = WorkerIdentity("ann", "here", 4711, 99)
-DONE = Outcome(JobState.SUCCEEDED)
+DONE = AttemptOutcome(JobState.SUCCEEDED)
 PATIENCE_SECONDS = 30.0
 
 
@@ -224,9 +224,9 @@ def test_a_place_in_a_lane_is_free_when_the_attempt_is_over_however_it_ended(
     if end == "reclaimed":
         store.reclaim(first, 1, 0, error="silent", now=NOW)
     elif end == "retried":
-        store.finish(first, 1, Outcome(JobState.QUEUED, error="no"), now=NOW)
+        store.finish(first, 1, AttemptOutcome(JobState.QUEUED, error="no"), now=NOW)
     else:
-        store.finish(first, 1, Outcome(JobState(end)), now=NOW)
+        store.finish(first, 1, AttemptOutcome(JobState(end)), now=NOW)
     expected = "first" if end in ("reclaimed", "retried") else "second"
     assert [claimed(store) for _ in range(2)] == [expected, None]
 

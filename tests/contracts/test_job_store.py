@@ -24,7 +24,7 @@ from cleveragents.core.errors import (
 from cleveragents.core.event import EventType
 from cleveragents.core.identifiers import WorkerIdentity
 from cleveragents.core.json_value import freeze
-from cleveragents.jobs.model.job import Job, JobState, NewJob, Outcome
+from cleveragents.jobs.model.job import AttemptOutcome, Job, JobState, NewJob
 from cleveragents.jobs.ports import Heartbeat, JobStore
 from cleveragents.jobs.store.sql_job_store import SqlJobStore
 from cleveragents.storage.database import open_database
@@ -117,7 +117,7 @@ def test_claims_go_by_priority_then_age_within_the_kinds_asked_for(store: JobSto
 
 def test_a_retried_job_waits_for_its_moment_whatever_its_priority(store: JobStore) -> None:
     urgent = running(store, priority=9)
-    store.finish(urgent.id, 1, Outcome(JobState.QUEUED, error="no", retry_at=LATER), now=NOW)
+    store.finish(urgent.id, 1, AttemptOutcome(JobState.QUEUED, error="no", retry_at=LATER), now=NOW)
     other = store.submit(NewJob("build"), now=NOW)
     first = store.claim(ANN, ["build"], now=LATER - timedelta(microseconds=1))
     assert first is not None
@@ -167,20 +167,20 @@ def test_cancels_are_told_to_who_holds_the_jobs(store: JobStore) -> None:
     store.request_cancel(lost.id, "enough, too", now=NOW)
     held = {wanted.id: wanted.fence, other.id: other.fence, lost.id: lost.fence + 1}
     assert store.cancels(held) == {wanted.id: "enough"}
-    store.finish(wanted.id, wanted.fence, Outcome(JobState.CANCELLED), now=NOW)
+    store.finish(wanted.id, wanted.fence, AttemptOutcome(JobState.CANCELLED), now=NOW)
     assert store.cancels(held) == {}
 
 
 @pytest.mark.parametrize(
     "outcome",
     [
-        Outcome(JobState.SUCCEEDED, result={"answer": [42, "ü", None]}),
-        Outcome(JobState.SUCCEEDED),
-        Outcome(JobState.FAILED, error="broke \0 \udcff"),
-        Outcome(JobState.CANCELLED, error="stopped"),
+        AttemptOutcome(JobState.SUCCEEDED, result={"answer": [42, "ü", None]}),
+        AttemptOutcome(JobState.SUCCEEDED),
+        AttemptOutcome(JobState.FAILED, error="broke \0 \udcff"),
+        AttemptOutcome(JobState.CANCELLED, error="stopped"),
     ],
 )
-def test_finish_ends_the_job_with_its_outcome(store: JobStore, outcome: Outcome) -> None:
+def test_finish_ends_the_job_with_its_outcome(store: JobStore, outcome: AttemptOutcome) -> None:
     job = running(store)
     done = store.finish(job.id, 1, outcome, now=LATER)
     assert store.get(job.id) == done
@@ -193,7 +193,7 @@ def test_finish_ends_the_job_with_its_outcome(store: JobStore, outcome: Outcome)
 
 def test_a_job_out_of_attempts_fails_instead_of_being_queued(store: JobStore) -> None:
     job = running(store, max_attempts=1)
-    done = store.finish(job.id, 1, Outcome(JobState.QUEUED, error="no", retry_at=LATER), now=NOW)
+    done = store.finish(job.id, 1, AttemptOutcome(JobState.QUEUED, error="no", retry_at=LATER), now=NOW)
     assert (done.state, done.error) == (JobState.FAILED, "no")
     assert store.get(job.id) == done
 
@@ -201,14 +201,14 @@ def test_a_job_out_of_attempts_fails_instead_of_being_queued(store: JobStore) ->
 def test_a_cancelled_job_is_not_queued_again(store: JobStore) -> None:
     job = running(store)
     store.request_cancel(job.id, "enough", now=NOW)
-    done = store.finish(job.id, 1, Outcome(JobState.QUEUED, error="no"), now=LATER)
+    done = store.finish(job.id, 1, AttemptOutcome(JobState.QUEUED, error="no"), now=LATER)
     assert (done.state, done.cancel_reason) == (JobState.CANCELLED, "enough")
 
 
 def test_work_that_was_done_before_the_cancel_was_seen_is_not_called_cancelled(store: JobStore) -> None:
     job = running(store)
     store.request_cancel(job.id, "enough", now=NOW)
-    assert store.finish(job.id, 1, Outcome(JobState.SUCCEEDED), now=LATER).state is JobState.SUCCEEDED
+    assert store.finish(job.id, 1, AttemptOutcome(JobState.SUCCEEDED), now=LATER).state is JobState.SUCCEEDED
 
 
 def test_cancel_ends_a_queued_job_marks_a_running_one_and_refuses_an_ended_one(
@@ -253,7 +253,7 @@ def _heartbeat(store: JobStore, job: Job, fence: int) -> object:
 
 
 def _finish(store: JobStore, job: Job, fence: int) -> object:
-    return store.finish(job.id, fence, Outcome(JobState.SUCCEEDED), now=LATER)
+    return store.finish(job.id, fence, AttemptOutcome(JobState.SUCCEEDED), now=LATER)
 
 
 def _reclaim(store: JobStore, job: Job, fence: int) -> object:
@@ -278,7 +278,7 @@ def test_a_write_under_a_fence_that_is_not_the_owners_is_refused_and_changes_not
     refused(1)  # queued: nobody's
     store.claim(BOB, ["build"], now=NOW)
     refused(1)  # Bob's
-    store.finish(job.id, 2, Outcome(JobState.SUCCEEDED), now=NOW)
+    store.finish(job.id, 2, AttemptOutcome(JobState.SUCCEEDED), now=NOW)
     refused(2)  # ended
 
 
@@ -293,16 +293,16 @@ def test_an_owner_that_gave_a_sign_of_life_is_not_taken_for_dead(store: JobStore
 def test_each_move_is_told_exactly_once(store: JobStore, events: EventTypes) -> None:
     job = running(store)
     store.heartbeats({job.id: 1}, now=NOW)
-    store.finish(job.id, 1, Outcome(JobState.QUEUED, error="no"), now=NOW)
+    store.finish(job.id, 1, AttemptOutcome(JobState.QUEUED, error="no"), now=NOW)
     store.claim(ANN, ["build"], now=NOW)
     store.reclaim(job.id, 2, 0, error="silent", now=NOW)
     store.claim(BOB, ["build"], now=NOW)
     store.request_cancel(job.id, "enough", now=NOW)
-    store.finish(job.id, 3, Outcome(JobState.CANCELLED), now=NOW)
+    store.finish(job.id, 3, AttemptOutcome(JobState.CANCELLED), now=NOW)
     failing = running(store)
-    store.finish(failing.id, 1, Outcome(JobState.FAILED, error="no"), now=NOW)
+    store.finish(failing.id, 1, AttemptOutcome(JobState.FAILED, error="no"), now=NOW)
     done = running(store)
-    store.finish(done.id, 1, Outcome(JobState.SUCCEEDED), now=NOW)
+    store.finish(done.id, 1, AttemptOutcome(JobState.SUCCEEDED), now=NOW)
     assert [event.value.removeprefix("job.") for event in events()] == [
         "submitted", "claimed", "retried", "claimed", "reclaimed", "claimed", "cancel_requested", "cancelled",
         "submitted", "claimed", "failed",
@@ -328,7 +328,7 @@ def test_what_is_wrong_with_a_request_is_said_and_nothing_is_kept(
 ) -> None:
     for call in (
         lambda: store.get("nobody"),
-        lambda: store.finish("nobody", 1, Outcome(JobState.FAILED), now=NOW),
+        lambda: store.finish("nobody", 1, AttemptOutcome(JobState.FAILED), now=NOW),
         lambda: store.request_cancel("nobody", "why", now=NOW),
         lambda: store.reclaim("nobody", 1, 0, error="e", now=NOW),
     ):
@@ -349,10 +349,10 @@ def test_what_is_wrong_with_a_request_is_said_and_nothing_is_kept(
     job = running(store)
     with pytest.raises(InvalidPayload):
         store.finish(
-            job.id, 1, Outcome(JobState.SUCCEEDED, result={"a": object()}), now=NOW
+            job.id, 1, AttemptOutcome(JobState.SUCCEEDED, result={"a": object()}), now=NOW
         )  # type-checked out
     with pytest.raises(IllegalJobMove):
-        store.finish(job.id, 1, Outcome(JobState.RUNNING), now=NOW)
+        store.finish(job.id, 1, AttemptOutcome(JobState.RUNNING), now=NOW)
     assert store.get(job.id) == job
 
 
@@ -371,7 +371,7 @@ def test_many_claimers_get_each_fence_once_and_no_job_twice(store: JobStore, int
             while not store.heartbeats({job.id: job.fence}, now=NOW)[job.id].heard:
                 pass
             state = JobState.QUEUED if job.attempt < rounds else JobState.SUCCEEDED
-            store.finish(job.id, job.fence, Outcome(state), now=NOW)
+            store.finish(job.id, job.fence, AttemptOutcome(state), now=NOW)
 
     with switch_interval(interval):
         hammer(work, threads=threads)
@@ -394,7 +394,7 @@ def test_of_many_who_end_one_attempt_exactly_one_succeeds(store: JobStore, event
 
     def finish(number: int) -> None:
         if number % 2:
-            store.finish(job.id, 1, Outcome(JobState.SUCCEEDED, result=number), now=NOW)
+            store.finish(job.id, 1, AttemptOutcome(JobState.SUCCEEDED, result=number), now=NOW)
         else:
             store.reclaim(job.id, 1, 0, error=str(number), now=NOW)
         won.append(str(number))

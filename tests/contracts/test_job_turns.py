@@ -12,9 +12,9 @@ from sqlalchemy import Connection, select
 
 from cleveragents.core.errors import CleverAgentsError, Conflict, StaleFence, StoreBusy, UnknownJob
 from cleveragents.core.identifiers import Fence, WorkerIdentity
-from cleveragents.jobs.model.job import Job, JobState, Lane, Move, NewJob, Outcome
-from cleveragents.jobs.ports import Claim, Heartbeat, JobStore, Turn
-from cleveragents.jobs.store.claimable import JobTurns, Wish
+from cleveragents.jobs.model.job import AttemptOutcome, Job, JobState, Lane, Move, NewJob
+from cleveragents.jobs.ports import Heartbeat, JobClaim, JobHandoff, JobStore
+from cleveragents.jobs.store.claimable import HandoffRequest, JobHandoffs
 from cleveragents.jobs.store.rows import ensure_owned, hold_in_order
 from cleveragents.jobs.store.sql_job_store import SqlJobStore
 from cleveragents.storage.database import Database, open_database
@@ -28,8 +28,8 @@ from tests.ready_database import ready_database
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 ANN = WorkerIdentity("ann", "here", 4711, 99)
-BUILDS = Claim(ANN, frozenset({"build"}))
-DONE = Outcome(JobState.SUCCEEDED)
+BUILDS = JobClaim(ANN, frozenset({"build"}))
+DONE = AttemptOutcome(JobState.SUCCEEDED)
 PATIENCE_SECONDS = 30.0
 DATABASES = ["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)]
 
@@ -66,7 +66,7 @@ def claimed(store: JobStore, **more: object) -> Job:
     return job
 
 
-def following(turn: Turn) -> str | None:
+def following(turn: JobHandoff) -> str | None:
     return None if turn.following is None else str(turn.following.payload["name"])
 
 
@@ -126,7 +126,7 @@ def test_a_full_lane_is_passed_over(store: JobStore) -> None:
 def test_a_job_that_is_put_back_can_be_had_by_others(store: JobStore) -> None:
     submit(store, "only")
     job = claimed(store)
-    turn = store.finish_and_claim(job.id, 1, Outcome(JobState.QUEUED, error="no"), BUILDS, now=NOW)
+    turn = store.finish_and_claim(job.id, 1, AttemptOutcome(JobState.QUEUED, error="no"), BUILDS, now=NOW)
     assert turn.ended.state is JobState.QUEUED
     again = turn.following or store.claim(ANN, ["build"], now=NOW)
     assert again is not None
@@ -172,7 +172,7 @@ class Together:
     """Turns of several threads: the first is held back until the others wait for it."""
 
     def __init__(self, store: SqlJobStore, held: HeldBack, wishes: Sequence[tuple[str, int]]) -> None:
-        self.answers: dict[str, Turn | Exception] = {}
+        self.answers: dict[str, JobHandoff | Exception] = {}
         self._store = store
         threads = [threading.Thread(target=self._turn, args=wish) for wish in wishes]
         held.go_on = lambda: len(store._turns._group._queue) == len(threads) - 1
@@ -192,7 +192,7 @@ class Together:
 
     def got(self) -> list[str]:
         """The names of the jobs that were given out."""
-        turns = [answer for answer in self.answers.values() if isinstance(answer, Turn)]
+        turns = [answer for answer in self.answers.values() if isinstance(answer, JobHandoff)]
         return sorted(name for turn in turns if (name := following(turn)) is not None)
 
 
@@ -219,13 +219,13 @@ def test_who_comes_while_a_turn_is_written_shares_the_next_transaction(url: str)
 @pytest.mark.parametrize("url", DATABASES, indirect=True)
 def test_of_two_who_end_the_same_attempt_in_one_transaction_one_does(url: str) -> None:
     with open_database(url) as database:
-        turns = JobTurns(database, CountingIdentifiers("t"))
+        turns = JobHandoffs(database, CountingIdentifiers("t"))
         store = SqlJobStore(database, CountingIdentifiers("id"))
         for name in "abc":
             submit(store, name)
-        wish = Wish(claimed(store).id, 1, DONE, BUILDS, NOW)
+        wish = HandoffRequest(claimed(store).id, 1, DONE, BUILDS, NOW)
         first, second = turns._commit([wish, wish])
-        assert isinstance(first, Turn)
+        assert isinstance(first, JobHandoff)
         assert isinstance(second, StaleFence)
         assert len(store.list(states=[JobState.QUEUED])) == 1
 
@@ -234,32 +234,32 @@ def test_of_two_who_end_the_same_attempt_in_one_transaction_one_does(url: str) -
 def test_jobs_in_lanes_are_claimed_one_in_a_transaction_and_in_their_turn(url: str) -> None:
     """Two who took the locks of several jobs, each in the order of its own, would wait for each other."""
     with open_database(url) as database:
-        turns = JobTurns(database, CountingIdentifiers("t"))
+        turns = JobHandoffs(database, CountingIdentifiers("t"))
         store = SqlJobStore(database, CountingIdentifiers("id"))
         for name in ("a", "b", "c"):
             submit(store, name)
-        wishes = [Wish(claimed(store).id, 1, DONE, BUILDS, NOW) for _ in range(3)]
+        wishes = [HandoffRequest(claimed(store).id, 1, DONE, BUILDS, NOW) for _ in range(3)]
         submit(store, "plain", priority=3)
         submit(store, "laned", priority=2, lanes=(Lane("x", 1),))
         submit(store, "bounded", priority=1, at_most=9)
         submit(store, "last")
-        got = [following(turn) for turn in turns._commit(wishes[:2]) if isinstance(turn, Turn)]
+        got = [following(turn) for turn in turns._commit(wishes[:2]) if isinstance(turn, JobHandoff)]
         assert got == ["plain", None], "what comes after is not claimed before what is more urgent"
-        got = [following(turn) for turn in turns._commit(wishes[2:]) if isinstance(turn, Turn)]
+        got = [following(turn) for turn in turns._commit(wishes[2:]) if isinstance(turn, JobHandoff)]
         assert got == ["laned"]
 
 
 @pytest.mark.parametrize("url", DATABASES, indirect=True)
 def test_who_wants_something_else_ends_with_the_others_and_looks_by_itself(url: str) -> None:
     with open_database(url) as database:
-        turns = JobTurns(database, CountingIdentifiers("t"))
+        turns = JobHandoffs(database, CountingIdentifiers("t"))
         store = SqlJobStore(database, CountingIdentifiers("id"))
         for name in ("a", "b", "c", "d"):
             submit(store, name)
-        tests = Claim(ANN, frozenset({"test"}))
-        one, two = (Wish(claimed(store).id, 1, DONE, claim, NOW) for claim in (BUILDS, tests))
+        tests = JobClaim(ANN, frozenset({"test"}))
+        one, two = (HandoffRequest(claimed(store).id, 1, DONE, claim, NOW) for claim in (BUILDS, tests))
         answers = turns._commit([one, two])
-        assert [following(turn) for turn in answers if isinstance(turn, Turn)] == ["c", None]
+        assert [following(turn) for turn in answers if isinstance(turn, JobHandoff)] == ["c", None]
 
 
 @pytest.mark.postgres
@@ -277,7 +277,7 @@ def test_an_end_is_kept_though_the_place_for_the_claim_was_lost(postgres: Postgr
         ends = claimed(store)
         for name in ("first", "second"):
             submit(store, name, lanes=(Lane("project", 1),))
-        turns: list[Turn] = []
+        turns: list[JobHandoff] = []
         held.go_on = lambda: bool(turns) or waits_for_a_kind(watched)
         held.armed = True
         other = SqlJobStore(slow, CountingIdentifiers("s"))
@@ -286,7 +286,7 @@ def test_an_end_is_kept_though_the_place_for_the_claim_was_lost(postgres: Postgr
         wait_until(lambda: holds_a_kind(watched))
         turns.append(store.finish_and_claim(ends.id, 1, DONE, BUILDS, now=NOW))
         one.join(PATIENCE_SECONDS)
-        assert turns == [Turn(store.get(ends.id), None)]
+        assert turns == [JobHandoff(store.get(ends.id), None)]
         assert turns[0].ended.state is JobState.SUCCEEDED
         assert len(store.list(states=[JobState.RUNNING])) == 1
     postgres.drop(url)
@@ -305,7 +305,7 @@ def test_a_job_that_somebody_holds_keeps_nobody_elses_from_going_on(postgres: Po
         for name in "abcd":
             submit(store, name)
         held, *others = (claimed(store).id for _ in range(4))
-        wishes = [Wish(job_id, 1, DONE, BUILDS, NOW) for job_id in (held, others[0])]
+        wishes = [HandoffRequest(job_id, 1, DONE, BUILDS, NOW) for job_id in (held, others[0])]
 
         def hold(connection: Connection) -> None:
             connection.execute(select(jobs.c.id).where(jobs.c.id == held).with_for_update()).one()
@@ -316,7 +316,7 @@ def test_a_job_that_somebody_holds_keeps_nobody_elses_from_going_on(postgres: Po
             assert store.heartbeats({held: 2}, now=NOW) == {}, "that one has lost it, whoever holds the row"
             waits, ended = store._turns._commit(wishes)
             assert waits is None
-            assert ended == Turn(store.get(others[0]), None)
+            assert ended == JobHandoff(store.get(others[0]), None)
             with pytest.raises(StoreBusy):  # it waits for itself alone
                 store.finish_and_claim(held, 1, DONE, BUILDS, now=NOW)
             with pytest.raises(StoreBusy) as at_once:
@@ -378,17 +378,19 @@ def test_an_end_is_kept_though_whoever_keeps_the_place_for_the_claim_does_not_go
 # ── as it is usually written first ──────────────────────────────────────────────────────────────
 
 
-class ForAllWhoAsk(JobTurns):
+class ForAllWhoAsk(JobHandoffs):
     """Claims as many as there are askers, and looks afterwards who may have them."""
 
-    def _claims(self, connection: Connection, wishes: Sequence[Wish], unkept: list[Move]) -> Sequence[Move]:
+    def _claims(
+        self, connection: Connection, wishes: Sequence[HandoffRequest], unkept: list[Move]
+    ) -> Sequence[Move]:
         return super()._claims(connection, [*wishes, wishes[-1]], unkept)
 
 
-class AllOrNothing(JobTurns):
+class AllOrNothing(JobHandoffs):
     """One that fails fails for all."""
 
-    def _commit(self, wishes: Sequence[Wish]) -> Sequence[Turn | CleverAgentsError]:
+    def _commit(self, wishes: Sequence[HandoffRequest]) -> Sequence[JobHandoff | CleverAgentsError]:
         answers = super()._commit(wishes)
         failed = [answer for answer in answers if isinstance(answer, Conflict)]
         return failed[:1] * len(wishes) if failed else answers
@@ -396,7 +398,7 @@ class AllOrNothing(JobTurns):
 
 @pytest.mark.parametrize(("naive", "wrong"), [(ForAllWhoAsk, "unowned"), (AllOrNothing, "told nothing")])
 def test_turns_that_are_not_decided_for_each_alone_are_caught(
-    tmp_path: Path, naive: type[JobTurns], wrong: str
+    tmp_path: Path, naive: type[JobHandoffs], wrong: str
 ) -> None:
     held = HeldBack()
     with open_database(ready_database(tmp_path / "jobs.db"), faults=held) as database:
@@ -410,7 +412,7 @@ def test_turns_that_are_not_decided_for_each_alone_are_caught(
 
 
 def _complaints(database: Database, store: SqlJobStore, together: Together) -> str:
-    told = [isinstance(answer, Turn) for answer in together.answers.values()]
+    told = [isinstance(answer, JobHandoff) for answer in together.answers.values()]
     if told.count(True) != 3:
         return "told nothing"
     running = len(store.list(states=[JobState.RUNNING]))

@@ -29,7 +29,7 @@ from cleveragents.processes.guarded_runner import Isolation
 from cleveragents.processes.stdio_process import MESSAGE_BYTES
 from cleveragents.tools.files.confined_files import ConfinedFiles
 from cleveragents.tools.mcp.configuration import McpConfiguration
-from cleveragents.tools.mcp.connection import Patience
+from cleveragents.tools.mcp.connection import ServerTimeouts
 from cleveragents.tools.mcp.server_entry import McpServer
 from cleveragents.tools.mcp.tools import McpTools
 from tests.mcp_bench import PROGRAMS, called, configured, misbehaving, open_permitted, place, well_behaved
@@ -44,7 +44,7 @@ ISOLATION = [
     ),
 ]
 SUPERVISOR = PsutilProcessSupervisor()
-QUICK = Patience(start_seconds=30, list_seconds=30, call_seconds=0.5)
+QUICK = ServerTimeouts(start_seconds=30, list_seconds=30, call_seconds=0.5)
 
 
 @pytest.fixture(scope="module")
@@ -229,7 +229,7 @@ def test_a_call_without_an_answer_ends_and_so_does_its_server(tmp_path: Path) ->
 
 def test_one_that_never_gets_ready_is_given_up_and_ended(tmp_path: Path) -> None:
     there = place(tmp_path, **SUPERVISOR.environment(str(tmp_path)))
-    patience = Patience(start_seconds=0.5)
+    patience = ServerTimeouts(start_seconds=0.5)
     with open_permitted(configured(misbehaving("silent")), there, patience=patience) as tools:
         assert tools.names() == ()
         assert SUPERVISOR.alive(str(tmp_path)) == []

@@ -12,9 +12,9 @@ import pytest
 from cleveragents.core.errors import ContextTooLong, ModelRefused, ModelUnavailable
 from cleveragents.core.policy import Capability
 from cleveragents.core.tool import ToolSpec
-from cleveragents.models.model.conversation import Message, Role, ToolRequest, Usage
+from cleveragents.models.model.conversation import Message, MessageRole, ToolRequest, Usage
 from cleveragents.models.ports import Model, ModelFacts, ModelReply, ModelRequest
-from cleveragents.models.provider import Opening
+from cleveragents.models.provider import ModelSpec
 from cleveragents.models.providers.openai import PROVIDER
 from cleveragents.models.script_document import read_script
 from cleveragents.models.scripted_model import ScriptedModel
@@ -137,7 +137,7 @@ class Asking:
         return asyncio.run(self.asks(*said, **more))
 
     def asks(self, *said: str | Message, **more: object) -> asyncio.Future[ModelReply]:
-        messages = [Message(Role.USER, one) if isinstance(one, str) else one for one in said]
+        messages = [Message(MessageRole.USER, one) if isinstance(one, str) else one for one in said]
         request = ModelRequest(**{"messages": messages, "max_output_tokens": 512, **more})
         return self.model.reply(request, self.pieces.append)
 
@@ -153,20 +153,20 @@ def ask(request: pytest.FixtureRequest, server: ScriptedServer) -> Asking:
     if request.param == "in process":
         return Asking(ScriptedModel("scripted/script.yaml", SCRIPT))
     facts = ModelFacts("openai/scripted", 4096, 512)
-    opening = Opening(facts=facts, model="scripted", timeout_seconds=60, base_url=server.base_url)
+    opening = ModelSpec(facts=facts, model="scripted", timeout_seconds=60, base_url=server.base_url)
     return Asking(PROVIDER.open(opening))
 
 
 def test_the_answer_comes_in_pieces_that_make_up_the_whole(ask: Asking) -> None:
     reply = ask("say hello")
-    assert reply.message == Message(Role.ASSISTANT, "Hello, wide world.")
+    assert reply.message == Message(MessageRole.ASSISTANT, "Hello, wide world.")
     assert ask.pieces == ["Hello, ", "wide ", "world."]
     assert not reply.cut_off
     assert reply.model == ask.model.facts.name
 
 
 def test_nobody_has_to_listen(ask: Asking) -> None:
-    request = ModelRequest(messages=[Message(Role.USER, "say hello")], max_output_tokens=512)
+    request = ModelRequest(messages=[Message(MessageRole.USER, "say hello")], max_output_tokens=512)
     assert asyncio.run(ask.model.reply(request)).message.text == "Hello, wide world."
 
 
@@ -228,8 +228,8 @@ def test_a_provider_that_does_not_count_leaves_it_unknown(ask: Asking) -> None:
 
 
 def test_what_is_counted_beforehand_is_not_less_than_what_was(ask: Asking) -> None:
-    request = ModelRequest(messages=[Message(Role.USER, "counted")], max_output_tokens=8)
-    greeting = ModelRequest(messages=[Message(Role.USER, "say hello")], max_output_tokens=8)
+    request = ModelRequest(messages=[Message(MessageRole.USER, "counted")], max_output_tokens=8)
+    greeting = ModelRequest(messages=[Message(MessageRole.USER, "say hello")], max_output_tokens=8)
     estimate = ask.model.count_tokens(greeting)
     reply = ask("say hello")
     assert reply.usage is not None
@@ -241,27 +241,31 @@ def test_what_is_counted_beforehand_is_not_less_than_what_was(ask: Asking) -> No
 def test_a_conversation_goes_on_with_the_answers_of_tools(ask: Asking) -> None:
     """Both requests have the same id, as some servers give it: each answer still finds its own."""
     asked = Message(
-        Role.ASSISTANT, "", (ToolRequest("0", "mail.send", {}), ToolRequest("0", "read", {"path": "a"}))
+        MessageRole.ASSISTANT,
+        "",
+        (ToolRequest("0", "mail.send", {}), ToolRequest("0", "read", {"path": "a"})),
     )
-    first = Message(Role.TOOL, "sent", request_id="0")
-    question = Message(Role.USER, "what now?")
-    there = ask(question, asked, first, Message(Role.TOOL, "content", request_id="0"), tools=TOOLS)
-    missing = ask(question, asked, first, Message(Role.TOOL, "no such file", request_id="0"), tools=TOOLS)
+    first = Message(MessageRole.TOOL, "sent", request_id="0")
+    question = Message(MessageRole.USER, "what now?")
+    there = ask(question, asked, first, Message(MessageRole.TOOL, "content", request_id="0"), tools=TOOLS)
+    missing = ask(
+        question, asked, first, Message(MessageRole.TOOL, "no such file", request_id="0"), tools=TOOLS
+    )
     assert there.message.text == "It is there."
     assert missing.message.text == "It is not there."
 
 
 def test_turns_are_counted_since_the_user_spoke(ask: Asking) -> None:
     first = ask("read it", tools=TOOLS).message
-    answers = [Message(Role.TOOL, "x", request_id=request.id) for request in first.requests]
+    answers = [Message(MessageRole.TOOL, "x", request_id=request.id) for request in first.requests]
     assert ask("read it", first, *answers, tools=TOOLS).message.text == "second turn"
     again = ask("read it", first, *answers, "read it", tools=TOOLS).message
     assert [request.arguments["path"] for request in again.requests] == ["a", "b"]
 
 
 def test_the_system_prompt_is_heard(ask: Asking) -> None:
-    assert ask(Message(Role.SYSTEM, "only numbers"), "count").message.text == "1 2 3"
-    assert ask(Message(Role.SYSTEM, "words"), "count").message.text == "one two three"
+    assert ask(Message(MessageRole.SYSTEM, "only numbers"), "count").message.text == "1 2 3"
+    assert ask(Message(MessageRole.SYSTEM, "words"), "count").message.text == "one two three"
 
 
 def test_a_model_knows_which_tools_it_is_offered(ask: Asking) -> None:
@@ -356,6 +360,6 @@ def test_whoever_listens_may_fail_and_is_heard(ask: Asking) -> None:
         raise ZeroDivisionError(piece)
 
     listener: Callable[[str], None] = fail
-    request = ModelRequest(messages=[Message(Role.USER, "say hello")], max_output_tokens=512)
+    request = ModelRequest(messages=[Message(MessageRole.USER, "say hello")], max_output_tokens=512)
     with pytest.raises(ZeroDivisionError):
         asyncio.run(ask.model.reply(request, listener))

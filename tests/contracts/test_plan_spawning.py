@@ -7,15 +7,15 @@ import pytest
 from cleveragents.core.errors import PlanError, StaleFence, StalePlan, TreeTooLarge, UnknownPlan
 from cleveragents.core.identifiers import Fence, WorkerIdentity
 from cleveragents.core.json_value import FrozenObject
-from cleveragents.jobs.model.job import JobState, NewJob, Outcome
+from cleveragents.jobs.model.job import AttemptOutcome, JobState, NewJob
 from cleveragents.jobs.store.sql_job_store import SqlJobStore
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
-from cleveragents.plans.ports.plans import NewPlan, TreeLimits
+from cleveragents.plans.ports.plans import PlanDraft, TreeLimits
 from cleveragents.storage.database import Database
 from cleveragents.testing.clock import CountingIdentifiers
 from tests.contracts.plan_stand import LATER, NOW, PlanStand
 
-NEW = NewPlan("a part", "a/b", "/r", FrozenObject({"start": "there"}))
+NEW = PlanDraft("a part", "a/b", "/r", FrozenObject({"start": "there"}))
 LIMITS = TreeLimits(depth=2, fan_out=2)
 
 
@@ -111,7 +111,7 @@ def test_only_a_parent_that_is_worked_on_gets_sub_plans(family: Family) -> None:
 
 
 def test_only_whoever_has_the_job_makes_sub_plans(family: Family) -> None:
-    family.jobs.finish(family.fence.job_id, 1, Outcome(JobState.SUCCEEDED), now=NOW)
+    family.jobs.finish(family.fence.job_id, 1, AttemptOutcome(JobState.SUCCEEDED), now=NOW)
     with pytest.raises(StaleFence):
         family.spawn("1")
     assert family.plans.children(family.parent.id) == []

@@ -25,7 +25,7 @@ from cleveragents.core.event import DomainEvent
 from cleveragents.core.json_value import FrozenObject
 from cleveragents.core.tool import CallState
 from cleveragents.plans.model.plan import Phase, Plan, PlanState, Standing
-from cleveragents.plans.ports.plans import NewPlan, PlanFacts
+from cleveragents.plans.ports.plans import PlanDraft, PlanFacts
 from cleveragents.storage.database import Database
 from tests.contracts.plan_stand import LATER, NOW, PlanStand, check
 from tests.races.hammer import SWITCH_INTERVALS, hammer, switch_interval
@@ -360,7 +360,7 @@ def test_a_taken_id_makes_no_second_plan_and_tells_nothing(stand: PlanStand) -> 
     before = stand.rows()
     stand.identifiers.given = [plan.id]
     with pytest.raises(CleverAgentsError):
-        stand.plans.create(NewPlan("other", "c/d", "/elsewhere"), now=LATER)
+        stand.plans.create(PlanDraft("other", "c/d", "/elsewhere"), now=LATER)
     assert stand.rows() == before
 
 

@@ -13,7 +13,7 @@ from cleveragents.core.change import GITLINK, REGULAR, ChangeEntry, ChangeKind
 from cleveragents.core.errors import UnknownPlan
 from cleveragents.core.identifiers import UlidSource
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
-from cleveragents.plans.ports.plans import NewPlan
+from cleveragents.plans.ports.plans import PlanDraft
 from cleveragents.plans.remote.contents import Keeper, KeepingChangesets, SqlContents
 from cleveragents.plans.store.sql_plan_store import SqlPlanStore
 from cleveragents.storage.database import Database
@@ -47,7 +47,7 @@ def plans(database: Database) -> SqlPlanStore:
 
 @pytest.fixture
 def plan(plans: SqlPlanStore) -> Plan:
-    return plans.create(NewPlan("a goal", "tests/steps", "git+file:///shop.git#main"), now=NOW)
+    return plans.create(PlanDraft("a goal", "tests/steps", "git+file:///shop.git#main"), now=NOW)
 
 
 def keeping_for(database: Database, plan: Plan, store: Store, contents: SqlContents) -> KeepingChangesets:
@@ -129,7 +129,7 @@ def test_nobody_loses_contents_because_another_plan_is_deleted(
 ) -> None:
     """It is deleted after they were looked for, and before the record that names them."""
     contents = kind(database)
-    other = plans.create(NewPlan("another", "tests/steps", plan.resource), now=NOW)
+    other = plans.create(PlanDraft("another", "tests/steps", plan.resource), now=NOW)
     contents.keep(other.id, {"a": b"1"})
     ended = plans.move(other, (Phase.ACTION, PlanState.CANCELLED), now=NOW)
 

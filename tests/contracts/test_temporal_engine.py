@@ -34,11 +34,11 @@ from cleveragents.contrib.temporal.names import (
     workflow_id,
 )
 from cleveragents.contrib.temporal.store import TemporalJobStore
-from cleveragents.contrib.temporal.workflow import ACTIVITY, WORKFLOW, JobWorkflow, Order
+from cleveragents.contrib.temporal.workflow import ACTIVITY, WORKFLOW, JobWorkflow, WorkflowInput
 from cleveragents.core.errors import ConfigurationError, EngineUnavailable, UnknownJob
 from cleveragents.core.identifiers import WorkerIdentity
 from cleveragents.jobs.engine import WorkerRequest
-from cleveragents.jobs.model.job import HANDED_ON, Job, JobState, Lane, NewJob, Outcome, submitted
+from cleveragents.jobs.model.job import HANDED_ON, AttemptOutcome, Job, JobState, Lane, NewJob, submitted
 from cleveragents.jobs.ports import JobHandler
 from cleveragents.jobs.worker.async_worker import AsyncJob
 from tests.ready_database import ready_database
@@ -185,7 +185,7 @@ def begun_by_an_older_version(job: Job) -> Callable[[Client], Awaitable[None]]:
     """Starts its workflow as it was called and queued before queues had the protocol's number."""
 
     async def begin(client: Client) -> None:
-        order = Order(job.id, 4.0)
+        order = WorkflowInput(job.id, 4.0)
         await client.start_workflow(WORKFLOW, order, id=job.id, task_queue=f"cleveragents-{QUEUE}")
 
     return begin
@@ -233,7 +233,7 @@ def test_what_an_older_version_left_open_is_ended_when_its_job_is_over_or_with_u
     for job in (over, held):
         claimed = table.claim_this(job.id, ME, now=now)
         assert claimed is not None
-    table.finish(over.id, 1, Outcome(JobState.SUCCEEDED), now=now)
+    table.finish(over.id, 1, AttemptOutcome(JobState.SUCCEEDED), now=now)
     older = f"TaskQueue = 'cleveragents-{QUEUE}' AND ExecutionStatus = 'Running'"
 
     async def still_open(client: Client) -> set[str]:
@@ -384,7 +384,7 @@ def test_a_claim_by_id_takes_what_is_queued_and_due_and_leaves_what_somebody_has
     assert table.claim_this(first.id, YOU, now=clock.now()) is None
     assert table.claim_this(jobs[1].id, ME, now=clock.now()) is None  # its lane is full
     in_an_hour = clock.now() + timedelta(hours=1)
-    table.finish(first.id, first.fence, Outcome(JobState.QUEUED, retry_at=in_an_hour), now=clock.now())
+    table.finish(first.id, first.fence, AttemptOutcome(JobState.QUEUED, retry_at=in_an_hour), now=clock.now())
     assert table.claim_this(first.id, YOU, now=clock.now()) is None
     assert table.claim_this(jobs[1].id, ME, now=clock.now()) is not None
     with pytest.raises(UnknownJob):
@@ -398,7 +398,7 @@ def test_a_claim_by_id_keeps_the_bound_of_its_kind(container: Container) -> None
     running = table.claim_this(first.id, ME, now=clock.now())
     assert running is not None
     assert table.claim_this(second.id, YOU, now=clock.now()) is None
-    table.finish(first.id, running.fence, Outcome(JobState.SUCCEEDED), now=clock.now())
+    table.finish(first.id, running.fence, AttemptOutcome(JobState.SUCCEEDED), now=clock.now())
     assert table.claim_this(second.id, YOU, now=clock.now()) is not None
 
 

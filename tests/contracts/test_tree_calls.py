@@ -14,7 +14,7 @@ from cleveragents.models.model.budget import Spend
 from cleveragents.models.store.sql_budget_store import SqlBudgetStore
 from cleveragents.plans.history import seconds_of_tree
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
-from cleveragents.plans.ports.plans import NewPlan, PlanFacts, TreeLimits
+from cleveragents.plans.ports.plans import PlanDraft, PlanFacts, TreeLimits
 from cleveragents.plans.store.sql_plan_records import SqlCallStore, SqlTreeCalls
 from cleveragents.plans.store.sql_plan_store import SqlPlanStore
 from cleveragents.storage.database import Database
@@ -32,7 +32,7 @@ class Tree:
         self.jobs = SqlJobStore(self.database, names)
         self.calls = SqlCallStore(self.database, names)
         self.budgets = SqlBudgetStore(self.database, names)
-        root = self.plans.create(NewPlan("goal", "tests/any", "/repo"), now=self.now)
+        root = self.plans.create(PlanDraft("goal", "tests/any", "/repo"), now=self.now)
         self.root, _ = self.working(root)
         self.left, _ = self.working(self.spawn(self.root, "left"))
         self.right, _ = self.working(self.spawn(self.root, "right"))
@@ -55,7 +55,7 @@ class Tree:
     def spawn(self, parent: Plan, key: str) -> Plan:
         assert parent.job_id is not None
         fence = Fence(parent.job_id, 1)
-        new = NewPlan("part", "tests/any", "/repo")
+        new = PlanDraft("part", "tests/any", "/repo")
         return self.plans.spawn(parent, new, key, TreeLimits(), now=self.now, fence=fence)
 
     def begin(self, plan: Plan, state: CallState = CallState.STARTED) -> ToolCall:
@@ -90,7 +90,7 @@ def test_tools_and_models_of_all_plans_of_the_tree_count_together(tree: Tree) ->
 
 
 def test_another_tree_spends_its_own_time(tree: Tree) -> None:
-    other, _ = tree.working(tree.plans.create(NewPlan("goal", "tests/any", "/repo"), now=tree.now))
+    other, _ = tree.working(tree.plans.create(PlanDraft("goal", "tests/any", "/repo"), now=tree.now))
     call = tree.begin(other)
     tree.clock.advance(10)
     tree.calls.move(call, CallState.ENDED, now=tree.now)

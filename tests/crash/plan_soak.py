@@ -35,7 +35,7 @@ from cleveragents.core.errors import CleverAgentsError
 from cleveragents.core.json_value import FrozenObject, freeze
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
 from cleveragents.plans.model.sub_plan import GOALS_ACTION
-from cleveragents.plans.ports.plans import NewPlan
+from cleveragents.plans.ports.plans import PlanDraft
 from tests.actor_plan_bench import accept, answer, call, executes, reviews, says, steps, strategizes
 from tests.crash.programs.machine_worker import settings_of
 from tests.plan_bench import new_repository
@@ -157,7 +157,7 @@ class _Soak:
         kept = freeze({"queue": "plans", "profile": "full-auto", "apply": "auto", **request})
         assert isinstance(kept, FrozenObject)
         resource = self.remote.resource if remote else str(self.repository)
-        new = NewPlan(f"make number {number}", action, resource, kept)
+        new = PlanDraft(f"make number {number}", action, resource, kept)
         plan = self.container.plan_parts.lifecycle.create(new)
         cancel_at = time.monotonic() + self._dice.uniform(0.5, 6.0)
         self.made.append(_Made(plan.id, kind, number, remote, cancel_at))

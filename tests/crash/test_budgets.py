@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from cleveragents.core.errors import BudgetExhausted
 from cleveragents.core.identifiers import UlidSource
-from cleveragents.models.model.budget import Limits, Spend, exceeded
+from cleveragents.models.model.budget import BudgetLimits, Spend, exceeded
 from cleveragents.models.store.sql_budget_store import SqlBudgetStore
 from cleveragents.storage.database import open_database
 from cleveragents.testing.clock import CountingIdentifiers
@@ -35,7 +35,7 @@ PROCESSES = 8
 
 def spent_by_all(url: str, *, store: str = "SqlBudgetStore", calls: int = 0) -> dict[str, Any]:
     with open_database(url) as database:
-        SqlBudgetStore(database, UlidSource()).open("root", Limits(tokens=LIMIT), now=NOW)
+        SqlBudgetStore(database, UlidSource()).open("root", BudgetLimits(tokens=LIMIT), now=NOW)
     order = {"url": url, "store": store, "processes": PROCESSES, "calls": calls, "seed": 7}
     environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
     with Forked(
@@ -91,7 +91,7 @@ ACTS = st.tuples(
 
 @given(
     limits=st.builds(
-        Limits,
+        BudgetLimits,
         picodollars=st.none() | st.integers(0, 200),
         tokens=st.none() | st.integers(0, 100),
         steps=st.none() | st.integers(0, 12),
@@ -100,7 +100,7 @@ ACTS = st.tuples(
 )
 @settings(max_examples=30, deadline=None)
 def test_whatever_a_tree_of_plans_does_its_budget_holds(
-    limits: Limits, acts: list[tuple[str, int, int, int]]
+    limits: BudgetLimits, acts: list[tuple[str, int, int, int]]
 ) -> None:
     """Plans come and go, spend, and die; what is expected is plain sums over their calls."""
     with in_memory_database() as database:
@@ -114,7 +114,7 @@ def test_whatever_a_tree_of_plans_does_its_budget_holds(
 class Tree:
     """Plans below one root, and what their calls should come to."""
 
-    def __init__(self, store: SqlBudgetStore, limits: Limits) -> None:
+    def __init__(self, store: SqlBudgetStore, limits: BudgetLimits) -> None:
         self._store = store
         self._plans = ["root"]
         self._limits = limits
@@ -126,7 +126,7 @@ class Tree:
     def grow(self, which: int, _one: int, _other: int) -> None:
         """One more plan, below one that there is: it opens the same budget, to whatever limits it likes."""
         self._plans.append(f"{self._plans[which % len(self._plans)]}.{len(self._plans)}")
-        self._store.open("root", Limits(tokens=10**9), now=NOW)
+        self._store.open("root", BudgetLimits(tokens=10**9), now=NOW)
 
     def reserve(self, which: int, tokens: int, money: int) -> None:
         plan = self._plans[which % len(self._plans)]
@@ -173,9 +173,9 @@ class Tree:
         self._spent = self._spent + worst
 
     def more(self, _which: int, tokens: int, _other: int) -> None:
-        more = Limits(tokens=(self._limits.tokens or 0) + tokens)
+        more = BudgetLimits(tokens=(self._limits.tokens or 0) + tokens)
         self._store.raise_limits("root", more, now=NOW)
-        self._limits = Limits(self._limits.picodollars, more.tokens, self._limits.steps)
+        self._limits = BudgetLimits(self._limits.picodollars, more.tokens, self._limits.steps)
 
     def ensure_right(self) -> None:
         view = self._store.view("root")

@@ -21,7 +21,7 @@ import pytest
 from cleveragents.app.container import Container
 from cleveragents.core.json_value import FrozenObject
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
-from cleveragents.plans.ports.plans import NewPlan
+from cleveragents.plans.ports.plans import PlanDraft
 from tests.crash.programs.machine_worker import settings_of
 from tests.forked import Forked
 from tests.postgres import PostgresServer, postgres_server
@@ -93,7 +93,7 @@ class World:
             "arguments": {"argv": ["/bin/sh", "-c", line]},
             "checks": [f"test $(cat plans/{number}.txt) = {number}"],
         }
-        new = NewPlan(f"plan {number}", "builtin/command", self.remote.resource, FrozenObject(request))
+        new = PlanDraft(f"plan {number}", "builtin/command", self.remote.resource, FrozenObject(request))
         return self.container.plan_parts.lifecycle.create(new)
 
     def start(self, name: str, *, url: str | None = None, **told: object) -> Machine:

@@ -19,7 +19,7 @@ import pytest
 from temporalio.client import Client
 
 from cleveragents.api.plans.changes import changes_of
-from cleveragents.api.plans.create import Wanted, requested_plan
+from cleveragents.api.plans.create import PlanSpec, requested_plan
 from cleveragents.api.plans.details import fields_of
 from cleveragents.app.container import Container
 from cleveragents.app.worker_parts import WorkerParts
@@ -101,7 +101,7 @@ class World:
     def plan(self, script: str, **request: str) -> Plan:
         """A plan of the shared queue that runs this in a shell."""
         words = ("sh", "-c", script)
-        wanted = Wanted("builtin/command", words, (), (), None, False, (), None, False)
+        wanted = PlanSpec("builtin/command", words, (), (), None, False, (), None, False)
         new = requested_plan(self.parts, wanted, self.repository)
         request = freeze({**new.request, "queue": self.queue, **request})
         return self.parts.lifecycle.create(replace(new, request=request))

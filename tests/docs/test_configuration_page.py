@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cleveragents.config.settings import Key, Repository, known_keys
+from cleveragents.config.settings import Key, RepositoryPolicy, known_keys
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "configuration.md").read_text(encoding="utf-8")
 TABLE = PAGE.partition("| key | default | | a repository |\n|---|---|---|---|\n")[2].partition("\n\n")[0]
@@ -22,7 +22,7 @@ def test_the_table_has_every_setting_in_order() -> None:
 @pytest.mark.parametrize("key", known_keys().values(), ids=lambda key: key.dotted)
 def test_a_setting_is_described_as_it_is(key: Key) -> None:
     _, _, default, said, may, _ = ROWS[key.dotted]
-    allowed = "may not set it" if key.repository is Repository.NEVER else key.repository.value
+    allowed = "may not set it" if key.repository is RepositoryPolicy.NEVER else key.repository.value
     assert may.strip() == allowed
     assert said.strip()
     if key.dotted not in WHERE_ONE_IS:

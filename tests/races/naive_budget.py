@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from cleveragents.core.errors import BudgetExhausted
-from cleveragents.models.model.budget import Limits, Spend, exceeded
+from cleveragents.models.model.budget import BudgetLimits, Spend, exceeded
 from cleveragents.models.ports import Reservation
 from cleveragents.models.store.sql_budget_store import SqlBudgetStore
 
@@ -22,7 +22,7 @@ class LookThenReserveBudgetStore(SqlBudgetStore):
         if exceeded(view.limits, view.spent + view.reserved + worst):
             raise BudgetExhausted(plan_id, "")
         limits = view.limits
-        self.raise_limits(root_id, Limits(tokens=10**9), now=call["now"])
+        self.raise_limits(root_id, BudgetLimits(tokens=10**9), now=call["now"])
         reserved = super().reserve(root_id, plan_id, worst, **call)
         self.raise_limits(root_id, limits, now=call["now"])
         return reserved

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from cleveragents.context.index.build.builder import Building
+from cleveragents.context.index.build.builder import IndexBuild
 from cleveragents.context.index.index_file import OpenedIndex
 from cleveragents.context.index.snapshot import Distinct
-from cleveragents.context.index.sqlite_code_index import Opening, SqliteCodeIndex
+from cleveragents.context.index.sqlite_code_index import IndexOpener, SqliteCodeIndex
 from cleveragents.context.index.view import View
 
 __all__ = ["LookThenBuildIndex"]
 
 
-class _LookThenBuild(Opening):
+class _LookThenBuild(IndexOpener):
     def _fill(self, opened: OpenedIndex, view: View, contents: Distinct) -> list[str]:
         lacking = self._lacking(opened.connection, view, contents)
         if lacking:
             self.builder.faults.reach("index.build.before")
-            task = Building(self.builder, self.ground, opened.connection, self.patience)
+            task = IndexBuild(self.builder, self.ground, opened.connection, self.patience)
             task.fill(lacking, len(contents.digests))
         return []
 

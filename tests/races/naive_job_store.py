@@ -13,11 +13,11 @@ from sqlalchemy import insert, select, update
 
 from cleveragents.core.identifiers import WorkerIdentity
 from cleveragents.jobs.model.job import (
+    AttemptOutcome,
     Job,
     JobState,
     Move,
     NewJob,
-    Outcome,
     claimed,
     ensure_owned,
     ensure_same,
@@ -86,7 +86,7 @@ class NaiveJobStore:
                 heard[job_id] = Heartbeat(job.beat + 1, job.cancel_reason)
         return heard
 
-    def finish(self, job_id: str, fence: int, outcome: Outcome, *, now: datetime) -> Job:
+    def finish(self, job_id: str, fence: int, outcome: AttemptOutcome, *, now: datetime) -> Job:
         job = self.get(job_id)
         ensure_owned(job, fence)
         return self._keep(finished(job, outcome, now))

@@ -6,12 +6,12 @@ from contextlib import suppress
 
 from cleveragents.core.errors import JobAlreadyEnded
 from cleveragents.plans.model.plan import Plan
-from cleveragents.plans.pause import PlanPausing
+from cleveragents.plans.pause import PlanPause
 
 __all__ = ["TellsFirst", "TellsInAnyCase"]
 
 
-class TellsFirst(PlanPausing):
+class TellsFirst(PlanPause):
     """A run that hears of it before the plan is moved takes it for a cancel of the plan."""
 
     def pause(self, plan: Plan, *, sub_plans: bool = True) -> Plan:
@@ -20,7 +20,7 @@ class TellsFirst(PlanPausing):
         return super().pause(plan, sub_plans=sub_plans)
 
 
-class TellsInAnyCase(PlanPausing):
+class TellsInAnyCase(PlanPause):
     """A run that has just completed the plan is told to stop, too."""
 
     def _end_job(self, plan: Plan, *, told: bool) -> None:

@@ -7,7 +7,7 @@ from datetime import datetime
 from cleveragents.core.errors import TreeTooLarge
 from cleveragents.core.identifiers import Fence
 from cleveragents.plans.model.plan import Plan
-from cleveragents.plans.ports.plans import NewPlan, TreeLimits
+from cleveragents.plans.ports.plans import PlanDraft, TreeLimits
 from cleveragents.plans.store.sql_plan_store import SqlPlanStore
 
 __all__ = ["LookThenSpawnPlanStore"]
@@ -17,7 +17,7 @@ class LookThenSpawnPlanStore(SqlPlanStore):
     """Counts the sub-plans, and inserts one more in a transaction of its own."""
 
     def spawn(
-        self, parent: Plan, new: NewPlan, key: str, limits: TreeLimits, *, now: datetime, fence: Fence
+        self, parent: Plan, new: PlanDraft, key: str, limits: TreeLimits, *, now: datetime, fence: Fence
     ) -> Plan:
         known = self.children(parent.id)
         if len(known) >= limits.fan_out and all(child.key != key for child in known):

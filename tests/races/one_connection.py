@@ -20,7 +20,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from cleveragents.storage.database import Database
 from cleveragents.storage.database_errors import translated
 from cleveragents.storage.tables import METADATA
-from cleveragents.storage.unit_of_work import Answer, Write, run_alone
+from cleveragents.storage.unit_of_work import Write, WriteOutcome, run_alone
 
 __all__ = ["content_of", "in_memory_database"]
 
@@ -56,7 +56,7 @@ class OneConnection:
         with self._turn_lock, _engine().connect() as connection:
             yield connection
 
-    def commit(self, write: Write) -> Answer:
+    def commit(self, write: Write) -> WriteOutcome:
         try:
             with self._turn_lock, _engine().begin() as connection:
                 return run_alone(connection, write)

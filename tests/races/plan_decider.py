@@ -23,7 +23,7 @@ from cleveragents.core.errors import CleverAgentsError
 from cleveragents.jobs.ports import JobHandler
 from cleveragents.jobs.worker.async_worker import CancellationToken
 from cleveragents.plans.model.plan import Plan
-from cleveragents.plans.ports.plans import NewPlan
+from cleveragents.plans.ports.plans import PlanDraft
 from cleveragents.plans.run import kind_of_plan
 from tests.forked import COMMANDS
 from tests.plan_bench import PlanBench, plan_bench
@@ -46,7 +46,7 @@ def worked(bench: PlanBench, plan: Plan) -> Plan:
 def replaced(bench: PlanBench, arguments: Mapping[str, Any]) -> Plan:
     """`agents run --action builtin/replace --yes`."""
     request = {"arguments": arguments, "profile": "full-auto"}
-    new = NewPlan("replace", "builtin/replace", str(bench.repository), request)
+    new = PlanDraft("replace", "builtin/replace", str(bench.repository), request)
     return bench.apply(worked(bench, bench.parts.lifecycle.create(new)))
 
 

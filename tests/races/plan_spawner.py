@@ -17,7 +17,7 @@ from cleveragents.core.identifiers import Fence, UlidSource, WorkerIdentity
 from cleveragents.jobs.model.job import NewJob
 from cleveragents.jobs.store.sql_job_store import SqlJobStore
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
-from cleveragents.plans.ports.plans import NewPlan, PlanFacts, TreeLimits
+from cleveragents.plans.ports.plans import PlanDraft, PlanFacts, TreeLimits
 from cleveragents.plans.store.sql_plan_store import SqlPlanStore
 from cleveragents.storage.database import Database, open_database
 from cleveragents.testing.clock import CountingIdentifiers
@@ -50,7 +50,7 @@ def grow(plans: SqlPlanStore, parent: Plan, job_id: str, name: str, refused: lis
         key = f"{name}-{number}" if number % 2 else f"shared-{number}"
         try:
             child = plans.spawn(
-                parent, NewPlan("part", "tests/any", "/repo"), key, LIMITS, now=NOW, fence=Fence(job_id, 1)
+                parent, PlanDraft("part", "tests/any", "/repo"), key, LIMITS, now=NOW, fence=Fence(job_id, 1)
             )
         except TreeTooLarge:
             refused.append(key)
@@ -65,7 +65,7 @@ def parent_in(database: Database) -> tuple[Plan, str]:
     jobs.submit(NewJob("tree"), now=NOW)
     job = jobs.claim(WorkerIdentity("ann", "here", 1, 1), ["tree"], now=NOW)
     assert job is not None
-    root = plans.create(NewPlan("goal", "tests/any", "/repo"), now=NOW)
+    root = plans.create(PlanDraft("goal", "tests/any", "/repo"), now=NOW)
     return begun(plans, root, job.id), job.id
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from cleveragents.actors.model.actor import StateKey
 from cleveragents.actors.ports import ActorRequest
-from cleveragents.actors.runner import ActorGraph, Standing
+from cleveragents.actors.runner import ActiveRun, ActorGraph
 from cleveragents.core.errors import Cancelled, ThreadBusy
 from cleveragents.jobs.worker.async_worker import CancellationToken
 from cleveragents.testing.actor_host import ScriptedHost
@@ -41,7 +41,7 @@ class Entrance:
         )
         nothing: Any = None
         try:
-            self.graph.enter(Standing(request, nothing, nothing, lambda progress: None))
+            self.graph.enter(ActiveRun(request, nothing, nothing, lambda progress: None))
         except ThreadBusy:
             self.told[who] = "busy"
         else:
@@ -51,7 +51,7 @@ class Entrance:
 class LooksThenEnters(ActorGraph):
     """What a look without the lock would be."""
 
-    def enter(self, standing: Standing) -> None:
+    def enter(self, standing: ActiveRun) -> None:
         if standing.request.thread_id in self._standing:
             raise ThreadBusy(standing.request.thread_id)
         self._standing[standing.request.thread_id] = standing

@@ -10,7 +10,7 @@ from functools import cache
 import pytest
 
 from cleveragents.core.errors import BudgetExhausted
-from cleveragents.models.model.budget import Limits, Spend
+from cleveragents.models.model.budget import BudgetLimits, Spend
 from cleveragents.models.store.sql_budget_store import SqlBudgetStore
 from cleveragents.testing.clock import CountingIdentifiers
 from tests.races.explorers import Scenario, assert_caught, assert_holds
@@ -53,7 +53,7 @@ class Shared:
 @cache
 def _beginning() -> bytes:
     with in_memory_database() as database:
-        SqlBudgetStore(database, CountingIdentifiers("old")).open("root", Limits(tokens=LIMIT), now=NOW)
+        SqlBudgetStore(database, CountingIdentifiers("old")).open("root", BudgetLimits(tokens=LIMIT), now=NOW)
         return content_of(database)
 
 

@@ -21,7 +21,7 @@ import pytest
 from cleveragents.context.index.build.builder import drop_unused
 from cleveragents.context.index.index_file import IndexFile, OpenedIndex
 from cleveragents.context.index.snapshot import Distinct, SqliteCodeSnapshot
-from cleveragents.context.index.sqlite_code_index import Opening
+from cleveragents.context.index.sqlite_code_index import IndexOpener
 from cleveragents.context.index.view import View
 from cleveragents.context.model.code import Field
 from cleveragents.core.errors import Closed
@@ -201,7 +201,7 @@ def test_the_connection_is_used_by_one_thread_at_a_time(bench: Bench, how: str) 
 def test_contents_that_somebody_drops_while_we_open_are_added_again(bench: Bench) -> None:
     tree = bench.repository().write({f"m{n}.py": f"common word{n}" for n in range(5)})
 
-    class Robbed(Opening):
+    class Robbed(IndexOpener):
         robbed = False
 
         def _fill(self, opened: OpenedIndex, view: View, contents: Distinct) -> list[str]:

@@ -14,7 +14,7 @@ import pytest
 from cleveragents.context.executor import CircuitBreaker, ParallelStrategyExecutor
 from cleveragents.context.model.context import ContextFragment, ContextRequest, StrategyStatus
 from cleveragents.context.strategy import CancelSignal
-from cleveragents.context.strategy_threads import Call, CallState, ThreadCrew
+from cleveragents.context.strategy_threads import ThreadCall, ThreadCallState, ThreadPool
 from cleveragents.core.errors import Closed
 from tests.races.explorers import Scenario, assert_holds
 from tests.races.hammer import SWITCH_INTERVALS, hammer, switch_interval
@@ -26,7 +26,7 @@ class World:
     def __init__(self, max_workers: int = 1, max_stragglers: int = 1) -> None:
         self.lives: list[Callable[[], None]] = []
         self.born = threading.Event()
-        self.crew: Any = ThreadCrew(
+        self.crew: Any = ThreadPool(
             max_workers=max_workers,
             max_stragglers=max_stragglers,
             max_queued=8,
@@ -35,7 +35,7 @@ class World:
         )
         self.batch = self.crew.batch()
         self.ran: list[str] = []
-        self.calls = {name: Call(name, self.function(name), self.batch) for name in ("a", "b")}
+        self.calls = {name: ThreadCall(name, self.function(name), self.batch) for name in ("a", "b")}
         self.notes: dict[str, Any] = {}
 
     def start(self, life: Callable[[], None], name: str) -> None:
@@ -99,9 +99,9 @@ def an_answer_is_seen_or_the_call_was_given_up() -> Scenario[World]:
         [note("was", lambda w: w.crew.abandon(w.calls["a"])), World.live],
         lambda w: (w.notes["was"], w.settled()),
         {
-            (CallState.QUEUED, ((), ())),
-            (CallState.RUNNING, (("a",), ())),
-            (CallState.DONE, (("a",), ("a",))),
+            (ThreadCallState.QUEUED, ((), ())),
+            (ThreadCallState.RUNNING, (("a",), ())),
+            (ThreadCallState.DONE, (("a",), ("a",))),
         },
         lambda w: w.submit("a"),
     )
@@ -118,9 +118,9 @@ def a_straggler_is_replaced() -> Scenario[World]:
         [note("was", lambda w: w.crew.abandon(w.calls["a"])), World.live],
         lambda w: (w.notes["was"], w.settled()),
         {
-            (CallState.QUEUED, (("b",), ("b",))),
-            (CallState.RUNNING, (("a", "b"), ("b",))),
-            (CallState.DONE, (("a", "b"), ("a", "b"))),
+            (ThreadCallState.QUEUED, (("b",), ("b",))),
+            (ThreadCallState.RUNNING, (("a", "b"), ("b",))),
+            (ThreadCallState.DONE, (("a", "b"), ("a", "b"))),
         },
         submit_both,
     )
@@ -160,7 +160,7 @@ def a_close_withdraws_or_lets_run() -> Scenario[World]:
     return scenario(
         [lambda w: w.submit("a"), lambda w: w.crew.close(0.0)],
         outcome,
-        {(CallState.WITHDRAWN, (), ("a",))},
+        {(ThreadCallState.WITHDRAWN, (), ("a",))},
     )
 
 
@@ -168,7 +168,7 @@ def a_close_takes_no_call_that_runs() -> Scenario[World]:
     return scenario(
         [World.live, lambda w: w.crew.close(0.0)],
         lambda w: (w.calls["a"].state, w.settled()),
-        {(CallState.WITHDRAWN, ((), ("a",))), (CallState.DONE, (("a",), ("a",)))},
+        {(ThreadCallState.WITHDRAWN, ((), ("a",))), (ThreadCallState.DONE, (("a",), ("a",)))},
         lambda w: w.submit("a"),
     )
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cleveragents.core.identifiers import WorkerIdentity
-from cleveragents.jobs.model.job import JobState, NewJob, Outcome
+from cleveragents.jobs.model.job import AttemptOutcome, JobState, NewJob
 from cleveragents.jobs.ports import JobStore
 from cleveragents.jobs.store.sql_job_store import SqlJobStore
 from cleveragents.testing.clock import CountingIdentifiers
@@ -109,4 +109,4 @@ def _done(store: JobStore, act: str, kind: str, number: int, at_most: int | None
         return None
     job = running[number % len(running)]
     state = JobState.QUEUED if at_most == 1 else JobState.SUCCEEDED
-    return store.finish(job.id, job.fence, Outcome(state), now=NOW).state
+    return store.finish(job.id, job.fence, AttemptOutcome(state), now=NOW).state

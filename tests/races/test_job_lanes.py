@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from cleveragents.core.errors import QueueFull
 from cleveragents.core.identifiers import WorkerIdentity
-from cleveragents.jobs.model.job import JobState, Lane, NewJob, Outcome
-from cleveragents.jobs.ports import Claim, JobStore
+from cleveragents.jobs.model.job import AttemptOutcome, JobState, Lane, NewJob
+from cleveragents.jobs.ports import JobClaim, JobStore
 from cleveragents.jobs.store.sql_job_store import SqlJobStore
 from cleveragents.testing.clock import CountingIdentifiers
 from cleveragents.testing.job_store import InMemoryJobStore
@@ -24,7 +24,7 @@ from tests.races.one_connection import content_of, in_memory_database
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 WORKERS = [WorkerIdentity(name, "here", pid, 1) for pid, name in enumerate(("ann", "bob"), start=1)]
-DONE = Outcome(JobState.SUCCEEDED)
+DONE = AttemptOutcome(JobState.SUCCEEDED)
 LANES = (Lane("project:a", 1), Lane("provider", 5))
 
 
@@ -135,8 +135,8 @@ def _done(
         return None
     job = running[number % len(running)]
     if act == "turn":
-        claim = Claim(WORKERS[0], frozenset({"a", kind}), (queue,) if queue else ())
+        claim = JobClaim(WORKERS[0], frozenset({"a", kind}), (queue,) if queue else ())
         following = store.finish_and_claim(job.id, job.fence, DONE, claim, now=NOW).following
         return None if following is None else (following.id, following.fence)
     state = JobState.QUEUED if at_most == 1 else JobState.SUCCEEDED
-    return store.finish(job.id, job.fence, Outcome(state), now=NOW).state
+    return store.finish(job.id, job.fence, AttemptOutcome(state), now=NOW).state

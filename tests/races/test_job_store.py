@@ -13,7 +13,7 @@ import pytest
 
 from cleveragents.core.errors import Conflict
 from cleveragents.core.identifiers import WorkerIdentity
-from cleveragents.jobs.model.job import JobState, NewJob, Outcome
+from cleveragents.jobs.model.job import AttemptOutcome, JobState, NewJob
 from cleveragents.storage.database import open_database
 from cleveragents.testing.clock import CountingIdentifiers
 from cleveragents.testing.job_store import InMemoryJobStore
@@ -25,7 +25,7 @@ from tests.ready_database import ready_database
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 ANN = WorkerIdentity("ann", "here", 1, 1)
 BOB = WorkerIdentity("bob", "here", 2, 1)
-DONE = Outcome(JobState.SUCCEEDED)
+DONE = AttemptOutcome(JobState.SUCCEEDED)
 
 Act = Callable[[Any, str], object]
 
@@ -69,7 +69,7 @@ def finish(store: Any, job_id: str) -> object:
 
 
 def retry(store: Any, job_id: str) -> object:
-    return store.finish(job_id, 1, Outcome(JobState.QUEUED, error="no"), now=NOW)
+    return store.finish(job_id, 1, AttemptOutcome(JobState.QUEUED, error="no"), now=NOW)
 
 
 def reclaim(store: Any, job_id: str) -> object:

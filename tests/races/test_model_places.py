@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from cleveragents.models.model_wrappers import Places, _Waiter
+from cleveragents.models.model_wrappers import FairSemaphore, _Waiter
 from cleveragents.models.script import Scripting
 from cleveragents.models.script_document import read_script
 from tests.races.explorers import Scenario, assert_holds
@@ -36,7 +36,7 @@ class Loop:
 class World:
     """Places, and two who want one. The waiters are those of the real thing, on a loop that has no thread."""
 
-    places: Places = field(default_factory=lambda: Places(1))
+    places: FairSemaphore = field(default_factory=lambda: FairSemaphore(1))
     waiters: list[_Waiter] = field(default_factory=lambda: [_Waiter(Loop(), Turn()) for _ in range(2)])
     took: list[int] = field(default_factory=list)
 
@@ -111,7 +111,7 @@ def test_whoever_gives_up_while_a_place_is_left_to_them_leaves_it_free() -> None
 
 def test_two_who_leave_at_once_leave_two_places() -> None:
     def two_held() -> World:
-        world = World(Places(2))
+        world = World(FairSemaphore(2))
         for _ in range(2):
             world.places._take(_Waiter(Loop(), Turn()))
         return world

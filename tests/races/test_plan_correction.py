@@ -12,11 +12,11 @@ import pytest
 
 from cleveragents.core.errors import StaleFence, StalePlan
 from cleveragents.core.identifiers import WorkerIdentity
-from cleveragents.jobs.model.job import JobState, NewJob, Outcome
+from cleveragents.jobs.model.job import AttemptOutcome, JobState, NewJob
 from cleveragents.plans.jobs.names import kind_of_plan
 from cleveragents.plans.lifecycle import PlanLifecycle
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
-from cleveragents.plans.pause import PlanPausing
+from cleveragents.plans.pause import PlanPause
 from cleveragents.testing.clock import CountingIdentifiers, FakeClock
 from cleveragents.testing.job_store import InMemoryJobStore
 from tests.races.explorers import Scenario, assert_caught, assert_holds
@@ -45,7 +45,7 @@ class Alive:
 class Shared:
     """A plan that is being executed, its job, and what each of the two was answered."""
 
-    pausing_class: type[PlanPausing]
+    pausing_class: type[PlanPause]
     end: PlanState
     answers: dict[str, Hashable] = field(default_factory=dict)
 
@@ -67,7 +67,7 @@ class Shared:
         except StalePlan:
             self.answers["run"] = "refused"
         with suppress(StaleFence):
-            self.jobs.finish(self.job.id, self.job.fence, Outcome(JobState.SUCCEEDED), now=NOW)
+            self.jobs.finish(self.job.id, self.job.fence, AttemptOutcome(JobState.SUCCEEDED), now=NOW)
 
     def pause(self) -> None:
         processes: Any = Alive()
@@ -88,7 +88,7 @@ def _enough(seconds: float) -> None:
     raise Enough
 
 
-def scenario(pausing_class: type[PlanPausing], end: PlanState) -> Scenario[Shared]:
+def scenario(pausing_class: type[PlanPause], end: PlanState) -> Scenario[Shared]:
     rested, stopped = (end.value, end.value, False), ("refused", "waiting", True)
     return Scenario(
         name=f"a stop and {end.value}",
@@ -105,9 +105,9 @@ def scenario(pausing_class: type[PlanPausing], end: PlanState) -> Scenario[Share
 def test_a_plan_that_is_stopped_as_it_ends_has_ended_or_waits_and_is_never_cancelled(
     end: PlanState,
 ) -> None:
-    assert_holds(scenario(PlanPausing, end), effort=60)
+    assert_holds(scenario(PlanPause, end), effort=60)
 
 
 @pytest.mark.parametrize("naive", [TellsFirst, TellsInAnyCase])
-def test_telling_the_job_before_the_plan_is_moved_is_caught(naive: type[PlanPausing]) -> None:
+def test_telling_the_job_before_the_plan_is_moved_is_caught(naive: type[PlanPause]) -> None:
     assert_caught(scenario(naive, PlanState.COMPLETE), effort=120)

@@ -19,7 +19,7 @@ from cleveragents.core.actions.model import CheckRun, CheckVerdict
 from cleveragents.core.errors import CleverAgentsError
 from cleveragents.core.tool import CallState, ToolCall
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
-from cleveragents.plans.ports.plans import NewPlan
+from cleveragents.plans.ports.plans import PlanDraft
 from cleveragents.plans.store.sql_plan_records import SqlCallStore, SqlCheckStore
 from cleveragents.plans.store.sql_plan_store import SqlPlanStore
 from cleveragents.storage.database import open_database
@@ -95,7 +95,7 @@ def _beginning() -> tuple[bytes, Plan, ToolCall, int]:
     with in_memory_database() as database:
         identifiers = CountingIdentifiers("old")
         plans, calls = SqlPlanStore(database, identifiers), SqlCallStore(database, identifiers)
-        plan = plans.create(NewPlan("g", "a/b", "/r"), now=NOW)
+        plan = plans.create(PlanDraft("g", "a/b", "/r"), now=NOW)
         for state in (PlanState.QUEUED, PlanState.PROCESSING):
             plan = plans.move(plan, (Phase.STRATEGIZE, state), now=NOW)
         asked = calls.add(plan.id, "w", {}, step="1", state=CallState.ASKED, now=NOW)
@@ -215,7 +215,7 @@ def test_of_processes_that_saw_the_same_version_one_moves_the_plan_and_numbers_h
     url = ready_database(tmp_path / "plans.db")
     with open_database(url) as database:
         store = SqlPlanStore(database, CountingIdentifiers("PLAN"))
-        plan = store.create(NewPlan("g", "a/b", "/r"), now=NOW)
+        plan = store.create(PlanDraft("g", "a/b", "/r"), now=NOW)
         children = [_start(url, plan.id, f"child{number}") for number in range(processes)]
         for child in children:
             child.wait_ready()

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from cleveragents.context.code_index import CodePlace
-from cleveragents.context.pipeline.snapshot_opener import HeldSnapshot, Opening
+from cleveragents.context.pipeline.snapshot_opener import HeldSnapshot, PendingSnapshot
 from cleveragents.core.errors import Closed
 from cleveragents.testing.code_index import FakeCodeIndex
 from tests.races.explorers import Scenario, assert_caught, assert_holds
@@ -93,7 +93,7 @@ class Arriving:
 
     def __init__(self) -> None:
         self.index = FakeCodeIndex({})
-        self.opening = Opening(self.index, CodePlace(Path("/nowhere")), None)
+        self.opening = PendingSnapshot(self.index, CodePlace(Path("/nowhere")), None)
         self.taken: Any = None
 
     def open(self) -> None:

@@ -25,7 +25,7 @@ from cleveragents.server.streams.frames import (
     joined,
 )
 from cleveragents.server.streams.hub import EventHub
-from cleveragents.server.streams.stream import EventStream, Watched
+from cleveragents.server.streams.stream import EventStream, WatchedPlans
 from tests.races.naive_streams import LiveOnlyStream, ReadThenSubscribeStream, SubscribeThenReadStream
 from tests.stream_bench import Connection, MemoryLog, Reader
 
@@ -43,9 +43,9 @@ async def allowed() -> User | None:
     return ADMIN
 
 
-def watched(outputs: Mapping[str, int]) -> Watched:
+def watched(outputs: Mapping[str, int]) -> WatchedPlans:
     """The output of these plans, which are all in one project."""
-    return Watched(dict.fromkeys(outputs, "default"), outputs)
+    return WatchedPlans(dict.fromkeys(outputs, "default"), outputs)
 
 
 def run(scenario: Callable[[], Coroutine[Any, Any, None]]) -> None:

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 
 from cleveragents.core.errors import BudgetExhausted, ModelRefused, ModelUnavailable
 from cleveragents.models.calls import CallName, ModelCalls, OpenCalls
-from cleveragents.models.model.budget import Limits, Price, Spend, exceeded
-from cleveragents.models.model.conversation import Message, Role, Usage
+from cleveragents.models.model.budget import BudgetLimits, Price, Spend, exceeded
+from cleveragents.models.model.conversation import Message, MessageRole, Usage
 from cleveragents.models.ports import ModelFacts, ModelReply, ModelRequest
 from cleveragents.models.store.sql_budget_store import SqlBudgetStore
 from cleveragents.testing.clock import CountingIdentifiers, FakeClock
@@ -74,7 +74,7 @@ TREES = st.recursive(
     max_leaves=8,
 ).filter(lambda node: _depth(node) <= DEEPEST)
 LIMITS = st.builds(
-    Limits,
+    BudgetLimits,
     picodollars=st.none() | st.integers(0, 60_000),
     tokens=st.none() | st.integers(0, 12_000),
     steps=st.none() | st.integers(0, 12),
@@ -93,7 +93,7 @@ class Killed(BaseException):
 class Provider:
     """Who is paid: what it has charged, and what it may yet charge for calls under way."""
 
-    limits: Limits
+    limits: BudgetLimits
     charged: Spend = field(default_factory=Spend)
     under_way: list[Spend] = field(default_factory=list)
     callers: int = 0
@@ -151,7 +151,7 @@ class Line:
             raise ModelRefused("m/x", "no")
         if call.ending.startswith("breaks"):
             raise ModelUnavailable("m/x", "broken", charged=call.ending == "breaks paid")
-        message = Message(Role.ASSISTANT, "yes")
+        message = Message(MessageRole.ASSISTANT, "yes")
         return ModelReply(message, "m/x", None if call.ending == "silent" else usage)
 
 
@@ -209,7 +209,9 @@ class Tree:
         )  # fmt: skip
         while waiting:
             number, line.call = waiting.pop(0)
-            request = ModelRequest(messages=(Message(Role.USER, "?"),), max_output_tokens=line.call.longest)
+            request = ModelRequest(
+                messages=(Message(MessageRole.USER, "?"),), max_output_tokens=line.call.longest
+            )
             try:
                 await calls.reply("m/x", request, CallName(str(number % 2), "a/b", "n"))
             except BudgetExhausted:
@@ -221,7 +223,7 @@ class Tree:
         return True
 
 
-def run_tree(budgets: SqlBudgetStore, root: Node, limits: Limits) -> Tree:
+def run_tree(budgets: SqlBudgetStore, root: Node, limits: BudgetLimits) -> Tree:
     """Whatever happens in it, the provider can never charge more than the limits say."""
     budgets.open("root", limits, now=FakeClock().now())
     tree = Tree(budgets, Provider(limits))
@@ -231,7 +233,7 @@ def run_tree(budgets: SqlBudgetStore, root: Node, limits: Limits) -> Tree:
 
 @given(root=TREES, limits=LIMITS)
 @settings(max_examples=40)
-def test_no_tree_of_plans_is_ever_charged_more_than_its_budget(root: Node, limits: Limits) -> None:
+def test_no_tree_of_plans_is_ever_charged_more_than_its_budget(root: Node, limits: BudgetLimits) -> None:
     with in_memory_database() as database:
         budgets = SqlBudgetStore(database, CountingIdentifiers("call"))
         tree = run_tree(budgets, root, limits)
@@ -253,7 +255,7 @@ def test_budgets_of_each_plan_or_of_what_is_over_are_caught(naive: type[SqlBudge
 
     @given(root=TREES, limits=LIMITS)
     @settings(max_examples=100, phases=[Phase.generate], derandomize=True, database=None)
-    def look(root: Node, limits: Limits) -> None:
+    def look(root: Node, limits: BudgetLimits) -> None:
         if caught:
             return
         with in_memory_database() as database:

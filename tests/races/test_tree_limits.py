@@ -12,7 +12,7 @@ from pathlib import Path
 from cleveragents.core.errors import TreeTooLarge
 from cleveragents.core.identifiers import Fence
 from cleveragents.plans.model.plan import Plan
-from cleveragents.plans.ports.plans import NewPlan, TreeLimits
+from cleveragents.plans.ports.plans import PlanDraft, TreeLimits
 from cleveragents.plans.store.sql_plan_store import SqlPlanStore
 from cleveragents.storage.database import open_database
 from cleveragents.testing.clock import CountingIdentifiers
@@ -39,7 +39,7 @@ class Shared:
         self.plans = self.store(self.database, CountingIdentifiers("new"))
 
     def spawn(self, who: int, key: str) -> None:
-        new = NewPlan("part", "tests/any", "/repo")
+        new = PlanDraft("part", "tests/any", "/repo")
         fence, limits = Fence(self.job_id, 1), TreeLimits(fan_out=1)
         try:
             self.plans.spawn(self.parent, new, key, limits, now=NOW, fence=fence)

@@ -14,7 +14,7 @@ import structlog
 from cleveragents.core.errors import StaleFence
 from cleveragents.core.faults import NoFaults
 from cleveragents.core.identifiers import WorkerIdentity
-from cleveragents.jobs.model.job import Job, JobState, NewJob, Outcome
+from cleveragents.jobs.model.job import AttemptOutcome, Job, JobState, NewJob
 from cleveragents.jobs.ports import JobHandler
 from cleveragents.jobs.process.supervisor import ControlPipe, JobProcess, JobProgram, Returned
 from cleveragents.jobs.worker.async_worker import AsyncJob, AsyncWorker, CancellationToken
@@ -95,7 +95,7 @@ class Ending:
 
     attempt: Attempt
     cancelled: list[bool] = field(default_factory=list)
-    reports: list[Outcome] = field(default_factory=list)
+    reports: list[AttemptOutcome] = field(default_factory=list)
 
     def cancel(self) -> None:
         self.cancelled.append(self.attempt.stop(StopCause.CANCEL, "stop", 0.0))
@@ -537,7 +537,7 @@ class Owners:
 
     def finish_late(self) -> None:
         """The owner had settled before its lease was over; only its write comes late."""
-        outcome = Outcome(JobState.SUCCEEDED, result="owner")
+        outcome = AttemptOutcome(JobState.SUCCEEDED, result="owner")
         try:
             self.store.finish(self.attempt.job.id, 1, outcome, now=self.clock.now())
             self.said.append("written")

@@ -16,7 +16,7 @@ from cleveragents.core.errors import ContextTooLong
 from cleveragents.core.policy import Capability
 from cleveragents.core.tool import ToolSpec
 from cleveragents.models.catalogue import ModelCatalogue
-from cleveragents.models.model.conversation import Message, Role
+from cleveragents.models.model.conversation import Message, MessageRole
 from cleveragents.models.ports import Model, ModelReply, ModelRequest
 
 SCHEMA = {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}
@@ -30,7 +30,7 @@ def model(base_url: str) -> Model:
 
 
 def asked(said: str, **more: object) -> ModelRequest:
-    messages = [Message(Role.SYSTEM, "You are brief."), Message(Role.USER, said)]
+    messages = [Message(MessageRole.SYSTEM, "You are brief."), Message(MessageRole.USER, said)]
     return ModelRequest(**{"messages": messages, "max_output_tokens": 48, "temperature": 0.0, **more})
 
 

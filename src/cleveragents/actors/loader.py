@@ -40,7 +40,7 @@ from cleveragents.actors.model.actor import (
     is_actor_file,
 )
 from cleveragents.actors.model.rules import Surroundings, actor_problems
-from cleveragents.actors.ports import Actors
+from cleveragents.actors.ports import ActorSource
 from cleveragents.actors.prompt_files import PromptReader, prompt_text
 from cleveragents.config.yaml.document import DocumentKind, read_yaml
 from cleveragents.config.yaml.shape import (
@@ -89,7 +89,7 @@ def load_actor(
     source: str,
     *,
     tools: Collection[str] | None = None,
-    actors: Actors | None = None,
+    actors: ActorSource | None = None,
     prompts: PromptReader | None = None,
 ) -> Actor:
     """The actor of a YAML text. `source` names it in errors; `tools` and `actors` are those that exist, if

@@ -22,25 +22,25 @@ __all__ = [
     "ActorOutcome",
     "ActorRequest",
     "ActorRunner",
-    "Actors",
+    "ActorSource",
     "AgentClient",
     "AgentOutcome",
     "AgentRequest",
     "AgentUpdate",
     "Agents",
-    "Answer",
+    "PermissionRequest",
     "Question",
+    "QuestionAnswer",
     "StopReason",
     "TerminalCommand",
     "ToolAnswer",
-    "Wanted",
 ]
 
 
 StopReason: TypeAlias = Literal["end_turn", "max_tokens", "max_turn_requests", "refusal", "cancelled"]
 
 
-class Actors(Protocol):
+class ActorSource(Protocol):
     """Actors by name, as they are known in a resource."""
 
     def get(self, name: str) -> Actor:
@@ -136,7 +136,7 @@ class ActorHost(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class QuestionAnswer:
     """What a person said to one question, and to no other."""
 
     question_id: str
@@ -155,10 +155,10 @@ class ActorRequest:
     host: ActorHost
     stop: StopSignal
     fence: Fence | None = None
-    answer: Answer | None = None
+    answer: QuestionAnswer | None = None
     seconds: float | None = None
     told: Callable[[Progress], None] | None = None
-    actors: Actors | None = None
+    actors: ActorSource | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +225,7 @@ class AgentOutcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class PermissionRequest:
     """Something that it asks leave for before it does it itself: the `kind` of the protocol, and what the
     request says of it."""
 
@@ -271,7 +271,7 @@ class AgentClient(Protocol):
         """The exit code; None for one that was `ended`, or had no time left. No process outlives it."""
         ...
 
-    def permit(self, wanted: Wanted) -> bool:
+    def permit(self, wanted: PermissionRequest) -> bool:
         """Whether it may."""
         ...
 

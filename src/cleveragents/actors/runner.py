@@ -29,15 +29,15 @@ from cleveragents.actors.graph.nodes import asked_by, question_of, supersteps
 from cleveragents.actors.graph.run_context import RunAccount, RunContext, spent_so_far, within
 from cleveragents.actors.graph.state import first_state, public_values
 from cleveragents.actors.model.actor import Actor, Progress, SubgraphNode
-from cleveragents.actors.ports import ActorOutcome, ActorRequest, Actors
+from cleveragents.actors.ports import ActorOutcome, ActorRequest, ActorSource
 from cleveragents.actors.store.sql_checkpoint_store import SqlCheckpointStore
 from cleveragents.actors.streams.message import (
     ANSWERS,
     Inbox,
     Listener,
     MessageKind,
-    Route,
     StreamMessage,
+    StreamRoute,
     only,
 )
 from cleveragents.core.errors import ActorStopped, Cancelled, CleverAgentsError, ThreadBusy, UnknownActor
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from langgraph.checkpoint.base import BaseCheckpointSaver
     from langgraph.graph.state import CompiledStateGraph
 
-__all__ = ["ACTORS", "ActorGraph", "BridgeActorRunner", "Standing"]
+__all__ = ["ACTORS", "ActiveRun", "ActorGraph", "BridgeActorRunner"]
 
 
 ACTORS = "actors"
@@ -82,7 +82,7 @@ class BridgeActorRunner:
         name = f"{ACTORS}-{next(self._numbers)}"
         message = StreamMessage(name, ACTORS, dict(request.inputs), thread_id=request.thread_id)
         cancel: Subject[None] = Subject()
-        stream = Route(partial(self._begun, request)).send(message, cancel)
+        stream = StreamRoute(partial(self._begun, request)).send(message, cancel)
         inbox = Inbox(stream if request.told is not None else stream.pipe(only(*ANSWERS)))
         ask = partial(cancel.on_next, None)
         with _asked_when_cancelled(request.stop, ask):
@@ -101,7 +101,7 @@ class BridgeActorRunner:
         self.close()
 
     def _begun(self, request: ActorRequest, message: StreamMessage, listen: Listener) -> GraphRun:
-        standing = Standing(
+        standing = ActiveRun(
             request=request,
             graph=self._graph.compiled(request.actor, request.actors or _NoActors()),
             saver=DatabaseCheckpointSaver(self._store, fence=request.fence, history=False),
@@ -190,7 +190,7 @@ def _asked_when_cancelled(stop: StopSignal, ask: Callable[[], None]) -> Iterator
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Standing:
+class ActiveRun:
     """A run that goes on, or is about to. `tell` is called on the bridge's loop."""
 
     request: ActorRequest
@@ -211,21 +211,21 @@ class ActorGraph:
     """
 
     def __init__(self) -> None:
-        self._standing: dict[str, Standing] = {}
+        self._standing: dict[str, ActiveRun] = {}
         self._compiled: dict[str, tuple[tuple[Actor, ...], CompiledStateGraph[Any, Any, Any, Any]]] = {}
 
-    def enter(self, standing: Standing) -> None:
+    def enter(self, standing: ActiveRun) -> None:
         """`ThreadBusy` when a run of that thread goes on."""
         thread_id = standing.request.thread_id
         entered = self._standing.setdefault(thread_id, standing)
         if entered is not standing:  # guard: two runs of a thread would mix their checkpoints
             raise ThreadBusy(thread_id)
 
-    def leave(self, standing: Standing) -> None:
+    def leave(self, standing: ActiveRun) -> None:
         """The run has ended, or was never begun."""
         del self._standing[standing.request.thread_id]
 
-    def compiled(self, actor: Actor, actors: Actors) -> CompiledStateGraph[Any, Any, Any, Any]:
+    def compiled(self, actor: Actor, actors: ActorSource) -> CompiledStateGraph[Any, Any, Any, Any]:
         """The actor's graph, compiled once for as long as it and those it runs stay as they are. Reads them,
         so it is for the caller's thread. What `compile_actor` raises."""
         every = _with_those_it_runs(actor, actors)
@@ -260,7 +260,7 @@ class ActorGraph:
 class _Run:
     """One thread, taken as far as it goes."""
 
-    standing: Standing
+    standing: ActiveRun
     graph: CompiledStateGraph[Any, Any, Any, Any]
 
     async def outcome(self, inputs: dict[str, Any]) -> dict[str, Any]:
@@ -302,7 +302,7 @@ class _Run:
         return {"values": values, "question": asked_by(interrupts)}
 
 
-def _with_those_it_runs(actor: Actor, actors: Actors) -> tuple[Actor, ...]:
+def _with_those_it_runs(actor: Actor, actors: ActorSource) -> tuple[Actor, ...]:
     """It and all below, so that a change in one of them is noticed."""
     every = {actor.name: actor}
     for one in (queue := [actor]):

@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from cleveragents.plans.ports.plans import ActionListing
 
 __all__ = [
+    "ActionCheckView",
     "ActionRow",
     "ActionView",
     "Actions",
     "ArgumentView",
-    "CheckView",
     "HttpActions",
     "LocalActions",
     "StepView",
@@ -80,7 +80,7 @@ class StepView:
 
 
 @view
-class CheckView:
+class ActionCheckView:
     """A command that has to succeed."""
 
     name: str = shown(examples=["tests"])
@@ -100,7 +100,7 @@ class ActionView:
     execute_actor: str | None = shown(examples=[None])
     review_actor: str | None = shown(examples=[None])
     steps: tuple[StepView, ...] = shown()
-    checks: tuple[CheckView, ...] = shown()
+    checks: tuple[ActionCheckView, ...] = shown()
     invariants: tuple[str, ...] = shown(examples=[["no file below vendor/ changes"]])
     enforced: tuple[str, ...] = shown("the invariants that are enforced", examples=[[]])
     definition_of_done: str | None = shown(examples=[None])

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from cleveragents.api.transport import HttpTransport
 
-__all__ = ["Follower", "Frame"]
+__all__ = ["Follower", "StreamFrame"]
 
 _MOST_OUTPUTS = 20
 _PAUSE_SECONDS = 0.2
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class StreamFrame:
     """An event, a piece of output (`kind` is "output"), or a sign that the server lives ("", no data)."""
 
     kind: str
@@ -61,7 +61,7 @@ class Follower:
         self._numbers[plan_id] = number
         return True
 
-    def frames(self) -> Iterator[Frame]:
+    def frames(self) -> Iterator[StreamFrame]:
         """For ever. `ServerUnreachable` when it does not come back, `NotAuthenticated`."""
         import httpx
 
@@ -88,7 +88,7 @@ class Follower:
             if not self._joins_anew:
                 time.sleep(_PAUSE_SECONDS)  # one that lets go at once is not asked again and again
 
-    def _of_one_connection(self) -> Iterator[Frame]:
+    def _of_one_connection(self) -> Iterator[StreamFrame]:
         latest = list(self._numbers.items())[-_MOST_OUTPUTS:]
         outputs = [f"{plan_id}:{number}" for plan_id, number in latest]
         self._joins_anew = False
@@ -100,24 +100,24 @@ class Follower:
                 if self._joins_anew:
                     return
 
-    def _taken(self, kind: str, identity: str | None, data: str) -> Frame | None:
+    def _taken(self, kind: str, identity: str | None, data: str) -> StreamFrame | None:
         """The frame, if it is new."""
         told = json.loads(data) if data else {}
         if kind == "output":
-            return Frame(kind, told) if self.is_new(told) else None
+            return StreamFrame(kind, told) if self.is_new(told) else None
         if identity is None or not identity.isdecimal():
-            return Frame("", {})
+            return StreamFrame("", {})
         position = int(identity)
         if kind == "reset":  # it is another log than the one that was followed
             self._position = position
-            return Frame("", {})
+            return StreamFrame("", {})
         if not data:
             self._position = position if self._position is None else self._position
-            return Frame("", {})
+            return StreamFrame("", {})
         if self._position is not None and position <= self._position:  # guard: seen already
             return None
         self._position = position
-        return Frame(kind, told)
+        return StreamFrame(kind, told)
 
 
 def _parsed(lines: Iterator[str]) -> Iterator[tuple[str, str | None, str]]:

@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol
 
 from cleveragents.api.format import shown_value, timestamp
-from cleveragents.api.views import Answer, shown, understood, view, view_of
+from cleveragents.api.views import ServerResponse, shown, understood, view, view_of
 from cleveragents.core.errors import AuditLogBroken, RequestRefused
 from cleveragents.core.text.redaction import known_values, redact
 
@@ -253,7 +253,7 @@ class HttpEvents:
         return view_of(VerificationView, report)
 
 
-def _page(said: Answer) -> EventPage:
+def _page(said: ServerResponse) -> EventPage:
     with understood(said.status):
         items = tuple(event_view(item) for item in said["items"])
     return EventPage(items=items, next=said["next"], warning=said.get("warning"))

@@ -231,10 +231,10 @@ def _tried(asked: Model, prompt: str, on_text: Callable[[str], None] | None) -> 
 
 
 async def _reply(asked: Model, prompt: str, heard: Callable[[str], None]) -> ModelReply:
-    from cleveragents.models.model.conversation import Message, Role
+    from cleveragents.models.model.conversation import Message, MessageRole
     from cleveragents.models.ports import ModelRequest
 
-    request = ModelRequest(messages=[Message(Role.USER, prompt)], max_output_tokens=_OUTPUT_TOKENS)
+    request = ModelRequest(messages=[Message(MessageRole.USER, prompt)], max_output_tokens=_OUTPUT_TOKENS)
     return await asked.reply(request, heard)
 
 

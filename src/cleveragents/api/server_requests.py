@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from cleveragents.access.model.project import TO_BRANCH, ResourceKind, resource_of
 from cleveragents.access.model.user import Role
 from cleveragents.actors.model.actor import AgentNode, is_actor_file
-from cleveragents.api.plans.create import Wanted, ensure_new_branch, requested_plan
+from cleveragents.api.plans.create import PlanSpec, ensure_new_branch, requested_plan
 from cleveragents.api.plans.goal_requests import GoalsText, requested_goals
 from cleveragents.api.resources import directory_of, known_place_of
 from cleveragents.core.actions.model import BUILTIN_NAMESPACE
@@ -28,18 +28,18 @@ from cleveragents.plans.jobs.names import home_queue
 
 if TYPE_CHECKING:
     from cleveragents.actors.model.actor import Actor
-    from cleveragents.actors.ports import Actors
+    from cleveragents.actors.ports import ActorSource
     from cleveragents.api.access import Access
     from cleveragents.app.container import Container
     from cleveragents.app.plan_parts import PlanParts
     from cleveragents.plans.model.plan import Plan
-    from cleveragents.plans.ports.plans import NewPlan
-    from cleveragents.storage.idempotency import Claim
+    from cleveragents.plans.ports.plans import PlanDraft
+    from cleveragents.storage.idempotency import IdempotencyClaim
 
 __all__ = [
     "SOURCE",
     "ActorsByName",
-    "Asked",
+    "ServerPlanRequest",
     "checked_actor",
     "made_before",
     "requested_by",
@@ -55,19 +55,19 @@ _SHIPPED = (BUILTIN_NAMESPACE, "external")
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ServerPlanRequest:
     """What is wanted, on the resource of that name. `apply`: `auto` applies it without asking, `review`
     never; None leaves it to the profile. `to_branch`: the new branch of a remote that its result is pushed
     to. `goals`: YAML of goals that belong together, which say what is wanted."""
 
     resource: str
-    wanted: Wanted
+    wanted: PlanSpec
     apply: str | None = None
     to_branch: str | None = None
     goals: str | None = None
 
 
-def requested_by(access: Access, asked: Asked, *, claim: Claim | None = None) -> Plan:
+def requested_by(access: Access, asked: ServerPlanRequest, *, claim: IdempotencyClaim | None = None) -> Plan:
     """As `shared_plan`, for a user of the server who has to be an operator of the resource's project. Of a
     plan that was made before, of that plan's. `NotAllowed`."""
     again = made_before(access.container, claim)
@@ -79,7 +79,9 @@ def requested_by(access: Access, asked: Asked, *, claim: Claim | None = None) ->
     return shared_plan(access.container, asked, by=access.user.name, claim=claim)
 
 
-def shared_plan(container: Container, asked: Asked, *, by: str, claim: Claim | None = None) -> Plan:
+def shared_plan(
+    container: Container, asked: ServerPlanRequest, *, by: str, claim: IdempotencyClaim | None = None
+) -> Plan:
     """The plan, made and queued for whichever worker takes it; the one that was `made_before`, if there is
     one. `UnknownResource`, `RequestRefused`, `QueueFull`, and whatever else is a wrong request;
     `RequestUnderWay` if somebody took the claim over."""
@@ -89,7 +91,7 @@ def shared_plan(container: Container, asked: Asked, *, by: str, claim: Claim | N
     return container.plan_parts.lifecycle.create(requested_for_all(container, asked, by=by), claim)
 
 
-def made_before(container: Container, claim: Claim | None) -> Plan | None:
+def made_before(container: Container, claim: IdempotencyClaim | None) -> Plan | None:
     """The plan that was made for the request before, queued if it was not yet. It is found whatever has
     become of what the request names. `UnknownPlan` if it was deleted; `QueueFull` and `RequestUnderWay` as
     `shared_plan`."""
@@ -99,7 +101,7 @@ def made_before(container: Container, claim: Claim | None) -> Plan | None:
     return parts.lifecycle.queueing.started(parts.plans.get(claim.made), claim)
 
 
-def requested_for_all(container: Container, asked: Asked, *, by: str) -> NewPlan:
+def requested_for_all(container: Container, asked: ServerPlanRequest, *, by: str) -> PlanDraft:
     """The plan to be made, as all workers are to understand it."""
     from cleveragents.sandboxes.resources import is_repository
 
@@ -146,7 +148,9 @@ def trusted_by_name(resource: str | None) -> Iterator[None]:
         raise (refused if resource is None else replace(refused, path="", resource=resource)) from None
 
 
-def requested_in(container: Container, asked: Asked, directory: Path, *, remote: bool = False) -> NewPlan:
+def requested_in(
+    container: Container, asked: ServerPlanRequest, directory: Path, *, remote: bool = False
+) -> PlanDraft:
     """The plan to be made on that directory, with an actor that was sent."""
     wanted, parts = asked.wanted, container.plan_parts
     if wanted.sent_actor is not None:
@@ -161,7 +165,7 @@ def requested_in(container: Container, asked: Asked, directory: Path, *, remote:
 class ActorsByName:
     """The actors that a request can name: no files."""
 
-    def __init__(self, known: Actors) -> None:
+    def __init__(self, known: ActorSource) -> None:
         self._known = known
 
     def get(self, name: str) -> Actor:

@@ -17,7 +17,7 @@ from secrets import token_hex
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 from urllib.parse import SplitResult, quote, urlsplit
 
-from cleveragents.api.views import Answer, Page, understood, view_of
+from cleveragents.api.views import Page, ServerResponse, understood, view_of
 from cleveragents.core.errors import (
     Closed,
     ConfigurationError,
@@ -114,7 +114,7 @@ class HttpTransport:
             raise _no_address(url) from None
 
     def get(self, path: str, /, **query: Any) -> Any:
-        """Return the JSON at the path, an `Answer`."""
+        """Return the JSON at the path, an `ServerResponse`."""
         return _answer(self._asked("GET", path, params=_given(query)))
 
     def content(self, path: str, /, **query: Any) -> bytes:
@@ -153,7 +153,7 @@ class HttpTransport:
         self, path: str, limit: int, after: str | None, query: Mapping[str, Any]
     ) -> tuple[list[Any], str | None]:
         """Return the items of one answer, and the `after` of the next one."""
-        said: Answer = self.get(path, limit=limit, after=after, **query)
+        said: ServerResponse = self.get(path, limit=limit, after=after, **query)
         items, following = said["items"], said["next"]
         with understood(said.status):
             if not isinstance(items, list):
@@ -385,12 +385,12 @@ def _no_address(url: str) -> ConfigurationError:
     return ConfigurationError("server", f"{problem}; write http:// or https:// and its name: {_EXAMPLE}")
 
 
-def _answer(response: httpx.Response) -> Answer:
+def _answer(response: httpx.Response) -> ServerResponse:
     with understood(response.status_code):
         said = response.json()
         if not isinstance(said, dict):
             raise TypeError("it is not a JSON object")
-    return Answer(said, response.status_code)
+    return ServerResponse(said, response.status_code)
 
 
 def _is_name(path: str) -> bool:

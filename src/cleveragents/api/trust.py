@@ -29,7 +29,7 @@ from cleveragents.core.errors import (
 from cleveragents.core.text.redaction import redact_known_text
 
 if TYPE_CHECKING:
-    from cleveragents.access.trust.repository_files import BroughtFile, Survey
+    from cleveragents.access.trust.repository_files import BroughtFile, TrustSurvey
     from cleveragents.actors.model.actor import Actor, AgentNode
     from cleveragents.api.access import Access
     from cleveragents.api.transport import HttpTransport
@@ -181,11 +181,11 @@ class LocalTrust:
             place = trusted_place_of(self._access.container, self._access.resource(resource, Role.ADMIN))
         return RevokedTrustView(paths=tuple(shown_name(path) for path in self._store.revoke(place)))
 
-    def _survey(self, resource: str) -> Survey:
+    def _survey(self, resource: str) -> TrustSurvey:
         found = self._access.resource(resource, Role.ADMIN)
         return self._store.survey(place_of(self._access.container, found))
 
-    def _chosen(self, path: Path) -> tuple[Survey, tuple[BroughtFile, ...]]:
+    def _chosen(self, path: Path) -> tuple[TrustSurvey, tuple[BroughtFile, ...]]:
         """Return what the repository at the path brings along, and which of it the path means."""
         self._access.ensure_server_admin()
         if path.is_dir():
@@ -228,7 +228,9 @@ def _path(resource: str | Path) -> str:
     return f"{resource_path(resource)}/trust"
 
 
-def _survey_view(name: str, survey: Survey, files: Collection[BroughtFile] | None = None) -> TrustSurveyView:
+def _survey_view(
+    name: str, survey: TrustSurvey, files: Collection[BroughtFile] | None = None
+) -> TrustSurveyView:
     fields: dict[str, JsonValue] = {
         "resource": name,
         "files": [_file_json(file) for file in (survey.files if files is None else files)],

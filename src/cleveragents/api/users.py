@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from cleveragents.api.access import Access
     from cleveragents.api.transport import HttpTransport
     from cleveragents.core.json_value import JsonValue
-    from cleveragents.storage.idempotency import Claim
+    from cleveragents.storage.idempotency import IdempotencyClaim
 
 __all__ = ["HttpUsers", "IssuedTokenView", "LocalUsers", "TokenView", "UserView", "Users"]
 
@@ -136,7 +136,7 @@ class LocalUsers:
         return page_of(map(token_view, self._store.tokens_of(name)), lambda token: token.id, limit, after)
 
     def issue_token(
-        self, name: str, *, label: str = "", days: int | None = None, claim: Claim | None = None
+        self, name: str, *, label: str = "", days: int | None = None, claim: IdempotencyClaim | None = None
     ) -> IssuedTokenView:
         """As `Users.issue_token`; with a `claim`, the token is kept as what was made for that request."""
         self._ensure_own(name)

@@ -21,7 +21,7 @@ from cleveragents.core.text.redaction import redact_text
 if TYPE_CHECKING:
     from cleveragents.core.json_value import JsonValue
 
-__all__ = ["Answer", "Page", "as_json", "every", "page_of", "shown", "understood", "view", "view_of"]
+__all__ = ["Page", "ServerResponse", "as_json", "every", "page_of", "shown", "understood", "view", "view_of"]
 
 View = TypeVar("View")
 
@@ -30,7 +30,7 @@ _MOST_WORDS = 300
 _UNREADABLE = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 
 
-class Answer(dict[str, Any]):
+class ServerResponse(dict[str, Any]):
     """A JSON object that a server answered with. `ServerFailed` for a name it lacks."""
 
     def __init__(self, said: Mapping[str, Any], status: int) -> None:
@@ -120,7 +120,7 @@ def view_of(kind: type[View], data: JsonValue) -> View:
     if a server answered with it."""
     from msgspec import convert
 
-    with understood(data.status) if isinstance(data, Answer) else nullcontext():
+    with understood(data.status) if isinstance(data, ServerResponse) else nullcontext():
         return convert(_renamed(kind, shown_value(thaw(data)), to_json=False), kind)
 
 

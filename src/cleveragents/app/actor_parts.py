@@ -17,12 +17,12 @@ from cleveragents.plans.model.plan import Phase
 
 if TYPE_CHECKING:
     from cleveragents.actors.model.actor import Progress
-    from cleveragents.actors.ports import ActorHost, Actors
+    from cleveragents.actors.ports import ActorHost, ActorSource
     from cleveragents.app.container import Container
     from cleveragents.app.plan_parts import PlanParts
     from cleveragents.context.plan_context import PlanContext
-    from cleveragents.models.model.budget import Limits
-    from cleveragents.models.ports import Models
+    from cleveragents.models.model.budget import BudgetLimits
+    from cleveragents.models.ports import ModelSource
     from cleveragents.models.store.sql_budget_store import SqlBudgetStore
     from cleveragents.plans.actors.actor_stage import ActorGround, OpenHost, Stage
     from cleveragents.plans.execute import Executing
@@ -51,7 +51,7 @@ class ActorParts:
         self._open_calls = OpenCallsOfTrees()
 
     @property
-    def models(self) -> Models:
+    def models(self) -> ModelSource:
         return self._container.models
 
     @Once
@@ -138,7 +138,7 @@ class ActorParts:
         root = self._plans.plans.get(plan.root)
         return (strategy if root.strategy is None else Strategy.from_json(root.strategy)).limit_seconds
 
-    def ensure_priced(self, actors: Actors, cast: Iterable[str], model: str) -> None:
+    def ensure_priced(self, actors: ActorSource, cast: Iterable[str], model: str) -> None:
         """`PriceUnknown` unless money can be counted whichever model is asked, the fallback among them."""
         from cleveragents.core.errors import PriceUnknown
         from cleveragents.plans.actors.role_models import models_of_cast
@@ -149,7 +149,7 @@ class ActorParts:
             if self.models.facts(name).price is None:  # guard: refused before the start
                 raise PriceUnknown(name)
 
-    def ensure_own_limits(self, actors: Actors, cast: Iterable[str], model: str) -> None:
+    def ensure_own_limits(self, actors: ActorSource, cast: Iterable[str], model: str) -> None:
         """`PriceUnknown` where an actor has a limit of money of its own, and may ask a model without one."""
         from cleveragents.core.errors import PriceUnknown
         from cleveragents.plans.actors.role_models import limited_in_money, models_of_cast
@@ -161,16 +161,16 @@ class ActorParts:
                 if self.models.facts(name).price is None:
                     raise PriceUnknown(name, actor)
 
-    def raise_limits(self, plan: Plan, limits: Limits) -> None:
+    def raise_limits(self, plan: Plan, limits: BudgetLimits) -> None:
         """More for the plan, and all that share its budget; what is None there stays as it is."""
         self._opened(plan).raise_limits(plan.root, limits, now=self._container.clock.now())
 
     def _opened(self, plan: Plan) -> SqlBudgetStore:
         """The budgets, the plan's among them: whoever is first opens it, or a limit would be forgotten."""
-        from cleveragents.models.model.budget import Limits
+        from cleveragents.models.model.budget import BudgetLimits
 
         kept, budgets = plan.request.get("limits"), self.budgets
-        limits = Limits.from_json(kept) if isinstance(kept, Mapping) else Limits()
+        limits = BudgetLimits.from_json(kept) if isinstance(kept, Mapping) else BudgetLimits()
         budgets.open(plan.root, limits, now=self._container.clock.now())
         return budgets
 

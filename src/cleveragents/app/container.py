@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from cleveragents.jobs.worker.async_worker import AsyncWorker
     from cleveragents.models.catalogue import ModelCatalogue
     from cleveragents.storage.database import Database
-    from cleveragents.storage.sql_idempotency_store import SqlAnswerStore
+    from cleveragents.storage.sql_idempotency_store import SqlIdempotencyStore
 
 __all__ = ["Container"]
 
@@ -161,11 +161,11 @@ class Container:
         return SqlUserStore(self.database, self.identifiers)
 
     @Once
-    def answers(self) -> SqlAnswerStore:
+    def answers(self) -> SqlIdempotencyStore:
         """What requests with a key were answered."""
-        from cleveragents.storage.sql_idempotency_store import SqlAnswerStore
+        from cleveragents.storage.sql_idempotency_store import SqlIdempotencyStore
 
-        return SqlAnswerStore(self.database)
+        return SqlIdempotencyStore(self.database)
 
     # Events.
 

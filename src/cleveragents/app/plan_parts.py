@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from cleveragents.plans.conflicts.resolution import ConflictsByHand
     from cleveragents.plans.corrections.correct import PlanCorrection
     from cleveragents.plans.history import PlanHistory, PlanResult
-    from cleveragents.plans.jobs.names import PlanLanes
+    from cleveragents.plans.jobs.names import ConcurrencyLimits
     from cleveragents.plans.lifecycle import PlanLifecycle
     from cleveragents.plans.model.plan import Plan
     from cleveragents.plans.model.strategy import Strategy
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from cleveragents.plans.remote.applier import AnyApplier
     from cleveragents.plans.remote.sandboxes import RemoteSandboxes
     from cleveragents.plans.run import PlanRun
-    from cleveragents.plans.sandbox_edits import PlanRewriting
+    from cleveragents.plans.sandbox_edits import SandboxEdits
     from cleveragents.plans.store.sql_plan_records import (
         SqlCallStore,
         SqlCheckStore,
@@ -201,10 +201,10 @@ class PlanParts:
             self._lanes(),
         )
 
-    def _lanes(self) -> PlanLanes:
+    def _lanes(self) -> ConcurrencyLimits:
         """The limits of shared queues, as settings and projects say today."""
         from cleveragents.core.errors import UnknownProject
-        from cleveragents.plans.jobs.names import PlanLanes
+        from cleveragents.plans.jobs.names import ConcurrencyLimits
 
         def project_limit(name: str) -> int | None:
             try:
@@ -213,7 +213,7 @@ class PlanParts:
                 return None  # it was removed; its plans go on
 
         settings = self._container.settings
-        return PlanLanes(
+        return ConcurrencyLimits(
             project_limit, settings.jobs.provider_limit, settings.models.default, settings.jobs.queue_bound
         )
 
@@ -240,11 +240,11 @@ class PlanParts:
     def correction(self) -> PlanCorrection:
         """Takes back what was decided wrongly."""
         from cleveragents.plans.corrections.correct import PlanCorrection
-        from cleveragents.plans.pause import PlanPausing
+        from cleveragents.plans.pause import PlanPause
 
         container = self._container
         grace = container.settings.worker.cancel_grace_seconds
-        pausing = PlanPausing(
+        pausing = PlanPause(
             self.plans, container.jobs, container.processes, self.lifecycle, container.clock, grace
         )
         kept = self.thinking.decisions, self.thinking.corrections
@@ -299,11 +299,11 @@ class PlanParts:
         )
 
     @Once
-    def rewriting(self) -> PlanRewriting:
-        from cleveragents.plans.sandbox_edits import PlanRewriting
+    def rewriting(self) -> SandboxEdits:
+        from cleveragents.plans.sandbox_edits import SandboxEdits
 
         changesets = self.remotes.changesets()
-        return PlanRewriting(
+        return SandboxEdits(
             self.plans,
             self.calls,
             changesets,

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from cleveragents.app.container import Container
     from cleveragents.app.plan_parts import PlanParts
     from cleveragents.apply.applier import TreeApplier
-    from cleveragents.apply.journal import ApplyJournal, Entry
+    from cleveragents.apply.journal import ApplyJournal, JournalEntry
     from cleveragents.core.identifiers import Fence
     from cleveragents.plans.model.plan import Plan
     from cleveragents.plans.remote.applier import AnyApplier
@@ -206,7 +206,7 @@ class RemoteParts:
 
         return SqlCallStore(self._container.database, self._container.identifiers, fence=fence)
 
-    def _conclude(self, connection: Connection, entry: Entry, done: bool) -> None:
+    def _conclude(self, connection: Connection, entry: JournalEntry, done: bool) -> None:
         """Moves the plan in the transaction in which its apply or undo ends."""
         from cleveragents.core.errors import UnknownPlan
         from cleveragents.plans.model.plan import Phase, PlanState

@@ -15,7 +15,7 @@ from cleveragents.jobs.ports import JobHandler
 from cleveragents.jobs.service_thread import ServiceThread
 from cleveragents.jobs.worker.reports import BusyCount, WorkerReports
 from cleveragents.plans.jobs.names import SHARED_QUEUE, home_queue
-from cleveragents.plans.jobs.shared_jobs import ApplyJob, PlanJob, UndoJob, Watched
+from cleveragents.plans.jobs.shared_jobs import ApplyJob, PlanJob, PlanObserver, UndoJob
 from cleveragents.plans.model.plan import Plan, PlanState
 from cleveragents.plans.output_recorder import OutputRecorder
 
@@ -153,7 +153,7 @@ class WorkerParts:
             if progress is not None:
                 progress(line)
 
-        watched = Watched(tell, recorder.end)
+        watched = PlanObserver(tell, recorder.end)
         apart = self._container.engine.phases_apart
         run = self._parts.run(watch=recorder.watch, one_phase=apart)
         return {

@@ -23,10 +23,10 @@ from unicodedata import normalize
 from cleveragents.apply.journal import PREPARED, STAGING, ApplyJournal, Conclusion
 from cleveragents.apply.lock import resource_lock, try_resource_lock
 from cleveragents.apply.merge import Merge, states_in
-from cleveragents.apply.ports import USUAL, ApplyRecord, FileConflict, Preparation, Recovered, Terms
-from cleveragents.apply.preparation import Engine, TreePreparation, Wish
+from cleveragents.apply.ports import USUAL, ApplyOptions, ApplyRecord, FileConflict, Preparation, Recovered
+from cleveragents.apply.preparation import Engine, MergeInput, TreePreparation
 from cleveragents.apply.recovery import Recovery
-from cleveragents.apply.target import Presence, git_directory_of
+from cleveragents.apply.target import ApplyTarget, git_directory_of
 from cleveragents.core.change import Difference, FileState
 from cleveragents.core.clock import Clock, SystemClock
 from cleveragents.core.errors import ApplyRefused, Remedy
@@ -77,10 +77,10 @@ class TreeApplier:
 
     @contextmanager
     def prepare(
-        self, plan_id: str, sandbox: Sandbox, tree: str, terms: Terms = USUAL
+        self, plan_id: str, sandbox: Sandbox, tree: str, terms: ApplyOptions = USUAL
     ) -> Iterator[Preparation]:
         presence = _presence_of(plan_id, sandbox)
-        wish = Wish("apply", plan_id, sandbox.base, tree)
+        wish = MergeInput("apply", plan_id, sandbox.base, tree)
         with (
             _lock(presence.resource, terms),
             self._prepared(presence, wish) as preparation,
@@ -88,14 +88,16 @@ class TreeApplier:
             yield preparation
 
     @contextmanager
-    def prepare_undo(self, plan_id: str, sandbox: Sandbox, terms: Terms = USUAL) -> Iterator[Preparation]:
+    def prepare_undo(
+        self, plan_id: str, sandbox: Sandbox, terms: ApplyOptions = USUAL
+    ) -> Iterator[Preparation]:
         presence = _presence_of(plan_id, sandbox)
         with _lock(presence.resource, terms):
             self._engine.recovery.recover_held(presence.resource, plan_id)
             last = self._engine.journal.last_of_plan(plan_id)
             if last is None or last.kind != "apply":
                 raise ApplyRefused(plan_id, "there is nothing of it to undo")
-            wish = Wish("undo", plan_id, last.journal.merged, last.journal.ours, last.journal)
+            wish = MergeInput("undo", plan_id, last.journal.merged, last.journal.ours, last.journal)
             with self._prepared(presence, wish) as preparation:
                 yield preparation
 
@@ -110,7 +112,7 @@ class TreeApplier:
         return self.is_busy(resource)
 
     @contextmanager
-    def deciding(self, plan_id: str, resource: str, terms: Terms = USUAL) -> Iterator[None]:
+    def deciding(self, plan_id: str, resource: str, terms: ApplyOptions = USUAL) -> Iterator[None]:
         directory = Path(resource)
         with ExitStack() as held:
             # What is out of reach nobody applies anything to, either.
@@ -134,7 +136,7 @@ class TreeApplier:
         return self._engine.recovery.give_up(plan_id)
 
     @contextmanager
-    def _prepared(self, presence: Presence, wish: Wish) -> Iterator[TreePreparation]:
+    def _prepared(self, presence: ApplyTarget, wish: MergeInput) -> Iterator[TreePreparation]:
         """The merge, decided. The resource is held."""
         self._engine.recovery.recover_held(presence.resource, wish.plan_id)
         presence.ensure_no_other_journal(wish.plan_id)
@@ -156,13 +158,13 @@ class TreeApplier:
             presence.end()
 
 
-def _lock(resource: Path, terms: Terms) -> AbstractContextManager[None]:
+def _lock(resource: Path, terms: ApplyOptions) -> AbstractContextManager[None]:
     return resource_lock(
         resource, waiting=terms.waiting, timeout_seconds=terms.timeout_seconds, stop=terms.stop
     )
 
 
-def _presence_of(plan_id: str, sandbox: Sandbox) -> Presence:
+def _presence_of(plan_id: str, sandbox: Sandbox) -> ApplyTarget:
     resource = Path(sandbox.facts.resource)
     if not resource.is_dir():
         raise ApplyRefused(plan_id, f"{resource} is no directory any more")
@@ -172,10 +174,12 @@ def _presence_of(plan_id: str, sandbox: Sandbox) -> Presence:
     forms = None
     if facts.exact and directory is not None:
         forms = stored_forms(sandbox.place, facts.traits, facts.filters)
-    return Presence(resource, sandbox.repository, directory, index, forms, facts.converts)
+    return ApplyTarget(resource, sandbox.repository, directory, index, forms, facts.converts)
 
 
-def blamed(journal: ApplyJournal, presence: Presence, plan_id: str, merge: Merge) -> tuple[FileConflict, ...]:
+def blamed(
+    journal: ApplyJournal, presence: ApplyTarget, plan_id: str, merge: Merge
+) -> tuple[FileConflict, ...]:
     """The conflicts, each with its cause: a file that is as an earlier apply left it is that plan's doing."""
     paths = [conflict.path for conflict in merge.conflicts]
     present = states_in(presence.repository, merge.ours, paths)

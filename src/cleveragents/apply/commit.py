@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cleveragents.apply.journal import CommitFacts, Entry
+from cleveragents.apply.journal import CommitFacts, JournalEntry
 from cleveragents.apply.lock import fingerprint_of, lock_index
 from cleveragents.apply.merge import Merge, changed_between, merge_trees
 from cleveragents.apply.staging import index_line_of
-from cleveragents.apply.target import Presence
+from cleveragents.apply.target import ApplyTarget
 from cleveragents.apply.user_git import Head, UserGit
 from cleveragents.core.change import Difference
 from cleveragents.core.errors import ApplyRefused
@@ -42,7 +42,7 @@ class CommitMaking:
     """One commit on its way. Not thread-safe: the call that makes it uses it."""
 
     plan_id: str
-    presence: Presence
+    presence: ApplyTarget
     scratch: Path
 
     def lock(self) -> None:
@@ -183,7 +183,7 @@ def take_back_commit(facts: CommitFacts, scratch: Path, resource: Path, apply_id
         index.unlink()
 
 
-def wait_for_stragglers(entry: Entry) -> bool:
+def wait_for_stragglers(entry: JournalEntry) -> bool:
     """A git process that moves the branch may outlive the one that started it. Whether none does."""
     if entry.journal.commit is None:
         return True

@@ -41,8 +41,8 @@ __all__ = [
     "ApplyJournal",
     "CommitFacts",
     "Conclusion",
-    "Entry",
     "Journal",
+    "JournalEntry",
     "MovedFile",
 ]
 
@@ -133,7 +133,7 @@ class Journal:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class JournalEntry:
     """A row of the journal."""
 
     id: str
@@ -151,7 +151,7 @@ class Entry:
         return ApplyRecord(self.kind, len(changed), None if made is None else made.new, journal.renames)
 
 
-Conclusion = Callable[[Connection, Entry, bool], None]
+Conclusion = Callable[[Connection, JournalEntry, bool], None]
 """Called in the transaction in which an apply ends, with its entry and whether it was done: what else is to
 be kept together with that, or not at all."""
 
@@ -171,11 +171,11 @@ class ApplyJournal:
         self._clock = clock
         self._conclusion = conclusion
 
-    def begin(self, entry: Entry) -> None:
+    def begin(self, entry: JournalEntry) -> None:
         """From here on a crash leaves nothing behind that nobody knows of."""
         self._database.write(lambda connection: self._insert(connection, entry, STAGING))
 
-    def prepare(self, entry: Entry) -> None:
+    def prepare(self, entry: JournalEntry) -> None:
         """From here on files may be moved."""
         text = _encoded(entry.journal)
         event = self._event(EventType.APPLY_STARTED, entry)
@@ -186,7 +186,7 @@ class ApplyJournal:
 
         self._database.write(unit)
 
-    def announce(self, entry: Entry, fence: Fence | None) -> None:
+    def announce(self, entry: JournalEntry, fence: Fence | None) -> None:
         """Both in one step, for who touches no file here: from here on it may be pushed. `StaleFence`."""
         event = self._event(EventType.APPLY_STARTED, entry)
 
@@ -198,7 +198,7 @@ class ApplyJournal:
         self._database.write(unit)
 
     def end(
-        self, entry: Entry, *, done: bool, left_alone: Sequence[str] = (), fence: Fence | None = None
+        self, entry: JournalEntry, *, done: bool, left_alone: Sequence[str] = (), fence: Fence | None = None
     ) -> bool:
         """Done or undone; an entry ends once. Whether it was this call that ended it. `StaleFence`."""
         facts: dict[str, JsonValue] = {"done": done, "left_alone": [_shown(path) for path in left_alone]}
@@ -217,12 +217,12 @@ class ApplyJournal:
 
         return self._database.write(unit)
 
-    def close(self, entry: Entry) -> None:
+    def close(self, entry: JournalEntry) -> None:
         """Nothing of it is left in the resource, so nobody needs to look at it again."""
         values = {"apply_id": entry.id, "moment": self._moment()}
         self._database.write(lambda connection: connection.execute(_CLOSE, values).rowcount)
 
-    def record_empty(self, entry: Entry, fence: Fence | None = None) -> None:
+    def record_empty(self, entry: JournalEntry, fence: Fence | None = None) -> None:
         """An apply that had nothing to do. `StaleFence`."""
         events = [
             self._event(EventType.APPLY_STARTED, entry),
@@ -238,34 +238,36 @@ class ApplyJournal:
 
         self._database.write(unit)
 
-    def open_entries(self, *, remote: bool | None = None) -> list[Entry]:
+    def open_entries(self, *, remote: bool | None = None) -> list[JournalEntry]:
         """Those that are not over; of living processes, too. Of remotes or of directories only, if said."""
         found = self._entries(_OPEN, {})
         return [one for one in found if remote is None or remote == (remote_of(one.resource) is not None)]
 
-    def since_last_done(self, plan_id: str) -> list[Entry]:
+    def since_last_done(self, plan_id: str) -> list[JournalEntry]:
         """The plan's entries that were begun after the last one that was done, the last first."""
         found = self._entries(_OF_PLAN, {"plan_id": plan_id})
         return list(takewhile(lambda entry: entry.state != DONE, found))
 
-    def get(self, apply_id: str) -> Entry | None:
+    def get(self, apply_id: str) -> JournalEntry | None:
         found = self._entries(_ONE, {"apply_id": apply_id})
         return found[0] if found else None
 
-    def last_of_plan(self, plan_id: str) -> Entry | None:
+    def last_of_plan(self, plan_id: str) -> JournalEntry | None:
         """The plan's last apply or undo that was done."""
         found = self._entries(_DONE_OF_PLAN, {"plan_id": plan_id})
         return found[0] if found else None
 
-    def latest(self, resource: str, count: int) -> list[Entry]:
+    def latest(self, resource: str, count: int) -> list[JournalEntry]:
         """What was last done to the resource, the last first."""
         return self._entries(_DONE_OF_RESOURCE, {"resource": resource, "count": count})
 
-    def _entries(self, query: Any, parameters: Mapping[str, object]) -> list[Entry]:
+    def _entries(self, query: Any, parameters: Mapping[str, object]) -> list[JournalEntry]:
         with self._database.read() as connection:
             return [_entry_of(row) for row in connection.execute(query, parameters).mappings()]
 
-    def _insert(self, connection: Connection, entry: Entry, state: str, ended_at: int | None = None) -> None:
+    def _insert(
+        self, connection: Connection, entry: JournalEntry, state: str, ended_at: int | None = None
+    ) -> None:
         row = {
             "id": entry.id,
             "plan_id": entry.plan_id,
@@ -282,7 +284,7 @@ class ApplyJournal:
         return microseconds(self._clock.now())
 
     def _event(
-        self, kind: EventType, entry: Entry, facts: Mapping[str, JsonValue] | None = None
+        self, kind: EventType, entry: JournalEntry, facts: Mapping[str, JsonValue] | None = None
     ) -> DomainEvent:
         commit = entry.journal.commit
         payload: dict[str, JsonValue] = {
@@ -335,8 +337,8 @@ def _pair(state: FileState | None) -> tuple[int, str] | None:
     return (state.mode, state.content) if state else None
 
 
-def _entry_of(row: RowMapping) -> Entry:
-    return Entry(
+def _entry_of(row: RowMapping) -> JournalEntry:
+    return JournalEntry(
         row["id"], row["plan_id"], row["resource"], row["kind"], row["state"], _journal_of(row["journal"])
     )
 

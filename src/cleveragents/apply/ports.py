@@ -16,13 +16,13 @@ __all__ = [
     "USUAL",
     "Applied",
     "Applier",
+    "ApplyOptions",
     "ApplyRecord",
     "CommitRequest",
     "FileConflict",
     "Preparation",
     "Recovered",
     "Rename",
-    "Terms",
 ]
 
 
@@ -67,7 +67,7 @@ class CommitRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class ApplyOptions:
     """How an apply is prepared: `waiting` is told once when another apply is under way, and that is waited
     for `timeout_seconds`, or until `stop` says so. Of remotes only: it is done while the job of the `fence`
     runs under it, and to a new `branch`, if that is said."""
@@ -79,7 +79,7 @@ class Terms:
     stop: StopSignal | None = None
 
 
-USUAL = Terms()
+USUAL = ApplyOptions()
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +156,7 @@ class Applier(Protocol):
     """Every method from any thread and process; one apply at a time per resource."""
 
     def prepare(
-        self, plan_id: str, sandbox: Sandbox, tree: str, terms: Terms = USUAL
+        self, plan_id: str, sandbox: Sandbox, tree: str, terms: ApplyOptions = USUAL
     ) -> AbstractContextManager[Preparation]:
         """Merges base → `tree` into the resource's present files. `ApplyBusy`. On a remote `StaleFence`,
         `RemoteMoved` if somebody pushed meanwhile, `RemoteUnreachable`; `ApplyRefused` if the branch that it
@@ -164,7 +164,7 @@ class Applier(Protocol):
         ...
 
     def prepare_undo(
-        self, plan_id: str, sandbox: Sandbox, terms: Terms = USUAL
+        self, plan_id: str, sandbox: Sandbox, terms: ApplyOptions = USUAL
     ) -> AbstractContextManager[Preparation]:
         """The same for taking out what the plan's last apply brought in. `ApplyRefused` if there is none."""
         ...
@@ -178,7 +178,9 @@ class Applier(Protocol):
         """The same, as far as processes of this state directory are concerned."""
         ...
 
-    def deciding(self, plan_id: str, resource: str, terms: Terms = USUAL) -> AbstractContextManager[None]:
+    def deciding(
+        self, plan_id: str, resource: str, terms: ApplyOptions = USUAL
+    ) -> AbstractContextManager[None]:
         """For a plan that whoever applied it does not any more: what of it is done is recorded as done, the
         rest taken back. In the block nobody else of this machine applies anything to that resource; who does
         is waited for. `ApplyBusy`, `ApplyRefused`; of a remote `RemoteUnreachable`, `StaleFence`."""

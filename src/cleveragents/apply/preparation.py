@@ -19,8 +19,8 @@ from cleveragents.apply.journal import (
     STAGING,
     ApplyJournal,
     CommitFacts,
-    Entry,
     Journal,
+    JournalEntry,
 )
 from cleveragents.apply.merge import Merge, files_in, submodules_in
 from cleveragents.apply.moves import FileChanged, Mover
@@ -34,14 +34,14 @@ from cleveragents.apply.staging import (
     staging_directory,
     strange_content,
 )
-from cleveragents.apply.target import Presence
+from cleveragents.apply.target import ApplyTarget
 from cleveragents.apply.user_git import UserGit
 from cleveragents.core.change import Difference
 from cleveragents.core.errors import ApplyConflict, ApplyRefused, GitFailed, Remedy
 from cleveragents.core.faults import FaultPoints
 from cleveragents.core.identifiers import IdentifierSource
 
-__all__ = ["Engine", "PreparedMerge", "TreePreparation", "Wish"]
+__all__ = ["Engine", "MergeInput", "PreparedMerge", "TreePreparation"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class Engine:
 class PreparedMerge:
     """The part of `Preparation` that looks. Not thread-safe: use it in the block that prepared it, once."""
 
-    def __init__(self, wish: Wish, merge: Merge, faults: FaultPoints) -> None:
+    def __init__(self, wish: MergeInput, merge: Merge, faults: FaultPoints) -> None:
         self._wish = wish
         self._merge = merge
         self._faults = faults
@@ -97,7 +97,7 @@ class PreparedMerge:
 class TreePreparation(PreparedMerge):
     """`Preparation` of files that are moved. Not thread-safe: use it in the block that prepared it, once."""
 
-    def __init__(self, engine: Engine, presence: Presence, wish: Wish, merge: Merge) -> None:
+    def __init__(self, engine: Engine, presence: ApplyTarget, wish: MergeInput, merge: Merge) -> None:
         super().__init__(wish, merge, engine.faults)
         self._engine = engine
         self._presence = presence
@@ -111,7 +111,7 @@ class TreePreparation(PreparedMerge):
         merge = self._merge
         if commit is None:
             self._presence.ensure_known_submodules(self._wish.plan_id, merge.changes)
-        entry = Entry(
+        entry = JournalEntry(
             self._engine.identifiers.new(),
             self._wish.plan_id,
             str(self._presence.resource),
@@ -150,7 +150,7 @@ class TreePreparation(PreparedMerge):
             raise self._changed_since(strange)
         return seen
 
-    def _applied(self, entry: Entry, commit: CommitRequest | None) -> Applied:
+    def _applied(self, entry: JournalEntry, commit: CommitRequest | None) -> Applied:
         engine = self._engine
         entry = self._begun(entry, commit)
         try:
@@ -179,7 +179,7 @@ class TreePreparation(PreparedMerge):
         changes = MappingProxyType(dict(self._merge.changes))
         return Applied(entry.id, changes, facts.new if facts else None, self._merge.renames)
 
-    def _begun(self, entry: Entry, commit: CommitRequest | None) -> Entry:
+    def _begun(self, entry: JournalEntry, commit: CommitRequest | None) -> JournalEntry:
         """The journal knows every place in which a crash could leave something."""
         presence = self._presence
         scratch = ""
@@ -192,7 +192,7 @@ class TreePreparation(PreparedMerge):
         self._engine.journal.begin(entry)
         return entry
 
-    def _staged(self, entry: Entry, commit: CommitRequest | None) -> Entry:
+    def _staged(self, entry: JournalEntry, commit: CommitRequest | None) -> JournalEntry:
         presence, changes = self._presence, self._merge.changes
         facts = None
         staging = Path(entry.journal.staging)
@@ -228,7 +228,7 @@ class TreePreparation(PreparedMerge):
         self._reach("stage.after")
         return replace(entry, journal=journal)
 
-    def _moved(self, entry: Entry) -> None:
+    def _moved(self, entry: JournalEntry) -> None:
         resource = self._presence.resource
         with Mover(resource, entry.journal, self._engine.faults, self._wish.kind) as mover:
             mover.forward()
@@ -238,7 +238,7 @@ class TreePreparation(PreparedMerge):
         if self._engine.full:
             sync_filesystem(resource)
 
-    def _committed(self, entry: Entry, facts: CommitFacts) -> None:
+    def _committed(self, entry: JournalEntry, facts: CommitFacts) -> None:
         self._reach("index.before")
         publish_index(facts, Path(entry.journal.scratch), entry.plan_id)
         self._reach("index.after")
@@ -253,7 +253,7 @@ class TreePreparation(PreparedMerge):
             raise ApplyRefused(entry.plan_id, f"{facts.ref} did not move: {error.problem}") from error
         self._reach("ref.after")
 
-    def _undone(self, entry: Entry) -> None:
+    def _undone(self, entry: JournalEntry) -> None:
         if entry.state == PREPARED:
             self._engine.recovery.undo(entry)
         else:
@@ -264,7 +264,7 @@ class TreePreparation(PreparedMerge):
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class MergeInput:
     """What is to be brought in: base → theirs. `kind` is `apply` or `undo`; `undoes` is the journal of the
     apply that is undone."""
 

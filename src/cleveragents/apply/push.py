@@ -17,13 +17,13 @@ from cleveragents.apply.journal import (
     PREPARED,
     ApplyJournal,
     CommitFacts,
-    Entry,
     Journal,
+    JournalEntry,
     MovedFile,
 )
 from cleveragents.apply.merge import Merge
 from cleveragents.apply.ports import Applied, CommitRequest
-from cleveragents.apply.preparation import PreparedMerge, Wish
+from cleveragents.apply.preparation import MergeInput, PreparedMerge
 from cleveragents.apply.user_git import UserGit
 from cleveragents.core.change import Difference
 from cleveragents.core.errors import ApplyRefused, RemoteHeld, RemoteMoved
@@ -80,7 +80,7 @@ class RemoteEngine:
 class Landed:
     """A commit of the branch that some attempt of this very apply has pushed."""
 
-    entry: Entry
+    entry: JournalEntry
     commit: str
 
     def target(self, address: RemoteAddress) -> Target:
@@ -109,7 +109,7 @@ class PushPreparation(PreparedMerge):
         engine: RemoteEngine,
         repository: PrivateRepository,
         target: Target,
-        wish: Wish,
+        wish: MergeInput,
         merge: Merge,
         *,
         landed: Landed | None,
@@ -138,7 +138,7 @@ class PushPreparation(PreparedMerge):
             return Applied(entry.id, {})
         return self._pushed(entry, commit)
 
-    def _entry(self) -> Entry:
+    def _entry(self) -> JournalEntry:
         files = tuple(
             MovedFile(path, step.before, step.after, "", "") for path, step in self._merge.changes.items()
         )
@@ -152,9 +152,11 @@ class PushPreparation(PreparedMerge):
             renames=self._merge.renames,
         )
         wish, resource = self._wish, str(self._target.address)
-        return Entry(self._engine.identifiers.new(), wish.plan_id, resource, wish.kind, PREPARED, journal)
+        return JournalEntry(
+            self._engine.identifiers.new(), wish.plan_id, resource, wish.kind, PREPARED, journal
+        )
 
-    def _pushed(self, entry: Entry, commit: CommitRequest | None) -> Applied:
+    def _pushed(self, entry: JournalEntry, commit: CommitRequest | None) -> Applied:
         engine, target = self._engine, self._target
         new = self._commit(entry, commit)
         facts = CommitFacts("", target.ref, target.expected, new, "", "")
@@ -171,7 +173,7 @@ class PushPreparation(PreparedMerge):
         self._reach("done.after")
         return applied
 
-    def _not_pushed(self, entry: Entry, new: str, words: str) -> None:
+    def _not_pushed(self, entry: JournalEntry, new: str, words: str) -> None:
         """Returns if it was, and only the answer was lost. While the remote cannot be asked, the entry stays
         open: nobody knows. `RemoteMoved`, `ApplyRefused`, `RemoteUnreachable`."""
         engine, target = self._engine, self._target
@@ -188,7 +190,7 @@ class PushPreparation(PreparedMerge):
             raise RemoteHeld(target.address.shown, branch, words)
         raise ApplyRefused(entry.plan_id, f"{target.address.shown} did not take it: {words}")
 
-    def _commit(self, entry: Entry, commit: CommitRequest | None) -> str:
+    def _commit(self, entry: JournalEntry, commit: CommitRequest | None) -> str:
         user = UserGit(self._repository.directory, self._repository.directory)
         if user.signs_commits():  # guard: a commit that should be signed is not made without
             raise ApplyRefused(

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from cleveragents.apply.commit import is_committed, take_back_commit, wait_for_stragglers
 from cleveragents.apply.exchange import sync_filesystem
-from cleveragents.apply.journal import PREPARED, STAGING, ApplyJournal, Entry
+from cleveragents.apply.journal import PREPARED, STAGING, ApplyJournal, JournalEntry
 from cleveragents.apply.lock import try_resource_lock, unlock_index
 from cleveragents.apply.moves import Mover, remove_staging
 from cleveragents.apply.ports import Recovered
@@ -39,7 +39,7 @@ class Recovery:
         found = [self._isolated(entry) for entry in self._open_here()]
         return [recovered for recovered in found if recovered is not None]
 
-    def _isolated(self, entry: Entry) -> Recovered | None:
+    def _isolated(self, entry: JournalEntry) -> Recovered | None:
         """One that cannot be ended now stays open, and keeps nobody from ending the others."""
         try:
             return self._attempted(entry)
@@ -82,7 +82,7 @@ class Recovery:
                 given_up.append(entry.resource)
         return given_up
 
-    def conclude(self, entry: Entry) -> Recovered | None:
+    def conclude(self, entry: JournalEntry) -> Recovered | None:
         """Ends the entry; None when it had ended already, or had touched nothing."""
         recovered = None
         if entry.state == PREPARED:
@@ -92,21 +92,21 @@ class Recovery:
         self.clear(entry)
         return recovered
 
-    def undo(self, entry: Entry) -> list[str]:
+    def undo(self, entry: JournalEntry) -> list[str]:
         """Takes back what an apply that failed had moved; names what somebody else has changed since."""
         left_alone = self._back(entry)
         self._end(entry, done=False, left_alone=left_alone)
         self.clear(entry)
         return left_alone
 
-    def clear(self, entry: Entry) -> None:
+    def clear(self, entry: JournalEntry) -> None:
         """Removes what the entry had laid out, unless it holds what is nowhere else; closes the entry."""
         if Path(entry.journal.staging, "old").exists() and not self._is_disposable(entry):
             self._journal.close(entry)
             return
         self.discard(entry)
 
-    def discard(self, entry: Entry) -> None:
+    def discard(self, entry: JournalEntry) -> None:
         """Removes what the entry had laid out, and closes the entry."""
         if entry.journal.scratch:
             unlock_index(Path(entry.journal.scratch))
@@ -115,17 +115,17 @@ class Recovery:
         if all(gone):
             self._journal.close(entry)
 
-    def _open_here(self) -> list[Entry]:
+    def _open_here(self) -> list[JournalEntry]:
         return [entry for entry in self._journal.open_entries(remote=False) if self._is_here(entry)]
 
-    def _is_here(self, entry: Entry) -> bool:
+    def _is_here(self, entry: JournalEntry) -> bool:
         """Whether it is of this machine; whoever began it, where what it laid out is here."""
         journal = entry.journal
         if journal.home not in ("", self._home):  # guard: another may have a directory of the same name
             return Path(journal.staging).is_dir()
         return True
 
-    def _attempted(self, entry: Entry) -> Recovered | None:
+    def _attempted(self, entry: JournalEntry) -> Recovered | None:
         if is_absent(entry):  # guard: what is out of reach may come back, half done
             return None
         with try_resource_lock(Path(entry.resource)) as held:
@@ -135,7 +135,7 @@ class Recovery:
                 return None
             return self.conclude(present)
 
-    def _decided(self, entry: Entry) -> Recovered:
+    def _decided(self, entry: JournalEntry) -> Recovered:
         resource = Path(entry.resource)
         if not Path(entry.journal.staging, "old").is_dir():
             return self._lost(entry)
@@ -149,13 +149,13 @@ class Recovery:
         self._end(entry, done=complete, left_alone=left_alone)
         return Recovered(entry.plan_id, entry.id, entry.kind, complete, tuple(left_alone))
 
-    def _lost(self, entry: Entry) -> Recovered:
+    def _lost(self, entry: JournalEntry) -> Recovered:
         """What was put aside is gone, so nothing can be moved any more: the files stay as they are."""
         paths = tuple(file.path for file in entry.journal.files)
         self._end(entry, done=False, left_alone=list(paths))
         return Recovered(entry.plan_id, entry.id, entry.kind, False, paths)
 
-    def _back(self, entry: Entry) -> list[str]:
+    def _back(self, entry: JournalEntry) -> list[str]:
         journal = entry.journal
         if journal.commit is not None:
             self._faults.reach("recover.commit.before")
@@ -167,19 +167,19 @@ class Recovery:
             sync_filesystem(entry.resource)
         return left_alone
 
-    def _end(self, entry: Entry, *, done: bool, left_alone: list[str] | None = None) -> None:
+    def _end(self, entry: JournalEntry, *, done: bool, left_alone: list[str] | None = None) -> None:
         self._faults.reach("recover.end.before")
         self._journal.end(entry, done=done, left_alone=left_alone or ())
         self._faults.reach("recover.end.after")
 
-    def _is_disposable(self, entry: Entry) -> bool:
+    def _is_disposable(self, entry: JournalEntry) -> bool:
         if not entry.journal.files:
             return True
         with Mover(Path(entry.resource), entry.journal, self._faults, "recover") as mover:
             return mover.holds_only_known()
 
 
-def is_absent(entry: Entry) -> bool:
+def is_absent(entry: JournalEntry) -> bool:
     """Whether the resource is out of reach: moved away, or on a disk that is not there at the moment."""
     resource = Path(entry.resource)
     above = Path(entry.journal.staging).parent

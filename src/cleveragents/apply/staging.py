@@ -30,7 +30,7 @@ from cleveragents.apply.exchange import (
 from cleveragents.apply.journal import Journal, MovedFile
 from cleveragents.apply.merge import submodules_in
 from cleveragents.apply.moves import parents_of
-from cleveragents.apply.target import Presence, names_of_content
+from cleveragents.apply.target import ApplyTarget, names_of_content
 from cleveragents.core.change import Difference, FileState
 from cleveragents.git.git_directory import copy_index
 from cleveragents.sandboxes.tree.walk import read_bytes
@@ -55,7 +55,7 @@ def see(resource: Path, changes: Mapping[str, Difference]) -> dict[str, Sight]:
 
 
 def strange_content(
-    presence: Presence, changes: Mapping[str, Difference], seen: Mapping[str, Sight]
+    presence: ApplyTarget, changes: Mapping[str, Difference], seen: Mapping[str, Sight]
 ) -> list[str]:
     """Paths whose bytes are not those that were merged: changed since, or hidden from git by their user,
     whose index may say "assume unchanged" of a file that is not."""
@@ -90,7 +90,7 @@ class Staging:
 
     def __init__(
         self,
-        presence: Presence,
+        presence: ApplyTarget,
         directory: Path,
         changes: Mapping[str, Difference],
         undoes: Journal | None = None,

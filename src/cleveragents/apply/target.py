@@ -38,7 +38,7 @@ from cleveragents.git.index_file import hidden_files, holds_attributes, reveal
 from cleveragents.git.plumbing import PrivateRepository, index_line
 from cleveragents.git.stored_forms import StoredForms
 
-__all__ = ["Presence", "git_directory_of", "merge_following_renames", "names_of_content", "put_aside_in"]
+__all__ = ["ApplyTarget", "git_directory_of", "merge_following_renames", "names_of_content", "put_aside_in"]
 
 
 _OUTSIDE = "renames are followed in git repositories only: if you renamed it, rename it back and apply again"
@@ -56,7 +56,7 @@ Untracked = Callable[[Collection[str]], Collection[str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Presence:
+class ApplyTarget:
     """A resource and the repository in which its trees are kept. `git_directory` is None outside of git.
 
     `forms` is there if the trees hold the bytes of files instead of what git would commit, and these may

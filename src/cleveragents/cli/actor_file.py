@@ -14,7 +14,7 @@ from cleveragents.cli.yaml_input import STDIN, tell_problems, yaml_content
 if TYPE_CHECKING:
     from cleveragents.actors.library import ActorLibrary
     from cleveragents.actors.model.actor import Actor
-    from cleveragents.actors.ports import Actors
+    from cleveragents.actors.ports import ActorSource
     from cleveragents.cli.session import Session
     from cleveragents.core.errors import InvalidActor
 
@@ -51,7 +51,7 @@ def named_actor(session: Session, name: str) -> Actor:
     raise click.exceptions.Exit(judged.error.exit_code)
 
 
-def loaded_actor(session: Session, file: Path, content: bytes, actors: Actors | None) -> JudgedActor:
+def loaded_actor(session: Session, file: Path, content: bytes, actors: ActorSource | None) -> JudgedActor:
     """The actor in the content of that file. `actors` are those that it may name; without them, nobody looks
     whether they exist."""
     from cleveragents.actors.loader import load_actor

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from cleveragents import __version__
-from cleveragents.cli.root_group import ServedGroup
+from cleveragents.cli.root_group import RootGroup
 
 __all__ = ["cli"]
 
@@ -51,7 +51,7 @@ _COMMANDS = {
 
 
 @click.group(
-    cls=ServedGroup,
+    cls=RootGroup,
     lazy_commands=_COMMANDS,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="Exit codes: 0 ok, 1 failed, 2 usage, 3 needs a human, 75 try again, 130 interrupted.",

@@ -6,7 +6,7 @@ import click
 
 from cleveragents.cli.lazy import LazyGroup
 
-__all__ = ["ServedGroup"]
+__all__ = ["RootGroup"]
 
 _SERVED = (
     *("action", "actor", "context", "events", "jobs", "login", "logout", "mcp", "model"),
@@ -15,7 +15,7 @@ _SERVED = (
 """Commands that can use a server: by `session.client()`, or because they name it themselves."""
 
 
-class ServedGroup(LazyGroup):
+class RootGroup(LazyGroup):
     """A group whose commands refuse `--server` if no server can carry them out."""
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:

@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cleveragents.config.settings import Key, Repository, Settings, known_keys
+from cleveragents.config.settings import Key, RepositoryPolicy, Settings, known_keys
 from cleveragents.config.values import (
     Layer,
     Mistakes,
@@ -132,7 +132,7 @@ def _check_section(section: str, content: object, path: Path, text: str) -> None
 
 def _check_theirs(key: Key, source: str) -> None:
     """What a repository may not say is refused, not ignored: silence would look like obedience."""
-    if key.repository is Repository.NEVER:
+    if key.repository is RepositoryPolicy.NEVER:
         own = Remedy("config.set", options={"key": key.dotted, "value": None}, text="Set it in your own file")
         raise ConfigurationError(source, f"a repository may not set {key.dotted}", (own,))
 

@@ -17,7 +17,7 @@ from typing import NoReturn
 from cleveragents.config.document import parse_document, read_bounded
 from cleveragents.config.settings import (
     Key,
-    Repository,
+    RepositoryPolicy,
     Settings,
     known_keys,
     nearest_key,
@@ -126,14 +126,14 @@ def _read_file(path: Path, layer: Layer) -> Values:
 def _tighten(values: Values, wanted: Values) -> None:
     for dotted, (value, origin) in wanted.items():
         key = known_keys()[dotted]
-        if key.repository is Repository.JOIN:
+        if key.repository is RepositoryPolicy.JOIN:
             values[dotted] = (f"{values[dotted][0]}+{value}", origin)  # whose answers are the stricter ones
         elif _is_tighter(key, value, values[dotted][0]):
             values[dotted] = (value, origin)
 
 
 def _is_tighter(key: Key, value: Scalar, than: Scalar) -> bool:
-    if key.repository is Repository.RAISE:
+    if key.repository is RepositoryPolicy.RAISE:
         order = key.choices  # from the loosest to the tightest
         return order.index(value) > order.index(than)
     return float(value) < float(than)

@@ -36,7 +36,7 @@ __all__ = [
     "LogSettings",
     "ModelSettings",
     "PlanSettings",
-    "Repository",
+    "RepositoryPolicy",
     "SandboxSettings",
     "Scalar",
     "Settings",
@@ -50,7 +50,7 @@ __all__ = [
 Scalar = str | int | float | bool
 
 
-class Repository(str, Enum):
+class RepositoryPolicy(str, Enum):
     """What a repository's file may do to a setting."""
 
     NEVER = "never"
@@ -105,9 +105,9 @@ def _loadable(name: str) -> None:
         raise ValueError("should be module:attribute, or the name of an installed part")
 
 
-_LOWER = {"repository": Repository.LOWER}
-_RAISE = {"repository": Repository.RAISE}
-_JOIN = {"repository": Repository.JOIN}
+_LOWER = {"repository": RepositoryPolicy.LOWER}
+_RAISE = {"repository": RepositoryPolicy.RAISE}
+_JOIN = {"repository": RepositoryPolicy.JOIN}
 
 
 def _seconds(description: str) -> Meta:
@@ -355,7 +355,7 @@ class Key(NamedTuple):
     section: str
     name: str
     description: str
-    repository: Repository
+    repository: RepositoryPolicy
     choices: tuple[Scalar, ...]
     """The words it may be, as they are declared; nothing for one that is not chosen from a few."""
     model: type[Struct]
@@ -376,7 +376,7 @@ def known_keys() -> Mapping[str, Key]:
     for section in fields(Settings):
         for field in fields(section.type):
             kind, meta = get_args(field.type)
-            rule = (meta.extra or {}).get("repository", Repository.NEVER)
+            rule = (meta.extra or {}).get("repository", RepositoryPolicy.NEVER)
             key = Key(section.name, field.name, meta.description, rule, get_args(kind), section.type)
             keys[key.dotted] = key
     return keys

@@ -30,17 +30,22 @@ from cleveragents.context.model.context import (
     keep_within,
 )
 from cleveragents.context.strategy import CancelSignal, ContextStrategy
-from cleveragents.context.strategy_threads import Call, CallState, CrewStatistics, ThreadCrew
+from cleveragents.context.strategy_threads import (
+    ThreadCall,
+    ThreadCallState,
+    ThreadPool,
+    ThreadPoolStatistics,
+)
 from cleveragents.core.circuit_breaker import CANCELLATIONS, CircuitBreaker, Permit
 from cleveragents.core.errors import BreakerOpen, DeadlineExceeded
 
 __all__ = [
     "CircuitBreaker",
+    "ExecutionOptions",
     "ParallelStrategyExecutor",
     "Permit",
     "StrategyCrew",
     "StrategyExecution",
-    "Terms",
 ]
 
 
@@ -78,7 +83,7 @@ class ParallelStrategyExecutor:
         self._circuit_breaker = circuit_breaker or CircuitBreaker(clock=clock)
         self._limits = limits or FragmentLimits()
         self._clock = clock
-        self._crew: StrategyCrew = ThreadCrew(
+        self._crew: StrategyCrew = ThreadPool(
             max_workers=max_workers, max_stragglers=max_stragglers, max_queued=max_queued
         )
 
@@ -100,7 +105,7 @@ class ParallelStrategyExecutor:
         `strategy_seconds` bounds each one from when it begins. `ValueError` for a time that is not above 0
         and finite; `Closed` after `close`.
         """
-        terms = Terms(
+        terms = ExecutionOptions(
             request=request,
             deadline_seconds=deadline_seconds,
             strategy_seconds=deadline_seconds if strategy_seconds is None else strategy_seconds,
@@ -110,10 +115,12 @@ class ParallelStrategyExecutor:
         )
         return self._execute_parallel(strategies, terms)
 
-    def _execute_parallel(self, strategies: Sequence[ContextStrategy], terms: Terms) -> ExecutionReport:
+    def _execute_parallel(
+        self, strategies: Sequence[ContextStrategy], terms: ExecutionOptions
+    ) -> ExecutionReport:
         return StrategyExecution(terms, self._circuit_breaker, self._crew).run(strategies)
 
-    def statistics(self) -> CrewStatistics:
+    def statistics(self) -> ThreadPoolStatistics:
         """The threads as they are at one moment; the breaker has its own."""
         return self._crew.statistics()
 
@@ -135,7 +142,7 @@ class ParallelStrategyExecutor:
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class ExecutionOptions:
     """What one execution asks, and how long it may take."""
 
     request: ContextRequest
@@ -158,14 +165,14 @@ class Terms:
 class StrategyExecution:
     """Not thread-safe: used by the thread that called `execute`; `_Attempt` says what others touch."""
 
-    def __init__(self, terms: Terms, breaker: CircuitBreaker, crew: StrategyCrew) -> None:
+    def __init__(self, terms: ExecutionOptions, breaker: CircuitBreaker, crew: StrategyCrew) -> None:
         self._terms = terms
         self._breaker = breaker
         self._crew = crew
         self._batch = crew.batch()
         self._until = terms.clock() + terms.deadline_seconds
         self._reports: dict[int, StrategyReport] = {}
-        self._waiting: dict[Call[_Answer], _Attempt] = {}
+        self._waiting: dict[ThreadCall[_Answer], _Attempt] = {}
 
     def run(self, strategies: Sequence[ContextStrategy]) -> ExecutionReport:
         """Returns when every strategy is reported, at the deadline at the latest."""
@@ -197,7 +204,7 @@ class StrategyExecution:
                 report = StrategyReport(name, StrategyStatus.BREAKER_OPEN, error=str(refused))
             else:
                 attempt = _Attempt(index, name, permit, strategy, self._terms)
-                call = Call(name, attempt.retrieve, self._batch)
+                call = ThreadCall(name, attempt.retrieve, self._batch)
                 self._waiting[call] = attempt
                 if not self._crew.submit(call):
                     self._report(call, StrategyStatus.SATURATED, error="no thread is free")
@@ -205,7 +212,7 @@ class StrategyExecution:
                 return
         self._reports[index] = report
 
-    def _settle(self, call: Call[_Answer]) -> None:
+    def _settle(self, call: ThreadCall[_Answer]) -> None:
         """Accounts for a call that ended by itself, or that `close` withdrew."""
         permit = self._waiting[call].permit
         answer = call.answer
@@ -231,22 +238,25 @@ class StrategyExecution:
             elif now >= self._until or attempt.ran_until(now) >= self._terms.strategy_seconds:
                 self._leave(call, StrategyStatus.LATE, now)
 
-    def _latest_first(self) -> list[tuple[Call[_Answer], _Attempt]]:
+    def _latest_first(self) -> list[tuple[ThreadCall[_Answer], _Attempt]]:
         """Whoever waits for a thread comes before whoever has one, lest leaving that one begin this one."""
         return list(reversed(self._waiting.items()))
 
-    def _leave(self, call: Call[_Answer], status: StrategyStatus, now: float) -> None:
+    def _leave(self, call: ThreadCall[_Answer], status: StrategyStatus, now: float) -> None:
         attempt = self._waiting[call]
         attempt.given_up = True
         was = self._crew.abandon(call)
-        if was not in (CallState.QUEUED, CallState.RUNNING):  # guard: its answer came first; collect it
+        if was not in (
+            ThreadCallState.QUEUED,
+            ThreadCallState.RUNNING,
+        ):  # guard: its answer came first; collect it
             return
         ran = attempt.ran_until(now)
         late = DeadlineExceeded(attempt.name, self._fair_share)
         if status is StrategyStatus.CANCELLED:
             attempt.permit.release()
             self._report(call, status, seconds=ran)
-        elif was is CallState.QUEUED:
+        elif was is ThreadCallState.QUEUED:
             attempt.permit.release()
             self._report(call, StrategyStatus.SATURATED, error="no thread was free in time")
         else:
@@ -260,7 +270,7 @@ class StrategyExecution:
 
     def _report(
         self,
-        call: Call[_Answer],
+        call: ThreadCall[_Answer],
         status: StrategyStatus,
         *,
         seconds: float = 0.0,
@@ -284,7 +294,7 @@ class _Attempt:
     __slots__ = ("_strategy", "_terms", "began", "given_up", "index", "name", "permit")
 
     def __init__(
-        self, index: int, name: str, permit: Permit, strategy: ContextStrategy, terms: Terms
+        self, index: int, name: str, permit: Permit, strategy: ContextStrategy, terms: ExecutionOptions
     ) -> None:
         self.index = index
         self.name = name
@@ -343,7 +353,7 @@ class _Answer:
         return True
 
 
-StrategyCrew = ThreadCrew[_Answer]
+StrategyCrew = ThreadPool[_Answer]
 
 
 def _name_of(strategy: ContextStrategy) -> str | None:

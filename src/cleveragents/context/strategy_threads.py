@@ -19,12 +19,12 @@ from typing import Generic, TypeVar
 
 from cleveragents.core.errors import Closed
 
-__all__ = ["Batch", "Call", "CallState", "CrewStatistics", "ThreadCrew"]
+__all__ = ["CallBatch", "ThreadCall", "ThreadCallState", "ThreadPool", "ThreadPoolStatistics"]
 
 Answer = TypeVar("Answer")
 
 
-class CallState(Enum):
+class ThreadCallState(Enum):
     """queued → running → done, or out of it: withdrawn before it began, abandoned after."""
 
     QUEUED = "queued"
@@ -34,7 +34,7 @@ class CallState(Enum):
     ABANDONED = "abandoned"
 
 
-class Call(Generic[Answer]):
+class ThreadCall(Generic[Answer]):
     """One function to be called once, on a thread of the crew. The function must not raise.
 
     Not thread-safe by itself: every field that changes is guarded by the crew's lock, `answer` may be read
@@ -43,26 +43,26 @@ class Call(Generic[Answer]):
 
     __slots__ = ("answer", "batch", "function", "name", "state")
 
-    def __init__(self, name: str, function: Callable[[], Answer], batch: Batch[Answer]) -> None:
+    def __init__(self, name: str, function: Callable[[], Answer], batch: CallBatch[Answer]) -> None:
         self.name = name
         self.function = function
         self.batch = batch
-        self.state = CallState.QUEUED
+        self.state = ThreadCallState.QUEUED
         self.answer: Answer | None = None
 
 
-class Batch(Generic[Answer]):
+class CallBatch(Generic[Answer]):
     """The calls of one caller, who waits for whichever of them ends first. Guarded by the crew's lock."""
 
     __slots__ = ("changed", "ended")
 
     def __init__(self, changed: threading.Condition) -> None:
         self.changed = changed
-        self.ended: list[Call[Answer]] = []
+        self.ended: list[ThreadCall[Answer]] = []
 
 
 @dataclass(frozen=True, slots=True)
-class CrewStatistics:
+class ThreadPoolStatistics:
     """The crew at one moment; `threads_started` counts since the beginning."""
 
     threads: int
@@ -72,7 +72,7 @@ class CrewStatistics:
     threads_started: int
 
 
-class ThreadCrew(Generic[Answer]):
+class ThreadPool(Generic[Answer]):
     """Runs calls on at most `max_workers` threads, not counting up to `max_stragglers` abandoned ones.
 
     A straggler beyond the bound keeps its place; when stragglers hold every place, calls are refused at
@@ -108,21 +108,21 @@ class ThreadCrew(Generic[Answer]):
         self._lock = threading.Lock()
         self._work = threading.Condition(self._lock)
         self._left = threading.Condition(self._lock)
-        self._queue: deque[Call[Answer]] = deque()
-        self._running: set[Call[Answer]] = set()
+        self._queue: deque[ThreadCall[Answer]] = deque()
+        self._running: set[ThreadCall[Answer]] = set()
         self._threads = 0
         self._idle = 0
         self._stragglers = 0
         self._started = 0
         self._closed = False
 
-    def batch(self) -> Batch[Answer]:
+    def batch(self) -> CallBatch[Answer]:
         """A place where one caller's calls end. `Closed` after `close`."""
         if self._closed:  # guard: refuses new callers; who slips through has his calls withdrawn
             raise Closed("the strategy executor")
-        return Batch(threading.Condition(self._lock))
+        return CallBatch(threading.Condition(self._lock))
 
-    def submit(self, call: Call[Answer]) -> bool:
+    def submit(self, call: ThreadCall[Answer]) -> bool:
         """Queues the call; False when it cannot be served: the queue is full or every place is held.
 
         On a crew that was closed meanwhile the call is withdrawn at once, as those in the queue were.
@@ -140,7 +140,7 @@ class ThreadCrew(Generic[Answer]):
             needed = self._reserve_thread()
         return self._start_reserved(call) if needed else True
 
-    def collect(self, batch: Batch[Answer], timeout: float) -> list[Call[Answer]]:
+    def collect(self, batch: CallBatch[Answer], timeout: float) -> list[ThreadCall[Answer]]:
         """The calls of the batch that are done or were withdrawn by `close`, each given once.
 
         Waits up to `timeout` seconds when there is none.
@@ -152,16 +152,16 @@ class ThreadCrew(Generic[Answer]):
             batch.ended = []
             return ended
 
-    def abandon(self, call: Call[Answer]) -> CallState:
+    def abandon(self, call: ThreadCall[Answer]) -> ThreadCallState:
         """Gives the call up, unless it has ended. Returns its state before: queued, running, or an end."""
         needed = False
         with self._lock:
             state = call.state
-            if state is CallState.QUEUED:
+            if state is ThreadCallState.QUEUED:
                 self._queue.remove(call)
-                call.state = CallState.WITHDRAWN
-            elif state is CallState.RUNNING:
-                call.state = CallState.ABANDONED
+                call.state = ThreadCallState.WITHDRAWN
+            elif state is ThreadCallState.RUNNING:
+                call.state = ThreadCallState.ABANDONED
                 self._stragglers += 1
                 needed = self._reserve_thread()
         if needed:
@@ -184,10 +184,10 @@ class ThreadCrew(Generic[Answer]):
                 self._left.wait(left)
             return tuple(sorted(call.name for call in self._running))
 
-    def statistics(self) -> CrewStatistics:
+    def statistics(self) -> ThreadPoolStatistics:
         """The crew now."""
         with self._lock:
-            return CrewStatistics(
+            return ThreadPoolStatistics(
                 threads=self._threads,
                 idle=self._idle,
                 stragglers=self._stragglers,
@@ -209,7 +209,7 @@ class ThreadCrew(Generic[Answer]):
         self._started += 1
         return True
 
-    def _start_reserved(self, call: Call[Answer] | None) -> bool:
+    def _start_reserved(self, call: ThreadCall[Answer] | None) -> bool:
         """Starts the thread counted before. The system may refuse: then `call` is not queued either."""
         try:
             self._start_thread(self._serve, f"strategy-{next(self._numbers)}")
@@ -217,10 +217,10 @@ class ThreadCrew(Generic[Answer]):
             with self._lock:
                 self._threads -= 1
                 self._left.notify_all()
-                if call is None or call.state is not CallState.QUEUED:  # guard: another thread took it
+                if call is None or call.state is not ThreadCallState.QUEUED:  # guard: another thread took it
                     return True
                 self._queue.remove(call)
-                call.state = CallState.WITHDRAWN
+                call.state = ThreadCallState.WITHDRAWN
                 return False
         return True
 
@@ -236,20 +236,20 @@ class ThreadCrew(Generic[Answer]):
                 self._threads -= 1
                 self._left.notify_all()
                 return False
-            call.state = CallState.RUNNING
+            call.state = ThreadCallState.RUNNING
             self._running.add(call)
         answer = call.function()
         with self._lock:
             self._running.discard(call)
-            if call.state is CallState.ABANDONED:  # guard: too late, nobody may see the answer
+            if call.state is ThreadCallState.ABANDONED:  # guard: too late, nobody may see the answer
                 self._stragglers -= 1
                 return True
             call.answer = answer
-            call.state = CallState.DONE
+            call.state = ThreadCallState.DONE
             self._end(call)
         return True
 
-    def _next(self) -> Call[Answer] | None:
+    def _next(self) -> ThreadCall[Answer] | None:
         """Under the lock: the next call, or None when this thread is to end."""
         while True:
             if self._threads - self._stragglers > self._max_workers:  # guard: its replacement has its place
@@ -264,12 +264,12 @@ class ThreadCrew(Generic[Answer]):
             if not notified and not self._queue:  # guard: a call may have come as the wait ran out
                 return None
 
-    def _withdraw(self, call: Call[Answer]) -> None:
+    def _withdraw(self, call: ThreadCall[Answer]) -> None:
         """Under the lock: the call will never run."""
-        call.state = CallState.WITHDRAWN
+        call.state = ThreadCallState.WITHDRAWN
         self._end(call)
 
-    def _end(self, call: Call[Answer]) -> None:
+    def _end(self, call: ThreadCall[Answer]) -> None:
         """Under the lock: the call reached its end and its caller may collect it."""
         call.batch.ended.append(call)
         call.batch.changed.notify_all()

@@ -30,7 +30,7 @@ from cleveragents.demo.sample import (
 from cleveragents.demo.story import READY, Story, sample_of
 from cleveragents.jobs.worker.attempt import marker_of
 from cleveragents.models.model.budget import Spend, dollars, exceeded
-from cleveragents.models.ports import BudgetView
+from cleveragents.models.ports import BudgetState
 from cleveragents.plans.model.plan import Plan, PlanState
 
 if TYPE_CHECKING:
@@ -228,7 +228,7 @@ class Account:
     decisions: Sequence[Decision]
     calls: Sequence[ToolCall]
     checks: Sequence[CheckRun]
-    budget: BudgetView
+    budget: BudgetState
 
 
 @dataclass(frozen=True, slots=True)

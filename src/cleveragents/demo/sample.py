@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 
 from cleveragents.core.json_value import freeze, thaw
 from cleveragents.git.plumbing import run_git, user_environment
-from cleveragents.models.model.budget import PICODOLLARS, Limits
+from cleveragents.models.model.budget import PICODOLLARS, BudgetLimits
 
 if TYPE_CHECKING:
     from cleveragents.app.container import Container
-    from cleveragents.plans.ports.plans import NewPlan
+    from cleveragents.plans.ports.plans import PlanDraft
 
 __all__ = [
     "CATALOGUE",
@@ -140,7 +140,7 @@ GOALS: Mapping[str, str] = {
     "welcome": "Welcome customers in the README",
 }
 
-LIMITS = Limits(picodollars=PICODOLLARS // 10, tokens=100_000, steps=30, seconds=120.0)
+LIMITS = BudgetLimits(picodollars=PICODOLLARS // 10, tokens=100_000, steps=30, seconds=120.0)
 """Of each plan: ten cents."""
 CHECK = "sh test.sh"
 _SCRIPT = "model.yaml"
@@ -201,9 +201,9 @@ def laid_script(directory: Path) -> Path:
     return script
 
 
-def plan_for(container: Container, goal: str, root: Path, script: Path) -> NewPlan:
+def plan_for(container: Container, goal: str, root: Path, script: Path) -> PlanDraft:
     """As `agents run GOAL --model scripted/SCRIPT --check 'sh test.sh' --max-usd 0.10 …` asks it."""
-    from cleveragents.plans.ports.plans import NewPlan
+    from cleveragents.plans.ports.plans import PlanDraft
 
     parts = container.plan_parts
     action = parts.action_named("builtin/goal", str(root))
@@ -221,4 +221,4 @@ def plan_for(container: Container, goal: str, root: Path, script: Path) -> NewPl
         }
     )
     assert isinstance(request, Mapping)
-    return NewPlan(goal, action.name, str(root), request)
+    return PlanDraft(goal, action.name, str(root), request)

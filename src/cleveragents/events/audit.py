@@ -30,10 +30,10 @@ from cleveragents.events.verification import (
 from cleveragents.storage.database import Database
 from cleveragents.storage.outbox import leave_in_outbox
 
-__all__ = ["DurableAuditLog", "StopSignal"]
+__all__ = ["DurableAuditLog", "FollowSignal"]
 
 
-class StopSignal(Protocol):
+class FollowSignal(Protocol):
     """What ends a `follow`: a `threading.Event`, or a cancellation token."""
 
     def wait(self, timeout: float | None = None) -> bool: ...
@@ -116,7 +116,7 @@ class DurableAuditLog:
         return records
 
     def follow(
-        self, *, after: int = 0, stop: StopSignal, interval_seconds: float = 0.2
+        self, *, after: int = 0, stop: FollowSignal, interval_seconds: float = 0.2
     ) -> Iterator[AuditRecord]:
         """All records above `after`, those to come included, until `stop` is set; looks at that interval."""
         while True:

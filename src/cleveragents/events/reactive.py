@@ -32,11 +32,11 @@ from cleveragents.core.event import AuditSink, DomainEvent, EventHandler, EventT
 from cleveragents.events.subscription import (
     BusStatistics,
     DeliveryTally,
+    EventRoute,
     Full,
     OrderedQueue,
     OrderedSubscription,
     Overflow,
-    Route,
     Spawn,
     Subscription,
     known_type,
@@ -88,7 +88,7 @@ class ReactiveEventBus:
         self._subscribed = 0
         self._audit_log: deque[DomainEvent] = deque(maxlen=audit_log_limit)
         self._subscriptions: dict[EventType | None, tuple[Subscription, ...]] = {}
-        self._routes: dict[EventType, Route] = {}
+        self._routes: dict[EventType, EventRoute] = {}
         self._ordered: tuple[OrderedSubscription, ...] = ()
         self._flights: list[int] = []
         self._closed = False
@@ -202,9 +202,9 @@ class ReactiveEventBus:
                 with self._lock:
                     self._landed.notify_all()
 
-    def _route(self, event_type: EventType) -> Route:
+    def _route(self, event_type: EventType) -> EventRoute:
         # Under the lock: derived from the table, and thrown away at each change of it.
-        route = Route.to(self._subscriptions.get(event_type, ()) + self._subscriptions.get(None, ()))
+        route = EventRoute.to(self._subscriptions.get(event_type, ()) + self._subscriptions.get(None, ()))
         self._routes[event_type] = route
         return route
 

@@ -31,11 +31,11 @@ __all__ = [
     "BusStatistics",
     "DeliveryTally",
     "Detach",
+    "EventRoute",
     "Full",
     "OrderedQueue",
     "OrderedSubscription",
     "Overflow",
-    "Route",
     "Spawn",
     "Subscription",
     "known_type",
@@ -390,14 +390,14 @@ class OrderedSubscription(Subscription):
         return getattr(self.handler, "__qualname__", repr(self.handler))
 
 
-class Route(NamedTuple):
+class EventRoute(NamedTuple):
     """Who gets events of one type, in the order in which they subscribed."""
 
     inline: tuple[Subscription, ...]
     ordered: tuple[OrderedSubscription, ...]
 
     @classmethod
-    def to(cls, everyone: tuple[Subscription, ...]) -> Route:
+    def to(cls, everyone: tuple[Subscription, ...]) -> EventRoute:
         """The route to these."""
         in_turn = sorted(everyone, key=lambda subscription: subscription.number)
         return cls(

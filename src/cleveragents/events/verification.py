@@ -12,13 +12,13 @@ from cleveragents.events.chain import EMPTY, GENESIS, Anchor, AnchorSet, LogRow,
 from cleveragents.events.sequencer import rows_after
 from cleveragents.storage.tables import events
 
-__all__ = ["AuditReport", "Coverage", "Finding", "check_anchors", "find_problems", "hashes_at"]
+__all__ = ["AuditReport", "Coverage", "LogFinding", "check_anchors", "find_problems", "hashes_at"]
 
 _HASHES_AT_ONCE = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class LogFinding:
     """Something is wrong at this position, or (0) with the head or an anchor as such."""
 
     position: int
@@ -47,7 +47,7 @@ class AuditReport:
 
     rows: int
     attested: int
-    findings: tuple[Finding, ...]
+    findings: tuple[LogFinding, ...]
     coverage: tuple[Coverage, ...] = ()
 
     @property
@@ -68,9 +68,9 @@ def find_problems(
 
     Without a head (None) only the anchors say where the log ends.
     """
-    findings: list[Finding] = []
+    findings: list[LogFinding] = []
     if isinstance(head, AuditLogBroken):
-        findings.append(Finding(0, head.problem))
+        findings.append(LogFinding(0, head.problem))
     anchored = {anchor.tip.rows for each in anchors for anchor in each.anchors}
     hashes: dict[int, str] = {}
     last = EMPTY
@@ -106,25 +106,25 @@ def hashes_at(connection: Connection, positions: Iterable[int]) -> dict[int, str
     return found
 
 
-def check_anchors(anchors: AnchorSet, hashes: Mapping[int, str], rows: int) -> Iterator[Finding]:
+def check_anchors(anchors: AnchorSet, hashes: Mapping[int, str], rows: int) -> Iterator[LogFinding]:
     """What the anchors show to be missing or changed in a log of so many rows with these hashes.
 
     Of many anchors that show the same, one is named: the first that does not match, and the one that records
     the most events.
     """
     for problem in anchors.problems:
-        yield Finding(0, f"{anchors.source}: {problem}")
+        yield LogFinding(0, f"{anchors.source}: {problem}")
     if not anchors.anchors:
-        yield Finding(0, f"{anchors.source}: no valid anchor found")
+        yield LogFinding(0, f"{anchors.source}: no valid anchor found")
         return
     most = max(anchors.anchors, key=lambda anchor: anchor.tip.rows)
     if most.tip.rows > rows:
         problem = f"the anchor of {most.time} records {most.tip.rows} events"
-        yield Finding(rows + 1, f"{_missing(rows + 1, most.tip.rows)} from the end of the log: {problem}")
+        yield LogFinding(rows + 1, f"{_missing(rows + 1, most.tip.rows)} from the end of the log: {problem}")
     foreign = [anchor for anchor in anchors.anchors if anchor.log != hashes.get(1)]
     if foreign and rows:
         problem = f"it is not the first event of the log that the anchor of {foreign[0].time} records"
-        yield Finding(1, f"{problem}: the log was rewritten, or {anchors.source} anchors another log")
+        yield LogFinding(1, f"{problem}: the log was rewritten, or {anchors.source} anchors another log")
     own = [anchor for anchor in anchors.anchors if anchor.log == hashes.get(1) and anchor.tip.rows <= rows]
     changed = [anchor for anchor in own if hashes.get(anchor.tip.rows) != anchor.tip.hash]
     if changed:
@@ -133,7 +133,7 @@ def check_anchors(anchors: AnchorSet, hashes: Mapping[int, str], rows: int) -> I
         start = max(below, default=1) + 1
         which = f"events {start} to {first.tip.rows}" if start < first.tip.rows else "it"
         problem = f"it is not the event that the anchor of {first.time} records: {which} changed since"
-        yield Finding(first.tip.rows, problem)
+        yield LogFinding(first.tip.rows, problem)
 
 
 def _coverage(anchors: AnchorSet, hashes: Mapping[int, str], intact: int) -> Coverage:
@@ -148,13 +148,13 @@ def _coverage(anchors: AnchorSet, hashes: Mapping[int, str], intact: int) -> Cov
     return Coverage(anchors.source, len(anchors.anchors), covered, time)
 
 
-def _problems_of(connection: Connection, row: LogRow, last: Tip) -> Iterator[Finding]:
+def _problems_of(connection: Connection, row: LogRow, last: Tip) -> Iterator[LogFinding]:
     if row.position != last.rows + 1:
-        yield Finding(last.rows + 1, _missing(last.rows + 1, row.position - 1))
+        yield LogFinding(last.rows + 1, _missing(last.rows + 1, row.position - 1))
     if row.expected_hash() != row.hash:
-        yield Finding(row.position, "its content was changed after it was written")
+        yield LogFinding(row.position, "its content was changed after it was written")
     if row.previous_hash != last.hash and row.position == last.rows + 1:
-        yield Finding(row.position, _misplaced(connection, row))
+        yield LogFinding(row.position, _misplaced(connection, row))
 
 
 def _misplaced(connection: Connection, row: LogRow) -> str:
@@ -171,8 +171,8 @@ def _missing(first: int, last: int) -> str:
     return "it was removed" if first == last else f"it and all rows up to {last} were removed"
 
 
-def _problems_of_head(head: Tip, last: Tip, attested_hash: str | None) -> Iterator[Finding]:
+def _problems_of_head(head: Tip, last: Tip, attested_hash: str | None) -> Iterator[LogFinding]:
     if head.rows > last.rows:
-        yield Finding(last.rows + 1, f"{_missing(last.rows + 1, head.rows)} from the end of the log")
+        yield LogFinding(last.rows + 1, f"{_missing(last.rows + 1, head.rows)} from the end of the log")
     elif attested_hash is not None and attested_hash != head.hash:
-        yield Finding(head.rows, "it is not the row that the head attests: the log was rewritten")
+        yield LogFinding(head.rows, "it is not the row that the head attests: the log was rewritten")

@@ -21,7 +21,7 @@ from cleveragents.core.change import FileState
 from cleveragents.core.errors import GitFailed
 from cleveragents.git.plumbing import PrivateRepository
 
-__all__ = ["Merged", "Message", "merged_content", "merged_trees"]
+__all__ = ["MergeMessage", "Merged", "merged_content", "merged_trees"]
 
 
 _KIND = re.compile(r"CONFLICT \(([^)]*)\)")
@@ -29,7 +29,7 @@ _STAGE = re.compile(rb"([0-7]+) ([0-9a-f]+) ([123])\t(.*)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class MergeMessage:
     """A conflict as git tells it: what it calls it, and the paths it is about."""
 
     kind: str
@@ -44,7 +44,7 @@ class Merged:
     tree: str
     sides: tuple[str, str]
     stages: Mapping[str, Mapping[int, FileState]]
-    messages: tuple[Message, ...]
+    messages: tuple[MergeMessage, ...]
 
     @property
     def lost(self) -> tuple[str, ...]:
@@ -99,7 +99,7 @@ def _stages(fields: Iterator[bytes]) -> dict[str, dict[int, FileState]]:
     return found
 
 
-def _messages(fields: Iterator[bytes]) -> Iterator[Message]:
+def _messages(fields: Iterator[bytes]) -> Iterator[MergeMessage]:
     for count in fields:
         if not count.strip():
             continue
@@ -108,7 +108,7 @@ def _messages(fields: Iterator[bytes]) -> Iterator[Message]:
         words = next(fields).decode("utf-8", "replace")
         if title.startswith("CONFLICT"):
             kind = _KIND.match(words) or _KIND.match(title)
-            yield Message(kind[1] if kind else title, paths)
+            yield MergeMessage(kind[1] if kind else title, paths)
 
 
 def _wrapped(repository: PrivateRepository, base: str, ours: str, theirs: str) -> tuple[str, str]:

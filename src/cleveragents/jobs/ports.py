@@ -14,19 +14,19 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 from cleveragents.core.errors import ConfigurationError, UnknownJobKind
 from cleveragents.core.identifiers import WorkerIdentity
-from cleveragents.jobs.model.job import Job, JobState, NewJob, Outcome
+from cleveragents.jobs.model.job import AttemptOutcome, Job, JobState, NewJob
 
 if TYPE_CHECKING:
     from cleveragents.jobs.worker.async_worker import AsyncJob
 
 __all__ = [
-    "Claim",
+    "AttemptOutcome",
     "HandlerFunction",
     "Heartbeat",
+    "JobClaim",
     "JobHandler",
+    "JobHandoff",
     "JobStore",
-    "Outcome",
-    "Turn",
     "WorkerRecord",
     "WorkerRegistry",
     "handler_for",
@@ -48,7 +48,7 @@ class Heartbeat:
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class JobClaim:
     """Who wants a job, and which: as for `JobStore.claim`."""
 
     worker: WorkerIdentity
@@ -57,7 +57,7 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class JobHandoff:
     """An attempt that ended, and the job that its worker goes on with, if there was one."""
 
     ended: Job
@@ -116,7 +116,7 @@ class JobStore(Protocol):
         """Of these jobs, given with their fences: the reasons of those of which a cancel was requested."""
         ...
 
-    def finish(self, job_id: str, fence: int, outcome: Outcome, *, now: datetime) -> Job:
+    def finish(self, job_id: str, fence: int, outcome: AttemptOutcome, *, now: datetime) -> Job:
         """Ends the attempt. `StaleFence` when the job is no longer this fence's; then nothing changed.
 
         A QUEUED outcome puts the job back for another attempt, unless none is left (then it is
@@ -125,8 +125,8 @@ class JobStore(Protocol):
         ...
 
     def finish_and_claim(
-        self, job_id: str, fence: int, outcome: Outcome, claim: Claim, *, now: datetime
-    ) -> Turn:
+        self, job_id: str, fence: int, outcome: AttemptOutcome, claim: JobClaim, *, now: datetime
+    ) -> JobHandoff:
         """`finish` and then `claim`, in one step: the place that the one leaves is free for the other.
 
         Where `finish` would raise, this does, and nothing is claimed. It may follow that there is no job

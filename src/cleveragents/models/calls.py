@@ -28,7 +28,7 @@ from cleveragents.core.errors import (
 )
 from cleveragents.models.model.budget import Spend
 from cleveragents.models.model.conversation import Usage
-from cleveragents.models.ports import Model, ModelReply, ModelRequest, Models, Reservation
+from cleveragents.models.ports import Model, ModelReply, ModelRequest, ModelSource, Reservation
 from cleveragents.models.store.sql_budget_store import SqlBudgetStore
 
 __all__ = ["CallName", "ModelCalls", "OpenCalls", "OpenCallsOfTrees", "Traffic", "out_of_time"]
@@ -100,7 +100,7 @@ class ModelCalls:
         waits for room has reserved nothing.
     """
 
-    models: Models
+    models: ModelSource
     budgets: SqlBudgetStore
     clock: Clock
     plan_id: str

@@ -37,12 +37,12 @@ from cleveragents.core.text.redaction import KnownSecrets
 from cleveragents.models import providers
 from cleveragents.models.model.budget import Price
 from cleveragents.models.ports import Model, ModelFacts
-from cleveragents.models.provider import Keys, Opening, Provider, ask_keyring
+from cleveragents.models.provider import Keys, ModelSpec, Provider, ask_keyring
 
 if TYPE_CHECKING:
     from cleveragents.config.settings import ModelSettings
     from cleveragents.core.circuit_breaker import CircuitBreaker
-    from cleveragents.models.model_wrappers import Places
+    from cleveragents.models.model_wrappers import FairSemaphore
 
 __all__ = ["ENTRY_POINTS", "UNKNOWN_CONTEXT", "UNKNOWN_OUTPUT", "ModelCatalogue", "PriceList"]
 
@@ -113,7 +113,7 @@ class ModelCatalogue:
         self._entries = entries
         self._clock = clock
         self._opened: dict[str, Model] = {}
-        self._places: dict[str, Places] = {}
+        self._places: dict[str, FairSemaphore] = {}
         self._breakers: dict[str, CircuitBreaker] = {}
 
     def get(self, name: str) -> Model:
@@ -186,7 +186,7 @@ class ModelCatalogue:
             if near is not None:
                 problem += f"; it is in no list of ours: did you mean {near}?"
             raise ConfigurationError(f"model {name}", problem)
-        opening = Opening(
+        opening = ModelSpec(
             facts=facts,
             model=model,
             timeout_seconds=self._settings.timeout_seconds,
@@ -200,21 +200,21 @@ class ModelCatalogue:
             BreakingModel,
             DeadlineModel,
             LimitedModel,
-            Patience,
             RetryingModel,
+            RetryPolicy,
         )
 
         seconds = self._settings.timeout_seconds
-        patience = Patience(retries=self._settings.retries, seconds=seconds)
+        patience = RetryPolicy(retries=self._settings.retries, seconds=seconds)
         tried = DeadlineModel(RetryingModel(model, patience), seconds)
         return LimitedModel(
             BreakingModel(tried, self._breaker_of(provider), provider), self._places_of(provider)
         )
 
-    def _places_of(self, provider: str) -> Places:
-        from cleveragents.models.model_wrappers import Places
+    def _places_of(self, provider: str) -> FairSemaphore:
+        from cleveragents.models.model_wrappers import FairSemaphore
 
-        return self._places.setdefault(provider, Places(self._settings.concurrency))
+        return self._places.setdefault(provider, FairSemaphore(self._settings.concurrency))
 
     def _breaker_of(self, provider: str) -> CircuitBreaker:
         from cleveragents.core.circuit_breaker import CircuitBreaker

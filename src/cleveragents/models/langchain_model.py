@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 from cleveragents.core.errors import CleverAgentsError, ModelRefused, ModelUnavailable
 from cleveragents.core.json_value import JsonValue, freeze, thaw, unkeepable
 from cleveragents.models.failures import Subject, may_be_charged, translated
-from cleveragents.models.model.conversation import Message, Role, ToolRequest, Usage
+from cleveragents.models.model.conversation import Message, MessageRole, ToolRequest, Usage
 from cleveragents.models.ports import ModelFacts, ModelReply, ModelRequest
 from cleveragents.models.tokens import Estimator
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 __all__ = [
     "CallPiece",
     "LangChainModel",
-    "Piece",
+    "ReplyChunk",
     "RequestNumbers",
     "SpeaksInPieces",
     "Talk",
@@ -129,7 +129,7 @@ class LangChainModel:
         facts = self._facts
         return Subject(facts.name, self.count_tokens(request), facts.context_tokens, self._keys, self._place)
 
-    def _pieces(self, request: ModelRequest, names: ToolNames) -> AsyncGenerator[Piece, None]:
+    def _pieces(self, request: ModelRequest, names: ToolNames) -> AsyncGenerator[ReplyChunk, None]:
         messages = [*request.messages]
         if request.schema is not None and self._tells_schema:
             messages.append(_schema_in_words(request.schema))
@@ -139,7 +139,7 @@ class LangChainModel:
 def _schema_in_words(schema: Mapping[str, JsonValue]) -> Message:
     shape = json.dumps(thaw(freeze(schema)), ensure_ascii=False)
     said = f"Answer with one JSON object and nothing else. It has to fit this JSON Schema: {shape}"
-    return Message(Role.SYSTEM, said)
+    return Message(MessageRole.SYSTEM, said)
 
 
 def _nobody(piece: str) -> None:
@@ -200,7 +200,7 @@ class _Heard:
         """A server that does not keep to the limit is not listened to for ever."""
         return self.length > _CHARACTERS_A_TOKEN * self.max_output_tokens + _CHARACTERS_SPARE
 
-    def take(self, piece: Piece) -> str | None:
+    def take(self, piece: ReplyChunk) -> str | None:
         """Adds a piece; what a listener gets of it, if anything."""
         self.begun = True
         if piece.ended:
@@ -270,7 +270,7 @@ class _Heard:
             )
             for number, call in enumerate(self.calls)
         )
-        message = Message(Role.ASSISTANT, text, requests)
+        message = Message(MessageRole.ASSISTANT, text, requests)
         return ModelReply(message, model, self.usage, cut_off)
 
 
@@ -305,15 +305,15 @@ def lc_messages(messages: Sequence[Message], names: ToolNames) -> list[BaseMessa
 
     numbering = RequestNumbers()
     told: list[BaseMessage] = []
-    system = [message.text for message in messages if message.role is Role.SYSTEM]
+    system = [message.text for message in messages if message.role is MessageRole.SYSTEM]
     if system:
         told.append(SystemMessage("\n\n".join(system)))
     for message in messages:
-        if message.role is Role.USER:
+        if message.role is MessageRole.USER:
             told.append(HumanMessage(message.text))
-        elif message.role is Role.TOOL:
+        elif message.role is MessageRole.TOOL:
             told.append(ToolMessage(message.text, tool_call_id=numbering.answer(message.request_id or "")))
-        elif message.role is Role.ASSISTANT and (message.text or message.requests):
+        elif message.role is MessageRole.ASSISTANT and (message.text or message.requests):
             calls = [
                 {
                     "name": names.outside(request.tool),
@@ -397,7 +397,7 @@ class CallPiece:
 
 
 @dataclass(slots=True)
-class Piece:
+class ReplyChunk:
     """What came at once. `ended` is the provider's word for why the answer is over."""
 
     text: str = ""
@@ -421,12 +421,12 @@ class Talk:
 class SpeaksInPieces(Protocol):
     """A chat model with a shorter way than LangChain's stream."""
 
-    def pieces(self, talk: Talk) -> AsyncGenerator[Piece, None]:
+    def pieces(self, talk: Talk) -> AsyncGenerator[ReplyChunk, None]:
         """Makes one call, and gives what comes as it comes. Closing it ends the call."""
         ...
 
 
-async def pieces_of(chat: BaseChatModel, talk: Talk) -> AsyncGenerator[Piece, None]:
+async def pieces_of(chat: BaseChatModel, talk: Talk) -> AsyncGenerator[ReplyChunk, None]:
     """What `SpeaksInPieces.pieces` gives, for any chat model of LangChain's."""
     speaker: Any = chat.bind_tools(talk.tools) if talk.tools else chat
     stream = speaker.astream(lc_messages(talk.messages, talk.names), **talk.options)
@@ -435,14 +435,14 @@ async def pieces_of(chat: BaseChatModel, talk: Talk) -> AsyncGenerator[Piece, No
             yield _piece(chunk)
 
 
-def _piece(chunk: AIMessageChunk) -> Piece:
+def _piece(chunk: AIMessageChunk) -> ReplyChunk:
     metadata = chunk.response_metadata
     ended = metadata.get("finish_reason") or metadata.get("stop_reason")
     calls = [
         CallPiece(call.get("index"), call.get("id") or "", call.get("name") or "", call.get("args") or "")
         for call in chunk.tool_call_chunks
     ]
-    return Piece(str(chunk.text), str(ended) if ended else None, _usage(chunk), calls)
+    return ReplyChunk(str(chunk.text), str(ended) if ended else None, _usage(chunk), calls)
 
 
 def _usage(chunk: AIMessageChunk) -> Usage | None:

@@ -29,7 +29,7 @@ from cleveragents.core.circuit_breaker import CircuitBreaker
 from cleveragents.core.errors import BreakerOpen, ModelUnavailable
 from cleveragents.models.ports import Model, ModelFacts, ModelReply, ModelRequest
 
-__all__ = ["BreakingModel", "DeadlineModel", "LimitedModel", "Patience", "Places", "RetryingModel"]
+__all__ = ["BreakingModel", "DeadlineModel", "FairSemaphore", "LimitedModel", "RetryPolicy", "RetryingModel"]
 
 
 _FIRST_SECONDS = 0.5
@@ -47,7 +47,7 @@ class _Waiter:
             self.turn.set_result(None)
 
 
-class Places:
+class FairSemaphore:
     """So many places, given in the order they were asked for, to tasks of any event loop.
 
     `asyncio.Semaphore` would do for one loop; a process may have several, and the provider counts them all.
@@ -148,7 +148,7 @@ class LimitedModel(WrappedModel):
     """`Model` that takes a place of its provider for each call. A call keeps its place while it waits to be
     tried again: whoever came next would meet the same refusal."""
 
-    def __init__(self, model: Model, places: Places) -> None:
+    def __init__(self, model: Model, places: FairSemaphore) -> None:
         super().__init__(model)
         self._places = places
 
@@ -207,7 +207,7 @@ class DeadlineModel(WrappedModel):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Patience:
+class RetryPolicy:
     """How often, and how long in all. A wait that would end after `seconds` is not begun."""
 
     retries: int
@@ -225,7 +225,7 @@ class RetryingModel(WrappedModel):
     who were told the same do not come back at once.
     """
 
-    def __init__(self, model: Model, patience: Patience) -> None:
+    def __init__(self, model: Model, patience: RetryPolicy) -> None:
         super().__init__(model)
         self._patience = patience
 

@@ -27,8 +27,8 @@ from langchain_openai import ChatOpenAI
 from pydantic import SecretStr
 
 from cleveragents.core.json_value import thaw
-from cleveragents.models.langchain_model import CallPiece, Piece, RequestNumbers, Talk, ToolNames
-from cleveragents.models.model.conversation import Message, Role, Usage
+from cleveragents.models.langchain_model import CallPiece, ReplyChunk, RequestNumbers, Talk, ToolNames
+from cleveragents.models.model.conversation import Message, MessageRole, Usage
 
 __all__ = ["DONE", "EventLines", "PlainChatOpenAI", "StreamFailed", "piece_of"]
 
@@ -45,7 +45,7 @@ _MOST_TOKENS = 1 << 40
 class PlainChatOpenAI(ChatOpenAI):
     """`ChatOpenAI`; in pieces, the body it sends is the same."""
 
-    async def pieces(self, talk: Talk) -> AsyncGenerator[Piece, None]:
+    async def pieces(self, talk: Talk) -> AsyncGenerator[ReplyChunk, None]:
         """As `SpeaksInPieces.pieces`. `openai.APIStatusError`, what the library's transport raises,
         `StreamFailed`, and `ValueError` for a piece of another shape."""
         transport = self.root_async_client._client
@@ -104,16 +104,16 @@ def _messages(messages: Sequence[Message], names: ToolNames, system: str) -> lis
     """The conversation as the protocol spells it: what the system says in one message, at the beginning."""
     numbers = RequestNumbers()
     told: list[dict[str, Any]] = []
-    said = [message.text for message in messages if message.role is Role.SYSTEM]
+    said = [message.text for message in messages if message.role is MessageRole.SYSTEM]
     if said:
         told.append({"content": "\n\n".join(said), "role": system})
     for message in messages:
-        if message.role is Role.USER:
+        if message.role is MessageRole.USER:
             told.append({"content": message.text, "role": "user"})
-        elif message.role is Role.TOOL:
+        elif message.role is MessageRole.TOOL:
             asked = numbers.answer(message.request_id or "")
             told.append({"content": message.text, "role": "tool", "tool_call_id": asked})
-        elif message.role is Role.ASSISTANT and message.requests:
+        elif message.role is MessageRole.ASSISTANT and message.requests:
             calls = [
                 {
                     "type": "function",
@@ -126,7 +126,7 @@ def _messages(messages: Sequence[Message], names: ToolNames, system: str) -> lis
                 for request in message.requests
             ]
             told.append({"content": message.text or None, "role": "assistant", "tool_calls": calls})
-        elif message.role is Role.ASSISTANT and message.text:
+        elif message.role is MessageRole.ASSISTANT and message.text:
             told.append({"content": message.text, "role": "assistant"})
     return told
 
@@ -191,12 +191,12 @@ class EventLines:
         return lines
 
 
-def piece_of(data: bytes) -> Piece:
+def piece_of(data: bytes) -> ReplyChunk:
     """The piece that an event holds. `StreamFailed`; `ValueError` for what is no piece."""
     chunk = _chunk(data)
     if chunk.error:
         raise StreamFailed(chunk.error)
-    piece = Piece(usage=_taken(chunk.usage))
+    piece = ReplyChunk(usage=_taken(chunk.usage))
     if chunk.choices:
         choice = chunk.choices[0]
         piece.ended = choice.finish_reason or None

@@ -12,17 +12,17 @@ from typing import Protocol
 
 from cleveragents.core.json_value import JsonValue
 from cleveragents.core.tool import ToolSpec
-from cleveragents.models.model.budget import Limits, Price, Spend
+from cleveragents.models.model.budget import BudgetLimits, Price, Spend
 from cleveragents.models.model.conversation import Message, Usage
 
 __all__ = [
-    "BudgetView",
+    "BudgetState",
     "Model",
     "ModelCall",
     "ModelFacts",
     "ModelReply",
     "ModelRequest",
-    "Models",
+    "ModelSource",
     "Reservation",
 ]
 
@@ -80,7 +80,7 @@ class Model(Protocol):
         ...
 
 
-class Models(Protocol):
+class ModelSource(Protocol):
     """Models by `provider/name`."""
 
     def get(self, name: str) -> Model:
@@ -101,11 +101,11 @@ class Models(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class BudgetView:
+class BudgetState:
     """A budget as it stands. `reserved` is for calls that are under way, at their worst case."""
 
     root_id: str
-    limits: Limits
+    limits: BudgetLimits
     spent: Spend
     reserved: Spend
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from cleveragents.core.text.redaction import KnownSecrets
 from cleveragents.models.ports import Model, ModelFacts
 
-__all__ = ["ONE_CALL_EACH", "SERVICE", "Keys", "Opening", "Provider", "ask_keyring"]
+__all__ = ["ONE_CALL_EACH", "SERVICE", "Keys", "ModelSpec", "Provider", "ask_keyring"]
 
 
 ONE_CALL_EACH = {"Connection": "close"}
@@ -26,7 +26,7 @@ SERVICE = "cleveragents"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Opening:
+class ModelSpec:
     """A model to be opened. `model` is its name at the provider; `timeout_seconds` bounds a whole answer,
     and is kept by whoever calls: a library that takes a limit of its own may be told it."""
 
@@ -48,7 +48,7 @@ class Provider:
     """
 
     name: str
-    open: Callable[[Opening], Model]
+    open: Callable[[ModelSpec], Model]
     module: str | None = None
     extra: str | None = None
     variables: tuple[str, ...] = ()

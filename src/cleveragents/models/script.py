@@ -17,9 +17,19 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from cleveragents.models.model.conversation import Message, Role
+from cleveragents.models.model.conversation import Message, MessageRole
 
-__all__ = ["Answer", "Call", "Facts", "Fault", "Rule", "Script", "ScriptedUsage", "Scripting", "When"]
+__all__ = [
+    "Facts",
+    "Script",
+    "ScriptRule",
+    "ScriptedAnswer",
+    "ScriptedCall",
+    "ScriptedFault",
+    "ScriptedUsage",
+    "Scripting",
+    "When",
+]
 
 _COUNT = Annotated[int, Field(ge=0)]
 _SECONDS = Annotated[float, Field(ge=0, le=86_400, allow_inf_nan=False)]
@@ -55,7 +65,7 @@ class When(_Part):
         return value
 
 
-class Call(_Part):
+class ScriptedCall(_Part):
     """A tool call. `raw` is written as it stands, in place of the arguments: so that it can be wrong."""
 
     tool: str
@@ -73,7 +83,7 @@ class ScriptedUsage(_Part):
     unsaid: bool = Field(default=False, description="the model does not say what it took")
 
 
-class Fault(_Part):
+class ScriptedFault(_Part):
     """How it misbehaves. An HTTP status is answered at once; the others spoil the answer on its way."""
 
     status: Annotated[int, Field(ge=400, le=599)] | None = None
@@ -87,19 +97,19 @@ class Fault(_Part):
     raw: list[str] | None = Field(default=None, description="sent in place of the answer, as it stands")
 
 
-class Answer(_Part):
+class ScriptedAnswer(_Part):
     """What is said, and how: text, tool calls, how long it takes."""
 
     text: str = ""
     repeat: Annotated[int, Field(ge=1, le=10_000_000)] = Field(
         default=1, description="how often the text is said, for answers of any size"
     )
-    calls: list[Call] = []
+    calls: list[ScriptedCall] = []
     usage: ScriptedUsage = ScriptedUsage()
     cut_off: bool = Field(default=False, description="it ends as if it had reached its limit")
     delay_seconds: _SECONDS = Field(default=0.0, description="before the first piece")
     piece_seconds: _SECONDS = Field(default=0.0, description="before each further piece")
-    fault: Fault | None = None
+    fault: ScriptedFault | None = None
 
     def pieces(self) -> list[str]:
         """The text as it is streamed: word by word, or in larger pieces where it is long."""
@@ -109,12 +119,12 @@ class Answer(_Part):
         return re.findall(r"\S+\s*|\s+", text)
 
 
-class Rule(_Part):
+class ScriptRule(_Part):
     """When it applies, and what is answered: always the same, or by turns."""
 
     when: When = When()
-    reply: Answer | None = None
-    turns: list[Answer] | None = Field(
+    reply: ScriptedAnswer | None = None
+    turns: list[ScriptedAnswer] | None = Field(
         default=None, description="the answers to the first turn, the second …; after them it does not apply"
     )
     skip: _COUNT = Field(default=0, description="requests that it lets pass first")
@@ -122,7 +132,7 @@ class Rule(_Part):
     every: Annotated[int, Field(ge=1)] = Field(default=1, description="it answers each so many-th")
 
     @model_validator(mode="after")
-    def _answers(self) -> Rule:
+    def _answers(self) -> ScriptRule:
         if (self.reply is None) == (self.turns is None):
             raise ValueError("needs either reply or turns")
         return self
@@ -143,7 +153,7 @@ class Script(_Part):
 
     version: Literal[1] = 1
     facts: Facts = Facts()
-    rules: list[Rule]
+    rules: list[ScriptRule]
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,19 +169,19 @@ class _Scene:
 
     @classmethod
     def of(cls, messages: Sequence[Message]) -> _Scene:
-        users = [message.text for message in messages if message.role is Role.USER]
+        users = [message.text for message in messages if message.role is MessageRole.USER]
         turn = 0
         tools: dict[str | None, str] = {}
         for message in messages:
-            if message.role is Role.USER:
+            if message.role is MessageRole.USER:
                 turn = 0
-            elif message.role is Role.ASSISTANT:
+            elif message.role is MessageRole.ASSISTANT:
                 turn += 1
                 tools |= {request.id: request.tool for request in message.requests}
         last = messages[-1] if messages else None
-        answering = last is not None and last.role is Role.TOOL
+        answering = last is not None and last.role is MessageRole.TOOL
         return cls(
-            system="\n".join(message.text for message in messages if message.role is Role.SYSTEM),
+            system="\n".join(message.text for message in messages if message.role is MessageRole.SYSTEM),
             user=users[-1] if users else "",
             first_user=users[0] if users else "",
             turn=turn,
@@ -197,7 +207,7 @@ class Scripting:
 
     def answer(
         self, messages: Sequence[Message], *, model: str, offered: Sequence[str] = ()
-    ) -> Answer | None:
+    ) -> ScriptedAnswer | None:
         """What the first rule that applies says; None where none does."""
         scene = _Scene.of(messages)
         for number, rule in enumerate(self.script.rules):
@@ -213,7 +223,7 @@ class Scripting:
         """Counts from the beginning again."""
         self._seen = [0] * len(self.script.rules)
 
-    def _due(self, number: int, rule: Rule) -> bool:
+    def _due(self, number: int, rule: ScriptRule) -> bool:
         with self._lock:
             seen = self._seen[number]
             self._seen[number] = seen + 1
@@ -223,13 +233,13 @@ class Scripting:
         return rule.times is None or beyond // rule.every < rule.times
 
 
-def _said(rule: Rule, turn: int) -> Answer | None:
+def _said(rule: ScriptRule, turn: int) -> ScriptedAnswer | None:
     if rule.turns is None:
         return rule.reply
     return rule.turns[turn] if turn < len(rule.turns) else None
 
 
-def _match(rule: Rule, scene: _Scene, model: str, offered: Sequence[str]) -> dict[str, str] | None:
+def _match(rule: ScriptRule, scene: _Scene, model: str, offered: Sequence[str]) -> dict[str, str] | None:
     """The named groups of its expressions; None if it does not fit."""
     when = rule.when
     exact = (
@@ -257,7 +267,7 @@ def _match(rule: Rule, scene: _Scene, model: str, offered: Sequence[str]) -> dic
     return groups
 
 
-def _filled(answer: Answer, groups: dict[str, str]) -> Answer:
+def _filled(answer: ScriptedAnswer, groups: dict[str, str]) -> ScriptedAnswer:
     """With `${name}` replaced by what the rule's expressions found under that name."""
     if not groups:
         return answer

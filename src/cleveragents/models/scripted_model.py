@@ -12,9 +12,9 @@ from cleveragents.core.errors import ModelRefused, ModelUnavailable
 from cleveragents.models.failures import Subject, failure_of_status
 from cleveragents.models.langchain_model import tool_request, well_formed
 from cleveragents.models.model.budget import Price
-from cleveragents.models.model.conversation import Message, Role, ToolRequest, Usage
+from cleveragents.models.model.conversation import Message, MessageRole, ToolRequest, Usage
 from cleveragents.models.ports import ModelFacts, ModelReply, ModelRequest
-from cleveragents.models.script import Answer, Call, Fault, Scripting
+from cleveragents.models.script import ScriptedAnswer, ScriptedCall, ScriptedFault, Scripting
 from cleveragents.models.script_document import load_script
 from cleveragents.models.tokens import estimate_request
 
@@ -78,10 +78,10 @@ class ScriptedModel:
         await self._speak(answer, on_token)
         usage = None if answer.usage.unsaid else scripted_usage(answer, request.messages)
         requests = tuple(_requested(call, number, answer.cut_off) for number, call in enumerate(answer.calls))
-        message = Message(Role.ASSISTANT, well_formed(answer.text * answer.repeat), requests)
+        message = Message(MessageRole.ASSISTANT, well_formed(answer.text * answer.repeat), requests)
         return ModelReply(message, name, usage, answer.cut_off)
 
-    async def _misbehave(self, fault: Fault | None, request: ModelRequest) -> None:
+    async def _misbehave(self, fault: ScriptedFault | None, request: ModelRequest) -> None:
         if fault is None:
             return
         if fault.hang:
@@ -94,7 +94,7 @@ class ScriptedModel:
         if fault.raw is not None:
             raise ModelUnavailable(name, "its answer is not understood")
 
-    async def _speak(self, answer: Answer, on_token: Callable[[str], None] | None) -> None:
+    async def _speak(self, answer: ScriptedAnswer, on_token: Callable[[str], None] | None) -> None:
         pieces = [*answer.pieces(), *("" for _ in answer.calls)]
         cut_after = None if answer.fault is None else answer.fault.cut_after
         for number, piece in enumerate(pieces[:cut_after]):
@@ -106,12 +106,12 @@ class ScriptedModel:
             raise ModelUnavailable(self._facts.name, "the connection was lost in the middle of the answer")
 
 
-def written(call: Call) -> str:
+def written(call: ScriptedCall) -> str:
     """The arguments as the model writes them."""
     return call.raw if call.raw is not None else json.dumps(call.arguments, ensure_ascii=False)
 
 
-def scripted_usage(answer: Answer, messages: Sequence[Message]) -> Usage:
+def scripted_usage(answer: ScriptedAnswer, messages: Sequence[Message]) -> Usage:
     """What the script says it took, or what the answer and the texts of the conversation come to."""
     said = answer.usage
     output = len((answer.text * answer.repeat).encode()) + sum(len(written(call)) for call in answer.calls)
@@ -123,7 +123,7 @@ def scripted_usage(answer: Answer, messages: Sequence[Message]) -> Usage:
     )
 
 
-def _requested(call: Call, number: int, cut_off: bool) -> ToolRequest:
+def _requested(call: ScriptedCall, number: int, cut_off: bool) -> ToolRequest:
     return tool_request(call.id or f"call_{number}", call.tool, written(call), cut_off=cut_off)
 
 

@@ -11,7 +11,7 @@ from cleveragents.core.actions.model import Action, Check, Step
 from cleveragents.core.json_value import FrozenObject, JsonValue
 from cleveragents.core.policy import DEFAULT_PROFILE
 from cleveragents.plans.model.plan import Plan
-from cleveragents.plans.model.strategy import Casting, Strategy, StrategyStep, Task
+from cleveragents.plans.model.strategy import RoleAssignment, Strategy, StrategyStep, Task
 from cleveragents.plans.model.sub_plan import GOALS_ACTION
 
 __all__ = ["ActionNamed", "ActionStrategist", "BroughtAlong"]
@@ -74,17 +74,17 @@ class ActionStrategist:
         )
 
 
-def _casting(action: Action, request: Mapping[str, JsonValue]) -> Casting | None:
+def _casting(action: Action, request: Mapping[str, JsonValue]) -> RoleAssignment | None:
     """Who does it: the actor that the user named, alone, or those of the action."""
     model = str(request.get("model") or "")
     if action.name == GOALS_ACTION and not model:
         return None  # its goals need no actor, and what they disagree about goes to a person
     named = request.get("actor")
     if named is not None:
-        return Casting(None, str(named), None, model)
+        return RoleAssignment(None, str(named), None, model)
     if action.execute_actor is None:
         return None
-    return Casting(action.strategize_actor, action.execute_actor, action.review_actor, model)
+    return RoleAssignment(action.strategize_actor, action.execute_actor, action.review_actor, model)
 
 
 def _sub_goals(kept: JsonValue) -> tuple[Task, ...]:

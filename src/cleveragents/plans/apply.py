@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cleveragents.access.model.project import remote_of
-from cleveragents.apply.ports import Applied, Applier, CommitRequest, Preparation, Terms
+from cleveragents.apply.ports import Applied, Applier, ApplyOptions, CommitRequest, Preparation
 from cleveragents.core.actions.model import CheckVerdict, Setup, in_a_line
 from cleveragents.core.change import Difference, FileState
 from cleveragents.core.clock import Clock
@@ -87,9 +87,9 @@ class _Request:
         return self.round >= _ROUNDS
 
     @property
-    def terms(self) -> Terms:
+    def terms(self) -> ApplyOptions:
         branch = None if self.commit is None else self.commit.branch
-        return Terms(self.told, fence=self.fence, branch=branch, stop=self.stop)
+        return ApplyOptions(self.told, fence=self.fence, branch=branch, stop=self.stop)
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +191,7 @@ class PlanApply:
         if plan.standing != (Phase.APPLY, PlanState.APPLIED):
             raise PlanError(plan.id, f"it is {plan.state.value}; only an applied plan can be undone")
         sandbox = self.sandboxes.open(plan.id)
-        terms = Terms(told, fence=fence, stop=stop)
+        terms = ApplyOptions(told, fence=fence, stop=stop)
         for left in range(_ROUNDS, 0, -1):
             try:
                 with self.applier.prepare_undo(plan.id, sandbox, terms) as preparation:
@@ -216,7 +216,7 @@ class PlanApply:
         it is told to `stop`: then the plan is as it was, for `settle`. `Cancelled`, `ApplyBusy`,
         `ApplyRefused`, `RemoteUnreachable`, `StaleFence`."""
         try:
-            with self.applier.deciding(plan.id, plan.resource, Terms(told, fence=fence, stop=stop)):
+            with self.applier.deciding(plan.id, plan.resource, ApplyOptions(told, fence=fence, stop=stop)):
                 plan = self.plans.get(plan.id)
                 known = plan.id not in self.applier.undecided()  # guard: only its journal knows what is left
                 if plan.phase is Phase.APPLY and plan.state.running and known:

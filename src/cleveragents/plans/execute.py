@@ -20,7 +20,7 @@ from cleveragents.core.clock import Clock
 from cleveragents.core.errors import RethinkNeeded
 from cleveragents.core.json_value import JsonValue
 from cleveragents.core.text.redaction import redact_content_text, redact_text
-from cleveragents.models.model.conversation import Message, Role
+from cleveragents.models.model.conversation import Message, MessageRole
 from cleveragents.models.ports import ModelRequest
 from cleveragents.plans.actors.actor_stage import ActorGround, ActorTurn, OpenStage, Stage, times_back
 from cleveragents.plans.conflicts.resolution import conflict_task
@@ -199,7 +199,7 @@ def _legible(diff: str, actor: Actor, host: ActorHost) -> str:
 
 
 def _only(text: str) -> ModelRequest:
-    return ModelRequest(messages=(Message(Role.USER, text),), max_output_tokens=1)
+    return ModelRequest(messages=(Message(MessageRole.USER, text),), max_output_tokens=1)
 
 
 def _task_words(strategy: Strategy, number: int, task: Task) -> str:

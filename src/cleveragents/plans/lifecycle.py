@@ -33,7 +33,7 @@ from cleveragents.core.text.redaction import redact_known_text, redact_text
 from cleveragents.core.tool import CallState, ToolCall
 from cleveragents.jobs.model.job import Job, JobState
 from cleveragents.jobs.worker.attempt import marker_of
-from cleveragents.plans.jobs.names import PlanLanes, is_to_be_run
+from cleveragents.plans.jobs.names import ConcurrencyLimits, is_to_be_run
 from cleveragents.plans.model.plan import Phase, Plan, PlanState, Standing, ensure_plan_move
 from cleveragents.plans.model.strategy import Strategy
 from cleveragents.plans.model.sub_plan import (
@@ -44,17 +44,17 @@ from cleveragents.plans.model.sub_plan import (
     has_news,
     waits_for_sub_plans,
 )
-from cleveragents.plans.ports.plans import NewPlan, PlanFacts
+from cleveragents.plans.ports.plans import PlanDraft, PlanFacts
 from cleveragents.plans.queue import PlanQueue, going_on_with
 from cleveragents.plans.store.sql_plan_records import SqlCallStore
 from cleveragents.plans.store.sql_plan_store import SqlPlanStore
 from cleveragents.plans.sub_plans.messages import leave_out_named
-from cleveragents.storage.idempotency import Claim
+from cleveragents.storage.idempotency import IdempotencyClaim
 
 if TYPE_CHECKING:
     from cleveragents.jobs.ports import JobStore
     from cleveragents.jobs.process.supervisor import ProcessSupervisor
-    from cleveragents.plans.sandbox_edits import PlanRewriting
+    from cleveragents.plans.sandbox_edits import SandboxEdits
 
 __all__ = ["PlanLifecycle"]
 
@@ -71,13 +71,13 @@ class PlanLifecycle:
     calls: SqlCallStore
     jobs: JobStore
     processes: ProcessSupervisor
-    rewriting: PlanRewriting
+    rewriting: SandboxEdits
     clock: Clock
     grace_seconds: float = 5.0
     max_parallel: int = 4
-    lanes: PlanLanes = field(default_factory=PlanLanes)
+    lanes: ConcurrencyLimits = field(default_factory=ConcurrencyLimits)
 
-    def create(self, new: NewPlan, claim: Claim | None = None) -> Plan:
+    def create(self, new: PlanDraft, claim: IdempotencyClaim | None = None) -> Plan:
         """A plan with a job queued for it. `QueueFull`: then there is none. With a claim, as the store's."""
         # What is only read by people needs no secret; arguments are kept as given, for the plan uses them.
         new = replace(new, goal=redact_text(new.goal))

@@ -35,7 +35,7 @@ from cleveragents.plans.model.sub_plan import waits_for_sub_plans
 from cleveragents.plans.ports.plans import PlanFacts
 from cleveragents.plans.store.sql_plan_store import SqlPlanStore
 
-__all__ = ["PlanPausing", "at_rest_in", "waiting_for_correction"]
+__all__ = ["PlanPause", "at_rest_in", "waiting_for_correction"]
 
 _DECISIONS = 10
 _LOOK_SECONDS = 0.05
@@ -54,7 +54,7 @@ def at_rest_in(phase: Phase) -> tuple[Standing, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class PlanPausing:
+class PlanPause:
     """Stateless but for its stores: any thread and any process may pause any plan; one that is moved
     meanwhile is looked at again."""
 

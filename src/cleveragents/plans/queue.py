@@ -20,7 +20,7 @@ from cleveragents.jobs.ports import JobStore
 from cleveragents.plans.jobs.names import (
     ATTEMPTS,
     SHARED_ATTEMPTS,
-    PlanLanes,
+    ConcurrencyLimits,
     key_of_job,
     kind_of_plan,
     queue_of,
@@ -29,7 +29,7 @@ from cleveragents.plans.model.plan import Phase, Plan, PlanState, Standing, ensu
 from cleveragents.plans.model.sub_plan import has_news, waits_for_sub_plans
 from cleveragents.plans.ports.plans import PlanFacts
 from cleveragents.plans.store.sql_plan_store import SqlPlanStore
-from cleveragents.storage.idempotency import Claim
+from cleveragents.storage.idempotency import IdempotencyClaim
 
 __all__ = ["PlanQueue", "going_on_with"]
 
@@ -47,7 +47,7 @@ class PlanQueue:
     jobs: JobStore
     clock: Clock
     max_parallel: int = 4
-    lanes: PlanLanes = field(default_factory=PlanLanes)
+    lanes: ConcurrencyLimits = field(default_factory=ConcurrencyLimits)
 
     def queue(
         self, plan: Plan, more: Mapping[str, JsonValue] | None = None, *, wanted: Standing | None = None
@@ -90,7 +90,7 @@ class PlanQueue:
         except (StalePlan, DuplicateKey):
             return self.plans.get(plan.id)
 
-    def started(self, plan: Plan, claim: Claim | None = None) -> Plan:
+    def started(self, plan: Plan, claim: IdempotencyClaim | None = None) -> Plan:
         """The plan that was made, with a job; as it is, if it has had one. `QueueFull`: then the plan is
         gone, unless somebody took over the claim that it was made under, whose it is: `RequestUnderWay`."""
         if plan.standing != _MADE:

@@ -52,7 +52,7 @@ from cleveragents.plans.model.strategy import Strategy
 from cleveragents.plans.model.sub_plan import ended_by, is_at_rest
 from cleveragents.plans.output_recorder import PlanWatch, WatchOf
 from cleveragents.plans.ports.plans import PlanFacts
-from cleveragents.plans.sandbox_edits import PlanRewriting
+from cleveragents.plans.sandbox_edits import SandboxEdits
 from cleveragents.plans.store.sql_plan_store import SqlPlanStore
 from cleveragents.plans.sub_plans.loop import SubPlans
 from cleveragents.sandboxes.git_sandbox import Sandbox
@@ -64,9 +64,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ATTEMPTS",
-    "HeldPlan",
     "MakeStrategy",
     "OpenExecution",
+    "OwnedPlan",
     "PlanRun",
     "ThinkAgain",
     "TimeLeft",
@@ -115,7 +115,7 @@ class PlanRun:
     make_strategy: MakeStrategy
     open_execution: OpenExecution
     setup: SandboxSetup
-    rewriting: PlanRewriting
+    rewriting: SandboxEdits
     checks: ChecksFor
     strategizing: Callable[[PlanWatch], Strategizing]
     executing: Callable[[PlanWatch], Executing]
@@ -136,7 +136,7 @@ class PlanRun:
         if plan.job_id != job.id or not is_to_be_run(plan):  # guard: no other job's plan, nor what is done
             self._rests(plan.id)
             return _told(plan)
-        held = HeldPlan(self.plans, self.clock, plan, Fence(job.id, job.fence))
+        held = OwnedPlan(self.plans, self.clock, plan, Fence(job.id, job.fence))
         try:
             self._run(held, job)
             self._heed_cancel(held, job)
@@ -156,7 +156,7 @@ class PlanRun:
             self.lifecycle.cancel_children(plan, (plan.error or "").removeprefix("cancelled: "))
         self.lifecycle.wake(plan)
 
-    def _run(self, held: HeldPlan, job: AsyncJob) -> None:
+    def _run(self, held: OwnedPlan, job: AsyncJob) -> None:
         try:
             self._ensure_wanted(held)
             self._go_on(held, job)
@@ -180,7 +180,7 @@ class PlanRun:
             held.end(PlanState.ERRORED, f"{type(error).__name__}: {error}")
             raise
 
-    def _heed_cancel(self, held: HeldPlan, job: AsyncJob) -> None:
+    def _heed_cancel(self, held: OwnedPlan, job: AsyncJob) -> None:
         """Cancels the plan if that was wanted. Whoever cancels marks the job and then looks at the plan, we
         moved the plan and now look at the job: one of the two sees the other."""
         reason = self.jobs.get(job.id).cancel_reason
@@ -202,7 +202,7 @@ class PlanRun:
         if heard is not None and heard != reason:  # guard: who wanted it cancelled meanwhile found it running
             self.lifecycle.cancel(held.plan, heard)
 
-    def _go_on(self, held: HeldPlan, job: AsyncJob) -> None:
+    def _go_on(self, held: OwnedPlan, job: AsyncJob) -> None:
         """Through both phases, as often as it is to be thought through again; or through one of them."""
         thinks = True
         while thinks:
@@ -210,7 +210,7 @@ class PlanRun:
                 return
             thinks = self._execute(held, job) and not self.one_phase
 
-    def _strategize(self, held: HeldPlan, job: AsyncJob) -> bool:
+    def _strategize(self, held: OwnedPlan, job: AsyncJob) -> bool:
         """Decides what is to be done, if that is not decided yet; whether that was so."""
         if held.plan.phase is not Phase.STRATEGIZE:
             return False
@@ -248,14 +248,14 @@ class PlanRun:
     def _isolation(self, plan: Plan) -> Isolation:
         return Isolation.of(self.checks(Path(plan.resource)).commands.isolates)
 
-    def _ensure_wanted(self, held: HeldPlan) -> None:
+    def _ensure_wanted(self, held: OwnedPlan) -> None:
         """`Cancelled` for a part of what was cancelled, whoever missed it then."""
         parent_id = held.plan.parent_id
         if parent_id is not None and self.plans.get(parent_id).state is PlanState.CANCELLED:
             held.end(PlanState.CANCELLED, f"cancelled: plan {parent_id}, of which it is a part, is")
             raise Cancelled("the plan of which it is a part was cancelled")
 
-    def _execute(self, held: HeldPlan, job: AsyncJob) -> bool:
+    def _execute(self, held: OwnedPlan, job: AsyncJob) -> bool:
         """Does what was decided; True if that is to be thought through again."""
         plan = held.begin(self._isolation(held.plan))
         strategy = Strategy.from_json(plan.strategy)
@@ -284,7 +284,7 @@ class PlanRun:
         return False
 
     def _done(
-        self, held: HeldPlan, work: _Work, execution: ToolExecution, *, rethinks: bool = True
+        self, held: OwnedPlan, work: _Work, execution: ToolExecution, *, rethinks: bool = True
     ) -> JsonValue | None:
         """None when all is done and checked, or what the plan waits for. `RethinkNeeded`."""
         plan, ground = work.plan, self._ground(work, execution)
@@ -404,7 +404,7 @@ def _told(plan: Plan, left: Mapping[str, JsonValue] | None = None) -> JsonValue:
 
 
 @dataclass(slots=True)
-class HeldPlan:
+class OwnedPlan:
     """The plan as this run last moved it. Once anybody else has moved the plan, or taken its job, whatever
     the run wants to make of it is refused. Not thread-safe: the run's own."""
 

@@ -23,7 +23,7 @@ from cleveragents.core.errors import (
 )
 from cleveragents.core.json_value import FrozenObject, JsonValue
 from cleveragents.core.tool import CallState, ToolCall
-from cleveragents.plans.calls.call_log import UNREADABLE, CallFiling
+from cleveragents.plans.calls.call_log import UNREADABLE, CallLog
 from cleveragents.plans.history import REREAD, PlanHistory, bring_to
 from cleveragents.plans.model.correction import RETRY, ROLLBACK, checkpoint_of
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
@@ -35,13 +35,13 @@ from cleveragents.plans.sub_plans.messages import merged_already
 from cleveragents.sandboxes.git_sandbox import Sandbox
 from cleveragents.sandboxes.ports import Sandboxes
 
-__all__ = ["PlanRewriting"]
+__all__ = ["SandboxEdits"]
 
 _BUSY_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class PlanRewriting:
+class SandboxEdits:
     """Stateless but for its stores; holds the sandbox's `writing()` while it works."""
 
     plans: SqlPlanStore
@@ -187,9 +187,9 @@ class PlanRewriting:
             return None, str(refusal)
         return sandbox, ""
 
-    def _filing(self, plan_id: str) -> CallFiling:
+    def _filing(self, plan_id: str) -> CallLog:
         context = PlanExecutionContext(plan_id, self.changesets)
-        return CallFiling(context, self.calls, self.history, self.clock)
+        return CallLog(context, self.calls, self.history, self.clock)
 
     @contextmanager
     def _idle(self, plan: Plan) -> Iterator[Sandbox]:

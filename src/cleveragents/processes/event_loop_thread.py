@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from cleveragents.core.errors import Cancelled, Closed
 from cleveragents.processes.ports import StopSignal
 
-__all__ = ["OwnLoop"]
+__all__ = ["EventLoopThread"]
 
 T = TypeVar("T")
 
@@ -19,7 +19,7 @@ _LOOK_SECONDS = 0.05
 _END_SECONDS = 5.0
 
 
-class OwnLoop:
+class EventLoopThread:
     """Runs coroutines for threads that wait for them.
 
     Thread safety:

@@ -53,7 +53,7 @@ __all__ = [
     "MESSAGE_BYTES",
     "Faults",
     "ProgramPlace",
-    "TalkingProcess",
+    "StdioProcess",
     "bubblewrap_for",
     "next_message",
     "talking_program",
@@ -78,7 +78,7 @@ _PRINTED_BYTES = 4_000
 T = TypeVar("T")
 
 
-class TalkingProcess:
+class StdioProcess:
     """A running program. Not thread-safe: the loop on whose thread it was made uses it."""
 
     def __init__(self, program: GuardProgram, mask: SecretMask = NO_SECRETS) -> None:

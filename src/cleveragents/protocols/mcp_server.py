@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from cleveragents.api.client import Client
     from cleveragents.api.plans.views import PlanView
 
-__all__ = ["INSTRUCTIONS", "Workplace", "server_for"]
+__all__ = ["INSTRUCTIONS", "McpServerOptions", "server_for"]
 
 T = TypeVar("T")
 
@@ -66,7 +66,7 @@ _ToBranch = Annotated[
 
 
 @dataclass(frozen=True, slots=True)
-class Workplace:
+class McpServerOptions:
     """What the user who starts the server decides.
 
     `repository` is used by requests that name no resource; None if each has to name one. `profile` is that of
@@ -78,7 +78,7 @@ class Workplace:
     context_seconds: float | None = None
 
 
-def server_for(client: Client, workplace: Workplace) -> MCPServer:
+def server_for(client: Client, workplace: McpServerOptions) -> MCPServer:
     """Return the server, to be run on some transport. Its tools raise only errors that a caller can read."""
     from mcp.server import MCPServer
 
@@ -108,7 +108,7 @@ class _Requests:
     """The requests of another agent, as calls of the client. Any thread may make them."""
 
     client: Client
-    workplace: Workplace
+    workplace: McpServerOptions
 
     def create(self, goal: str, terms: PlanTerms) -> dict[str, Any]:
         place = self.workplace

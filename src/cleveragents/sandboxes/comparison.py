@@ -19,11 +19,11 @@ from cleveragents.git.git_directory import GitDirectory
 from cleveragents.git.plumbing import PrivateRepository
 from cleveragents.sandboxes.git_sandbox import Sandbox
 
-__all__ = ["ChangedFile", "Outcome", "bytes_between", "changed_between", "diff_between"]
+__all__ = ["ChangedFile", "ResultTree", "bytes_between", "changed_between", "diff_between"]
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ResultTree:
     """A tree that a sandbox holds."""
 
     sandbox: Sandbox
@@ -43,7 +43,7 @@ class ChangedFile:
 
 
 def diff_between(
-    one: Outcome, other: Outcome, *, options: Sequence[str] = (), paths: Sequence[str] = ()
+    one: ResultTree, other: ResultTree, *, options: Sequence[str] = (), paths: Sequence[str] = ()
 ) -> bytes:
     """git's own difference from the one to the other. `SandboxRefused` when they cannot be compared."""
     with _borrowing(one, other) as repository:
@@ -62,7 +62,7 @@ def diff_between(
         )
 
 
-def changed_between(one: Outcome, other: Outcome, paths: Sequence[str] = ()) -> list[ChangedFile]:
+def changed_between(one: ResultTree, other: ResultTree, paths: Sequence[str] = ()) -> list[ChangedFile]:
     """Every file that differs, by path."""
     options = ("--raw", "--numstat", "--no-renames", "--no-abbrev", "-z")
     fields = iter(os.fsdecode(diff_between(one, other, options=options, paths=paths)).split("\0")[:-1])
@@ -79,7 +79,7 @@ def changed_between(one: Outcome, other: Outcome, paths: Sequence[str] = ()) -> 
     return sorted(found, key=lambda changed: changed.path)
 
 
-def bytes_between(one: Outcome, other: Outcome, files: Sequence[ChangedFile]) -> int:
+def bytes_between(one: ResultTree, other: ResultTree, files: Sequence[ChangedFile]) -> int:
     """How much the contents are that differ, of both sides, the same content once."""
     states = [state for changed in files for state in (changed.before, changed.after) if state is not None]
     names = {name for mode, name in states if int(mode, 8) != GITLINK}
@@ -90,7 +90,7 @@ def bytes_between(one: Outcome, other: Outcome, files: Sequence[ChangedFile]) ->
 
 
 @contextmanager
-def _borrowing(one: Outcome, other: Outcome) -> Iterator[PrivateRepository]:
+def _borrowing(one: ResultTree, other: ResultTree) -> Iterator[PrivateRepository]:
     sandboxes = (one.sandbox, other.sandbox)
     formats = {sandbox.facts.object_format for sandbox in sandboxes}
     if len(formats) > 1:

@@ -20,7 +20,7 @@ from cleveragents.sandboxes.lock import is_locked, locked
 from cleveragents.sandboxes.rows import READY, SandboxRow
 from cleveragents.storage.files.paths import remove_all
 
-__all__ = ["MIRRORS", "Leftover", "find_leftovers", "is_copy", "mend_leftovers"]
+__all__ = ["MIRRORS", "SandboxOrphan", "find_leftovers", "is_copy", "mend_leftovers"]
 
 MIRRORS = "mirrors"
 """Where mirrors of git remotes are, beside the directory of sandboxes."""
@@ -30,7 +30,7 @@ _YOUNG_SECONDS = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Leftover:
+class SandboxOrphan:
     """Something that should not be there. `kind`: row, directory, copy or pin. `advice` says what a person
     can do about what is not `removable` by us."""
 
@@ -53,7 +53,7 @@ class _Registry(Protocol):
     def remove(self, plan_id: str) -> None: ...
 
 
-def find_leftovers(registry: _Registry, now: datetime, resources: Iterable[Path] = ()) -> list[Leftover]:
+def find_leftovers(registry: _Registry, now: datetime, resources: Iterable[Path] = ()) -> list[SandboxOrphan]:
     """Looks at every row, every directory, and the pins in these repositories. Changes nothing."""
     # Directories first: one that is made while we look then has its row already.
     directories = _directories(registry.directory)
@@ -71,9 +71,9 @@ def find_leftovers(registry: _Registry, now: datetime, resources: Iterable[Path]
     return found
 
 
-def mend_leftovers(registry: _Registry, now: datetime) -> list[Leftover]:
+def mend_leftovers(registry: _Registry, now: datetime) -> list[SandboxOrphan]:
     """Takes away what may be taken away, and returns that."""
-    mended: list[Leftover] = []
+    mended: list[SandboxOrphan] = []
     for left in find_leftovers(registry, now):
         if not left.removable:
             continue
@@ -89,7 +89,7 @@ def mend_leftovers(registry: _Registry, now: datetime) -> list[Leftover]:
     return mended
 
 
-def _rows(known: Iterable[SandboxRow]) -> Iterator[Leftover]:
+def _rows(known: Iterable[SandboxRow]) -> Iterator[SandboxOrphan]:
     for row in known:
         place = SandboxPlace(row.directory)
         if is_locked(place.lock):
@@ -101,11 +101,13 @@ def _rows(known: Iterable[SandboxRow]) -> Iterator[Leftover]:
         elif place.tree.exists():  # guard: it was complete once, and may hold work
             advice = "look at its tree, then delete the directory"
             reason = "it is damaged, and its files are there"
-            yield Leftover("row", row.plan_id, str(row.directory), reason, removable=False, advice=advice)
+            yield SandboxOrphan(
+                "row", row.plan_id, str(row.directory), reason, removable=False, advice=advice
+            )
             continue
         else:
             reason = "its directory is gone"
-        yield Leftover("row", row.plan_id, str(row.directory), reason, removable=True)
+        yield SandboxOrphan("row", row.plan_id, str(row.directory), reason, removable=True)
 
 
 def _directories(parent: Path) -> list[Path]:
@@ -115,25 +117,27 @@ def _directories(parent: Path) -> list[Path]:
         return []
 
 
-def _directory(path: Path, now: datetime) -> Iterator[Leftover]:
+def _directory(path: Path, now: datetime) -> Iterator[SandboxOrphan]:
     if is_locked(SandboxPlace(path).lock):
         return
     if _is_remnant(path, now):
-        yield Leftover("directory", path.name, str(path), "it was never completed", removable=True)
+        yield SandboxOrphan("directory", path.name, str(path), "it was never completed", removable=True)
     elif SandboxPlace(path).facts_file.exists():
         reason = "a complete sandbox of which this database knows nothing"
         advice = "it may be another's, or hold work; look at its tree, then delete the directory"
-        yield Leftover("directory", path.name, str(path), reason, removable=False, advice=advice)
+        yield SandboxOrphan("directory", path.name, str(path), reason, removable=False, advice=advice)
     elif _is_old(path, now):
         advice = "delete the directory if you know that it is not needed"
-        yield Leftover("directory", path.name, str(path), "not a sandbox", removable=False, advice=advice)
+        yield SandboxOrphan(
+            "directory", path.name, str(path), "not a sandbox", removable=False, advice=advice
+        )
 
 
-def _copy(path: Path) -> Iterator[Leftover]:
+def _copy(path: Path) -> Iterator[SandboxOrphan]:
     """All that counts of it is recorded in the database: any machine makes its own of that."""
     if not is_locked(SandboxPlace(path).lock):
         reason = "another machine has, or had, the sandbox of its plan"
-        yield Leftover("copy", path.name, str(path), reason, removable=True)
+        yield SandboxOrphan("copy", path.name, str(path), reason, removable=True)
 
 
 def is_copy(path: Path) -> bool:
@@ -153,13 +157,13 @@ def _is_old(path: Path, now: datetime) -> bool:
     return now.timestamp() - path.lstat().st_mtime > _YOUNG_SECONDS
 
 
-def _pins(resource: Path, known: set[str]) -> list[Leftover]:
+def _pins(resource: Path, known: set[str]) -> list[SandboxOrphan]:
     try:
         directory, pins = pinned_in(resource)
     except (GitFailed, ToolRefused):
         return []
     return [
-        Leftover(
+        SandboxOrphan(
             "pin",
             plan_id,
             str(directory),

@@ -30,7 +30,7 @@ from cleveragents.sandboxes.directory_copy import DirectoryCopy
 from cleveragents.sandboxes.facts import SandboxPlace
 from cleveragents.sandboxes.git_sandbox import Sandbox
 from cleveragents.sandboxes.lock import locked
-from cleveragents.sandboxes.orphans import Leftover, find_leftovers, mend_leftovers
+from cleveragents.sandboxes.orphans import SandboxOrphan, find_leftovers, mend_leftovers
 from cleveragents.sandboxes.ports import SandboxRequest, SandboxStrategy, StartTree
 from cleveragents.sandboxes.private_clone import PrivateClone
 from cleveragents.sandboxes.rows import MAKING, READY, REMOVING, SandboxRow
@@ -157,11 +157,11 @@ class SandboxRegistry:
         self._database.write(unit)
         return size
 
-    def leftovers(self, resources: Iterable[Path] = ()) -> Sequence[Leftover]:
+    def leftovers(self, resources: Iterable[Path] = ()) -> Sequence[SandboxOrphan]:
         """What should not be there: of sandboxes, and of pins in these repositories. Changes nothing."""
         return find_leftovers(self, self._clock.now(), resources)
 
-    def mend(self) -> Sequence[Leftover]:
+    def mend(self) -> Sequence[SandboxOrphan]:
         """Takes away what of it is certainly ours, unused and without work in it; returns that."""
         return mend_leftovers(self, self._clock.now())
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from cleveragents.app.container import Container
 
 __all__ = [
+    "AccessRule",
     "AdminClient",
     "AnyClient",
     "AnyUser",
@@ -41,7 +42,6 @@ __all__ = [
     "ReadPlan",
     "ResourceAdmin",
     "ResourceServerAdmin",
-    "Rule",
     "access_now",
     "client_now",
     "client_of",
@@ -52,7 +52,7 @@ JobId = Annotated[str, Path(max_length=100, pattern=r"^[!-~]+$", examples=[_EXAM
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class AccessRule:
     """What a route needs: a role, and where. `where` is `server`, `project` (that of the object in the
     address), or `anywhere` (some project; or any user, for a viewer)."""
 
@@ -77,13 +77,13 @@ class Rule:
 
 
 @dataclass(frozen=True, slots=True)
-class _AnyUser(Rule):
+class _AnyUser(AccessRule):
     def __call__(self, request: Request) -> Access:
         return _access_of(request)
 
 
 @dataclass(frozen=True, slots=True)
-class _Client(Rule):
+class _Client(AccessRule):
     """A client of the acting user, which checks the rule on every call."""
 
     def __call__(self, request: Request) -> LocalClient:
@@ -96,35 +96,35 @@ class _Client(Rule):
 
 
 @dataclass(frozen=True, slots=True)
-class _PlanClient(Rule):
+class _PlanClient(AccessRule):
     def __call__(self, access: AnyUser, plan_id: PlanId) -> LocalClient:
         access.plan(plan_id, self.role)  # guard: refused before the body is looked at
         return _client_of(access)
 
 
 @dataclass(frozen=True, slots=True)
-class _JobClient(Rule):
+class _JobClient(AccessRule):
     def __call__(self, access: AnyUser, job_id: JobId) -> LocalClient:
         access.job(job_id, self.role)  # guard: refused before the body is looked at
         return _client_of(access)
 
 
 @dataclass(frozen=True, slots=True)
-class _ProjectClient(Rule):
+class _ProjectClient(AccessRule):
     def __call__(self, access: AnyUser, name: NamePath) -> LocalClient:
         access.project(name, self.role)  # guard: refused before the body is looked at
         return _client_of(access)
 
 
 @dataclass(frozen=True, slots=True)
-class _ResourceClient(Rule):
+class _ResourceClient(AccessRule):
     def __call__(self, access: AnyUser, name: NamePath) -> LocalClient:
         access.resource(name, self.role)  # guard: refused before the body is looked at
         return _client_of(access)
 
 
 @dataclass(frozen=True, slots=True)
-class _OfPlan(Rule):
+class _OfPlan(AccessRule):
     def __call__(self, access: AnyUser, plan_id: PlanId) -> Plan:
         return access.plan(plan_id, self.role)
 

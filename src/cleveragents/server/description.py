@@ -14,7 +14,7 @@ from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
 
 from cleveragents import __version__
-from cleveragents.server.access import Rule
+from cleveragents.server.access import AccessRule
 from cleveragents.server.middleware.identity import COOKIE
 from cleveragents.server.problems import MEDIA_TYPE, Problem
 
@@ -71,7 +71,7 @@ class DescribedApi(FastAPI):
     """An application whose description is complete."""
 
     def __init__(self, **more: Any) -> None:
-        self.rules: dict[str, Rule] = {}
+        self.rules: dict[str, AccessRule] = {}
         super().__init__(**more)
 
     def include_router(self, router: APIRouter, *args: Any, **more: Any) -> None:
@@ -79,7 +79,7 @@ class DescribedApi(FastAPI):
         for route in router.routes:
             if isinstance(route, APIRoute) and route.operation_id is not None:
                 calls: list[object] = [one.call for one in route.dependant.dependencies]
-                rules = [call for call in calls if isinstance(call, Rule)]
+                rules = [call for call in calls if isinstance(call, AccessRule)]
                 if rules:
                     self.rules[route.operation_id] = max(rules, key=lambda rule: rule.rank)
         super().include_router(router, *args, **more)
@@ -162,7 +162,7 @@ def _add_problems(path: str, method: str, operation: Node) -> None:
     }
 
 
-def _add_role(operation: Node, rule: Rule | None) -> None:
+def _add_role(operation: Node, rule: AccessRule | None) -> None:
     if rule is not None:
         operation["x-role"], operation["x-role-in"] = rule.role.value, rule.where
         operation["description"] = f"{operation['description']}\n\n{rule.needed}"

@@ -25,7 +25,7 @@ from cleveragents.core.event import DomainEvent
 from cleveragents.core.faults import FaultPoints, NoFaults
 from cleveragents.core.identifiers import acting
 from cleveragents.storage.database_errors import location_of
-from cleveragents.storage.settings import DatabaseSettings
+from cleveragents.storage.settings import DatabaseOptions
 from cleveragents.storage.unit_of_work import Backend, Write
 
 __all__ = ["HEAD", "REVISIONS", "CommitListener", "Database", "ensure_schema", "open_database"]
@@ -161,12 +161,12 @@ def open_database(
 ) -> Database:
     """The database at `url` (`sqlite:///path` or `postgresql://…`), created and migrated if need be.
 
-    The parameters are those of `DatabaseSettings`. Any number of processes may open a fresh database at
+    The parameters are those of `DatabaseOptions`. Any number of processes may open a fresh database at
     once. `DatabaseUnusable` says what is wrong and what to do about it; `DatabaseUnreachable`: not now.
     """
 
     parsed = _parse(url)
-    settings = DatabaseSettings(durability, patience_seconds, connections)
+    settings = DatabaseOptions(durability, patience_seconds, connections)
     backend = _backend(parsed, settings, faults or NoFaults())
     database = Database(backend, parsed)
     try:
@@ -194,7 +194,7 @@ def _parse(url: str) -> URL:
         ) from error
 
 
-def _backend(url: URL, settings: DatabaseSettings, faults: FaultPoints) -> Backend:
+def _backend(url: URL, settings: DatabaseOptions, faults: FaultPoints) -> Backend:
     name = url.get_backend_name()
     if name == "sqlite":
         from cleveragents.storage.sqlite_backend import SqliteBackend

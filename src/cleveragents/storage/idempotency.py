@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
-__all__ = ["AnswerStore", "Claim", "KeptAnswer"]
+__all__ = ["IdempotencyClaim", "IdempotencyStore", "StoredResponse"]
 
 
 @dataclass(frozen=True, slots=True)
-class KeptAnswer:
+class StoredResponse:
     """An answer as it was given."""
 
     status: int
@@ -25,7 +25,7 @@ class KeptAnswer:
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class IdempotencyClaim:
     """Who works on a request: as long as nobody takes it over, nobody else does. `made` is the id of what
     whoever had the claim before made for it: to be found again, not to be made again."""
 
@@ -35,10 +35,12 @@ class Claim:
     made: str | None = None
 
 
-class AnswerStore(Protocol):
+class IdempotencyStore(Protocol):
     """Answers by user and key. Every method is one atomic step, from any thread and process."""
 
-    def begin(self, user_id: str, key: str, request: str, *, now: datetime) -> Claim | KeptAnswer:
+    def begin(
+        self, user_id: str, key: str, request: str, *, now: datetime
+    ) -> IdempotencyClaim | StoredResponse:
         """What was answered, or the claim to work on it. `request` tells requests apart.
 
         `KeyReused` if the key came with another request; `RequestUnderWay` while somebody works on it. Who
@@ -47,10 +49,10 @@ class AnswerStore(Protocol):
         """
         ...
 
-    def finish(self, claim: Claim, answer: KeptAnswer) -> None:
+    def finish(self, claim: IdempotencyClaim, answer: StoredResponse) -> None:
         """Keeps the answer, unless the claim was taken over."""
         ...
 
-    def release(self, claim: Claim) -> None:
+    def release(self, claim: IdempotencyClaim) -> None:
         """It came to no answer: the next to ask gets the claim, with what was made."""
         ...

@@ -24,8 +24,8 @@ from cleveragents.storage.database_errors import (
     location_of,
     translated,
 )
-from cleveragents.storage.settings import DatabaseSettings
-from cleveragents.storage.unit_of_work import Answer, Write, run_alone
+from cleveragents.storage.settings import DatabaseOptions
+from cleveragents.storage.unit_of_work import Write, WriteOutcome, run_alone
 
 __all__ = ["PostgresBackend"]
 
@@ -48,7 +48,7 @@ class PostgresBackend:
     Cancel safety: an interrupted transaction is rolled back when its connection goes back to the pool.
     """
 
-    def __init__(self, url: URL, settings: DatabaseSettings, faults: FaultPoints) -> None:
+    def __init__(self, url: URL, settings: DatabaseOptions, faults: FaultPoints) -> None:
         self._url = url
         self._settings = settings
         self._faults = faults
@@ -67,7 +67,7 @@ class PostgresBackend:
         except SQLAlchemyError as error:
             raise translated(error, self._url) from error
 
-    def commit(self, write: Write) -> Answer:
+    def commit(self, write: Write) -> WriteOutcome:
         return self._patiently(lambda: self._transaction(write))
 
     def migrate(self, migration: Callable[[Connection], None]) -> None:
@@ -81,7 +81,7 @@ class PostgresBackend:
     def close(self) -> None:
         self._engine.dispose()
 
-    def _transaction(self, write: Write) -> Answer:
+    def _transaction(self, write: Write) -> WriteOutcome:
         with self._engine.connect() as connection, connection.begin() as transaction:
             answer = run_alone(connection, write)
             _detect_lost_connection(connection)
@@ -100,7 +100,7 @@ class PostgresBackend:
                 raise OutcomeUnknown(location_of(self._url), "the connection broke in a commit") from error
             raise
 
-    def _patiently(self, work: Callable[[], Answer]) -> Answer:
+    def _patiently(self, work: Callable[[], WriteOutcome]) -> WriteOutcome:
         """Runs it again when a lock, a deadlock or, once, a lost connection undid it. `StoreBusy`."""
         began = time.monotonic()
         pause = _FIRST_PAUSE_SECONDS
@@ -129,7 +129,7 @@ def _detect_lost_connection(connection: Connection) -> None:
         connection.exec_driver_sql("SELECT 1")
 
 
-def _engine(url: URL, settings: DatabaseSettings) -> Engine:
+def _engine(url: URL, settings: DatabaseOptions) -> Engine:
     # The server would wait for a row for ever; nobody here does. Who is patient gives its connection back
     # between two tries, or a few that wait would keep all others from theirs, and a lease is short.
     held_seconds = min(settings.patience_seconds, _LOCK_SECONDS)

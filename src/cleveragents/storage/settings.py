@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["DatabaseSettings"]
+__all__ = ["DatabaseOptions"]
 
 
 @dataclass(frozen=True, slots=True)
-class DatabaseSettings:
+class DatabaseOptions:
     """`durability` "normal": what was acknowledged survives kill -9; "full": a power cut, too.
 
     A busy database is tried again for `patience_seconds`; at most `connections` read at once.

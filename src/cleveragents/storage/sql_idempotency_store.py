@@ -17,11 +17,11 @@ from sqlalchemy.sql.dml import ReturningInsert
 from cleveragents.core.errors import KeyReused, RequestUnderWay
 from cleveragents.storage.columns import microseconds
 from cleveragents.storage.database import Database
-from cleveragents.storage.idempotency import Claim, KeptAnswer
+from cleveragents.storage.idempotency import IdempotencyClaim, StoredResponse
 from cleveragents.storage.inserts import insert_into
 from cleveragents.storage.service_tables import idempotency_keys
 
-__all__ = ["SqlAnswerStore", "claimed", "keep_made", "kept_key"]
+__all__ = ["SqlIdempotencyStore", "claimed", "keep_made", "kept_key"]
 
 
 KEPT = timedelta(hours=24)
@@ -39,18 +39,20 @@ def _keeping(dialect: str) -> ReturningInsert[tuple[str]]:
 _ROWS = idempotency_keys.c
 
 
-class SqlAnswerStore:
-    """`AnswerStore` on a `Database`. Stateless but for the database, so any thread may share it."""
+class SqlIdempotencyStore:
+    """`IdempotencyStore` on a `Database`. Stateless but for the database, so any thread may share it."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def begin(self, user_id: str, key: str, request: str, *, now: datetime) -> Claim | KeptAnswer:
-        claim = Claim(user_id, key, microseconds(now))
+    def begin(
+        self, user_id: str, key: str, request: str, *, now: datetime
+    ) -> IdempotencyClaim | StoredResponse:
+        claim = IdempotencyClaim(user_id, key, microseconds(now))
         kept = kept_key(key)
         row = {"user_id": user_id, "key": kept, "request": request, "created_at": claim.stamp}
 
-        def unit(connection: Connection) -> Claim | KeptAnswer:
+        def unit(connection: Connection) -> IdempotencyClaim | StoredResponse:
             old = _ROWS.created_at < microseconds(now - KEPT)
             connection.execute(delete(idempotency_keys).where(_ROWS.user_id == user_id, old))
             if connection.execute(_keeping(connection.dialect.name), row).first() is not None:
@@ -63,7 +65,7 @@ class SqlAnswerStore:
 
         return self._database.write(unit)
 
-    def finish(self, claim: Claim, answer: KeptAnswer) -> None:
+    def finish(self, claim: IdempotencyClaim, answer: StoredResponse) -> None:
         # Readable, so that whoever looks for a secret in the database would find it; any bytes come back.
         body = answer.body.decode("utf-8", "surrogateescape")
         text = json.dumps([answer.status, answer.media_type, body, answer.location])
@@ -73,20 +75,20 @@ class SqlAnswerStore:
             )
         )
 
-    def release(self, claim: Claim) -> None:
+    def release(self, claim: IdempotencyClaim) -> None:
         # guard: what was made is found again, whatever was answered
         unmade = (*claimed(claim), _ROWS.made.is_(None))
         self._database.write(lambda connection: connection.execute(delete(idempotency_keys).where(*unmade)))
 
 
 def _judged(
-    connection: Connection, found: Any, request: str, claim: Claim, now: datetime
-) -> Claim | KeptAnswer:
+    connection: Connection, found: Any, request: str, claim: IdempotencyClaim, now: datetime
+) -> IdempotencyClaim | StoredResponse:
     if found.request != request:  # guard: one key, one request
         raise KeyReused(claim.key)
     if found.answer is not None:
         status, media_type, body, location = json.loads(found.answer)
-        return KeptAnswer(status, media_type, body.encode("utf-8", "surrogateescape"), location)
+        return StoredResponse(status, media_type, body.encode("utf-8", "surrogateescape"), location)
     # Who made something can make nothing more: whether they live or not, the next finds the same.
     waits = found.made is None and found.created_at > microseconds(now - PATIENCE)
     if waits:  # guard: no two work on it at once
@@ -98,7 +100,7 @@ def _judged(
     return replace(claim, stamp=stamp, made=found.made)
 
 
-def keep_made(connection: Connection, claim: Claim | None, made: str | None) -> None:
+def keep_made(connection: Connection, claim: IdempotencyClaim | None, made: str | None) -> None:
     """Keeps the id of what the transaction makes with the key of the request that it is made for, or None
     when it takes that back; nothing where no claim is given. Until the transaction is over, nobody takes the
     claim over. `RequestUnderWay` if somebody did."""
@@ -109,7 +111,7 @@ def keep_made(connection: Connection, claim: Claim | None, made: str | None) -> 
         raise RequestUnderWay(claim.key)
 
 
-def claimed(claim: Claim) -> tuple[Any, ...]:
+def claimed(claim: IdempotencyClaim) -> tuple[Any, ...]:
     """The key's row, as long as the claim holds."""
     # The stamp tells whether somebody took it over; an answer that is kept stays.
     return (

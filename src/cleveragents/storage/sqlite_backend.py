@@ -24,12 +24,12 @@ from cleveragents.core.errors import DatabaseUnusable, StoreBusy
 from cleveragents.core.faults import FaultPoints
 from cleveragents.storage.database_errors import is_transient, translated
 from cleveragents.storage.group_commit import GroupCommit
-from cleveragents.storage.settings import DatabaseSettings
+from cleveragents.storage.settings import DatabaseOptions
 from cleveragents.storage.sqlite_lock import write_lock_holder
 from cleveragents.storage.unit_of_work import (
-    Answer,
     TransactionLost,
     Write,
+    WriteOutcome,
     run_alone,
     run_batch,
 )
@@ -56,13 +56,13 @@ class SqliteBackend:
     Cancel safety: an interrupted transaction is rolled back, at the latest before the next one begins.
     """
 
-    def __init__(self, url: URL, settings: DatabaseSettings, faults: FaultPoints) -> None:
+    def __init__(self, url: URL, settings: DatabaseOptions, faults: FaultPoints) -> None:
         self._url = url
         self._settings = settings
         self._faults = faults
         _create_file(str(url.database))
         self._engine = _engine(url, settings)
-        self._group: GroupCommit[Write, Answer] = GroupCommit(
+        self._group: GroupCommit[Write, WriteOutcome] = GroupCommit(
             self._commit_batch,
             location=str(url.database),
             patience_seconds=settings.patience_seconds,
@@ -83,7 +83,7 @@ class SqliteBackend:
         except (SQLAlchemyError, sqlite3.Error) as error:
             raise translated(error, self._url, waited_seconds=_READ_BUSY_SECONDS) from error
 
-    def commit(self, write: Write) -> Answer:
+    def commit(self, write: Write) -> WriteOutcome:
         answer = self._group.run(write)
         if isinstance(answer.error, SQLAlchemyError):
             raise translated(answer.error, self._url) from answer.error
@@ -116,13 +116,13 @@ class SqliteBackend:
         except (SQLAlchemyError, sqlite3.Error) as error:
             raise translated(error, self._url) from error
 
-    def _commit_batch(self, writes: Sequence[Write]) -> list[Answer]:
+    def _commit_batch(self, writes: Sequence[Write]) -> list[WriteOutcome]:
         try:
             return self._patiently(lambda: self._transaction(writes))
         except (SQLAlchemyError, sqlite3.Error) as error:
             raise translated(error, self._url) from error
 
-    def _transaction(self, writes: Sequence[Write]) -> list[Answer]:
+    def _transaction(self, writes: Sequence[Write]) -> list[WriteOutcome]:
         connection = self._writer
         driver = _driver(connection)
         if driver.in_transaction:  # guard: an interrupt may have struck between BEGIN and here
@@ -136,7 +136,7 @@ class SqliteBackend:
 
     def _run(
         self, connection: Connection, driver: sqlite3.Connection, writes: Sequence[Write]
-    ) -> list[Answer]:
+    ) -> list[WriteOutcome]:
         if len(writes) == 1:
             return [run_alone(connection, writes[0])]
 
@@ -170,7 +170,7 @@ class SqliteBackend:
         return StoreBusy(waited_seconds, "; ".join(filter(None, told)))
 
 
-def _engine(url: URL, settings: DatabaseSettings) -> Engine:
+def _engine(url: URL, settings: DatabaseOptions) -> Engine:
     engine = create_engine(
         url,
         poolclass=QueuePool,

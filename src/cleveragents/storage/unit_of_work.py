@@ -13,7 +13,7 @@ from cleveragents.core.event import DomainEvent
 from cleveragents.core.identifiers import acting_as
 from cleveragents.storage.outbox import take_appended
 
-__all__ = ["Answer", "Backend", "Savepoint", "TransactionLost", "Write", "run_alone", "run_batch"]
+__all__ = ["Backend", "Savepoint", "TransactionLost", "Write", "WriteOutcome", "run_alone", "run_batch"]
 
 T = TypeVar("T")
 
@@ -33,7 +33,7 @@ class Write:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class WriteOutcome:
     """What came of a write, and the events it left in the outbox. An error failed this write alone."""
 
     value: Any = None
@@ -62,7 +62,7 @@ class Backend(Protocol):
         """One consistent snapshot, in which nothing can be written."""
         ...
 
-    def commit(self, write: Write) -> Answer:
+    def commit(self, write: Write) -> WriteOutcome:
         """Runs the write in a transaction and commits it, or raises and has written nothing."""
         ...
 
@@ -75,17 +75,17 @@ class Backend(Protocol):
         ...
 
 
-def run_alone(connection: Connection, write: Write) -> Answer:
+def run_alone(connection: Connection, write: Write) -> WriteOutcome:
     """The write by itself; raises what it raises."""
     return _run_group(connection, [write])[0]
 
 
-def run_batch(connection: Connection, writes: Sequence[Write], savepoint: Savepoint) -> list[Answer]:
+def run_batch(connection: Connection, writes: Sequence[Write], savepoint: Savepoint) -> list[WriteOutcome]:
     """All of them in the transaction under way, each failing alone. `TransactionLost`."""
     groups = _groups(writes)
 
-    def each(run: Callable[[Sequence[Write]], list[Answer]]) -> list[Answer]:
-        answers: dict[int, Answer] = {}
+    def each(run: Callable[[Sequence[Write]], list[WriteOutcome]]) -> list[WriteOutcome]:
+        answers: dict[int, WriteOutcome] = {}
         for numbers in groups:
             answers.update(zip(numbers, run([writes[n] for n in numbers]), strict=True))
         return [answers[n] for n in range(len(writes))]
@@ -107,23 +107,23 @@ def _groups(writes: Sequence[Write]) -> list[list[int]]:
     return list(groups.values())
 
 
-def _attempt(connection: Connection, group: Sequence[Write], savepoint: Savepoint) -> list[Answer]:
+def _attempt(connection: Connection, group: Sequence[Write], savepoint: Savepoint) -> list[WriteOutcome]:
     try:
         return savepoint(lambda: _run_group(connection, group))
     except Exception as error:
         if isinstance(error, TransactionLost):
             raise
         if len(group) == 1:
-            return [Answer(error=error)]
+            return [WriteOutcome(error=error)]
     # Somebody in the group spoils it for the others: apart, each gets the answer that is its own.
     return [answer for write in group for answer in _attempt(connection, [write], savepoint)]
 
 
-def _run_group(connection: Connection, group: Sequence[Write]) -> list[Answer]:
+def _run_group(connection: Connection, group: Sequence[Write]) -> list[WriteOutcome]:
     take_appended(connection)  # what a failed unit left behind is not ours to tell
     with acting_as(group[0].by):  # who leads runs what others wrote, too
         values = group[0].apply(connection, [write.item for write in group])
     events = tuple(take_appended(connection))
     if len(values) != len(group):
         raise ValueError(f"{group[0].apply!r} gave {len(values)} values for {len(group)} items")
-    return [Answer(value, events=events if n == 0 else ()) for n, value in enumerate(values)]
+    return [WriteOutcome(value, events=events if n == 0 else ()) for n, value in enumerate(values)]

@@ -12,7 +12,7 @@ from cleveragents.core.errors import UnknownTool
 from cleveragents.core.json_value import JsonValue
 from cleveragents.core.policy import Capability
 from cleveragents.core.tool import ToolSpec
-from cleveragents.models.model.conversation import Message, Role, ToolRequest, Usage
+from cleveragents.models.model.conversation import Message, MessageRole, ToolRequest, Usage
 from cleveragents.models.ports import ModelFacts, ModelReply, ModelRequest
 
 __all__ = ["ScriptedHost", "Thought", "asks_for", "says"]
@@ -40,7 +40,7 @@ class Thought:
 
 def says(text: str, *, usage: Usage | None = None, cut_off: bool = False) -> ModelReply:
     """A reply that is nothing but text."""
-    return ModelReply(Message(Role.ASSISTANT, text), "scripted", usage, cut_off)
+    return ModelReply(Message(MessageRole.ASSISTANT, text), "scripted", usage, cut_off)
 
 
 def asks_for(*calls: tuple[str, Mapping[str, JsonValue]] | ToolRequest, text: str = "") -> ModelReply:
@@ -49,7 +49,7 @@ def asks_for(*calls: tuple[str, Mapping[str, JsonValue]] | ToolRequest, text: st
         call if isinstance(call, ToolRequest) else ToolRequest(f"call_{number}", call[0], call[1])
         for number, call in enumerate(calls)
     )
-    return ModelReply(Message(Role.ASSISTANT, text, requests), "scripted")
+    return ModelReply(Message(MessageRole.ASSISTANT, text, requests), "scripted")
 
 
 class ScriptedHost:

@@ -12,11 +12,11 @@ from cleveragents.core.errors import QueueFull, UnknownJob
 from cleveragents.core.event import DomainEvent
 from cleveragents.core.identifiers import IdentifierSource, WorkerIdentity
 from cleveragents.jobs.model.job import (
+    AttemptOutcome,
     Job,
     JobState,
     Move,
     NewJob,
-    Outcome,
     claimed,
     ensure_owned,
     ensure_same,
@@ -25,7 +25,7 @@ from cleveragents.jobs.model.job import (
     requested_cancel,
     submitted,
 )
-from cleveragents.jobs.ports import Claim, Heartbeat, Turn
+from cleveragents.jobs.ports import Heartbeat, JobClaim, JobHandoff
 
 __all__ = ["InMemoryJobStore"]
 
@@ -82,7 +82,7 @@ class InMemoryJobStore:
         self, worker: WorkerIdentity, kinds: Collection[str], *, now: datetime, queues: Collection[str] = ()
     ) -> Job | None:
         with self._lock:
-            move = self._next(Claim(worker, frozenset(kinds), tuple(queues)), now)
+            move = self._next(JobClaim(worker, frozenset(kinds), tuple(queues)), now)
             if move is None:
                 return None
             event = self._keep(move, now)
@@ -100,7 +100,7 @@ class InMemoryJobStore:
         with self._lock:
             return {job.id: job.cancel_reason for job in self._held(held) if job.cancel_reason is not None}
 
-    def finish(self, job_id: str, fence: int, outcome: Outcome, *, now: datetime) -> Job:
+    def finish(self, job_id: str, fence: int, outcome: AttemptOutcome, *, now: datetime) -> Job:
         with self._lock:
             job = self._find(job_id)
             ensure_owned(job, fence)
@@ -109,8 +109,8 @@ class InMemoryJobStore:
         return self._tell(move, event)
 
     def finish_and_claim(
-        self, job_id: str, fence: int, outcome: Outcome, claim: Claim, *, now: datetime
-    ) -> Turn:
+        self, job_id: str, fence: int, outcome: AttemptOutcome, claim: JobClaim, *, now: datetime
+    ) -> JobHandoff:
         with self._lock:
             job = self._find(job_id)
             ensure_owned(job, fence)
@@ -121,7 +121,7 @@ class InMemoryJobStore:
                 told.append((following, self._keep(following, now)))
         for move, event in told:
             self._tell(move, event)
-        return Turn(end.job, None if following is None else following.job)
+        return JobHandoff(end.job, None if following is None else following.job)
 
     def request_cancel(self, job_id: str, reason: str, *, now: datetime) -> Job:
         with self._lock:
@@ -145,7 +145,7 @@ class InMemoryJobStore:
         found = [self._jobs[job_id] for job_id in held if job_id in self._jobs]
         return [job for job in found if job.state is JobState.RUNNING and job.fence == held[job.id]]
 
-    def _next(self, claim: Claim, now: datetime) -> Move | None:
+    def _next(self, claim: JobClaim, now: datetime) -> Move | None:
         # Jobs are kept in the order of their submission, and max() takes the first of equals.
         at_work = [job for job in self._jobs.values() if job.state is JobState.RUNNING]
         running = Counter(job.kind for job in at_work)

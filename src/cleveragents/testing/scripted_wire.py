@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
-from cleveragents.models.model.conversation import Message, Role, ToolRequest, Usage
+from cleveragents.models.model.conversation import Message, MessageRole, ToolRequest, Usage
 from cleveragents.models.scripted_model import scripted_usage, written
 
 if TYPE_CHECKING:
-    from cleveragents.models.script import Answer, Fault, Scripting
+    from cleveragents.models.script import ScriptedAnswer, ScriptedFault, Scripting
 
 __all__ = ["Exchange", "HttpRequest", "NotHttp", "Responder", "read_request"]
 
@@ -156,7 +156,7 @@ class Responder:
             await (speech.stream() if streams else speech.whole())
 
 
-async def _misbehaves(fault: Fault | None, exchange: Exchange, streams: bool) -> bool:
+async def _misbehaves(fault: ScriptedFault | None, exchange: Exchange, streams: bool) -> bool:
     """Whether the fault was all the answer there is."""
     if fault is None:
         return False
@@ -183,7 +183,7 @@ async def _misbehaves(fault: Fault | None, exchange: Exchange, streams: bool) ->
 class _Speech:
     """One answer on its way."""
 
-    answer: Answer
+    answer: ScriptedAnswer
     model: str
     usage: Usage
     exchange: Exchange
@@ -278,7 +278,7 @@ async def _error(
 def _message(entry: Mapping[str, Any]) -> Message:
     calls = entry.get("tool_calls") or ()
     return Message(
-        role=Role("system" if entry.get("role") == "developer" else entry.get("role")),
+        role=MessageRole("system" if entry.get("role") == "developer" else entry.get("role")),
         text=_text(entry.get("content")),
         requests=tuple(ToolRequest(str(call.get("id")), call["function"]["name"], {}) for call in calls),
         request_id=entry.get("tool_call_id"),

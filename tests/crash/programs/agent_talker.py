@@ -6,7 +6,7 @@ import json
 import sys
 from pathlib import Path
 
-from cleveragents.plans.model.strategy import Casting, Strategy
+from cleveragents.plans.model.strategy import RoleAssignment, Strategy
 from tests.agent_bench import agent_bench
 from tests.unit.actors.test_acp_plans import talker
 
@@ -15,7 +15,7 @@ def main(order: dict[str, str]) -> None:
     with agent_bench(Path(order["home"])) as bench:
         actor = talker(*json.loads(order["prompt"]))
         bench.actors[actor.name] = actor
-        casting = Casting(None, actor.name, None, "")
+        casting = RoleAssignment(None, actor.name, None, "")
         bench.strategies[order["plan"]] = Strategy((), casting=casting, profile="full-auto")
         bench.work(bench.parts.plans.get(order["plan"]))
 

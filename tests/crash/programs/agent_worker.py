@@ -17,7 +17,7 @@ from typing import Any
 
 import structlog
 
-from cleveragents.plans.model.strategy import Casting, Strategy
+from cleveragents.plans.model.strategy import RoleAssignment, Strategy
 from cleveragents.plans.output_recorder import PlanWatch
 from tests.agent_bench import agent_bench, external
 
@@ -45,7 +45,7 @@ def main(told: dict[str, Any]) -> None:
     ) as bench:
         actor = external(told["mode"], *told["arguments"])
         bench.actors[actor.name] = actor
-        casting = Casting(None, actor.name, None, "")
+        casting = RoleAssignment(None, actor.name, None, "")
         bench.strategies[told["plan"]] = Strategy((), casting=casting, profile="full-auto")
         bench.adapt = lambda run: replace(run, watch=lambda plan: PlanWatch(on_output=say))
         with bench.worker(bench.parts.plans.get(told["plan"])) as worker:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from cleveragents.plans.model.strategy import Casting, Strategy
+from cleveragents.plans.model.strategy import RoleAssignment, Strategy
 from cleveragents.testing.clock import CrashAt
 from tests.actor_plan_bench import (
     USUAL,
@@ -76,7 +76,7 @@ def at_work(bench: ActorPlanBench, home: Path, *, reviewed: bool) -> None:
 
 def known(bench: ActorPlanBench, home: Path, *, reviewed: bool) -> None:
     """What to do in the plans that another process made."""
-    casting = Casting(*USUAL[:2], USUAL[2] if reviewed else None, f"scripted/{home / SCRIPT}")
+    casting = RoleAssignment(*USUAL[:2], USUAL[2] if reviewed else None, f"scripted/{home / SCRIPT}")
     for plan in bench.parts.plans.list():
         bench.strategies[plan.id] = Strategy((), profile="full-auto", casting=casting)
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from cleveragents.core.faults import FaultPoints
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
-from cleveragents.plans.model.strategy import Casting, Strategy
+from cleveragents.plans.model.strategy import RoleAssignment, Strategy
 from cleveragents.testing.clock import CrashAt, RecordFaultPoints
 from tests.actor_plan_bench import (
     USUAL,
@@ -55,7 +55,7 @@ SCRIPT = "script-0.yaml"
 
 
 def strategy_in(home: Path) -> Strategy:
-    casting = Casting(*USUAL, f"scripted/{home / SCRIPT}")
+    casting = RoleAssignment(*USUAL, f"scripted/{home / SCRIPT}")
     return Strategy((), CHECKS, profile="full-auto", casting=casting)
 
 

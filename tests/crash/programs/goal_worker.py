@@ -14,7 +14,7 @@ from pathlib import Path
 import structlog
 
 from cleveragents.jobs.ports import JobHandler
-from cleveragents.plans.model.strategy import Casting, Strategy
+from cleveragents.plans.model.strategy import RoleAssignment, Strategy
 from cleveragents.plans.run import kind_of_plan
 from tests.actor_plan_bench import actor_plan_bench
 
@@ -23,7 +23,7 @@ def main() -> None:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     order = json.load(sys.stdin)
     with actor_plan_bench(Path(order["home"]), models=order["models"], worker=order["worker"]) as bench:
-        casting = Casting(None, "builtin/executor", None, "openai/scripted")
+        casting = RoleAssignment(None, "builtin/executor", None, "openai/scripted")
         strategy = Strategy((), profile="full-auto", casting=casting)
         run = replace(bench.parts.run(), make_strategy=lambda plan: strategy)
         worker = bench.container.worker({kind_of_plan(order["plan"]): JobHandler(run)}, name="stopped")

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from cleveragents.context.code_index import CodePlace
-from cleveragents.context.index.build.builder import Builder
+from cleveragents.context.index.build.builder import IndexBuilder
 from cleveragents.context.index.sqlite_code_index import SqliteCodeIndex
 from cleveragents.testing.clock import CrashAt
 from tests.index_bench import found_in
@@ -45,7 +45,7 @@ def main() -> None:
         builder["faults"] = Gate()
     elif order.get("crash"):
         builder["faults"] = CrashAt(order["crash"], order.get("nth", 1))
-    index = INDEXES[order.get("index", "ours")](Path(order["indexes"]), builder=Builder(**builder))
+    index = INDEXES[order.get("index", "ours")](Path(order["indexes"]), builder=IndexBuilder(**builder))
     root = Path(order["root"])
     for number in range(order.get("rounds", 1)):
         own = f"{order['name']}round{number}" if "name" in order else None

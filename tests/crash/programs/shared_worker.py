@@ -18,10 +18,10 @@ from cleveragents.jobs.model.job import JobState
 from cleveragents.jobs.ports import JobHandler
 from cleveragents.jobs.worker.async_worker import AsyncWorker
 from cleveragents.jobs.worker.attempt import WorkerOptions
-from cleveragents.plans.jobs.shared_jobs import ApplyJob, PlanJob, UndoJob, Watched
+from cleveragents.plans.jobs.shared_jobs import ApplyJob, PlanJob, PlanObserver, UndoJob
 from cleveragents.plans.model.plan import Plan
 from cleveragents.plans.model.strategy import Strategy
-from cleveragents.plans.ports.plans import NewPlan
+from cleveragents.plans.ports.plans import PlanDraft
 from cleveragents.testing.clock import CrashAt, RecordFaultPoints
 from tests.crash.programs.forking import serve
 from tests.plan_bench import PlanBench, plan_bench, write
@@ -33,14 +33,14 @@ def shared_plan(bench: PlanBench, **request: object) -> Plan:
     """A plan that any worker of the queue may run."""
     kept = freeze({"queue": "plans", **request})
     assert isinstance(kept, FrozenObject)
-    return bench.parts.lifecycle.create(NewPlan("a goal", "tests/steps", str(bench.repository), kept))
+    return bench.parts.lifecycle.create(PlanDraft("a goal", "tests/steps", str(bench.repository), kept))
 
 
 def shared_worker(bench: PlanBench) -> AsyncWorker:
     """One that runs a job at a time, on the thread that has it claim."""
     for plan in bench.parts.plans.list():
         bench.strategies.setdefault(plan.id, Strategy(STEPS, profile="full-auto"))
-    watched = Watched()
+    watched = PlanObserver()
     handlers = {
         "plan": JobHandler(PlanJob(bench.handler(), bench.parts, watched)),
         "apply": JobHandler(ApplyJob(bench.parts, watched)),

@@ -19,7 +19,7 @@ from cleveragents.actors.external.acp.handler import Terminals, chosen
 from cleveragents.actors.external.acp.session import message_in
 from cleveragents.actors.external.acp.updates import Updates
 from cleveragents.actors.model.actor import ProgressKind
-from cleveragents.actors.ports import AgentUpdate, TerminalCommand, Wanted
+from cleveragents.actors.ports import AgentUpdate, PermissionRequest, TerminalCommand
 from cleveragents.core.errors import ToolRefused
 from cleveragents.processes.ports import StopSignal
 
@@ -109,7 +109,7 @@ def test_a_request_for_leave_is_about_what_was_told_of_the_call_before() -> None
     assert (wanted.kind, wanted.title, wanted.paths) == ("delete", "remove it", ("/x",))
     assert wanted.details == {"path": "x"}
     unknown = updates.wanted(schema.ToolCallUpdate(tool_call_id="2", raw_input={"x": float("nan")}))
-    assert unknown == Wanted("other", "")
+    assert unknown == PermissionRequest("other", "")
 
 
 def options(*kinds: Any) -> list[schema.PermissionOption]:

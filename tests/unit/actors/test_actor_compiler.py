@@ -22,7 +22,7 @@ from cleveragents.actors.model.actor import (
     SubgraphNode,
     ToolNode,
 )
-from cleveragents.actors.ports import Answer, ToolAnswer
+from cleveragents.actors.ports import QuestionAnswer, ToolAnswer
 from cleveragents.core.errors import (
     ActorStopped,
     DeadlineExceeded,
@@ -516,10 +516,10 @@ def test_a_person_is_asked_and_the_answer_goes_on_in_another_process(bench: Benc
     assert (question.node, question.text, question.choices) == ("ask", "Is it right?", ("yes", "no"))
     again = bench.again()
     assert again.run(request).question == question, "asked anew, it asks the same"
-    for refused in (Answer(question.id, "maybe"), Answer("another", "yes")):
+    for refused in (QuestionAnswer(question.id, "maybe"), QuestionAnswer("another", "yes")):
         unheard = bench.request(which, host, thread_id=request.thread_id, answer=refused)
         assert again.run(unheard).question == question
-    answer = Answer(question.id, "yes")
+    answer = QuestionAnswer(question.id, "yes")
     outcome = again.run(bench.request(which, host, thread_id=request.thread_id, answer=answer))
     assert outcome.question is None
     assert outcome.values["reply"] == "yes"
@@ -540,7 +540,7 @@ def test_a_question_inside_a_subgraph_is_answered_there(bench: Bench) -> None:
     question = bench.runner.run(request).question
     assert question is not None
     assert question.node == "sub.ask"
-    answered = replace(request, answer=Answer(question.id, "go"))
+    answered = replace(request, answer=QuestionAnswer(question.id, "go"))
     assert bench.again().run(answered).values["text"] == "go"
     assert [thought.node for thought in host.thoughts] == ["sub.draft", "sub.finish"]
 
@@ -561,7 +561,7 @@ def test_two_questions_at_once_are_asked_one_after_the_other(bench: Bench) -> No
     asked = [bench.run(which, host, thread_id=thread).question]
     for text in ("1", "2"):
         assert asked[-1] is not None
-        outcome = bench.run(which, host, thread_id=thread, answer=Answer(asked[-1].id, text))
+        outcome = bench.run(which, host, thread_id=thread, answer=QuestionAnswer(asked[-1].id, text))
         asked.append(outcome.question)
     assert [question and question.text for question in asked] == ["First?", "Second?", None]
     assert outcome.values["notes"] == ["1", "2"]
@@ -576,7 +576,7 @@ def test_a_question_that_is_asked_twice_is_two_questions(bench: Bench) -> None:
     which, host, thread = actor(*nodes, state=(NOTES,)), ScriptedHost([]), bench.thread()
     first = bench.run(which, host, thread_id=thread).question
     assert first is not None
-    second = bench.run(which, host, thread_id=thread, answer=Answer(first.id, "yes")).question
+    second = bench.run(which, host, thread_id=thread, answer=QuestionAnswer(first.id, "yes")).question
     assert second is not None
     assert second.id != first.id
-    assert bench.run(which, host, thread_id=thread, answer=Answer(first.id, "yes")).question == second
+    assert bench.run(which, host, thread_id=thread, answer=QuestionAnswer(first.id, "yes")).question == second

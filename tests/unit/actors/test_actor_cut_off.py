@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from cleveragents.actors.model.actor import Actor, HumanNode, StateKey, SubgraphNode, ToolNode
-from cleveragents.actors.ports import ActorOutcome, Answer, ToolAnswer
+from cleveragents.actors.ports import ActorOutcome, QuestionAnswer, ToolAnswer
 from cleveragents.actors.runner import BridgeActorRunner
 from cleveragents.actors.store.checkpoint_rows import StoredCheckpoint, StoredWrite
 from cleveragents.actors.store.sql_checkpoint_store import SqlCheckpointStore
@@ -127,7 +127,7 @@ def carried(
     facts = {"thread_id": bench.thread(), **facts}
     outcome = runner.run(bench.request(which, actors=actors, **facts))
     if outcome.question is not None:
-        answer = Answer(outcome.question.id, "well")
+        answer = QuestionAnswer(outcome.question.id, "well")
         outcome = runner.run(bench.request(which, actors=actors, answer=answer, **facts))
     return outcome
 

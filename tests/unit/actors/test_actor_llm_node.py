@@ -16,7 +16,7 @@ from cleveragents.actors.model.actor import ActorLimits, LlmNode, StateKey
 from cleveragents.actors.ports import ToolAnswer
 from cleveragents.core.errors import ActorStopped, ContextTooLong, ModelUnavailable, NeedsHuman, PriceUnknown
 from cleveragents.models.model.budget import Price
-from cleveragents.models.model.conversation import Role, ToolRequest, Usage
+from cleveragents.models.model.conversation import MessageRole, ToolRequest, Usage
 from cleveragents.models.ports import ModelFacts, ModelReply, ModelRequest
 from cleveragents.testing.actor_host import ScriptedHost, Thought, asks_for, says
 from tests.actor_bench import Bench, actor, open_bench, thinker
@@ -47,7 +47,7 @@ def whole(thought: Thought) -> bool:
     """Whether every answer of a tool follows the request for it, and every request has its answer."""
     open_requests: list[str] = []
     for message in thought.request.messages:
-        if message.role is Role.TOOL:
+        if message.role is MessageRole.TOOL:
             if not open_requests or message.request_id != open_requests.pop(0):
                 return False
         elif open_requests:
@@ -73,7 +73,9 @@ def test_calls_are_made_in_order_and_their_answers_go_back(bench: Bench) -> None
         ("b", "3.think.2"),
         ("c", "3.think.3"),
     ]
-    assert [message.text for message in host.thoughts[2].request.messages if message.role is Role.TOOL] == [
+    assert [
+        message.text for message in host.thoughts[2].request.messages if message.role is MessageRole.TOOL
+    ] == [
         "saw a",
         "saw b",
         "saw c",

@@ -16,7 +16,7 @@ from cleveragents.core.actions.model import REVIEW, CheckVerdict
 from cleveragents.core.errors import PlanError, remedies_from_json
 from cleveragents.core.json_value import thaw
 from cleveragents.core.tool import CallState
-from cleveragents.models.model.budget import Limits, Spend, exceeded
+from cleveragents.models.model.budget import BudgetLimits, Spend, exceeded
 from cleveragents.plans.apply_policy import objection_to
 from cleveragents.plans.model.plan import Phase, PlanState
 from cleveragents.plans.model.strategy import Strategy
@@ -343,20 +343,20 @@ WORKED = (
         says("done", usage={"input": 10, "output": 10}),
     ),
 )
-ENOUGH = Limits(10**12, 10**6, 100, 600.0)
+ENOUGH = BudgetLimits(10**12, 10**6, 100, 600.0)
 
 
 @pytest.mark.parametrize(
     ("limits", "remedy"),
     [
-        (Limits(steps=1), "--max-steps 2"),
-        (Limits(tokens=2_000), "--max-tokens "),
-        (Limits(picodollars=2_000 * 10**6), "--max-usd 0.01"),
+        (BudgetLimits(steps=1), "--max-steps 2"),
+        (BudgetLimits(tokens=2_000), "--max-tokens "),
+        (BudgetLimits(picodollars=2_000 * 10**6), "--max-usd 0.01"),
     ],
     ids=["steps", "tokens", "money"],
 )
 def test_a_plan_that_has_spent_its_budget_waits_for_a_larger_one(
-    bench: ActorPlanBench, limits: Limits, remedy: str
+    bench: ActorPlanBench, limits: BudgetLimits, remedy: str
 ) -> None:
     first, second = WORKED[0]["turns"]
     costly = {**first, "usage": {"unsaid": True}}  # so it counts at its worst
@@ -390,7 +390,7 @@ def test_a_plan_that_has_used_its_time_waits_for_more(bench: ActorPlanBench, pha
     model = bench.script(late, *rules.values(), input_price=1.0, output_price=1.0)
     cast = ("builtin/strategist", "builtin/executor", None)
     for seconds in TRIED_SECONDS:
-        plan = bench.work(bench.goal(model, cast=cast, limits=Limits(seconds=seconds)))
+        plan = bench.work(bench.goal(model, cast=cast, limits=BudgetLimits(seconds=seconds)))
         assert plan.state is PlanState.WAITING, plan.error
         if plan.phase.value == phase:
             break
@@ -409,7 +409,7 @@ def test_branches_that_do_not_fit_at_once_take_turns_and_none_is_lost(bench: Act
     bench.actors["tests/wide"] = actor(thinker(name="first", next=names), *branches, name="tests/wide")
     cheap = says("so", delay_seconds=0.1, usage={"input": 20, "output": 10})
     model = bench.script(rule(cheap), output_tokens=1_500)
-    plan = bench.work(bench.goal(model, cast=(None, "tests/wide", None), limits=Limits(tokens=4_000)))
+    plan = bench.work(bench.goal(model, cast=(None, "tests/wide", None), limits=BudgetLimits(tokens=4_000)))
     assert plan.standing == COMPLETE, plan.error
     assert (len(bench.thoughts(plan)), bench.spent(plan).spent.tokens) == (5, 150)
 
@@ -419,7 +419,7 @@ def test_a_command_ends_with_the_plans_time(bench: ActorPlanBench) -> None:
     model = bench.script(rule(answer(call("command", script="sleep 600")), says("done")))
     cast = (None, "tests/worker", None)
     for seconds in TRIED_SECONDS:
-        plan = bench.work(bench.goal(model, cast=cast, limits=Limits(seconds=seconds)))
+        plan = bench.work(bench.goal(model, cast=cast, limits=BudgetLimits(seconds=seconds)))
         if bench.calls(plan):
             break
     assert plan.state is PlanState.WAITING, (plan.standing, plan.error, bench.calls(plan))
@@ -427,15 +427,15 @@ def test_a_command_ends_with_the_plans_time(bench: ActorPlanBench) -> None:
     [made] = bench.calls(plan)
     assert isinstance(made.result, Mapping)
     assert made.result["timed_out"] is True
-    bench.raise_limits(plan, Limits(seconds=600.0))
+    bench.raise_limits(plan, BudgetLimits(seconds=600.0))
     assert bench.resume(plan).standing == COMPLETE
 
 
 def test_the_time_in_which_nobody_worked_is_not_the_plans(bench: ActorPlanBench) -> None:
-    plan = bench.goal(bench.script(*WORKED), cast=ALONE, limits=Limits(seconds=100.0))
+    plan = bench.goal(bench.script(*WORKED), cast=ALONE, limits=BudgetLimits(seconds=100.0))
     budgets, now = bench.parts.thinking.budgets, bench.container.clock.now()
     named = {"actor": "a/b", "node": "n", "model": "m/x"}
-    budgets.open(plan.id, Limits(seconds=100.0), now=now)
+    budgets.open(plan.id, BudgetLimits(seconds=100.0), now=now)
     ended = budgets.reserve(plan.id, plan.id, Spend(steps=1), key="1", now=now, **named)
     budgets.settle(ended, Spend(steps=1), None, now=now + timedelta(seconds=30))
     budgets.reserve(plan.id, plan.id, Spend(steps=1), key="2", now=now, **named)
@@ -444,9 +444,9 @@ def test_the_time_in_which_nobody_worked_is_not_the_plans(bench: ActorPlanBench)
 
 
 def test_a_larger_budget_for_a_plan_that_has_not_begun_keeps_its_other_limits(bench: ActorPlanBench) -> None:
-    plan = bench.goal(bench.script(*WORKED), limits=Limits(steps=1))
-    bench.raise_limits(plan, Limits(tokens=5_000))
-    assert bench.spent(plan).limits == Limits(tokens=5_000, steps=1)
+    plan = bench.goal(bench.script(*WORKED), limits=BudgetLimits(steps=1))
+    bench.raise_limits(plan, BudgetLimits(tokens=5_000))
+    assert bench.spent(plan).limits == BudgetLimits(tokens=5_000, steps=1)
 
 
 def test_a_time_limit_of_the_actors_own_is_not_the_budgets(bench: ActorPlanBench) -> None:
@@ -489,7 +489,7 @@ def test_a_limit_of_the_actors_own_is_not_blamed_on_the_model(bench: ActorPlanBe
 
 
 def test_money_is_not_counted_where_no_price_is_known(bench: ActorPlanBench) -> None:
-    plan = bench.work(bench.goal(bench.script(*WORKED), cast=ALONE, limits=Limits(picodollars=10**12)))
+    plan = bench.work(bench.goal(bench.script(*WORKED), cast=ALONE, limits=BudgetLimits(picodollars=10**12)))
     assert plan.state is PlanState.ERRORED
     assert "the price of scripted/" in str(plan.error)
     assert bench.thoughts(plan) == []

@@ -20,7 +20,7 @@ from cleveragents.actors.model.actor import (
     SubgraphNode,
     ToolNode,
 )
-from cleveragents.actors.ports import ActorOutcome, ActorRequest, Answer, ToolAnswer
+from cleveragents.actors.ports import ActorOutcome, ActorRequest, QuestionAnswer, ToolAnswer
 from cleveragents.actors.store.sql_checkpoint_store import SqlCheckpointStore
 from cleveragents.core.errors import (
     BudgetExhausted,
@@ -35,7 +35,7 @@ from cleveragents.core.errors import (
 )
 from cleveragents.core.identifiers import Fence
 from cleveragents.jobs.worker.async_worker import CancellationToken
-from cleveragents.models.model.conversation import Message, Role
+from cleveragents.models.model.conversation import Message, MessageRole
 from cleveragents.models.ports import ModelFacts, ModelRequest
 from cleveragents.testing.actor_host import ScriptedHost, asks_for
 from tests.actor_bench import LIMIT, Bench, KnownActors, actor, open_bench, thinker
@@ -75,7 +75,7 @@ def test_a_run_that_has_ended_is_not_repeated(bench: Bench) -> None:
     request = bench.request(actor(thinker(output="text"), state=(TEXT,)), host)
     first = bench.runner.run(request)
     assert bench.again().run(request) == first
-    assert bench.again().run(replace(request, answer=Answer("q", "late"))) == first
+    assert bench.again().run(replace(request, answer=QuestionAnswer("q", "late"))) == first
     assert len(host.thoughts) == 1
 
 
@@ -357,7 +357,7 @@ def test_many_runs_go_on_at_once(bench: Bench) -> None:
 
 def test_a_scripted_host_makes_no_call_twice(bench: Bench) -> None:
     host = ScriptedHost(["once"], {"look": lambda: "seen"})
-    request = ModelRequest(messages=[Message(Role.USER, "go")], max_output_tokens=1)
+    request = ModelRequest(messages=[Message(MessageRole.USER, "go")], max_output_tokens=1)
     for _ in range(2):
         reply = asyncio.run(host.think(None, request, key="k", actor="a", node="n"))
         assert (reply.message.text, host.use("look", {}, step="s").text) == ("once", "seen")

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from cleveragents.actors.model.actor import ProgressKind
-from cleveragents.actors.ports import AgentUpdate, TerminalCommand, Wanted
+from cleveragents.actors.ports import AgentUpdate, PermissionRequest, TerminalCommand
 from cleveragents.core.errors import Cancelled, NeedsHuman, ToolRefused
 from cleveragents.jobs.worker.async_worker import CancellationToken
-from cleveragents.plans.agents.client import AgentDesk, command_arguments, text_of
+from cleveragents.plans.agents.client import RecordedAgentClient, command_arguments, text_of
 from cleveragents.tools.timed_tool import EitherStop
 from tests.acp_bench import STEP, SessionBench
 from tests.plan_bench import PlanBench, new_repository
@@ -24,11 +24,13 @@ def shared(engine: PlanBench, tmp_path_factory: pytest.TempPathFactory) -> Sessi
     return SessionBench(engine)
 
 
-def desk_of(bench: SessionBench, policy: str = "full-auto", **facts: Any) -> AgentDesk:
+def desk_of(bench: SessionBench, policy: str = "full-auto", **facts: Any) -> RecordedAgentClient:
     session = facts.pop("session", 1)
     tools = bench.sessions(policy, **facts).tools
     answered = [call for call in bench.calls() if call.approval is not None or call.state.value == "asked"]
-    return AgentDesk(tools, agent="x", step=STEP, session=session, answered=answered, told=bench.told.append)
+    return RecordedAgentClient(
+        tools, agent="x", step=STEP, session=session, answered=answered, told=bench.told.append
+    )
 
 
 @pytest.mark.parametrize(
@@ -51,7 +53,7 @@ def desk_of(bench: SessionBench, policy: str = "full-auto", **facts: Any) -> Age
 def test_leave_is_given_and_refused_as_the_policy_says(
     shared: SessionBench, kind: str, policy: str, allowed: bool
 ) -> None:
-    wanted = Wanted(kind, f"{kind} under {policy}", ("a.txt",), {"command": "x"})
+    wanted = PermissionRequest(kind, f"{kind} under {policy}", ("a.txt",), {"command": "x"})
     assert desk_of(shared, policy).permit(wanted) is allowed
     last = shared.calls()[-1]
     assert (last.tool, last.state.value) == ("acp", "ended" if allowed else "failed")
@@ -62,7 +64,7 @@ def test_leave_is_given_and_refused_as_the_policy_says(
 def test_a_person_is_asked_where_the_policy_says_so_and_once_denied_it_stays_denied(
     shared: SessionBench, kind: str
 ) -> None:
-    wanted = Wanted(kind, f"ask for {kind}")
+    wanted = PermissionRequest(kind, f"ask for {kind}")
     for _ in range(2):  # unanswered, it is the same question
         with pytest.raises(NeedsHuman):
             desk_of(shared, "review").permit(wanted)

@@ -13,7 +13,7 @@ import pytest
 
 from cleveragents.actors.model.actor import END, Actor, StateKey, ToolNode
 from cleveragents.core.tool import CallState
-from cleveragents.models.model.budget import Limits
+from cleveragents.models.model.budget import BudgetLimits
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
 from cleveragents.processes.bubblewrap import shared_probe
 from cleveragents.tools.files.confined_files import ConfinedFiles
@@ -274,12 +274,14 @@ def test_the_plans_own_time_counts_besides(bench: AgentBench, token: str) -> Non
 def test_with_more_time_it_is_run_again(bench: AgentBench, token: str) -> None:
     """What is advised of a plan whose time is over does what it says."""
     own, plans = 3.0, 2.0
-    plan = bench.work(bench.task(external("stays", token, seconds=own), limits=Limits(seconds=plans)))
+    plan = bench.work(bench.task(external("stays", token, seconds=own), limits=BudgetLimits(seconds=plans)))
     while b"ready" not in bench.output and own < 60.0:  # the plan's time was over before it had begun
         own, plans = own * 4, plans * 4
-        plan = bench.work(bench.task(external("stays", token, seconds=own), limits=Limits(seconds=plans)))
+        plan = bench.work(
+            bench.task(external("stays", token, seconds=own), limits=BudgetLimits(seconds=plans))
+        )
     assert plan.standing == WAITING, plan
-    bench.parts.thinking.raise_limits(plan, Limits(seconds=600.0))
+    bench.parts.thinking.raise_limits(plan, BudgetLimits(seconds=600.0))
     again = bench.work(bench.parts.lifecycle.resume(plan))
     assert [call.state.value for call in bench.calls(again) if call.tool == "agent"] == ["reverted", "failed"]
     assert alive(int(token)) == []

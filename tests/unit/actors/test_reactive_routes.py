@@ -16,8 +16,8 @@ from cleveragents.actors.streams.message import (
     Inbox,
     Listener,
     MessageKind,
-    Route,
     StreamMessage,
+    StreamRoute,
     only,
 )
 from cleveragents.core.errors import Cancelled, Closed
@@ -54,7 +54,7 @@ class Line:
         return self.run
 
     def stream(self, cancel: Any = None) -> reactivex.Observable[StreamMessage]:
-        return Route(self.submit).send(REQUEST, cancel or reactivex.never())
+        return StreamRoute(self.submit).send(REQUEST, cancel or reactivex.never())
 
 
 def test_progress_crosses_as_messages_and_comes_back_as_it_was() -> None:
@@ -83,7 +83,7 @@ def test_a_refusal_is_an_answer() -> None:
     def refuse(message: StreamMessage, listen: Listener) -> Future[StreamMessage]:
         raise Closed("the bridge")
 
-    (answer,) = Inbox(Route(refuse).send(REQUEST, reactivex.never()))
+    (answer,) = Inbox(StreamRoute(refuse).send(REQUEST, reactivex.never()))
     assert isinstance(answer.error, Closed)
 
 

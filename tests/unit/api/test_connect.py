@@ -17,7 +17,7 @@ from cleveragents import AsyncClient, Client, Limits, LocalClient, PlanRequest, 
 from cleveragents.api.plans.local import LocalPlans
 from cleveragents.core.errors import ApplyConflict, InvalidActor, NeedsHuman, RequestRefused, UnknownPlan
 from cleveragents.plans.model.plan import PlanState
-from cleveragents.plans.ports.plans import NewPlan
+from cleveragents.plans.ports.plans import PlanDraft
 from tests.plan_bench import new_repository
 from tests.ready_database import ready_database
 from tools.async_stub import STUB, stub
@@ -151,7 +151,7 @@ def test_a_client_runs_its_own_plans_and_no_others(client: Client, repository: P
     assert isinstance(client, LocalClient)
     lifecycle = client.access.container.plan_parts.lifecycle
     others = [
-        lifecycle.create(NewPlan("theirs", "builtin/command", str(repository), {"queue": queue}))
+        lifecycle.create(PlanDraft("theirs", "builtin/command", str(repository), {"queue": queue}))
         for queue in ("plans", f"plans@{client.access.container.home}")
     ]
     client.plans.wait(client.plans.create(writes("hello", apply="review")).id, timeout=60)

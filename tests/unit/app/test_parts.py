@@ -18,7 +18,7 @@ from cleveragents.jobs.worker.async_worker import CancellationToken
 from cleveragents.plans.history import PlanHistory
 from cleveragents.plans.lifecycle import PlanLifecycle
 from cleveragents.plans.remote.sandboxes import RemoteSandboxes
-from cleveragents.plans.sandbox_edits import PlanRewriting
+from cleveragents.plans.sandbox_edits import SandboxEdits
 from cleveragents.plans.store.sql_plan_store import SqlPlanStore
 from cleveragents.sandboxes.mirror import Mirrors
 from tests.actor_plan_bench import (
@@ -38,7 +38,7 @@ PARTS = (
     Mirrors,
     PlanHistory,
     PlanLifecycle,
-    PlanRewriting,
+    SandboxEdits,
     RemoteParts,
     RemoteSandboxes,
     SqlPlanStore,

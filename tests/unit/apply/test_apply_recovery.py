@@ -17,7 +17,7 @@ from sqlalchemy import Connection, select, update
 from cleveragents.apply import commit as commit_module
 from cleveragents.apply.applier import TreeApplier
 from cleveragents.apply.exchange import Folder
-from cleveragents.apply.journal import Entry
+from cleveragents.apply.journal import JournalEntry
 from cleveragents.apply.lock import try_resource_lock
 from cleveragents.apply.ports import CommitRequest
 from cleveragents.apply.user_git import UserGit
@@ -48,7 +48,7 @@ def build(tmp_path: Path) -> Iterator[Build]:
 def leave_prepared(world: World, commit: CommitRequest | None = None) -> str:
     """All is moved, and nobody says so; as when the database fails at the last step."""
 
-    def dies(connection: Connection, entry: Entry, done: bool) -> None:
+    def dies(connection: Connection, entry: JournalEntry, done: bool) -> None:
         raise RuntimeError("dies")
 
     dying = TreeApplier(world.database, UlidSource(), conclusion=dies)
@@ -93,7 +93,7 @@ def test_one_that_cannot_be_ended_keeps_nobody_from_ending_the_others(build: Bui
 
 
 def leave_prepared_in(world: World, owner: World) -> None:
-    def dies(connection: Connection, entry: Entry, done: bool) -> None:
+    def dies(connection: Connection, entry: JournalEntry, done: bool) -> None:
         raise RuntimeError("dies")
 
     dying = TreeApplier(owner.database, UlidSource(), conclusion=dies)
@@ -341,7 +341,7 @@ def test_one_whose_conclusion_is_refused_keeps_nobody_from_ending_the_others(bui
     leave_prepared(stuck)
     leave_prepared_in(other, stuck)
 
-    def refuse(connection: Connection, entry: Entry, done: bool) -> None:
+    def refuse(connection: Connection, entry: JournalEntry, done: bool) -> None:
         if entry.resource == str(stuck.resource):
             raise IllegalPlanMove("p", "one", "another")
 

@@ -34,7 +34,7 @@ from cleveragents.core.faults import NoFaults
 from cleveragents.events.chain import Tip
 from cleveragents.events.head import HeadFile
 from cleveragents.events.sequencer import rows_after
-from cleveragents.jobs.model.job import Job, JobState, NewJob, Outcome
+from cleveragents.jobs.model.job import AttemptOutcome, Job, JobState, NewJob
 from cleveragents.jobs.worker.attempt import marker_of
 from cleveragents.processes.bubblewrap import BubblewrapProbe
 from cleveragents.storage.database import HEAD
@@ -641,7 +641,7 @@ def test_a_list_on_a_terminal_keeps_each_job_to_a_line(
     job = container.jobs.submit(NewJob(kind), now=NOW)
     worker = container.processes.identity("the-worker-on-the-big-machine")
     assert container.jobs.claim(worker, [kind], now=NOW) is not None
-    failed = Outcome(JobState.FAILED, error=f"the {kind} handler failed: OSError: {'no ' * 40}")
+    failed = AttemptOutcome(JobState.FAILED, error=f"the {kind} handler failed: OSError: {'no ' * 40}")
     container.jobs.finish(job.id, 1, failed, now=NOW)
     submitted(container)
     always = ["id", "kind", "state"]
@@ -706,7 +706,7 @@ def test_a_running_job_is_told_to_stop_once(agents: Agents, container: Container
 def test_a_job_that_has_ended_cannot_be_cancelled(agents: Agents, container: Container) -> None:
     job = submitted(container)
     fence = claimed(container).fence
-    container.jobs.finish(job.id, fence, Outcome(JobState.SUCCEEDED), now=NOW)
+    container.jobs.finish(job.id, fence, AttemptOutcome(JobState.SUCCEEDED), now=NOW)
     ended = agents("jobs", "cancel", job.id)
     assert (ended.code, ended.err) == (1, f"error: job {job.id} already succeeded; nothing was changed\n")
 
@@ -1033,7 +1033,7 @@ def test_doctor_finds_processes_that_outlived_their_job(agents: Agents, containe
     foreign = process_of(container, "of-another-database:1")
     try:
         assert verdicts(agents("doctor", "--format", "json"))["processes"] == "ok"
-        container.jobs.finish(job.id, fence, Outcome(JobState.SUCCEEDED), now=NOW)
+        container.jobs.finish(job.id, fence, AttemptOutcome(JobState.SUCCEEDED), now=NOW)
         ended = agents("doctor", "--format", "json")
         assert (verdicts(ended)["processes"], f"{process.pid} of job {job.id}" in ended.out) == ("warn", True)
     finally:

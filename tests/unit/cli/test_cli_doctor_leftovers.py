@@ -27,8 +27,8 @@ from cleveragents.api.plans.next_steps import steps_from
 from cleveragents.api.plans.status_text import meaning_of
 from cleveragents.app.container import Container
 from cleveragents.cli import main
-from cleveragents.cli.doctor.checks import Check, Verdict
-from cleveragents.cli.doctor.orphans import KeptBack, Leftover, findings_of
+from cleveragents.cli.doctor.checks import DoctorCheck, DoctorVerdict
+from cleveragents.cli.doctor.orphans import KeptBack, Orphan, findings_of
 from cleveragents.cli.doctor.plan_orphans import half_done_applies
 from cleveragents.cli.doctor.sandbox_orphans import lost_sandboxes
 from cleveragents.cli.doctor.state_checks import state_findings
@@ -36,7 +36,7 @@ from cleveragents.cli.doctor.stray_orphans import setup_drafts, temporary_direct
 from cleveragents.cli.render.remedies import command_line
 from cleveragents.core.errors import PlanError, SandboxMissing
 from cleveragents.core.identifiers import MARKER_VARIABLE
-from cleveragents.jobs.model.job import JobState, NewJob, Outcome
+from cleveragents.jobs.model.job import AttemptOutcome, JobState, NewJob
 from cleveragents.jobs.worker.attempt import marker_of
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
 from cleveragents.processes.passthrough import PREFIX, make_directory, owner_lives
@@ -47,7 +47,7 @@ from tests.applying import git, snapshot
 from tests.plan_bench import PlanBench, edit, plan_bench, write
 from tests.processes import wait_gone
 
-OK, WARN, FAIL, MENDED = Verdict.OK, Verdict.WARN, Verdict.FAIL, Verdict.MENDED
+OK, WARN, FAIL, MENDED = DoctorVerdict.OK, DoctorVerdict.WARN, DoctorVerdict.FAIL, DoctorVerdict.MENDED
 CLEAN = "none is left over"
 HOUR = 3600.0
 
@@ -65,12 +65,12 @@ def die_in(act: Callable[[], object]) -> None:
     assert os.waitstatus_to_exitcode(status) == -signal.SIGKILL
 
 
-def looked(container: Container, name: str, *, mend: bool = False) -> list[Check]:
+def looked(container: Container, name: str, *, mend: bool = False) -> list[DoctorCheck]:
     """What the doctor says under that name."""
     return [check for check in state_findings(container, mend=mend) if check.name == name]
 
 
-def told(container: Container, name: str, *, mend: bool = False) -> list[tuple[Verdict, str]]:
+def told(container: Container, name: str, *, mend: bool = False) -> list[tuple[DoctorVerdict, str]]:
     return [(check.verdict, check.finding) for check in looked(container, name, mend=mend)]
 
 
@@ -343,7 +343,7 @@ def test_a_plan_whose_job_ended_without_it_is_moved(bench: PlanBench) -> None:
     jobs, now = bench.container.jobs, bench.container.clock.now()
     job = jobs.claim(bench.container.processes.identity("me"), [f"plan:{plan.id}"], now=now)
     assert job is not None
-    jobs.finish(job.id, job.fence, Outcome(JobState.FAILED, error="out of memory"), now=now)
+    jobs.finish(job.id, job.fence, AttemptOutcome(JobState.FAILED, error="out of memory"), now=now)
     what = f"plan {plan.id} is strategize/queued, and its job is over: failed"
     assert told(bench.container, "plans") == [(WARN, what)]
     said = f"plan {plan.id} is errored now, as its job was failed"
@@ -425,7 +425,7 @@ def test_the_doctor_does_not_end_the_shell_it_was_called_from(
     marker = claimed(bench.container)
     job_id, _, fence = marker.rpartition(":")
     now = bench.container.clock.now()
-    bench.container.jobs.finish(job_id, int(fence), Outcome(JobState.SUCCEEDED), now=now)
+    bench.container.jobs.finish(job_id, int(fence), AttemptOutcome(JobState.SUCCEEDED), now=now)
     with marked_process(marker) as pid:
         monkeypatch.setenv(MARKER_VARIABLE, marker)
         [(verdict, finding)] = told(bench.container, "processes", mend=True)
@@ -630,7 +630,7 @@ def test_what_was_not_finished_in_the_setup_cache_is_removed_in_time(home: Path)
     ]
     assert draft.exists()
 
-    def survey() -> list[Leftover]:
+    def survey() -> list[Orphan]:
         return list(setup_drafts(cache.directory, now + 2 * HOUR))
 
     [row] = findings_of("setup cache", survey, mend=True)
@@ -652,7 +652,7 @@ def unnamed() -> Path:
     return made.rename(made.with_name(f"{PREFIX}{made.name.rpartition('-')[2]}"))
 
 
-def swept(place: Path, hours: float) -> list[tuple[Verdict, str]]:
+def swept(place: Path, hours: float) -> list[tuple[DoctorVerdict, str]]:
     now = time.time() + hours * HOUR
     rows = findings_of("temporary files", lambda: temporary_directories(place, now), mend=True)
     return [(row.verdict, row.finding) for row in rows]
@@ -756,7 +756,7 @@ def test_a_directory_that_is_taken_into_use_meanwhile_stays(temporary: Path) -> 
 
 
 def test_a_survey_or_a_mending_that_fails_is_a_finding_and_stops_no_other() -> None:
-    def broken() -> list[Leftover]:
+    def broken() -> list[Orphan]:
         raise PermissionError("no")
 
     def cannot() -> str:
@@ -764,7 +764,7 @@ def test_a_survey_or_a_mending_that_fails_is_a_finding_and_stops_no_other() -> N
 
     [row] = findings_of("sandboxes", broken, mend=False)
     assert (row.verdict, row.finding) == (FAIL, "no")
-    lost = [Leftover("one", cannot), Leftover("two", lambda: "removed two"), Leftover("three", lambda: "")]
+    lost = [Orphan("one", cannot), Orphan("two", lambda: "removed two"), Orphan("three", lambda: "")]
     rows = findings_of("sandboxes", lambda: lost, mend=True)
     assert [(row.verdict, row.finding) for row in rows] == [(FAIL, "one: no"), (MENDED, "removed two")]
 
@@ -776,10 +776,10 @@ def test_of_very_many_leftovers_all_are_mended_and_some_are_shown() -> None:
         mended.append(number)
         return f"removed {number}"
 
-    lost = [Leftover(str(n), lambda n=n: mend(n)) for n in range(30)]
+    lost = [Orphan(str(n), lambda n=n: mend(n)) for n in range(30)]
     rows = list(findings_of("refs", lambda: lost, mend=True))
     assert (len(mended), len(rows), rows[-1].finding) == (30, 21, "and 10 more")
-    [row] = findings_of("refs", lambda: [Leftover(str(n), amiss=False) for n in range(30)], mend=False)
+    [row] = findings_of("refs", lambda: [Orphan(str(n), amiss=False) for n in range(30)], mend=False)
     assert row.finding == "none is left over; 0; 1; 2; and 27 more"
 
 

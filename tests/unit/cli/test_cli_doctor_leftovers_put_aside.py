@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cleveragents.cli.doctor.apply_orphans import forgotten_asides
-from cleveragents.cli.doctor.checks import Check, Verdict
+from cleveragents.cli.doctor.checks import DoctorCheck, DoctorVerdict
 from cleveragents.cli.doctor.orphans import KeptBack
 from cleveragents.cli.doctor.state_checks import state_findings
 from cleveragents.jobs.worker.async_worker import CancellationToken
@@ -23,7 +23,7 @@ from tests.plan_bench import PlanBench, edit, plan_bench
 NAME = "put aside"
 
 
-def looked(bench: PlanBench, *, mend: bool = False) -> list[Check]:
+def looked(bench: PlanBench, *, mend: bool = False) -> list[DoctorCheck]:
     return [check for check in state_findings(bench.container, mend=mend) if check.name == NAME]
 
 
@@ -57,7 +57,7 @@ def test_what_an_open_journal_knows_is_recoverys(tmp_path: Path) -> None:
     with plan_bench(tmp_path) as bench:
         assert len(list((bench.repository / ".git/cleveragents").iterdir())) == 1
         assert list(forgotten_asides(bench.container)) == []
-        assert [check.verdict for check in looked(bench, mend=True)] == [Verdict.OK]
+        assert [check.verdict for check in looked(bench, mend=True)] == [DoctorVerdict.OK]
 
 
 def test_what_is_nowhere_else_is_named_and_stays(tmp_path: Path) -> None:
@@ -66,7 +66,7 @@ def test_what_is_nowhere_else_is_named_and_stays(tmp_path: Path) -> None:
         place = given_up(bench, plan)
         for mend in (False, True):
             [found] = looked(bench, mend=mend)
-            assert (found.verdict, "may be nowhere else (new/" in found.finding) == (Verdict.WARN, True)
+            assert (found.verdict, "may be nowhere else (new/" in found.finding) == (DoctorVerdict.WARN, True)
             assert found.remedy == f"look at {place}, then delete it"
         assert place.is_dir()
 
@@ -84,12 +84,12 @@ def test_what_the_last_commit_has_too_is_removed_and_applies_go_on(tmp_path: Pat
         for path in ("a.txt", "b.txt"):
             (place / "new" / path).write_text((bench.repository / path).read_text())
         [found] = looked(bench)
-        assert (found.verdict, found.remedy) == (Verdict.WARN, "`agents doctor --mend`")
+        assert (found.verdict, found.remedy) == (DoctorVerdict.WARN, "`agents doctor --mend`")
         assert place.is_dir()
         [mended] = looked(bench, mend=True)
-        assert (mended.verdict, str(place) in mended.finding) == (Verdict.MENDED, True)
+        assert (mended.verdict, str(place) in mended.finding) == (DoctorVerdict.MENDED, True)
         assert not place.parent.exists()
-        assert [check.verdict for check in looked(bench)] == [Verdict.OK]
+        assert [check.verdict for check in looked(bench)] == [DoctorVerdict.OK]
         assert bench.apply(bench.done(edit("b.txt", "ALPHA", "omega"))).state.value == "applied"
 
 
@@ -115,7 +115,7 @@ def test_another_states_is_named_and_never_removed(tmp_path: Path) -> None:
         (bench.repository / ".cleveragents-mine").mkdir()
         for mend in (False, True):
             [found] = looked(bench, mend=mend)
-            assert (found.verdict, "of another state" in found.finding) == (Verdict.WARN, True)
+            assert (found.verdict, "of another state" in found.finding) == (DoctorVerdict.WARN, True)
         assert place.is_dir()
 
 
@@ -142,7 +142,7 @@ def test_an_empty_one_of_ours_is_removed_unless_somebody_is_at_it(tmp_path: Path
         assert left.mend() == ""
         beside = bench.repository / f".cleveragents-{place.name}"
         (beside / "old").mkdir(parents=True)
-        assert [check.verdict for check in looked(bench, mend=True)] == [Verdict.MENDED]
+        assert [check.verdict for check in looked(bench, mend=True)] == [DoctorVerdict.MENDED]
         assert not beside.exists()
 
 

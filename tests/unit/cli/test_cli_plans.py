@@ -24,7 +24,7 @@ from cleveragents.cli.plan.work import asked_for
 from cleveragents.cli.render.live_output import LiveOutput
 from cleveragents.config.loader import load_configuration
 from cleveragents.plans.model.plan import Phase, PlanState
-from cleveragents.plans.ports.plans import NewPlan
+from cleveragents.plans.ports.plans import PlanDraft
 from tests.cli_bench import COMMAND, REPLACE, Agents, command_line, git, paint_shop, use_home
 from tests.forked import Forked
 
@@ -685,7 +685,7 @@ def test_a_second_cancel_says_so(agents: Agents) -> None:
 def test_a_plan_that_nobody_runs_is_cancelled_at_once(
     agents: Agents, container: Container, repository: Path
 ) -> None:
-    plan = container.plan_parts.lifecycle.create(NewPlan("g", "builtin/command", str(repository), {}))
+    plan = container.plan_parts.lifecycle.create(PlanDraft("g", "builtin/command", str(repository), {}))
     assert "strategize/cancelled" in agents("plan", "cancel", plan.id).out
     assert container.plan_parts.plans.get(plan.id).standing == (Phase.STRATEGIZE, PlanState.CANCELLED)
     assert agents("plan", "diff", plan.id).err == "nothing was changed\n"

@@ -14,7 +14,7 @@ import pytest
 from cleveragents.api.plans.hints import looks_like_no_network
 from cleveragents.app.container import Container
 from cleveragents.config.loader import load_configuration
-from cleveragents.plans.ports.plans import NewPlan
+from cleveragents.plans.ports.plans import PlanDraft
 from cleveragents.processes.bubblewrap import shared_probe
 from tests.cli_bench import COMMAND, REPLACE, Agents, command_line, git, paint_shop, use_home
 
@@ -222,7 +222,9 @@ def test_a_step_without_a_name_is_spelt_as_it_would_be_typed(agents: Agents) -> 
 
 def test_a_cancel_says_what_it_is_at(agents: Agents, container: Container, repository: Path) -> None:
     request = {"arguments": {}, "profile": "supervised"}
-    made = container.plan_parts.lifecycle.create(NewPlan("wait", "builtin/command", str(repository), request))
+    made = container.plan_parts.lifecycle.create(
+        PlanDraft("wait", "builtin/command", str(repository), request)
+    )
     cancelled = agents("plan", "cancel", made.id)
     assert (cancelled.code, f"stopping plan {made.id}" in cancelled.err) == (0, True)
     assert "stopping" not in agents("plan", "cancel", made.id).err

@@ -15,7 +15,7 @@ from cleveragents.cli.commands import cli
 from cleveragents.cli.output import Output
 from cleveragents.cli.plan.meter import ViewMeter, plan_of
 from cleveragents.cli.plan.view import told_at_the_end
-from cleveragents.cli.render.output_view import PiecesView
+from cleveragents.cli.render.output_view import PlanOutputView
 from cleveragents.cli.render.rich_view import RichView
 from cleveragents.cli.servers import refused_fields
 from cleveragents.core.errors import NotAuthenticated, ServerUnreachable
@@ -72,7 +72,7 @@ class Board:
 
 def test_pieces_are_shown_as_what_they_were_where_the_plan_runs() -> None:
     board = Board()
-    view = PiecesView(board, plan_of(shown("A")))
+    view = PlanOutputView(board, plan_of(shown("A")))
     for kind, text in (
         ("node", '{"actor": "builtin/executor", "node": "think"}'),
         ("model", "I will "),
@@ -126,7 +126,7 @@ def test_on_a_terminal_a_served_plan_is_drawn_live_and_nothing_of_the_drawing_st
         def close(self) -> None:
             rich.close()
 
-    view = PiecesView(OneView(), meter.last.plan)
+    view = PlanOutputView(OneView(), meter.last.plan)
     at = '{"actor": "builtin/executor", "node": "think"'
     pieces = [
         ("progress", "step 1 of 2: look\n"),

@@ -14,7 +14,7 @@ import pytest
 
 from cleveragents.access.model.project import ResourceKind
 from cleveragents.app.container import Container
-from cleveragents.cli.doctor.checks import Check, disk_space
+from cleveragents.cli.doctor.checks import DoctorCheck, disk_space
 from cleveragents.cli.doctor.orphans import KeptBack
 from cleveragents.cli.doctor.remote_orphans import remove_mirrors, unneeded_mirrors
 from cleveragents.cli.doctor.service_checks import engine, models, server, service_findings, telemetry
@@ -25,7 +25,7 @@ from cleveragents.core.identifiers import WorkerIdentity
 from cleveragents.demo.story import demo_settings
 from cleveragents.jobs.model.job import NewJob
 from cleveragents.jobs.ports import WorkerRecord
-from cleveragents.plans.ports.plans import NewPlan
+from cleveragents.plans.ports.plans import PlanDraft
 from cleveragents.sandboxes.ports import SandboxRequest
 from cleveragents.server.first_token import token_file
 from cleveragents.server.server_file import announced, server_file
@@ -63,7 +63,7 @@ def container_of(closing: ExitStack, home: Path, **sections: Any) -> Container:
     return closing.enter_context(Container(msgspec.convert(facts, Settings)))
 
 
-def said(check: Check) -> tuple[str, str]:
+def said(check: DoctorCheck) -> tuple[str, str]:
     return check.verdict.value, f"{check.finding} → {check.remedy}"
 
 
@@ -222,10 +222,10 @@ def test_mirrors_that_no_plan_and_no_resource_names_are_removed(closing: ExitSta
     container.projects.add_resource("shop", "paint", ResourceKind.REMOTE, url, branch="main", now=now)
     container.projects.add_resource("here", "paint", ResourceKind.DIRECTORY, str(remotes[2].clone), now=now)
     for resource in (remotes[1].resource, str(remotes[2].clone)):
-        container.plan_parts.plans.create(NewPlan("g", "builtin/command", resource), now=now)
+        container.plan_parts.plans.create(PlanDraft("g", "builtin/command", resource), now=now)
     left, of_the_dead = unneeded_mirrors(container)
     assert remove_mirrors(container.plan_parts.remotes, dry_run=True) == 1
-    plan = container.plan_parts.plans.create(NewPlan("g", "builtin/command", remotes[2].resource), now=now)
+    plan = container.plan_parts.plans.create(PlanDraft("g", "builtin/command", remotes[2].resource), now=now)
     with pytest.raises(KeptBack, match="somebody uses it now"):  # it did not, when it was looked at
         left.mend()
     container.plan_parts.plans.delete(plan, now=now)
@@ -243,7 +243,7 @@ def test_a_mirror_stays_while_a_sandbox_borrows_from_it_though_its_plan_is_nowhe
     parts, remote = container.plan_parts, new_remote(tmp_path / "one")
     mirrors, now = parts.remotes.mirrors, container.clock.now()
     checkout = mirrors.checkout(remote.address, mirrors.fetched(remote.address))
-    plan = parts.plans.create(NewPlan("g", "builtin/command", remote.resource), now=now)
+    plan = parts.plans.create(PlanDraft("g", "builtin/command", remote.resource), now=now)
     asked = SandboxRequest(plan.id, checkout, from_head=True, remote=remote.resource)
     sandbox = parts.sandboxes.create(asked)
     parts.plans.delete(plan, now=now)

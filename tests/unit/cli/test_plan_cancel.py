@@ -15,7 +15,7 @@ from cleveragents.cli.plan.cancel import stop_plan
 from cleveragents.core.errors import PlanError
 from cleveragents.core.identifiers import Fence
 from cleveragents.plans.model.plan import PlanState
-from cleveragents.plans.ports.plans import NewPlan, TreeLimits
+from cleveragents.plans.ports.plans import PlanDraft, TreeLimits
 from tests.plan_bench import PlanBench, write
 
 
@@ -46,7 +46,7 @@ def test_a_cancelled_plan_rests_when_nothing_below_it_runs(plans: PlanBench) -> 
     parts, now = plans.parts, plans.container.clock.now()
     root = plans.plan()
     job = plans.owned_job(root)
-    new = NewPlan("part", "tests/any", str(plans.repository))
+    new = PlanDraft("part", "tests/any", str(plans.repository))
     child = parts.plans.spawn(root, new, "1", TreeLimits(), now=now, fence=Fence(job.id, job.fence))
     root = parts.plans.move(plans.now(root), (root.phase, PlanState.CANCELLED), now=now)
     assert not rests(parts, root)

@@ -34,7 +34,7 @@ from cleveragents.cli.render.narrow_terminal import terminal_size
 from cleveragents.cli.render.rich_board import RichBoard
 from cleveragents.cli.render.rich_view import RichView, elapsed, styled
 from cleveragents.cli.run.interruption import STOPPING
-from cleveragents.models.model.budget import PICODOLLARS, Limits, Spend
+from cleveragents.models.model.budget import PICODOLLARS, BudgetLimits, Spend
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
 from tests.cli_bench import COMMAND, paint_shop, use_home
 from tests.forked import Forked
@@ -111,8 +111,8 @@ class Screen(StringIO):
 class Meter:
     """What the records would say."""
 
-    def __init__(self, plan: Plan, spent: Spend | None = None, limits: Limits | None = None) -> None:
-        self.last = Reading(plan, spent or Spend(), limits or Limits())
+    def __init__(self, plan: Plan, spent: Spend | None = None, limits: BudgetLimits | None = None) -> None:
+        self.last = Reading(plan, spent or Spend(), limits or BudgetLimits())
         self.below: list[Reading] = []
         self.reads = 0
 
@@ -149,7 +149,7 @@ def tell(view: RichView, kind: ProgressKind, text: str = "", *, failed: bool = F
 
 def test_the_bottom_says_phase_step_answer_spending_and_time() -> None:
     screen, clock = Screen(), Clock()
-    meter = Meter(plan(), Spend(PICODOLLARS // 100, 1234, 2), Limits(PICODOLLARS // 2, 50_000))
+    meter = Meter(plan(), Spend(PICODOLLARS // 100, 1234, 2), BudgetLimits(PICODOLLARS // 2, 50_000))
     view = live(screen, meter, clock)
     view.say("plan P37: Add a flag")
     view.say("step 2 of 3: Wire it up")
@@ -267,7 +267,7 @@ def test_a_plan_that_is_told_to_stop_is_not_shown_as_working() -> None:
 @pytest.mark.parametrize("columns", [40, 41, 60, 200])
 def test_it_fits_any_width(columns: int) -> None:
     screen = Screen(columns)
-    meter = Meter(plan(), Spend(PICODOLLARS, 123_456, 2), Limits(PICODOLLARS, 999_999))
+    meter = Meter(plan(), Spend(PICODOLLARS, 123_456, 2), BudgetLimits(PICODOLLARS, 999_999))
     view = live(screen, meter)
     view.say(f"step 1 of 1: {'long ' * 30}")
     tell(view, ProgressKind.TOOL, f"command {'x' * 100}")
@@ -522,7 +522,7 @@ def test_sub_plans_stand_below_their_plan_with_what_they_do() -> None:
     view = live(screen, meter)
     first, second = sub_plan(PlanState.COMPLETE, 1), sub_plan(PlanState.PROCESSING, 2)
     third = sub_plan(PlanState.QUEUED, 3, depth=2, parent=second)
-    meter.below = [Reading(one, Spend(0, 1200, 1), Limits()) for one in (first, second, third)]
+    meter.below = [Reading(one, Spend(0, 1200, 1), BudgetLimits()) for one in (first, second, third)]
     assert view.view_of(meter.last.plan) is view
     row = view.view_of(second)
     assert view.view_of(second) is row
@@ -553,7 +553,8 @@ def test_of_more_sub_plans_than_fit_those_that_run_are_seen(columns: int, lines:
     screen, meter = Screen(columns, lines), Meter(plan())
     states = [PlanState.COMPLETE] * 20 + [PlanState.PROCESSING]
     meter.below = [
-        Reading(sub_plan(state, number), Spend(), Limits()) for number, state in enumerate(states, start=1)
+        Reading(sub_plan(state, number), Spend(), BudgetLimits())
+        for number, state in enumerate(states, start=1)
     ]
     view = live(screen, meter)
     view.draw()
@@ -569,7 +570,7 @@ def test_a_table_of_plans_has_their_sub_plans_below_them() -> None:
     waits = replace(plan(PlanState.WAITING, number=1, goal="First"), waiting_for={"for": "sub-plans"})
     meters = [Meter(plan(PlanState.QUEUED, number=9, goal="Second")), Meter(waits)]
     part = sub_plan(PlanState.PROCESSING, 2, parent=waits)
-    meters[1].below = [Reading(part, Spend(0, 7, 1), Limits())]
+    meters[1].below = [Reading(part, Spend(0, 7, 1), BudgetLimits())]
     board = RichBoard(meters, stream=screen, size=screen.size, clock=Clock())
     board.view_of(part).say("look")
     assert board.view_of(part) is board.view_of(part)

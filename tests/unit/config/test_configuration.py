@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from cleveragents.config import document as editing
 from cleveragents.config.document import parse_document, set_value, unset_value
 from cleveragents.config.loader import Configuration, load_configuration
-from cleveragents.config.settings import Repository, known_keys
+from cleveragents.config.settings import RepositoryPolicy, known_keys
 from cleveragents.config.values import Layer
 from cleveragents.core.errors import CleverAgentsError, ConfigurationError, StoreFull
 from cleveragents.core.policy import Capability, profile
@@ -123,7 +123,9 @@ def toml(key: str, value: object) -> str:
 
 
 def test_the_cases_cover_every_key_that_a_repository_may_touch() -> None:
-    assert set(TIGHTER) | JOINED == {k for k, key in KEYS.items() if key.repository is not Repository.NEVER}
+    assert set(TIGHTER) | JOINED == {
+        k for k, key in KEYS.items() if key.repository is not RepositoryPolicy.NEVER
+    }
 
 
 @pytest.mark.parametrize("key", TIGHTER)

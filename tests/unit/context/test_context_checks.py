@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cleveragents.context.model.code import Span
+from cleveragents.context.model.code import LineSpan
 from cleveragents.context.model.context import (
     Candidate,
     Choice,
@@ -29,9 +29,9 @@ from cleveragents.context.pipeline import checks as checks
 
 FOUND = ContextFragment("a.py", "", 1.0, "words")
 SAID = Finding("words", "", 1.0)
-CANDIDATE = Candidate("a.py", Span(1, 2), (SAID,))
+CANDIDATE = Candidate("a.py", LineSpan(1, 2), (SAID,))
 PLACE = RankedPlace("a.py", None, 0.5, (SAID,))
-RANKING = Ranking((PLACE,), (replace(PLACE, span=Span(1, 2)),))
+RANKING = Ranking((PLACE,), (replace(PLACE, span=LineSpan(1, 2)),))
 RENDERING = Rendering(Depth.FULL, "text", 4, 1.0)
 CHOICE = Choice(PLACE, (RENDERING,))
 PACKED = PackedFragment(PLACE, RENDERING)
@@ -136,9 +136,9 @@ NONSENSE: list[tuple[Callable[[Any], Any], Any]] = [
     (candidates, [replace(CANDIDATE, path=Lying("a.py"))]),
     (candidates, [replace(CANDIDATE, text=None)]),
     (candidates, [replace(CANDIDATE, span=(1, 2))]),
-    (candidates, [replace(CANDIDATE, span=Span(0, 2))]),
-    (candidates, [replace(CANDIDATE, span=Span(3, 2))]),
-    (candidates, [replace(CANDIDATE, span=Span(1.0, 2.0))]),
+    (candidates, [replace(CANDIDATE, span=LineSpan(0, 2))]),
+    (candidates, [replace(CANDIDATE, span=LineSpan(3, 2))]),
+    (candidates, [replace(CANDIDATE, span=LineSpan(1.0, 2.0))]),
     (candidates, [replace(CANDIDATE, findings=None)]),
     (candidates, [replace(CANDIDATE, findings=("words",))]),
     (candidates, [replace(CANDIDATE, findings=(replace(SAID, strategy=None),))]),

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cleveragents.context.code_index import CodePlace
-from cleveragents.context.model.code import Chunk, Definition, FileAnalysis, Span
+from cleveragents.context.model.code import Chunk, Definition, FileAnalysis, LineSpan
 from cleveragents.context.model.context import Choice, Depth, RankedPlace, Ranking
 from cleveragents.context.pipeline.depths import WholeDefinitions
 from cleveragents.context.pipeline.packer import GreedyPacker
@@ -54,13 +54,13 @@ LINES = SHOP.split("\n")
 FILLER = "".join(f"def filler{n}(a, b):\n    return a + {n} * b\n\n\n" for n in range(60))
 
 
-def lines_of(first: str, last: str) -> Span:
+def lines_of(first: str, last: str) -> LineSpan:
     """From the line that has `first` to the one that has `last`."""
     at = next(n for n, line in enumerate(LINES, 1) if first in line)
-    return Span(at, next(n for n, line in enumerate(LINES, 1) if last in line and n >= at))
+    return LineSpan(at, next(n for n, line in enumerate(LINES, 1) if last in line and n >= at))
 
 
-def offered(texts: dict[str, str], *places: tuple[str, Span | None], room: int = 4000) -> list[Choice]:
+def offered(texts: dict[str, str], *places: tuple[str, LineSpan | None], room: int = 4000) -> list[Choice]:
     """What is offered of these places; their files are ranked in the same order."""
     code = MemorySnapshot(texts, PLACE)
     ranked = [RankedPlace(path, span, 1.0 - number / 100) for number, (path, span) in enumerate(places)]
@@ -157,32 +157,34 @@ def test_lines_outside_of_definitions_take_with_them_what_they_would_cut() -> No
     analysis = FileAnalysis(
         "text",
         30,
-        definitions=(Definition("f", "function", Span(10, 20), Span(10, 10)),),
-        chunks=(Chunk(Span(1, 9), None), Chunk(Span(10, 20), 0), Chunk(Span(21, 30), None)),
+        definitions=(Definition("f", "function", LineSpan(10, 20), LineSpan(10, 10)),),
+        chunks=(Chunk(LineSpan(1, 9), None), Chunk(LineSpan(10, 20), 0), Chunk(LineSpan(21, 30), None)),
     )
-    assert unit_of(Span(3, 4), analysis) == Unit(Span(1, 9), None)
-    assert unit_of(Span(8, 12), analysis) == Unit(Span(1, 20), None)
-    assert unit_of(Span(25, 99), analysis) == Unit(Span(21, 30), None)
-    assert unit_of(Span(31, 40), analysis) is None
+    assert unit_of(LineSpan(3, 4), analysis) == Unit(LineSpan(1, 9), None)
+    assert unit_of(LineSpan(8, 12), analysis) == Unit(LineSpan(1, 20), None)
+    assert unit_of(LineSpan(25, 99), analysis) == Unit(LineSpan(21, 30), None)
+    assert unit_of(LineSpan(31, 40), analysis) is None
 
 
 def test_a_function_that_is_searched_in_pieces_is_shown_whole_and_a_class_by_its_head() -> None:
-    function = Definition("f", "function", Span(1, 100), Span(1, 1))
-    pieces = (Chunk(Span(1, 50), 0), Chunk(Span(51, 100), 0))
-    assert unit_of(Span(60, 61), FileAnalysis("x", 100, (function,), (), pieces)) == Unit(Span(1, 100), 0)
-    cls = Definition("C", "class", Span(1, 100), Span(1, 1))
-    method = Definition("m", "function", Span(20, 90), Span(20, 20), parent=0)
-    chunks = (Chunk(Span(1, 19), 0), Chunk(Span(20, 91), 1), Chunk(Span(92, 100), 0))
+    function = Definition("f", "function", LineSpan(1, 100), LineSpan(1, 1))
+    pieces = (Chunk(LineSpan(1, 50), 0), Chunk(LineSpan(51, 100), 0))
+    assert unit_of(LineSpan(60, 61), FileAnalysis("x", 100, (function,), (), pieces)) == Unit(
+        LineSpan(1, 100), 0
+    )
+    cls = Definition("C", "class", LineSpan(1, 100), LineSpan(1, 1))
+    method = Definition("m", "function", LineSpan(20, 90), LineSpan(20, 20), parent=0)
+    chunks = (Chunk(LineSpan(1, 19), 0), Chunk(LineSpan(20, 91), 1), Chunk(LineSpan(92, 100), 0))
     analysis = FileAnalysis("x", 100, (cls, method), (), chunks)
-    assert unit_of(Span(2, 3), analysis) == Unit(Span(1, 19), 0)
-    assert unit_of(Span(20, 91), analysis) == Unit(Span(20, 90), 1)
-    assert unit_of(Span(10, 30), analysis) == Unit(Span(1, 100), 0)
-    cutting = FileAnalysis("x", 100, (cls, method), (), (Chunk(Span(1, 40), 0),))
-    assert unit_of(Span(2, 3), cutting) == Unit(Span(1, 100), 0)
+    assert unit_of(LineSpan(2, 3), analysis) == Unit(LineSpan(1, 19), 0)
+    assert unit_of(LineSpan(20, 91), analysis) == Unit(LineSpan(20, 90), 1)
+    assert unit_of(LineSpan(10, 30), analysis) == Unit(LineSpan(1, 100), 0)
+    cutting = FileAnalysis("x", 100, (cls, method), (), (Chunk(LineSpan(1, 40), 0),))
+    assert unit_of(LineSpan(2, 3), cutting) == Unit(LineSpan(1, 100), 0)
 
 
 def test_units_that_would_share_some_lines_are_not_both_shown() -> None:
-    one, two, inner = Unit(Span(1, 10), None), Unit(Span(5, 15), None), Unit(Span(2, 3), None)
+    one, two, inner = Unit(LineSpan(1, 10), None), Unit(LineSpan(5, 15), None), Unit(LineSpan(2, 3), None)
     assert without_crossings([one, two, inner, one]) == [one, inner]
 
 
@@ -201,8 +203,8 @@ def analyses(draw: st.DrawFn) -> FileAnalysis:
                 Definition(
                     f"d{len(definitions)}",
                     draw(st.sampled_from(["class", "function"])),
-                    Span(begin, end),
-                    Span(begin, begin),
+                    LineSpan(begin, end),
+                    LineSpan(begin, begin),
                     parent,
                 )
             )
@@ -217,22 +219,22 @@ def analyses(draw: st.DrawFn) -> FileAnalysis:
     chunks: list[Chunk] = []
     for line in range(1, lines + 1):
         if chunks and owner[line] == owner[line - 1]:
-            chunks[-1] = Chunk(Span(chunks[-1].span.first, line), owner[line])
+            chunks[-1] = Chunk(LineSpan(chunks[-1].span.first, line), owner[line])
         else:
-            chunks.append(Chunk(Span(line, line), owner[line]))
+            chunks.append(Chunk(LineSpan(line, line), owner[line]))
     return FileAnalysis("x", lines, tuple(definitions), (), tuple(chunks))
 
 
 def test_a_class_within_a_function_is_not_cut_either() -> None:
-    spans = [("function", Span(1, 3), None), ("class", Span(2, 3), 0), ("class", Span(3, 3), 1)]
+    spans = [("function", LineSpan(1, 3), None), ("class", LineSpan(2, 3), 0), ("class", LineSpan(3, 3), 1)]
     definitions = tuple(
-        Definition(f"d{number}", kind, span, Span(span.first, span.first), parent)
+        Definition(f"d{number}", kind, span, LineSpan(span.first, span.first), parent)
         for number, (kind, span, parent) in enumerate(spans)
     )
-    chunks = tuple(Chunk(Span(line, line), line - 1) for line in (1, 2, 3))
-    unit = unit_of(Span(2, 2), FileAnalysis("x", 3, definitions, (), chunks))
+    chunks = tuple(Chunk(LineSpan(line, line), line - 1) for line in (1, 2, 3))
+    unit = unit_of(LineSpan(2, 2), FileAnalysis("x", 3, definitions, (), chunks))
     assert unit is not None
-    assert unit.span == Span(2, 3)
+    assert unit.span == LineSpan(2, 3)
 
 
 @given(analyses(), st.integers(1, 70), st.integers(0, 30))
@@ -240,12 +242,12 @@ def test_a_class_within_a_function_is_not_cut_either() -> None:
 def test_no_unit_cuts_a_function_in_half_and_every_unit_has_the_lines_asked_for(
     analysis: FileAnalysis, first: int, length: int
 ) -> None:
-    span = Span(first, first + length)
+    span = LineSpan(first, first + length)
     unit = unit_of(span, analysis)
     if unit is None:
         assert first > analysis.lines
         return
-    assert unit.span.contains(Span(first, min(span.last, analysis.lines)))
+    assert unit.span.contains(LineSpan(first, min(span.last, analysis.lines)))
     for one in analysis.definitions:
         apart = one.span.last < unit.span.first or unit.span.last < one.span.first
         whole = unit.span.contains(one.span)
@@ -274,7 +276,7 @@ def test_the_best_definition_is_worth_more_in_full_than_many_small_ones() -> Non
     source = f"import os\nimport sys\n\n\n{big}\n\n{small}"
     lines = source.split("\n")
     places = [RankedPlace("a.py", _span(lines, f"def small{n}("), 0.4) for n in range(8)]
-    places += [RankedPlace("a.py", _span(lines, "def big("), 1.0), RankedPlace("a.py", Span(1, 2), 0.9)]
+    places += [RankedPlace("a.py", _span(lines, "def big("), 1.0), RankedPlace("a.py", LineSpan(1, 2), 0.9)]
     ranking = Ranking((RankedPlace("a.py", None, 1.0),), tuple(sorted(places, key=lambda one: -one.score)))
     code = MemorySnapshot({"a.py": source}, PLACE)
     choices = WholeDefinitions(400).choices(ranking, code, estimate_text)
@@ -282,13 +284,13 @@ def test_the_best_definition_is_worth_more_in_full_than_many_small_ones() -> Non
     full = [one.place.span for one in packed if one.rendering.depth is Depth.FULL]
     assert _span(lines, "def big(") in full
     worth = {choice.place.span: max(one.value for one in choice.renderings) for choice in choices}
-    assert worth[Span(1, 4)] < worth[_span(lines, "def small0(")] < worth[_span(lines, "def big(")]
+    assert worth[LineSpan(1, 4)] < worth[_span(lines, "def small0(")] < worth[_span(lines, "def big(")]
 
 
-def _span(lines: list[str], head: str) -> Span:
+def _span(lines: list[str], head: str) -> LineSpan:
     first = next(number for number, line in enumerate(lines, start=1) if line.startswith(head))
     last = next(number for number in range(first, len(lines) + 1) if not lines[number].strip())
-    return Span(first, last)
+    return LineSpan(first, last)
 
 
 def test_of_a_class_and_a_method_in_it_only_the_method_is_offered_in_full() -> None:
@@ -306,7 +308,7 @@ def test_two_places_of_one_definition_are_one_choice() -> None:
 
 def test_a_definition_that_is_too_large_is_shown_by_the_deepest_whole_depth() -> None:
     big = "def big(a):\n    '''Does much.'''\n" + "".join(f"    a = a * {n}\n" for n in range(500))
-    choices = offered({"big.py": big}, ("big.py", Span(100, 101)), room=120)
+    choices = offered({"big.py": big}, ("big.py", LineSpan(100, 101)), room=120)
     texts = [one.rendering.text for one in GreedyPacker().pack(choices, 120)]
     assert any("def big(a):" in text for text in texts)
     assert not any("a = a * 1\n" in text for text in texts)
@@ -332,11 +334,11 @@ MANY = "".join(f"def f{n}(): pass\n" for n in range(300)) + (
 
 @pytest.mark.parametrize(
     ("question", "named"),
-    [(ABOUT, Span(1, 1)), ("why?", Span(302, 302))],
+    [(ABOUT, LineSpan(1, 1)), ("why?", LineSpan(302, 302))],
     ids=["by the question's words", "by the lines that were found"],
 )
 def test_of_very_many_definitions_those_that_matter_are_named_with_what_they_are_in(
-    question: str, named: Span
+    question: str, named: LineSpan
 ) -> None:
     ranking = Ranking((RankedPlace("many.py", None, 1.0),), (RankedPlace("many.py", named, 1.0),))
     code = MemorySnapshot({"many.py": MANY}, PLACE)
@@ -387,9 +389,11 @@ def test_a_text_with_room_is_shown_whole_and_one_that_says_nothing_of_it_is_outl
 
 def test_a_long_text_of_which_strategies_named_lines_is_shown_by_these() -> None:
     code = MemorySnapshot({"notes.txt": NOTES}, PLACE)
-    ranking = Ranking((RankedPlace("notes.txt", None, 1.0),), (RankedPlace("notes.txt", Span(10, 11), 1.0),))
+    ranking = Ranking(
+        (RankedPlace("notes.txt", None, 1.0),), (RankedPlace("notes.txt", LineSpan(10, 11), 1.0),)
+    )
     choices = WholeDefinitions(1000, ABOUT).choices(ranking, code, estimate_text)
-    assert [one.place.span for one in choices if Depth.FULL in shown(one)] == [Span(1, 60)]
+    assert [one.place.span for one in choices if Depth.FULL in shown(one)] == [LineSpan(1, 60)]
 
 
 def test_a_long_source_is_not_shown_by_words_for_its_definitions_are_looked_for() -> None:

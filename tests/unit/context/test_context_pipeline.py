@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from cleveragents.context.code_index import CodePlace
-from cleveragents.context.model.code import Field, Span
+from cleveragents.context.model.code import Field, LineSpan
 from cleveragents.context.model.context import Depth, Finding, Ranking, Shares, StrategyStatus
 from cleveragents.context.pipeline.assembly import (
     BestFileFirst,
@@ -29,7 +29,7 @@ from cleveragents.context.pipeline.skeleton import TreeSkeleton
 from cleveragents.context.query import MOST_CHARACTERS, ContextQuery
 from cleveragents.core.decision import Decision, DecisionState, NewDecision
 from cleveragents.core.errors import QuestionRefused, SourceMissing
-from cleveragents.models.model.conversation import Message, Role
+from cleveragents.models.model.conversation import Message, MessageRole
 from cleveragents.models.ports import Model
 from cleveragents.models.tokens import estimate_text
 from cleveragents.testing.code_index import FakeCodeIndex
@@ -48,7 +48,7 @@ from tests.context_world import (
 )
 
 BOTH = {
-    "words": finding(fragment("src/basket.py", 2.0, Span(2, 3)), fragment("src/pay.py", 1.0)),
+    "words": finding(fragment("src/basket.py", 2.0, LineSpan(2, 3)), fragment("src/pay.py", 1.0)),
     "names": finding(fragment("src/basket.py", 7.0, strategy="names", signal="exact")),
 }
 
@@ -476,7 +476,7 @@ class Speaking:
         self.asked.append(request)
         if callable(self._said):
             await self._said()
-        return type("Reply", (), {"message": Message(Role.ASSISTANT, str(self._said))})
+        return type("Reply", (), {"message": Message(MessageRole.ASSISTANT, str(self._said))})
 
 
 def rerank(said: Any, strategies: Any = None) -> tuple[Any, Speaking]:

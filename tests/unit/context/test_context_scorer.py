@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cleveragents.context.code_index import CodePlace
-from cleveragents.context.model.code import Span
+from cleveragents.context.model.code import LineSpan
 from cleveragents.context.model.context import Candidate, Finding, Fusion, Ranking, fusion_from_json
 from cleveragents.context.pipeline.ranking import FusedScorer
 from cleveragents.context.search.fusion_weights import fusion_weights
@@ -87,7 +87,7 @@ def test_what_lies_aside_comes_after_what_users_run() -> None:
 
 
 def test_places_go_by_their_own_worth_within_their_file() -> None:
-    near, far = Span(1, 4), Span(9, 12)
+    near, far = LineSpan(1, 4), LineSpan(9, 12)
     ranking = _ranked(
         _file("a.py", keyword__file=2.0),
         Candidate("a.py", far, (Finding("keyword", "chunk", 1.0),)),
@@ -112,7 +112,7 @@ def test_nothing_said_is_nothing_ranked() -> None:
     st.lists(
         st.tuples(
             st.sampled_from(["a.py", "tests/test_b.py", "c.md", "d/e.go"]),
-            st.sampled_from([None, Span(1, 2), Span(2, 9)]),
+            st.sampled_from([None, LineSpan(1, 2), LineSpan(2, 9)]),
             st.lists(
                 st.tuples(st.sampled_from(["keyword", "x"]), st.sampled_from(["file", ""]), st.floats(-9, 9))
             ),
@@ -122,7 +122,7 @@ def test_nothing_said_is_nothing_ranked() -> None:
     )
 )
 def test_scores_are_between_0_and_1_and_no_file_is_there_twice(
-    items: Sequence[tuple[str, Span | None, Sequence[tuple[str, str, float]]]],
+    items: Sequence[tuple[str, LineSpan | None, Sequence[tuple[str, str, float]]]],
 ) -> None:
     ranking = _ranked(
         *(Candidate(path, span, tuple(Finding(*one) for one in said)) for path, span, said in items)

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cleveragents.context.code_index import CodePlace
-from cleveragents.context.model.code import Span
+from cleveragents.context.model.code import LineSpan
 from cleveragents.context.model.context import (
     Candidate,
     ContextFragment,
@@ -36,7 +36,7 @@ def ranking_of(*paths: str) -> Ranking:
 def found(
     path: str, score: float, strategy: str = "words", lines: tuple[int, int] | None = None
 ) -> ContextFragment:
-    return ContextFragment(path, "", score, strategy, Span(*lines) if lines else None)
+    return ContextFragment(path, "", score, strategy, LineSpan(*lines) if lines else None)
 
 
 # ── who is asked, and shares ──────────────────────────────────────────────────────────────────────────
@@ -59,7 +59,7 @@ def test_the_shares_are_the_budget(budget: int) -> None:
 
 def test_what_two_strategies_say_of_the_same_lines_is_one_place() -> None:
     merged = MergedPlaces().merge([found("a.py", 2, "words", (1, 5)), found("a.py", 1, "names", (1, 5))])
-    assert [(one.path, one.span) for one in merged] == [("a.py", Span(1, 5))]
+    assert [(one.path, one.span) for one in merged] == [("a.py", LineSpan(1, 5))]
     assert {finding.strategy for finding in merged[0].findings} == {"words", "names"}
 
 
@@ -71,7 +71,7 @@ def test_of_one_signal_the_best_word_counts() -> None:
 def test_lines_that_partly_overlap_are_one_place_even_around_others() -> None:
     fragments = [found("a.py", 1, "words", lines) for lines in ((1, 100), (10, 20), (50, 120), (200, 210))]
     spans = {one.span for one in MergedPlaces().merge(fragments)}
-    assert spans == {Span(1, 120), Span(10, 20), Span(200, 210)}
+    assert spans == {LineSpan(1, 120), LineSpan(10, 20), LineSpan(200, 210)}
 
 
 def test_a_method_stays_another_place_than_its_class_and_than_its_file() -> None:
@@ -115,15 +115,15 @@ def test_signals_count_by_their_own_measure() -> None:
 
 def test_a_file_is_as_good_as_what_was_said_of_its_lines_and_is_there_once() -> None:
     candidates = [
-        Candidate("a.py", Span(1, 2), (Finding("a", "", 1.0),)),
-        Candidate("a.py", Span(5, 6), (Finding("a", "", 3.0),)),
+        Candidate("a.py", LineSpan(1, 2), (Finding("a", "", 1.0),)),
+        Candidate("a.py", LineSpan(5, 6), (Finding("a", "", 3.0),)),
         Candidate("b.py", None, (Finding("a", "", 2.0),)),
         Candidate("decision", None, (Finding("d", "", 1.0),), "text"),
     ]
     ranking = plain_ranking(candidates)
     assert [place.path for place in ranking.files] == ["a.py", "b.py"]
     assert [(place.path, place.span) for place in ranking.places][:2] == [
-        ("a.py", Span(5, 6)),
+        ("a.py", LineSpan(5, 6)),
         ("decision", None),
     ]
 
@@ -137,7 +137,7 @@ def test_scores_below_nothing_do_not_count() -> None:
 
 
 def packed(path: str, score: float, first: int | None = None) -> PackedFragment:
-    span = None if first is None else Span(first, first + 5)
+    span = None if first is None else LineSpan(first, first + 5)
     return PackedFragment(RankedPlace(path, span, score), Rendering(Depth.FULL, path, 1, score))
 
 

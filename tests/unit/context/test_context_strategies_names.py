@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from cleveragents.context.context_parts import PastCommit
-from cleveragents.context.model.code import Span
+from cleveragents.context.model.code import LineSpan
 from cleveragents.context.model.question import read_question
 from cleveragents.context.search.question_search import strengths
 from cleveragents.context.strategies import history, imports, mentions, symbols, tests
@@ -19,7 +19,7 @@ def test_a_name_leads_to_where_it_is_defined() -> None:
     found = ask(symbols.make, "RetryPolicy waits too long")
     assert paths_by(found, "top_title") == ["src/kite/policy.py"]
     place = next(fragment for fragment in found if fragment.signal == "place")
-    assert (place.path, place.span) == ("src/kite/policy.py", Span(6, 10))
+    assert (place.path, place.span) == ("src/kite/policy.py", LineSpan(6, 10))
 
 
 def test_capitals_count_in_names() -> None:
@@ -69,7 +69,7 @@ def test_the_innermost_frame_of_ours_counts_most() -> None:
     assert paths_by(found, "frame") == ["src/kite/wire.py", "src/kite/session.py"]
     assert paths_by(found, "frame_last") == ["src/kite/wire.py"]
     line = next(fragment for fragment in found if fragment.signal == "line")
-    assert (line.path, line.span) == ("src/kite/wire.py", Span(1, 6))
+    assert (line.path, line.span) == ("src/kite/wire.py", LineSpan(1, 6))
 
 
 def test_a_frame_beyond_the_end_of_the_file_is_of_another_version() -> None:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cleveragents.context.context_parts import MakeStrategy
-from cleveragents.context.model.code import Span
+from cleveragents.context.model.code import LineSpan
 from cleveragents.context.model.context import FragmentLimits, keep_within
 from cleveragents.context.strategies import decisions, embeddings, guidance, keyword
 from cleveragents.core.decision import Alternative, Decision, DecisionState, NewDecision
@@ -55,7 +55,7 @@ def test_keywords_find_the_very_function() -> None:
     best = next(fragment for fragment in found if fragment.signal == "chunk")
     assert best.path == "src/kite/wire.py"
     assert best.span is not None
-    assert best.span.contains(Span(5, 5))
+    assert best.span.contains(LineSpan(5, 5))
 
 
 def test_a_path_is_found_by_its_words_in_another_form() -> None:

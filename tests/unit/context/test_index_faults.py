@@ -15,11 +15,11 @@ from pathlib import Path
 import pytest
 
 from cleveragents.context.code_index import CodePlace
-from cleveragents.context.index.build.batch import Order, filled
+from cleveragents.context.index.build.batch import AnalysisRequest, filled
 from cleveragents.context.index.build.segment import TermNumbers
 from cleveragents.context.index.index_file import IndexFile
 from cleveragents.context.index.sqlite_code_index import Bounds
-from cleveragents.context.index.view import Entry, blob_digest
+from cleveragents.context.index.view import FileEntry, blob_digest
 from cleveragents.context.model.code import Field
 from cleveragents.core.errors import Cancelled, Closed
 from cleveragents.testing.clock import RaiseAt
@@ -185,9 +185,9 @@ def test_an_index_behind_a_shut_door_or_that_cannot_be_copied_is_begun_in_memory
 
 
 def test_contents_of_a_repository_that_is_gone_are_missing(bench: Bench) -> None:
-    entry = Entry("a.py", blob_digest(b"alpha"), 5, False)
+    entry = FileEntry("a.py", blob_digest(b"alpha"), 5, False)
     for place in (bench.directory, bench.directory / "gone"):
-        batch = filled(Order(place, [entry]), analyse, TermNumbers())
+        batch = filled(AnalysisRequest(place, [entry]), analyse, TermNumbers())
         assert (batch.missing, batch.digests) == (["a.py"], [])
 
 

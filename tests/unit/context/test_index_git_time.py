@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from cleveragents.context.code_index import CodePlace
-from cleveragents.context.index.place import Patience, git_seconds, ground_of
+from cleveragents.context.index.place import IndexDeadline, git_seconds, ground_of
 from cleveragents.context.search.git_history import GitCommitHistory
 from cleveragents.core.errors import Cancelled, GitFailed, SandboxRefused, SourceMissing
 from cleveragents.git.blob_reader import BlobReader
@@ -71,7 +71,7 @@ def test_git_is_ended_and_gone_when_its_time_is_up(tree: Tree) -> None:
 
 
 def test_git_is_ended_and_gone_when_who_waits_for_it_gives_up(tree: Tree) -> None:
-    patience = Patience(None, Signal())
+    patience = IndexDeadline(None, Signal())
     with pytest.raises(Cancelled):
         run_git(
             *LISTED, environment=user_environment(), directory=tree.root, seconds_left=git_seconds(patience)
@@ -152,10 +152,10 @@ def test_git_that_does_not_read_what_it_is_fed_is_ended(stuck: Tree) -> None:
 
 
 def test_there_is_a_moment_for_git_even_when_the_time_is_up_and_never_more_than_the_most() -> None:
-    assert 0 < git_seconds(Patience.of(0.0, None))() <= 1
-    assert 1 < git_seconds(Patience.of(20.0, None))() <= 10
-    assert 20 < git_seconds(Patience.of(None, None), 30.0)() <= 30
-    assert git_seconds(Patience.of(None, None), 0.0)() <= 0
+    assert 0 < git_seconds(IndexDeadline.of(0.0, None))() <= 1
+    assert 1 < git_seconds(IndexDeadline.of(20.0, None))() <= 10
+    assert 20 < git_seconds(IndexDeadline.of(None, None), 30.0)() <= 30
+    assert git_seconds(IndexDeadline.of(None, None), 0.0)() <= 0
 
 
 def test_a_repository_that_git_does_not_get_through_is_looked_at_without_git(
@@ -169,7 +169,7 @@ def test_a_repository_that_git_does_not_get_through_is_looked_at_without_git(
 
 def test_no_commit_is_found_where_git_does_not_answer(bench: Bench, stuck: Tree) -> None:
     with pytest.raises(SourceMissing, match=r"HEAD of .*: it did not answer in \d+ s"):
-        ground_of(CodePlace(stuck.root, "HEAD"), Patience.of(0.0, None))
+        ground_of(CodePlace(stuck.root, "HEAD"), IndexDeadline.of(0.0, None))
     history = GitCommitHistory(bench.indexes, version=1, seconds=0.0)
     assert list(history.commits(CodePlace(stuck.root), limit=5)) == []
     assert children() == []

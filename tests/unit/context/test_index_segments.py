@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cleveragents.context.index.build.batch import Batch
+from cleveragents.context.index.build.batch import IndexBatch
 from cleveragents.context.index.build.segment import (
     IndexDamaged,
     IndexedContent,
@@ -31,12 +31,12 @@ from cleveragents.context.index.build.segment import (
     unsealed,
 )
 from cleveragents.context.index.view import blob_digest
-from cleveragents.context.model.code import Chunk, Definition, Field, FileAnalysis, Import, Span
+from cleveragents.context.model.code import Chunk, Definition, Field, FileAnalysis, Import, LineSpan
 
 WORDS = ("alpha", "beta", "gamma", "delta", "omega")
 counts = st.dictionaries(st.sampled_from(WORDS), st.integers(1, 3), max_size=4)
 chunk = st.builds(
-    lambda body, names: Chunk(Span(1, 1), None, {Field.BODY: body, Field.NAME: names}), counts, counts
+    lambda body, names: Chunk(LineSpan(1, 1), None, {Field.BODY: body, Field.NAME: names}), counts, counts
 )
 contents = st.lists(st.lists(chunk, max_size=3), max_size=8)
 
@@ -120,14 +120,14 @@ def test_merging_loses_and_invents_nothing_and_drops_what_it_is_told_to(
 @given(contents)
 def test_a_batch_comes_out_of_a_pipe_as_it_went_in(one: list[list[Chunk]]) -> None:
     found = made(one)
-    batch = Batch(
+    batch = IndexBatch(
         segment(found),
         [content.digest for content in found],
         [analysis_to_bytes(content.analysis) for content in found],
         ["changed"],
         ["missing\udce9"],
     )
-    again = Batch.from_bytes(batch.to_bytes())
+    again = IndexBatch.from_bytes(batch.to_bytes())
     assert told(again.segment) == wanted(found)
     assert replace(again, segment=batch.segment) == batch
 
@@ -136,9 +136,12 @@ def test_an_analysis_is_kept_whole_but_for_its_terms() -> None:
     analysis = FileAnalysis(
         "python",
         12,
-        (Definition("A", "class", Span(1, 9), Span(1, 1)), Definition("é\n", "f", Span(2, 3), Span(2, 2), 0)),
+        (
+            Definition("A", "class", LineSpan(1, 9), LineSpan(1, 1)),
+            Definition("é\n", "f", LineSpan(2, 3), LineSpan(2, 2), 0),
+        ),
         (Import("..a.b", (("c", "d"), ("e", "e"))), Import("x")),
-        (Chunk(Span(1, 9), 0), Chunk(Span(10, 12), None)),
+        (Chunk(LineSpan(1, 9), 0), Chunk(LineSpan(10, 12), None)),
         "generated",
     )
     assert analysis_from_bytes(analysis_to_bytes(analysis)) == analysis
@@ -171,6 +174,6 @@ def test_what_was_damaged_is_noticed() -> None:
 
 
 def test_a_count_that_is_too_large_to_keep_is_the_largest_that_can_be() -> None:
-    one = segment(made([[Chunk(Span(1, 1), None, {Field.BODY: {"alpha": 1_000_000}})]]))
+    one = segment(made([[Chunk(LineSpan(1, 1), None, {Field.BODY: {"alpha": 1_000_000}})]]))
     assert one.fields[Field.BODY].counts.tolist() == [65535]
     assert one.lengths.tolist() == [1_000_000.0]

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from cleveragents.context.code_index import CodePlace
-from cleveragents.context.index.build.batch import Order, filled
+from cleveragents.context.index.build.batch import AnalysisRequest, filled
 from cleveragents.context.index.build.builder import building
 from cleveragents.context.index.build.segment import TermNumbers
-from cleveragents.context.index.place import Patience
-from cleveragents.context.index.view import Entry, blob_digest
+from cleveragents.context.index.place import IndexDeadline
+from cleveragents.context.index.view import FileEntry, blob_digest
 from cleveragents.core.errors import Cancelled
 from tests.index_bench import COUNTED, Bench, Tree, analyse, found_in
 
@@ -106,9 +106,9 @@ def test_who_gives_up_waits_for_the_file_that_is_looked_at_and_no_other(bench: B
 
 def test_what_was_analysed_when_the_time_was_up_is_kept(bench: Bench) -> None:
     tree = bench.directory_tree("plain").write({f"{n}.py": f"word{n}" for n in range(3)})
-    entries = [Entry(f"{n}.py", blob_digest(b"word%d" % n), 5, True) for n in range(3)]
+    entries = [FileEntry(f"{n}.py", blob_digest(b"word%d" % n), 5, True) for n in range(3)]
     over = iter([False, True])
-    batch = filled(Order(tree.root, entries), analyse, TermNumbers(), lambda: next(over))
+    batch = filled(AnalysisRequest(tree.root, entries), analyse, TermNumbers(), lambda: next(over))
     assert sorted(batch.digests) == sorted(entry.digest for entry in entries[:2])
 
 
@@ -120,7 +120,7 @@ def test_one_that_gets_on_is_waited_for(tmp_path: Path) -> None:
         held_by_another(lock) as pid,
         building(
             lock,
-            Patience(),
+            IndexDeadline(),
             lambda: next(looks, True),
             grown=lambda: next(told),
             stalled_seconds=0.1,
@@ -128,7 +128,7 @@ def test_one_that_gets_on_is_waited_for(tmp_path: Path) -> None:
     ):
         assert (turn.ours, turn.stalled) == (False, False)
         assert turn.who == f"another process (pid {pid})"
-    with building(lock, Patience(), lambda: True) as turn:
+    with building(lock, IndexDeadline(), lambda: True) as turn:
         assert turn.ours
         assert lock.read_bytes() == b"%d\n" % os.getpid()
     assert lock.read_bytes() == b""
@@ -147,5 +147,5 @@ def test_one_that_does_not_say_who_it_is_is_another_process(tmp_path: Path, word
 
         if words is not None:
             lock.write_bytes(words)
-        with building(lock, Patience(), gone) as turn:
+        with building(lock, IndexDeadline(), gone) as turn:
             assert turn.who == "another process"

@@ -12,10 +12,10 @@ import psutil
 import pytest
 
 from cleveragents.context.code_index import CodePlace
-from cleveragents.context.index.build.batch import Order
-from cleveragents.context.index.build.worker_pool import Crew, CrewUnusable
-from cleveragents.context.index.place import Patience
-from cleveragents.context.index.view import Entry, blob_digest
+from cleveragents.context.index.build.batch import AnalysisRequest
+from cleveragents.context.index.build.worker_pool import WorkerPool, WorkerPoolUnusable
+from cleveragents.context.index.place import IndexDeadline
+from cleveragents.context.index.view import FileEntry, blob_digest
 from cleveragents.context.model.code import Field
 from cleveragents.core.errors import Cancelled
 from tests.index_bench import COUNTED, Bench, Tree, found_in
@@ -65,16 +65,18 @@ def test_a_file_that_kills_the_process_is_left_out_for_good_and_the_others_are_f
     assert bench.analysed() == []
 
 
-def orders(tree: Tree, texts: list[str]) -> list[Order]:
+def orders(tree: Tree, texts: list[str]) -> list[AnalysisRequest]:
     tree.write({f"{n}.py": text for n, text in enumerate(texts)})
-    entries = [Entry(f"{n}.py", blob_digest(text.encode()), len(text), True) for n, text in enumerate(texts)]
-    return [Order(tree.root, entries[at : at + 2]) for at in range(0, len(entries), 2)]
+    entries = [
+        FileEntry(f"{n}.py", blob_digest(text.encode()), len(text), True) for n, text in enumerate(texts)
+    ]
+    return [AnalysisRequest(tree.root, entries[at : at + 2]) for at in range(0, len(entries), 2)]
 
 
 def test_a_process_that_does_not_answer_in_time_is_replaced(bench: Bench) -> None:
     wanted = orders(bench.directory_tree(), ["one", "two"])
-    with Crew("tests.unit.context.test_index_worker_pool:never", 1, batch_seconds=0.0) as crew:
-        batches = list(crew.batches(wanted, Patience()))
+    with WorkerPool("tests.unit.context.test_index_worker_pool:never", 1, batch_seconds=0.0) as crew:
+        batches = list(crew.batches(wanted, IndexDeadline()))
     assert sorted(digest for batch in batches for digest in batch.digests) == sorted(
         entry.digest for entry in wanted[0].entries
     )
@@ -92,19 +94,30 @@ def test_a_process_that_does_not_read_holds_nobody_up(bench: Bench, monkeypatch:
     deaf.write_text("#!/bin/sh\nexec sleep 600\n")
     deaf.chmod(0o700)
     monkeypatch.setattr(sys, "executable", str(deaf))
-    entries = [Entry(f"{n}" * 500, bytes(32), 1 << 40, n % 2 == 0) for n in range(10)]
-    entries.append(Entry("\U0001f600" * 100_000, bytes(32), 1 << 40, False))
-    with Crew(ANALYSE, 1) as crew:
-        assert list(crew.batches([Order(bench.directory, entries * 100)] * 3, Patience.of(0.3, None))) == []
+    entries = [FileEntry(f"{n}" * 500, bytes(32), 1 << 40, n % 2 == 0) for n in range(10)]
+    entries.append(FileEntry("\U0001f600" * 100_000, bytes(32), 1 << 40, False))
+    with WorkerPool(ANALYSE, 1) as crew:
+        assert (
+            list(
+                crew.batches(
+                    [AnalysisRequest(bench.directory, entries * 100)] * 3, IndexDeadline.of(0.3, None)
+                )
+            )
+            == []
+        )
     assert children(recursive=True) == []
 
 
 def test_orders_that_no_pipe_holds_are_done_in_parts(bench: Bench) -> None:
     names = [f"{n}-{'x' * 200}.py" for n in range(200)]
     tree = bench.directory_tree().write(dict.fromkeys(names, "same"))
-    entries = [Entry(name, blob_digest(b"same"), 4, True) for name in names]
-    with Crew(ANALYSE, 1) as crew:
-        batches = list(crew.batches([Order(tree.root, entries), Order(tree.root, [])], Patience()))
+    entries = [FileEntry(name, blob_digest(b"same"), 4, True) for name in names]
+    with WorkerPool(ANALYSE, 1) as crew:
+        batches = list(
+            crew.batches(
+                [AnalysisRequest(tree.root, entries), AnalysisRequest(tree.root, [])], IndexDeadline()
+            )
+        )
     assert len(batches) > 2
     assert sum(len(batch.digests) for batch in batches) == 200
 
@@ -117,9 +130,9 @@ def test_what_a_process_started_ends_with_it(bench: Bench) -> None:
         def is_cancelled(self) -> bool:
             return bench.counts.exists() and bench.counts.read_text().endswith("\n")
 
-    crew = Crew("tests.unit.context.test_index_worker_pool:in_company", 1)
+    crew = WorkerPool("tests.unit.context.test_index_worker_pool:in_company", 1)
     with pytest.raises(Cancelled), crew:
-        list(crew.batches(wanted, Patience(time.monotonic() + 60, Started())))
+        list(crew.batches(wanted, IndexDeadline(time.monotonic() + 60, Started())))
     grandchild = int(bench.counts.read_text())
     deadline = time.monotonic() + 30
     while _runs(grandchild) and time.monotonic() < deadline:
@@ -143,8 +156,8 @@ def _runs(pid: int) -> bool:
 def test_leaving_the_crew_ends_its_processes_whatever_they_do(bench: Bench) -> None:
     wanted = orders(bench.directory_tree(), ["one", "two", "three", "four"])
     before = len(children(recursive=True))
-    with Crew("tests.unit.context.test_index_worker_pool:never", 2) as crew:
-        batches = crew.batches(wanted, Patience.of(0.3, None))
+    with WorkerPool("tests.unit.context.test_index_worker_pool:never", 2) as crew:
+        batches = crew.batches(wanted, IndexDeadline.of(0.3, None))
         assert list(batches) == []
         assert len(children(recursive=True)) == before + 2
     assert len(children(recursive=True)) == before
@@ -155,8 +168,8 @@ def test_where_no_process_can_be_started_the_work_is_done_without(
 ) -> None:
     for program in ("/nowhere/python", "/bin/false"):
         monkeypatch.setattr(sys, "executable", program)
-        with pytest.raises(CrewUnusable), Crew(ANALYSE, 1) as crew:
-            list(crew.batches([Order(bench.directory, [])], Patience()))
+        with pytest.raises(WorkerPoolUnusable), WorkerPool(ANALYSE, 1) as crew:
+            list(crew.batches([AnalysisRequest(bench.directory, [])], IndexDeadline()))
         tree = bench.directory_tree(Path(program).name).write({f"{n}.py": f"same {n}" for n in range(10)})
         with bench.index().open(CodePlace(tree.root)) as snapshot:
             assert len(found_in(snapshot, "same")) == 10

@@ -6,7 +6,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cleveragents.context.model.question import Frame, Question, error_of, frame_of, read_question, source_of
+from cleveragents.context.model.question import (
+    ParsedQuestion,
+    TraceFrame,
+    error_of,
+    frame_of,
+    read_question,
+    source_of,
+)
 
 ISSUE = """\
 Column serialization fails with `name`
@@ -43,8 +50,8 @@ def test_an_issue_falls_into_its_parts() -> None:
     assert "round-tripped" in question.prose
     assert "t = Table([1, 2])" in question.code
     assert question.frames == (
-        Frame("/usr/lib/python3.9/site-packages/astropy/table/table.py", 12, "write"),
-        Frame("/usr/lib/python3.9/site-packages/astropy/io/registry.py", 99, "do_write"),
+        TraceFrame("/usr/lib/python3.9/site-packages/astropy/table/table.py", 12, "write"),
+        TraceFrame("/usr/lib/python3.9/site-packages/astropy/io/registry.py", 99, "do_write"),
     )
     assert question.errors == ("ValueError: duplicate keys in 'name'",)
     assert question.paths == ("io/misc/yaml.py", "astropy/table/serialize.py")
@@ -63,7 +70,7 @@ def test_what_the_template_brought_is_left_out() -> None:
 
 def test_words_from_a_keyboard_are_a_question_of_prose_alone() -> None:
     question = read_question("where are retries counted")
-    assert question == Question(title="where are retries counted")
+    assert question == ParsedQuestion(title="where are retries counted")
 
 
 def test_a_comment_that_never_ends_takes_nothing_with_it_but_itself() -> None:
@@ -98,26 +105,29 @@ def test_a_section_on_the_environment_ends_with_the_next_heading() -> None:
 @pytest.mark.parametrize(
     ("line", "frame"),
     [
-        ('  File "a/b.py", line 3, in run', Frame("a/b.py", 3, "run")),
-        ('  File "a/b.py", line 3', Frame("a/b.py", 3)),
-        ("File ~/lib/x.py:165, in Frame.__eq__(self, value)", Frame("~/lib/x.py", 165, "Frame.__eq__")),
-        ("~/lib/variable.py in transpose(self, *dims)", Frame("~/lib/variable.py", 0, "transpose")),
-        ("src/flask/app.py:12: in wsgi_app", Frame("src/flask/app.py", 12, "wsgi_app")),
-        ("tests/test_a.py:7: ValueError", Frame("tests/test_a.py", 7)),
-        ("\tat org.x.Bar.baz(Bar.java:12)", Frame("Bar.java", 12, "org.x.Bar.baz")),
-        ("    at doIt (/srv/app/lib/run.js:10:5)", Frame("/srv/app/lib/run.js", 10, "doIt")),
-        ("    at file:///srv/app/main.mjs:3:1", Frame("/srv/app/main.mjs", 3)),
-        ("from lib/a.rb:4:in `each'", Frame("lib/a.rb", 4, "each")),
-        ("\t/go/src/x/main.go:33 +0x1d", Frame("/go/src/x/main.go", 33)),
-        ("thread 'main' panicked at src/lib.rs:8:9:", Frame("src/lib.rs", 8)),
-        ("  --> src/main.rs:2:5", Frame("src/main.rs", 2)),
-        ("src/a.c:10:3: error: expected ';'", Frame("src/a.c", 10)),
-        ("#1  0x00 in parse (p=0x0) at src/parse.c:120", Frame("src/parse.c", 120, "parse")),
+        ('  File "a/b.py", line 3, in run', TraceFrame("a/b.py", 3, "run")),
+        ('  File "a/b.py", line 3', TraceFrame("a/b.py", 3)),
+        (
+            "File ~/lib/x.py:165, in Frame.__eq__(self, value)",
+            TraceFrame("~/lib/x.py", 165, "Frame.__eq__"),
+        ),
+        ("~/lib/variable.py in transpose(self, *dims)", TraceFrame("~/lib/variable.py", 0, "transpose")),
+        ("src/flask/app.py:12: in wsgi_app", TraceFrame("src/flask/app.py", 12, "wsgi_app")),
+        ("tests/test_a.py:7: ValueError", TraceFrame("tests/test_a.py", 7)),
+        ("\tat org.x.Bar.baz(Bar.java:12)", TraceFrame("Bar.java", 12, "org.x.Bar.baz")),
+        ("    at doIt (/srv/app/lib/run.js:10:5)", TraceFrame("/srv/app/lib/run.js", 10, "doIt")),
+        ("    at file:///srv/app/main.mjs:3:1", TraceFrame("/srv/app/main.mjs", 3)),
+        ("from lib/a.rb:4:in `each'", TraceFrame("lib/a.rb", 4, "each")),
+        ("\t/go/src/x/main.go:33 +0x1d", TraceFrame("/go/src/x/main.go", 33)),
+        ("thread 'main' panicked at src/lib.rs:8:9:", TraceFrame("src/lib.rs", 8)),
+        ("  --> src/main.rs:2:5", TraceFrame("src/main.rs", 2)),
+        ("src/a.c:10:3: error: expected ';'", TraceFrame("src/a.c", 10)),
+        ("#1  0x00 in parse (p=0x0) at src/parse.c:120", TraceFrame("src/parse.c", 120, "parse")),
         ('  File "<stdin>", line 1, in <module>', None),
         ("it takes place at 12:30 in town", None),
     ],
 )
-def test_frames_of_several_languages(line: str, frame: Frame | None) -> None:
+def test_frames_of_several_languages(line: str, frame: TraceFrame | None) -> None:
     assert frame_of(line) == frame
 
 

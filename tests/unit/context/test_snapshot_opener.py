@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from cleveragents.context.code_index import CodePlace, IndexStatus
-from cleveragents.context.pipeline.snapshot_opener import HeldSnapshot, Opening
+from cleveragents.context.pipeline.snapshot_opener import HeldSnapshot, PendingSnapshot
 from cleveragents.context.pipeline.steps import Deadline, attempted
 from cleveragents.core.errors import Closed
 from cleveragents.testing.clock import FakeClock
@@ -63,7 +63,7 @@ def use_or_let_go(index: FakeCodeIndex, snapshot: HeldSnapshot, seen: list[int],
 
 def test_what_is_opened_after_everybody_gave_up_is_closed_at_once() -> None:
     index = FakeCodeIndex(TEXTS)
-    opening = Opening(index, ROOT, None)
+    opening = PendingSnapshot(index, ROOT, None)
     assert opening.take() is None
     assert opening.open(5.0, Never()) is None
     assert (index.opened, index.closed) == (1, 1)
@@ -71,7 +71,7 @@ def test_what_is_opened_after_everybody_gave_up_is_closed_at_once() -> None:
 
 def test_what_is_opened_in_time_is_taken_with_its_files() -> None:
     index = FakeCodeIndex(TEXTS)
-    opening = Opening(index, ROOT, None)
+    opening = PendingSnapshot(index, ROOT, None)
     opening.open(5.0, Never())
     taken = opening.take()
     assert taken is not None
@@ -110,7 +110,7 @@ def test_asking_again_is_advised_when_the_time_was_up_and_not_for_files_that_are
     seconds: float, said: str
 ) -> None:
     clock = FakeClock()
-    opening = Opening(Partly(clock, seconds), ROOT, None, clock=clock.monotonic)
+    opening = PendingSnapshot(Partly(clock, seconds), ROOT, None, clock=clock.monotonic)
     opening.open(5.0, Never())
     taken = opening.take()
     assert taken is not None
@@ -120,7 +120,7 @@ def test_asking_again_is_advised_when_the_time_was_up_and_not_for_files_that_are
 def test_a_list_of_files_without_an_end_is_given_up_and_closed() -> None:
     index = FakeCodeIndex(TEXTS)
     with pytest.raises(ValueError, match="more than 2 files"):
-        Opening(index, ROOT, None, most_files=2).open(5.0, Never())
+        PendingSnapshot(index, ROOT, None, most_files=2).open(5.0, Never())
     assert index.closed == 1
 
 

@@ -21,7 +21,7 @@ from cleveragents.context.model.context import (
     StrategyStatus,
 )
 from cleveragents.context.strategy import CancelSignal
-from cleveragents.context.strategy_threads import Call, ThreadCrew
+from cleveragents.context.strategy_threads import ThreadCall, ThreadPool
 from cleveragents.core.errors import Cancelled, Closed
 from cleveragents.testing.clock import FakeClock
 
@@ -460,14 +460,14 @@ def test_close_withdraws_what_waits(bench_of: Callable[..., Bench]) -> None:
 @pytest.mark.parametrize("wrong", [{"max_workers": 0}, {"max_stragglers": -1}, {"max_queued": 0}])
 def test_refuses_numbers_that_make_no_crew(wrong: dict[str, int]) -> None:
     with pytest.raises(ValueError, match="at least"):
-        ThreadCrew(**{"max_workers": 1, "max_stragglers": 0, "max_queued": 1, **wrong})
+        ThreadPool(**{"max_workers": 1, "max_stragglers": 0, "max_queued": 1, **wrong})
 
 
 def test_collect_waits_for_an_end() -> None:
-    crew: ThreadCrew[str] = ThreadCrew(max_workers=1, max_stragglers=0, max_queued=1)
+    crew: ThreadPool[str] = ThreadPool(max_workers=1, max_stragglers=0, max_queued=1)
     batch = crew.batch()
     collecting = threading.Event()
-    call = Call("s", lambda: str(collecting.wait(LONG)), batch)
+    call = ThreadCall("s", lambda: str(collecting.wait(LONG)), batch)
     assert crew.submit(call)
     opener = threading.Thread(target=collecting.set)
     opener.start()
@@ -478,9 +478,9 @@ def test_collect_waits_for_an_end() -> None:
 
 
 def test_an_idle_thread_ends_by_itself() -> None:
-    crew: ThreadCrew[int] = ThreadCrew(max_workers=1, max_stragglers=0, max_queued=1, idle_seconds=0.0)
+    crew: ThreadPool[int] = ThreadPool(max_workers=1, max_stragglers=0, max_queued=1, idle_seconds=0.0)
     batch = crew.batch()
-    crew.submit(Call("s", lambda: 1, batch))
+    crew.submit(ThreadCall("s", lambda: 1, batch))
     crew.collect(batch, LONG)
     turn = threading.Event()
     while crew.statistics().threads:
@@ -497,23 +497,23 @@ def test_a_system_without_threads_is_saturated_and_recovers() -> None:
         threads.append(threading.Thread(target=target, name=name))
         threads[-1].start()
 
-    crew: ThreadCrew[int] = ThreadCrew(max_workers=1, max_stragglers=0, max_queued=1, start_thread=start)
+    crew: ThreadPool[int] = ThreadPool(max_workers=1, max_stragglers=0, max_queued=1, start_thread=start)
     batch = crew.batch()
-    assert not crew.submit(Call("s", lambda: 1, batch))
+    assert not crew.submit(ThreadCall("s", lambda: 1, batch))
     assert (crew.statistics().threads, crew.statistics().queued) == (0, 0)
     refuse = False
-    assert crew.submit(Call("s", lambda: 2, batch))
+    assert crew.submit(ThreadCall("s", lambda: 2, batch))
     assert [call.answer for call in crew.collect(batch, LONG)] == [2]
     assert crew.close(LONG) == ()
     threads[0].join(LONG)
 
 
 def test_a_straggler_beyond_the_bound_keeps_its_place() -> None:
-    crew: ThreadCrew[bool] = ThreadCrew(max_workers=1, max_stragglers=0, max_queued=1)
+    crew: ThreadPool[bool] = ThreadPool(max_workers=1, max_stragglers=0, max_queued=1)
     batch = crew.batch()
     begun, gate = threading.Event(), threading.Event()
-    hung = Call("hung", lambda: begun.set() or gate.wait(LONG), batch)
-    waiting = Call("waiting", lambda: True, batch)
+    hung = ThreadCall("hung", lambda: begun.set() or gate.wait(LONG), batch)
+    waiting = ThreadCall("waiting", lambda: True, batch)
     assert crew.submit(hung)
     assert begun.wait(LONG)
     assert crew.submit(waiting)
@@ -526,14 +526,14 @@ def test_a_straggler_beyond_the_bound_keeps_its_place() -> None:
 
 @pytest.mark.timeout(100)
 def test_a_straggler_that_was_replaced_leaves_when_it_returns() -> None:
-    crew: ThreadCrew[bool] = ThreadCrew(max_workers=1, max_stragglers=1, max_queued=1)
+    crew: ThreadPool[bool] = ThreadPool(max_workers=1, max_stragglers=1, max_queued=1)
     batch = crew.batch()
     begun, gate, end = threading.Event(), threading.Event(), threading.Event()
-    hung = Call("hung", lambda: begun.set() or gate.wait(LONG), batch)
+    hung = ThreadCall("hung", lambda: begun.set() or gate.wait(LONG), batch)
     assert crew.submit(hung)
     assert begun.wait(LONG)
     crew.abandon(hung)
-    assert crew.submit(Call("next", lambda: end.wait(LONG), batch))
+    assert crew.submit(ThreadCall("next", lambda: end.wait(LONG), batch))
     assert crew.statistics().threads == 2
     gate.set()
     turn = threading.Event()
@@ -555,11 +555,11 @@ def test_a_call_that_another_thread_took_does_not_need_the_one_that_did_not_star
         threads.append(threading.Thread(target=target, name=name))
         threads[0].start()
 
-    crew: ThreadCrew[bool] = ThreadCrew(max_workers=2, max_stragglers=0, max_queued=2, start_thread=start)
+    crew: ThreadPool[bool] = ThreadPool(max_workers=2, max_stragglers=0, max_queued=2, start_thread=start)
     batch = crew.batch()
-    assert crew.submit(Call("first", lambda: begun.set() or gate.wait(LONG), batch))
+    assert crew.submit(ThreadCall("first", lambda: begun.set() or gate.wait(LONG), batch))
     assert begun.wait(LONG)
-    assert crew.submit(Call("second", lambda: took.set() or True, batch))
+    assert crew.submit(ThreadCall("second", lambda: took.set() or True, batch))
     ended: list[str] = []
     while len(ended) < 2:
         ended += [call.name for call in crew.collect(batch, LONG)]
@@ -578,10 +578,10 @@ def test_a_replacement_that_does_not_start_leaves_the_queue_to_the_others() -> N
         threads.append(threading.Thread(target=target, name=name))
         threads[0].start()
 
-    crew: ThreadCrew[bool] = ThreadCrew(max_workers=1, max_stragglers=1, max_queued=1, start_thread=start)
+    crew: ThreadPool[bool] = ThreadPool(max_workers=1, max_stragglers=1, max_queued=1, start_thread=start)
     batch = crew.batch()
-    hung = Call("hung", lambda: begun.set() or gate.wait(LONG), batch)
-    waiting = Call("waiting", lambda: True, batch)
+    hung = ThreadCall("hung", lambda: begun.set() or gate.wait(LONG), batch)
+    waiting = ThreadCall("waiting", lambda: True, batch)
     assert crew.submit(hung)
     assert begun.wait(LONG)
     assert crew.submit(waiting)

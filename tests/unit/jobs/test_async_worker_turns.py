@@ -8,7 +8,7 @@ import pytest
 
 from cleveragents.core.errors import OutcomeUnknown, StoreBusy
 from cleveragents.jobs.model.job import JobState
-from cleveragents.jobs.ports import Turn
+from cleveragents.jobs.ports import JobHandoff
 from cleveragents.jobs.worker.async_worker import AsyncJob
 from tests.worker_bench import Bench, Moody, claim
 
@@ -86,7 +86,7 @@ def test_a_worker_with_too_many_stragglers_does_not_go_on(bench: Bench) -> None:
 
 def test_what_was_claimed_while_the_worker_gave_up_is_given_back(bench: Bench) -> None:
     class GivesUp(Moody):
-        def finish_and_claim(self, *args: object, **more: object) -> Turn:
+        def finish_and_claim(self, *args: object, **more: object) -> JobHandoff:
             turn = super().finish_and_claim(*args, **more)
             worker._table.abandon()
             return turn

@@ -13,9 +13,9 @@ from cleveragents.core.errors import IllegalJobMove, InvalidPayload
 from cleveragents.core.event import DomainEvent, EventType
 from cleveragents.core.identifiers import WorkerIdentity
 from cleveragents.jobs.model.job import (
+    AttemptOutcome,
     JobState,
     NewJob,
-    Outcome,
     claimed,
     ensure_job_move,
     finished,
@@ -79,9 +79,9 @@ def test_no_event_tells_the_payload_or_the_result() -> None:
     moves = [
         queued,
         running,
-        finished(running.job, Outcome(JobState.SUCCEEDED, result=SECRET), NOW),
-        finished(running.job, Outcome(JobState.QUEUED, result=SECRET, error="no"), NOW),
-        finished(running.job, Outcome(JobState.QUEUED, handed_on=True), NOW),
+        finished(running.job, AttemptOutcome(JobState.SUCCEEDED, result=SECRET), NOW),
+        finished(running.job, AttemptOutcome(JobState.QUEUED, result=SECRET, error="no"), NOW),
+        finished(running.job, AttemptOutcome(JobState.QUEUED, handed_on=True), NOW),
         reclaimed(running.job, "silent", NOW),
         requested_cancel(running.job, "enough", NOW),
         requested_cancel(queued.job, "enough", NOW),
@@ -101,11 +101,11 @@ def test_no_event_tells_the_payload_or_the_result() -> None:
 
 def test_a_job_that_is_handed_on_in_its_last_attempt_goes_on_with_as_many_left() -> None:
     last = claimed(submitted(NewJob("build", max_attempts=1), "job", NOW).job, ANN, NOW).job
-    again = claimed(finished(last, Outcome(JobState.QUEUED, handed_on=True), NOW).job, ANN, NOW).job
+    again = claimed(finished(last, AttemptOutcome(JobState.QUEUED, handed_on=True), NOW).job, ANN, NOW).job
     assert (again.attempt, again.fence) == (1, 2)
     asked = requested_cancel(last, "enough", NOW)
     assert asked is not None
-    ended = finished(asked.job, Outcome(JobState.QUEUED, handed_on=True), NOW).job
+    ended = finished(asked.job, AttemptOutcome(JobState.QUEUED, handed_on=True), NOW).job
     assert ended.state is JobState.CANCELLED
 
 
@@ -116,8 +116,12 @@ def test_neither_a_job_nor_an_event_keeps_a_secret_from_an_error_or_a_reason() -
     asked = requested_cancel(running, text, NOW)
     assert asked is not None
     moves = [
-        *(finished(running, Outcome(state, error=text), NOW) for state in JobState if state.value in ENDINGS),
-        finished(asked.job, Outcome(JobState.CANCELLED, error=text), NOW),
+        *(
+            finished(running, AttemptOutcome(state, error=text), NOW)
+            for state in JobState
+            if state.value in ENDINGS
+        ),
+        finished(asked.job, AttemptOutcome(JobState.CANCELLED, error=text), NOW),
         reclaimed(running, text, NOW),
         reclaimed(asked.job, text, NOW),
         asked,
@@ -131,20 +135,20 @@ def test_facts_say_who_which_attempt_and_why() -> None:
     running = claimed(submitted(NewJob("build", max_attempts=1), "job", NOW).job, ANN, NOW)
     facts = {"kind": "build", "attempt": 1, "fence": 1}
     assert running.facts == {**facts, "worker": "ann"}
-    failed = finished(running.job, Outcome(JobState.QUEUED, error="no"), NOW)
+    failed = finished(running.job, AttemptOutcome(JobState.QUEUED, error="no"), NOW)
     assert (failed.event_type, failed.facts) == (EventType.JOB_FAILED, {**facts, "error": "no"})
     asked = requested_cancel(running.job, "enough", NOW)
     assert asked is not None
     assert asked.facts == {**facts, "reason": "enough"}
-    ended = finished(asked.job, Outcome(JobState.CANCELLED), NOW)
+    ended = finished(asked.job, AttemptOutcome(JobState.CANCELLED), NOW)
     assert ended.facts == {**facts, "reason": "enough"}
 
 
 def test_a_retry_without_a_moment_is_due_at_once() -> None:
     running = claimed(submitted(NewJob("build"), "job", NOW).job, ANN, NOW).job
     later = NOW + timedelta(seconds=5)
-    assert finished(running, Outcome(JobState.QUEUED), later).job.not_before == later
-    assert finished(running, Outcome(JobState.QUEUED, retry_at=later), NOW).job.not_before == later
+    assert finished(running, AttemptOutcome(JobState.QUEUED), later).job.not_before == later
+    assert finished(running, AttemptOutcome(JobState.QUEUED, retry_at=later), NOW).job.not_before == later
 
 
 def test_the_store_in_memory_publishes_each_move_after_it_was_made() -> None:

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import pytest
 
 from cleveragents.core.errors import Cancelled
-from cleveragents.jobs.model.job import HANDED_ON, JobState, NewJob, Outcome, submitted
+from cleveragents.jobs.model.job import HANDED_ON, AttemptOutcome, JobState, NewJob, submitted
 from cleveragents.jobs.process.supervisor import Raised, Returned
 from cleveragents.jobs.worker.attempt import Stop, StopCause, outcome_of, raised
 
@@ -41,9 +41,11 @@ def test_a_problem_holds_no_secret() -> None:
 def test_what_is_handed_on_is_queued_unless_a_cancel_was_heard() -> None:
     now = datetime(2026, 1, 1, tzinfo=UTC)
     job = submitted(NewJob("plan:1"), "job", now).job
-    assert outcome_of(job, Returned(HANDED_ON), None, now, 1) == Outcome(JobState.QUEUED, handed_on=True)
+    assert outcome_of(job, Returned(HANDED_ON), None, now, 1) == AttemptOutcome(
+        JobState.QUEUED, handed_on=True
+    )
     stop = Stop(StopCause.CANCEL, "enough", 0)
-    assert outcome_of(job, Returned(HANDED_ON), stop, now, 1) == Outcome(
+    assert outcome_of(job, Returned(HANDED_ON), stop, now, 1) == AttemptOutcome(
         JobState.CANCELLED, error="cancelled (enough)"
     )
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from cleveragents.core.identifiers import UlidSource, WorkerIdentity
-from cleveragents.jobs.model.job import JobState, NewJob, Outcome
+from cleveragents.jobs.model.job import AttemptOutcome, JobState, NewJob
 from cleveragents.jobs.store.sql_job_store import SqlJobStore
 from cleveragents.storage.database import open_database
 
@@ -23,7 +23,7 @@ def test_an_idle_worker_asks_without_the_write_lock_also_when_it_was_busy_before
         store.submit(NewJob("noop", {}), now=NOW)
         job = store.claim(ME, ("noop",), now=NOW)
         assert job is not None
-        store.finish(job.id, job.fence, Outcome(JobState.SUCCEEDED), now=NOW)
+        store.finish(job.id, job.fence, AttemptOutcome(JobState.SUCCEEDED), now=NOW)
         assert store.claim(ME, ("noop",), now=NOW) is None, "the queue is empty, and it knows that now"
         with closing(sqlite3.connect(path, isolation_level=None)) as somebody:
             somebody.execute("BEGIN IMMEDIATE")
@@ -42,7 +42,7 @@ def test_a_worker_whose_kind_is_full_asks_without_the_write_lock(tmp_path: Path)
         with closing(sqlite3.connect(path, isolation_level=None)) as somebody:
             somebody.execute("BEGIN IMMEDIATE")
             assert store.claim(ME, ("noop", "other"), now=NOW) is None
-        store.finish(job.id, job.fence, Outcome(JobState.SUCCEEDED), now=NOW)
+        store.finish(job.id, job.fence, AttemptOutcome(JobState.SUCCEEDED), now=NOW)
         assert store.claim(ME, ("noop", "other"), now=NOW) is not None
 
 

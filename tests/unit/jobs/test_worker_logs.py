@@ -16,7 +16,7 @@ from cleveragents.core.json_value import FrozenObject, freeze
 from cleveragents.jobs.model.job import Job, NewJob, submitted
 from cleveragents.jobs.worker.log import worker_log
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
-from cleveragents.plans.ports.plans import NewPlan
+from cleveragents.plans.ports.plans import PlanDraft
 from tests.actor_plan_bench import accept, answer, call, executes, reviews, says, steps, strategizes
 from tests.server_bench import server_bench
 from tests.unit.cli.test_cli_worker import Home, ended
@@ -43,7 +43,7 @@ def goal(home: Home) -> Plan:
     facts = {"arguments": {"goal": "a goal"}, "profile": "full-auto", "queue": "plans", "apply": "auto"}
     kept = freeze({**facts, "model": f"scripted/{script}"})
     assert isinstance(kept, FrozenObject)
-    new = NewPlan("a goal", "builtin/goal", str(home.root / "repository"), kept)
+    new = PlanDraft("a goal", "builtin/goal", str(home.root / "repository"), kept)
     return home.container.plan_parts.lifecycle.create(new)
 
 

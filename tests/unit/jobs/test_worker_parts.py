@@ -23,9 +23,9 @@ from cleveragents.jobs.worker import async_worker
 from cleveragents.jobs.worker.async_worker import AsyncJob, CancellationToken
 from cleveragents.jobs.worker.reports import BusyCount, WorkerReports
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
-from cleveragents.plans.ports.plans import NewPlan
+from cleveragents.plans.ports.plans import PlanDraft
 from cleveragents.plans.store.sql_plan_output import SqlPlanOutput
-from cleveragents.storage.settings import DatabaseSettings
+from cleveragents.storage.settings import DatabaseOptions
 from cleveragents.testing.clock import FakeClock
 from tests.plan_bench import new_repository
 from tests.ready_database import ready_database
@@ -49,7 +49,7 @@ def plan_of(container: Container, tmp_path: Path, script: str, **request: object
     facts = {"arguments": {"argv": ["sh", "-c", script]}, "profile": "full-auto", "queue": "plans"}
     kept = freeze({**facts, **request})
     assert isinstance(kept, FrozenObject)
-    new = NewPlan("a goal", "builtin/command", str(tmp_path / "repository"), kept)
+    new = PlanDraft("a goal", "builtin/command", str(tmp_path / "repository"), kept)
     return container.plan_parts.lifecycle.create(new)
 
 
@@ -167,7 +167,7 @@ def test_a_worker_that_does_not_end_in_time_keeps_what_was_printed_and_is_seen_t
 
 
 def test_who_closes_a_worker_is_as_patient_as_the_store_that_it_may_wait_for() -> None:
-    assert DatabaseSettings().patience_seconds < async_worker._JOIN_SECONDS
+    assert DatabaseOptions().patience_seconds < async_worker._JOIN_SECONDS
 
 
 # ── reports ─────────────────────────────────────────────────────────────────────────────────────

@@ -18,7 +18,7 @@ from cleveragents.core.json_value import FrozenObject
 from cleveragents.demo.story import demo_settings
 from cleveragents.jobs.model.job import Job, JobState
 from cleveragents.jobs.worker.async_worker import AsyncJob, AsyncWorker
-from cleveragents.plans.ports.plans import NewPlan
+from cleveragents.plans.ports.plans import PlanDraft
 from cleveragents.testing.clock import CountingIdentifiers
 from cleveragents.testing.job_store import InMemoryJobStore
 from tests.ready_database import ready_database
@@ -229,7 +229,7 @@ def test_a_run_whose_store_cannot_be_written_ends_and_says_how_to_go_on(
     left_by(store, worker)
     ready_database(tmp_path / "state" / "state.db")
     with Container(demo_settings(tmp_path / "state")) as container:
-        new = NewPlan("a goal", "builtin/command", str(tmp_path), FrozenObject({}))
+        new = PlanDraft("a goal", "builtin/command", str(tmp_path), FrozenObject({}))
         plan = container.plan_parts.lifecycle.create(new)
         with pytest.raises(StoreFull) as stopped:
             run_in_front(container, [plan], lambda: PlainBoard([plan], alone=True), lambda board: worker)

@@ -23,9 +23,9 @@ from cleveragents.core.errors import (
 )
 from cleveragents.core.identifiers import UlidSource
 from cleveragents.models.calls import CallName, ModelCalls, OpenCallsOfTrees
-from cleveragents.models.model.budget import Limits, Price, Spend
-from cleveragents.models.model.conversation import Message, Role, Usage
-from cleveragents.models.ports import BudgetView, ModelFacts, ModelReply, ModelRequest, Reservation
+from cleveragents.models.model.budget import BudgetLimits, Price, Spend
+from cleveragents.models.model.conversation import Message, MessageRole, Usage
+from cleveragents.models.ports import BudgetState, ModelFacts, ModelReply, ModelRequest, Reservation
 from cleveragents.models.store.sql_budget_store import SqlBudgetStore
 from cleveragents.plans.actors.actor_tools import PlanActorHost
 from cleveragents.storage.database import open_database
@@ -35,7 +35,7 @@ from tests.ready_database import ready_database
 CHEAP = Price(1, 10)
 TOOK = Usage(80, 20)
 NAME = CallName("think.1", "a/b", "think")
-QUESTION = (Message(Role.USER, "?"),)
+QUESTION = (Message(MessageRole.USER, "?"),)
 
 
 @dataclass
@@ -68,7 +68,7 @@ class FakeModel:
             await (self.go or asyncio.Event()).wait()
         if self.error is not None:
             raise self.error
-        return ModelReply(Message(Role.ASSISTANT, "".join(self.words)), self.name, self.usage)
+        return ModelReply(Message(MessageRole.ASSISTANT, "".join(self.words)), self.name, self.usage)
 
 
 @dataclass
@@ -119,7 +119,7 @@ def ask(
     return asyncio.run(of.reply(model, request, NAME, listener))
 
 
-def limit(budgets: SqlBudgetStore, limits: Limits) -> None:
+def limit(budgets: SqlBudgetStore, limits: BudgetLimits) -> None:
     budgets.open("plan", limits, now=SystemClock().now())
 
 
@@ -139,7 +139,7 @@ def test_a_provider_that_does_not_say_what_it_took_costs_the_worst_case(budgets:
 
 
 def test_a_price_that_nobody_knows_is_not_nothing(budgets: SqlBudgetStore) -> None:
-    limit(budgets, Limits(picodollars=10**9))
+    limit(budgets, BudgetLimits(picodollars=10**9))
     model = FakeModel("m/a", price=None)
     with pytest.raises(PriceUnknown):
         ask(calls(budgets, model))
@@ -147,7 +147,7 @@ def test_a_price_that_nobody_knows_is_not_nothing(budgets: SqlBudgetStore) -> No
 
 
 def test_a_call_that_might_not_fit_is_not_made(budgets: SqlBudgetStore) -> None:
-    limit(budgets, Limits(tokens=500))
+    limit(budgets, BudgetLimits(tokens=500))
     model = FakeModel("m/a")
     with pytest.raises(BudgetExhausted):
         ask(calls(budgets, model))
@@ -164,9 +164,9 @@ def test_nobody_is_asked_when_the_plans_time_is_over(budgets: SqlBudgetStore) ->
     assert (len(model.asked), budgets.view("plan").spent.steps) == (1, 1)
 
 
-@pytest.mark.parametrize("limits", [Limits(tokens=800), Limits(picodollars=100 + 7_000)])
+@pytest.mark.parametrize("limits", [BudgetLimits(tokens=800), BudgetLimits(picodollars=100 + 7_000)])
 def test_a_shorter_answer_is_asked_for_where_the_budget_leaves_no_more(
-    budgets: SqlBudgetStore, limits: Limits
+    budgets: SqlBudgetStore, limits: BudgetLimits
 ) -> None:
     limit(budgets, limits)
     model = FakeModel("m/a")
@@ -175,7 +175,7 @@ def test_a_shorter_answer_is_asked_for_where_the_budget_leaves_no_more(
 
 
 def test_a_model_is_opened_off_the_loop_and_known_at_once_from_then_on(budgets: SqlBudgetStore) -> None:
-    budgets.open("plan", Limits(), now=SystemClock().now())
+    budgets.open("plan", BudgetLimits(), now=SystemClock().now())
     of = calls(budgets, FakeModel("m/a"), FakeModel("m/b"), fallback="m/b")
     host = PlanActorHost("part", "m/a", of, tools=None)
     assert host.models_nowait(None) is None
@@ -280,7 +280,7 @@ def test_a_failure_that_the_provider_may_charge_for_is_counted(
 
 
 def test_every_try_that_may_be_charged_for_is_reserved_and_counted(budgets: SqlBudgetStore) -> None:
-    limit(budgets, Limits(tokens=2_500))
+    limit(budgets, BudgetLimits(tokens=2_500))
     paused: list[float] = []
 
     async def pause(seconds: float) -> None:
@@ -347,7 +347,7 @@ async def two_at_once(of: ModelCalls, slow: FakeModel, store: Refusing) -> async
 
 
 def slow_and_quick(budgets: SqlBudgetStore) -> tuple[ModelCalls, FakeModel, FakeModel, Refusing]:
-    limit(budgets, Limits(tokens=1_900))
+    limit(budgets, BudgetLimits(tokens=1_900))
     store = Refusing(budgets)
     slow = FakeModel("m/slow", hangs=asyncio.Event(), go=asyncio.Event())
     quick = FakeModel("m/a")
@@ -377,7 +377,7 @@ class Meeting(SqlBudgetStore):
         self._both = threading.Barrier(2, timeout=30)
         self._looks = itertools.count()
 
-    def view(self, root_id: str) -> BudgetView:
+    def view(self, root_id: str) -> BudgetState:
         seen = super().view(root_id)
         if next(self._looks) < 2:
             self._both.wait()
@@ -386,7 +386,7 @@ class Meeting(SqlBudgetStore):
 
 def test_who_comes_too_late_for_the_rest_waits_for_whoever_has_it(budgets: SqlBudgetStore) -> None:
     """Two find nobody under way, and room for one shorter answer. The other giving up would end the run."""
-    limit(budgets, Limits(tokens=1_000))
+    limit(budgets, BudgetLimits(tokens=1_000))
     request = ModelRequest(messages=QUESTION, max_output_tokens=1_000)
 
     async def both() -> FakeModel:
@@ -480,7 +480,7 @@ def test_the_plans_of_a_tree_share_a_count_for_as_long_as_somebody_has_it() -> N
 
 
 def test_nobody_waits_where_nothing_is_under_way(budgets: SqlBudgetStore) -> None:
-    limit(budgets, Limits(tokens=500))
+    limit(budgets, BudgetLimits(tokens=500))
 
     async def never(seconds: float) -> None:
         raise AssertionError("it waits for nobody")
@@ -490,7 +490,7 @@ def test_nobody_waits_where_nothing_is_under_way(budgets: SqlBudgetStore) -> Non
 
 
 def test_a_call_of_another_process_is_waited_for_but_briefly(budgets: SqlBudgetStore) -> None:
-    limit(budgets, Limits(tokens=1_200))
+    limit(budgets, BudgetLimits(tokens=1_200))
     clock = FakeClock()
     other = budgets.reserve(
         "plan", "peer", Spend(0, 1_000, 1), key="k", actor="a/b", node="n", model="m/x", now=clock.now()

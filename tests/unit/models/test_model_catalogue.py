@@ -23,7 +23,7 @@ from cleveragents.models import provider as keys
 from cleveragents.models.catalogue import ENTRY_POINTS, ModelCatalogue
 from cleveragents.models.model.budget import Price
 from cleveragents.models.ports import Model, ModelFacts
-from cleveragents.models.provider import Keys, Opening, Provider
+from cleveragents.models.provider import Keys, ModelSpec, Provider
 from cleveragents.models.script_document import read_script
 from cleveragents.testing.scripted_server import ScriptedServer
 from tests.model_stand import REQUEST, EndingModel, unavailable
@@ -33,10 +33,10 @@ if find_spec("langchain_openai") is None:
     pytest.skip("langchain_openai is not installed", allow_module_level=True)
 
 KEY = "k3y-0f-nobody-in-particular"
-opened: list[Opening] = []
+opened: list[ModelSpec] = []
 
 
-def _open(opening: Opening) -> Model:
+def _open(opening: ModelSpec) -> Model:
     opened.append(opening)
     return EndingModel([unavailable() for _ in range(9)], facts=opening.facts)
 
@@ -277,7 +277,7 @@ def test_a_keyring_that_is_locked_or_broken_has_no_key(monkeypatch: pytest.Monke
     assert keys.ask_keyring("OPENAI_API_KEY") is None
 
 
-def everything_said_about(model: Model, opening: Opening | None = None) -> str:
+def everything_said_about(model: Model, opening: ModelSpec | None = None) -> str:
     """All that a log, a debugger or a trace-back could show of it."""
     seen: set[int] = set()
     said: list[str] = [repr(opening), str(opening)]
@@ -299,7 +299,7 @@ def everything_said_about(model: Model, opening: Opening | None = None) -> str:
 def test_no_key_is_in_what_a_model_prints(provider: str) -> None:
     model = catalogue({f"{provider.upper()}_API_KEY": KEY}).get(f"{provider}/x")
     assert KEY not in everything_said_about(model)
-    assert KEY not in repr(Opening(facts=model.facts, model="x", timeout_seconds=1, key=KEY))
+    assert KEY not in repr(ModelSpec(facts=model.facts, model="x", timeout_seconds=1, key=KEY))
 
 
 def test_a_key_that_comes_back_in_an_error_is_masked() -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from cleveragents.core.errors import CleverAgentsError, ContextTooLong, ModelRefused, ModelUnavailable
 from cleveragents.models.failures import Subject, translated
-from cleveragents.models.model.conversation import Message, Role, Usage
+from cleveragents.models.model.conversation import Message, MessageRole, Usage
 from cleveragents.models.ports import ModelFacts, ModelReply, ModelRequest
 
 messages = pytest.importorskip("langchain_core.messages")
@@ -219,7 +219,7 @@ def heard(*chunks: object, sums: bool = True, most: int = 100) -> ModelReply:
     from cleveragents.models.langchain_model import LangChainModel
 
     model = LangChainModel(Chat(*chunks), ModelFacts("acme/m", 800, 100), lambda request: {}, sums_usage=sums)
-    request = ModelRequest(messages=[Message(Role.USER, "hello")], max_output_tokens=most)
+    request = ModelRequest(messages=[Message(MessageRole.USER, "hello")], max_output_tokens=most)
     return asyncio.run(model.reply(request))
 
 

@@ -14,9 +14,9 @@ from cleveragents.core.errors import ContextTooLong, ModelRefused, ModelUnavaila
 from cleveragents.core.policy import Capability
 from cleveragents.core.tool import ToolSpec
 from cleveragents.models.langchain_model import Talk, ToolNames, lc_messages, lc_tools
-from cleveragents.models.model.conversation import Message, Role, ToolRequest, Usage
+from cleveragents.models.model.conversation import Message, MessageRole, ToolRequest, Usage
 from cleveragents.models.ports import Model, ModelFacts, ModelReply, ModelRequest
-from cleveragents.models.provider import ONE_CALL_EACH, Opening, Provider
+from cleveragents.models.provider import ONE_CALL_EACH, ModelSpec, Provider
 from cleveragents.models.providers import anthropic, google, openai
 from cleveragents.models.script_document import read_script
 from cleveragents.testing.scripted_server import ScriptedServer
@@ -34,7 +34,7 @@ TOOLS = [ToolSpec("mail.send", "Sends.", Capability.READ, SCHEMA, {})]
 
 def opened(provider: Provider, url: str) -> Model:
     facts = ModelFacts(f"{provider.name}/model", 1000, 100)
-    return provider.open(Opening(facts=facts, model="model", timeout_seconds=60, key=KEY, base_url=url))
+    return provider.open(ModelSpec(facts=facts, model="model", timeout_seconds=60, key=KEY, base_url=url))
 
 
 @dataclass
@@ -46,7 +46,7 @@ class Stand:
     pieces: list[str]
 
     def ask(self, *said: str | Message, **more: object) -> ModelReply:
-        messages = [Message(Role.USER, one) if isinstance(one, str) else one for one in said]
+        messages = [Message(MessageRole.USER, one) if isinstance(one, str) else one for one in said]
         request = ModelRequest(**{"messages": messages, "max_output_tokens": 64, "tools": TOOLS, **more})
         return asyncio.run(self.model.reply(request, self.pieces.append))
 
@@ -79,13 +79,13 @@ def test_the_key_goes_in_its_header_and_the_connection_is_closed_after_the_call(
 def test_a_conversation_with_tools_is_told_in_their_form(stand: Stand) -> None:
     calls = (ToolRequest("0", "mail.send", {"path": "x"}), ToolRequest("0", "odd name!", {}, "not JSON"))
     stand.ask(
-        Message(Role.SYSTEM, "Be brief."),
+        Message(MessageRole.SYSTEM, "Be brief."),
         "hello",
-        Message(Role.ASSISTANT, "I send.", calls),
-        Message(Role.TOOL, "sent", request_id="0"),
-        Message(Role.TOOL, "the arguments are not JSON", request_id="0"),
-        Message(Role.ASSISTANT, ""),
-        Message(Role.SYSTEM, "Be quick."),
+        Message(MessageRole.ASSISTANT, "I send.", calls),
+        Message(MessageRole.TOOL, "sent", request_id="0"),
+        Message(MessageRole.TOOL, "the arguments are not JSON", request_id="0"),
+        Message(MessageRole.ASSISTANT, ""),
+        Message(MessageRole.SYSTEM, "Be quick."),
         tools=TOOLS,
         temperature=0.5,
     )
@@ -145,7 +145,9 @@ def sent(**more: object) -> dict[str, object]:
     """What a server of OpenAI's protocol gets for such a request."""
     with ScriptedServer(read_script("rules: [{reply: {text: hi}}]", "s"), key=KEY) as server:
         model = opened(openai.PROVIDER, server.base_url)
-        request = ModelRequest(**{"messages": [Message(Role.USER, "hello")], "max_output_tokens": 64, **more})
+        request = ModelRequest(
+            **{"messages": [Message(MessageRole.USER, "hello")], "max_output_tokens": 64, **more}
+        )
         asyncio.run(model.reply(request))
         (body,) = server.bodies()
         return dict(body)
@@ -165,17 +167,19 @@ def test_what_is_sent_is_what_the_library_alone_would_send(model: str, system: s
 
     arguments = {"path": "ä", "deep": {"list": [1, None, 2.5]}}
     told = [
-        Message(Role.SYSTEM, "You read."),
-        Message(Role.USER, "Read ä."),
-        Message(Role.ASSISTANT, "", (ToolRequest("x", "read", arguments), ToolRequest("x", "no.such", {}))),
-        Message(Role.TOOL, "its text", request_id="x"),
-        Message(Role.TOOL, "", request_id="x"),
-        Message(Role.ASSISTANT, ""),
-        Message(Role.SYSTEM, "You are brief."),
-        Message(Role.ASSISTANT, "I read it.", (ToolRequest("y", "read", {}),)),
-        Message(Role.TOOL, "more", request_id="y"),
-        Message(Role.ASSISTANT, "There."),
-        Message(Role.USER, "Thanks."),
+        Message(MessageRole.SYSTEM, "You read."),
+        Message(MessageRole.USER, "Read ä."),
+        Message(
+            MessageRole.ASSISTANT, "", (ToolRequest("x", "read", arguments), ToolRequest("x", "no.such", {}))
+        ),
+        Message(MessageRole.TOOL, "its text", request_id="x"),
+        Message(MessageRole.TOOL, "", request_id="x"),
+        Message(MessageRole.ASSISTANT, ""),
+        Message(MessageRole.SYSTEM, "You are brief."),
+        Message(MessageRole.ASSISTANT, "I read it.", (ToolRequest("y", "read", {}),)),
+        Message(MessageRole.TOOL, "more", request_id="y"),
+        Message(MessageRole.ASSISTANT, "There."),
+        Message(MessageRole.USER, "Thanks."),
     ]
     names = ToolNames(["read"])
     spec = ToolSpec("read", "It reads.", Capability.READ, SCHEMA, {})
@@ -245,7 +249,7 @@ def test_what_other_servers_leave_out_or_spell_otherwise_is_understood() -> None
     script = json.dumps({"rules": [{"reply": {"fault": {"raw": raw}}}]})
     with ScriptedServer(read_script(script, "s"), key=KEY) as server:
         model = opened(openai.PROVIDER, server.base_url)
-        asked = ModelRequest(messages=[Message(Role.USER, "hello")], max_output_tokens=64)
+        asked = ModelRequest(messages=[Message(MessageRole.USER, "hello")], max_output_tokens=64)
         reply = asyncio.run(model.reply(asked))
     assert reply.message.text == "Hello"
     assert [(call.id, call.tool, call.problem) for call in reply.message.requests] == [("x", "read", None)]
@@ -255,7 +259,7 @@ def test_what_other_servers_leave_out_or_spell_otherwise_is_understood() -> None
 def test_a_gateway_that_answers_with_a_page_is_told_by_its_status_and_had_the_key() -> None:
     with serving(lambda text: (502, {"Content-Type": "text/html"}, b"<html>bad gateway</html>")) as wire:
         model = opened(openai.PROVIDER, wire.url)
-        asked = ModelRequest(messages=[Message(Role.USER, "hello")], max_output_tokens=64)
+        asked = ModelRequest(messages=[Message(MessageRole.USER, "hello")], max_output_tokens=64)
         with pytest.raises(ModelUnavailable, match=r"HTTP 502.*bad gateway"):
             asyncio.run(model.reply(asked))
     (headers,) = wire.headers
@@ -266,7 +270,7 @@ def test_a_gateway_that_answers_with_a_page_is_told_by_its_status_and_had_the_ke
 def test_a_page_in_the_place_of_pieces_is_not_taken_for_a_lost_connection(body: bytes) -> None:
     with serving(lambda text: (200, {"Content-Type": "text/html"}, body)) as wire:
         model = opened(openai.PROVIDER, wire.url)
-        asked = ModelRequest(messages=[Message(Role.USER, "hello")], max_output_tokens=64)
+        asked = ModelRequest(messages=[Message(MessageRole.USER, "hello")], max_output_tokens=64)
         with pytest.raises(ModelUnavailable, match=r"not understood \(text/html in the place of") as caught:
             asyncio.run(model.reply(asked))
     assert caught.value.charged

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from cleveragents.core.errors import ContextTooLong, ModelRefused, ModelUnavailable
-from cleveragents.models.model_wrappers import Patience, RetryingModel
+from cleveragents.models.model_wrappers import RetryingModel, RetryPolicy
 from tests.model_stand import FACTS, REPLY, REQUEST, EndingModel, unavailable
 
 
@@ -23,8 +23,8 @@ class Time:
         self.slept.append(seconds)
         self.now += seconds
 
-    def patience(self, *, retries: int = 4, seconds: float = 300.0, lot: float = 1.0) -> Patience:
-        return Patience(
+    def patience(self, *, retries: int = 4, seconds: float = 300.0, lot: float = 1.0) -> RetryPolicy:
+        return RetryPolicy(
             retries=retries, seconds=seconds, sleep=self.sleep, clock=lambda: self.now, lot=lambda: lot
         )
 
@@ -127,7 +127,7 @@ def test_a_cancelled_wait_makes_no_further_call() -> None:
             await asyncio.Event().wait()
 
         model = EndingModel([unavailable()])
-        patience = Patience(retries=3, seconds=60, sleep=wait_for_ever)
+        patience = RetryPolicy(retries=3, seconds=60, sleep=wait_for_ever)
         call = asyncio.ensure_future(RetryingModel(model, patience).reply(REQUEST))
         await asyncio.wait_for(waiting.wait(), 30)
         call.cancel()

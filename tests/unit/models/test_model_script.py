@@ -9,7 +9,7 @@ import pytest
 
 from cleveragents.core.errors import ConfigurationError, ModelRefused
 from cleveragents.models.model.budget import Price
-from cleveragents.models.model.conversation import Message, Role, Usage
+from cleveragents.models.model.conversation import Message, MessageRole, Usage
 from cleveragents.models.ports import ModelFacts, ModelRequest
 from cleveragents.models.script import Scripting
 from cleveragents.models.script_document import load_script, read_script
@@ -21,14 +21,14 @@ def scripting(text: str) -> Scripting:
 
 
 def said(script: Scripting, *messages: Message, model: str = "m") -> str | None:
-    answer = script.answer(messages or (Message(Role.USER, "hello"),), model=model)
+    answer = script.answer(messages or (Message(MessageRole.USER, "hello"),), model=model)
     return None if answer is None else answer.text
 
 
 def test_the_first_rule_that_fits_answers() -> None:
     script = scripting("rules: [{when: {user: h}, reply: {text: a}}, {reply: {text: b}}]")
     assert said(script) == "a"
-    assert said(script, Message(Role.USER, "x")) == "b"
+    assert said(script, Message(MessageRole.USER, "x")) == "b"
 
 
 def test_nothing_fits_an_empty_conversation_but_a_rule_without_conditions() -> None:
@@ -38,7 +38,7 @@ def test_nothing_fits_an_empty_conversation_but_a_rule_without_conditions() -> N
 
 def test_conditions_hold_together() -> None:
     script = scripting("rules: [{when: {user: h, first_user: once, model: ^gpt}, reply: {text: a}}]")
-    conversation = (Message(Role.USER, "once upon"), Message(Role.USER, "hello"))
+    conversation = (Message(MessageRole.USER, "once upon"), Message(MessageRole.USER, "hello"))
     assert said(script, *conversation, model="gpt-x") == "a"
     assert said(script, *conversation, model="other") is None
     assert said(script, *reversed(conversation), model="gpt-x") is None
@@ -46,9 +46,9 @@ def test_conditions_hold_together() -> None:
 
 def test_a_condition_on_an_answer_needs_one_that_comes_last() -> None:
     script = scripting("rules: [{when: {answer: found}, reply: {text: a}}]")
-    answer = Message(Role.TOOL, "not found", request_id="1")
+    answer = Message(MessageRole.TOOL, "not found", request_id="1")
     assert said(script, answer) == "a"
-    assert said(script, answer, Message(Role.USER, "found")) is None
+    assert said(script, answer, Message(MessageRole.USER, "found")) is None
 
 
 def test_rules_that_count_let_others_answer() -> None:
@@ -61,7 +61,7 @@ def test_rules_that_count_let_others_answer() -> None:
 
 def test_a_group_that_found_nothing_fills_in_nothing() -> None:
     script = scripting("rules: [{when: {user: 'a(?P<more>b)?'}, reply: {text: '<${more}>${other}'}}]")
-    assert said(script, Message(Role.USER, "a")) == "<>${other}"
+    assert said(script, Message(MessageRole.USER, "a")) == "<>${other}"
 
 
 def test_a_long_text_comes_in_large_pieces() -> None:
@@ -76,7 +76,7 @@ def test_what_is_not_said_is_counted_by_bytes() -> None:
     script = scripting("rules: [{reply: {text: abcdefgh, calls: [{tool: t, raw: '{}'}]}}]")
     found = script.answer([], model="m")
     assert found is not None
-    assert scripted_usage(found, [Message(Role.USER, "é" * 8)]) == Usage(2, 3, 0)
+    assert scripted_usage(found, [Message(MessageRole.USER, "é" * 8)]) == Usage(2, 3, 0)
 
 
 def test_facts_are_those_of_the_script() -> None:
@@ -87,7 +87,7 @@ def test_facts_are_those_of_the_script() -> None:
 
 def test_a_request_that_no_rule_fits_is_shown_its_last_message() -> None:
     model = ScriptedModel("scripted/s", read_script("rules: []", "s"))
-    for messages, shown in (([Message(Role.USER, "hello")], "'hello'"), ([], "''")):
+    for messages, shown in (([Message(MessageRole.USER, "hello")], "'hello'"), ([], "''")):
         with pytest.raises(ModelRefused, match=f"no rule of the script fits; the last message is {shown}"):
             asyncio.run(model.reply(ModelRequest(messages=messages, max_output_tokens=1)))
 

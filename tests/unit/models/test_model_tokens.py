@@ -13,7 +13,7 @@ import pytest
 
 from cleveragents.core.policy import Capability
 from cleveragents.core.tool import ToolSpec
-from cleveragents.models.model.conversation import Message, Role, ToolRequest
+from cleveragents.models.model.conversation import Message, MessageRole, ToolRequest
 from cleveragents.models.ports import ModelRequest
 from cleveragents.models.tokens import Estimator, estimate_request, estimate_text
 
@@ -94,8 +94,8 @@ def test_half_a_character_is_estimated_as_well() -> None:
 
 
 def test_everything_that_is_sent_is_counted() -> None:
-    plain = ModelRequest(messages=[Message(Role.USER, "hello there")], max_output_tokens=1)
-    asked = Message(Role.ASSISTANT, "", (ToolRequest("1", "read", {"path": "some/file.txt"}),))
+    plain = ModelRequest(messages=[Message(MessageRole.USER, "hello there")], max_output_tokens=1)
+    asked = Message(MessageRole.ASSISTANT, "", (ToolRequest("1", "read", {"path": "some/file.txt"}),))
     schema = {"type": "object", "properties": {"path": {"type": "string"}}}
     tool = ToolSpec("read", "Reads a file.", Capability.READ, schema, {})
     more = [
@@ -109,7 +109,7 @@ def test_everything_that_is_sent_is_counted() -> None:
 
 def test_a_model_that_took_more_is_charged_more_from_then_on() -> None:
     estimator = Estimator()
-    request = ModelRequest(messages=[Message(Role.USER, "hello " * 50)], max_output_tokens=1)
+    request = ModelRequest(messages=[Message(MessageRole.USER, "hello " * 50)], max_output_tokens=1)
     first = estimator.count(request)
     estimator.learn(request, 3 * first)
     assert estimator.count(request) >= 3 * first

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from cleveragents.models.model_wrappers import LimitedModel, Places
+from cleveragents.models.model_wrappers import FairSemaphore, LimitedModel
 from tests.model_stand import FACTS, REPLY, REQUEST, EndingModel
 
 
@@ -20,13 +20,13 @@ async def settle() -> None:
 class Holder:
     """A task that wants a place, and holds it until told to leave."""
 
-    def __init__(self, places: Places, log: list[str], name: str) -> None:
+    def __init__(self, places: FairSemaphore, log: list[str], name: str) -> None:
         self._leave = asyncio.Event()
         self.log = log
         self.name = name
         self.task = asyncio.ensure_future(self._hold(places))
 
-    async def _hold(self, places: Places) -> None:
+    async def _hold(self, places: FairSemaphore) -> None:
         async with places.place():
             self.log.append(self.name)
             await self._leave.wait()
@@ -44,7 +44,7 @@ class Holder:
 
 def test_places_are_given_in_the_order_they_were_asked_for() -> None:
     async def queue() -> list[str]:
-        places = Places(2)
+        places = FairSemaphore(2)
         log: list[str] = []
         holders = [Holder(places, log, name) for name in "abcde"]
         await settle()
@@ -61,7 +61,7 @@ def test_places_are_given_in_the_order_they_were_asked_for() -> None:
 
 def test_nobody_overtakes_a_waiter_whose_turn_has_come() -> None:
     async def queue() -> list[str]:
-        places = Places(1)
+        places = FairSemaphore(1)
         log: list[str] = []
         first = Holder(places, log, "first")
         await settle()
@@ -81,7 +81,7 @@ def test_nobody_overtakes_a_waiter_whose_turn_has_come() -> None:
 
 def test_a_waiter_that_gives_up_is_out_of_the_queue() -> None:
     async def queue() -> None:
-        places = Places(1)
+        places = FairSemaphore(1)
         log: list[str] = []
         a, b, c = (Holder(places, log, name) for name in "abc")
         await settle()
@@ -97,7 +97,7 @@ def test_a_waiter_that_gives_up_is_out_of_the_queue() -> None:
 
 def test_a_place_given_to_somebody_who_is_going_is_passed_on() -> None:
     async def queue() -> None:
-        places = Places(1)
+        places = FairSemaphore(1)
         log: list[str] = []
         a, b, c = (Holder(places, log, name) for name in "abc")
         await settle()
@@ -112,18 +112,18 @@ def test_a_place_given_to_somebody_who_is_going_is_passed_on() -> None:
 
 
 def test_a_holder_that_fails_gives_its_place_back() -> None:
-    async def failing(places: Places) -> None:
+    async def failing(places: FairSemaphore) -> None:
         async with places.place():
             raise ZeroDivisionError
 
-    places = Places(1)
+    places = FairSemaphore(1)
     with pytest.raises(ZeroDivisionError):
         asyncio.run(failing(places))
     assert places.free == 1
 
 
 def test_loops_of_several_threads_share_the_places() -> None:
-    places = Places(3)
+    places = FairSemaphore(3)
     model = EndingModel()
     lock = threading.Lock()
     inside = 0
@@ -154,7 +154,7 @@ def test_loops_of_several_threads_share_the_places() -> None:
 
 
 def test_a_waiter_whose_loop_has_ended_is_passed_over() -> None:
-    places = Places(1)
+    places = FairSemaphore(1)
     gone = asyncio.new_event_loop()
     log: list[str] = []
 
@@ -181,7 +181,7 @@ def test_a_model_takes_a_place_for_each_call() -> None:
     async def calls() -> tuple[int, int]:
         release = asyncio.Event()
         inner = EndingModel([release, release, release])
-        model = LimitedModel(inner, Places(2))
+        model = LimitedModel(inner, FairSemaphore(2))
         running = [asyncio.ensure_future(model.reply(REQUEST)) for _ in range(3)]
         await settle()
         begun = inner.calls
@@ -193,5 +193,5 @@ def test_a_model_takes_a_place_for_each_call() -> None:
 
 
 def test_what_is_known_of_the_model_is_passed_on() -> None:
-    model = LimitedModel(EndingModel(), Places(1))
+    model = LimitedModel(EndingModel(), FairSemaphore(1))
     assert (model.facts, model.count_tokens(REQUEST)) == (FACTS, 42)

@@ -12,7 +12,7 @@ from cleveragents.plans.action_strategy import ActionStrategist
 from cleveragents.plans.actions.builtins import builtin_actions
 from cleveragents.plans.goals.loader import load_goals
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
-from cleveragents.plans.model.strategy import Casting, Strategy, Task
+from cleveragents.plans.model.strategy import RoleAssignment, Strategy, Task
 from cleveragents.plans.model.sub_plan import Goals, SubGoal, circle_in
 
 WHOLE = """\
@@ -244,7 +244,7 @@ def test_the_goals_become_the_sub_plans_of_one_strategy() -> None:
     }
     assert (made.max_parallel, made.fail_fast) == (2, True)
     assert [check.command for check in made.checks] == ["make test"]
-    assert made.casting == Casting(None, "builtin/executor", None, "m/n")
+    assert made.casting == RoleAssignment(None, "builtin/executor", None, "m/n")
     assert Strategy.from_json(made.to_json()) == made
 
 

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, select
 
 from cleveragents.apply import commit as commit_module
 from cleveragents.apply.applier import TreeApplier
-from cleveragents.apply.journal import Entry
+from cleveragents.apply.journal import JournalEntry
 from cleveragents.apply.ports import CommitRequest
 from cleveragents.core.clock import SystemClock
 from cleveragents.core.errors import ApplyBusy, PlanError
@@ -27,7 +27,7 @@ UNDER_WAY = (Phase.APPLY, PlanState.PROCESSING)
 def left_half_applied(plans: PlanBench, commit: CommitRequest | None = None) -> Plan:
     """All of its files are moved, and the journal does not say that it is over."""
 
-    def dies(connection: Connection, entry: Entry, done: bool) -> None:
+    def dies(connection: Connection, entry: JournalEntry, done: bool) -> None:
         raise RuntimeError("dies")
 
     plan = plans.done(write("x.txt", "1\n"))

@@ -15,7 +15,7 @@ from cleveragents.jobs.worker.async_worker import CancellationToken
 from cleveragents.plans.apply_policy import concluded
 from cleveragents.plans.model.plan import Plan
 from cleveragents.plans.model.strategy import Strategy, StrategyStep
-from cleveragents.plans.ports.plans import NewPlan
+from cleveragents.plans.ports.plans import PlanDraft
 from tests.plan_bench import PlanBench, check, edit, plan_bench
 
 
@@ -31,7 +31,7 @@ def done(bench: PlanBench, *steps: StrategyStep, checks: tuple[Check, ...] = (),
     profile = request.pop("profile", "supervised")
     frozen = freeze(request)
     assert isinstance(frozen, Mapping)
-    plan = bench.parts.lifecycle.create(NewPlan("a goal", "tests/steps", str(bench.repository), frozen))
+    plan = bench.parts.lifecycle.create(PlanDraft("a goal", "tests/steps", str(bench.repository), frozen))
     bench.strategies[plan.id] = Strategy(steps, checks, profile=profile)
     return bench.work(plan)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cleveragents.jobs.model.job import JobState, Outcome
+from cleveragents.jobs.model.job import AttemptOutcome, JobState
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
 from cleveragents.plans.model.strategy import Strategy
 from cleveragents.plans.ports.plans import TreeLimits
@@ -33,7 +33,7 @@ class Bench(ActorPlanBench):
         """One job of the tree."""
         job = self.owned_job(plan)
         self.handler()(job)
-        outcome = Outcome(JobState.SUCCEEDED)
+        outcome = AttemptOutcome(JobState.SUCCEEDED)
         self.container.jobs.finish(job.id, job.fence, outcome, now=self.container.clock.now())
         return self.now(plan)
 

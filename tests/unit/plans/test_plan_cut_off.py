@@ -25,8 +25,8 @@ from cleveragents.core.errors import (
     UnknownChangeset,
 )
 from cleveragents.core.tool import ACP, CallState
-from cleveragents.jobs.model.job import JobState, Outcome
-from cleveragents.plans.calls.call_log import CallFiling
+from cleveragents.jobs.model.job import AttemptOutcome, JobState
+from cleveragents.plans.calls.call_log import CallLog
 from cleveragents.plans.lifecycle import PlanLifecycle
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
 from cleveragents.plans.model.sub_plan import STOPPED
@@ -109,7 +109,7 @@ def test_a_run_that_took_too_long_to_stop_ends_its_plan_when_it_does(
     def given_up() -> Cancelled:
         plans.cancel(plan)
         plans.container.jobs.finish(
-            job.id, job.fence, Outcome(JobState.CANCELLED), now=plans.container.clock.now()
+            job.id, job.fence, AttemptOutcome(JobState.CANCELLED), now=plans.container.clock.now()
         )
         if seen:
             plans.parts.lifecycle.reconciled(plans.now(plan))
@@ -142,7 +142,7 @@ def test_a_plan_whose_job_was_ended_between_its_two_phases_is_told_of_it(
     for state in (PlanState.PROCESSING, PlanState.COMPLETE):
         plan = plans.parts.plans.move(plan, (Phase.STRATEGIZE, state), now=now)
     plans.container.jobs.request_cancel(job.id, reason, now=now)
-    plans.container.jobs.finish(job.id, job.fence, Outcome(JobState.CANCELLED), now=now)
+    plans.container.jobs.finish(job.id, job.fence, AttemptOutcome(JobState.CANCELLED), now=now)
     over = plans.parts.lifecycle.reconciled(plan)
     assert (over.standing, str(over.error).removeprefix("cancelled: ")) == (then, reason)
     assert plans.now(plan) == over
@@ -378,7 +378,7 @@ def test_what_a_person_edits_after_a_resolution_was_recorded_is_not_taken_back(
     calls = plans.parts.calls
     call = calls.add(plan.id, RESOLVE, {}, step=None, state=CallState.STARTED, now=now)
     call = calls.move(call, CallState.ENDING, now=now, result={"ended": [], "tree": tree})
-    filing = CallFiling(
+    filing = CallLog(
         PlanExecutionContext(plan.id, plans.parts.changesets), calls, history, plans.container.clock
     )
     filing.recorded(call, history.leading_to(plan.id, sandbox, tree))

@@ -34,7 +34,7 @@ from cleveragents.plans.history import bring_to
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
 from cleveragents.plans.model.strategy import Strategy
 from cleveragents.plans.output_recorder import PlanWatch
-from cleveragents.plans.ports.plans import NewPlan, PlanFacts
+from cleveragents.plans.ports.plans import PlanDraft, PlanFacts
 from cleveragents.plans.run import kind_of_plan
 from cleveragents.sandboxes.git_sandbox import Sandbox
 from tests.plan_bench import PlanBench, command, write
@@ -98,7 +98,7 @@ def test_a_plan_that_failed_before_it_did_anything_can_be_resumed(plans: PlanBen
 
 def test_a_plan_that_was_never_queued_can_be_resumed(plans: PlanBench) -> None:
     """Whoever made it died before it had a job (langwatch/langwatch#3195: stuck in STARTING for good)."""
-    new = NewPlan("a goal", "tests/steps", str(plans.repository))
+    new = PlanDraft("a goal", "tests/steps", str(plans.repository))
     plan = plans.parts.plans.create(new, now=SystemClock().now())
     plans.strategies[plan.id] = Strategy((write("x.txt", ""),), profile="full-auto")
     assert plans.resume(plan).standing == (Phase.EXECUTE, PlanState.COMPLETE)

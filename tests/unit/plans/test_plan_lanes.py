@@ -12,10 +12,10 @@ from cleveragents.config.settings import Settings
 from cleveragents.core.errors import PlanError, QueueFull
 from cleveragents.core.identifiers import WorkerIdentity
 from cleveragents.core.json_value import FrozenObject, freeze
-from cleveragents.jobs.model.job import Job, JobState, Lane, Outcome
-from cleveragents.plans.jobs.names import ATTEMPTS, SHARED_ATTEMPTS, PlanLanes, kind_of_plan, queue_of
+from cleveragents.jobs.model.job import AttemptOutcome, Job, JobState, Lane
+from cleveragents.plans.jobs.names import ATTEMPTS, SHARED_ATTEMPTS, ConcurrencyLimits, kind_of_plan, queue_of
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
-from cleveragents.plans.ports.plans import NewPlan
+from cleveragents.plans.ports.plans import PlanDraft
 from tests.tree_bench import TreeBench, part, tree_bench
 
 ELSEWHERE = WorkerIdentity("far", "another machine", 1, 1)
@@ -29,7 +29,7 @@ def frozen(**request: object) -> FrozenObject:
 
 # ── which lanes ─────────────────────────────────────────────────────────────────────────────────
 
-LANES = PlanLanes({"shop": 2, "free": None}.get, 7, "scripted/default")
+LANES = ConcurrencyLimits({"shop": 2, "free": None}.get, 7, "scripted/default")
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_the_lanes_of_a_request(
 
 
 def test_without_any_model_there_is_no_lane_of_a_provider() -> None:
-    assert PlanLanes().of(frozen(queue="plans")) == ()
+    assert ConcurrencyLimits().of(frozen(queue="plans")) == ()
     assert LANES.of_project(frozen(queue="plans", project="shop")) == (Lane("project:shop", 2),)
     assert queue_of(frozen()) == ""
 
@@ -70,7 +70,7 @@ def bench(tmp_path: Path) -> Iterator[TreeBench]:
 def shared(bench: TreeBench, **request: object) -> Plan:
     bench.know(part("a goal"))
     kept = frozen(queue="plans", project="shop", **request)
-    return bench.parts.lifecycle.create(NewPlan("a goal", "tests/steps", str(bench.repository), kept))
+    return bench.parts.lifecycle.create(PlanDraft("a goal", "tests/steps", str(bench.repository), kept))
 
 
 def job_of(bench: TreeBench, plan: Plan) -> Job:
@@ -110,7 +110,7 @@ def test_parts_of_a_plan_are_queued_where_the_whole_is(bench: TreeBench) -> None
         job = claimed_elsewhere(bench)
         run(_view(job))
         bench.container.jobs.finish(
-            job.id, job.fence, Outcome(JobState.SUCCEEDED), now=bench.container.clock.now()
+            job.id, job.fence, AttemptOutcome(JobState.SUCCEEDED), now=bench.container.clock.now()
         )
     assert bench.now(whole).standing == (Phase.EXECUTE, PlanState.COMPLETE)
     kept = {(job.queue, job.lanes) for job in bench.container.jobs.list()}

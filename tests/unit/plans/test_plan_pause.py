@@ -15,12 +15,12 @@ import pytest
 from cleveragents.core.clock import SystemClock
 from cleveragents.core.errors import DeadlineExceeded, PlanError, StalePlan
 from cleveragents.core.identifiers import Fence, WorkerIdentity
-from cleveragents.jobs.model.job import Job, JobState, Outcome
+from cleveragents.jobs.model.job import AttemptOutcome, Job, JobState
 from cleveragents.jobs.ports import JobHandler
 from cleveragents.plans.jobs.names import kind_of_plan
 from cleveragents.plans.model.plan import Phase, Plan, PlanState, Standing
-from cleveragents.plans.pause import PlanPausing
-from cleveragents.plans.ports.plans import NewPlan, PlanFacts, TreeLimits
+from cleveragents.plans.pause import PlanPause
+from cleveragents.plans.ports.plans import PlanDraft, PlanFacts, TreeLimits
 from cleveragents.plans.store.sql_plan_store import SqlPlanStore
 from tests.actor_plan_bench import ActorPlanBench, actor_plan_bench, answer, call, executes, says, strategizes
 from tests.plan_bench import new_repository
@@ -52,7 +52,7 @@ def thinks(*more: dict[str, Any]) -> tuple[dict[str, Any], ...]:
     return strategizes(said), *more
 
 
-def pausing_of(bench: ActorPlanBench) -> PlanPausing:
+def pausing_of(bench: ActorPlanBench) -> PlanPause:
     return bench.parts.correction.pausing
 
 
@@ -172,7 +172,7 @@ def test_a_plan_that_completes_at_that_very_moment_stays_complete_and_its_job_is
     job = claimed(bench, plan, alive=True)
 
     def ended(seconds: float) -> None:
-        outcome = Outcome(JobState.SUCCEEDED)
+        outcome = AttemptOutcome(JobState.SUCCEEDED)
         bench.container.jobs.finish(job.id, job.fence, outcome, now=SystemClock().now())
 
     pausing = replace(pausing_of(bench), plans=Hurrying(bench, COMPLETE), sleep=ended)
@@ -223,7 +223,7 @@ def test_sub_plans_that_are_not_done_end_with_it_and_those_that_are_stay(bench: 
     parent = running(bench)
     job = claimed(bench, parent)
     fence = Fence(job.id, job.fence)
-    new = NewPlan("a part", "tests/goal", str(bench.repository))
+    new = PlanDraft("a part", "tests/goal", str(bench.repository))
     made = {}
     for key, standing in {"1": COMPLETE, "2": WAITING, "3": (Phase.EXECUTE, PlanState.QUEUED)}.items():
         now = SystemClock().now()
@@ -258,7 +258,7 @@ def child_of(bench: ActorPlanBench, parent: Plan) -> tuple[Plan, Job]:
     owner = claimed(bench, parent)
     fence = Fence(owner.id, owner.fence)
     now = SystemClock().now()
-    new = NewPlan("a part", "tests/goal", str(bench.repository))
+    new = PlanDraft("a part", "tests/goal", str(bench.repository))
     child = bench.parts.plans.spawn(parent, new, "1", TreeLimits(), now=now, fence=fence)
     child = bench.parts.lifecycle.queue(child)
     job = bench.container.jobs.claim(me, [kind_of_plan(parent.id)], now=SystemClock().now())
@@ -277,7 +277,7 @@ def test_a_sub_plan_is_waited_for_until_it_has_stopped(bench: ActorPlanBench, he
         now = SystemClock().now()
         if bench.now(child) == child:
             bench.parts.plans.move(child, (Phase.STRATEGIZE, state), now=now)
-            bench.container.jobs.finish(job.id, job.fence, Outcome(JobState.SUCCEEDED), now=now)
+            bench.container.jobs.finish(job.id, job.fence, AttemptOutcome(JobState.SUCCEEDED), now=now)
 
     replace(pausing_of(bench), sleep=stops).pause(parent)
     assert bench.now(child).state is PlanState.CANCELLED
@@ -292,7 +292,7 @@ def test_a_sub_plan_that_does_not_stop_is_not_waited_for_without_end(bench: Acto
 
 @pytest.mark.parametrize("job_id", [None, "gone"])
 def test_a_plan_without_a_job_is_simply_put_down(bench: ActorPlanBench, job_id: str | None) -> None:
-    new = NewPlan("a goal", "tests/goal", str(bench.repository))
+    new = PlanDraft("a goal", "tests/goal", str(bench.repository))
     plan = bench.parts.plans.create(new, now=SystemClock().now())
     facts = PlanFacts(job_id=job_id)
     plan = bench.parts.plans.move(plan, (Phase.STRATEGIZE, PlanState.QUEUED), facts, now=SystemClock().now())

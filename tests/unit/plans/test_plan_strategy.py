@@ -11,7 +11,7 @@ from cleveragents.core.errors import PlanError
 from cleveragents.core.policy import Capability, Verdict
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
 from cleveragents.plans.model.strategy import Strategy
-from cleveragents.plans.ports.plans import NewPlan
+from cleveragents.plans.ports.plans import PlanDraft
 from tests.plan_bench import PlanBench
 
 ACTION = """
@@ -42,7 +42,7 @@ invariants: [nothing else changes]
 
 def asked(plans: PlanBench, action: str, **request: Any) -> Plan:
     """A plan of that action, without the bench's own strategies."""
-    new = NewPlan("a goal", action, str(plans.repository), request)
+    new = PlanDraft("a goal", action, str(plans.repository), request)
     plans.adapt = lambda run: plans.parts.run()
     return plans.work(plans.parts.lifecycle.create(new))
 

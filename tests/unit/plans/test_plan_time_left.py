@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cleveragents.core.tool import CallState
-from cleveragents.models.model.budget import Limits
+from cleveragents.models.model.budget import BudgetLimits
 from cleveragents.plans.model.plan import Plan
 from cleveragents.plans.model.strategy import Strategy
 from tests.actor_plan_bench import ActorPlanBench, actor_plan_bench, executes, says
@@ -34,10 +34,10 @@ def left(bench: ActorPlanBench, plan: Plan, strategy: Strategy) -> float:
 
 
 def test_the_time_of_a_sub_plan_is_its_roots(bench: ActorPlanBench) -> None:
-    root = bench.goal(bench.script(), cast=ALONE, limits=Limits(seconds=100.0))
+    root = bench.goal(bench.script(), cast=ALONE, limits=BudgetLimits(seconds=100.0))
     own = replace(bench.strategies[root.id], limit_seconds=5.0)
     assert left(bench, below(root), own) == 100.0
-    bench.raise_limits(root, Limits(seconds=300.0))
+    bench.raise_limits(root, BudgetLimits(seconds=300.0))
     assert left(bench, below(root), own) == 300.0
     now = bench.container.clock.now()
     call = bench.parts.calls.add(root.id, "command", {}, step="1", state=CallState.STARTED, now=now)

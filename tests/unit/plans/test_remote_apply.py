@@ -11,7 +11,7 @@ import pytest
 
 from cleveragents.access.model.project import RemoteAddress
 from cleveragents.api.plans.responses import delete
-from cleveragents.apply.ports import CommitRequest, Terms
+from cleveragents.apply.ports import ApplyOptions, CommitRequest
 from cleveragents.core.actions.model import Setup
 from cleveragents.core.errors import (
     ApplyBusy,
@@ -25,10 +25,10 @@ from cleveragents.core.errors import (
 )
 from cleveragents.core.identifiers import Fence
 from cleveragents.git.plumbing import PrivateRepository
-from cleveragents.jobs.model.job import JobState, Outcome
+from cleveragents.jobs.model.job import AttemptOutcome, JobState
 from cleveragents.jobs.worker.async_worker import AsyncJob, CancellationToken
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
-from cleveragents.plans.ports.plans import NewPlan
+from cleveragents.plans.ports.plans import PlanDraft
 from cleveragents.processes.guarded_runner import GuardedCommandRunner
 from cleveragents.processes.ports import CommandResult
 from cleveragents.sandboxes.mirror import Mirrors
@@ -233,7 +233,7 @@ def test_what_nobody_has_a_job_for_any_more_is_settled_by_anybody(
 
 
 def finish(machine: Machine, job: AsyncJob) -> None:
-    outcome = Outcome(JobState.FAILED, error="its worker died too often")
+    outcome = AttemptOutcome(JobState.FAILED, error="its worker died too often")
     machine.container.jobs.finish(job.id, job.fence, outcome, now=machine.container.clock.now())
 
 
@@ -610,7 +610,7 @@ def test_a_preparation_is_good_for_once(remote: Remote, one: Machine) -> None:
 
 
 def test_a_plan_on_a_directory_is_not_applied_by_a_push(remote: Remote, one: Machine) -> None:
-    plan = one.parts.lifecycle.create(NewPlan("a goal", "tests/steps", str(remote.clone)))
+    plan = one.parts.lifecycle.create(PlanDraft("a goal", "tests/steps", str(remote.clone)))
     pushing = one.parts.remotes.applier._remotes
     assert not pushing.is_busy_here(plan.resource)
     with pytest.raises(ApplyRefused, match="is no remote"):
@@ -626,10 +626,10 @@ def test_one_who_waits_for_another_apply_is_told_once(remote: Remote, one: Machi
     with applier.prepare(plan.id, sandbox, sandbox.base):
         with (
             pytest.raises(ApplyBusy),
-            applier.prepare(plan.id, sandbox, sandbox.base, Terms(told.append, timeout_seconds=0.05)),
+            applier.prepare(plan.id, sandbox, sandbox.base, ApplyOptions(told.append, timeout_seconds=0.05)),
         ):
             pass
-        at_once = Terms(timeout_seconds=0.0)
+        at_once = ApplyOptions(timeout_seconds=0.0)
         with pytest.raises(ApplyBusy), applier.prepare(plan.id, sandbox, sandbox.base, at_once):
             pass
     assert told == [f"another plan is being applied to {remote.address.shown}"]

@@ -13,9 +13,9 @@ from sqlalchemy import Table, delete, update
 
 from cleveragents.access.model.project import RemoteAddress, ResourceKind
 from cleveragents.api.plans.changes import changes_of
-from cleveragents.api.plans.create import Wanted
+from cleveragents.api.plans.create import PlanSpec
 from cleveragents.api.resources import trusted_place_of
-from cleveragents.api.server_requests import Asked, requested_for_all
+from cleveragents.api.server_requests import ServerPlanRequest, requested_for_all
 from cleveragents.core.actions.model import Setup
 from cleveragents.core.change import RecordedChange
 from cleveragents.core.errors import (
@@ -36,7 +36,7 @@ from cleveragents.plans.model.plan import Phase, Plan, PlanState
 from cleveragents.plans.model.strategy import Strategy, Task
 from cleveragents.plans.model.sub_plan import GOALS_ACTION
 from cleveragents.plans.output_recorder import PlanWatch
-from cleveragents.plans.ports.plans import NewPlan
+from cleveragents.plans.ports.plans import PlanDraft
 from cleveragents.plans.remote.sandboxes import TakeOver
 from cleveragents.sandboxes.mirror import Mirrors
 from cleveragents.sandboxes.ports import SandboxRequest, StartTree
@@ -277,9 +277,9 @@ def test_a_plan_on_a_directory_stays_with_its_machine(
     assert one.parts.sandboxes.open("plan-1").scan() == {}
 
 
-def greeting(machine: Machine) -> NewPlan:
-    wanted = Wanted("team/greet", (), (), (), "full-auto", False, (), None, False)
-    return requested_for_all(machine.container, Asked("far", wanted), by="ada")
+def greeting(machine: Machine) -> PlanDraft:
+    wanted = PlanSpec("team/greet", (), (), (), "full-auto", False, (), None, False)
+    return requested_for_all(machine.container, ServerPlanRequest("far", wanted), by="ada")
 
 
 def test_what_a_remote_brings_along_counts_once_it_is_trusted_and_on_every_machine(
@@ -505,7 +505,7 @@ def test_a_tree_of_plans_is_worked_on_by_whichever_machine_comes(
     }
     for each in (one, other):
         each.strategies.update(strategies)
-    plan = one.parts.lifecycle.create(NewPlan("whole", GOALS_ACTION, remote.resource))
+    plan = one.parts.lifecycle.create(PlanDraft("whole", GOALS_ACTION, remote.resource))
     turns = [one, other]
     for _ in range(30):
         if one.now(plan.id).standing == DONE:

@@ -22,7 +22,7 @@ from cleveragents.core.errors import ApplyRefused, PlanError, Remedy, RemoteUnre
 from cleveragents.core.identifiers import Fence
 from cleveragents.jobs.worker.async_worker import AsyncJob
 from cleveragents.plans.apply_policy import concluded
-from cleveragents.plans.jobs.shared_jobs import PlanJob, Watched
+from cleveragents.plans.jobs.shared_jobs import PlanJob, PlanObserver
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
 from cleveragents.plans.remote.sandboxes import RemoteSandboxes
 from cleveragents.sandboxes.ports import Unapplied
@@ -54,7 +54,7 @@ def wanted(machine: Machine, remote: Remote) -> tuple[Plan, AsyncJob]:
 
 
 def run(machine: Machine, job: AsyncJob, told: list[str] | None = None) -> None:
-    watched = Watched(lambda plan, line: None if told is None else told.append(line))
+    watched = PlanObserver(lambda plan, line: None if told is None else told.append(line))
     PlanJob(machine.handler(), machine.parts, watched)(job)
 
 

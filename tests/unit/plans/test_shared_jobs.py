@@ -11,15 +11,15 @@ from types import SimpleNamespace
 import pytest
 
 from cleveragents.apply.lock import resource_lock
-from cleveragents.apply.ports import Applier, Terms
+from cleveragents.apply.ports import Applier, ApplyOptions
 from cleveragents.core.cancellation import mere_stop
 from cleveragents.core.errors import ApplyRefused, Cancelled, PlanError, RemoteMoved, StalePlan
 from cleveragents.core.identifiers import Fence, WorkerIdentity
-from cleveragents.jobs.model.job import HANDED_ON, Job, JobState, NewJob, Outcome
+from cleveragents.jobs.model.job import HANDED_ON, AttemptOutcome, Job, JobState, NewJob
 from cleveragents.jobs.worker.async_worker import AsyncJob, CancellationToken
 from cleveragents.plans.apply_policy import is_for_another_try, is_to_be_applied
 from cleveragents.plans.jobs.names import phase_of
-from cleveragents.plans.jobs.shared_jobs import ApplyJob, PlanJob, UndoJob, Watched, cancel_plan_of
+from cleveragents.plans.jobs.shared_jobs import ApplyJob, PlanJob, PlanObserver, UndoJob, cancel_plan_of
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
 from cleveragents.plans.model.strategy import Strategy
 from cleveragents.sandboxes.git_sandbox import Sandbox
@@ -38,7 +38,7 @@ class Desk:
         self.bench = bench
         self.said: list[str] = []
         self.ended: list[str] = []
-        watched = Watched(lambda plan, line: self.said.append(line), self.ended.append)
+        watched = PlanObserver(lambda plan, line: self.said.append(line), self.ended.append)
         self.apply = ApplyJob(bench.parts, watched)
         self.undo = UndoJob(bench.parts, watched)
         self.run = PlanJob(bench.handler(), bench.parts, watched)
@@ -70,7 +70,7 @@ class Desk:
     def given_back(self, job: AsyncJob) -> AsyncJob:
         """The next attempt at it."""
         now = self.bench.container.clock.now()
-        self.bench.container.jobs.finish(job.id, job.fence, Outcome(JobState.QUEUED), now=now)
+        self.bench.container.jobs.finish(job.id, job.fence, AttemptOutcome(JobState.QUEUED), now=now)
         return self.claimed()
 
     def done(self, *steps: object, **request: object) -> Plan:
@@ -135,7 +135,7 @@ def test_where_phases_are_apart_each_is_a_claim_of_its_own_and_none_costs_an_att
     job = desk.claimed()
     while (told := desk.run(job)) is HANDED_ON:
         seen.append((phase_of(jobs.get(job.id), plans), job.attempt, job.fence))
-        outcome = Outcome(JobState.QUEUED, handed_on=True)
+        outcome = AttemptOutcome(JobState.QUEUED, handed_on=True)
         jobs.finish(job.id, job.fence, outcome, now=desk.bench.container.clock.now())
         job = desk.claimed()
     apart = [("execute", 1, 1), ("apply", 1, 2)]
@@ -160,7 +160,7 @@ def test_a_plan_whose_job_is_cancelled_between_two_phases_is_told_of_it(
         assert desk.run(job) is HANDED_ON
         if done + 1 == phases:
             jobs.request_cancel(job.id, reason, now=desk.bench.container.clock.now())
-        outcome = Outcome(JobState.QUEUED, handed_on=True)
+        outcome = AttemptOutcome(JobState.QUEUED, handed_on=True)
         ended = jobs.finish(job.id, job.fence, outcome, now=desk.bench.container.clock.now())
     assert ended.state is JobState.CANCELLED
     cancel_plan_of(ended, lifecycle)
@@ -282,7 +282,7 @@ def test_a_killed_apply_is_made_again_once_another_plan_is_applied_to_the_same_f
     with ExitStack() as others:
         others.enter_context(resource_lock(desk.bench.repository, timeout_seconds=30))
         # Only who waits for the other apply says so; that ends then.
-        watched = Watched(lambda plan, line: others.close())
+        watched = PlanObserver(lambda plan, line: others.close())
         told = replace(desk.run, watched=watched)(desk.given_back(job))
     assert told["state"] == "applied"
     assert desk.bench.text("made.txt") == "made\n"
@@ -295,7 +295,7 @@ def test_an_apply_that_was_stopped_while_it_waited_for_another_is_made_by_the_ne
     token = CancellationToken()
     job = desk.claimed(token)
     # It waits for whoever holds the files, and is told to stop when it says so.
-    waits = replace(desk.run, watched=Watched(lambda plan, line: token.cancel("the worker shuts down")))
+    waits = replace(desk.run, watched=PlanObserver(lambda plan, line: token.cancel("the worker shuts down")))
     with resource_lock(desk.bench.repository, timeout_seconds=30), pytest.raises(Cancelled):
         waits(job)
     assert not desk.now(plan).state.running
@@ -324,7 +324,7 @@ def test_who_takes_over_an_apply_and_is_cancelled_while_it_waits_for_another_end
         again = replace(desk.asked(what, plan), token=token)
     before = desk.now(plan)
     # Who waits says so, and is told to stop then.
-    watched = Watched(lambda plan, line: token.cancel("not wanted"))
+    watched = PlanObserver(lambda plan, line: token.cancel("not wanted"))
     handler = replace({"plan": desk.run, "apply": desk.apply, "undo": desk.undo}[what], watched=watched)
     with resource_lock(desk.bench.repository, timeout_seconds=30), pytest.raises(Cancelled):
         handler(again)
@@ -373,7 +373,7 @@ class OutOfReach:
         self.undecided = inner.undecided
 
     @contextmanager
-    def deciding(self, plan_id: str, resource: str, terms: Terms) -> Iterator[None]:
+    def deciding(self, plan_id: str, resource: str, terms: ApplyOptions) -> Iterator[None]:
         raise ApplyRefused(plan_id, f"the interrupted apply of plan {plan_id} cannot be ended: out of reach")
         yield
 
@@ -399,7 +399,7 @@ class Moving:
         self._rounds = 0
 
     @contextmanager
-    def prepare(self, plan_id: str, sandbox: Sandbox, tree: str, terms: Terms) -> Iterator[object]:
+    def prepare(self, plan_id: str, sandbox: Sandbox, tree: str, terms: ApplyOptions) -> Iterator[object]:
         self._rounds += 1
         if self._rounds > 1:
             self._token.cancel("not wanted")
@@ -437,7 +437,7 @@ def test_an_apply_that_took_too_long_to_stop_is_not_left_under_way(desk: Desk, m
             if len(made) == moves:
                 now = container.clock.now()
                 container.jobs.request_cancel(job.id, "not wanted", now=now)
-                container.jobs.finish(job.id, job.fence, Outcome(JobState.CANCELLED), now=now)
+                container.jobs.finish(job.id, job.fence, AttemptOutcome(JobState.CANCELLED), now=now)
                 job.token.cancel("not wanted")
             return made[-1]
 
@@ -518,7 +518,7 @@ def test_a_plan_that_somebody_else_has_in_hand_is_looked_at_again_by_the_next_at
 
     busy = SimpleNamespace(taken_up=lambda plan, *_: plan, apply=moved, undo=moved)
     handler = (ApplyJob if what == "apply" else UndoJob)(
-        SimpleNamespace(plans=desk.bench.parts.plans, apply=busy), Watched()
+        SimpleNamespace(plans=desk.bench.parts.plans, apply=busy), PlanObserver()
     )
     with pytest.raises(StalePlan):
         handler(desk.asked(what, plan))

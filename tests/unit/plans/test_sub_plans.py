@@ -16,7 +16,7 @@ from cleveragents.cli.run.foreground import run_to_rest
 from cleveragents.core.errors import PlanError, SandboxMissing, StalePlan, UnknownPlan, UnknownTool
 from cleveragents.core.json_value import FrozenObject
 from cleveragents.core.policy import Capability
-from cleveragents.jobs.model.job import JobState, NewJob, Outcome
+from cleveragents.jobs.model.job import AttemptOutcome, JobState, NewJob
 from cleveragents.jobs.ports import JobHandler
 from cleveragents.plans.jobs.names import key_of_job, kind_of_plan
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
@@ -45,7 +45,7 @@ def work_once(trees: TreeBench, plan: Plan) -> Plan:
     job = trees.owned_job(plan)
     trees.handler()(job)
     now = trees.container.clock.now()
-    trees.container.jobs.finish(job.id, job.fence, Outcome(JobState.SUCCEEDED), now=now)
+    trees.container.jobs.finish(job.id, job.fence, AttemptOutcome(JobState.SUCCEEDED), now=now)
     return trees.now(plan)
 
 
@@ -421,7 +421,7 @@ def test_a_whole_hears_of_a_part_whose_worker_died_without_a_word(trees: TreeBen
     plan = work_once(trees, trees.tree(part("x", write("x.txt", ""))))
     job = trees.owned_job(plan)
     now = trees.container.clock.now()
-    failed = Outcome(JobState.FAILED, error="its worker died, and again")
+    failed = AttemptOutcome(JobState.FAILED, error="its worker died, and again")
     trees.container.jobs.finish(job.id, job.fence, failed, now=now)
     plan = trees.parts.lifecycle.reconciled(trees.now(plan))
     assert plan.standing == (Phase.EXECUTE, PlanState.QUEUED)
@@ -443,7 +443,7 @@ def test_a_tree_whose_worker_died_too_often_is_run_until_nothing_goes_on_by_itse
         child = trees.parts.plans.move(child, (Phase.STRATEGIZE, state), now=now)
     for one in (plan, beside):
         job = trees.owned_job(one)
-        failed = Outcome(JobState.FAILED, error="its worker died")
+        failed = AttemptOutcome(JobState.FAILED, error="its worker died")
         trees.container.jobs.finish(job.id, job.fence, failed, now=now)
     handlers = {kind_of_plan(one.id): JobHandler(trees.handler()) for one in (plan, beside)}
     worker = trees.container.worker(handlers, name="test")
@@ -457,7 +457,7 @@ def test_a_tree_whose_worker_died_too_often_is_run_until_nothing_goes_on_by_itse
 def test_many_plans_learn_what_became_of_their_jobs_and_what_is_known_costs_nothing(trees: TreeBench) -> None:
     def lost(plan: Plan) -> None:
         job = trees.owned_job(plan)
-        failed = Outcome(JobState.FAILED, error="its worker died")
+        failed = AttemptOutcome(JobState.FAILED, error="its worker died")
         trees.container.jobs.finish(job.id, job.fence, failed, now=trees.container.clock.now())
 
     done = trees.worked(part("x", write("x.txt", "")))

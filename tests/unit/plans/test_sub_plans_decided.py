@@ -12,7 +12,7 @@ import pytest
 
 from cleveragents.core.cancellation import is_mere_stop, said_by_somebody
 from cleveragents.core.errors import Cancelled, PlanError, SandboxBusy
-from cleveragents.jobs.model.job import Job, JobState, Outcome
+from cleveragents.jobs.model.job import AttemptOutcome, Job, JobState
 from cleveragents.jobs.worker.async_worker import CancellationToken
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
 from cleveragents.plans.model.sub_plan import STOPPED, ended_by
@@ -36,7 +36,7 @@ def work_once(trees: TreeBench, plan: Plan) -> Plan:
     job = trees.owned_job(plan)
     trees.handler()(job)
     now = trees.container.clock.now()
-    trees.container.jobs.finish(job.id, job.fence, Outcome(JobState.SUCCEEDED), now=now)
+    trees.container.jobs.finish(job.id, job.fence, AttemptOutcome(JobState.SUCCEEDED), now=now)
     return trees.now(plan)
 
 

@@ -38,7 +38,7 @@ from cleveragents.api.plans.views import PlanSummary
 from cleveragents.api.views import view_of
 from cleveragents.config.logging import configure_logging
 from cleveragents.core.text.redaction import KnownSecrets
-from cleveragents.plans.ports.plans import NewPlan
+from cleveragents.plans.ports.plans import PlanDraft
 from cleveragents.protocols.a2a_handler import plan_terms, task_of
 from cleveragents.storage.service_tables import idempotency_keys
 from tests.applying import git
@@ -252,7 +252,7 @@ def test_tasks_are_listed_in_pages_with_how_many_there_are_in_all(server: PlanSe
     earlier = asked(server, counted, "viewer")
     waiting = server.asking("colour")
     for number in range(2):
-        new = NewPlan(f"listed {number}", "builtin/goal", str(server.repository))
+        new = PlanDraft(f"listed {number}", "builtin/goal", str(server.repository))
         server.parts.plans.create(new, now=server.bench.container.clock.now())
 
     async def work(client: Client) -> tuple[list[list[str]], list[int], ListTasksResponse, ListTasksResponse]:

@@ -10,7 +10,7 @@ import pytest
 from cleveragents.api.plans.comparison import ComparisonBounds, ensure_comparable
 from cleveragents.core.errors import RequestRefused, SandboxRefused
 from cleveragents.sandboxes.comparison import (
-    Outcome,
+    ResultTree,
     bytes_between,
     changed_between,
     diff_between,
@@ -19,7 +19,7 @@ from cleveragents.sandboxes.ports import SandboxRequest
 from cleveragents.sandboxes.private_clone import PrivateClone
 
 
-def outcome(home: Path, name: str, object_format: str = "sha1") -> Outcome:
+def outcome(home: Path, name: str, object_format: str = "sha1") -> ResultTree:
     root = home / name
     root.mkdir()
     subprocess.run(["git", "init", "-q", f"--object-format={object_format}"], cwd=root, check=True)
@@ -27,7 +27,7 @@ def outcome(home: Path, name: str, object_format: str = "sha1") -> Outcome:
     (root / f"{name}.txt").write_text(f"{name}\n")
     (root / "blob").write_bytes(b"\0" + name.encode())
     sandbox = PrivateClone().create(SandboxRequest(name, root), home / f"sandbox-{name}")
-    return Outcome(sandbox, sandbox.base)
+    return ResultTree(sandbox, sandbox.base)
 
 
 def test_two_sandboxes_are_compared_and_neither_is_changed(tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ from cleveragents.git.git_directory import LooseObjects
 from cleveragents.git.index_file import plain_index
 from cleveragents.git.plumbing import PrivateRepository, run_git, user_environment
 from cleveragents.plans.calls.tool_execution import _text
-from cleveragents.sandboxes.comparison import Outcome, changed_between
+from cleveragents.sandboxes.comparison import ResultTree, changed_between
 from cleveragents.sandboxes.directory_copy import DirectoryCopy
 from cleveragents.sandboxes.git_sandbox import Sandbox
 from cleveragents.sandboxes.ports import SandboxRequest, SandboxStrategy, SetupInputs
@@ -139,7 +139,7 @@ def diff(world: World) -> object:
     sandbox = world.sandbox
     found = sandbox.scan()
     tree = sandbox.tree({path: step.after for path, step in found.items()})
-    changed = changed_between(Outcome(sandbox, sandbox.base), Outcome(sandbox, tree))
+    changed = changed_between(ResultTree(sandbox, sandbox.base), ResultTree(sandbox, tree))
     return sandbox.diff(tree), changed, sandbox.merge(sandbox.base, tree, sandbox.base, labels=("a", "b"))
 
 

@@ -15,7 +15,7 @@ from sqlalchemy import select
 from cleveragents.core.errors import GitFailed, QuotaExceeded, SandboxBusy, SandboxMissing, SandboxRefused
 from cleveragents.sandboxes.facts import SandboxPlace
 from cleveragents.sandboxes.lock import locked
-from cleveragents.sandboxes.orphans import Leftover, find_leftovers, mend_leftovers
+from cleveragents.sandboxes.orphans import SandboxOrphan, find_leftovers, mend_leftovers
 from cleveragents.sandboxes.ports import SandboxRequest
 from cleveragents.sandboxes.private_clone import PrivateClone
 from cleveragents.sandboxes.registry import SandboxRegistry
@@ -352,7 +352,7 @@ def test_a_removal_that_stopped_in_the_middle_is_finished_by_the_next(
 
 def names(found: object) -> list[tuple[str, str, bool]]:
     assert isinstance(found, list)
-    return [(left.kind, left.plan_id, left.removable) for left in found if isinstance(left, Leftover)]
+    return [(left.kind, left.plan_id, left.removable) for left in found if isinstance(left, SandboxOrphan)]
 
 
 def later(hours: float) -> FakeClock:

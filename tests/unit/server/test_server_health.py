@@ -25,10 +25,10 @@ from cleveragents.core.errors import (
 )
 from cleveragents.jobs.model.job import NewJob
 from cleveragents.jobs.ports import WorkerRecord
-from cleveragents.models.model.budget import Limits, Spend
+from cleveragents.models.model.budget import BudgetLimits, Spend
 from cleveragents.models.model.conversation import Usage
 from cleveragents.models.store.sql_budget_store import SqlBudgetStore
-from cleveragents.plans.ports.plans import NewPlan
+from cleveragents.plans.ports.plans import PlanDraft
 from cleveragents.server.middleware.identity import COOKIE
 from cleveragents.server.problems import said_of
 from tests.server_bench import ServerBench, server_bench
@@ -164,7 +164,7 @@ def test_figures_need_a_token(bench: ServerBench) -> None:
 def test_plans_jobs_workers_and_calls_are_counted(bench: ServerBench) -> None:
     container, now = bench.container, bench.container.clock.now()
     for _ in range(3):
-        container.plan_parts.plans.create(NewPlan("g", "a/b", "/r"), now=now)
+        container.plan_parts.plans.create(PlanDraft("g", "a/b", "/r"), now=now)
     container.job_table.submit(NewJob("plan:x"), now=now - timedelta(seconds=100))
     with subprocess.Popen(["true"]) as ended:
         pass
@@ -176,7 +176,7 @@ def test_plans_jobs_workers_and_calls_are_counted(bench: ServerBench) -> None:
     ):
         container.worker_registry.report(record)
     budgets = SqlBudgetStore(container.database, container.identifiers)
-    budgets.open("p", Limits(), now=now)
+    budgets.open("p", BudgetLimits(), now=now)
     reservation = budgets.reserve(
         "p", "p", Spend(5, 10, 1), key="k", actor="a/b", node="n", model="m/x", now=now
     )

@@ -22,7 +22,7 @@ from cleveragents.plans.model.plan import Phase, Plan, PlanState
 from cleveragents.plans.store.sql_plan_store import SqlPlanStore
 from cleveragents.server.middleware.idempotency import claim_of
 from cleveragents.server.routes.plans import NewPlan
-from cleveragents.storage.idempotency import Claim
+from cleveragents.storage.idempotency import IdempotencyClaim
 from cleveragents.storage.service_tables import idempotency_keys
 from cleveragents.storage.sql_idempotency_store import PATIENCE
 from tests.server_bench import BASE, ServerBench, server_bench
@@ -311,10 +311,10 @@ def unanswer(bench: ServerBench, key: str, passed: timedelta) -> None:
     bench.container.database.write(lambda connection: connection.execute(change))
 
 
-def claim(bench: ServerBench, key: str) -> Claim:
+def claim(bench: ServerBench, key: str) -> IdempotencyClaim:
     """The claim to a request with that key; every call takes over what was made."""
     begun = bench.container.answers.begin("ada", key, "request", now=bench.container.clock.now())
-    assert isinstance(begun, Claim)
+    assert isinstance(begun, IdempotencyClaim)
     return begun
 
 

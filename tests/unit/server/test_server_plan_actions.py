@@ -16,7 +16,7 @@ from cleveragents.core.json_value import freeze
 from cleveragents.jobs.model.job import NewJob
 from cleveragents.plans.model.plan import Plan
 from cleveragents.plans.model.sub_plan import GOALS_ACTION
-from cleveragents.plans.ports.plans import NewPlan
+from cleveragents.plans.ports.plans import PlanDraft
 from tests.plan_bench import new_repository
 from tests.server_plan_bench import PlanServer, plan_server
 
@@ -57,7 +57,7 @@ def family(server: PlanServer, *parts: dict[str, Any], profile: str = "full-auto
         }
     )
     assert isinstance(request, Mapping)
-    new = NewPlan("several at once", GOALS_ACTION, str(server.repository), request)
+    new = PlanDraft("several at once", GOALS_ACTION, str(server.repository), request)
     return server.parts.lifecycle.create(new)
 
 

@@ -14,9 +14,9 @@ from cleveragents.api.keyed_lock import KeyedLock
 from cleveragents.api.plans.graphs import graphs_of
 from cleveragents.app.worker_parts import WorkerParts
 from cleveragents.core.errors import SandboxBusy
-from cleveragents.models.model.budget import Limits, Spend
+from cleveragents.models.model.budget import BudgetLimits, Spend
 from cleveragents.plans.model.plan import PlanState
-from cleveragents.plans.ports.plans import NewPlan
+from cleveragents.plans.ports.plans import PlanDraft
 from cleveragents.sandboxes import rows as sandbox_rows
 from tests.actor_plan_bench import rule, says
 from tests.server_plan_bench import PlanServer, plan_server, until
@@ -118,7 +118,7 @@ def test_the_log_says_who_decided_whatever_it_was(server: PlanServer) -> None:
 def test_a_text_that_no_program_takes_is_refused_before_anything_is_made(
     idle: PlanServer, path: str, body: dict[str, object]
 ) -> None:
-    plan = idle.parts.lifecycle.create(NewPlan("goal", "builtin/command", "/nowhere", project="team"))
+    plan = idle.parts.lifecycle.create(PlanDraft("goal", "builtin/command", "/nowhere", project="team"))
     refused = idle.post(f"/plans{path.format(plan=plan.id)}", body, 422)
     assert "no NUL" in refused["detail"]
 
@@ -275,7 +275,7 @@ def test_lists_are_in_pieces_the_newest_first_and_can_be_narrowed(idle: PlanServ
     parts = idle.parts
     idle.bench.project("other")
     made = [
-        parts.lifecycle.create(NewPlan(f"goal {n}", "builtin/command", "/nowhere", project="other"))
+        parts.lifecycle.create(PlanDraft(f"goal {n}", "builtin/command", "/nowhere", project="other"))
         for n in range(5)
     ]
     parts.lifecycle.cancel(made[0], "not wanted")
@@ -342,7 +342,7 @@ def test_the_node_that_asks_a_model_is_shown_and_nothing_is_guessed(idle: PlanSe
 
     assert running() == [None, None, None]
     named = {"actor": "builtin/executor", "node": "think.within", "model": "scripted/x"}
-    parts.thinking.budgets.open(plan.id, Limits(), now=now)
+    parts.thinking.budgets.open(plan.id, BudgetLimits(), now=now)
     parts.thinking.budgets.reserve(plan.id, plan.id, Spend(steps=1), key="1", now=now, **named)
     assert running() == [(), ("think",), ()]
     unknown = replace(plan, action="nobody/knows")

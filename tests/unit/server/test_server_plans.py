@@ -17,7 +17,7 @@ from cleveragents.api.plans import local as plans_client
 from cleveragents.api.plans.diffs import DiffBounds, PatchBounds, diff_of, masked_patch
 from cleveragents.api.plans.review import review_files
 from cleveragents.core.text.redaction import KnownSecrets
-from cleveragents.plans.ports.plans import NewPlan
+from cleveragents.plans.ports.plans import PlanDraft
 from cleveragents.storage.service_tables import idempotency_keys
 from tests.actor_plan_bench import accept, answer, call, executes, reviews, says, steps, strategizes
 from tests.applying import git
@@ -445,7 +445,7 @@ def test_a_difference_is_bounded_and_says_so(server: PlanServer) -> None:
 
 
 def test_a_plan_of_the_command_line_is_seen_and_not_run_here(server: PlanServer) -> None:
-    plan = server.parts.lifecycle.create(NewPlan("by hand", "builtin/command", str(server.repository)))
+    plan = server.parts.lifecycle.create(PlanDraft("by hand", "builtin/command", str(server.repository)))
     shown = server.get(f"/plans/{plan.id}")
     assert (shown["project"], shown["can"]) == ("default", ["cancel"])
     refused = server.post(f"/plans/{plan.id}/resume", status=409)

@@ -19,7 +19,7 @@ from starlette.testclient import TestClient
 from cleveragents.access.model.project import ResourceKind
 from cleveragents.jobs.model.job import Job, NewJob
 from cleveragents.jobs.ports import WorkerRecord
-from cleveragents.plans.ports.plans import NewPlan
+from cleveragents.plans.ports.plans import PlanDraft
 from cleveragents.server.problems import problem
 from tests.cli_bench import git, paint_shop
 from tests.server_bench import ServerBench, server_bench
@@ -108,7 +108,7 @@ def test_jobs_come_in_pieces_each_once_and_masked(bench: ServerBench) -> None:
 
 
 def test_a_job_is_cancelled_by_an_operator_once_and_says_why(bench: ServerBench) -> None:
-    new = NewPlan("goal", "builtin/command", "/nowhere", project="paint")
+    new = PlanDraft("goal", "builtin/command", "/nowhere", project="paint")
     plan = bench.container.plan_parts.lifecycle.create(new)
     job = submitted(bench, f"plan:{plan.id}").id
     refused(bench.viewer.post(f"/api/jobs/{job}/cancel"), 403, "not-allowed")

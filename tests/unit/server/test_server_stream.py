@@ -20,7 +20,7 @@ from cleveragents.core.event import DomainEvent, EventType
 from cleveragents.core.text.redaction import KnownSecrets, redact
 from cleveragents.events.chain import LogRow
 from cleveragents.plans.model.plan import Plan
-from cleveragents.plans.ports.plans import NewPlan
+from cleveragents.plans.ports.plans import PlanDraft
 from cleveragents.plans.store.sql_plan_output import SqlPlanOutput
 from cleveragents.server.streams import stream as stream_module
 from cleveragents.storage.outbox import append_to_outbox
@@ -49,7 +49,9 @@ def happen(bench: ServerBench, subject: str, **facts: str) -> None:
 
 
 def plan(bench: ServerBench) -> Plan:
-    return bench.container.plan_parts.plans.create(NewPlan("g", "a/b", "/r"), now=bench.container.clock.now())
+    return bench.container.plan_parts.plans.create(
+        PlanDraft("g", "a/b", "/r"), now=bench.container.clock.now()
+    )
 
 
 def end(bench: ServerBench) -> int:

@@ -96,7 +96,7 @@ def test_output_of_a_plan_of_another_project_is_not_shown(two: Tenants, base: st
         pieces = (one for one in events_in(answer) if one.get("event") == "output")
         assert [one["data"]["text"] for one in islice(pieces, 1)] == [wanted]
     user = next(one for one in two.container.users.list() if one.name == name)
-    watched = stream_module.Watched({ours.id: OURS, theirs.id: "beta"}, {ours.id: 0, theirs.id: 0})
+    watched = stream_module.WatchedPlans({ours.id: OURS, theirs.id: "beta"}, {ours.id: 0, theirs.id: 0})
     assert ours.id not in watched.seen_by(user)
 
 

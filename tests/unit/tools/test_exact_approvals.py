@@ -15,7 +15,7 @@ from sqlalchemy import update
 
 from cleveragents.access.trust.repository_files import BroughtFile
 from cleveragents.actors.model.actor import server_request
-from cleveragents.actors.ports import TerminalCommand, Wanted
+from cleveragents.actors.ports import PermissionRequest, TerminalCommand
 from cleveragents.api.client import LocalClient
 from cleveragents.api.plans.views import PlanSummary
 from cleveragents.api.trust import preview
@@ -26,7 +26,7 @@ from cleveragents.core.policy import Capability, profile
 from cleveragents.core.text.redaction import KnownSecrets
 from cleveragents.core.tool import MCP, CallState, approval_digest
 from cleveragents.jobs.worker.async_worker import CancellationToken
-from cleveragents.plans.agents.client import AgentDesk
+from cleveragents.plans.agents.client import RecordedAgentClient
 from cleveragents.plans.calls.tool_execution import CallRequest, ToolExecution
 from cleveragents.plans.tools.mcp_gate import PlanGate
 from cleveragents.processes.passthrough import SecretMask
@@ -150,10 +150,10 @@ def session(plans: PlanBench) -> SessionBench:
     return SessionBench(plans)
 
 
-def desk(session: SessionBench, number: int) -> AgentDesk:
+def desk(session: SessionBench, number: int) -> RecordedAgentClient:
     tools = session.sessions("manual").tools
     answered = [call for call in session.calls() if call.approval is not None or call.state.value == "asked"]
-    return AgentDesk(tools, agent="x", step=STEP, session=number, answered=answered)
+    return RecordedAgentClient(tools, agent="x", step=STEP, session=number, answered=answered)
 
 
 def execution(session: SessionBench) -> ToolExecution:
@@ -219,7 +219,9 @@ def test_a_request_that_an_older_version_recorded_is_made_again(
 
 def test_an_agent_gets_no_approval_for_what_is_masked_or_cut_to_the_same_text(session: SessionBench) -> None:
     def permit(details: str, number: int) -> bool:
-        return desk(session, number).permit(Wanted("execute", "run it", details={"command": details}))
+        return desk(session, number).permit(
+            PermissionRequest("execute", "run it", details={"command": details})
+        )
 
     def run(script: str, number: int) -> int | None:
         return desk(session, number).run(TerminalCommand(script), CancellationToken(), bytes)

@@ -14,7 +14,7 @@ from mcp_types import CallToolResult, Tool
 
 from cleveragents.core.errors import Closed
 from cleveragents.processes.bubblewrap import BubblewrapProbe, ProbeResult
-from cleveragents.processes.event_loop_thread import OwnLoop
+from cleveragents.processes.event_loop_thread import EventLoopThread
 from cleveragents.tools.mcp.launch import ServerPlace, program_for
 from cleveragents.tools.mcp.server_entry import McpServer
 from cleveragents.tools.mcp.tool_list import MOST_CHARACTERS, call_result, listed
@@ -116,7 +116,7 @@ def test_bubblewrap_itself_gets_none_of_a_servers_variables(tmp_path: Path) -> N
 
 
 def test_who_waits_while_the_loop_is_closed_is_told_and_nothing_goes_on() -> None:
-    loop, began, told = OwnLoop("a loop"), threading.Event(), list[BaseException]()
+    loop, began, told = EventLoopThread("a loop"), threading.Event(), list[BaseException]()
 
     async def for_ever() -> None:
         began.set()

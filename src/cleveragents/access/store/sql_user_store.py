@@ -33,7 +33,7 @@ from cleveragents.core.json_value import JsonValue
 from cleveragents.core.text.redaction import redact_text
 from cleveragents.storage.columns import is_storable, kept_text, microseconds, moment
 from cleveragents.storage.database import Database
-from cleveragents.storage.idempotency import Claim
+from cleveragents.storage.idempotency import IdempotencyClaim
 from cleveragents.storage.inserts import insert_into
 from cleveragents.storage.outbox import append_to_outbox
 from cleveragents.storage.rows import record_in, row_of
@@ -149,7 +149,7 @@ class SqlUserStore:
         issues_until: datetime | None = None,
         made_with: str | None = None,
         secret: str | None = None,
-        claim: Claim | None = None,
+        claim: IdempotencyClaim | None = None,
     ) -> tuple[Token, str]:
         """What is kept of the token, and the token itself, which nobody can learn again. It is random,
         unless `secret` says what it is. What a program makes with it ends when it ends; what a browser does,

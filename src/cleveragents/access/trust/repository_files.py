@@ -32,7 +32,7 @@ __all__ = [
     "PROMPT_ENDINGS",
     "BroughtFile",
     "GivenTrust",
-    "Survey",
+    "TrustSurvey",
     "action_paths",
     "actor_paths",
     "brought_paths",
@@ -248,7 +248,7 @@ class BroughtFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Survey:
+class TrustSurvey:
     """All that a repository brings along. `refused` are files that cannot be trusted, each with the reason;
     not all was looked at when one of them says so."""
 

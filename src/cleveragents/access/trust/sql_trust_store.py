@@ -13,7 +13,7 @@ from sqlalchemy import BindParameter, Connection, bindparam, delete, select
 from cleveragents.access.trust.repository_files import (
     BroughtFile,
     GivenTrust,
-    Survey,
+    TrustSurvey,
     brought_paths,
     read_inside,
 )
@@ -66,7 +66,7 @@ class SqlTrustStore:
             return None
         return self._judged(root, [(relative, content)])[0]
 
-    def survey(self, root: Path) -> Survey:
+    def survey(self, root: Path) -> TrustSurvey:
         """Everything below the root that would need trust."""
         paths, refused = brought_paths(root)
         read: list[tuple[str, bytes]] = []
@@ -78,7 +78,7 @@ class SqlTrustStore:
                 continue
             if content is not None:
                 read.append((path, content))
-        return Survey(root, tuple(self._judged(root, read)), tuple(refused))
+        return TrustSurvey(root, tuple(self._judged(root, read)), tuple(refused))
 
     def give(self, root: Path, files: Sequence[BroughtFile]) -> Sequence[str]:
         """Trusts these contents, as they were read: a file that changed since is not trusted thereby.

@@ -21,7 +21,7 @@ from cleveragents.processes.program_lookup import absence_of
 from cleveragents.tools.ports import FixedTools, SandboxFiles, Workplace
 from cleveragents.tools.typed_tool import Arguments, Result, TypedTool
 
-__all__ = ["AgentArguments", "AgentOutcome", "AgentTool", "AgentTools"]
+__all__ = ["AgentArguments", "AgentTool", "AgentToolResult", "AgentTools"]
 
 _OUTPUT_BYTES = 64 << 10
 _SHOWN_CHARACTERS = 2_000
@@ -82,21 +82,21 @@ class AgentArguments(Arguments):
         )
 
 
-class AgentOutcome(Result):
+class AgentToolResult(Result):
     exit_code: int
     output: str = Field(description="the end of what it said")
     truncated: bool
     seconds: float
 
 
-class AgentTool(TypedTool[AgentArguments, AgentOutcome]):
+class AgentTool(TypedTool[AgentArguments, AgentToolResult]):
     name = AGENT_TOOL
     description = "Runs another agent in the sandbox, as an actor's node says."
     capability = Capability.COMMAND
     writes = True
     runs_commands = True
     arguments = AgentArguments
-    result = AgentOutcome
+    result = AgentToolResult
 
     def needs(self, arguments: AgentArguments, files: SandboxFiles) -> Capability:
         absence = absence_of(arguments.argv[0], arguments.install)
@@ -104,7 +104,7 @@ class AgentTool(TypedTool[AgentArguments, AgentOutcome]):
             raise ToolRefused(self.name, absence)
         return Capability.NETWORK if arguments.network else Capability.COMMAND
 
-    def run(self, arguments: AgentArguments, workplace: Workplace) -> AgentOutcome:
+    def run(self, arguments: AgentArguments, workplace: Workplace) -> AgentToolResult:
         seconds = arguments.timeout_seconds
         done = workplace.run(arguments.words, directory="", timeout_seconds=seconds, terms=arguments.terms)
         if done.cancelled:
@@ -113,7 +113,7 @@ class AgentTool(TypedTool[AgentArguments, AgentOutcome]):
         if problem is not None:
             raise ToolRefused(self.name, f"{problem}{_said(done)}")
         assert done.exit_code is not None  # what we ended is a problem
-        return AgentOutcome(
+        return AgentToolResult(
             exit_code=done.exit_code,
             output=done.output,
             truncated=done.truncated_bytes > 0,

@@ -59,7 +59,7 @@ from cleveragents.actors.model.actor import (
     SubgraphNode,
     ToolNode,
 )
-from cleveragents.actors.ports import Actors
+from cleveragents.actors.ports import ActorSource
 from cleveragents.core.errors import InvalidActor
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ Edge = tuple[str, str]
 
 
 def compile_actor(
-    actor: Actor, actors: Actors, *, above: tuple[str, ...] = ()
+    actor: Actor, actors: ActorSource, *, above: tuple[str, ...] = ()
 ) -> CompiledStateGraph[Any, Any, Any, Any]:
     """The graph of an actor and, in it, those of the actors it names; without a checkpointer of its own.
 
@@ -98,7 +98,7 @@ def compile_actor(
 class _Compilation:
     """One actor on its way. Not thread-safe: one call's own."""
 
-    def __init__(self, actor: Actor, actors: Actors, above: tuple[str, ...]) -> None:
+    def __init__(self, actor: Actor, actors: ActorSource, above: tuple[str, ...]) -> None:
         self._actor = actor
         self._actors = actors
         self._above = above

@@ -24,7 +24,7 @@ from typing import Any
 
 from langgraph.runtime import Runtime
 
-from cleveragents.actors.graph.model_call import ModelCall, fitted
+from cleveragents.actors.graph.model_call import NodeModelCall, fitted
 from cleveragents.actors.graph.run_context import A_STEP, NodePlace, RunContext, path_in, time_left
 from cleveragents.actors.graph.state import ACCOUNT, State, counters_in, filled_text, messages_in, said
 from cleveragents.actors.model.actor import Actor, LlmNode, ProgressKind
@@ -32,7 +32,7 @@ from cleveragents.actors.ports import ToolAnswer
 from cleveragents.core.errors import ActorStopped, ContextTooLong
 from cleveragents.core.json_value import JsonValue, thaw, unkeepable
 from cleveragents.core.tool import ToolSpec
-from cleveragents.models.model.conversation import Message, Role, ToolRequest
+from cleveragents.models.model.conversation import Message, MessageRole, ToolRequest
 from cleveragents.models.ports import ModelReply
 
 __all__ = [
@@ -90,7 +90,7 @@ class LlmStep:
         place.ensure_not_stopped()
         talk = self._talk(state, place)
         number = talk.counters["thoughts"] = talk.counters.get("thoughts", 0) + 1
-        call = await ModelCall.at(self._actor, self._node, place, state)
+        call = await NodeModelCall.at(self._actor, self._node, place, state)
         for refusals in range(_MOST_REFUSALS + 1):
             account, asked_model = await self._fit(talk, call, number)
             if asked_model:
@@ -111,7 +111,7 @@ class LlmStep:
             return update, TOOLS
         return update, MODEL if talk.counters["open"] else ONWARD
 
-    async def _fit(self, talk: _Talk, call: ModelCall, number: int) -> tuple[dict[str, Any], bool]:
+    async def _fit(self, talk: _Talk, call: NodeModelCall, number: int) -> tuple[dict[str, Any], bool]:
         """Shortens the conversation to what the model reads. What that cost, and whether it was asked."""
         account: dict[str, Any] = {}
         window = call.window
@@ -136,8 +136,8 @@ class LlmStep:
             return _Talk(messages, counters, len(messages))
         place.tell(ProgressKind.NODE)
         system = filled_text(self._node.system, state)
-        opening = [Message(Role.SYSTEM, system)] if system else []
-        opening.append(Message(Role.USER, filled_text(self._node.prompt, state)))
+        opening = [Message(MessageRole.SYSTEM, system)] if system else []
+        opening.append(Message(MessageRole.USER, filled_text(self._node.prompt, state)))
         for of_a_visit in ("corrections", "failures"):
             counters.pop(of_a_visit, None)
         return _Talk(opening, {**counters, "open": True}, 0)
@@ -195,7 +195,10 @@ class LlmStep:
             raise ActorStopped(self._actor.name, reason)
         talk.counters["corrections"] = corrections
         wanted = "Answer again." if self._node.schema is None else "Answer again, with the JSON object alone."
-        talk.messages = [*talk.messages, Message(Role.USER, f"Your answer is of no use: {problem}. {wanted}")]
+        talk.messages = [
+            *talk.messages,
+            Message(MessageRole.USER, f"Your answer is of no use: {problem}. {wanted}"),
+        ]
 
     def _outputs(self, value: Any) -> dict[str, Any]:
         outputs: dict[str, Any] = {}
@@ -293,7 +296,7 @@ class ToolLoop:
         problem = _repeated(talk, request, answer, writes=writes)
         if problem is not None:
             place.context.stopped[place.path] = problem
-        told = Message(Role.TOOL, answer.text, (), request.id).to_json()
+        told = Message(MessageRole.TOOL, answer.text, (), request.id).to_json()
         return {**update, **said(name, [told], talk)}, bool(others)
 
 
@@ -349,7 +352,7 @@ async def not_made(request: ToolRequest, place: NodePlace, call: str, reason: st
 def pending_requests(messages: Sequence[Mapping[str, Any]]) -> tuple[ToolRequest, ...]:
     """Those of the model's last answer that were not answered: they are answered in order, because their ids
     need not be unique."""
-    answers = list(takewhile(lambda kept: kept["role"] == Role.TOOL.value, reversed(messages)))
+    answers = list(takewhile(lambda kept: kept["role"] == MessageRole.TOOL.value, reversed(messages)))
     asked = Message.from_json(messages[-1 - len(answers)])
     return asked.requests[len(answers) :]
 

@@ -19,10 +19,10 @@ from cleveragents.actors.graph.state import State
 from cleveragents.actors.model.actor import Actor, LlmNode, ProgressKind
 from cleveragents.core.errors import ContextTooLong
 from cleveragents.core.tool import ToolSpec
-from cleveragents.models.model.conversation import Message, Role, Usage
+from cleveragents.models.model.conversation import Message, MessageRole, Usage
 from cleveragents.models.ports import ModelFacts, ModelReply, ModelRequest
 
-__all__ = ["SUMMARY_SYSTEM", "Fitted", "ModelCall", "Window", "fitted", "transcript"]
+__all__ = ["SUMMARY_SYSTEM", "Fitted", "NodeModelCall", "Window", "fitted", "transcript"]
 
 
 _COMFORT = 0.8
@@ -55,7 +55,7 @@ class Window:
 
 
 @dataclass(slots=True, eq=False)
-class ModelCall:
+class NodeModelCall:
     """A call to be made at one place of a run, for a node with these tools. Not thread-safe: a step's own."""
 
     actor: Actor
@@ -69,7 +69,7 @@ class ModelCall:
     """The request that was counted last, which is mostly what is asked next, and what it takes."""
 
     @classmethod
-    async def at(cls, actor: Actor, node: LlmNode, place: NodePlace, state: State) -> ModelCall:
+    async def at(cls, actor: Actor, node: LlmNode, place: NodePlace, state: State) -> NodeModelCall:
         """Asks the host what the model is, once in a run, and which tools there are."""
         context, name = place.context, node.model or actor.model
         models = context.models.get(name)
@@ -153,7 +153,7 @@ class ModelCall:
     def _summary_request(self, text: str) -> ModelRequest | None:
         most = min(_SUMMARY_TOKENS, self._most_of(self.facts))
         while len(text) >= _LEAST_TRANSCRIPT:
-            messages = (Message(Role.SYSTEM, SUMMARY_SYSTEM), Message(Role.USER, text))
+            messages = (Message(MessageRole.SYSTEM, SUMMARY_SYSTEM), Message(MessageRole.USER, text))
             request = ModelRequest(messages=messages, max_output_tokens=most)
             if self.place.context.host.count_tokens(self._model, request) + most <= self.facts.context_tokens:
                 return request
@@ -254,17 +254,20 @@ def _without_oldest(head: list[Message], exchanges: list[list[Message]], window:
 def _parts(messages: list[Message]) -> tuple[list[Message], list[list[Message]]]:
     """What comes before the first answer of the model: the instructions and the task; and every answer with
     all that follows it. An earlier summary is the first exchange's own, so that it is summarised again."""
-    first = next((n for n, message in enumerate(messages) if message.role is Role.USER), 0) + 1
+    first = next((n for n, message in enumerate(messages) if message.role is MessageRole.USER), 0) + 1
     exchanges: list[list[Message]] = []
     for message in messages[first:]:
-        if message.role is Role.ASSISTANT or not exchanges:
+        if message.role is MessageRole.ASSISTANT or not exchanges:
             exchanges.append([])
         exchanges[-1].append(message)
     return messages[:first], exchanges
 
 
 def _cut(exchange: list[Message], characters: int) -> list[Message]:
-    return [_shortened(message, characters) if message.role is Role.TOOL else message for message in exchange]
+    return [
+        _shortened(message, characters) if message.role is MessageRole.TOOL else message
+        for message in exchange
+    ]
 
 
 def _shortened(message: Message, characters: int) -> Message:
@@ -279,7 +282,7 @@ def _joined(head: list[Message], exchanges: Sequence[Sequence[Message]]) -> list
 
 
 def _note(text: str) -> Message:
-    return Message(Role.USER, text)
+    return Message(MessageRole.USER, text)
 
 
 def _named(exchange: list[Message]) -> str:

@@ -21,7 +21,7 @@ from cleveragents.core.errors import CleverAgentsError
 if TYPE_CHECKING:
     from reactivex import Observable, abc
 
-__all__ = ["ANSWERS", "Inbox", "Listener", "MessageKind", "Route", "StreamMessage", "Submit", "only"]
+__all__ = ["ANSWERS", "Inbox", "Listener", "MessageKind", "StreamMessage", "StreamRoute", "Submit", "only"]
 
 
 _MOST_WAITING = 4096
@@ -134,7 +134,7 @@ class Inbox:
             self._waiting.put(message)
 
 
-class Route:
+class StreamRoute:
     """Where requests go. Immutable; any thread may send."""
 
     def __init__(self, submit: Submit) -> None:

@@ -9,15 +9,15 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from cleveragents.core.errors import RequestRefused
-from cleveragents.models.model.budget import PICODOLLARS, Limits, Spend
+from cleveragents.models.model.budget import PICODOLLARS, BudgetLimits, Spend
 from cleveragents.plans.family import below, spend_of
 
 if TYPE_CHECKING:
     from cleveragents.app.plan_parts import PlanParts
     from cleveragents.core.json_value import JsonValue
-    from cleveragents.models.ports import BudgetView, ModelCall
+    from cleveragents.models.ports import BudgetState, ModelCall
     from cleveragents.plans.model.plan import Plan
-    from cleveragents.plans.model.strategy import Casting
+    from cleveragents.plans.model.strategy import RoleAssignment
 
 __all__ = [
     "allow",
@@ -37,9 +37,11 @@ _LEAST_MORE_SECONDS = 60
 _NAMES = {"usd": "picodollars", "tokens": "tokens", "steps": "steps", "seconds": "seconds"}
 
 
-def limits_of(usd: float | None, tokens: int | None, steps: int | None, seconds: float | None) -> Limits:
+def limits_of(
+    usd: float | None, tokens: int | None, steps: int | None, seconds: float | None
+) -> BudgetLimits:
     """As people give them, money in dollars."""
-    return Limits(
+    return BudgetLimits(
         picodollars=None if usd is None else round(usd * PICODOLLARS),
         tokens=tokens,
         steps=steps,
@@ -47,7 +49,7 @@ def limits_of(usd: float | None, tokens: int | None, steps: int | None, seconds:
     )
 
 
-def raise_limits(parts: PlanParts, plan: Plan, limits: Limits, model: str | None = None) -> None:
+def raise_limits(parts: PlanParts, plan: Plan, limits: BudgetLimits, model: str | None = None) -> None:
     """More for a plan that is about to be resumed, with that model if one is named: before it is queued, or
     whoever takes it finds the old limits. Of one that cannot be resumed nothing is changed: `resume` says
     why. As `allow`; `NeedsHuman` for edits by hand that were not taken in."""
@@ -56,7 +58,7 @@ def raise_limits(parts: PlanParts, plan: Plan, limits: Limits, model: str | None
         allow(parts, plan, limits, model)
 
 
-def allow(parts: PlanParts, plan: Plan, limits: Limits, model: str | None = None) -> None:
+def allow(parts: PlanParts, plan: Plan, limits: BudgetLimits, model: str | None = None) -> None:
     """So much in all for the plan and all that share its budget, from the next call of a model on; its time
     from its next step on.
 
@@ -88,16 +90,16 @@ def more_time(parts: PlanParts, plan: Plan) -> float:
     return max(2 * present, present + _LEAST_MORE_SECONDS)
 
 
-def present_limits(parts: PlanParts, plan: Plan) -> Limits:
+def present_limits(parts: PlanParts, plan: Plan) -> BudgetLimits:
     """What its whole tree may spend, by now."""
     present = parts.thinking.budgets.view(plan.root).limits
     asked = plan.request.get("limits")
-    if present == Limits() and isinstance(asked, Mapping):  # no model was asked yet
-        return Limits.from_json(asked)
+    if present == BudgetLimits() and isinstance(asked, Mapping):  # no model was asked yet
+        return BudgetLimits.from_json(asked)
     return present
 
 
-def _ensure_raised(parts: PlanParts, plan: Plan, limits: Limits) -> None:
+def _ensure_raised(parts: PlanParts, plan: Plan, limits: BudgetLimits) -> None:
     present = present_limits(parts, plan)
     told = limits_in_usd(present)
     for field, name in _NAMES.items():
@@ -121,13 +123,13 @@ def _is_resumable(parts: PlanParts, plan: Plan) -> bool:
     return True
 
 
-def _castings(parts: PlanParts, plan: Plan) -> list[Casting]:
+def _castings(parts: PlanParts, plan: Plan) -> list[RoleAssignment]:
     """Of the plan and of all below it that have actors."""
     every = (casting_of(parts, one) for one in (plan, *below(parts, plan)))
     return [casting for casting in every if casting is not None]
 
 
-def casting_of(parts: PlanParts, plan: Plan) -> Casting | None:
+def casting_of(parts: PlanParts, plan: Plan) -> RoleAssignment | None:
     """Who does it: as its strategy says, or as it will; None for plain steps."""
     from cleveragents.plans.action_strategy import ActionStrategist
     from cleveragents.plans.model.strategy import Strategy
@@ -186,12 +188,12 @@ def _calls(parts: PlanParts, plan: Plan) -> list[ModelCall]:
     return [call for one in (plan, *below(parts, plan)) for call in budgets.calls_of(one.id)]
 
 
-def _spent(view: BudgetView, plan: Plan, calls: Sequence[ModelCall]) -> Spend:
+def _spent(view: BudgetState, plan: Plan, calls: Sequence[ModelCall]) -> Spend:
     """Of a root what its budget says; of a part of it, its share."""
     return view.spent if plan.parent_id is None else spend_of(calls)
 
 
-def limits_in_usd(limits: Limits) -> dict[str, JsonValue]:
+def limits_in_usd(limits: BudgetLimits) -> dict[str, JsonValue]:
     """As people give them."""
     picodollars = limits.picodollars
     return {
@@ -202,7 +204,7 @@ def limits_in_usd(limits: Limits) -> dict[str, JsonValue]:
     }
 
 
-def ensure_model_fits(parts: PlanParts, plan: Plan, model: str, asked: Limits) -> None:
+def ensure_model_fits(parts: PlanParts, plan: Plan, model: str, asked: BudgetLimits) -> None:
     """As `agents run` does: `RequestRefused` for a plan without actors, `PriceUnknown` where money is
     bounded, and what is wrong with the model."""
     from cleveragents.core.errors import PriceUnknown, RequestRefused
@@ -212,7 +214,7 @@ def ensure_model_fits(parts: PlanParts, plan: Plan, model: str, asked: Limits) -
     models = parts.thinking.models
     facts = models.facts(model)
     kept = plan.request.get("limits")
-    first = Limits.from_json(kept) if isinstance(kept, Mapping) else Limits()
+    first = BudgetLimits.from_json(kept) if isinstance(kept, Mapping) else BudgetLimits()
     now = parts.thinking.budgets.view(plan.root_id or plan.id).limits
     bounded = any(limits.picodollars is not None for limits in (first, now, asked))
     if bounded and facts.price is None:  # guard: refused before it goes on

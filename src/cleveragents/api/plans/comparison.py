@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from cleveragents.app.plan_parts import PlanParts
     from cleveragents.core.json_value import JsonValue
     from cleveragents.plans.model.plan import Plan
-    from cleveragents.sandboxes.comparison import ChangedFile, Outcome
+    from cleveragents.sandboxes.comparison import ChangedFile, ResultTree
 
 __all__ = [
     "ComparisonBounds",
@@ -27,9 +27,9 @@ __all__ = [
 ]
 
 
-def outcome_of(parts: PlanParts, plan: Plan, before: int | None) -> Outcome:
+def outcome_of(parts: PlanParts, plan: Plan, before: int | None) -> ResultTree:
     """What the plan comes to now, or had come to before that correction. `PlanError`, `NeedsHuman`."""
-    from cleveragents.sandboxes.comparison import Outcome
+    from cleveragents.sandboxes.comparison import ResultTree
 
     ensure_reachable(parts, plan)
     try:
@@ -37,10 +37,12 @@ def outcome_of(parts: PlanParts, plan: Plan, before: int | None) -> Outcome:
     except SandboxMissing:
         raise PlanError(plan.id, "its sandbox is gone, and with it what it came to") from None
     tree = parts.result.tree(plan, sandbox) if before is None else _before(parts, plan, before)
-    return Outcome(sandbox, tree)
+    return ResultTree(sandbox, tree)
 
 
-def differing_files(one: Outcome, other: Outcome, *, most: int | None = None) -> list[dict[str, JsonValue]]:
+def differing_files(
+    one: ResultTree, other: ResultTree, *, most: int | None = None
+) -> list[dict[str, JsonValue]]:
     """The files in which they differ, from the first to the second; so many of them at most."""
     from cleveragents.sandboxes.comparison import changed_between
 
@@ -58,7 +60,7 @@ class ComparisonBounds:
 
 
 def ensure_comparable(
-    one: Outcome, other: Outcome, bounds: ComparisonBounds, *, paths: Sequence[str] = ()
+    one: ResultTree, other: ResultTree, bounds: ComparisonBounds, *, paths: Sequence[str] = ()
 ) -> None:
     """`RequestRefused` where they differ in more than anybody reads, as plans of two repositories may."""
     from cleveragents.sandboxes.comparison import bytes_between, changed_between
@@ -77,8 +79,8 @@ def ensure_comparable(
 
 
 def patch_between(
-    one: Outcome,
-    other: Outcome,
+    one: ResultTree,
+    other: ResultTree,
     bounds: ComparisonBounds,
     *,
     masked: bool,

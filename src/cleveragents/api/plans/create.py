@@ -24,18 +24,18 @@ from cleveragents.api.plans.details import spelt_arguments
 from cleveragents.core.errors import ConfigurationError, Remedy, RequestRefused
 from cleveragents.core.json_value import JsonValue, freeze, thaw
 from cleveragents.core.text.redaction import redact, redact_text
-from cleveragents.models.model.budget import PICODOLLARS, Limits
+from cleveragents.models.model.budget import PICODOLLARS, BudgetLimits
 from cleveragents.plans.model.plan import Plan
 from cleveragents.plans.model.sub_plan import GOALS_ACTION
 
 if TYPE_CHECKING:
-    from cleveragents.actors.ports import Actors
+    from cleveragents.actors.ports import ActorSource
     from cleveragents.app.plan_parts import PlanParts
     from cleveragents.core.actions.model import Action, Budget, Step
-    from cleveragents.plans.ports.plans import NewPlan
+    from cleveragents.plans.ports.plans import PlanDraft
 
 __all__ = [
-    "Wanted",
+    "PlanSpec",
     "ensure_can_be_asked",
     "ensure_can_commit",
     "ensure_new_branch",
@@ -65,7 +65,7 @@ _NO_PLAN = "0" * 26
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class PlanSpec:
     """What is asked for: an action and its arguments, or a goal in words."""
 
     action: str | None
@@ -81,18 +81,18 @@ class Wanted:
     sent_actor: str | None = None
     """Its YAML, where it is known to this plan alone."""
     model: str | None = None
-    limits: Limits = field(default_factory=Limits)
+    limits: BudgetLimits = field(default_factory=BudgetLimits)
     invariants: tuple[str, ...] = ()
     arguments: Mapping[str, JsonValue] | None = None
     """Those of the action as values, where nobody typed them."""
     parallel: int | None = None
 
 
-def requested_plan(parts: PlanParts, wanted: Wanted, directory: Path, *, remote: bool = False) -> NewPlan:
+def requested_plan(parts: PlanParts, wanted: PlanSpec, directory: Path, *, remote: bool = False) -> PlanDraft:
     """The plan to be made, on what that directory belongs to; of a `remote`, of which nothing is here, it is
     only where nothing is found. `RequestRefused` and whatever else is a wrong request."""
     from cleveragents.core.policy import profile
-    from cleveragents.plans.ports.plans import NewPlan
+    from cleveragents.plans.ports.plans import PlanDraft
     from cleveragents.sandboxes.resources import ensure_apart, find_resource
 
     ensure_said(wanted)
@@ -128,10 +128,10 @@ def requested_plan(parts: PlanParts, wanted: Wanted, directory: Path, *, remote:
     said = shlex.join([*wanted.pairs, *wanted.words]) if given is None else spelt_arguments(freeze(given))
     goal = wanted.goal or ": ".join(filter(None, [action.name.removeprefix("builtin/"), said]))
     assert isinstance(request, Mapping)
-    return NewPlan(goal, action.name, str(root), request)
+    return PlanDraft(goal, action.name, str(root), request)
 
 
-def ensure_said(wanted: Wanted) -> None:
+def ensure_said(wanted: PlanSpec) -> None:
     """`RequestRefused` for what says nothing. A check that runs nothing would always pass."""
     if not all(text.strip() for text in wanted.checks):
         raise RequestRefused("a check is a command, such as `pytest -q`", "checks")
@@ -147,7 +147,7 @@ def _kept(action: Action, arguments: Mapping[str, JsonValue]) -> dict[str, objec
     return {name: redact(thaw(value)) for name, value in arguments.items()}
 
 
-def _goal_wanted(wanted: Wanted) -> Wanted:
+def _goal_wanted(wanted: PlanSpec) -> PlanSpec:
     """What was said without an action is a goal, in words."""
     goal = " ".join(wanted.words).strip()
     if not goal:
@@ -157,7 +157,7 @@ def _goal_wanted(wanted: Wanted) -> Wanted:
     return replace(wanted, action=_GOAL, words=(), pairs=(f"goal={goal}",), goal=wanted.goal or goal)
 
 
-def thinking_of(parts: PlanParts, action: Action, wanted: Wanted, root: Path) -> dict[str, Any]:
+def thinking_of(parts: PlanParts, action: Action, wanted: PlanSpec, root: Path) -> dict[str, Any]:
     """Who does it, with which model, for how much; nothing for plain steps. `RequestRefused`,
     `ConfigurationError`, and what is wrong with an actor or a model."""
     from cleveragents.plans.actors.role_models import ensure_counted
@@ -165,7 +165,7 @@ def thinking_of(parts: PlanParts, action: Action, wanted: Wanted, root: Path) ->
     if wanted.actor is None and action.execute_actor is None:
         if wanted.model:
             raise RequestRefused(f"a model is for plans with actors, and {action.name} has none", "model")
-        if wanted.limits != Limits():
+        if wanted.limits != BudgetLimits():
             timed = any(argument.name == _TIMED for argument in action.arguments)
             bounds = f"; its argument {_TIMED} bounds its time" if timed else ""
             problem = f"limits are for plans with actors, and {action.name} has none{bounds}"
@@ -189,7 +189,7 @@ def thinking_of(parts: PlanParts, action: Action, wanted: Wanted, root: Path) ->
     return {"model": model, "actor": wanted.actor, "limits": thaw(limits.to_json()), **sent}
 
 
-def _ensure_installed(actors: Actors, cast: Sequence[str]) -> None:
+def _ensure_installed(actors: ActorSource, cast: Sequence[str]) -> None:
     """`ToolRefused` names an agent of somebody else's that is not here, and how to get it."""
     from cleveragents.actors.model.actor import AcpNode
     from cleveragents.core.errors import ToolRefused
@@ -204,7 +204,7 @@ def _ensure_installed(actors: Actors, cast: Sequence[str]) -> None:
             raise ToolRefused(name, absence)
 
 
-def _ensure_model(actors: Actors, cast: Sequence[str], model: str) -> None:
+def _ensure_model(actors: ActorSource, cast: Sequence[str], model: str) -> None:
     """Other agents bring their own; whoever asks a model and names none needs one."""
     from cleveragents.core.errors import ConfigurationError
     from cleveragents.plans.actors.role_models import models_of_cast
@@ -216,10 +216,10 @@ def _ensure_model(actors: Actors, cast: Sequence[str], model: str) -> None:
         raise ConfigurationError("models.default", "no default model; name a model", remedies)
 
 
-def _joined(asked: Limits, budget: Budget) -> Limits:
+def _joined(asked: BudgetLimits, budget: Budget) -> BudgetLimits:
     """What the user said, or else the action."""
     usd = None if budget.usd is None else round(budget.usd * PICODOLLARS)
-    return Limits(
+    return BudgetLimits(
         picodollars=usd if asked.picodollars is None else asked.picodollars,
         tokens=budget.tokens if asked.tokens is None else asked.tokens,
         steps=budget.steps if asked.steps is None else asked.steps,

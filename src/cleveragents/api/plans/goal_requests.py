@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from cleveragents.actors.model.actor import is_actor_file
 from cleveragents.api.plans.create import (
-    Wanted,
+    PlanSpec,
     ensure_can_commit,
     ensure_said,
     named_action,
@@ -23,13 +23,13 @@ from cleveragents.api.plans.create import (
 from cleveragents.core.errors import CleverAgentsError, RequestRefused
 from cleveragents.core.json_value import freeze, thaw
 from cleveragents.core.text.redaction import redact_text
-from cleveragents.models.model.budget import Limits
+from cleveragents.models.model.budget import BudgetLimits
 from cleveragents.plans.model.sub_plan import GOALS_ACTION, Goals, SubGoal
 
 if TYPE_CHECKING:
     from cleveragents.app.container import Container
     from cleveragents.app.plan_parts import PlanParts
-    from cleveragents.plans.ports.plans import NewPlan
+    from cleveragents.plans.ports.plans import PlanDraft
 
 __all__ = ["GoalsText", "requested_goals"]
 
@@ -44,8 +44,8 @@ class GoalsText:
 
 
 def requested_goals(
-    container: Container, wanted: Wanted, text: GoalsText, directory: Path, *, remote: bool = False
-) -> NewPlan:
+    container: Container, wanted: PlanSpec, text: GoalsText, directory: Path, *, remote: bool = False
+) -> PlanDraft:
     """The plan of all of them, on what that directory belongs to; see `requested_plan`. `InvalidGoals` names
     every mistake; `RequestRefused` and whatever else is a wrong request."""
     from cleveragents.plans.goals.loader import load_goals
@@ -53,7 +53,7 @@ def requested_goals(
     bounds = container.settings.plan
     if not bounds.max_depth:
         raise RequestRefused("the setting plan.max_depth is 0, so no plan may have parts; raise it")
-    judged: dict[str, NewPlan] = {}
+    judged: dict[str, PlanDraft] = {}
     ground = _Ground.of(container.plan_parts, directory, remote=remote)
 
     def judge(one: SubGoal) -> str | None:
@@ -88,7 +88,7 @@ class _Ground:
         return cls(parts, root, prefix)
 
 
-def _asked(ground: _Ground, wanted: Wanted, one: SubGoal) -> Wanted:
+def _asked(ground: _Ground, wanted: PlanSpec, one: SubGoal) -> PlanSpec:
     """One goal as it would be said alone."""
     in_words = one.action is None
     thinks = in_words or one.actor is not None or _has_actors(ground, str(one.action))
@@ -106,7 +106,7 @@ def _asked(ground: _Ground, wanted: Wanted, one: SubGoal) -> Wanted:
         actor=one.actor or (wanted.actor if in_words else None),
         model=one.model or (wanted.model if thinks else None),
         # The budget is that of the whole.
-        limits=wanted.limits if thinks else Limits(),
+        limits=wanted.limits if thinks else BudgetLimits(),
         parallel=None,
     )
 
@@ -115,9 +115,9 @@ def _has_actors(ground: _Ground, name: str) -> bool:
     return named_action(ground.parts, name, ground.root).execute_actor is not None
 
 
-def _whole(ground: _Ground, wanted: Wanted, goals: Goals, judged: Mapping[str, NewPlan]) -> NewPlan:
+def _whole(ground: _Ground, wanted: PlanSpec, goals: Goals, judged: Mapping[str, PlanDraft]) -> PlanDraft:
     from cleveragents.core.policy import profile
-    from cleveragents.plans.ports.plans import NewPlan
+    from cleveragents.plans.ports.plans import PlanDraft
 
     parts = ground.parts
     ensure_said(wanted)
@@ -127,7 +127,7 @@ def _whole(ground: _Ground, wanted: Wanted, goals: Goals, judged: Mapping[str, N
     if wanted.model or parts.default_model:
         action = named_action(parts, GOALS_ACTION, ground.root)
         thinking = thinking_of(parts, action, wanted, ground.root)
-    elif wanted.limits != Limits() or any(new.request.get("model") for new in judged.values()):
+    elif wanted.limits != BudgetLimits() or any(new.request.get("model") for new in judged.values()):
         # A limit that goals without actors cannot reach does no harm.
         thinking = {"limits": thaw(wanted.limits.to_json())}
     if wanted.sent_actor is not None:  # its parts find it there
@@ -148,10 +148,10 @@ def _whole(ground: _Ground, wanted: Wanted, goals: Goals, judged: Mapping[str, N
         }
     )
     assert isinstance(request, Mapping)
-    return NewPlan(goals.title, GOALS_ACTION, str(ground.root), request)
+    return PlanDraft(goals.title, GOALS_ACTION, str(ground.root), request)
 
 
-def _kept(one: SubGoal, new: NewPlan) -> dict[str, Any]:
+def _kept(one: SubGoal, new: PlanDraft) -> dict[str, Any]:
     """What its plan will ask for, where that differs from the whole. Words for models have no secrets."""
     asked = new.request
     return {

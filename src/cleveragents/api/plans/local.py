@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from cleveragents.app.plan_parts import PlanParts
     from cleveragents.config.loader import Configuration
     from cleveragents.plans.model.plan import Plan
-    from cleveragents.storage.idempotency import Claim
+    from cleveragents.storage.idempotency import IdempotencyClaim
 
 __all__ = ["LocalPlans"]
 
@@ -138,7 +138,7 @@ class LocalPlans:
         shown = view_of(PlanSummary, board_row(self._parts, plan, children))
         return replace(shown, at_rest=rests(self._parts, plan))
 
-    def create(self, request: PlanRequest, *, claim: Claim | None = None) -> PlanView:
+    def create(self, request: PlanRequest, *, claim: IdempotencyClaim | None = None) -> PlanView:
         from cleveragents.api.plans.create import ensure_new_branch
         from cleveragents.api.server_requests import requested_by, requested_in
         from cleveragents.plans.jobs.names import client_queue, home_queue
@@ -357,12 +357,12 @@ class LocalPlans:
         *,
         decision: int | None = None,
         model: str | None = None,
-        claim: Claim | None = None,
+        claim: IdempotencyClaim | None = None,
     ) -> PlanView:
         from cleveragents.api.plans.budget import ensure_model_fits
         from cleveragents.api.plans.responses import ensure_shared
         from cleveragents.api.reachability import ensure_reachable
-        from cleveragents.models.model.budget import Limits as Bounds
+        from cleveragents.models.model.budget import BudgetLimits as Bounds
 
         if not guidance.strip():
             raise RequestRefused("the guidance is empty; say what is wanted instead", "guidance")

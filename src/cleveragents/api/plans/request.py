@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Literal
 from cleveragents.core.errors import RequestRefused
 
 if TYPE_CHECKING:
-    from cleveragents.api.server_requests import Asked
-    from cleveragents.models.model.budget import Limits as Bounds
+    from cleveragents.api.server_requests import ServerPlanRequest
+    from cleveragents.models.model.budget import BudgetLimits as Bounds
 
 __all__ = ["Limits", "PlanRequest"]
 
@@ -102,14 +102,14 @@ class PlanRequest:
         if self.max_parallel is not None and not 1 <= self.max_parallel <= _MOST_PARALLEL:
             raise RequestRefused(f"max_parallel must be from 1 to {_MOST_PARALLEL}", "max_parallel")
 
-    def asked(self) -> Asked:
+    def asked(self) -> ServerPlanRequest:
         """Return the request as the services take it."""
-        from cleveragents.api.plans.create import Wanted
-        from cleveragents.api.server_requests import Asked
+        from cleveragents.api.plans.create import PlanSpec
+        from cleveragents.api.server_requests import ServerPlanRequest
         from cleveragents.core.json_value import freeze_object
 
         arguments = None if self.action is None else freeze_object(self.arguments or {}, where="arguments")
-        wanted = Wanted(
+        wanted = PlanSpec(
             action=self.action,
             words=(self.goal,) if self.action is None and self.goal is not None else (),
             pairs=(),
@@ -127,7 +127,7 @@ class PlanRequest:
             arguments=arguments,
             parallel=self.max_parallel,
         )
-        return Asked(self.resource or "", wanted, self.apply, self.to_branch, self.goals)
+        return ServerPlanRequest(self.resource or "", wanted, self.apply, self.to_branch, self.goals)
 
     def body(self) -> dict[str, object]:
         """Return the request as JSON for a server. `RequestRefused` for files of this machine."""

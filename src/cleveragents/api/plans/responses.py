@@ -16,7 +16,7 @@ from cleveragents.api.plans.status_text import DONE, waited, what_it_waits_for
 from cleveragents.api.reachability import ensure_reachable, is_out_of_reach
 from cleveragents.core.errors import NeedsHuman, PlanError, Remedy, RequestRefused, remedies_from_json
 from cleveragents.core.json_value import thaw
-from cleveragents.models.model.budget import Limits
+from cleveragents.models.model.budget import BudgetLimits
 from cleveragents.plans.apply_policy import is_unknown
 from cleveragents.plans.background_logs import remove_log
 from cleveragents.plans.family import below
@@ -114,7 +114,7 @@ def _first_question(parts: PlanParts, plan: Plan) -> str:
 
 
 def resumed(
-    parts: PlanParts, plan_id: str, *, model: str | None, limits: Limits, shared: bool = True
+    parts: PlanParts, plan_id: str, *, model: str | None, limits: BudgetLimits, shared: bool = True
 ) -> Plan:
     """The plan, queued to go on where it stands, with that model and those limits, if any are named. What is
     wrong with them is found before anything is moved: `RequestRefused`, `PriceUnknown`. If `shared`, only if
@@ -127,16 +127,16 @@ def resumed(
         ensure_reachable(parts, plan)
     if model is not None:
         ensure_model_fits(parts, plan, model, limits)
-    if limits != Limits():
+    if limits != BudgetLimits():
         raise_limits(parts, plan, limits, model)
     return parts.lifecycle.resume(plan, model=model)
 
 
-def allowed_more(parts: PlanParts, plan_id: str, limits: Limits, *, shared: bool = True) -> Plan:
+def allowed_more(parts: PlanParts, plan_id: str, limits: BudgetLimits, *, shared: bool = True) -> Plan:
     """The plan, which may spend so much in all from now on. One that had stopped goes on; one that runs, or
     that waits for something else, finds it with its next call of a model. `RequestRefused`, `PriceUnknown`,
     `PlanError`, `StalePlan`."""
-    if limits == Limits():
+    if limits == BudgetLimits():
         raise RequestRefused("say how much it may spend in all: usd, tokens, steps or seconds")
     parts.apply.settle()
     plan = parts.lifecycle.reconciled(found_plan(parts, plan_id))

@@ -13,7 +13,7 @@ from cleveragents.cli.output import Output, format_option, progress
 from cleveragents.cli.session import Session, pass_session
 from cleveragents.core.errors import CleverAgentsError
 from cleveragents.core.json_value import JsonValue
-from cleveragents.models.model.budget import Limits
+from cleveragents.models.model.budget import BudgetLimits
 
 __all__ = ["run_actor"]
 
@@ -37,7 +37,7 @@ def run_actor(
     words: tuple[str, ...],
     model: str | None,
     profile: str | None,
-    limits: Limits,
+    limits: BudgetLimits,
     output: Output,
 ) -> None:
     """Run one actor on a goal, in a sandbox of this repository, and show what it left in its state.
@@ -52,7 +52,7 @@ def run_actor(
       agents actor run ./careful.yaml "Spell colour the American way"
     """
     from cleveragents.api.client import LocalClient
-    from cleveragents.api.plans.create import Wanted
+    from cleveragents.api.plans.create import PlanSpec
     from cleveragents.cli.actor_file import runnable_name
     from cleveragents.cli.plan.view import tell_plan
     from cleveragents.cli.plan.work import Deciding, decide, work_on
@@ -62,7 +62,7 @@ def run_actor(
     assert isinstance(client, LocalClient)
     container = client.access.container
     parts = container.plan_parts
-    wanted = Wanted(
+    wanted = PlanSpec(
         action=None,
         words=words,
         pairs=(),

@@ -15,7 +15,7 @@ from cleveragents.cli.session import Session, pass_session
 
 if TYPE_CHECKING:
     from cleveragents.api.client import Client
-    from cleveragents.protocols.mcp_server import Workplace
+    from cleveragents.protocols.mcp_server import McpServerOptions
 
 __all__ = ["serve"]
 
@@ -50,7 +50,7 @@ def serve(session: Session, workers: int | None, profile: str | None, allow_unis
       claude mcp add cleveragents -- agents --server https://agents.example mcp serve
     """
     from cleveragents.core import policy
-    from cleveragents.protocols.mcp_server import Workplace
+    from cleveragents.protocols.mcp_server import McpServerOptions
 
     if profile is not None:
         policy.profile(profile)
@@ -58,7 +58,7 @@ def serve(session: Session, workers: int | None, profile: str | None, allow_unis
         if allow_unisolated:
             raise click.UsageError("--allow-unisolated cannot go through a server: it isolates its plans")
         progress("speaking MCP on stdin and stdout for the resources of the server")
-        _speak(session.client(), Workplace(profile=profile))
+        _speak(session.client(), McpServerOptions(profile=profile))
         return
     _serve_here(session, workers, profile, allow_unisolated)
 
@@ -69,7 +69,7 @@ def _serve_here(session: Session, workers: int | None, profile: str | None, allo
     from cleveragents.api.access import owner_of
     from cleveragents.api.client import LocalClient
     from cleveragents.app.worker_parts import WorkerParts
-    from cleveragents.protocols.mcp_server import Workplace
+    from cleveragents.protocols.mcp_server import McpServerOptions
     from cleveragents.sandboxes.resources import find_resource
 
     root, _ = find_resource(Path.cwd())
@@ -83,10 +83,10 @@ def _serve_here(session: Session, workers: int | None, profile: str | None, allo
             stack.enter_context(parts.start(name=f"mcp-{os.getpid()}", concurrency=at_once))
         progress(f"speaking MCP on stdin and stdout for {root}; {counted(at_once, 'plan')} at once")
         client = LocalClient(container, owner_of(container, "mcp"))
-        _speak(client, Workplace(root, profile, container.settings.context.deadline_seconds))
+        _speak(client, McpServerOptions(root, profile, container.settings.context.deadline_seconds))
 
 
-def _speak(client: Client, workplace: Workplace) -> None:
+def _speak(client: Client, workplace: McpServerOptions) -> None:
     from cleveragents.protocols.mcp_server import server_for
 
     server_for(client, workplace).run("stdio")

@@ -16,7 +16,7 @@ from cleveragents.core.json_value import FrozenObject, JsonValue, freeze, thaw
 from cleveragents.core.text.redaction import redact
 
 if TYPE_CHECKING:
-    from cleveragents.cli.admin.tool_sandbox import Ground
+    from cleveragents.cli.admin.tool_sandbox import ToolSandbox
     from cleveragents.processes.ports import CommandResult, CommandTerms
     from cleveragents.tools.ports import Tool
 
@@ -166,7 +166,7 @@ def _read(found: Tool, arguments: Mapping[str, JsonValue]) -> JsonValue:
     return found.call(arguments, Workplace(files, run, CancellationToken()))
 
 
-def _called(ground: Ground, found: Tool, arguments: Mapping[str, JsonValue]) -> JsonValue:
+def _called(ground: ToolSandbox, found: Tool, arguments: Mapping[str, JsonValue]) -> JsonValue:
     from cleveragents.jobs.worker.async_worker import CancellationToken
     from cleveragents.plans.calls.call_log import CallCommands
     from cleveragents.tools.files.confined_files import ConfinedFiles

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from cleveragents.tools.mcp.tools import McpTools
     from cleveragents.tools.ports import ToolSource
 
-__all__ = ["Ground", "mcp_in_empty_place", "throw_away_ground"]
+__all__ = ["ToolSandbox", "mcp_in_empty_place", "throw_away_ground"]
 
 
 @dataclass(frozen=True, slots=True)
-class Ground:
+class ToolSandbox:
     """A sandbox of the repository here, and the tools that can be used in it."""
 
     sandbox: Sandbox
@@ -36,7 +36,7 @@ class Ground:
 
 
 @contextmanager
-def throw_away_ground(session: Session, tool: str) -> Iterator[Ground]:
+def throw_away_ground(session: Session, tool: str) -> Iterator[ToolSandbox]:
     """Made of the files as they are now, and gone afterwards with all that was done in it. Only the MCP
     server that `tool` names may be started."""
     from cleveragents.plans.actors.actor_tools import JoinedTools
@@ -58,7 +58,7 @@ def throw_away_ground(session: Session, tool: str) -> Iterator[Ground]:
         with open_mcp(configuration, place, NamedByUser({server_in(tool)})) as mcp:
             tools = JoinedTools(parts.tools, mcp)
             denied = _network(session) is Verdict.DENY
-            yield Ground(sandbox, tools, parts.commands(resource), place.network, denied)
+            yield ToolSandbox(sandbox, tools, parts.commands(resource), place.network, denied)
     finally:
         parts.sandboxes.remove(request.plan_id)
 

@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cleveragents.cli.doctor.orphans import KeptBack, Leftover
+from cleveragents.cli.doctor.orphans import KeptBack, Orphan
 from cleveragents.cli.doctor.plan_orphans import all_plans
 from cleveragents.core.errors import GitFailed
 from cleveragents.core.event import EventType
@@ -30,7 +30,7 @@ _NAME = re.compile(r"(?:\.cleveragents-)?([0-9A-HJKMNP-TV-Z]{26})")
 _MOST_COMPARED = 200
 
 
-def forgotten_asides(container: Container) -> Sequence[Leftover]:
+def forgotten_asides(container: Container) -> Sequence[Orphan]:
     """Directories of applies that no open journal knows, in the resources that plans were made for."""
     resources = {Path(plan.resource) for plan in all_plans(container)}
     resources |= {row.resource for row in container.plan_parts.sandboxes.rows()}
@@ -53,20 +53,20 @@ def _places(resource: Path) -> list[Path]:
     return sorted(place for place in ours if place.is_dir() and not place.is_symlink())
 
 
-def _forgotten(container: Container, resource: Path, place: Path) -> Iterator[Leftover]:
+def _forgotten(container: Container, resource: Path, place: Path) -> Iterator[Orphan]:
     # Only now: an apply is in the journal before its directory is there.
     if _is_open(container, place):
         return
     look = f"look at {place}, then delete it"
     if not _began_here(container, place):
         advice = f"let whoever began it run `agents doctor`, or {look}"
-        yield Leftover(f"{place}: an apply of another state left it", advice=advice)
+        yield Orphan(f"{place}: an apply of another state left it", advice=advice)
     elif (only_copy := _only_copy(resource, place)) is not None:
         what = f"{place}: it holds what may be nowhere else ({only_copy.relative_to(place)})"
-        yield Leftover(what, advice=look)
+        yield Orphan(what, advice=look)
     else:
         mend = partial(_removed, container, resource, place)
-        yield Leftover(f"{place}: an apply that is over left it", mend, look)
+        yield Orphan(f"{place}: an apply that is over left it", mend, look)
 
 
 def _removed(container: Container, resource: Path, place: Path) -> str:

@@ -22,8 +22,8 @@ from cleveragents.core.text.redaction import redact_text
 from cleveragents.processes.program_lookup import look_up
 
 __all__ = [
-    "Check",
-    "Verdict",
+    "DoctorCheck",
+    "DoctorVerdict",
     "bubblewrap",
     "disk_space",
     "git",
@@ -70,7 +70,7 @@ _NO_PLACE_FOR_FILES = {
 }
 
 
-class Verdict(str, Enum):
+class DoctorVerdict(str, Enum):
     """`warn`: it works, less well than it could. `fail`: something will not work. `mended`: it was amiss."""
 
     OK = "ok"
@@ -80,30 +80,32 @@ class Verdict(str, Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class DoctorCheck:
     """What one check found."""
 
     name: str
-    verdict: Verdict
+    verdict: DoctorVerdict
     finding: str
     remedy: str | None = None
 
 
-def perform(name: str, check: Callable[[], Check]) -> Check:
+def perform(name: str, check: Callable[[], DoctorCheck]) -> DoctorCheck:
     """The check's finding; a check that breaks is a finding, too."""
     try:
         return check()
     except (CleverAgentsError, OSError, subprocess.SubprocessError) as error:
         finding = redact_text("; ".join(str(error).splitlines()))  # a row is one line
-        return Check(name, Verdict.FAIL, finding, "mend that, then run `agents doctor` again")
+        return DoctorCheck(name, DoctorVerdict.FAIL, finding, "mend that, then run `agents doctor` again")
 
 
-def python(version: tuple[int, ...] = sys.version_info[:3]) -> Check:
+def python(version: tuple[int, ...] = sys.version_info[:3]) -> DoctorCheck:
     """The interpreter that runs us."""
     found = _dotted(version)
     if version < PYTHON_NEEDED:
-        return Check("python", Verdict.FAIL, found, f"install Python {_dotted(PYTHON_NEEDED)} or later")
-    return Check("python", Verdict.OK, f"{found} ({sys.executable})")
+        return DoctorCheck(
+            "python", DoctorVerdict.FAIL, found, f"install Python {_dotted(PYTHON_NEEDED)} or later"
+        )
+    return DoctorCheck("python", DoctorVerdict.OK, f"{found} ({sys.executable})")
 
 
 def _installed(name: str) -> str | None:
@@ -112,12 +114,12 @@ def _installed(name: str) -> str | None:
     return None if found is None else str(found)
 
 
-def git() -> Check:
+def git() -> DoctorCheck:
     """The git command."""
     remedy = f"install git {_dotted(GIT_NEEDED)} or later and put it on PATH"
     path = _installed("git")
     if path is None:
-        return Check("git", Verdict.FAIL, "not found", remedy)
+        return DoctorCheck("git", DoctorVerdict.FAIL, "not found", remedy)
     asked = subprocess.run(
         [path, "--version"],
         capture_output=True,
@@ -128,62 +130,74 @@ def git() -> Check:
     said = asked.stdout.strip()
     version = re.search(r"(\d+)\.(\d+)", said)
     if version is None:
-        return Check("git", Verdict.FAIL, f"{path} does not say its version", remedy)
+        return DoctorCheck("git", DoctorVerdict.FAIL, f"{path} does not say its version", remedy)
     if (int(version[1]), int(version[2])) < GIT_NEEDED:
-        return Check("git", Verdict.FAIL, f"{said} is too old", remedy)
-    return Check("git", Verdict.OK, f"{said} ({path})")
+        return DoctorCheck("git", DoctorVerdict.FAIL, f"{said} is too old", remedy)
+    return DoctorCheck("git", DoctorVerdict.OK, f"{said} ({path})")
 
 
-def bubblewrap(platform: str = sys.platform) -> Check:
+def bubblewrap(platform: str = sys.platform) -> DoctorCheck:
     """Whether commands are isolated, and what is lost where they are not."""
     from cleveragents.processes.bubblewrap import BubblewrapProbe, hardening_of
 
     result = BubblewrapProbe().result()
     if result.program is not None:
-        return Check(
-            "bubblewrap", Verdict.OK, f"{result.program} ({', '.join(hardening_of(result.program))})"
+        return DoctorCheck(
+            "bubblewrap", DoctorVerdict.OK, f"{result.program} ({', '.join(hardening_of(result.program))})"
         )
     if platform != "linux":
         problem = "bubblewrap runs on Linux only: commands are not isolated, only ended by process group"
-        return Check("bubblewrap", Verdict.WARN, problem, f"run plans on Linux, or in a container; {_LOST}")
+        return DoctorCheck(
+            "bubblewrap", DoctorVerdict.WARN, problem, f"run plans on Linux, or in a container; {_LOST}"
+        )
     remedy = f"install bubblewrap and allow user namespaces; {_LOST}"
-    return Check("bubblewrap", Verdict.WARN, f"{result.problem}: commands are not isolated", remedy)
+    return DoctorCheck(
+        "bubblewrap", DoctorVerdict.WARN, f"{result.problem}: commands are not isolated", remedy
+    )
 
 
-def sqlite(version: tuple[int, ...] = sqlite3.sqlite_version_info) -> Check:
+def sqlite(version: tuple[int, ...] = sqlite3.sqlite_version_info) -> DoctorCheck:
     """The SQLite library inside Python."""
     if version < SQLITE_NEEDED:
         remedy = f"use a Python that was built with SQLite {_dotted(SQLITE_NEEDED)} or later"
-        return Check("sqlite", Verdict.FAIL, _dotted(version), remedy)
-    return Check("sqlite", Verdict.OK, _dotted(version))
+        return DoctorCheck("sqlite", DoctorVerdict.FAIL, _dotted(version), remedy)
+    return DoctorCheck("sqlite", DoctorVerdict.OK, _dotted(version))
 
 
-def state_directory(path: Path) -> Check:
+def state_directory(path: Path) -> DoctorCheck:
     """Where state is kept: ours, writable, and nobody else's to read."""
     name = "state directory"
     if not path.exists():
         why = obstacle(path)
         if why is not None:
             remedy = "mend that, or set state.directory to a place that can be written"
-            return Check(name, Verdict.FAIL, f"{path} is missing and cannot be made: {why}", remedy)
-        return Check(name, Verdict.OK, f"{path} (made at first use)")
+            return DoctorCheck(
+                name, DoctorVerdict.FAIL, f"{path} is missing and cannot be made: {why}", remedy
+            )
+        return DoctorCheck(name, DoctorVerdict.OK, f"{path} (made at first use)")
     facts = path.stat()
     if not stat.S_ISDIR(facts.st_mode):
-        return Check(name, Verdict.FAIL, f"{path} is not a directory", "move it away, or set state.directory")
+        return DoctorCheck(
+            name, DoctorVerdict.FAIL, f"{path} is not a directory", "move it away, or set state.directory"
+        )
     if os.statvfs(path).f_flag & os.ST_RDONLY:
         remedy = "mount that writable, or set state.directory to a place that can be written"
-        return Check(name, Verdict.FAIL, f"{path} is on a read-only file system", remedy)
+        return DoctorCheck(name, DoctorVerdict.FAIL, f"{path} is on a read-only file system", remedy)
     if not os.access(path, os.R_OK | os.W_OK | os.X_OK):
-        return Check(name, Verdict.FAIL, f"{path} is not writable", f"chmod u+rwx {path}")
+        return DoctorCheck(name, DoctorVerdict.FAIL, f"{path} is not writable", f"chmod u+rwx {path}")
     if facts.st_uid != os.geteuid():
-        return Check(name, Verdict.WARN, f"{path} belongs to another user", f"sudo chown -R $USER {path}")
+        return DoctorCheck(
+            name, DoctorVerdict.WARN, f"{path} belongs to another user", f"sudo chown -R $USER {path}"
+        )
     if stat.S_IMODE(facts.st_mode) & 0o077:
         mode = f"{stat.S_IMODE(facts.st_mode):o}"
-        return Check(name, Verdict.WARN, f"{path} is open to others (mode {mode})", f"chmod 700 {path}")
-    return Check(name, Verdict.OK, str(path))
+        return DoctorCheck(
+            name, DoctorVerdict.WARN, f"{path} is open to others (mode {mode})", f"chmod 700 {path}"
+        )
+    return DoctorCheck(name, DoctorVerdict.OK, str(path))
 
 
-def disk_space(path: Path, free: int | None = None, quota: int = 0) -> Check:
+def disk_space(path: Path, free: int | None = None, quota: int = 0) -> DoctorCheck:
     """Room for the state to grow, in bytes; sandboxes may use as much as `quota` of it."""
     if free is None:
         free = shutil.disk_usage(_nearest_existing(path)).free
@@ -192,13 +206,13 @@ def disk_space(path: Path, free: int | None = None, quota: int = 0) -> Check:
     if quota:
         finding += f"; sandboxes may use {quota // _MEBIBYTE:,} MiB"
     if free < _SPACE_NEEDED:
-        return Check("disk space", Verdict.FAIL, finding, remedy)
+        return DoctorCheck("disk space", DoctorVerdict.FAIL, finding, remedy)
     if free < _SPACE_WANTED:
-        return Check("disk space", Verdict.WARN, finding, remedy)
+        return DoctorCheck("disk space", DoctorVerdict.WARN, finding, remedy)
     if free < quota * _SHARE_WANTED:
         remedy += ", or lower sandbox.quota_bytes: the disk is full long before that is"
-        return Check("disk space", Verdict.WARN, finding, remedy)
-    return Check("disk space", Verdict.OK, finding)
+        return DoctorCheck("disk space", DoctorVerdict.WARN, finding, remedy)
+    return DoctorCheck("disk space", DoctorVerdict.OK, finding)
 
 
 def obstacle(path: Path) -> str | None:

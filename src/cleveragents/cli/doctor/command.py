@@ -11,8 +11,8 @@ from pathlib import Path
 import click
 
 from cleveragents.cli.doctor.checks import (
-    Check,
-    Verdict,
+    DoctorCheck,
+    DoctorVerdict,
     bubblewrap,
     disk_space,
     git,
@@ -64,24 +64,24 @@ def doctor(ctx: click.Context, session: Session, mend: bool, output: Output) -> 
         output.table(rows, ["check", "verdict", "finding"], empty="")
     else:
         output.table(rows, ["check", "verdict", "finding", "remedy"], empty="")
-    failed = [c.name for c in findings if c.verdict is Verdict.FAIL]
+    failed = [c.name for c in findings if c.verdict is DoctorVerdict.FAIL]
     if failed:
         progress(f"{len(failed)} of {len(findings)} checks failed: {', '.join(failed)}")
         ctx.exit(1)
 
 
-def _in_one(check: Check) -> str:
+def _in_one(check: DoctorCheck) -> str:
     return check.finding if check.remedy is None else f"{check.finding} → {check.remedy}"
 
 
-def _findings(session: Session, mend: bool) -> Iterator[Check]:
+def _findings(session: Session, mend: bool) -> Iterator[DoctorCheck]:
     yield perform("python", python)
     yield perform("git", git)
     yield perform("sqlite", sqlite)
     yield perform("bubblewrap", bubblewrap)
     configuration = perform("configuration", lambda: _configuration(session))
     yield configuration
-    if configuration.verdict is Verdict.FAIL:
+    if configuration.verdict is DoctorVerdict.FAIL:
         return
     directory = Path(session.configuration().settings.state.directory)
     yield perform("state directory", lambda: state_directory(directory))
@@ -96,7 +96,9 @@ def _findings(session: Session, mend: bool) -> Iterator[Check]:
     yield from findings_of("temporary files", temporary, mend=mend)
 
 
-def _configuration(session: Session) -> Check:
+def _configuration(session: Session) -> DoctorCheck:
     loaded = session.configuration()
     files = [str(f) for f in (loaded.user_file, loaded.repository_file) if f is not None and f.exists()]
-    return Check("configuration", Verdict.OK, ", ".join(files) or "defaults; there is no file yet")
+    return DoctorCheck(
+        "configuration", DoctorVerdict.OK, ", ".join(files) or "defaults; there is no file yet"
+    )

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from cleveragents.cli.doctor.checks import Check, Verdict
+from cleveragents.cli.doctor.checks import DoctorCheck, DoctorVerdict
 from cleveragents.core.errors import CleverAgentsError
 from cleveragents.core.text.redaction import redact_text
 
-__all__ = ["KeptBack", "Leftover", "Survey", "findings_of"]
+__all__ = ["KeptBack", "Orphan", "Survey", "findings_of"]
 
 _MEND = "`agents doctor --mend`"
 _MOST_ROWS = 20
@@ -25,7 +25,7 @@ class KeptBack(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Leftover:
+class Orphan:
     """Something that was left over.
 
     `mend` returns what it did, or nothing if there was nothing left to do; `KeptBack`. It is None where
@@ -38,42 +38,44 @@ class Leftover:
     amiss: bool = True
 
 
-Survey = Callable[[], Sequence[Leftover]]
+Survey = Callable[[], Sequence[Orphan]]
 
 
-def findings_of(name: str, survey: Survey, *, mend: bool) -> Iterator[Check]:
+def findings_of(name: str, survey: Survey, *, mend: bool) -> Iterator[DoctorCheck]:
     """A check for everything that the survey finds, mended if asked for; one if it finds nothing."""
     try:
         found = survey()
     except (CleverAgentsError, OSError) as error:
-        yield Check(name, Verdict.FAIL, redact_text(str(error)), "mend that, then run `agents doctor` again")
+        yield DoctorCheck(
+            name, DoctorVerdict.FAIL, redact_text(str(error)), "mend that, then run `agents doctor` again"
+        )
         return
     if not any(left.amiss for left in found):
         mentioned = [left.what for left in found[:_MOST_MENTIONED]]
         more = [f"and {len(found) - _MOST_MENTIONED} more"] if len(found) > _MOST_MENTIONED else []
-        yield Check(name, Verdict.OK, "; ".join(["none is left over", *mentioned, *more]))
+        yield DoctorCheck(name, DoctorVerdict.OK, "; ".join(["none is left over", *mentioned, *more]))
         return
     # Mended is everything, however much of it is shown.
     rows = [_mended(name, left) if mend else _shown(name, left) for left in found]
     told = [row for row in rows if row is not None]
     yield from told[:_MOST_ROWS]
     if len(told) > _MOST_ROWS:
-        yield Check(name, told[-1].verdict, f"and {len(told) - _MOST_ROWS} more", told[-1].remedy)
+        yield DoctorCheck(name, told[-1].verdict, f"and {len(told) - _MOST_ROWS} more", told[-1].remedy)
 
 
-def _shown(name: str, left: Leftover) -> Check:
-    verdict = Verdict.WARN if left.amiss else Verdict.OK
-    return Check(name, verdict, left.what, left.advice if left.mend is None else _MEND)
+def _shown(name: str, left: Orphan) -> DoctorCheck:
+    verdict = DoctorVerdict.WARN if left.amiss else DoctorVerdict.OK
+    return DoctorCheck(name, verdict, left.what, left.advice if left.mend is None else _MEND)
 
 
-def _mended(name: str, left: Leftover) -> Check | None:
+def _mended(name: str, left: Orphan) -> DoctorCheck | None:
     if left.mend is None:
         return _shown(name, left)
     try:
         done = left.mend()
     except KeptBack as why:
-        return Check(name, Verdict.WARN, f"{left.what}: {why}", left.advice)
+        return DoctorCheck(name, DoctorVerdict.WARN, f"{left.what}: {why}", left.advice)
     except (CleverAgentsError, OSError) as error:
         problem = redact_text(f"{left.what}: {error}")
-        return Check(name, Verdict.FAIL, problem, f"mend that, then run {_MEND} again")
-    return Check(name, Verdict.MENDED, done) if done else None
+        return DoctorCheck(name, DoctorVerdict.FAIL, problem, f"mend that, then run {_MEND} again")
+    return DoctorCheck(name, DoctorVerdict.MENDED, done) if done else None

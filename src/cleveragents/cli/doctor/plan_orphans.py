@@ -6,21 +6,21 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from cleveragents.cli.doctor.orphans import KeptBack, Leftover
+from cleveragents.cli.doctor.orphans import KeptBack, Orphan
 from cleveragents.core.errors import UnknownJob
 from cleveragents.jobs.model.job import Job, JobState
 from cleveragents.plans.model.plan import Phase, Plan, PlanState, spelt
 
 if TYPE_CHECKING:
     from cleveragents.app.container import Container
-    from cleveragents.apply.journal import Entry
+    from cleveragents.apply.journal import JournalEntry
 
 __all__ = ["all_plans", "half_done_applies", "interrupted_plans"]
 
 _PAGE = 500
 
 
-def half_done_applies(container: Container) -> Sequence[Leftover]:
+def half_done_applies(container: Container) -> Sequence[Orphan]:
     """Applies and undos that nobody is at any more, and plans that say they are being applied."""
     from cleveragents.apply.journal import DONE, ApplyJournal
     from cleveragents.apply.recovery import is_absent
@@ -29,7 +29,7 @@ def half_done_applies(container: Container) -> Sequence[Leftover]:
     journal = ApplyJournal(container.database, container.identifiers, container.clock)
     entries = [entry for entry in journal.open_entries() if not applier.is_busy(entry.resource)]
 
-    def mend_entry(entry: Entry) -> str:
+    def mend_entry(entry: JournalEntry) -> str:
         container.plan_parts.apply.settle()
         if any(known.id == entry.id for known in journal.open_entries()):
             raise KeptBack("a process that it started still runs, or its files cannot be changed now")
@@ -42,28 +42,28 @@ def half_done_applies(container: Container) -> Sequence[Leftover]:
         container.plan_parts.apply.settle()
         return f"plan {plan.id} is {container.plan_parts.plans.get(plan.id).state.value}; apply it again"
 
-    def leftover_of(entry: Entry) -> Leftover:
+    def leftover_of(entry: JournalEntry) -> Orphan:
         what = f"the {entry.kind} of plan {entry.plan_id} to {entry.resource} was interrupted"
         if not is_absent(entry):
-            return Leftover(what, partial(mend_entry, entry))
+            return Orphan(what, partial(mend_entry, entry))
         advice = f"bring it back, or `agents plan delete {entry.plan_id} --yes` to give it up"
-        return Leftover(f"{what}, and that is out of reach", advice=advice)
+        return Orphan(f"{what}, and that is out of reach", advice=advice)
 
     found = [leftover_of(entry) for entry in entries]
     told = {entry.plan_id for entry in entries}
     for plan in _running(container):
         if plan.phase is Phase.APPLY and plan.id not in told and not applier.is_busy(plan.resource):
             what = f"plan {plan.id} says that it is being applied, and nobody does it"
-            found.append(Leftover(what, partial(mend_plan, plan)))
+            found.append(Orphan(what, partial(mend_plan, plan)))
     return found
 
 
-def interrupted_plans(container: Container) -> Sequence[Leftover]:
+def interrupted_plans(container: Container) -> Sequence[Orphan]:
     """Plans that say they are under way while whoever ran them is dead."""
     return [left for plan in _running(container) for left in _interrupted(container, plan)]
 
 
-def _interrupted(container: Container, plan: Plan) -> Iterator[Leftover]:
+def _interrupted(container: Container, plan: Plan) -> Iterator[Orphan]:
     if plan.phase is Phase.APPLY or plan.job_id is None:
         return
     try:
@@ -74,19 +74,19 @@ def _interrupted(container: Container, plan: Plan) -> Iterator[Leftover]:
     resume = f"`agents plan resume {plan.root}` goes on with it"
     standing = spelt(plan.standing)
     if job is None:
-        yield Leftover(f"plan {plan.id} is {standing}, and its job is gone", advice=resume)
+        yield Orphan(f"plan {plan.id} is {standing}, and its job is gone", advice=resume)
     elif job.state.ended and container.plan_parts.plans.get(plan.id).version == plan.version:
 
         def mend() -> str:
             moved = container.plan_parts.lifecycle.reconciled(container.plan_parts.plans.get(plan.id))
             return f"plan {plan.id} is {moved.state.value} now, as its job was {job.state.value}"
 
-        yield Leftover(f"plan {plan.id} is {standing}, and its job is over: {job.state.value}", mend)
+        yield Orphan(f"plan {plan.id} is {standing}, and its job is over: {job.state.value}", mend)
     elif container.plan_parts.lifecycle.is_to_be_cancelled(plan):
         settle = f"`agents plan cancel {plan.id}` settles that"
-        yield Leftover(f"plan {plan.id} was to be cancelled, and its worker died before", advice=settle)
+        yield Orphan(f"plan {plan.id} was to be cancelled, and its worker died before", advice=settle)
     elif job.state is JobState.RUNNING and _owner_died(container, job):
-        yield Leftover(f"plan {plan.id} is {standing}, and its worker died", advice=resume)
+        yield Orphan(f"plan {plan.id} is {standing}, and its worker died", advice=resume)
 
 
 def _owner_died(container: Container, job: Job) -> bool:

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cleveragents.cli.doctor.orphans import KeptBack, Leftover
+from cleveragents.cli.doctor.orphans import KeptBack, Orphan
 
 if TYPE_CHECKING:
     from cleveragents.app.container import Container
@@ -16,15 +16,13 @@ if TYPE_CHECKING:
 __all__ = ["remove_mirrors", "unneeded_mirrors"]
 
 
-def unneeded_mirrors(container: Container) -> Sequence[Leftover]:
+def unneeded_mirrors(container: Container) -> Sequence[Orphan]:
     """Those of remotes that no plan and no resource names, and that nobody has fetched of late; and what
     somebody who died was making there."""
     remotes = container.plan_parts.remotes
-    drafts = [
-        Leftover(f"a draft, {path}", partial(_without_draft, path)) for path in remotes.mirrors.drafts()
-    ]
+    drafts = [Orphan(f"a draft, {path}", partial(_without_draft, path)) for path in remotes.mirrors.drafts()]
     mirrors = [
-        Leftover(
+        Orphan(
             f"the mirror {path.name} of a remote that no plan and no resource names",
             partial(_without_mirror, remotes, path),
         )

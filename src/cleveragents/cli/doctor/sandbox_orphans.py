@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cleveragents.cli.doctor.orphans import KeptBack, Leftover
+from cleveragents.cli.doctor.orphans import KeptBack, Orphan
 from cleveragents.cli.doctor.plan_orphans import all_plans
 from cleveragents.core.errors import SandboxBusy, SandboxMissing, UnknownPlan
 from cleveragents.core.event import EventType
@@ -19,7 +19,7 @@ from cleveragents.plans.model.plan import Plan, PlanState
 
 if TYPE_CHECKING:
     from cleveragents.app.container import Container
-    from cleveragents.sandboxes.orphans import Leftover as SandboxLeftover
+    from cleveragents.sandboxes.orphans import SandboxOrphan
     from cleveragents.sandboxes.registry import SandboxRegistry
     from cleveragents.sandboxes.rows import SandboxRow
 
@@ -30,26 +30,26 @@ _GIVEN_UP = (PlanState.REJECTED, PlanState.CANCELLED, PlanState.UNDONE)
 _MADE_HERE = (EventType.PLAN_CREATED.value, EventType.SANDBOX_CREATED.value)
 
 
-def lost_sandboxes(container: Container) -> Sequence[Leftover]:
+def lost_sandboxes(container: Container) -> Sequence[Orphan]:
     """Sandboxes that were half made or half removed, that nobody knows, or whose plan is gone."""
     registry = container.plan_parts.sandboxes
     rows = {row.plan_id: row for row in registry.rows()}
     mending = _SandboxMending(container, registry)
-    found: list[Leftover] = []
+    found: list[Orphan] = []
     damaged = registry.leftovers()
     for left in damaged:
         what = f"the sandbox of plan {left.plan_id}: {left.reason}"
         precious = _is_precious(container, rows.get(left.plan_id))
         if left.removable and not precious:
-            found.append(Leftover(what, partial(mending.mend, left)))
+            found.append(Orphan(what, partial(mending.mend, left)))
         else:
-            found.append(Leftover(what, advice=precious or f"{left.location}: {left.advice}"))
+            found.append(Orphan(what, advice=precious or f"{left.location}: {left.advice}"))
     told = {left.plan_id for left in damaged}
     for plan_id, row in rows.items():
         if plan_id not in told and _plan(container, plan_id) is None:
             what = f"the sandbox of plan {plan_id}: its plan is gone"
             advice = f"look at {row.directory / 'tree'}, then delete {row.directory}"
-            found.append(Leftover(what, partial(_remove_clean, registry, row), advice))
+            found.append(Orphan(what, partial(_remove_clean, registry, row), advice))
     return found
 
 
@@ -80,7 +80,7 @@ class _SandboxMending:
             raise SandboxBusy(plan_id)
         self._registry.remove(plan_id)
 
-    def mend(self, left: SandboxLeftover) -> str:
+    def mend(self, left: SandboxOrphan) -> str:
         from cleveragents.sandboxes.orphans import mend_leftovers
 
         if self._done is None:
@@ -119,7 +119,7 @@ def _remove_clean(registry: SandboxRegistry, row: SandboxRow) -> str:
     return f"removed the sandbox of plan {row.plan_id}: its plan is gone, and nothing was changed in it"
 
 
-def lost_refs(container: Container) -> Sequence[Leftover]:
+def lost_refs(container: Container) -> Sequence[Orphan]:
     """Refs that keep bases of sandboxes that are gone, in the repositories that plans were made for."""
     registry = container.plan_parts.sandboxes
     resources = {Path(plan.resource) for plan in all_plans(container)}
@@ -130,7 +130,7 @@ def lost_refs(container: Container) -> Sequence[Leftover]:
     return [left for location, plan_id in sorted(pins) for left in _lost_ref(container, location, plan_id)]
 
 
-def _lost_ref(container: Container, location: str, plan_id: str) -> Iterator[Leftover]:
+def _lost_ref(container: Container, location: str, plan_id: str) -> Iterator[Orphan]:
     from cleveragents.git.user_repository import unpin
 
     registry = container.plan_parts.sandboxes
@@ -138,7 +138,7 @@ def _lost_ref(container: Container, location: str, plan_id: str) -> Iterator[Lef
         return  # it was made while we looked
     if not _made_here(container, plan_id):
         what = f"refs/cleveragents/base/{plan_id} in {location} is another state's, and left alone"
-        yield Leftover(what, amiss=False)
+        yield Orphan(what, amiss=False)
         return
 
     def mend() -> str:
@@ -149,7 +149,7 @@ def _lost_ref(container: Container, location: str, plan_id: str) -> Iterator[Lef
         unpin(Path(location), plan_id)
         return f"removed refs/cleveragents/base/{plan_id} from {location}"
 
-    yield Leftover(f"refs/cleveragents/base/{plan_id} in {location}: its sandbox is gone", mend)
+    yield Orphan(f"refs/cleveragents/base/{plan_id} in {location}: its sandbox is gone", mend)
 
 
 def _made_here(container: Container, plan_id: str) -> bool:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from cleveragents.cli.doctor.checks import Check, Verdict, perform
+from cleveragents.cli.doctor.checks import DoctorCheck, DoctorVerdict, perform
 from cleveragents.core.errors import ConfigurationError, EngineUnavailable
 from cleveragents.core.text.redaction import redact_text
 from cleveragents.jobs.model.job import Job, JobState
@@ -39,9 +39,9 @@ _SILENT_LEASES = 4
 _PAGE = 10_000
 
 
-def service_findings(container: Container) -> Iterator[Check]:
+def service_findings(container: Container) -> Iterator[DoctorCheck]:
     """The findings about models, the server and traces."""
-    checks: dict[str, Callable[[], Check]] = {
+    checks: dict[str, Callable[[], DoctorCheck]] = {
         "models": partial(models, container),
         "server": partial(server, container.state_directory),
         "telemetry": partial(telemetry, container.settings),
@@ -51,25 +51,27 @@ def service_findings(container: Container) -> Iterator[Check]:
         yield from [one.result() for one in asked]
 
 
-def models(container: Container) -> Check:
+def models(container: Container) -> DoctorCheck:
     """Those of the settings: is there a key, and does the server answer that was named?"""
     settings = container.settings.models
     named = list(dict.fromkeys(filter(None, (settings.default, settings.fallback))))
     if not named:
-        return Check("models", Verdict.OK, "none is set; who works with models names one")
+        return DoctorCheck("models", DoctorVerdict.OK, "none is set; who works with models names one")
     keyless = [name for name in named if not container.models.facts(name).keyed]
     if keyless:
         remedy = f"`agents model test {keyless[0]}` says where its key belongs"
-        return Check("models", Verdict.WARN, f"there is no key for {', '.join(keyless)}", remedy)
+        return DoctorCheck("models", DoctorVerdict.WARN, f"there is no key for {', '.join(keyless)}", remedy)
     if settings.base_url and any(name.startswith("openai/") for name in named):
         problem = _silence(settings.base_url)
         if problem is not None:
             finding = f"{redact_text(settings.base_url)} does not answer: {problem}"
-            return Check("models", Verdict.WARN, finding, "start what answers there, or set models.base_url")
-    return Check("models", Verdict.OK, ", ".join(named))
+            return DoctorCheck(
+                "models", DoctorVerdict.WARN, finding, "start what answers there, or set models.base_url"
+            )
+    return DoctorCheck("models", DoctorVerdict.OK, ", ".join(named))
 
 
-def server(state_directory: Path) -> Check:
+def server(state_directory: Path) -> DoctorCheck:
     """The one that commands go through, and the token that lets them in."""
     from cleveragents.server.first_token import token_file
     from cleveragents.server.server_file import running_server, server_file
@@ -78,49 +80,53 @@ def server(state_directory: Path) -> Check:
     if token.exists() and stat.S_IMODE(token.stat().st_mode) & 0o077:
         finding = f"others can read {token}, and whoever does is an admin"
         remedy = f"chmod 600 {token}, and give out another token; `agents user token --help` says how"
-        return Check("server", Verdict.WARN, finding, remedy)
+        return DoctorCheck("server", DoctorVerdict.WARN, finding, remedy)
     file = server_file(state_directory)
     running = running_server(state_directory)
     if running is None and file.exists():
         finding = f"none runs; one was killed and left {file}"
-        return Check("server", Verdict.WARN, finding, "`agents serve` starts one, and replaces that")
+        return DoctorCheck(
+            "server", DoctorVerdict.WARN, finding, "`agents serve` starts one, and replaces that"
+        )
     if running is None:
-        return Check("server", Verdict.OK, "none runs")
+        return DoctorCheck("server", DoctorVerdict.OK, "none runs")
     problem = _silence(f"{running.url}/healthz")
     if problem is not None:
         finding = f"{running.url} (pid {running.pid}) does not answer: {problem}"
-        return Check("server", Verdict.WARN, finding, "look at its log, or restart it")
-    return Check("server", Verdict.OK, f"{running.url} (pid {running.pid})")
+        return DoctorCheck("server", DoctorVerdict.WARN, finding, "look at its log, or restart it")
+    return DoctorCheck("server", DoctorVerdict.OK, f"{running.url} (pid {running.pid})")
 
 
-def telemetry(settings: Settings, find: Find = find_spec) -> Check:
+def telemetry(settings: Settings, find: Find = find_spec) -> DoctorCheck:
     """Who gets traces."""
     from cleveragents.contrib.telemetry.otlp import ensure_installed, traces_url
 
     endpoint = settings.telemetry.endpoint
     if not endpoint:
-        return Check("telemetry", Verdict.OK, "off")
+        return DoctorCheck("telemetry", DoctorVerdict.OK, "off")
     try:
         ensure_installed(find)
     except ConfigurationError as error:
         remedy = "pip install 'cleveragents[telemetry]', or unset telemetry.endpoint"
-        return Check("telemetry", Verdict.FAIL, error.problem, remedy)
+        return DoctorCheck("telemetry", DoctorVerdict.FAIL, error.problem, remedy)
     url = traces_url(endpoint)
     problem = _silence(url)
     if problem is None:
-        return Check("telemetry", Verdict.OK, redact_text(url))
+        return DoctorCheck("telemetry", DoctorVerdict.OK, redact_text(url))
     finding = f"{redact_text(url)} does not answer: {problem}"
-    return Check("telemetry", Verdict.WARN, finding, "start the collector; until then traces are lost")
+    return DoctorCheck(
+        "telemetry", DoctorVerdict.WARN, finding, "start the collector; until then traces are lost"
+    )
 
 
-def engine(container: Container, *, has_database: bool = True, find: Find = find_spec) -> Check:
+def engine(container: Container, *, has_database: bool = True, find: Find = find_spec) -> DoctorCheck:
     """Who hands out the jobs of shared queues, and whether somebody takes them."""
     name = container.settings.jobs.engine
     problem = _temporal(container, find) if name == "temporal" else None
     if problem is not None:
         return problem
     if not has_database:
-        return Check("engine", Verdict.OK, name)
+        return DoctorCheck("engine", DoctorVerdict.OK, name)
     now = container.clock.now()
     heard = [worker for worker in container.worker_registry.list() if worker.state != "gone"]
     living = [worker for worker in heard if now - worker.seen_at <= _LATELY]
@@ -128,23 +134,27 @@ def engine(container: Container, *, has_database: bool = True, find: Find = find
     finding = f"{name}; {len(living)} workers were heard of in the last minute"
     if waiting and not living:
         remedy = "start one: `agents worker`, or `agents serve`"
-        return Check("engine", Verdict.WARN, f"{finding}, and {len(waiting)} jobs wait for one", remedy)
+        return DoctorCheck(
+            "engine", DoctorVerdict.WARN, f"{finding}, and {len(waiting)} jobs wait for one", remedy
+        )
     if name != "embedded":
-        return Check("engine", Verdict.OK, finding)  # it minds its silent workers by itself
+        return DoctorCheck("engine", DoctorVerdict.OK, finding)  # it minds its silent workers by itself
     patience = timedelta(seconds=_SILENT_LEASES * container.settings.worker.lease_seconds)
     stuck = [job for job in _shared(container, JobState.RUNNING) if now - job.updated_at > patience]
     if stuck:
         finding += f"; {len(stuck)} jobs were given no sign of life for long: "
         finding += ", ".join(job.id for job in stuck[:5])
-        return Check("engine", Verdict.WARN, finding, "start a worker: it takes them over by itself")
-    return Check("engine", Verdict.OK, finding)
+        return DoctorCheck(
+            "engine", DoctorVerdict.WARN, finding, "start a worker: it takes them over by itself"
+        )
+    return DoctorCheck("engine", DoctorVerdict.OK, finding)
 
 
 def _shared(container: Container, state: JobState) -> list[Job]:
     return [job for job in container.job_table.list(states=[state], limit=_PAGE) if job.queue]
 
 
-def _temporal(container: Container, find: Find) -> Check | None:
+def _temporal(container: Container, find: Find) -> DoctorCheck | None:
     """What is wrong with it; None if it answers, and knows our namespace."""
     settings = container.settings.jobs
     connection = container.temporal
@@ -157,7 +167,9 @@ def _temporal(container: Container, find: Find) -> Check | None:
         await client.workflow_service.describe_namespace(asked, timeout=timedelta(seconds=_SECONDS))
 
     if find("temporalio") is None:
-        return Check("engine", Verdict.FAIL, "temporal needs its SDK", "pip install 'cleveragents[temporal]'")
+        return DoctorCheck(
+            "engine", DoctorVerdict.FAIL, "temporal needs its SDK", "pip install 'cleveragents[temporal]'"
+        )
     # A look at the port first, because the SDK is patient.
     problem = _refusal(settings.temporal_address)
     if problem is None:
@@ -168,7 +180,7 @@ def _temporal(container: Container, find: Find) -> Check | None:
             problem = error.problem
     finding = f"temporal at {settings.temporal_address}, namespace {settings.temporal_namespace}: {problem}"
     remedy = "start it, or mend jobs.temporal_address and jobs.temporal_namespace"
-    return Check("engine", Verdict.FAIL, redact_text(finding), remedy)
+    return DoctorCheck("engine", DoctorVerdict.FAIL, redact_text(finding), remedy)
 
 
 def _refusal(address: str) -> str | None:

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cleveragents.cli.doctor.apply_orphans import forgotten_asides
-from cleveragents.cli.doctor.checks import Check, Verdict, obstacle, perform
-from cleveragents.cli.doctor.orphans import Leftover, findings_of
+from cleveragents.cli.doctor.checks import DoctorCheck, DoctorVerdict, obstacle, perform
+from cleveragents.cli.doctor.orphans import Orphan, findings_of
 from cleveragents.cli.doctor.plan_orphans import half_done_applies, interrupted_plans
 from cleveragents.cli.doctor.remote_orphans import unneeded_mirrors
 from cleveragents.cli.doctor.sandbox_orphans import lost_refs, lost_sandboxes
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["state_findings"]
 
 # Processes before sandboxes: what still runs in one is to end before somebody looks at it.
-_SURVEYS: Mapping[str, Callable[[Container], Sequence[Leftover]]] = {
+_SURVEYS: Mapping[str, Callable[[Container], Sequence[Orphan]]] = {
     "applies": half_done_applies,
     "put aside": forgotten_asides,
     "plans": interrupted_plans,
@@ -40,7 +40,7 @@ _SURVEYS: Mapping[str, Callable[[Container], Sequence[Leftover]]] = {
 }
 
 
-def state_findings(container: Container, *, mend: bool = False) -> Iterator[Check]:
+def state_findings(container: Container, *, mend: bool = False) -> Iterator[DoctorCheck]:
     """The findings about the database and, if that can be used, about what is in it and what was left over.
 
     Only `mend` changes anything.
@@ -48,7 +48,7 @@ def state_findings(container: Container, *, mend: bool = False) -> Iterator[Chec
     url = container.settings.database.url
     database = perform("database", lambda: _missing_database(url) or _database(container))
     yield database
-    usable = database.verdict is not Verdict.FAIL and _missing_file(url) is None
+    usable = database.verdict is not DoctorVerdict.FAIL and _missing_file(url) is None
     if usable or container.settings.jobs.engine != "embedded":
         yield perform("engine", lambda: engine(container, has_database=usable))
     if not usable:
@@ -59,15 +59,17 @@ def state_findings(container: Container, *, mend: bool = False) -> Iterator[Chec
         yield from findings_of(name, partial(survey, container), mend=mend)
 
 
-def _missing_database(url: str) -> Check | None:
+def _missing_database(url: str) -> DoctorCheck | None:
     missing = _missing_file(url)
     if missing is None:
         return None
     why = obstacle(missing)
     if why is not None:
         remedy = "mend that, or set database.url to a file in a directory that can be written"
-        return Check("database", Verdict.FAIL, f"{missing} is missing and cannot be made: {why}", remedy)
-    return Check("database", Verdict.OK, f"{missing} (made at first use)")
+        return DoctorCheck(
+            "database", DoctorVerdict.FAIL, f"{missing} is missing and cannot be made: {why}", remedy
+        )
+    return DoctorCheck("database", DoctorVerdict.OK, f"{missing} (made at first use)")
 
 
 def _missing_file(url: str) -> Path | None:
@@ -77,7 +79,7 @@ def _missing_file(url: str) -> Path | None:
     return Path(path)
 
 
-def _database(container: Container) -> Check:
+def _database(container: Container) -> DoctorCheck:
     from sqlalchemy import text
 
     from cleveragents.storage.database import HEAD
@@ -87,33 +89,41 @@ def _database(container: Container) -> Check:
     if database.dialect == "sqlite":
         holder = write_lock_holder(database.location)
         if holder is not None and holder.stopped:  # nobody needs to wait for a minute to be told so
-            return Check("database", Verdict.FAIL, f"{database.location}: {holder}", holder.remedy)
+            return DoctorCheck(
+                "database", DoctorVerdict.FAIL, f"{database.location}: {holder}", holder.remedy
+            )
     database.write(lambda connection: None)
     finding = f"{database.location}, schema {HEAD}, writable"
     if database.dialect != "sqlite":
-        return Check("database", Verdict.OK, finding)
+        return DoctorCheck("database", DoctorVerdict.OK, finding)
     with database.read() as connection:
         mode = connection.execute(text("PRAGMA journal_mode")).scalar()
         damage = connection.execute(text("PRAGMA quick_check(1)")).scalar()
     if damage != "ok":
         remedy = "restore a backup, or move the file away; `sqlite3 FILE .recover` saves what can be read"
-        return Check("database", Verdict.FAIL, f"{database.location} is damaged: {damage}", remedy)
-    verdict = Verdict.OK if mode == "wal" else Verdict.WARN
+        return DoctorCheck(
+            "database", DoctorVerdict.FAIL, f"{database.location} is damaged: {damage}", remedy
+        )
+    verdict = DoctorVerdict.OK if mode == "wal" else DoctorVerdict.WARN
     remedy = "keep the state on a local disk: write-ahead logging does not work on network file systems"
-    return Check("database", verdict, f"{finding}, journal mode {mode}", None if mode == "wal" else remedy)
+    return DoctorCheck(
+        "database", verdict, f"{finding}, journal mode {mode}", None if mode == "wal" else remedy
+    )
 
 
-def _audit_log(container: Container) -> Check:
+def _audit_log(container: Container) -> DoctorCheck:
     try:
         # Raises unless the head can be read and attests the end of the log; `events verify` reads all of it.
         container.audit.sequence_pending()
     except AuditLogBroken as broken:
         remedy = "`agents events verify` names everything that is wrong"
-        return Check("audit log", Verdict.FAIL, str(broken), remedy)
-    return Check("audit log", Verdict.OK, "its head is sound; `agents events verify` reads all of it")
+        return DoctorCheck("audit log", DoctorVerdict.FAIL, str(broken), remedy)
+    return DoctorCheck(
+        "audit log", DoctorVerdict.OK, "its head is sound; `agents events verify` reads all of it"
+    )
 
 
-def _jobs(container: Container) -> Check:
+def _jobs(container: Container) -> DoctorCheck:
     running = container.jobs.list(states=[JobState.RUNNING], limit=10_000)
     queued = container.jobs.list(states=[JobState.QUEUED], limit=10_000)
     finding = f"{len(queued)} queued, {len(running)} running"
@@ -122,5 +132,7 @@ def _jobs(container: Container) -> Check:
     dead = [job for job in others if job.owner and container.processes.is_alive(job.owner) is False]
     if dead:
         finding += f"; the workers of {len(dead)} died: {', '.join(job.id for job in dead[:5])}"
-        return Check("jobs", Verdict.WARN, finding, "start a worker: it takes them over by itself")
-    return Check("jobs", Verdict.OK, finding)
+        return DoctorCheck(
+            "jobs", DoctorVerdict.WARN, finding, "start a worker: it takes them over by itself"
+        )
+    return DoctorCheck("jobs", DoctorVerdict.OK, finding)

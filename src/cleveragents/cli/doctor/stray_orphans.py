@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cleveragents.cli.doctor.orphans import KeptBack, Leftover
+from cleveragents.cli.doctor.orphans import KeptBack, Orphan
 from cleveragents.core.errors import UnknownJob
 from cleveragents.core.identifiers import MARKER_VARIABLE
 from cleveragents.jobs.model.job import JobState
@@ -38,7 +38,7 @@ _TEMPORARY = {
 }
 
 
-def stray_processes(container: Container) -> Sequence[Leftover]:
+def stray_processes(container: Container) -> Sequence[Orphan]:
     """Processes of attempts that are over, or whose worker is dead."""
     markers: dict[str, list[int]] = {}
     for pid, marker in _marked():
@@ -52,7 +52,7 @@ def stray_processes(container: Container) -> Sequence[Leftover]:
         return f"ended {_pids(ended)} of job {marker}" if ended else ""
 
     return [
-        Leftover(f"{_pids(pids)} of job {marker}", partial(mend, marker), "end them with kill")
+        Orphan(f"{_pids(pids)} of job {marker}", partial(mend, marker), "end them with kill")
         for marker, pids in sorted(markers.items())
         if _is_over(container, marker)
     ]
@@ -84,13 +84,13 @@ def _is_over(container: Container, marker: str) -> bool:
     return job.owner is not None and container.processes.is_alive(job.owner) is False
 
 
-def setup_drafts(directory: Path, now: float) -> Sequence[Leftover]:
+def setup_drafts(directory: Path, now: float) -> Sequence[Orphan]:
     """What whoever filled or trimmed the setup cache did not finish."""
     found = [path for pattern in _DRAFTS for path in sorted(directory.glob(pattern))]
     return [_removable(path, "never completed") for path in found if _is_abandoned(path, _HOUR, now)]
 
 
-def temporary_directories(parent: Path, now: float) -> Sequence[Leftover]:
+def temporary_directories(parent: Path, now: float) -> Sequence[Orphan]:
     """Directories of ours that nobody uses."""
     limits = {
         path: limit if (lives := owner_lives(path)) is None else math.inf if lives else -math.inf
@@ -102,7 +102,7 @@ def temporary_directories(parent: Path, now: float) -> Sequence[Leftover]:
     return [_removable(path, "nobody uses it") for path in old if path not in used]
 
 
-def _removable(path: Path, reason: str) -> Leftover:
+def _removable(path: Path, reason: str) -> Orphan:
     from cleveragents.storage.files.paths import remove_all
 
     def mend() -> str:
@@ -111,7 +111,7 @@ def _removable(path: Path, reason: str) -> Leftover:
         remove_all(path)
         return f"removed {path}: {reason}"
 
-    return Leftover(f"{path}: {reason}", mend, f"look at {path}, then delete it")
+    return Orphan(f"{path}: {reason}", mend, f"look at {path}, then delete it")
 
 
 def _is_abandoned(path: Path, limit: float, now: float) -> bool:

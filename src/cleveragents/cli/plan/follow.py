@@ -23,7 +23,7 @@ from cleveragents.cli.plan.exit_codes import INTERRUPTED
 from cleveragents.cli.plan.meter import ViewMeter, plan_of
 from cleveragents.cli.render.board import board_of
 from cleveragents.cli.render.live_view import is_for_terminal
-from cleveragents.cli.render.output_view import PiecesView
+from cleveragents.cli.render.output_view import PlanOutputView
 from cleveragents.cli.run.foreground import end_unless_cancelled
 from cleveragents.cli.run.interruption import STOPPING, left_to_server
 from cleveragents.core.errors import Conflict, PlanError, ServerFailed, UnknownPlan
@@ -131,7 +131,7 @@ class PlansFollower:
         # The board reads this very list: whoever comes later is shown, too.
         self._drawn = [ViewMeter(plan) for plan in plans]
         self._board = board_of(self._drawn, output, alone=alone, hint=hint, last=_LEAVES)
-        self._view = PiecesView(self._board)
+        self._view = PlanOutputView(self._board)
         _tell_waits(client, self._board.say)
         try:
             for plan, meter in zip(plans, list(self._drawn), strict=True):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from cleveragents.core.errors import CleverAgentsError
 from cleveragents.core.json_value import freeze, freeze_object
-from cleveragents.models.model.budget import PICODOLLARS, Limits, Spend, dollars
+from cleveragents.models.model.budget import PICODOLLARS, BudgetLimits, Spend, dollars
 from cleveragents.plans.family import below, spend_of
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
 
@@ -26,7 +26,7 @@ class Reading:
 
     plan: Plan
     spent: Spend
-    limits: Limits
+    limits: BudgetLimits
 
 
 class Meter(Protocol):
@@ -52,7 +52,7 @@ class PlanMeter:
 
     def __init__(self, parts: PlanParts, plan: Plan) -> None:
         self._parts = parts
-        self.last = Reading(plan, Spend(), Limits())
+        self.last = Reading(plan, Spend(), BudgetLimits())
         self.below: Sequence[Reading] = ()
 
     def read(self) -> Reading:
@@ -68,7 +68,7 @@ class PlanMeter:
             ]
         return self.last
 
-    def _part(self, plan: Plan, known: Reading | None, limits: Limits) -> Reading:
+    def _part(self, plan: Plan, known: Reading | None, limits: BudgetLimits) -> Reading:
         """Of what has not moved, and does not run, nothing is read again."""
         if known is not None and known.plan.version == plan.version and not plan.state.running:
             return known
@@ -150,7 +150,7 @@ def _reading(plan: PlanView) -> Reading:
         steps=spending.model_calls or 0,
     )
     if limits is None:
-        return Reading(plan_of(plan), spent, Limits())
+        return Reading(plan_of(plan), spent, BudgetLimits())
     allowed = limits_of(limits.usd, limits.tokens, limits.steps, limits.seconds)
     return Reading(plan_of(plan), spent, allowed)
 
@@ -158,7 +158,7 @@ def _reading(plan: PlanView) -> Reading:
 def spending_words(reading: Reading) -> list[str]:
     """`1,234 of 50,000 tokens`, `$0.0012 of $0.50`; nothing before a model was asked."""
     spent, limits = reading.spent, reading.limits
-    if not spent.tokens and limits == Limits():
+    if not spent.tokens and limits == BudgetLimits():
         return []
     words = [
         f"{spent.tokens:,} tokens"

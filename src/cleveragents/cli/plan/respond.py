@@ -12,11 +12,11 @@ from cleveragents.cli.output import Output, format_option, progress
 from cleveragents.cli.plan.view import plan_argument
 from cleveragents.cli.servers import prefix_of
 from cleveragents.cli.session import Session, pass_session
-from cleveragents.models.model.budget import Limits
+from cleveragents.models.model.budget import BudgetLimits
 from cleveragents.plans.model.plan import Phase, PlanState
 
 if TYPE_CHECKING:
-    from cleveragents.api.plans.request import Limits as AskedLimits
+    from cleveragents.api.plans.request import Limits
     from cleveragents.api.plans.views import PlanView
     from cleveragents.cli.plan.work import Deciding
 
@@ -102,7 +102,7 @@ def answer_plan(session: Session, plan_id: str, text: str, output: Output) -> No
 @format_option
 @pass_session
 def resume_plan(
-    session: Session, plan_id: str, model: str | None, limits: Limits, yes: bool, output: Output
+    session: Session, plan_id: str, model: str | None, limits: BudgetLimits, yes: bool, output: Output
 ) -> None:
     """Go on with a plan that failed or was interrupted, where it stands: finished calls are not repeated.
 
@@ -171,12 +171,12 @@ def _deciding(session: Session, output: Output, *, yes: bool = False) -> Decidin
     return Deciding(session.client(), prefix_of(session), output, yes=yes)
 
 
-def _asked(limits: Limits) -> AskedLimits | None:
+def _asked(limits: BudgetLimits) -> Limits | None:
     """The limits as a client takes them; None where none are given."""
-    if limits == Limits():
+    if limits == BudgetLimits():
         return None
-    from cleveragents.api.plans.request import Limits as AskedLimits
+    from cleveragents.api.plans.request import Limits
     from cleveragents.models.model.budget import PICODOLLARS
 
     usd = None if limits.picodollars is None else limits.picodollars / PICODOLLARS
-    return AskedLimits(usd=usd, tokens=limits.tokens, steps=limits.steps, seconds=limits.seconds)
+    return Limits(usd=usd, tokens=limits.tokens, steps=limits.steps, seconds=limits.seconds)

@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     from cleveragents.cli.render.live_view import LiveView
     from cleveragents.plans.model.plan import Plan
 
-__all__ = ["PiecesView"]
+__all__ = ["PlanOutputView"]
 
 _FAILED = "    it failed: "
 _CALL = "  "
 _MARKS = {kind.value: kind for kind in (ProgressKind.THINKING, ProgressKind.TOOL_DONE)}
 
 
-class PiecesView:
+class PlanOutputView:
     """Shows plans, and those below them, on a board. Not thread-safe: who watches tells it."""
 
     def __init__(self, board: Board, *plans: Plan) -> None:

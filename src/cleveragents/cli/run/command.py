@@ -9,7 +9,7 @@ from cleveragents.cli.local_only import LocalOption, ServerOption
 from cleveragents.cli.output import Output, format_option
 from cleveragents.cli.servers import prefix_of
 from cleveragents.cli.session import Session, pass_session
-from cleveragents.models.model.budget import Limits
+from cleveragents.models.model.budget import BudgetLimits
 
 __all__ = ["run"]
 
@@ -98,7 +98,7 @@ def run(
     only_review: bool,
     model: str | None,
     actor: str | None,
-    limits: Limits,
+    limits: BudgetLimits,
     file: str | None,
     parallel: int | None,
     background: bool,
@@ -123,14 +123,14 @@ def run(
       agents run --action builtin/replace --arg pattern=colour --arg replacement=color --yes
     """
     from cleveragents.api.client import LocalClient
-    from cleveragents.api.plans.create import Wanted
+    from cleveragents.api.plans.create import PlanSpec
     from cleveragents.cli.actor_file import runnable_name
     from cleveragents.cli.plan.work import Deciding
-    from cleveragents.cli.run.plans import Handling, go_on_with, run_new
+    from cleveragents.cli.run.plans import RunOptions, go_on_with, run_new
 
     client, prefix = session.client(), prefix_of(session)
     is_here = isinstance(client, LocalClient)
-    handling = Handling(
+    handling = RunOptions(
         yes, only_review, message, file, parallel, background, here, resource=resource, to_branch=to_branch
     )
     deciding = Deciding(client, prefix, output, yes, only_review, message, parallel)
@@ -139,7 +139,7 @@ def run(
             raise click.UsageError("--plan cannot go through a server")
         go_on_with(client, going_on, deciding)
         return
-    wanted = Wanted(
+    wanted = PlanSpec(
         action=action,
         words=words,
         pairs=pairs,

@@ -12,9 +12,9 @@ from cleveragents.cli.usage import as_usage
 from cleveragents.core.errors import InvalidGoals
 
 if TYPE_CHECKING:
-    from cleveragents.api.plans.create import Wanted
+    from cleveragents.api.plans.create import PlanSpec
     from cleveragents.app.container import Container
-    from cleveragents.plans.ports.plans import NewPlan
+    from cleveragents.plans.ports.plans import PlanDraft
 
 __all__ = ["is_goals_document", "requested_goals"]
 
@@ -25,7 +25,7 @@ def is_goals_document(name: str, typed: str | None = None) -> bool:
     return Path(name).suffix.lower() in (".yaml", ".yml") or (typed is not None and is_yaml_of_goals(typed))
 
 
-def requested_goals(container: Container, wanted: Wanted, name: str, typed: str | None = None) -> NewPlan:
+def requested_goals(container: Container, wanted: PlanSpec, name: str, typed: str | None = None) -> PlanDraft:
     """The plan of all goals in the file, or of those that were `typed`. `InvalidGoals`, every mistake being
     told; `click.UsageError` and whatever else is a wrong request."""
     content = content_of(name) if typed is None else typed.encode()

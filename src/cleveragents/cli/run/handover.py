@@ -18,10 +18,10 @@ from cleveragents.cli.output import progress
 from cleveragents.plans.jobs.names import home_queue
 
 if TYPE_CHECKING:
-    from cleveragents.api.plans.create import Wanted
+    from cleveragents.api.plans.create import PlanSpec
     from cleveragents.app.container import Container
     from cleveragents.cli.output import Output
-    from cleveragents.cli.run.plans import Handling
+    from cleveragents.cli.run.plans import RunOptions
     from cleveragents.plans.model.plan import Plan
 
 __all__ = ["Taker", "hand_over", "taker_here", "tell_handed_over"]
@@ -57,16 +57,16 @@ def taker_here(container: Container) -> Taker | None:
     return None
 
 
-def hand_over(container: Container, taker: Taker, wanted: Wanted, handling: Handling) -> Plan:
+def hand_over(container: Container, taker: Taker, wanted: PlanSpec, handling: RunOptions) -> Plan:
     """The plan, made and queued for the server."""
-    from cleveragents.api.server_requests import Asked, shared_plan
+    from cleveragents.api.server_requests import ServerPlanRequest, shared_plan
     from cleveragents.cli.usage import as_usage
 
     # What is to be committed is applied here, where the message is known.
     decided = "review" if handling.only_review or handling.message is not None else None
     apply = "auto" if handling.yes and decided is None else decided
     with as_usage():
-        plan = shared_plan(container, Asked(taker.resource, wanted, apply), by=_user())
+        plan = shared_plan(container, ServerPlanRequest(taker.resource, wanted, apply), by=_user())
     progress(f"the server at {taker.url} runs it; --here runs it in this terminal")
     return plan
 

@@ -14,20 +14,20 @@ from cleveragents.cli.run.request import left_for_review, with_goal_read
 
 if TYPE_CHECKING:
     from cleveragents.api.client import Client
-    from cleveragents.api.plans.create import Wanted
+    from cleveragents.api.plans.create import PlanSpec
     from cleveragents.app.container import Container
     from cleveragents.app.plan_parts import PlanParts
     from cleveragents.cli.output import Output
     from cleveragents.cli.plan.follow import Moment
     from cleveragents.cli.plan.work import Deciding
     from cleveragents.plans.model.plan import Plan
-    from cleveragents.plans.ports.plans import NewPlan
+    from cleveragents.plans.ports.plans import PlanDraft
 
-__all__ = ["Handling", "go_on_with", "run_new"]
+__all__ = ["RunOptions", "go_on_with", "run_new"]
 
 
 @dataclass(frozen=True, slots=True)
-class Handling:
+class RunOptions:
     """Where the plans run, how many at once, and what is to become of their results."""
 
     yes: bool = False
@@ -43,7 +43,7 @@ class Handling:
     resource: str | None = None
     to_branch: str | None = None
 
-    def ensure_sound(self, wanted: Wanted) -> None:
+    def ensure_sound(self, wanted: PlanSpec) -> None:
         """`click.UsageError` for options that contradict each other."""
         if self.yes and self.only_review:
             raise click.UsageError("--yes applies the result, --review leaves it; say one of them")
@@ -68,7 +68,7 @@ class Handling:
         return words if self.parallel is None else [*words, f"--parallel={self.parallel}"]
 
 
-def run_new(client: Client, wanted: Wanted, handling: Handling, deciding: Deciding) -> None:
+def run_new(client: Client, wanted: PlanSpec, handling: RunOptions, deciding: Deciding) -> None:
     """Makes the plans and works on them, or has that done. Exits as `agents run` says."""
     if handling.file == "-":
         handling = replace(handling, typed=text_of_stdin("the goals on stdin"))
@@ -95,7 +95,7 @@ def run_new(client: Client, wanted: Wanted, handling: Handling, deciding: Decidi
         _run_one(deciding, plans[0])
 
 
-def _handed_over(client: LocalClient, wanted: Wanted, handling: Handling, deciding: Deciding) -> bool:
+def _handed_over(client: LocalClient, wanted: PlanSpec, handling: RunOptions, deciding: Deciding) -> bool:
     """Whether the server of this state took the plan, which is then watched and decided about."""
     from cleveragents.server.server_file import server_file
 
@@ -127,7 +127,7 @@ def go_on_with(client: LocalClient, plan_ids: Sequence[str], deciding: Deciding)
         _run_many(deciding, plans)
 
 
-def _requests(container: Container, wanted: Wanted, handling: Handling) -> list[NewPlan]:
+def _requests(container: Container, wanted: PlanSpec, handling: RunOptions) -> list[PlanDraft]:
     from cleveragents.cli.run.goals import requested_goals
     from cleveragents.cli.run.goals_file import read_goals
     from cleveragents.cli.run.request import requested_plan
@@ -142,7 +142,7 @@ def _requests(container: Container, wanted: Wanted, handling: Handling) -> list[
     return [requested_goals(container, wanted, file, handling.typed)]
 
 
-def _made(parts: PlanParts, requests: Sequence[NewPlan]) -> list[Plan]:
+def _made(parts: PlanParts, requests: Sequence[PlanDraft]) -> list[Plan]:
     """A plan for each; whoever interrupts that wants none of them."""
     plans: list[Plan] = []
     try:
@@ -154,7 +154,7 @@ def _made(parts: PlanParts, requests: Sequence[NewPlan]) -> list[Plan]:
     return plans
 
 
-def _start(container: Container, plans: Sequence[Plan], handling: Handling, output: Output) -> None:
+def _start(container: Container, plans: Sequence[Plan], handling: RunOptions, output: Output) -> None:
     from cleveragents.cli.run.background import start_in_background, told_started
 
     overrides = click.get_current_context().find_root().params.get("overrides", ())

@@ -28,15 +28,15 @@ from cleveragents.models.model.budget import PICODOLLARS
 if TYPE_CHECKING:
     from cleveragents.api.actions import ArgumentView
     from cleveragents.api.client import Client, HttpClient
-    from cleveragents.api.plans.create import Wanted
+    from cleveragents.api.plans.create import PlanSpec
     from cleveragents.api.plans.views import PlanView
     from cleveragents.cli.plan.work import Deciding
-    from cleveragents.cli.run.plans import Handling
+    from cleveragents.cli.run.plans import RunOptions
 
 __all__ = ["run_on_server", "run_together", "said_arguments"]
 
 
-def run_on_server(client: HttpClient, wanted: Wanted, handling: Handling, deciding: Deciding) -> None:
+def run_on_server(client: HttpClient, wanted: PlanSpec, handling: RunOptions, deciding: Deciding) -> None:
     """Has the server make the plans and work on them. Exits as `agents run` says."""
     from cleveragents.cli.run.goals_file import read_goals, text_of
 
@@ -60,7 +60,7 @@ def run_on_server(client: HttpClient, wanted: Wanted, handling: Handling, decidi
         told.plan = decide(deciding, work_on(deciding, plan, after=after))
 
 
-def _request(wanted: Wanted, handling: Handling, place: str) -> PlanRequest:
+def _request(wanted: PlanSpec, handling: RunOptions, place: str) -> PlanRequest:
     """What all plans of the command have in common."""
     limits = wanted.limits
     usd = None if limits.picodollars is None else limits.picodollars / PICODOLLARS
@@ -97,7 +97,7 @@ def _who(actor: str | None) -> tuple[str | None, str | None]:
         raise ConfigurationError(actor, str(problem)) from None
 
 
-def _with_action(client: Client, base: PlanRequest, wanted: Wanted) -> PlanRequest:
+def _with_action(client: Client, base: PlanRequest, wanted: PlanSpec) -> PlanRequest:
     if wanted.action is not None:
         found = client.actions.get(wanted.action, resource=base.resource)
         arguments = said_arguments(wanted.action, found.arguments, wanted.pairs, wanted.words)
@@ -133,7 +133,7 @@ def said_arguments(
 
 
 def _run_many(
-    client: HttpClient, deciding: Deciding, requests: Sequence[PlanRequest], handling: Handling
+    client: HttpClient, deciding: Deciding, requests: Sequence[PlanRequest], handling: RunOptions
 ) -> None:
     if not handling.background:
         run_together(client, deciding, requests)

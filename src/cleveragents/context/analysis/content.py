@@ -23,14 +23,14 @@ from typing import NamedTuple
 
 from cleveragents.context.analysis.language import language_of
 from cleveragents.context.analysis.syntax import THIN_KINDS, WHOLE_KINDS, Lines, Passage, Syntax, read_syntax
-from cleveragents.context.model.code import Chunk, Definition, Field, FileAnalysis, Span
+from cleveragents.context.model.code import Chunk, Definition, Field, FileAnalysis, LineSpan
 from cleveragents.context.model.code_terms import Remembered, count_terms, terms_of_name, words_of
 
 __all__ = [
     "ANALYSIS_VERSION",
     "LARGEST",
     "PROSE",
-    "Piece",
+    "LineRange",
     "analyse",
     "chunks_of",
     "cut",
@@ -91,7 +91,7 @@ def analyse(path: str, data: bytes) -> FileAnalysis:
     return FileAnalysis(name, lines.count, tuple(syntax.definitions), tuple(syntax.imports), tuple(chunks))
 
 
-def read_text(path: str, lines: Lines) -> tuple[Syntax, list[Piece]]:
+def read_text(path: str, lines: Lines) -> tuple[Syntax, list[LineRange]]:
     """Its sections, if it is of a kind that has headings, and the pieces it falls into."""
     headings = _headings(path.lower(), lines)
     syntax = Syntax()
@@ -104,7 +104,7 @@ def read_text(path: str, lines: Lines) -> tuple[Syntax, list[Piece]]:
         ends = next((one[0] for one in headings[number + 1 :] if one[1] <= level), lines.count)
         parent = open_sections[-1][1] if open_sections else None
         open_sections.append((level, number))
-        span, head = Span(line + 1, ends), Span(line + 1, line + head_lines)
+        span, head = LineSpan(line + 1, ends), LineSpan(line + 1, line + head_lines)
         syntax.definitions.append(Definition(name, "section", span, head, parent))
         syntax.names.append((line, name))
     return syntax, _pieces([heading[0] for heading in headings], lines.count)
@@ -162,14 +162,14 @@ def _name(title: bytes) -> str:
     return title.decode("utf-8", "replace").strip()[:_LONGEST_NAME]
 
 
-def _pieces(headings: list[int], count: int) -> list[Piece]:
+def _pieces(headings: list[int], count: int) -> list[LineRange]:
     """A section is a piece if it is no longer than a chunk should be; a longer one is several."""
     bounds = sorted({0, *headings})
-    pieces: list[Piece] = []
+    pieces: list[LineRange] = []
     positions = {line: number for number, line in enumerate(headings)}
     for first, end in zip(bounds, [*bounds[1:], count], strict=True):
         starts = range(first, end, _LINES)
-        pieces += [Piece(start, min(start + _LINES, end), positions.get(first)) for start in starts]
+        pieces += [LineRange(start, min(start + _LINES, end), positions.get(first)) for start in starts]
     return pieces
 
 
@@ -208,7 +208,7 @@ def decode(data: bytes) -> bytes:
     return data
 
 
-class Piece(NamedTuple):
+class LineRange(NamedTuple):
     """Lines `first` up to, not including, `end`, from 0."""
 
     first: int
@@ -216,9 +216,9 @@ class Piece(NamedTuple):
     definition: int | None
 
 
-def cut(definitions: list[Definition], lines: Lines) -> list[Piece]:
+def cut(definitions: list[Definition], lines: Lines) -> list[LineRange]:
     """Pieces in order that cover all lines."""
-    pieces: list[Piece] = []
+    pieces: list[LineRange] = []
     for piece in _runs(_owners(definitions, lines.count)):
         before = pieces[-1] if pieces else None
         if before is not None and _trails(piece, before, definitions, lines):
@@ -244,17 +244,17 @@ def _owners(definitions: list[Definition], count: int) -> list[int | None]:
     return owners
 
 
-def _runs(owners: list[int | None]) -> list[Piece]:
-    runs: list[Piece] = []
+def _runs(owners: list[int | None]) -> list[LineRange]:
+    runs: list[LineRange] = []
     first = 0
     for line in range(1, len(owners) + 1):
         if line == len(owners) or owners[line] != owners[first]:
-            runs.append(Piece(first, line, owners[first]))
+            runs.append(LineRange(first, line, owners[first]))
             first = line
     return runs
 
 
-def _trails(piece: Piece, before: Piece, definitions: list[Definition], lines: Lines) -> bool:
+def _trails(piece: LineRange, before: LineRange, definitions: list[Definition], lines: Lines) -> bool:
     """A line or two after a function are searched with it: alone they would be too short to be compared."""
     if before.definition is None or definitions[before.definition].kind not in WHOLE_KINDS:
         return False
@@ -263,14 +263,16 @@ def _trails(piece: Piece, before: Piece, definitions: list[Definition], lines: L
     return lines.slice(piece.first, piece.end).strip().count(b"\n") < _TRAILING
 
 
-def _split(piece: Piece) -> list[Piece]:
+def _split(piece: LineRange) -> list[LineRange]:
     length = piece.end - piece.first
     parts = -(-length // _MOST_LINES)
     bounds = [piece.first + length * part // parts for part in range(parts + 1)]
-    return [Piece(first, end, piece.definition) for first, end in pairwise(bounds)]
+    return [LineRange(first, end, piece.definition) for first, end in pairwise(bounds)]
 
 
-def chunks_of(pieces: Sequence[Piece], syntax: Syntax, lines: Lines, keywords: frozenset[str]) -> list[Chunk]:
+def chunks_of(
+    pieces: Sequence[LineRange], syntax: Syntax, lines: Lines, keywords: frozenset[str]
+) -> list[Chunk]:
     """One chunk for each piece that has terms; a piece without any joins the one before it."""
     counter = _TermCounter(syntax, lines, keywords)
     chunks: list[Chunk] = []
@@ -278,15 +280,15 @@ def chunks_of(pieces: Sequence[Piece], syntax: Syntax, lines: Lines, keywords: f
     for piece in pieces:
         terms = counter.count(piece)
         if terms:
-            chunks.append(Chunk(Span(first + 1, piece.end), piece.definition, terms))
+            chunks.append(Chunk(LineSpan(first + 1, piece.end), piece.definition, terms))
         elif chunks:
             last = chunks[-1]
-            chunks[-1] = Chunk(Span(last.span.first, piece.end), last.definition, last.terms)
+            chunks[-1] = Chunk(LineSpan(last.span.first, piece.end), last.definition, last.terms)
         else:
             continue
         first = piece.end
     if not chunks and lines.count:
-        chunks.append(Chunk(Span(1, lines.count), None))
+        chunks.append(Chunk(LineSpan(1, lines.count), None))
     return chunks
 
 
@@ -301,7 +303,7 @@ class _TermCounter:
         self._names = sorted(syntax.names)
         self._next_name = 0
 
-    def count(self, piece: Piece) -> Terms:
+    def count(self, piece: LineRange) -> Terms:
         texts: dict[Field, list[bytes]] = {}
         code = words_of(self._part(self._lines.starts[piece.first], self._lines.starts[piece.end], texts))
         names = words_of("\n".join(self._names_before(piece.end)))

@@ -16,7 +16,7 @@ from time import thread_time
 from typing import TYPE_CHECKING, NamedTuple
 
 from cleveragents.context.analysis.language import Grammar, Language, grammar_of
-from cleveragents.context.model.code import Definition, Field, Import, Span
+from cleveragents.context.model.code import Definition, Field, Import, LineSpan
 
 __all__ = ["THIN_KINDS", "WHOLE_KINDS", "Lines", "Passage", "Syntax", "read_syntax"]
 
@@ -251,14 +251,14 @@ class _Reader:
                 kind = "method"
         signature = self._signature(found, head, last)
         name = _SCOPE.split(found.name)[-1]
-        return Definition(name, kind, Span(first + 1, last + 1), signature, parent)
+        return Definition(name, kind, LineSpan(first + 1, last + 1), signature, parent)
 
-    def _signature(self, found: _Found, head: int, last: int) -> Span:
+    def _signature(self, found: _Found, head: int, last: int) -> LineSpan:
         """From the line where it begins to the one that ends its head."""
         if found.head_end is not None:
             end = self._without_comments(found.start, found.head_end)
-            return Span(head + 1, max(self._lines.at(end - 1), head) + 1)
-        return Span(head + 1, (last if found.kind in _ALL_HEAD else head) + 1)
+            return LineSpan(head + 1, max(self._lines.at(end - 1), head) + 1)
+        return LineSpan(head + 1, (last if found.kind in _ALL_HEAD else head) + 1)
 
     def _without_comments(self, start: int, end: int) -> int:
         """Where the head ends if its body begins at `end`: a comment between them is no part of either."""

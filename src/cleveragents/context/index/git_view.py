@@ -14,8 +14,8 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
-from cleveragents.context.index.place import Ground, Patience, git_seconds
-from cleveragents.context.index.view import NEVER_SOUGHT, Entry, FileStamps, View, left_out, named
+from cleveragents.context.index.place import IndexDeadline, ResolvedPlace, git_seconds
+from cleveragents.context.index.view import NEVER_SOUGHT, FileEntry, FileStamps, View, left_out, named
 from cleveragents.core.errors import GitFailed
 from cleveragents.git.plumbing import RunningGit, run_git, user_environment
 
@@ -31,7 +31,9 @@ _SECONDS = 60.0
 _TREE = re.compile(rb"(\d+) (\w+) ([0-9a-f]+)\t([^\0]+)\0")
 
 
-def work_tree_view(ground: Ground, stamps: FileStamps, most_files: int, patience: Patience) -> View:
+def work_tree_view(
+    ground: ResolvedPlace, stamps: FileStamps, most_files: int, patience: IndexDeadline
+) -> View:
     """The files below the root that are tracked, or neither tracked nor ignored, as they are now."""
     repository = ground.repository
     assert repository is not None
@@ -75,7 +77,7 @@ def _others(running: RunningGit) -> tuple[list[bytes], tuple[str, ...]]:
         return [], (f"files that git does not track are left out: git ls-files: {error.problem}",)
 
 
-def commit_view(ground: Ground, most_files: int, patience: Patience) -> View:
+def commit_view(ground: ResolvedPlace, most_files: int, patience: IndexDeadline) -> View:
     """The files of the commit, below the root."""
     if ground.commit is None:
         return View([])
@@ -91,14 +93,14 @@ def commit_view(ground: Ground, most_files: int, patience: Patience) -> View:
     found = [(match[3], match[4]) for match in _TREE.finditer(told) if match[1] in _REGULAR]
     unreadable: list[str] = []
     entries = [
-        Entry(path, bytes.fromhex(digest.decode("ascii")), 0, False)
+        FileEntry(path, bytes.fromhex(digest.decode("ascii")), 0, False)
         for digest, name in found
         for path in named((name,), unreadable)
     ]
     return view_of(entries, unreadable, most_files, None)
 
 
-def view_of(entries: list[Entry], unreadable: list[str], most: int, stamps: FileStamps | None) -> View:
+def view_of(entries: list[FileEntry], unreadable: list[str], most: int, stamps: FileStamps | None) -> View:
     """What was found, in order, with notes on what was not."""
     entries.sort()
     notes = left_out(unreadable, "because their names are no UTF-8")
@@ -110,12 +112,12 @@ def view_of(entries: list[Entry], unreadable: list[str], most: int, stamps: File
 
 def _tracked(
     listed: bytes, root: Path, stamps: FileStamps, written_ns: int, unreadable: list[str]
-) -> list[Entry]:
+) -> list[FileEntry]:
     """The tracked files that are there."""
     rows = _LISTED.findall(listed)
     if listed and (not rows or listed.count(b"\0") != len(rows)):
         raise GitFailed("ls-files", "it lists the index in a way that is not understood")
-    entries: list[Entry] = []
+    entries: list[FileEntry] = []
     before = os.fsencode(root) + b"/"
     unsure: dict[str, None] = {}
     for mode, digest, stage, name, changed, changed_ns, modified, modified_ns, number, size in rows:
@@ -141,7 +143,7 @@ def _tracked(
             and status.st_ino & 0xFFFFFFFF == int(number)  # the index has 32 bits for it
             and stat.S_ISREG(status.st_mode)
         ):
-            entries.append(Entry(path, bytes.fromhex(digest.decode()), status.st_size, False))
+            entries.append(FileEntry(path, bytes.fromhex(digest.decode()), status.st_size, False))
         else:
             # In the middle of a merge there are several of one path: what the file says counts, once.
             unsure[path] = None

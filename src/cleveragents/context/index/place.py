@@ -21,7 +21,15 @@ from cleveragents.context.strategy import CancelSignal
 from cleveragents.core.errors import Cancelled, GitFailed, SourceMissing, ToolRefused
 from cleveragents.git.plumbing import SecondsLeft, private_environment, run_git, user_environment
 
-__all__ = ["GitPlace", "Ground", "Patience", "Repository", "git_seconds", "ground_of", "repository_at"]
+__all__ = [
+    "GitPlace",
+    "GitRepository",
+    "IndexDeadline",
+    "ResolvedPlace",
+    "git_seconds",
+    "ground_of",
+    "repository_at",
+]
 
 
 _FACTS = (
@@ -40,7 +48,7 @@ _LEAST_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Repository:
+class GitRepository:
     """What git says of a directory. `common_dir` is the same for all work trees of a repository; `prefix` is
     where in its work tree the directory is, with a slash at the end, or empty."""
 
@@ -70,13 +78,13 @@ class GitPlace:
 
 
 @dataclass(frozen=True, slots=True)
-class Ground:
+class ResolvedPlace:
     """A place that is there. `commit` is the full name of the one to look at; `home` is whose index it is."""
 
     place: CodePlace
     root: Path
     home: Path
-    repository: Repository | None
+    repository: GitRepository | None
     commit: str | None
     notes: tuple[str, ...] = ()
 
@@ -94,9 +102,9 @@ class Ground:
         return 20 if self.repository is None else self.repository.name_bytes
 
 
-def ground_of(place: CodePlace, patience: Patience | None = None) -> Ground:
+def ground_of(place: CodePlace, patience: IndexDeadline | None = None) -> ResolvedPlace:
     """`SourceMissing` if there is no such directory or commit, `Cancelled`."""
-    patience = patience or Patience()
+    patience = patience or IndexDeadline()
     root = Path(os.path.realpath(place.root))
     if not root.is_dir():
         problem = "it is not a directory" if root.exists() else "there is no such directory"
@@ -116,10 +124,10 @@ def ground_of(place: CodePlace, patience: Patience | None = None) -> Ground:
         home = _home(Path(os.path.realpath(place.home)), patience)
     told = repository is None and "not a git repository" not in problem
     notes = (f"looked at without git: {problem}",) if told and problem else ()
-    return Ground(place, root, home, repository, commit, notes)
+    return ResolvedPlace(place, root, home, repository, commit, notes)
 
 
-def repository_at(directory: Path, patience: Patience) -> tuple[Repository | None, str]:
+def repository_at(directory: Path, patience: IndexDeadline) -> tuple[GitRepository | None, str]:
     """The repository that the directory is in; if there is none, git's words about that."""
     try:
         told = run_git(
@@ -137,10 +145,10 @@ def repository_at(directory: Path, patience: Patience) -> tuple[Repository | Non
     common = Path(os.path.realpath(directory / lines[1]))
     name_bytes = 32 if lines[2] == "sha256" else 20
     inside, bare = (line == "true" for line in lines[3:5])
-    return Repository(Path(lines[0]), common, name_bytes, inside, bare, lines[5]), ""
+    return GitRepository(Path(lines[0]), common, name_bytes, inside, bare, lines[5]), ""
 
 
-def _private(git_dir: Path, patience: Patience) -> Repository:
+def _private(git_dir: Path, patience: IndexDeadline) -> GitRepository:
     """A git directory of ours. `SourceMissing` if it is gone."""
     git = GitPlace.of(git_dir, git_dir)
     try:
@@ -154,15 +162,15 @@ def _private(git_dir: Path, patience: Patience) -> Repository:
     except (GitFailed, ToolRefused) as error:
         raise SourceMissing(str(git_dir.parent), "it is no sandbox any more") from error
     name_bytes = 32 if told.strip() == b"sha256" else 20
-    return Repository(git_dir, git_dir, name_bytes, inside_work_tree=True, bare=False, prefix="")
+    return GitRepository(git_dir, git_dir, name_bytes, inside_work_tree=True, bare=False, prefix="")
 
 
-def _home(directory: Path, patience: Patience) -> Path:
+def _home(directory: Path, patience: IndexDeadline) -> Path:
     repository, _ = repository_at(directory, patience) if directory.is_dir() else (None, "")
     return directory if repository is None else repository.common_dir
 
 
-def _commit(place: CodePlace, repository: Repository | None, patience: Patience) -> str | None:
+def _commit(place: CodePlace, repository: GitRepository | None, patience: IndexDeadline) -> str | None:
     """The full name of the commit; None for the files as they are, and for a bare repository without any."""
     if repository is None or (place.commit is None and not repository.bare):
         return None
@@ -190,7 +198,7 @@ def _commit(place: CodePlace, repository: Repository | None, patience: Patience)
     return name or None
 
 
-def git_seconds(patience: Patience, most: float = _MOST_SECONDS) -> SecondsLeft:
+def git_seconds(patience: IndexDeadline, most: float = _MOST_SECONDS) -> SecondsLeft:
     """For one command: half of the time that there is patience for, but no longer than `most`, so that
     something is left for what comes after. When the time is up there is still a second, in which a healthy
     repository answers: what is indexed can be used then."""
@@ -208,15 +216,15 @@ def git_seconds(patience: Patience, most: float = _MOST_SECONDS) -> SecondsLeft:
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class IndexDeadline:
     """Ends at `deadline`, by the monotonic clock, or when the work is cancelled."""
 
     deadline: float | None = None
     cancelled: CancelSignal | None = None
 
     @staticmethod
-    def of(seconds: float | None, cancelled: CancelSignal | None) -> Patience:
-        return Patience(None if seconds is None else time.monotonic() + seconds, cancelled)
+    def of(seconds: float | None, cancelled: CancelSignal | None) -> IndexDeadline:
+        return IndexDeadline(None if seconds is None else time.monotonic() + seconds, cancelled)
 
     @property
     def is_over(self) -> bool:
@@ -226,12 +234,12 @@ class Patience:
         return self.deadline is not None and time.monotonic() >= self.deadline
 
     @property
-    def half(self) -> Patience:
+    def half(self) -> IndexDeadline:
         """Ends when half of the time that is left has passed."""
         if self.deadline is None:
             return self
         now = time.monotonic()
-        return Patience(now + (self.deadline - now) / 2, self.cancelled)
+        return IndexDeadline(now + (self.deadline - now) / 2, self.cancelled)
 
     def seconds(self, at_most: float) -> float:
         """How long the next wait may be."""

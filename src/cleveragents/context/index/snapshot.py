@@ -34,8 +34,8 @@ from cleveragents.context.index.build.segment import (
     unsealed,
 )
 from cleveragents.context.index.index_file import is_damage
-from cleveragents.context.index.place import Ground
-from cleveragents.context.index.view import Entry, blob_digest, read_below
+from cleveragents.context.index.place import ResolvedPlace
+from cleveragents.context.index.view import FileEntry, blob_digest, read_below
 from cleveragents.context.model.code import CodeFile, Field, FileAnalysis
 from cleveragents.core.errors import Closed, SourceChanged, ToolRefused
 from cleveragents.git.blob_reader import BlobReader
@@ -74,7 +74,7 @@ class SqliteCodeSnapshot:
 
     def __init__(
         self,
-        ground: Ground,
+        ground: ResolvedPlace,
         layout: Layout,
         connection: sqlite3.Connection,
         notes: Sequence[str],
@@ -229,7 +229,7 @@ def _touched(starts: NDArray[np.int64], stops: NDArray[np.int64]) -> NDArray[np.
 class SourceText:
     """The contents of a place. Any thread may ask; who made it closes it."""
 
-    def __init__(self, ground: Ground) -> None:
+    def __init__(self, ground: ResolvedPlace) -> None:
         self._root = ground.root
         git = ground.git
         self._stored = None if ground.repository is None else BlobReader(git.directory, git.environment)
@@ -271,7 +271,7 @@ class Layout:
     partial: bool
 
 
-def layout_of(entries: Sequence[Entry], contents: Distinct, catalogued: Sequence[Catalogued]) -> Layout:
+def layout_of(entries: Sequence[FileEntry], contents: Distinct, catalogued: Sequence[Catalogued]) -> Layout:
     """The view as the index knows it."""
     import numpy as np
 
@@ -317,7 +317,9 @@ def layout_of(entries: Sequence[Entry], contents: Distinct, catalogued: Sequence
     )
 
 
-def _files(entries: Sequence[Entry], numbers: NDArray[np.int64], sizes: NDArray[np.int64]) -> list[CodeFile]:
+def _files(
+    entries: Sequence[FileEntry], numbers: NDArray[np.int64], sizes: NDArray[np.int64]
+) -> list[CodeFile]:
     return [
         CodeFile(entry.path, entry.digest.hex(), entry.size if size < 0 else size, document)
         for entry, document, size in zip(entries, numbers.tolist(), sizes[numbers].tolist(), strict=True)
@@ -332,7 +334,7 @@ class Distinct:
     content_of: NDArray[np.int64]
 
 
-def distinct(entries: Sequence[Entry]) -> Distinct:
+def distinct(entries: Sequence[FileEntry]) -> Distinct:
     """Each content once."""
     import numpy as np
 

@@ -25,8 +25,8 @@ from typing import TYPE_CHECKING
 
 from cleveragents.context.code_index import CodePlace, CodeSnapshot, IndexProgress
 from cleveragents.context.index.build.builder import (
-    Builder,
-    Building,
+    IndexBuild,
+    IndexBuilder,
     building,
     drop_unused,
     forget_places,
@@ -44,7 +44,7 @@ from cleveragents.context.index.index_file import (
     is_unwritable,
     wait_at_most,
 )
-from cleveragents.context.index.place import Ground, Patience, ground_of
+from cleveragents.context.index.place import IndexDeadline, ResolvedPlace, ground_of
 from cleveragents.context.index.snapshot import (
     Distinct,
     Layout,
@@ -55,7 +55,7 @@ from cleveragents.context.index.snapshot import (
 )
 from cleveragents.context.index.view import (
     NEVER_SOUGHT,
-    Entry,
+    FileEntry,
     FileStamps,
     View,
     directory_view,
@@ -72,7 +72,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["Bounds", "Opening", "SqliteCodeIndex", "prune_directory", "sandbox_view"]
+__all__ = ["Bounds", "IndexOpener", "SqliteCodeIndex", "prune_directory", "sandbox_view"]
 
 
 # Making an index takes another process that long; without it, there would be none to look into.
@@ -93,13 +93,13 @@ class Bounds:
 
 
 @dataclass
-class Opening:
+class IndexOpener:
     """One opening of one place. Not thread-safe."""
 
-    builder: Builder
-    ground: Ground
+    builder: IndexBuilder
+    ground: ResolvedPlace
     file: IndexFile
-    patience: Patience
+    patience: IndexDeadline
     progress: IndexProgress | None
     bounds: Bounds
     now_ns: Callable[[], int]
@@ -186,12 +186,12 @@ class Opening:
         view = directory_view(ground.root, stamps, self.bounds.files)
         return replace(view, notes=(*notes, *view.notes))
 
-    def _lacking(self, connection: sqlite3.Connection, view: View, contents: Distinct) -> list[Entry]:
+    def _lacking(self, connection: sqlite3.Connection, view: View, contents: Distinct) -> list[FileEntry]:
         """One entry for each content that is not indexed yet."""
         which, _ = located(catalogue(connection), contents.digests)
         if (which >= 0).all():
             return []
-        chosen: dict[int, Entry] = {}
+        chosen: dict[int, FileEntry] = {}
         for entry, content in zip(view.entries, contents.content_of.tolist(), strict=True):
             if which[content] < 0:
                 chosen.setdefault(content, entry)
@@ -217,7 +217,7 @@ class Opening:
         builder = self.builder
         if self.patience.seconds(_CREW_SECONDS) < _CREW_SECONDS:  # guard: or nothing would ever be indexed
             builder = replace(builder, alone=len(lacking))
-        task = Building(builder, self.ground, connection, self.patience, self.progress)
+        task = IndexBuild(builder, self.ground, connection, self.patience, self.progress)
         if not opened.kept:
             task.fill(lacking, total)
             return task.notes
@@ -247,7 +247,7 @@ class Opening:
             return [f"{turn.who} is indexing"]
         return task.notes
 
-    def _fill_within_bounds(self, task: Building, lacking: list[Entry], contents: Distinct) -> None:
+    def _fill_within_bounds(self, task: IndexBuild, lacking: list[FileEntry], contents: Distinct) -> None:
         connection = task.connection
 
         def room() -> bool:
@@ -301,18 +301,18 @@ class Opening:
 class SqliteCodeIndex:
     """`CodeIndex` with one file per repository in `directory`. Stateless: any thread may share it."""
 
-    opening: type[Opening] = Opening
+    opening: type[IndexOpener] = IndexOpener
 
     def __init__(
         self,
         directory: Path,
         *,
-        builder: Builder | None = None,
+        builder: IndexBuilder | None = None,
         bounds: Bounds | None = None,
         now_ns: Callable[[], int] = time.time_ns,
     ) -> None:
         self._directory = directory.absolute()
-        self._builder = builder or Builder()
+        self._builder = builder or IndexBuilder()
         self._bounds = bounds or Bounds()
         self._now_ns = now_ns
 
@@ -324,7 +324,7 @@ class SqliteCodeIndex:
         progress: IndexProgress | None = None,
         cancelled: CancelSignal | None = None,
     ) -> AbstractContextManager[CodeSnapshot]:
-        return self._open(place, Patience.of(seconds, cancelled), progress)
+        return self._open(place, IndexDeadline.of(seconds, cancelled), progress)
 
     def prune(self, gone: Sequence[Path] = ()) -> int:
         """Forgets these directories and all that are no longer there; how many bytes that gave back.
@@ -335,7 +335,7 @@ class SqliteCodeIndex:
 
     @contextmanager
     def _open(
-        self, place: CodePlace, patience: Patience, progress: IndexProgress | None
+        self, place: CodePlace, patience: IndexDeadline, progress: IndexProgress | None
     ) -> Iterator[CodeSnapshot]:
         ground = ground_of(place, patience)
         path = self._directory / f"{ground.key}.db"
@@ -361,7 +361,7 @@ def prune_directory(directory: Path, version: int, gone: Sequence[Path]) -> int:
 def _prune(path: Path, version: int, gone: Sequence[Path]) -> None:
     home = _home_of(path)
     file = IndexFile(path, version, home or path)
-    with building(file.lock, Patience.of(0.0, None), lambda: True) as ours:
+    with building(file.lock, IndexDeadline.of(0.0, None), lambda: True) as ours:
         if not ours:
             return
         if home is None or not home.exists() or home in gone:
@@ -400,7 +400,7 @@ def _bytes_in(directory: Path) -> int:
     return total
 
 
-def sandbox_view(ground: Ground, stamps: FileStamps, most_files: int) -> View:
+def sandbox_view(ground: ResolvedPlace, stamps: FileStamps, most_files: int) -> View:
     """The files that are tracked or not ignored, as they are now. `SourceMissing`."""
     tree = open_tree(ground.root.parent)
     index = tree.place.index
@@ -409,7 +409,7 @@ def sandbox_view(ground: Ground, stamps: FileStamps, most_files: int) -> View:
         found, known = tree.survey(index, never_entered=NEVER_SOUGHT)
     except (SandboxRefused, OSError) as error:
         raise SourceMissing(str(ground.root), str(error)) from error
-    entries: list[Entry] = []
+    entries: list[FileEntry] = []
     unreadable: list[str] = []
     for path, status in found.files.items():
         try:
@@ -420,7 +420,7 @@ def sandbox_view(ground: Ground, stamps: FileStamps, most_files: int) -> View:
         tracked = known.get(path)
         if tracked is not None and is_unchanged(tracked, status, written_ns):
             if tracked.mode != SYMLINK:
-                entries.append(Entry(path, bytes.fromhex(tracked.name), status.st_size, False))
+                entries.append(FileEntry(path, bytes.fromhex(tracked.name), status.st_size, False))
             continue
         with suppress(OSError):
             entry = stamps.entry(path, status)

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from cleveragents.context.index.build.segment import array_of, sealed, unsealed
 from cleveragents.context.index.index_file import transaction
-from cleveragents.context.index.place import Ground, Patience
+from cleveragents.context.index.place import IndexDeadline, ResolvedPlace
 from cleveragents.core.errors import GitFailed, ToolRefused
 from cleveragents.git.git_directory import GitDirectory
 from cleveragents.git.plumbing import PrivateRepository
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 __all__ = [
     "MOST_BYTES",
     "NEVER_SOUGHT",
-    "Entry",
+    "FileEntry",
     "FileStamps",
     "View",
     "blob_digest",
@@ -89,7 +89,7 @@ _AGAIN_SECONDS = 3600
 Stamps = Mapping[str, tuple[str, bytes]]
 
 
-class Entry(NamedTuple):
+class FileEntry(NamedTuple):
     """A file. `size` is 0 where only git knows it; `on_disk` says where its content is to be read."""
 
     path: str
@@ -103,7 +103,7 @@ class View:
     """`entries` in the order of their paths. `stamps` are to be remembered for the next time. If the view is
     not `whole`, there was no time for the other files."""
 
-    entries: list[Entry]
+    entries: list[FileEntry]
     notes: tuple[str, ...] = ()
     whole: bool = True
     stamps: Mapping[str, tuple[str, bytes]] = field(default_factory=dict)
@@ -128,7 +128,7 @@ class FileStamps:
     known: Mapping[str, tuple[str, bytes]]
     now_ns: int
     name_bytes: int = 20
-    patience: Patience = field(default_factory=Patience)
+    patience: IndexDeadline = field(default_factory=IndexDeadline)
     keep: Callable[[dict[str, tuple[str, bytes]]], None] | None = None
     fresh: dict[str, tuple[str, bytes]] = field(default_factory=dict)
     unreadable: list[str] = field(default_factory=list)
@@ -143,7 +143,7 @@ class FileStamps:
         late = ["the time was up before all files were looked at"] if self.late else []
         return [*left_out(self.unreadable, "because they cannot be read"), *late]
 
-    def look(self, path: str) -> Entry | None:
+    def look(self, path: str) -> FileEntry | None:
         """The file as it is now; None if it is gone, cannot be read, or the time is up."""
         try:
             return self.entry(path, os.lstat(f"{self.root}/{path}"))
@@ -156,7 +156,7 @@ class FileStamps:
         if not isinstance(error, (FileNotFoundError, NotADirectoryError)):
             self.unreadable.append(path)
 
-    def entry(self, path: str, status: os.stat_result) -> Entry | None:
+    def entry(self, path: str, status: os.stat_result) -> FileEntry | None:
         """The same for a file whose stat data is known. `OSError`."""
         if not stat.S_ISREG(status.st_mode):
             return None
@@ -164,18 +164,18 @@ class FileStamps:
         remembered = self.known.get(path)
         if remembered is not None and remembered[0] == stamp:
             self.fresh[path] = remembered
-            return Entry(path, remembered[1], status.st_size, True)
+            return FileEntry(path, remembered[1], status.st_size, True)
         if status.st_size > MOST_BYTES:
             # Reading it to give it a name would take longer than all the others.
             digest = blob_digest(f"too large: {path} {stamp}".encode(), name_bytes=self.name_bytes)
-            return Entry(path, digest, status.st_size, True)
+            return FileEntry(path, digest, status.st_size, True)
         data = None if self._is_late(status.st_size) else self._read(path)
         if data is None:
             return None
         digest = blob_digest(data, name_bytes=self.name_bytes)
         if max(status.st_mtime_ns, status.st_ctime_ns) < self.now_ns - _RACY_NS:  # guard: see above
             self._learn(path, (stamp, digest))
-        return Entry(path, digest, len(data), True)
+        return FileEntry(path, digest, len(data), True)
 
     def _is_late(self, size: int) -> bool:
         if self._work >= _LOOK_EVERY:
@@ -357,12 +357,12 @@ def _is_text(path: str) -> bool:
     return True
 
 
-def place_name(ground: Ground) -> bytes:
+def place_name(ground: ResolvedPlace) -> bytes:
     """The same each time that the place is looked at; all commits of a repository count as one each."""
     return os.fsencode(f"{ground.root}@{ground.commit or ''}")
 
 
-def remembered_stamps(connection: sqlite3.Connection, ground: Ground) -> dict[str, tuple[str, bytes]]:
+def remembered_stamps(connection: sqlite3.Connection, ground: ResolvedPlace) -> dict[str, tuple[str, bytes]]:
     """By path: stamp and digest."""
     if ground.commit is not None:
         return {}
@@ -375,7 +375,7 @@ def remembered_stamps(connection: sqlite3.Connection, ground: Ground) -> dict[st
 
 
 def remember(
-    connection: sqlite3.Connection, ground: Ground, before: Stamps, view: View, rows: NDArray[np.int64]
+    connection: sqlite3.Connection, ground: ResolvedPlace, before: Stamps, view: View, rows: NDArray[np.int64]
 ) -> None:
     """Writes down what has changed since `before`, if anything has. `rows` are the contents in use.
 

@@ -21,7 +21,7 @@ __all__ = [
     "Field",
     "FileAnalysis",
     "Import",
-    "Span",
+    "LineSpan",
     "is_code",
     "is_documentation",
     "is_test",
@@ -76,13 +76,13 @@ class Field(str, Enum):
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Span:
+class LineSpan:
     """Lines `first` to `last`."""
 
     first: int
     last: int
 
-    def contains(self, other: Span) -> bool:
+    def contains(self, other: LineSpan) -> bool:
         return self.first <= other.first and other.last <= self.last
 
 
@@ -92,8 +92,8 @@ class Definition:
 
     name: str
     kind: str
-    span: Span
-    signature: Span
+    span: LineSpan
+    signature: LineSpan
     parent: int | None = None
 
 
@@ -113,7 +113,7 @@ class Chunk:
     `definition` is the position of what it belongs to, None for the file's own lines. `terms` counts each
     field's terms."""
 
-    span: Span
+    span: LineSpan
     definition: int | None
     terms: Mapping[Field, Mapping[str, int]] = field(default_factory=dict)
 

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from cleveragents.context.model.code import Span, kind_of
+from cleveragents.context.model.code import LineSpan, kind_of
 from cleveragents.core.json_value import JsonValue
 
 __all__ = [
@@ -71,7 +71,7 @@ class ContextFragment:
     text: str
     score: float
     strategy: str
-    span: Span | None = None
+    span: LineSpan | None = None
     signal: str = ""
 
 
@@ -174,7 +174,7 @@ def _size(fragment: object) -> int:
 def _is_place(span: object) -> bool:
     if span is None:
         return True
-    if type(span) is not Span or type(span.first) is not int or type(span.last) is not int:
+    if type(span) is not LineSpan or type(span.first) is not int or type(span.last) is not int:
         return False
     return 1 <= span.first <= span.last
 
@@ -203,7 +203,7 @@ class Candidate:
     """A place with everything that was said of it. `text` as in `ContextFragment`."""
 
     path: str
-    span: Span | None
+    span: LineSpan | None
     findings: tuple[Finding, ...]
     text: str = ""
 
@@ -213,7 +213,7 @@ class RankedPlace:
     """A file, or lines of it, with its fused score, between 0 and 1."""
 
     path: str
-    span: Span | None
+    span: LineSpan | None
     score: float
     findings: tuple[Finding, ...] = ()
     text: str = ""

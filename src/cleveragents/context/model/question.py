@@ -35,9 +35,9 @@ from cleveragents.context.model.code_terms import count_terms, terms_of, words_o
 
 __all__ = [
     "COMMON_WORDS",
-    "Frame",
-    "Question",
+    "ParsedQuestion",
     "QuestionLines",
+    "TraceFrame",
     "error_of",
     "frame_of",
     "queries_of",
@@ -75,7 +75,7 @@ _PARTS = (("title", 2.0), ("prose", 1.0), ("code", 0.5), ("trace", 0.25), ("tick
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class TraceFrame:
     """A place that a stack trace names, as it stands there; `line` is 0 and `function` empty if not said."""
 
     path: str
@@ -84,7 +84,7 @@ class Frame:
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class ParsedQuestion:
     """Names and places are in order of appearance, each once, as they are written.
 
     `prose` is without the title. `code` is what stands in fences or looks like it; `trace` is what a program
@@ -96,7 +96,7 @@ class Question:
     prose: str = ""
     code: str = ""
     trace: str = ""
-    frames: tuple[Frame, ...] = ()
+    frames: tuple[TraceFrame, ...] = ()
     errors: tuple[str, ...] = ()
     paths: tuple[str, ...] = ()
     dotted: tuple[str, ...] = ()
@@ -112,7 +112,7 @@ class Question:
 
 
 @lru_cache(maxsize=16)
-def read_question(text: str) -> Question:
+def read_question(text: str) -> ParsedQuestion:
     """What `text` says. Any text is a question; one without words says nothing."""
     parts = sort_lines(_without_comments(_within(text)))
     said = "\n".join((parts.title, *parts.prose))
@@ -122,7 +122,7 @@ def read_question(text: str) -> Question:
     plain = f"{parts.title}\n{prose}"
     tokens = _TOKEN.findall("\n".join((said, *parts.code, trace)))
     ticked = [piece for piece in _TICKED.findall(plain) if piece.strip()]
-    return Question(
+    return ParsedQuestion(
         title=parts.title,
         prose=prose,
         code=code,
@@ -210,7 +210,7 @@ class QuestionLines:
     prose: list[str] = field(default_factory=list)
     code: list[str] = field(default_factory=list)
     trace: list[str] = field(default_factory=list)
-    frames: list[Frame] = field(default_factory=list)
+    frames: list[TraceFrame] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
 
 
@@ -354,7 +354,7 @@ _BARE = re.compile(
 _NUMBERED = re.compile(r"\s*(?:-{1,4}>)?\s*\d{1,6}(?: (?P<source>.*))?$")
 
 
-def frame_of(line: str) -> Frame | None:
+def frame_of(line: str) -> TraceFrame | None:
     """The frame that this line of a stack trace is, if it is one."""
     if not _MAYBE.search(line):
         return None
@@ -362,7 +362,7 @@ def frame_of(line: str) -> Frame | None:
         found = pattern.match(line)
         if found is not None and _is_file(found["path"]):
             named = found.groupdict()
-            return Frame(found["path"], int(named.get("line") or 0), named.get("function") or "")
+            return TraceFrame(found["path"], int(named.get("line") or 0), named.get("function") or "")
     return None
 
 
@@ -393,7 +393,7 @@ def query_terms(text: str) -> Counter[str]:
     return Counter({term: count for term, count in counts.items() if term not in COMMON_WORDS})
 
 
-def queries_of(question: Question) -> dict[str, dict[str, float]]:
+def queries_of(question: ParsedQuestion) -> dict[str, dict[str, float]]:
     """For each part, and for `full` and `weighed`, how much each of its terms is wanted."""
     # Who asks in three words means each of them.
     terms = query_terms if len(query_terms(question.text)) >= _LEAST_TERMS else terms_of

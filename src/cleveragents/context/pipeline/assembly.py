@@ -69,13 +69,13 @@ from cleveragents.models.ports import Model
 
 __all__ = [
     "Assembly",
+    "AssemblyInput",
     "BestFileFirst",
     "EveryStrategy",
     "FixedShares",
     "Notes",
     "OwnParts",
     "ShortPreamble",
-    "Task",
     "believed",
     "retold",
 ]
@@ -187,7 +187,7 @@ class OwnParts:
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class AssemblyInput:
     """What one assembly works on."""
 
     question: str
@@ -207,7 +207,7 @@ class Assembly:
 
     def __init__(
         self,
-        task: Task,
+        task: AssemblyInput,
         own: OwnParts,
         replaced: ReplacedParts,
         executor: StrategyExecutor,

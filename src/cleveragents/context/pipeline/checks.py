@@ -19,7 +19,7 @@ from itertools import islice
 from typing import Any, Final, TypeVar
 
 from cleveragents.context.context_parts import CountTokens, StrategyExecutor
-from cleveragents.context.model.code import Span
+from cleveragents.context.model.code import LineSpan
 from cleveragents.context.model.context import (
     Candidate,
     Choice,
@@ -205,7 +205,7 @@ def _check_place(path: object, span: object, text: object) -> None:
         raise TypeError("names a place whose path or text is not text")
     if span is None:
         return
-    if type(span) is not Span or type(span.first) is not int or type(span.last) is not int:
+    if type(span) is not LineSpan or type(span.first) is not int or type(span.last) is not int:
         raise TypeError("names a place whose span is not lines of a file")
     if not 1 <= span.first <= span.last:
         raise ValueError("names a place whose span is not lines of a file")

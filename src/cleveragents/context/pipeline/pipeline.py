@@ -50,12 +50,17 @@ from cleveragents.context.model.context import (
 )
 from cleveragents.context.model.question import read_question
 from cleveragents.context.pipeline import checks as checks
-from cleveragents.context.pipeline.assembly import Assembly, Notes, OwnParts, Task
+from cleveragents.context.pipeline.assembly import Assembly, AssemblyInput, Notes, OwnParts
 from cleveragents.context.pipeline.checks import ReplacedParts
 from cleveragents.context.pipeline.packer import byte_bound
 from cleveragents.context.pipeline.ranking import MergedPlaces, plain_ranking
 from cleveragents.context.pipeline.renderings import ShownCode, printable
-from cleveragents.context.pipeline.snapshot_opener import HeldSnapshot, OpenedCode, Opening, nothing_opened
+from cleveragents.context.pipeline.snapshot_opener import (
+    HeldSnapshot,
+    OpenedCode,
+    PendingSnapshot,
+    nothing_opened,
+)
 from cleveragents.context.pipeline.steps import Deadline, run_step
 from cleveragents.context.query import MOST_CHARACTERS, ContextQuery
 from cleveragents.context.strategy import CancelSignal, ContextStrategy
@@ -134,7 +139,7 @@ class ContextPipeline:
     # ── the code ──────────────────────────────────────────────────────────────────────────────────
 
     def _open(self, query: ContextQuery, deadline: Deadline, notes: Notes) -> OpenedCode | None:
-        opening = Opening(self._parts.index, query.place, query.progress, clock=self._clock)
+        opening = PendingSnapshot(self._parts.index, query.place, query.progress, clock=self._clock)
         allowed = query.index_seconds or query.deadline_seconds / 2
         seconds = min(allowed, deadline.left)
         outcome = run_step(
@@ -177,7 +182,7 @@ class ContextPipeline:
         parts = self._parts
         shares = self._shares(query, deadline, notes)
         reports = self._searched(query, opened, deadline, notes)
-        task = Task(
+        task = AssemblyInput(
             question=query.asked,
             budget=query.budget_tokens,
             shares=shares,
@@ -319,7 +324,9 @@ def _none_of(
     return tuple(StrategyReport(strategy.name, status, error=error) for strategy in strategies)
 
 
-def bare_answer(task: Task, strategies: tuple[StrategyReport, ...], ranking: Ranking | None) -> ContextAnswer:
+def bare_answer(
+    task: AssemblyInput, strategies: tuple[StrategyReport, ...], ranking: Ranking | None
+) -> ContextAnswer:
     """Of the ranking as far as it got, or else of one by what the strategies said."""
     if ranking is None:
         named = [

@@ -27,7 +27,7 @@ from dataclasses import replace
 from typing import Final
 
 from cleveragents.context.code_index import CodeSnapshot
-from cleveragents.context.model.code import Span, kind_of
+from cleveragents.context.model.code import LineSpan, kind_of
 from cleveragents.context.model.context import (
     Candidate,
     ContextFragment,
@@ -44,14 +44,14 @@ from cleveragents.context.pipeline.renderings import CodeText, printable
 from cleveragents.context.strategy import CancelSignal
 from cleveragents.core.errors import Cancelled
 from cleveragents.core.text.redaction import redact_content_text
-from cleveragents.models.model.conversation import Message, Role
+from cleveragents.models.model.conversation import Message, MessageRole
 from cleveragents.models.ports import Model, ModelReply, ModelRequest
 
 __all__ = ["RERANK", "FusedScorer", "MergedPlaces", "PlainScorer", "Reranking", "plain_ranking", "reordered"]
 
 
 _Scale = dict[tuple[str, str], float]
-_NOWHERE = Span(0, 0)
+_NOWHERE = LineSpan(0, 0)
 
 _OWN = 0.7
 """Which part of a place's score is its own; the rest is its file's."""
@@ -60,7 +60,7 @@ _NAMED: Signal = ("mentions", "path")
 _ASKED = 2.0
 """By how much tests or texts that are asked for count more: they have fewer signals than sources."""
 _Shares = dict[Signal, float]
-_Key = tuple[str, Span | None, str]
+_Key = tuple[str, LineSpan | None, str]
 
 RERANK: Final = "rerank"
 _BEST: Final = 20
@@ -225,7 +225,7 @@ class MergedPlaces:
             merged.setdefault(key, []).append(
                 Finding(fragment.strategy, fragment.signal, float(fragment.score))
             )
-        by_path: dict[tuple[str, str], list[tuple[Span, list[Finding]]]] = {}
+        by_path: dict[tuple[str, str], list[tuple[LineSpan, list[Finding]]]] = {}
         candidates: list[Candidate] = []
         for (path, span, text), findings in merged.items():
             if span is None:
@@ -239,18 +239,18 @@ class MergedPlaces:
         return candidates
 
 
-def _joined(spans: list[tuple[Span, list[Finding]]]) -> list[tuple[Span, list[Finding]]]:
+def _joined(spans: list[tuple[LineSpan, list[Finding]]]) -> list[tuple[LineSpan, list[Finding]]]:
     """Spans that partly overlap become one. `around` holds those that may still do so, each within the
     last."""
-    done: list[tuple[Span, list[Finding]]] = []
-    around: list[tuple[Span, list[Finding]]] = []
+    done: list[tuple[LineSpan, list[Finding]]] = []
+    around: list[tuple[LineSpan, list[Finding]]] = []
     for span, findings in sorted(spans, key=lambda one: (one[0].first, -one[0].last)):
         while around and around[-1][0].last < span.first:
             done.append(around.pop())
         joined, said = span, findings
         while around and around[-1][0].last < joined.last:  # guard: neither has all of the other's lines
             earlier, others = around.pop()
-            joined, said = Span(earlier.first, joined.last), others + said
+            joined, said = LineSpan(earlier.first, joined.last), others + said
         around.append((joined, said))
     return done + around
 
@@ -293,8 +293,8 @@ class Reranking:
         text = f"Request:\n{question[:_QUESTION_CHARACTERS]}\n\nFiles:\n{described}"
         return ModelRequest(
             messages=[
-                Message(Role.SYSTEM, _SYSTEM),
-                Message(Role.USER, redact_content_text(text)),  # no secret reaches the model
+                Message(MessageRole.SYSTEM, _SYSTEM),
+                Message(MessageRole.USER, redact_content_text(text)),  # no secret reaches the model
             ],
             max_output_tokens=_OUTPUT_TOKENS,
             temperature=0.0,

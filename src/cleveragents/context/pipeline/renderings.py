@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from cleveragents.context.code_index import CodePlace, CodeSnapshot, IndexStatus, Postings, Sought
-from cleveragents.context.model.code import CodeFile, Definition, Field, FileAnalysis, Span
+from cleveragents.context.model.code import CodeFile, Definition, Field, FileAnalysis, LineSpan
 from cleveragents.context.model.code_terms import terms_of
 from cleveragents.context.model.context import Depth
 from cleveragents.context.pipeline.steps import attempted
@@ -72,7 +72,7 @@ class CodeText:
         text: str,
         analysis: FileAnalysis,
         wanted: Mapping[str, float] | None = None,
-        near: Sequence[Span] = (),
+        near: Sequence[LineSpan] = (),
     ) -> None:
         self.path = printable(path)
         self.analysis = analysis
@@ -130,13 +130,13 @@ class CodeText:
         last = min(signature.last, definition.span.last)
         if last - signature.first >= _LONGEST_SIGNATURE or not self._lines(signature):
             return [f"{definition.kind} {printable(self.analysis.qualified(position))}"]
-        lines = self._lines(Span(signature.first, last))
+        lines = self._lines(LineSpan(signature.first, last))
         if not documented:
             return lines
         below = self._words_below(definition.span, last)
         return [*lines, below] if below else [*self._words_above(signature.first), *lines]
 
-    def _words_below(self, span: Span, last: int) -> str | None:
+    def _words_below(self, span: LineSpan, last: int) -> str | None:
         """The first words of a documentation string that begins below the signature."""
         body = self.lines[last : min(span.last, len(self.lines))]
         if not body or not body[0].strip().startswith(_QUOTES):
@@ -163,7 +163,7 @@ class CodeText:
             return None
         return "\n".join([self._heading(unit), *lines])
 
-    def _lines(self, span: Span) -> list[str]:
+    def _lines(self, span: LineSpan) -> list[str]:
         return list(self.lines[span.first - 1 : span.last])
 
     def _positions(self, unit: Unit | None) -> list[int]:
@@ -297,15 +297,15 @@ class NoCode:
 class Unit:
     """Whole lines; `definition` is the position of the definition that they are or belong to."""
 
-    span: Span
+    span: LineSpan
     definition: int | None
 
 
-def unit_of(span: Span, analysis: FileAnalysis) -> Unit | None:
+def unit_of(span: LineSpan, analysis: FileAnalysis) -> Unit | None:
     """The unit that has these lines; None when the file has no such lines."""
     if span.first > analysis.lines:
         return None
-    within = Span(span.first, min(span.last, max(span.first, analysis.lines)))
+    within = LineSpan(span.first, min(span.last, max(span.first, analysis.lines)))
     for chunk in analysis.chunks:
         if chunk.span.contains(within) and chunk.definition is not None:
             return _unit_of_chunk(chunk.span, chunk.definition, analysis)
@@ -324,7 +324,7 @@ def without_crossings(units: Iterable[Unit]) -> list[Unit]:
     return kept
 
 
-def _innermost(span: Span, definitions: tuple[Definition, ...]) -> int | None:
+def _innermost(span: LineSpan, definitions: tuple[Definition, ...]) -> int | None:
     found: int | None = None
     size = 0
     for position, definition in enumerate(definitions):
@@ -335,11 +335,11 @@ def _innermost(span: Span, definitions: tuple[Definition, ...]) -> int | None:
     return found
 
 
-def _unit_of_chunk(chunk: Span, position: int, analysis: FileAnalysis) -> Unit:
+def _unit_of_chunk(chunk: LineSpan, position: int, analysis: FileAnalysis) -> Unit:
     """The chunk's definition, with the comments above it; or a class's chunk, if it cuts no member."""
     definition = analysis.definitions[position]
     if chunk.contains(definition.span):
-        return Unit(Span(chunk.first, definition.span.last), position)
+        return Unit(LineSpan(chunk.first, definition.span.last), position)
     members = [one.span for one in analysis.definitions if one.parent == position]
     with_a_body = _is_body(position, analysis.definitions)
     cut = any(touch(chunk, member) and not chunk.contains(member) for member in members)
@@ -358,7 +358,7 @@ def _is_body(position: int | None, definitions: tuple[Definition, ...]) -> bool:
     return False
 
 
-def _whole(span: Span, analysis: FileAnalysis) -> Span:
+def _whole(span: LineSpan, analysis: FileAnalysis) -> LineSpan:
     """The lines with all of every chunk and definition that they touch."""
     chunks = [chunk.span for chunk in analysis.chunks if touch(chunk.span, span)]
     whole = _around(span, chunks)
@@ -370,15 +370,15 @@ def _whole(span: Span, analysis: FileAnalysis) -> Span:
         whole = wider
 
 
-def _around(span: Span, others: list[Span]) -> Span:
+def _around(span: LineSpan, others: list[LineSpan]) -> LineSpan:
     first = min([span.first, *(other.first for other in others)])
-    return Span(first, max([span.last, *(other.last for other in others)]))
+    return LineSpan(first, max([span.last, *(other.last for other in others)]))
 
 
-def touch(one: Span, other: Span) -> bool:
+def touch(one: LineSpan, other: LineSpan) -> bool:
     """Whether they have a line in common."""
     return one.first <= other.last and other.first <= one.last
 
 
-def _cross(one: Span, other: Span) -> bool:
+def _cross(one: LineSpan, other: LineSpan) -> bool:
     return touch(one, other) and not one.contains(other) and not other.contains(one)

@@ -20,7 +20,7 @@ from cleveragents.context.pipeline.steps import Deadline
 from cleveragents.context.strategy import CancelSignal
 from cleveragents.core.errors import Closed, SourceMissing
 
-__all__ = ["HeldSnapshot", "OpenedCode", "Opening", "nothing_opened"]
+__all__ = ["HeldSnapshot", "OpenedCode", "PendingSnapshot", "nothing_opened"]
 
 _MOST_NOTES: Final = 20
 _MOST_FILES: Final = 5_000_000
@@ -94,7 +94,7 @@ class HeldSnapshot:
                 self._manager.__exit__(None, None, None)
 
 
-class Opening:
+class PendingSnapshot:
     """A snapshot on its way from the thread that opens it to the one that asked, who may be gone by then.
 
     Thread safety:

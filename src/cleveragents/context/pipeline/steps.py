@@ -19,7 +19,7 @@ from cleveragents.context.model.context import ContextFragment, ContextRequest, 
 from cleveragents.context.strategy import CancelSignal
 from cleveragents.core.errors import Closed
 
-__all__ = ["Deadline", "Outcome", "attempted", "run_step"]
+__all__ = ["Deadline", "StepOutcome", "attempted", "run_step"]
 
 T = TypeVar("T")
 
@@ -53,7 +53,7 @@ class Deadline:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome(Generic[T]):
+class StepOutcome(Generic[T]):
     """What a step gave, in a tuple of one; or none of it, and why."""
 
     given: tuple[T, ...] = ()
@@ -91,12 +91,12 @@ class _Caught:
         return True
 
 
-def attempted(act: Callable[[], T]) -> Outcome[T]:
+def attempted(act: Callable[[], T]) -> StepOutcome[T]:
     """What `act` gives, here and now; or what it raised."""
     caught = _Caught()
     with caught:
-        return Outcome((act(),))
-    return Outcome(problem=caught.problem)
+        return StepOutcome((act(),))
+    return StepOutcome(problem=caught.problem)
 
 
 def run_step(
@@ -106,19 +106,19 @@ def run_step(
     *,
     seconds: float,
     cancelled: CancelSignal | None = None,
-) -> Outcome[T]:
+) -> StepOutcome[T]:
     """What `act` gives, within `seconds`. It raises nothing but what interrupts the calling thread."""
     if seconds <= 0:
-        return Outcome(problem="had no time left")
+        return StepOutcome(problem="had no time left")
     step = _Step(name, act)
     try:
         report = executor.execute([step], _NOTHING_ASKED, deadline_seconds=seconds, cancelled=cancelled)
     except Closed as closed:
-        return Outcome(problem=str(closed))
+        return StepOutcome(problem=str(closed))
     told = report.strategies[0]
     if told.status is not StrategyStatus.EMPTY:  # guard: what comes late is not looked at
-        return Outcome(problem=_problem(told))
-    return Outcome(step.given)
+        return StepOutcome(problem=_problem(told))
+    return StepOutcome(step.given)
 
 
 def _problem(told: StrategyReport) -> str:

@@ -23,7 +23,7 @@ from cleveragents.context.code_index import CodePlace
 from cleveragents.context.context_parts import PastCommit
 from cleveragents.context.index.build.segment import IndexDamaged, sealed, unsealed
 from cleveragents.context.index.index_file import IndexFile, is_damage, transaction
-from cleveragents.context.index.place import Ground, Patience, git_seconds, ground_of
+from cleveragents.context.index.place import IndexDeadline, ResolvedPlace, git_seconds, ground_of
 from cleveragents.context.model.code_terms import terms_of
 from cleveragents.core.errors import GitFailed, SourceMissing, ToolRefused
 from cleveragents.core.text.redaction import redact_content_text
@@ -59,7 +59,7 @@ class GitCommitHistory:
         self._seconds = seconds
 
     def commits(self, place: CodePlace, *, limit: int) -> Sequence[PastCommit]:
-        patience = Patience.of(self._seconds, None)
+        patience = IndexDeadline.of(self._seconds, None)
         try:
             ground = ground_of(place, patience)
         except SourceMissing:
@@ -74,7 +74,7 @@ class GitCommitHistory:
         prefix = ground.repository.prefix
         return [_past(name, rows[name], prefix) for name in wanted if name in rows]
 
-    def _rows(self, ground: Ground, wanted: Sequence[str], patience: Patience) -> dict[str, _Row]:
+    def _rows(self, ground: ResolvedPlace, wanted: Sequence[str], patience: IndexDeadline) -> dict[str, _Row]:
         """What is told of these commits, kept or asked."""
         file = IndexFile((self._directory / ground.key).with_suffix(".db"), self._version, ground.home)
         opened = file.open()
@@ -94,7 +94,7 @@ class GitCommitHistory:
         return rows | asked
 
 
-def _wanted(ground: Ground, limit: int, patience: Patience) -> list[str]:
+def _wanted(ground: ResolvedPlace, limit: int, patience: IndexDeadline) -> list[str]:
     """The names of the commits, newest first."""
     options = ("--no-merges", f"--max-count={limit}", ground.commit or "HEAD", "--")
     told = run_git(
@@ -127,7 +127,9 @@ def _keep(connection: sqlite3.Connection, rows: Mapping[str, _Row]) -> None:
         connection.executemany("INSERT OR IGNORE INTO past_commit VALUES (?, ?)", data)
 
 
-def _asked(ground: Ground, names: Sequence[str], patience: Patience) -> Iterator[tuple[str, _Row]]:
+def _asked(
+    ground: ResolvedPlace, names: Sequence[str], patience: IndexDeadline
+) -> Iterator[tuple[str, _Row]]:
     for at in range(0, len(names), _ASKED_AT_ONCE):
         feed = "".join(f"{name}\n" for name in names[at : at + _ASKED_AT_ONCE]).encode("ascii")
         told = run_git(

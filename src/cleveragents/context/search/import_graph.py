@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from cleveragents.context.model.code import FileAnalysis, Import
-from cleveragents.context.search.question_search import Looking
+from cleveragents.context.search.question_search import QuestionSearch
 from cleveragents.context.strategy import CancelSignal
 
 __all__ = ["ImportGraph", "imported_by"]
@@ -35,7 +35,7 @@ class _Names:
 class ImportGraph:
     """The imports of one snapshot, as far as asked. Not thread-safe: use it in the call that made it."""
 
-    def __init__(self, look: Looking) -> None:
+    def __init__(self, look: QuestionSearch) -> None:
         self._look = look
         self._names: dict[str, _Names | None] = {}
         self._definers: dict[tuple[str, str], list[str]] = {}
@@ -145,7 +145,7 @@ def _names_of(analysis: FileAnalysis) -> _Names:
 
 
 def imported_by(
-    graph: ImportGraph, look: Looking, sources: Sequence[tuple[str, float]], cancelled: CancelSignal
+    graph: ImportGraph, look: QuestionSearch, sources: Sequence[tuple[str, float]], cancelled: CancelSignal
 ) -> dict[str, float]:
     """What these files import, each sharing its worth among all that it imports."""
     analyses = graph.load([path for path, _ in sources])

@@ -22,7 +22,7 @@ from weakref import WeakKeyDictionary, ref
 from cleveragents.context.code_index import CodeSnapshot
 from cleveragents.context.model.code import Field, FileAnalysis, kind_of
 from cleveragents.context.model.context import ContextFragment
-from cleveragents.context.model.question import Question, queries_of, read_question
+from cleveragents.context.model.question import ParsedQuestion, queries_of, read_question
 from cleveragents.context.search.bm25 import Bm25Table, Corpus, Occurrences, best, pooled
 from cleveragents.context.search.path_words import PathEnds
 from cleveragents.core.errors import Closed, SourceChanged
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 __all__ = [
     "MOST_CHUNKS",
     "MOST_FILES",
+    "FoundPlaces",
     "Kind",
-    "Looking",
-    "Places",
+    "QuestionSearch",
     "in_order",
     "is_compound",
     "looking",
@@ -71,7 +71,7 @@ class Kind:
     TEXT = "text"
 
 
-class Looking:
+class QuestionSearch:
     """One question put to one snapshot.
 
     Thread safety:
@@ -82,7 +82,7 @@ class Looking:
     Cancel safety: what is worked out is kept for whoever asks next.
     """
 
-    def __init__(self, code: CodeSnapshot, question: Question) -> None:
+    def __init__(self, code: CodeSnapshot, question: ParsedQuestion) -> None:
         self._code = ref(code)  # kept as long as the snapshot, it must not keep that
         self.question = question
         self._lock = threading.RLock()
@@ -214,10 +214,10 @@ def normal(scores: Scores) -> Scores:
 
 
 _lock = threading.Lock()
-_lookings: WeakKeyDictionary[CodeSnapshot, dict[str, Looking]] = WeakKeyDictionary()
+_lookings: WeakKeyDictionary[CodeSnapshot, dict[str, QuestionSearch]] = WeakKeyDictionary()
 
 
-def looking(code: CodeSnapshot, text: str) -> Looking:
+def looking(code: CodeSnapshot, text: str) -> QuestionSearch:
     """The one that all strategies share who are asked this of this snapshot."""
     question = read_question(text)
     with _lock:
@@ -226,14 +226,14 @@ def looking(code: CodeSnapshot, text: str) -> Looking:
         if found is None:
             if len(of_code) >= _MOST_QUESTIONS:  # guard: a snapshot that is asked much keeps its size
                 of_code.pop(next(iter(of_code)))
-            found = of_code[text] = Looking(code, question)
+            found = of_code[text] = QuestionSearch(code, question)
         return found
 
 
-class Places:
+class FoundPlaces:
     """Names what one strategy found in one snapshot."""
 
-    def __init__(self, look: Looking, strategy: str) -> None:
+    def __init__(self, look: QuestionSearch, strategy: str) -> None:
         self._look = look
         self._strategy = strategy
 
@@ -293,7 +293,7 @@ def is_compound(name: str) -> bool:
     return bool(_COMPOUND.search(name if name.startswith("_") else name.strip("_")))
 
 
-def strengths(question: Question, names: Mapping[str, Collection[str]]) -> dict[str, float]:
+def strengths(question: ParsedQuestion, names: Mapping[str, Collection[str]]) -> dict[str, float]:
     """How sure it is of each name that it is meant, from 0 to 1; `names` are those of each part."""
     prose = f"{question.title}\n{question.prose}"
     said = f"{prose}\n{question.code}"
@@ -322,7 +322,7 @@ def _form(name: str, names: Mapping[str, Collection[str]], within: frozenset[str
 
 
 def named_chunk_scores(
-    look: Looking, strength: Mapping[str, float], analyses: Mapping[int, FileAnalysis]
+    look: QuestionSearch, strength: Mapping[str, float], analyses: Mapping[int, FileAnalysis]
 ) -> Scores:
     """The scores of all chunks, those that are named being raised."""
     scores = look.chunk_scores("weighed").copy()

@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from cleveragents.context.context_parts import StrategyGround
-from cleveragents.context.model.code import Span
+from cleveragents.context.model.code import LineSpan
 from cleveragents.context.model.context import ContextFragment, ContextRequest
-from cleveragents.context.search.question_search import Looking, Places, in_order, looking
+from cleveragents.context.search.question_search import FoundPlaces, QuestionSearch, in_order, looking
 from cleveragents.context.strategy import CancelSignal, ContextStrategy
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ __all__ = [
 _MOST_FILES = 20
 _MOST_PIECES = 6
 _MOST_CHARACTERS = 1_000
-_Piece = tuple[str, Span, str]
+_Piece = tuple[str, LineSpan, str]
 
 _PACKAGE = "wordllama"
 _TOKENIZER = "tokenizers/l2_supercat_tokenizer_config.json"
@@ -81,9 +81,9 @@ class EmbeddingsStrategy:
             by_path[path] = max(by_path.get(path, 0.0), near - farthest)
             fragments.append(ContextFragment(path, "", near - farthest, self.name, span, "piece"))
         fragments.sort(key=lambda fragment: (-fragment.score, fragment.path))
-        return in_order([*Places(look, self.name).files("file", by_path), *fragments[:_MOST_FILES]])
+        return in_order([*FoundPlaces(look, self.name).files("file", by_path), *fragments[:_MOST_FILES]])
 
-    def _pieces(self, look: Looking, cancelled: CancelSignal) -> list[_Piece]:
+    def _pieces(self, look: QuestionSearch, cancelled: CancelSignal) -> list[_Piece]:
         """The best chunks of the likeliest files, with their text."""
         sought = self._code.chunks
         scores = look.chunk_scores("weighed")

@@ -18,7 +18,7 @@ from cleveragents.context.context_parts import CommitHistory, PastCommit, Strate
 from cleveragents.context.model.code_terms import terms_of_name, words_of
 from cleveragents.context.model.context import ContextFragment, ContextRequest
 from cleveragents.context.model.question import COMMON_WORDS
-from cleveragents.context.search.question_search import Places, in_order, looking
+from cleveragents.context.search.question_search import FoundPlaces, in_order, looking
 from cleveragents.context.strategy import CancelSignal, ContextStrategy
 
 __all__ = ["HistoryStrategy", "make"]
@@ -46,7 +46,7 @@ class HistoryStrategy:
             return ()
         look = looking(self._code, request.question)
         past = _Past(commits, frozenset(look.source_paths))
-        places = Places(look, self.name)
+        places = FoundPlaces(look, self.name)
         fragments: list[ContextFragment] = []
         for part in ("title", "weighed"):
             if cancelled.is_cancelled:

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 
 from cleveragents.context.context_parts import StrategyGround
 from cleveragents.context.model.context import ContextFragment, ContextRequest
-from cleveragents.context.model.question import Question
+from cleveragents.context.model.question import ParsedQuestion
 from cleveragents.context.search.import_graph import ImportGraph, imported_by
-from cleveragents.context.search.question_search import Places, in_order, looking
+from cleveragents.context.search.question_search import FoundPlaces, in_order, looking
 from cleveragents.context.strategy import CancelSignal, ContextStrategy
 
 __all__ = ["ImportsStrategy", "make"]
@@ -36,7 +36,7 @@ class ImportsStrategy:
     def retrieve(self, request: ContextRequest, cancelled: CancelSignal) -> Sequence[ContextFragment]:
         look = looking(self._code, request.question)
         graph = ImportGraph(look)
-        places = Places(look, self.name)
+        places = FoundPlaces(look, self.name)
         taken, called = _bound(look.question)
         fragments = places.files("taken", _resolved(graph, taken, cancelled))
         fragments += places.files("named", _resolved(graph, _dotted(look.question, called), cancelled))
@@ -59,7 +59,7 @@ def _resolved(graph: ImportGraph, names: Sequence[str], cancelled: CancelSignal)
     return scores
 
 
-def _bound(question: Question) -> tuple[list[str], dict[str, str]]:
+def _bound(question: ParsedQuestion) -> tuple[list[str], dict[str, str]]:
     """What the question's code takes from where, in full; and what it calls it."""
     code = f"{question.code}\n{question.prose}"
     taken: dict[str, None] = {}
@@ -76,7 +76,7 @@ def _bound(question: Question) -> tuple[list[str], dict[str, str]]:
     return list(taken), called
 
 
-def _dotted(question: Question, called: dict[str, str]) -> list[str]:
+def _dotted(question: ParsedQuestion, called: dict[str, str]) -> list[str]:
     """The dotted names of the question in full."""
     names: dict[str, None] = {}
     for name in question.dotted:

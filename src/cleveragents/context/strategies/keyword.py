@@ -15,7 +15,7 @@ from cleveragents.context.model.code import Field
 from cleveragents.context.model.context import ContextFragment, ContextRequest
 from cleveragents.context.search.bm25 import Bm25Table, pooled
 from cleveragents.context.search.path_words import PathWords
-from cleveragents.context.search.question_search import Kind, Looking, Places, in_order, looking
+from cleveragents.context.search.question_search import FoundPlaces, Kind, QuestionSearch, in_order, looking
 from cleveragents.context.strategy import CancelSignal, ContextStrategy
 
 __all__ = ["KeywordStrategy", "make"]
@@ -35,7 +35,7 @@ class KeywordStrategy:
 
     def retrieve(self, request: ContextRequest, cancelled: CancelSignal) -> Sequence[ContextFragment]:
         look = looking(self._code, request.question)
-        places = Places(look, self.name)
+        places = FoundPlaces(look, self.name)
         fragments: list[ContextFragment] = []
         for part in (_sources, _cover, _documentation, _paths, _others):
             if cancelled.is_cancelled:
@@ -44,7 +44,7 @@ class KeywordStrategy:
         return in_order(fragments)
 
 
-def _sources(look: Looking, places: Places) -> list[ContextFragment]:
+def _sources(look: QuestionSearch, places: FoundPlaces) -> list[ContextFragment]:
     corpus = look.corpus(Kind.SOURCE)
     fragments = places.chunks("chunk", look.chunk_scores("weighed"))
     pool = pooled(corpus, look.chunk_scores("full"))
@@ -54,7 +54,7 @@ def _sources(look: Looking, places: Places) -> list[ContextFragment]:
     return fragments
 
 
-def _cover(look: Looking, places: Places) -> list[ContextFragment]:
+def _cover(look: QuestionSearch, places: FoundPlaces) -> list[ContextFragment]:
     """How much of what was asked stands there at all, however often."""
     files = look.table(Kind.SOURCE, documents=True)
     chunks = look.table(Kind.SOURCE, documents=False)
@@ -66,14 +66,14 @@ def _cover(look: Looking, places: Places) -> list[ContextFragment]:
     return fragments
 
 
-def _documentation(look: Looking, places: Places) -> list[ContextFragment]:
+def _documentation(look: QuestionSearch, places: FoundPlaces) -> list[ContextFragment]:
     """Comments and documentation strings alone."""
     found = look.found(Kind.SOURCE, Field.DOC)
     table = Bm25Table(look.corpus(Kind.SOURCE), found, documents=True, b=0.4)
     return places.documents("doc", table.scores(look.queries["weighed"]), _MOST_FILES)
 
 
-def _paths(look: Looking, places: Places) -> list[ContextFragment]:
+def _paths(look: QuestionSearch, places: FoundPlaces) -> list[ContextFragment]:
     words = PathWords(look.source_paths)
     return [
         fragment
@@ -82,7 +82,7 @@ def _paths(look: Looking, places: Places) -> list[ContextFragment]:
     ]
 
 
-def _others(look: Looking, places: Places) -> list[ContextFragment]:
+def _others(look: QuestionSearch, places: FoundPlaces) -> list[ContextFragment]:
     """Tests and texts are ranked among themselves, for whoever asks for them."""
     return [
         fragment

@@ -12,13 +12,13 @@ import re
 from collections.abc import Iterable, Sequence
 
 from cleveragents.context.context_parts import StrategyGround
-from cleveragents.context.model.code import Field, Span
+from cleveragents.context.model.code import Field, LineSpan
 from cleveragents.context.model.code_terms import terms_of
 from cleveragents.context.model.context import ContextFragment, ContextRequest
-from cleveragents.context.model.question import Frame, Question
+from cleveragents.context.model.question import ParsedQuestion, TraceFrame
 from cleveragents.context.search.bm25 import Bm25Table, pooled
 from cleveragents.context.search.path_words import PathEnds
-from cleveragents.context.search.question_search import Kind, Looking, Places, in_order, looking
+from cleveragents.context.search.question_search import FoundPlaces, Kind, QuestionSearch, in_order, looking
 from cleveragents.context.strategy import CancelSignal, ContextStrategy
 
 __all__ = ["MentionsStrategy", "make"]
@@ -43,7 +43,7 @@ class MentionsStrategy:
 
     def retrieve(self, request: ContextRequest, cancelled: CancelSignal) -> Sequence[ContextFragment]:
         look = looking(self._code, request.question)
-        places = Places(look, self.name)
+        places = FoundPlaces(look, self.name)
         fragments = self._named(look, places)
         if not cancelled.is_cancelled:
             fragments += _literals(look, places)
@@ -51,7 +51,7 @@ class MentionsStrategy:
             fragments += _messages(look, places)
         return in_order(fragments)
 
-    def _named(self, look: Looking, places: Places) -> list[ContextFragment]:
+    def _named(self, look: QuestionSearch, places: FoundPlaces) -> list[ContextFragment]:
         question = look.question
         everywhere = PathEnds(file.path for file in self._code.files) if question.paths else look.ends
         meant = [
@@ -69,7 +69,7 @@ class MentionsStrategy:
             *self._lines(look, question.frames[-_MOST_FRAMES:]),
         ]
 
-    def _lines(self, look: Looking, frames: Sequence[Frame]) -> list[ContextFragment]:
+    def _lines(self, look: QuestionSearch, frames: Sequence[TraceFrame]) -> list[ContextFragment]:
         """Where the last frames are; the innermost is worth most."""
         found: list[ContextFragment] = []
         for distance, frame in enumerate(reversed(frames)):
@@ -79,7 +79,7 @@ class MentionsStrategy:
             document = look.documents[path]
             analysis = self._code.analyses([document]).get(document)
             if analysis is not None and frame.line <= analysis.lines:
-                span = Span(max(1, frame.line - _AROUND), min(analysis.lines, frame.line + _AROUND))
+                span = LineSpan(max(1, frame.line - _AROUND), min(analysis.lines, frame.line + _AROUND))
                 found.append(ContextFragment(path, "", 1 / (1 + distance), self.name, span, "line"))
         return found
 
@@ -103,12 +103,12 @@ def _paths(ends: PathEnds, mentions: Iterable[str]) -> dict[str, float]:
     return scores
 
 
-def _in_title(question: Question) -> list[str]:
+def _in_title(question: ParsedQuestion) -> list[str]:
     """Who names a file in the first line asks for it."""
     return [path for path in question.paths[:_MOST_MENTIONS] if path in question.title]
 
 
-def _modules(ends: PathEnds, question: Question) -> dict[str, float]:
+def _modules(ends: PathEnds, question: ParsedQuestion) -> dict[str, float]:
     """Files that dotted names are, or begin with; a package stands for less than a module."""
     scores: dict[str, float] = {}
     for name in question.dotted[:_MOST_MENTIONS]:
@@ -118,7 +118,7 @@ def _modules(ends: PathEnds, question: Question) -> dict[str, float]:
     return scores
 
 
-def _literals(look: Looking, places: Places) -> list[ContextFragment]:
+def _literals(look: QuestionSearch, places: FoundPlaces) -> list[ContextFragment]:
     """Files with string literals that are what the question quotes: options, keys, codes."""
     question = look.question
     quotes = (*question.quoted, *_OPTION.findall(question.text), *_CODED.findall(question.text))
@@ -140,7 +140,7 @@ def _literals(look: Looking, places: Places) -> list[ContextFragment]:
     return places.files("literal", scores)
 
 
-def _messages(look: Looking, places: Places) -> list[ContextFragment]:
+def _messages(look: QuestionSearch, places: FoundPlaces) -> list[ContextFragment]:
     if not look.queries["errors"]:
         return []
     corpus = look.corpus(Kind.SOURCE)

@@ -16,13 +16,13 @@ from cleveragents.context.context_parts import StrategyGround
 from cleveragents.context.model.code import Definition, Field, FileAnalysis
 from cleveragents.context.model.code_terms import STOP_WORDS, whole_of, words_of
 from cleveragents.context.model.context import ContextFragment, ContextRequest
-from cleveragents.context.model.question import COMMON_WORDS, Question
+from cleveragents.context.model.question import COMMON_WORDS, ParsedQuestion
 from cleveragents.context.search.bm25 import pooled
 from cleveragents.context.search.path_words import name_words
 from cleveragents.context.search.question_search import (
+    FoundPlaces,
     Kind,
-    Looking,
-    Places,
+    QuestionSearch,
     in_order,
     is_compound,
     looking,
@@ -57,7 +57,7 @@ class SymbolsStrategy:
     def retrieve(self, request: ContextRequest, cancelled: CancelSignal) -> Sequence[ContextFragment]:
         look = looking(self._code, request.question)
         names = _names(look.question)
-        places = Places(look, self.name)
+        places = FoundPlaces(look, self.name)
         fragments = _uses(look, names, places)
         if not cancelled.is_cancelled:
             documents = _definers(look, names)
@@ -67,7 +67,7 @@ class SymbolsStrategy:
         return in_order(fragments)
 
 
-def _names(question: Question) -> _Names:
+def _names(question: ParsedQuestion) -> _Names:
     """What could be the name of something, by where it stands."""
     parts = {
         "title": question.title,
@@ -100,7 +100,7 @@ def _weights(names: _Names) -> dict[str, float]:
     return dict(sorted(weights.items(), key=lambda item: -item[1])[:_MOST_NAMES])
 
 
-def _holders(look: Looking, field: Field, terms: Iterable[str]) -> dict[str, list[int]]:
+def _holders(look: QuestionSearch, field: Field, terms: Iterable[str]) -> dict[str, list[int]]:
     """The sources in which each term stands."""
     import numpy as np
 
@@ -115,7 +115,7 @@ def _holders(look: Looking, field: Field, terms: Iterable[str]) -> dict[str, lis
     }
 
 
-def _uses(look: Looking, names: _Names, places: Places) -> list[ContextFragment]:
+def _uses(look: QuestionSearch, names: _Names, places: FoundPlaces) -> list[ContextFragment]:
     """Files that have a name of several words anywhere in them, which hardly happens by chance."""
     weights = {whole_of(name): weight for name, weight in _weights(names).items() if is_compound(name)}
     total: dict[int, float] = {}
@@ -127,11 +127,11 @@ def _uses(look: Looking, names: _Names, places: Places) -> list[ContextFragment]
     return [*places.files("use", _by_path(look, total)), *places.files("rarest", _by_path(look, rarest))]
 
 
-def _by_path(look: Looking, scores: Mapping[int, float]) -> dict[str, float]:
+def _by_path(look: QuestionSearch, scores: Mapping[int, float]) -> dict[str, float]:
     return {path: score for document, score in scores.items() for path in look.paths[document]}
 
 
-def _definers(look: Looking, names: _Names) -> list[int]:
+def _definers(look: QuestionSearch, names: _Names) -> list[int]:
     """The sources that most probably define what is named, and the likeliest of all."""
     weights = _weights(names)
     wholes: dict[str, float] = {}
@@ -155,7 +155,7 @@ def _group(definition: Definition) -> str:
 class _Definitions:
     """What the files that were looked at define. Not thread-safe: use it in the call that made it."""
 
-    def __init__(self, look: Looking, names: _Names, analyses: Mapping[int, FileAnalysis]) -> None:
+    def __init__(self, look: QuestionSearch, names: _Names, analyses: Mapping[int, FileAnalysis]) -> None:
         self._look = look
         self._names = names
         self._analyses = analyses
@@ -167,7 +167,7 @@ class _Definitions:
                     files = self._where.setdefault((definition.name, _group(definition)), {})
                     files.setdefault(document, []).append(position)
 
-    def fragments(self, places: Places, strategy: str) -> list[ContextFragment]:
+    def fragments(self, places: FoundPlaces, strategy: str) -> list[ContextFragment]:
         look = self._look
         fragments: list[ContextFragment] = []
         for group in ("top", "variable"):

@@ -12,7 +12,7 @@ from cleveragents.context.context_parts import StrategyGround
 from cleveragents.context.model.context import ContextFragment, ContextRequest
 from cleveragents.context.search.bm25 import best, pooled
 from cleveragents.context.search.import_graph import ImportGraph, imported_by
-from cleveragents.context.search.question_search import Kind, Looking, Places, in_order, looking
+from cleveragents.context.search.question_search import FoundPlaces, Kind, QuestionSearch, in_order, looking
 from cleveragents.context.strategy import CancelSignal, ContextStrategy
 
 __all__ = ["StrategyByTests", "make"]
@@ -40,14 +40,14 @@ class StrategyByTests:
             (look.paths[one][0], (float(scores[one]) / top) ** 2 / (1 + rank) ** 0.5)
             for rank, one in enumerate(ranked)
         ]
-        places = Places(look, self.name)
+        places = FoundPlaces(look, self.name)
         graph = ImportGraph(look)
         fragments = places.files("imported", imported_by(graph, look, tests, cancelled))
         fragments += places.files("namesake", _namesakes(look, tests))
         return in_order(fragments)
 
 
-def _namesakes(look: Looking, tests: Sequence[tuple[str, float]]) -> dict[str, float]:
+def _namesakes(look: QuestionSearch, tests: Sequence[tuple[str, float]]) -> dict[str, float]:
     """Sources whose names the tests' names are made of, those in the same directories first."""
     by_stem: dict[str, list[str]] = {}
     for path in look.source_paths:

@@ -18,7 +18,7 @@ from cleveragents.contrib.temporal.names import (
 )
 from cleveragents.core.errors import ConfigurationError, EngineUnavailable
 from cleveragents.jobs.model.job import Job
-from cleveragents.processes.event_loop_thread import OwnLoop
+from cleveragents.processes.event_loop_thread import EventLoopThread
 
 if TYPE_CHECKING:
     from temporalio.client import Client
@@ -47,7 +47,7 @@ class TemporalConnection:
         self.address = address
         self.lease_seconds = lease_seconds
         self._namespace = namespace
-        self._loop = OwnLoop("temporal")
+        self._loop = EventLoopThread("temporal")
         self._lock = threading.Lock()
         self._client: Client | None = None
 
@@ -74,12 +74,12 @@ class TemporalConnection:
         from temporalio.common import Priority, WorkflowIDReusePolicy
         from temporalio.exceptions import WorkflowAlreadyStartedError
 
-        from cleveragents.contrib.temporal.workflow import WORKFLOW, Order
+        from cleveragents.contrib.temporal.workflow import WORKFLOW, WorkflowInput
 
         async def begin(client: Client) -> None:
             await client.start_workflow(
                 WORKFLOW,
-                Order(job.id, self.lease_seconds, phase=phase),
+                WorkflowInput(job.id, self.lease_seconds, phase=phase),
                 id=workflow_id(job),
                 task_queue=task_queue_of(job.queue),
                 priority=Priority(priority_key=priority_key(job.priority)),

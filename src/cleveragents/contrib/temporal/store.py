@@ -15,8 +15,8 @@ from datetime import datetime
 from cleveragents.contrib.temporal.connection import TemporalConnection
 from cleveragents.core.errors import EngineUnavailable
 from cleveragents.core.identifiers import WorkerIdentity
-from cleveragents.jobs.model.job import Job, JobState, NewJob, Outcome
-from cleveragents.jobs.ports import Claim, Heartbeat, Turn
+from cleveragents.jobs.model.job import AttemptOutcome, Job, JobState, NewJob
+from cleveragents.jobs.ports import Heartbeat, JobClaim, JobHandoff
 from cleveragents.jobs.store.sql_job_store import SqlJobStore
 from cleveragents.jobs.worker.log import worker_log
 
@@ -83,12 +83,12 @@ class TemporalJobStore:
     def cancels(self, held: Mapping[str, int]) -> Mapping[str, str]:
         return self.table.cancels(held)
 
-    def finish(self, job_id: str, fence: int, outcome: Outcome, *, now: datetime) -> Job:
+    def finish(self, job_id: str, fence: int, outcome: AttemptOutcome, *, now: datetime) -> Job:
         return _shown(self.table.finish(job_id, fence, outcome, now=now))
 
     def finish_and_claim(
-        self, job_id: str, fence: int, outcome: Outcome, claim: Claim, *, now: datetime
-    ) -> Turn:
+        self, job_id: str, fence: int, outcome: AttemptOutcome, claim: JobClaim, *, now: datetime
+    ) -> JobHandoff:
         turn = self.table.finish_and_claim(job_id, fence, outcome, claim, now=now)
         return replace(turn, ended=_shown(turn.ended))
 

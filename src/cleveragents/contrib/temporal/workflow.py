@@ -22,7 +22,7 @@ from temporalio.common import RetryPolicy
 from temporalio.exceptions import ActivityError
 from temporalio.workflow import ActivityCancellationType
 
-__all__ = ["ACTIVITY", "CANCEL", "PHASES", "WORKFLOW", "JobWorkflow", "Order", "Told", "activity_of"]
+__all__ = ["ACTIVITY", "CANCEL", "PHASES", "WORKFLOW", "JobWorkflow", "Told", "WorkflowInput", "activity_of"]
 
 WORKFLOW = "cleveragents-job"
 ACTIVITY = "cleveragents-run-job"
@@ -40,7 +40,7 @@ def activity_of(phase: str) -> str:
 
 
 @dataclass
-class Order:
+class WorkflowInput:
     """The job to be run, beginning with a `phase` of its plan. A worker that is silent for `lease_seconds`
     has lost it. `looks` counts the activities of earlier runs of this workflow, so that each activity of a
     job has a number of its own."""
@@ -70,7 +70,7 @@ class JobWorkflow:
         self._cancelled = False
 
     @workflow.run
-    async def run(self, order: Order) -> str:
+    async def run(self, order: WorkflowInput) -> str:
         """The state in which the job ended."""
         running = asyncio.create_task(self._run(order))
         try:
@@ -87,7 +87,7 @@ class JobWorkflow:
             )
             raise
 
-    async def _run(self, order: Order) -> str:
+    async def _run(self, order: WorkflowInput) -> str:
         looks, phase = order.looks, order.phase
         while True:
             workflow.set_current_details(f"phase: {phase}" if phase else "")  # on Temporal's page
@@ -111,4 +111,4 @@ class JobWorkflow:
                 await workflow.sleep(told.wait_seconds)
             looks, phase = looks + 1, told.phase
             if looks - order.looks >= _LOOKS:
-                workflow.continue_as_new(Order(order.job_id, order.lease_seconds, looks, phase))
+                workflow.continue_as_new(WorkflowInput(order.job_id, order.lease_seconds, looks, phase))

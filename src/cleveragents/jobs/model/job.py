@@ -32,13 +32,13 @@ from cleveragents.core.text.redaction import redact_text
 
 __all__ = [
     "HANDED_ON",
+    "AttemptOutcome",
     "HandedOn",
     "Job",
     "JobState",
     "Lane",
     "Move",
     "NewJob",
-    "Outcome",
     "claimed",
     "ensure_job_move",
     "ensure_owned",
@@ -127,7 +127,7 @@ class NewJob:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class AttemptOutcome:
     """How an attempt ended. `retry_at` with state QUEUED asks for another attempt from then on; if it was
     `handed_on`, nothing failed, and that is not counted as one more."""
 
@@ -247,7 +247,7 @@ def ensure_owned(job: Job, fence: int, beat: int | None = None) -> None:
         raise StaleFence(job.id, fence)
 
 
-def finished(job: Job, outcome: Outcome, now: datetime) -> Move:
+def finished(job: Job, outcome: AttemptOutcome, now: datetime) -> Move:
     """The end of an attempt. An attempt that did its work has succeeded, cancel request or not."""
     ensure_job_move(job.id, job.state, outcome.state)
     error = _tellable(outcome.error)

@@ -41,8 +41,8 @@ from sqlalchemy.exc import DBAPIError
 
 from cleveragents.core.errors import CleverAgentsError, UnknownJob
 from cleveragents.core.identifiers import IdentifierSource
-from cleveragents.jobs.model.job import Job, Move, Outcome, claimed, ensure_owned, finished
-from cleveragents.jobs.ports import Claim, Turn
+from cleveragents.jobs.model.job import AttemptOutcome, Job, Move, claimed, ensure_owned, finished
+from cleveragents.jobs.ports import JobClaim, JobHandoff
 from cleveragents.jobs.store.rows import hold_in_order, job_of, keep_moves, lanes_in
 from cleveragents.storage.columns import microseconds
 from cleveragents.storage.database import Database
@@ -52,11 +52,11 @@ from cleveragents.storage.service_tables import job_lanes
 from cleveragents.storage.tables import jobs
 
 __all__ = [
-    "JobTurns",
+    "ClaimFilter",
+    "HandoffRequest",
+    "JobHandoffs",
     "Overtaken",
     "PlacesHeld",
-    "Wanted",
-    "Wish",
     "any_claimable",
     "has_places",
     "is_plain",
@@ -96,7 +96,7 @@ _THESE = select(jobs).where(jobs.c.id.in_(bindparam("ids", expanding=True)))
 _HELD = _THESE.with_for_update()
 # guard: whoever shares a transaction with others waits for no row, or all would wait for whoever holds one
 _UNHELD = _THESE.with_for_update(skip_locked=True)
-_Answer: TypeAlias = Turn | CleverAgentsError | None
+_Answer: TypeAlias = JobHandoff | CleverAgentsError | None
 
 
 class Overtaken(Exception):
@@ -109,7 +109,7 @@ class PlacesHeld(Overtaken):
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ClaimFilter:
     """Jobs to be claimed: due at `now`, private ones of these kinds, and those of the shared queues whose
     kind is one of these or begins with one and a colon."""
 
@@ -133,12 +133,12 @@ class _Looks:
     most_urgent: Select[Any]
 
 
-def any_claimable(connection: Connection, wanted: Wanted) -> bool:
+def any_claimable(connection: Connection, wanted: ClaimFilter) -> bool:
     """Whether there is a job for `most_urgent` to find. Holds nothing."""
     return _found(connection, wanted, held=False) is not None
 
 
-def most_urgent(connection: Connection, wanted: Wanted) -> RowMapping | None:
+def most_urgent(connection: Connection, wanted: ClaimFilter) -> RowMapping | None:
     """The job to be claimed, held until the end of the transaction; its places are kept for it as long.
 
     `Overtaken` when a place was lost while waiting for whoever claims jobs of the same kind or lanes.
@@ -149,7 +149,7 @@ def most_urgent(connection: Connection, wanted: Wanted) -> RowMapping | None:
     return row
 
 
-def most_urgent_few(connection: Connection, wanted: Wanted, most: int) -> Sequence[RowMapping]:
+def most_urgent_few(connection: Connection, wanted: ClaimFilter, most: int) -> Sequence[RowMapping]:
     """So many at most, held, by urgency; no place is counted. Whoever claims them stops at the first that is
     not plain: locks of lanes are taken for one job in a transaction, or two would wait in a circle."""
     few = _few(connection.dialect.name, bool(wanted.queues), most)
@@ -172,7 +172,7 @@ def has_places(connection: Connection, row: RowMapping) -> bool:
     return True
 
 
-def _found(connection: Connection, wanted: Wanted, *, held: bool) -> RowMapping | None:
+def _found(connection: Connection, wanted: ClaimFilter, *, held: bool) -> RowMapping | None:
     full: dict[str, int] = {}
     past_full_lanes = False
     parameters = wanted.parameters
@@ -275,17 +275,17 @@ def _may_run(kind: str, running: int) -> ColumnElement[bool]:
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class HandoffRequest:
     """An end of an attempt, and what is wanted next."""
 
     job_id: str
     fence: int
-    outcome: Outcome
-    claim: Claim
+    outcome: AttemptOutcome
+    claim: JobClaim
     now: datetime
 
 
-class JobTurns:
+class JobHandoffs:
     """Runs turns for the threads of this process, several in one transaction.
 
     Thread safety:
@@ -299,9 +299,11 @@ class JobTurns:
     def __init__(self, database: Database, identifiers: IdentifierSource) -> None:
         self._database = database
         self._identifiers = identifiers
-        self._group: GroupCommit[Wish, _Answer] = GroupCommit(self._commit, location=database.location)
+        self._group: GroupCommit[HandoffRequest, _Answer] = GroupCommit(
+            self._commit, location=database.location
+        )
 
-    def run(self, wish: Wish) -> Turn:
+    def run(self, wish: HandoffRequest) -> JobHandoff:
         """`StaleFence`, `UnknownJob`, and what a write raises."""
         answer = self._group.run(wish)
         if answer is None:
@@ -311,7 +313,7 @@ class JobTurns:
             raise answer
         return answer
 
-    def _commit(self, wishes: Sequence[Wish], look: Select[Any] = _UNHELD) -> Sequence[_Answer]:
+    def _commit(self, wishes: Sequence[HandoffRequest], look: Select[Any] = _UNHELD) -> Sequence[_Answer]:
         """None for whom the look did not find, be it that somebody holds its job or that there is none."""
         try:
             return self._database.write(lambda connection: self._write(connection, wishes, look))
@@ -321,7 +323,12 @@ class JobTurns:
             )
 
     def _write(
-        self, connection: Connection, wishes: Sequence[Wish], look: Select[Any], *, claiming: bool = True
+        self,
+        connection: Connection,
+        wishes: Sequence[HandoffRequest],
+        look: Select[Any],
+        *,
+        claiming: bool = True,
     ) -> Sequence[_Answer]:
         ends = _ends(connection, wishes, look)
         # Whoever wants something else than the first one ends with it, and looks by itself.
@@ -338,12 +345,14 @@ class JobTurns:
         following = {number: move.job for number, move in zip(going_on, claims, strict=False)}
         return [_answer(end, following.get(number)) for number, end in enumerate(ends)]
 
-    def _claims(self, connection: Connection, wishes: Sequence[Wish], unkept: list[Move]) -> Sequence[Move]:
+    def _claims(
+        self, connection: Connection, wishes: Sequence[HandoffRequest], unkept: list[Move]
+    ) -> Sequence[Move]:
         """The most urgent jobs, one for each at most. One that takes up a counted place is claimed by itself,
         after the places of what has ended are given back: then nothing is left `unkept`."""
         claim = wishes[0].claim
         now = max(wish.now for wish in wishes)
-        wanted = Wanted(tuple(sorted(claim.kinds)), microseconds(now), tuple(claim.queues))
+        wanted = ClaimFilter(tuple(sorted(claim.kinds)), microseconds(now), tuple(claim.queues))
         rows = most_urgent_few(connection, wanted, len(wishes))
         plain = list(takewhile(is_plain, rows))
         if rows and not plain:
@@ -355,14 +364,14 @@ class JobTurns:
 
 
 def _ends(
-    connection: Connection, wishes: Sequence[Wish], look: Select[Any]
+    connection: Connection, wishes: Sequence[HandoffRequest], look: Select[Any]
 ) -> list[Move | CleverAgentsError | None]:
     rows = connection.execute(look, {"ids": [wish.job_id for wish in wishes]}).mappings()
     held = {row["id"]: job_of(row) for row in rows}
     return [_end(held, wish, look is _HELD) for wish in wishes]
 
 
-def _end(held: dict[str, Job], wish: Wish, waited: bool) -> Move | CleverAgentsError | None:
+def _end(held: dict[str, Job], wish: HandoffRequest, waited: bool) -> Move | CleverAgentsError | None:
     job = held.get(wish.job_id)
     if job is None:
         return UnknownJob(wish.job_id) if waited else None
@@ -376,4 +385,4 @@ def _end(held: dict[str, Job], wish: Wish, waited: bool) -> Move | CleverAgentsE
 
 
 def _answer(end: Move | CleverAgentsError | None, following: Job | None) -> _Answer:
-    return Turn(end.job, following) if isinstance(end, Move) else end
+    return JobHandoff(end.job, following) if isinstance(end, Move) else end

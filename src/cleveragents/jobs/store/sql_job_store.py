@@ -36,11 +36,11 @@ from cleveragents.core.event import DomainEvent, EventType
 from cleveragents.core.identifiers import IdentifierSource, WorkerIdentity
 from cleveragents.core.json_value import JsonValue
 from cleveragents.jobs.model.job import (
+    AttemptOutcome,
     Job,
     JobState,
     Move,
     NewJob,
-    Outcome,
     claimed,
     ensure_owned,
     ensure_same,
@@ -49,13 +49,13 @@ from cleveragents.jobs.model.job import (
     requested_cancel,
     submitted,
 )
-from cleveragents.jobs.ports import Claim, Heartbeat, Turn, WorkerRecord
+from cleveragents.jobs.ports import Heartbeat, JobClaim, JobHandoff, WorkerRecord
 from cleveragents.jobs.store.claimable import (
-    JobTurns,
+    ClaimFilter,
+    HandoffRequest,
+    JobHandoffs,
     Overtaken,
     PlacesHeld,
-    Wanted,
-    Wish,
     any_claimable,
     has_places,
     most_urgent,
@@ -96,7 +96,7 @@ class SqlJobStore:
     def __init__(self, database: Database, identifiers: IdentifierSource) -> None:
         self._database = database
         self._identifiers = identifiers
-        self._turns = JobTurns(database, identifiers)
+        self._turns = JobHandoffs(database, identifiers)
         # A submission that comes second at the very same time finds the first one's key, and inserts nothing.
         new = insert_into(jobs, database.dialect).on_conflict_do_nothing(index_elements=["key"])
         self._submit = new.returning(jobs.c.number)
@@ -144,7 +144,7 @@ class SqlJobStore:
     def claim(
         self, worker: WorkerIdentity, kinds: Collection[str], *, now: datetime, queues: Collection[str] = ()
     ) -> Job | None:
-        wanted = Wanted(tuple(sorted(kinds)), microseconds(now), tuple(queues))
+        wanted = ClaimFilter(tuple(sorted(kinds)), microseconds(now), tuple(queues))
 
         def unit(connection: Connection) -> Job | None:
             row = most_urgent(connection, wanted)
@@ -207,7 +207,7 @@ class SqlJobStore:
             rows = connection.execute(asked).all()
         return {row.id: row.cancel_reason for row in rows}
 
-    def finish(self, job_id: str, fence: int, outcome: Outcome, *, now: datetime) -> Job:
+    def finish(self, job_id: str, fence: int, outcome: AttemptOutcome, *, now: datetime) -> Job:
         def decide(job: Job) -> Move:
             ensure_owned(job, fence)
             return finished(job, outcome, now)
@@ -215,9 +215,9 @@ class SqlJobStore:
         return self._move(job_id, decide)
 
     def finish_and_claim(
-        self, job_id: str, fence: int, outcome: Outcome, claim: Claim, *, now: datetime
-    ) -> Turn:
-        turn = self._turns.run(Wish(job_id, fence, outcome, claim, now))
+        self, job_id: str, fence: int, outcome: AttemptOutcome, claim: JobClaim, *, now: datetime
+    ) -> JobHandoff:
+        turn = self._turns.run(HandoffRequest(job_id, fence, outcome, claim, now))
         self._found = turn.following is not None
         return turn
 
@@ -232,7 +232,7 @@ class SqlJobStore:
         # guard: a sweep looks at many, and waits for none that somebody holds
         return self._move(job_id, decide, by_id=_UNHELD_BY_ID)
 
-    def _any_claimable(self, wanted: Wanted) -> bool:
+    def _any_claimable(self, wanted: ClaimFilter) -> bool:
         with self._database.read() as connection:
             return any_claimable(connection, wanted)
 

@@ -14,7 +14,7 @@ from cleveragents.core.faults import FaultPoints, NoFaults
 from cleveragents.core.identifiers import WorkerIdentity
 from cleveragents.core.json_value import JsonValue
 from cleveragents.jobs.model.job import Job, JobState, NewJob
-from cleveragents.jobs.ports import Claim, JobHandler, JobStore, handler_for, is_for
+from cleveragents.jobs.ports import JobClaim, JobHandler, JobStore, handler_for, is_for
 from cleveragents.jobs.process.supervisor import ProcessSupervisor
 from cleveragents.jobs.service_thread import ServiceThread, start_daemon
 from cleveragents.jobs.worker.attempt import (
@@ -200,7 +200,7 @@ class AsyncWorker:
         self._beats = self._service("heartbeats", self._beat)
         self._watch = self._service("watch", lambda: self._keeper.watch(self._escalate))
         self._sweeps = self._service("recovery", self._sweep)
-        claim = Claim(self._identity, frozenset(self._handlers), options.queues)
+        claim = JobClaim(self._identity, frozenset(self._handlers), options.queues)
         following = Following(claim, self._attempt)
         self._runner = AttemptRunner(
             store,

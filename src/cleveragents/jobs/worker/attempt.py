@@ -34,7 +34,7 @@ from cleveragents.core.errors.facts import facts_of
 from cleveragents.core.errors.families import code_of
 from cleveragents.core.json_value import JsonValue, freeze
 from cleveragents.core.text.redaction import redact, redact_text
-from cleveragents.jobs.model.job import HandedOn, Job, JobState, Outcome
+from cleveragents.jobs.model.job import AttemptOutcome, HandedOn, Job, JobState
 from cleveragents.jobs.process.supervisor import JobProcess, Raised, Returned
 from cleveragents.jobs.worker.log import StoreTrouble
 
@@ -351,7 +351,7 @@ def _is_library_cancel(error: BaseException) -> bool:
 
 def outcome_of(
     job: Job, verdict: Returned | Raised, stop: Stop | None, now: datetime, backoff_seconds: float
-) -> Outcome | None:
+) -> AttemptOutcome | None:
     """What to write; None when the job is somebody else's by now and nothing may be written."""
     cause = stop.cause if stop is not None else None
     if cause is StopCause.LEASE_LOST:  # guard: whatever was done under a lost lease is not ours to report
@@ -360,16 +360,16 @@ def outcome_of(
         return _cancelled(job, verdict, stop.reason)
     if isinstance(verdict, Returned):
         if isinstance(verdict.value, HandedOn):
-            return Outcome(JobState.QUEUED, handed_on=True)
+            return AttemptOutcome(JobState.QUEUED, handed_on=True)
         return _succeeded(job, verdict)
     if verdict.permanent:
-        return Outcome(JobState.FAILED, result=verdict.refusal, error=verdict.problem)
+        return AttemptOutcome(JobState.FAILED, result=verdict.refusal, error=verdict.problem)
     error = str(HandlerFailed(job.kind, verdict.problem))
     if stop is not None and cause is StopCause.DRAIN:
-        return Outcome(JobState.QUEUED, error=f"given back: {stop.reason}", retry_at=now)
+        return AttemptOutcome(JobState.QUEUED, error=f"given back: {stop.reason}", retry_at=now)
     if job.attempt >= job.max_attempts:
-        return Outcome(JobState.FAILED, error=f"{error} (attempt {job.attempt} of {job.max_attempts})")
-    return Outcome(JobState.QUEUED, error=error, retry_at=now + timedelta(seconds=backoff_seconds))
+        return AttemptOutcome(JobState.FAILED, error=f"{error} (attempt {job.attempt} of {job.max_attempts})")
+    return AttemptOutcome(JobState.QUEUED, error=error, retry_at=now + timedelta(seconds=backoff_seconds))
 
 
 def backoff_seconds(attempt: int, options: WorkerOptions, jitter: float) -> float:
@@ -378,15 +378,15 @@ def backoff_seconds(attempt: int, options: WorkerOptions, jitter: float) -> floa
     return longest * (1 - jitter / 2)
 
 
-def _succeeded(job: Job, verdict: Returned) -> Outcome:
+def _succeeded(job: Job, verdict: Returned) -> AttemptOutcome:
     try:
         result = freeze(verdict.value, where=f"result of a {job.kind} job")
     except InvalidPayload as error:
-        return Outcome(JobState.FAILED, error=str(error))
-    return Outcome(JobState.SUCCEEDED, result=result)
+        return AttemptOutcome(JobState.FAILED, error=str(error))
+    return AttemptOutcome(JobState.SUCCEEDED, result=result)
 
 
-def _cancelled(job: Job, verdict: Returned | Raised, reason: str) -> Outcome:
+def _cancelled(job: Job, verdict: Returned | Raised, reason: str) -> AttemptOutcome:
     result: JsonValue = None
     if isinstance(verdict, Returned) and isinstance(verdict.value, HandedOn):
         error = f"cancelled ({reason})"
@@ -398,7 +398,7 @@ def _cancelled(job: Job, verdict: Returned | Raised, reason: str) -> Outcome:
         error = f"cancelled ({reason})"
     else:
         error = f"cancelled ({reason}); {verdict.problem}"
-    return Outcome(JobState.CANCELLED, result=result, error=error)
+    return AttemptOutcome(JobState.CANCELLED, result=result, error=error)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,8 @@ from cleveragents.config.logging import is_logged
 from cleveragents.core.clock import Clock
 from cleveragents.core.errors import CleverAgentsError, StaleFence, UnknownJob, UnknownJobKind
 from cleveragents.core.faults import FaultPoints
-from cleveragents.jobs.model.job import Job, JobState, Outcome
-from cleveragents.jobs.ports import Claim, JobHandler, JobStore, Turn, handler_for
+from cleveragents.jobs.model.job import AttemptOutcome, Job, JobState
+from cleveragents.jobs.ports import JobClaim, JobHandler, JobHandoff, JobStore, handler_for
 from cleveragents.jobs.process.supervisor import JobProgram, ProcessSupervisor, Raised, Returned
 from cleveragents.jobs.worker.attempt import (
     Attempt,
@@ -45,7 +45,7 @@ _COUNTED = {
 class Following:
     """What a thread goes on with: what it claims, and the attempt at a job that was claimed then."""
 
-    claim: Claim
+    claim: JobClaim
     attempt_at: Callable[[Job, float], Attempt]
 
 
@@ -182,7 +182,7 @@ class AttemptRunner:
                 self._lost(attempt, stop.reason)
             elif stop.cause is StopCause.CANCEL:
                 text = f"cancelled ({stop.reason}); its thread did not stop and was left behind, fenced off"
-                self._write(attempt, Outcome(JobState.CANCELLED, error=text))
+                self._write(attempt, AttemptOutcome(JobState.CANCELLED, error=text))
             # A drain writes nothing: given back at once, the job might run beside its own straggler. Its
             # heartbeats stop, so a peer takes it when this process is gone or the lease is over.
         finally:
@@ -191,7 +191,7 @@ class AttemptRunner:
             logger.warning("job.straggler", fence=attempt.job.fence, reason=stop.reason)
             self.on_slot_free()
 
-    def _write(self, attempt: Attempt, outcome: Outcome, goes_on: bool = False) -> Job | None:
+    def _write(self, attempt: Attempt, outcome: AttemptOutcome, goes_on: bool = False) -> Job | None:
         """Keeps the outcome, if the job is still ours; the job that was claimed along with that."""
         job = attempt.job
         self.faults.reach("job.finish.before")
@@ -211,7 +211,7 @@ class AttemptRunner:
             self.faults.reach("job.claim.after")
         return turn.following
 
-    def _finish(self, attempt: Attempt, outcome: Outcome, goes_on: bool) -> Turn:
+    def _finish(self, attempt: Attempt, outcome: AttemptOutcome, goes_on: bool) -> JobHandoff:
         """Writes the outcome, again and again while the store cannot and the job is still ours.
 
         Whatever the trouble is: the work is done, and to throw its result away is worse than to try in vain.
@@ -227,7 +227,7 @@ class AttemptRunner:
                     return self.store.finish_and_claim(
                         job.id, job.fence, outcome, claim, now=self.clock.now()
                     )
-                return Turn(self._finish_once(job, outcome, tried_before), None)
+                return JobHandoff(self._finish_once(job, outcome, tried_before), None)
             except (StaleFence, UnknownJob):
                 raise
             except CleverAgentsError as error:
@@ -241,7 +241,7 @@ class AttemptRunner:
                 threading.Event().wait(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
 
-    def _finish_once(self, job: Job, outcome: Outcome, tried_before: bool) -> Job:
+    def _finish_once(self, job: Job, outcome: AttemptOutcome, tried_before: bool) -> Job:
         try:
             return self.store.finish(job.id, job.fence, outcome, now=self.clock.now())
         except StaleFence:

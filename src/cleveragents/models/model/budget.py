@@ -18,7 +18,7 @@ from cleveragents.core.json_value import JsonValue, freeze
 from cleveragents.core.records import facts_of, record_of
 from cleveragents.models.model.conversation import Usage
 
-__all__ = ["PICODOLLARS", "Limits", "Price", "Spend", "dollars", "exceeded"]
+__all__ = ["PICODOLLARS", "BudgetLimits", "Price", "Spend", "dollars", "exceeded"]
 
 PICODOLLARS = 10**12
 """In a dollar."""
@@ -40,7 +40,7 @@ class Price:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class BudgetLimits:
     """What may be spent; None is no limit. `picodollars` needs a price for every model that is used."""
 
     picodollars: int | None = None
@@ -52,7 +52,7 @@ class Limits:
         return freeze(facts_of(self))
 
     @classmethod
-    def from_json(cls, kept: Mapping[str, Any]) -> Limits:
+    def from_json(cls, kept: Mapping[str, Any]) -> BudgetLimits:
         """What `to_json` gave."""
         return record_of(cls, kept)
 
@@ -71,7 +71,7 @@ class Spend:
         )
 
 
-def exceeded(limits: Limits, spend: Spend) -> tuple[str, ...]:
+def exceeded(limits: BudgetLimits, spend: Spend) -> tuple[str, ...]:
     """Which limits such a spend would break: `money`, `tokens`, `steps`."""
     pairs = (
         ("money", limits.picodollars, spend.picodollars),

@@ -13,10 +13,10 @@ from typing import Any
 
 from cleveragents.core.json_value import FrozenObject, JsonValue, freeze
 
-__all__ = ["Message", "Role", "ToolRequest", "Usage"]
+__all__ = ["Message", "MessageRole", "ToolRequest", "Usage"]
 
 
-class Role(str, Enum):
+class MessageRole(str, Enum):
     """Who speaks."""
 
     SYSTEM = "system"
@@ -46,7 +46,7 @@ class ToolRequest:
 class Message:
     """One message. An assistant's may ask for tools; a tool's answers the request named by `request_id`."""
 
-    role: Role
+    role: MessageRole
     text: str = ""
     requests: tuple[ToolRequest, ...] = ()
     request_id: str | None = None
@@ -67,7 +67,7 @@ class Message:
     def from_json(cls, kept: Mapping[str, Any]) -> Message:
         """What `to_json` gave, thawed or not."""
         return cls(
-            role=Role(kept["role"]),
+            role=MessageRole(kept["role"]),
             text=str(kept["text"]),
             requests=tuple(
                 ToolRequest(r["id"], r["tool"], r["arguments"], r["problem"])

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from cleveragents.models.ports import Model, ModelRequest
-from cleveragents.models.provider import ONE_CALL_EACH, Opening, Provider
+from cleveragents.models.provider import ONE_CALL_EACH, ModelSpec, Provider
 
 __all__ = ["PROVIDER"]
 
@@ -14,7 +14,7 @@ _VARIABLE = "ANTHROPIC_API_KEY"
 _HERE = "https://api.anthropic.com"
 
 
-def _open(opening: Opening) -> Model:
+def _open(opening: ModelSpec) -> Model:
     from langchain_anthropic import ChatAnthropic
     from pydantic import SecretStr
 

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from cleveragents.models.ports import Model, ModelRequest
-from cleveragents.models.provider import ONE_CALL_EACH, Opening, Provider
+from cleveragents.models.provider import ONE_CALL_EACH, ModelSpec, Provider
 
 __all__ = ["PROVIDER"]
 
 _VARIABLES = ("GOOGLE_API_KEY", "GEMINI_API_KEY")
 
 
-def _open(opening: Opening) -> Model:
+def _open(opening: ModelSpec) -> Model:
     from langchain_google_genai import ChatGoogleGenerativeAI
     from pydantic import SecretStr
 

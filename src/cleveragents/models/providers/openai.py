@@ -7,7 +7,7 @@ from typing import Any
 
 from cleveragents.core.json_value import thaw
 from cleveragents.models.ports import Model, ModelRequest
-from cleveragents.models.provider import ONE_CALL_EACH, Opening, Provider
+from cleveragents.models.provider import ONE_CALL_EACH, ModelSpec, Provider
 
 __all__ = ["PROVIDER"]
 
@@ -17,7 +17,7 @@ _PLACE_VARIABLE = "OPENAI_BASE_URL"
 _HERE = "https://api.openai.com/v1"
 
 
-def _open(opening: Opening) -> Model:
+def _open(opening: ModelSpec) -> Model:
     import openai
     from pydantic import SecretStr
 

@@ -9,14 +9,14 @@ from pathlib import Path
 
 from cleveragents.core.errors import ConfigurationError, UnknownModel
 from cleveragents.models.ports import Model, ModelFacts
-from cleveragents.models.provider import Opening, Provider
+from cleveragents.models.provider import ModelSpec, Provider
 
 __all__ = ["PROVIDER", "what_is_there"]
 
 _LOOKED_AT = 4096
 
 
-def _open(opening: Opening) -> Model:
+def _open(opening: ModelSpec) -> Model:
     from cleveragents.models.scripted_model import ScriptedModel
 
     return ScriptedModel.from_file(opening.facts.name, _path(opening.facts.name, opening.model))

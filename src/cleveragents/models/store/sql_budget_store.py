@@ -19,9 +19,9 @@ from cleveragents.core.errors import BudgetExhausted, PriceUnknown
 from cleveragents.core.event import DomainEvent, EventType
 from cleveragents.core.identifiers import IdentifierSource
 from cleveragents.core.json_value import JsonValue
-from cleveragents.models.model.budget import PICODOLLARS, Limits, Spend, dollars, exceeded
+from cleveragents.models.model.budget import PICODOLLARS, BudgetLimits, Spend, dollars, exceeded
 from cleveragents.models.model.conversation import Usage
-from cleveragents.models.ports import BudgetView, ModelCall, Reservation
+from cleveragents.models.ports import BudgetState, ModelCall, Reservation
 from cleveragents.storage.actor_tables import budgets, model_calls
 from cleveragents.storage.columns import microseconds
 from cleveragents.storage.database import Database
@@ -58,10 +58,10 @@ class SqlBudgetStore:
         self._identifiers = identifiers
         self._sql = budget_statements(database.dialect)
 
-    def open(self, root_id: str, limits: Limits, *, now: datetime) -> BudgetView:
+    def open(self, root_id: str, limits: BudgetLimits, *, now: datetime) -> BudgetState:
         """The budget, made if there is none; an existing one keeps its limits."""
 
-        def unit(connection: Connection) -> BudgetView:
+        def unit(connection: Connection) -> BudgetState:
             row = self._sql.hold(connection, root_id)
             if row is not None:  # guard: an open budget keeps what was spent of it
                 return _view(row)
@@ -73,11 +73,11 @@ class SqlBudgetStore:
             row = self._sql.look(connection, root_id)
         return self._database.write(unit) if row is None else _view(row)
 
-    def view(self, root_id: str) -> BudgetView:
+    def view(self, root_id: str) -> BudgetState:
         """A budget that was never opened has no limits and nothing spent."""
         with self._database.read() as connection:
             row = self._sql.look(connection, root_id)
-        return BudgetView(root_id, Limits(), Spend(), Spend()) if row is None else _view(row)
+        return BudgetState(root_id, BudgetLimits(), Spend(), Spend()) if row is None else _view(row)
 
     def reserve(
         self,
@@ -101,7 +101,7 @@ class SqlBudgetStore:
         reservation = Reservation(self._identifiers.new(), root_id, plan_id, worst)
 
         def unit(connection: Connection) -> Reservation:
-            row = self._sql.hold(connection, root_id) or _opened(connection, root_id, Limits())
+            row = self._sql.hold(connection, root_id) or _opened(connection, root_id, BudgetLimits())
             again = self._sql.open_under(connection, plan_id, key)
             view = _forfeited(connection, _view(row), again, now)
             if not priced and view.limits.picodollars is not None:  # guard: unknown is not nothing
@@ -170,11 +170,11 @@ class SqlBudgetStore:
                 return Spend()
         return self._database.write(unit)
 
-    def raise_limits(self, root_id: str, limits: Limits, *, now: datetime) -> BudgetView:
+    def raise_limits(self, root_id: str, limits: BudgetLimits, *, now: datetime) -> BudgetState:
         """New limits; what is None there stays as it is."""
 
-        def unit(connection: Connection) -> BudgetView:
-            row = self._sql.hold(connection, root_id) or _opened(connection, root_id, Limits())
+        def unit(connection: Connection) -> BudgetState:
+            row = self._sql.hold(connection, root_id) or _opened(connection, root_id, BudgetLimits())
             raised = {name: value for name, value in _limits_row(limits).items() if value is not None}
             if raised:
                 # A new limit is warned of anew.
@@ -201,7 +201,7 @@ class SqlBudgetStore:
             if row is None or not self._sql.end(connection, reservation.id, ended):  # guard: counted once
                 return
             view = _view(row)
-            kept = BudgetView(
+            kept = BudgetState(
                 view.root_id, view.limits, view.spent + spent, _minus(view.reserved, reservation.worst)
             )
             self._sql.keep(connection, kept.root_id, _counted(kept.spent, kept.reserved))
@@ -213,7 +213,7 @@ class SqlBudgetStore:
 
         self._database.write(unit)
 
-    def _warn(self, connection: Connection, view: BudgetView, warned: str, now: datetime) -> None:
+    def _warn(self, connection: Connection, view: BudgetState, warned: str, now: datetime) -> None:
         """Says, once for each limit, that little is left of it."""
         before = set(filter(None, warned.split(",")))
         near = {
@@ -236,13 +236,13 @@ class SqlBudgetStore:
         return DomainEvent(kind, subject, self._identifiers.new(), now, facts)
 
 
-def _opened(connection: Connection, root_id: str, limits: Limits) -> Mapping[Any, Any]:
+def _opened(connection: Connection, root_id: str, limits: BudgetLimits) -> Mapping[Any, Any]:
     row = {"root_id": root_id, "warned": "", **_limits_row(limits), **_NOTHING}
     connection.execute(budgets.insert(), row)
     return row
 
 
-def _limits_row(limits: Limits) -> dict[str, Any]:
+def _limits_row(limits: BudgetLimits) -> dict[str, Any]:
     return {
         "limit_picodollars": limits.picodollars,
         "limit_tokens": limits.tokens,
@@ -251,14 +251,14 @@ def _limits_row(limits: Limits) -> dict[str, Any]:
     }
 
 
-def _view(row: Mapping[Any, Any]) -> BudgetView:
-    limits = Limits(
+def _view(row: Mapping[Any, Any]) -> BudgetState:
+    limits = BudgetLimits(
         picodollars=row["limit_picodollars"],
         tokens=row["limit_tokens"],
         steps=row["limit_steps"],
         seconds=row["limit_seconds"],
     )
-    return BudgetView(str(row["root_id"]), limits, _spend(row, "spent"), _spend(row, "reserved"))
+    return BudgetState(str(row["root_id"]), limits, _spend(row, "spent"), _spend(row, "reserved"))
 
 
 def _spend(row: Mapping[Any, Any], kind: str) -> Spend:
@@ -285,8 +285,8 @@ def _sum(calls: Sequence[Mapping[Any, Any]]) -> Spend:
 
 
 def _forfeited(
-    connection: Connection, view: BudgetView, calls: Sequence[Mapping[Any, Any]], now: datetime
-) -> BudgetView:
+    connection: Connection, view: BudgetState, calls: Sequence[Mapping[Any, Any]], now: datetime
+) -> BudgetState:
     """The budget after those calls count as spent: nobody will ever say what they really took."""
     if not calls:
         return view
@@ -300,7 +300,7 @@ def _forfeited(
         }
         connection.execute(lost.values(values))
     lost_spend = _sum(calls)
-    kept = BudgetView(view.root_id, view.limits, view.spent + lost_spend, _minus(view.reserved, lost_spend))
+    kept = BudgetState(view.root_id, view.limits, view.spent + lost_spend, _minus(view.reserved, lost_spend))
     counted = _counted(kept.spent, kept.reserved)
     connection.execute(update(budgets).where(budgets.c.root_id == view.root_id).values(counted))
     return kept
@@ -310,7 +310,7 @@ def _minus(whole: Spend, part: Spend) -> Spend:
     return whole + Spend(-part.picodollars, -part.tokens, -part.steps)
 
 
-def _exhausted(plan_id: str, view: BudgetView, worst: Spend, limit: str) -> BudgetExhausted:
+def _exhausted(plan_id: str, view: BudgetState, worst: Spend, limit: str) -> BudgetExhausted:
     name = "picodollars" if limit == "money" else limit
     amounts = [getattr(part, name) for part in (view.spent, view.reserved, worst)]
     spent, reserved, more = (dollars(n) if limit == "money" else f"{n:,}" for n in amounts)

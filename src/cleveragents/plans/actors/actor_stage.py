@@ -19,7 +19,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Protocol
 
 from cleveragents.actors.model.actor import Actor, AgentNode, LlmNode, Node, Progress, SubgraphNode
-from cleveragents.actors.ports import ActorHost, ActorRequest, ActorRunner, Actors, Answer
+from cleveragents.actors.ports import ActorHost, ActorRequest, ActorRunner, ActorSource, QuestionAnswer
 from cleveragents.core.actions.model import CheckRun
 from cleveragents.core.errors import ActorAsks, ActorStopped, AgentFailed, DeadlineExceeded, Remedy
 from cleveragents.core.identifiers import Fence
@@ -30,7 +30,7 @@ from cleveragents.models.calls import out_of_time
 from cleveragents.plans.calls.tool_execution import ToolExecution
 from cleveragents.plans.model.correction import ROLLBACK, checkpoint_of
 from cleveragents.plans.model.plan import Plan
-from cleveragents.plans.model.strategy import Casting, Strategy
+from cleveragents.plans.model.strategy import RoleAssignment, Strategy
 from cleveragents.sandboxes.git_sandbox import Sandbox
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class Stage:
     """What actors of a plan find: each other, their means, the repository's own instructions, and what of it
     matters for a question."""
 
-    actors: Actors
+    actors: ActorSource
     host: OpenHost
     instructions: str
     context: StartingContext
@@ -107,7 +107,7 @@ class ActorGround:
     """The plan's own calls; none where it only reads."""
 
     @property
-    def casting(self) -> Casting:
+    def casting(self) -> RoleAssignment:
         assert self.strategy.casting is not None  # without actors nobody asks for them
         return self.strategy.casting
 
@@ -122,7 +122,7 @@ class HasContext(Protocol):
     """The part of a stage that is needed here."""
 
     @property
-    def actors(self) -> Actors: ...
+    def actors(self) -> ActorSource: ...
 
     @property
     def context(self) -> StartingContext: ...
@@ -146,7 +146,7 @@ def _tokens(actor: Actor, host: ActorHost) -> int:
     return int(min(host.facts(model).context_tokens for model in models or [None]) * _SHARE_OF_WINDOW)
 
 
-def _wants_it(actor: Actor, actors: Actors) -> bool:
+def _wants_it(actor: Actor, actors: ActorSource) -> bool:
     """Whether a text of it, or of an actor within it, has a place for context."""
     seen, waiting = {actor.name}, [actor]
     while waiting:
@@ -247,8 +247,8 @@ def _after(begins: Callable[[], None], told: Callable[[Progress], None] | None) 
     return seen
 
 
-def _answer(kept: JsonValue) -> Answer | None:
-    return Answer(str(kept["question"]), str(kept["text"])) if isinstance(kept, Mapping) else None
+def _answer(kept: JsonValue) -> QuestionAnswer | None:
+    return QuestionAnswer(str(kept["question"]), str(kept["text"])) if isinstance(kept, Mapping) else None
 
 
 def _with_rules(instructions: str, invariants: Sequence[str], guidance: Sequence[str]) -> str:

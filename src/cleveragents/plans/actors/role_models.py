@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from cleveragents.actors.model.actor import Actor, AgentNode, LlmNode, SubgraphNode
-from cleveragents.actors.ports import Actors
+from cleveragents.actors.ports import ActorSource
 from cleveragents.core.errors import SpendingUncounted
-from cleveragents.models.model.budget import Limits
+from cleveragents.models.model.budget import BudgetLimits
 
 __all__ = ["agents_of_cast", "ensure_counted", "limited_in_money", "models_of_cast", "programs_of_cast"]
 
 
-def models_of_cast(actors: Actors, cast: Iterable[str], model: str) -> tuple[str, ...]:
+def models_of_cast(actors: ActorSource, cast: Iterable[str], model: str) -> tuple[str, ...]:
     """Their names, each once, in the order in which they are found; `model` answers for nodes that name none.
     `UnknownActor`, `InvalidActor`, `NotTrusted`."""
     found: dict[str, None] = {}
@@ -23,7 +23,7 @@ def models_of_cast(actors: Actors, cast: Iterable[str], model: str) -> tuple[str
     return tuple(found)
 
 
-def ensure_counted(actors: Actors, cast: Iterable[str], limits: Limits) -> None:
+def ensure_counted(actors: ActorSource, cast: Iterable[str], limits: BudgetLimits) -> None:
     """`SpendingUncounted` where there is a limit of money or tokens, and the cast has another agent."""
     if limits.picodollars is None and limits.tokens is None:
         return
@@ -32,12 +32,12 @@ def ensure_counted(actors: Actors, cast: Iterable[str], limits: Limits) -> None:
         raise SpendingUncounted(programs[0])
 
 
-def programs_of_cast(actors: Actors, cast: Iterable[str]) -> tuple[str, ...]:
+def programs_of_cast(actors: ActorSource, cast: Iterable[str]) -> tuple[str, ...]:
     """The programs of other agents that they run, each once: what those spend, nobody here can count."""
     return tuple(dict.fromkeys(node.argv[0] for _, node in agents_of_cast(actors, cast)))
 
 
-def agents_of_cast(actors: Actors, cast: Iterable[str]) -> Iterator[tuple[str, AgentNode]]:
+def agents_of_cast(actors: ActorSource, cast: Iterable[str]) -> Iterator[tuple[str, AgentNode]]:
     """The nodes that have other agents work, with the names of their actors."""
     for actor in _every(actors, cast):
         for node in actor.nodes:
@@ -45,12 +45,12 @@ def agents_of_cast(actors: Actors, cast: Iterable[str]) -> Iterator[tuple[str, A
                 yield actor.name, node
 
 
-def limited_in_money(actors: Actors, cast: Iterable[str]) -> tuple[str, ...]:
+def limited_in_money(actors: ActorSource, cast: Iterable[str]) -> tuple[str, ...]:
     """Those of them, in subgraphs, too, that have a limit of money of their own."""
     return tuple(actor.name for actor in _every(actors, cast) if actor.limits.usd is not None)
 
 
-def _every(actors: Actors, cast: Iterable[str]) -> Iterator[Actor]:
+def _every(actors: ActorSource, cast: Iterable[str]) -> Iterator[Actor]:
     """Each once."""
     names = list(dict.fromkeys(cast))
     for name in names:

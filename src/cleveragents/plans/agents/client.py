@@ -20,7 +20,7 @@ from itertools import count
 from pathlib import Path
 
 from cleveragents.actors.model.actor import ProgressKind
-from cleveragents.actors.ports import AgentUpdate, TerminalCommand, ToolAnswer, Wanted
+from cleveragents.actors.ports import AgentUpdate, PermissionRequest, TerminalCommand, ToolAnswer
 from cleveragents.core.errors import CallDenied, OutsideSandbox, PolicyDenied, ToolRefused
 from cleveragents.core.json_value import JsonValue, thaw
 from cleveragents.core.policy import Capability
@@ -35,7 +35,7 @@ __all__ = [
     "COMMAND",
     "READ",
     "WRITE",
-    "AgentDesk",
+    "RecordedAgentClient",
     "capability_for",
     "command_arguments",
     "has_leave",
@@ -69,7 +69,7 @@ _CAPABILITIES = {
 }
 
 
-class AgentDesk:
+class RecordedAgentClient:
     """`AgentClient` of one session. `step` names the node's calls and `session` this one of its sessions: no
     name of a call is used again by a later one. `answered` are earlier calls that a person was asked about.
 
@@ -142,7 +142,7 @@ class AgentDesk:
         code = done.get("exit_code") if isinstance(done, Mapping) else None
         return code if isinstance(code, int) else None
 
-    def permit(self, wanted: Wanted) -> bool:
+    def permit(self, wanted: PermissionRequest) -> bool:
         arguments = permission_arguments(self._agent, wanted)
         # guard: what is recorded may be cut, and an approval holds for the whole
         whole: dict[str, JsonValue] = {
@@ -277,12 +277,12 @@ def has_leave(execution: ToolExecution, request: CallRequest) -> bool:
     return True
 
 
-def capability_for(wanted: Wanted) -> Capability:
+def capability_for(wanted: PermissionRequest) -> Capability:
     """What leave it needs; of a kind that says nothing, as much as a command may do."""
     return _CAPABILITIES.get(wanted.kind, Capability.COMMAND)
 
 
-def permission_arguments(agent: str, wanted: Wanted) -> dict[str, JsonValue]:
+def permission_arguments(agent: str, wanted: PermissionRequest) -> dict[str, JsonValue]:
     """A request for approval as it is recorded and shown. What is cut says how much is missing."""
     details = "" if wanted.details is None else json.dumps(wanted.details, sort_keys=True, default=thaw)
     said: dict[str, JsonValue] = {

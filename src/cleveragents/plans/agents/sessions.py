@@ -26,7 +26,7 @@ from cleveragents.core.policy import Capability
 from cleveragents.core.text.redaction import redact_text
 from cleveragents.core.tool import CallState, ToolCall
 from cleveragents.plans.actors.actor_tools import ActorTools
-from cleveragents.plans.agents.client import ACP, AgentDesk, has_leave
+from cleveragents.plans.agents.client import ACP, RecordedAgentClient, has_leave
 from cleveragents.plans.calls.tool_execution import CallRequest, ToolExecution
 from cleveragents.tools.timed_tool import TimedStop
 from cleveragents.tools.tool_results import cut
@@ -75,7 +75,7 @@ class AgentSessions:
             call = self._begun(execution, request, step, past)
             ends = execution.clock.monotonic() + request.seconds
         left = self._time(lambda: ends - execution.clock.monotonic(), seconds_left)
-        desk = AgentDesk(
+        desk = RecordedAgentClient(
             self.tools,
             agent=request.name,
             step=step,
@@ -88,7 +88,9 @@ class AgentSessions:
         prompt = f"{_INTERRUPTED}{request.prompt}" if past.begun else request.prompt
         return self._had(replace(request, prompt=prompt, network=network), desk, call, left)
 
-    def _had(self, request: AgentRequest, desk: AgentDesk, call: ToolCall, left: Callable[[], float]) -> str:
+    def _had(
+        self, request: AgentRequest, desk: RecordedAgentClient, call: ToolCall, left: Callable[[], float]
+    ) -> str:
         """What it said; whatever happens, what it did is filed and its call is over."""
         execution = self.tools.execution
         problem: CleverAgentsError | None = None

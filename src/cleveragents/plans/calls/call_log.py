@@ -36,7 +36,7 @@ from cleveragents.sandboxes.git_sandbox import Sandbox
 from cleveragents.sandboxes.resources import working_directory
 from cleveragents.tools.timed_tool import EitherStop
 
-__all__ = ["UNREADABLE", "CallCommands", "CallFiling"]
+__all__ = ["UNREADABLE", "CallCommands", "CallLog"]
 
 
 UNREADABLE = (SandboxMissing, SandboxRefused, GitFailed)
@@ -47,7 +47,7 @@ _WRITING = (ACP, REREAD, ROLLBACK)
 
 
 @dataclass(frozen=True, slots=True)
-class CallFiling:
+class CallLog:
     """Ends calls of one plan. Not thread-safe; whoever uses it holds the `sandbox.writing()`, if there is a
     sandbox. Each method may be begun again after it was interrupted anywhere: nothing is recorded twice."""
 

@@ -38,7 +38,7 @@ from cleveragents.core.json_value import FrozenObject, JsonValue, freeze
 from cleveragents.core.policy import Capability, Policy, Verdict
 from cleveragents.core.text.redaction import redact, redact_content, redact_known
 from cleveragents.core.tool import MCP, CallState, ToolCall, approval_digest
-from cleveragents.plans.calls.call_log import CallCommands, CallFiling
+from cleveragents.plans.calls.call_log import CallCommands, CallLog
 from cleveragents.plans.history import PlanHistory, bring_to
 from cleveragents.plans.store.sql_plan_records import SqlCallStore
 from cleveragents.processes.ports import CommandRunner, StopSignal
@@ -240,8 +240,8 @@ class ToolExecution:
         )
 
     @property
-    def _filing(self) -> CallFiling:
-        return CallFiling(self.context, self.calls, self.history, self.clock, self.faults)
+    def _filing(self) -> CallLog:
+        return CallLog(self.context, self.calls, self.history, self.clock, self.faults)
 
     @property
     def _plan_id(self) -> str:

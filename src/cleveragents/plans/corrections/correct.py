@@ -42,13 +42,13 @@ from cleveragents.plans.model.correction import (
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
 from cleveragents.plans.model.strategy import Strategy, Task
 from cleveragents.plans.model.sub_plan import goes_on, is_merged
-from cleveragents.plans.pause import PlanPausing, at_rest_in, waiting_for_correction
+from cleveragents.plans.pause import PlanPause, at_rest_in, waiting_for_correction
 from cleveragents.plans.ports.decisions import DecisionStore
 from cleveragents.plans.ports.plans import PlanFacts
 from cleveragents.plans.queue import going_on_with
-from cleveragents.plans.sandbox_edits import PlanRewriting
+from cleveragents.plans.sandbox_edits import SandboxEdits
 from cleveragents.plans.store.sql_decision_store import SqlCorrectionStore
-from cleveragents.storage.idempotency import Claim
+from cleveragents.storage.idempotency import IdempotencyClaim
 
 __all__ = ["PlanCorrection", "Undoing", "UndoneWork", "undone_work"]
 
@@ -80,7 +80,7 @@ class _Asked:
     """With which model the plan is to go on, if another is named; and for which request."""
 
     model: str | None
-    claim: Claim | None
+    claim: IdempotencyClaim | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +89,8 @@ class PlanCorrection:
 
     decisions: DecisionStore
     corrections: SqlCorrectionStore
-    rewriting: PlanRewriting
-    pausing: PlanPausing
+    rewriting: SandboxEdits
+    pausing: PlanPause
     clock: Clock
     faults: FaultPoints = field(default_factory=NoFaults)
 
@@ -132,13 +132,13 @@ class PlanCorrection:
         guidance: str,
         *,
         model: str | None = None,
-        claim: Claim | None = None,
+        claim: IdempotencyClaim | None = None,
     ) -> tuple[Correction, Plan]:
         """Supersedes the decision and all that followed from it, takes back what was done for them, and
         queues the plan to be thought through again with that guidance. A running plan is stopped first.
 
         `PlanError` for a plan that has ended or decided nothing of the kind; `NeedsHuman` when files in its
-        sandbox were edited by hand and not taken in; what `PlanPausing.pause` raises; `StalePlan` when
+        sandbox were edited by hand and not taken in; what `PlanPause.pause` raises; `StalePlan` when
         somebody else decided about it at the same time; `RequestUnderWay` when somebody took over the
         claim to the request that it is made for.
         """
@@ -166,7 +166,7 @@ class PlanCorrection:
         return self._kept(plan, made, Phase.STRATEGIZE, _Asked(model, claim), gone=gone)
 
     def append(
-        self, plan: Plan, guidance: str, *, model: str | None = None, claim: Claim | None = None
+        self, plan: Plan, guidance: str, *, model: str | None = None, claim: IdempotencyClaim | None = None
     ) -> tuple[Correction, Plan]:
         """Adds guidance and undoes nothing: every later run of an actor is given it, and a plan that was
         thought through already gets one more task. Queues the plan to go on. Errors as `correct`."""

@@ -21,7 +21,7 @@ __all__ = [
     "ATTEMPTS",
     "SHARED_ATTEMPTS",
     "SHARED_QUEUE",
-    "PlanLanes",
+    "ConcurrencyLimits",
     "client_queue",
     "goal_of",
     "home_queue",
@@ -109,7 +109,7 @@ def project_lane(name: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class PlanLanes:
+class ConcurrencyLimits:
     """The limits of today: a job keeps those that were in force when it was queued."""
 
     project_limit: Callable[[str], int | None] = lambda name: None

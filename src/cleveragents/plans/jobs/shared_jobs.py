@@ -30,7 +30,7 @@ from cleveragents.plans.jobs.names import is_to_be_run, kind_of_plan
 from cleveragents.plans.lifecycle import PlanLifecycle
 from cleveragents.plans.model.plan import Phase, Plan, PlanState, Standing
 
-__all__ = ["ApplyJob", "PlanJob", "UndoJob", "Watched", "cancel_plan_of"]
+__all__ = ["ApplyJob", "PlanJob", "PlanObserver", "UndoJob", "cancel_plan_of"]
 
 
 _APPLIED = (Phase.APPLY, PlanState.APPLIED)
@@ -38,7 +38,7 @@ _UNDONE = (Phase.APPLY, PlanState.UNDONE)
 
 
 @dataclass(frozen=True, slots=True)
-class Watched:
+class PlanObserver:
     """Who hears of plans: `tell` a line, `end` that nothing more comes for now."""
 
     tell: Callable[[Plan, str], None] = lambda plan, line: None
@@ -53,7 +53,7 @@ class ApplyJob:
     """Applies a result that somebody decided about. Stateless but for its parts."""
 
     parts: DecidingParts
-    watched: Watched
+    watched: PlanObserver
 
     def __call__(self, job: AsyncJob) -> JsonValue:
         """Where the plan stands. `PlanError` where it was not applied."""
@@ -83,7 +83,7 @@ class UndoJob:
     """Takes out again what was applied. Stateless but for its parts."""
 
     parts: DecidingParts
-    watched: Watched
+    watched: PlanObserver
 
     def __call__(self, job: AsyncJob) -> JsonValue:
         """Where the plan stands. `PlanError` where it was not undone."""
@@ -118,7 +118,7 @@ class PlanJob:
 
     run: Callable[[AsyncJob], JsonValue]
     parts: DecidingParts
-    watched: Watched
+    watched: PlanObserver
     phases_apart: bool = False
 
     def __call__(self, job: AsyncJob) -> JsonValue | HandedOn:
@@ -158,7 +158,7 @@ class PlanJob:
         return self.parts.plans.get(plan.id)
 
 
-def _settled(parts: DecidingParts, job: AsyncJob, watched: Watched) -> Plan:
+def _settled(parts: DecidingParts, job: AsyncJob, watched: PlanObserver) -> Plan:
     """The plan, with what a dead process left of it completed or taken back. `PlanError` where a person has
     to do something first; `Cancelled`."""
     plan_id = str(job.payload["plan_id"])

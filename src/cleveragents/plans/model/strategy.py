@@ -15,7 +15,7 @@ from cleveragents.core.policy import Policy, profile
 from cleveragents.core.records import facts_of, record_of
 from cleveragents.core.tool import CallState, ToolCall
 
-__all__ = ["SETUP", "Casting", "Strategy", "StrategyStep", "Task"]
+__all__ = ["SETUP", "RoleAssignment", "Strategy", "StrategyStep", "Task"]
 
 SETUP = "setup"
 """The name of the step that prepares a sandbox; the others are named by their numbers, from 1."""
@@ -79,7 +79,7 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True)
-class Casting:
+class RoleAssignment:
     """Which actors do it, and with which model those of them that name none."""
 
     strategize: str | None
@@ -108,7 +108,7 @@ class Strategy:
     limit_steps: int = 1000
     invariants: tuple[str, ...] = ()
     directory: str = ""
-    casting: Casting | None = None
+    casting: RoleAssignment | None = None
     tasks: tuple[Task, ...] = ()
     definition_of_done: str = ""
     round: int = 0

@@ -24,8 +24,8 @@ __all__ = [
     "ActionListing",
     "ActionOrigin",
     "CallTimes",
-    "NewPlan",
     "OutputPiece",
+    "PlanDraft",
     "PlanFacts",
     "PlanOutput",
     "Run",
@@ -35,7 +35,7 @@ __all__ = [
 
 
 @dataclass(frozen=True, slots=True)
-class NewPlan:
+class PlanDraft:
     """A plan to be made."""
 
     goal: str

@@ -12,19 +12,19 @@ from dataclasses import dataclass, replace
 
 from cleveragents.access.model.project import TO_BRANCH, RemoteAddress, branch_of, new_branch, remote_of
 from cleveragents.apply.applier import ensure_no_git_directory
-from cleveragents.apply.journal import PREPARED, STAGING, Entry
+from cleveragents.apply.journal import PREPARED, STAGING, JournalEntry
 from cleveragents.apply.lock import resource_lock, try_resource_lock
 from cleveragents.apply.merge import Merge, submodule_conflicts
 from cleveragents.apply.ports import (
     USUAL,
     Applier,
+    ApplyOptions,
     ApplyRecord,
     FileConflict,
     Preparation,
     Recovered,
-    Terms,
 )
-from cleveragents.apply.preparation import Wish
+from cleveragents.apply.preparation import MergeInput
 from cleveragents.apply.push import Landed, PushPreparation, RemoteEngine, Target
 from cleveragents.apply.target import merge_following_renames
 from cleveragents.core.errors import ApplyRefused, CleverAgentsError, Remedy
@@ -49,10 +49,10 @@ class RemoteApplier:
 
     @contextmanager
     def prepare(
-        self, plan_id: str, sandbox: Sandbox, tree: str, terms: Terms = USUAL
+        self, plan_id: str, sandbox: Sandbox, tree: str, terms: ApplyOptions = USUAL
     ) -> Iterator[Preparation]:
         plan, address = self._plan(plan_id)
-        wish = Wish("apply", plan_id, sandbox.base, tree)
+        wish = MergeInput("apply", plan_id, sandbox.base, tree)
         message = f"{_subject(plan)}\n\nApplied by CleverAgents."
         with self._held(address, terms):
             self.engine.mirrors.fetch(address)
@@ -62,12 +62,14 @@ class RemoteApplier:
                 yield preparation
 
     @contextmanager
-    def prepare_undo(self, plan_id: str, sandbox: Sandbox, terms: Terms = USUAL) -> Iterator[Preparation]:
+    def prepare_undo(
+        self, plan_id: str, sandbox: Sandbox, terms: ApplyOptions = USUAL
+    ) -> Iterator[Preparation]:
         plan, address = self._plan(plan_id)
         last = self.engine.journal.last_of_plan(plan_id)
         if last is None or last.kind != "apply":
             raise ApplyRefused(plan_id, "there is nothing of it to undo")
-        wish = Wish("undo", plan_id, last.journal.merged, last.journal.ours)
+        wish = MergeInput("undo", plan_id, last.journal.merged, last.journal.ours)
         message = f"Undo: {_subject(plan)}\n\nUndone by CleverAgents."
         # What had nothing to do moved none.
         ref = address.ref if last.journal.commit is None else last.journal.commit.ref
@@ -115,12 +117,12 @@ class RemoteApplier:
         return given_up
 
     @contextmanager
-    def deciding(self, plan_id: str, resource: str, terms: Terms = USUAL) -> Iterator[None]:
+    def deciding(self, plan_id: str, resource: str, terms: ApplyOptions = USUAL) -> Iterator[None]:
         for entry in self._open(plan_id):
             self._decided(entry, terms.fence)
         yield
 
-    def _isolated(self, entry: Entry) -> list[Recovered]:
+    def _isolated(self, entry: JournalEntry) -> list[Recovered]:
         try:
             done = self._decided(entry, None)
         except CleverAgentsError as error:
@@ -131,7 +133,7 @@ class RemoteApplier:
             return []
         return [Recovered(entry.plan_id, entry.id, entry.kind, done)]
 
-    def _decided(self, entry: Entry, fence: Fence | None) -> bool:
+    def _decided(self, entry: JournalEntry, fence: Fence | None) -> bool:
         """Whether it was pushed; our records say so then."""
         plan, address = self._plan(entry.plan_id)
         self.engine.mirrors.fetch(address)
@@ -143,7 +145,7 @@ class RemoteApplier:
             self.engine.journal.close(entry)
         return landed is not None
 
-    def _open(self, plan_id: str) -> list[Entry]:
+    def _open(self, plan_id: str) -> list[JournalEntry]:
         return [one for one in self.engine.journal.open_entries(remote=True) if one.plan_id == plan_id]
 
     def _plan(self, plan_id: str) -> tuple[Plan, RemoteAddress]:
@@ -177,7 +179,7 @@ class RemoteApplier:
         return Target(address, f"refs/heads/{branch}", tip, "")
 
     @contextmanager
-    def _held(self, address: RemoteAddress, terms: Terms) -> Iterator[None]:
+    def _held(self, address: RemoteAddress, terms: ApplyOptions) -> Iterator[None]:
         place = self.engine.mirrors.applying(address)
 
         def told(_: str) -> None:
@@ -193,7 +195,7 @@ class RemoteApplier:
         self,
         sandbox: Sandbox,
         target: Target,
-        wish: Wish,
+        wish: MergeInput,
         message: str,
         landed: Landed | None,
         fence: Fence | None,
@@ -227,12 +229,12 @@ class AnyApplier:
         self._resource_of = resource_of
 
     def prepare(
-        self, plan_id: str, sandbox: Sandbox, tree: str, terms: Terms = USUAL
+        self, plan_id: str, sandbox: Sandbox, tree: str, terms: ApplyOptions = USUAL
     ) -> AbstractContextManager[Preparation]:
         return self._for(self._resource_of(plan_id)).prepare(plan_id, sandbox, tree, terms)
 
     def prepare_undo(
-        self, plan_id: str, sandbox: Sandbox, terms: Terms = USUAL
+        self, plan_id: str, sandbox: Sandbox, terms: ApplyOptions = USUAL
     ) -> AbstractContextManager[Preparation]:
         return self._for(self._resource_of(plan_id)).prepare_undo(plan_id, sandbox, terms)
 
@@ -254,7 +256,9 @@ class AnyApplier:
     def give_up(self, plan_id: str) -> Sequence[str]:
         return [*self._directories.give_up(plan_id), *self._remotes.give_up(plan_id)]
 
-    def deciding(self, plan_id: str, resource: str, terms: Terms = USUAL) -> AbstractContextManager[None]:
+    def deciding(
+        self, plan_id: str, resource: str, terms: ApplyOptions = USUAL
+    ) -> AbstractContextManager[None]:
         return self._for(resource).deciding(plan_id, resource, terms)
 
     def _for(self, resource: str) -> Applier:

@@ -29,7 +29,7 @@ from cleveragents.plans.store.sql_plan_store import SqlPlanStore
 from cleveragents.storage.actor_tables import corrections, decisions
 from cleveragents.storage.columns import kept_text, microseconds
 from cleveragents.storage.database import Database
-from cleveragents.storage.idempotency import Claim
+from cleveragents.storage.idempotency import IdempotencyClaim
 from cleveragents.storage.outbox import append_to_outbox
 from cleveragents.storage.rows import record_in, row_of
 from cleveragents.storage.sql_idempotency_store import keep_made
@@ -151,7 +151,7 @@ class SqlCorrectionStore:
         *,
         now: datetime,
         fence: Fence | None = None,
-        claim: Claim | None = None,
+        claim: IdempotencyClaim | None = None,
     ) -> tuple[Correction, Plan]:
         """Keeps it, marks the decisions that it supersedes, and moves the plan through these standings, with
         the facts at the last, all in one step: a plan whose decisions no longer hold is never where it goes

@@ -22,7 +22,7 @@ from cleveragents.core.json_value import JsonValue
 from cleveragents.core.policy import weaker
 from cleveragents.jobs.store.rows import ensure_owned
 from cleveragents.plans.model.plan import Phase, Plan, PlanState, Standing, ensure_plan_move, spelt
-from cleveragents.plans.ports.plans import NewPlan, PlanFacts, TreeLimits
+from cleveragents.plans.ports.plans import PlanDraft, PlanFacts, TreeLimits
 from cleveragents.plans.store.plan_rows import encoded, plan_of, plan_row
 from cleveragents.storage.actor_tables import (
     budgets,
@@ -35,7 +35,7 @@ from cleveragents.storage.actor_tables import (
 )
 from cleveragents.storage.columns import ensure_storable, is_storable
 from cleveragents.storage.database import Database
-from cleveragents.storage.idempotency import Claim
+from cleveragents.storage.idempotency import IdempotencyClaim
 from cleveragents.storage.outbox import append_to_outbox
 from cleveragents.storage.service_tables import (
     contents,
@@ -84,7 +84,7 @@ class SqlPlanStore:
         self._database = database
         self._identifiers = identifiers
 
-    def create(self, new: NewPlan, *, now: datetime, claim: Claim | None = None) -> Plan:
+    def create(self, new: PlanDraft, *, now: datetime, claim: IdempotencyClaim | None = None) -> Plan:
         """A plan at `action/queued`; with a claim, kept as what was made for that request.
         `RequestUnderWay` when somebody took the claim over: then there is none. `UnknownProject`."""
         plan_id = self._identifiers.new()
@@ -98,7 +98,7 @@ class SqlPlanStore:
         return self._database.write(unit)
 
     def spawn(
-        self, parent: Plan, new: NewPlan, key: str, limits: TreeLimits, *, now: datetime, fence: Fence
+        self, parent: Plan, new: PlanDraft, key: str, limits: TreeLimits, *, now: datetime, fence: Fence
     ) -> Plan:
         """A sub-plan at `action/queued`; the one that is known by the key already, if there is one.
 
@@ -294,7 +294,7 @@ class SqlPlanStore:
         append_to_outbox(connection, self._event(EventType.PLAN_MOVED, moved, now, was=was))
         return moved
 
-    def delete(self, plan: Plan, *, now: datetime, claim: Claim | None = None) -> None:
+    def delete(self, plan: Plan, *, now: datetime, claim: IdempotencyClaim | None = None) -> None:
         """Forgets the plan, its sub-plans and all that belongs to them, but for what the audit log says; with
         a claim, also that it was made for that request: `RequestUnderWay` when somebody took the claim over.
         `StalePlan`; `PlanError` while one of them runs."""
@@ -346,7 +346,7 @@ class SqlPlanStore:
         return DomainEvent(kind, plan.id, self._identifiers.new(), now, told)
 
 
-def _begun(plan_id: str, new: NewPlan, now: datetime) -> Plan:
+def _begun(plan_id: str, new: PlanDraft, now: datetime) -> Plan:
     return Plan(
         id=plan_id,
         goal=new.goal,

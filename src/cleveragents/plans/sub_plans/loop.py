@@ -56,7 +56,7 @@ from cleveragents.plans.sub_plans.messages import (
 from cleveragents.plans.sub_plans.spawn import SubPlanSpawn
 from cleveragents.sandboxes.ports import Sandboxes
 
-__all__ = ["TASK", "Hands", "SubPlanMerge", "SubPlans"]
+__all__ = ["TASK", "SubPlanMerge", "SubPlans", "TaskExecutor"]
 
 
 TASK = "task"
@@ -65,7 +65,7 @@ TASK = "task"
 _TITLE_CHARACTERS = 200
 
 
-class Hands(Protocol):
+class TaskExecutor(Protocol):
     """Who does what the parent does itself; a plan without actors has none."""
 
     def do(self, number: int, task: Task) -> None:
@@ -113,7 +113,7 @@ class SubPlanMerge:
         a second time it tells what came of it.
 
         `execution` is the parent's. Just before it begins, and nobody can decide about the child any more
-        (`PlanRewriting.unmerged`), `ensure_wanted` is called, and may raise. Conflicts are no error: they
+        (`SandboxEdits.unmerged`), `ensure_wanted` is called, and may raise. Conflicts are no error: they
         are told, and kept. `SandboxMissing` if the child's sandbox is gone and it was never merged here,
         `SandboxBusy`, `Cancelled`, `StaleFence`; then nothing is merged.
         """
@@ -189,7 +189,7 @@ class SubPlans:
     faults: FaultPoints
 
     def advance(
-        self, ground: ActorGround, hands: Hands | None, say: Callable[[str], None]
+        self, ground: ActorGround, hands: TaskExecutor | None, say: Callable[[str], None]
     ) -> JsonValue | None:
         """Takes the plan's tasks as far as they go now. None when all are done; else what it is to wait for.
 
@@ -224,7 +224,7 @@ class SubPlans:
         conflicts = self.merging.open_conflicts(plan.id)
         return waiting_for_resolution(plan, conflicts) if conflicts else None
 
-    def _alone(self, ground: ActorGround, hands: Hands | None) -> JsonValue | None:
+    def _alone(self, ground: ActorGround, hands: TaskExecutor | None) -> JsonValue | None:
         if hands is not None:  # else it did its steps, and there is nothing else
             for number, task in ground.strategy.ordered_tasks:
                 hands.do(number, task)
@@ -237,7 +237,7 @@ class _Advance:
 
     parts: SubPlans
     ground: ActorGround
-    hands: Hands | None
+    hands: TaskExecutor | None
     say: Callable[[str], None]
     told: set[int] = field(default_factory=set)
 

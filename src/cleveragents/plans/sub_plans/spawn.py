@@ -19,7 +19,7 @@ from cleveragents.plans.lifecycle import PlanLifecycle
 from cleveragents.plans.model.plan import Plan
 from cleveragents.plans.model.strategy import Task
 from cleveragents.plans.model.sub_plan import GOALS_ACTION, TreeView
-from cleveragents.plans.ports.plans import NewPlan, TreeLimits
+from cleveragents.plans.ports.plans import PlanDraft, TreeLimits
 from cleveragents.plans.store.sql_plan_store import SqlPlanStore
 from cleveragents.tools.ports import FixedTools, SandboxFiles, Workplace
 
@@ -99,7 +99,7 @@ class SubPlanSpawn:
         replace(execution, tools=SpawnTools()).call(request)
 
 
-def _new(ground: ActorGround, task: Task, tree: str) -> NewPlan:
+def _new(ground: ActorGround, task: Task, tree: str) -> PlanDraft:
     """What the sub-plan is asked for: what its parent was, but for what is the task's own."""
     parent, strategy = ground.plan, ground.strategy
     goal = _goal(ground, task)
@@ -123,7 +123,7 @@ def _new(ground: ActorGround, task: Task, tree: str) -> NewPlan:
     }
     kept = freeze(whole)
     assert isinstance(kept, FrozenObject)
-    return NewPlan(redact_text(goal), action, parent.resource, kept)
+    return PlanDraft(redact_text(goal), action, parent.resource, kept)
 
 
 def _goal(ground: ActorGround, task: Task) -> str:

@@ -19,7 +19,7 @@ from cleveragents.core.policy import READ_ONLY, Capability, Verdict
 from cleveragents.core.tool import MCP, CallState
 from cleveragents.plans.calls.tool_execution import CallRequest, ToolExecution
 from cleveragents.processes.stdio_process import bubblewrap_for
-from cleveragents.tools.mcp.gate import Permit, StartGate
+from cleveragents.tools.mcp.gate import ServerPermit, StartGate
 from cleveragents.tools.mcp.server_entry import McpServer, variables_of
 
 if TYPE_CHECKING:
@@ -49,17 +49,17 @@ class PlanGate:
         self._lock = threading.Lock()
         self._approved: set[str] = set()
 
-    def permit(self, server: McpServer) -> Permit:
+    def permit(self, server: McpServer) -> ServerPermit:
         capability = self._needed(server)
         verdict = self._execution.policy.verdict(capability)
         if verdict is Verdict.ALLOW:
-            return Permit(server)
+            return ServerPermit(server)
         with self._lock:
             if verdict is Verdict.DENY:
                 self._deny(server, capability)
             else:
                 self._ask(server, capability)
-        return Permit(server)
+        return ServerPermit(server)
 
     def read_only(self) -> StartGate:
         """The gate of a run that may only read: it refuses a repository's servers, none of whose tools such a
@@ -144,7 +144,7 @@ class PlanGate:
 class _ReadOnlyGate:
     gate: StartGate
 
-    def permit(self, server: McpServer) -> Permit:
+    def permit(self, server: McpServer) -> ServerPermit:
         if not server.own:  # guard: a repository starts nothing while a plan only reads
             raise PolicyDenied(f"MCP server {server.name}", READ_ONLY.name, _kind(server).value)
         return self.gate.permit(server)

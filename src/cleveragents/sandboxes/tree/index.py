@@ -29,7 +29,7 @@ from cleveragents.git.index_file import IndexEntry, entries_of, stat_key, with_s
 from cleveragents.git.plumbing import PrivateRepository, index_line, within
 from cleveragents.git.user_repository import MODULES, submodule_paths
 from cleveragents.sandboxes.facts import SandboxPlace
-from cleveragents.sandboxes.tree.walk import Known, Survey, read_bytes, survey
+from cleveragents.sandboxes.tree.walk import Known, TreeSurvey, read_bytes, survey
 from cleveragents.storage.files.file_copy import copy_file
 from cleveragents.storage.files.paths import DirectoryCursor, directory_of, remove_all
 
@@ -71,7 +71,7 @@ class Look:
     """What the tree held, and the entries of the index that it was compared with. The look began, and the
     index was written, at these times."""
 
-    found: Survey
+    found: TreeSurvey
     entries: dict[str, IndexEntry]
     began_ns: int
     written_ns: int
@@ -102,7 +102,7 @@ class SandboxTree:
 
     def survey(
         self, index: Path, *, never_entered: Collection[str] = ()
-    ) -> tuple[Survey, dict[str, IndexEntry]]:
+    ) -> tuple[TreeSurvey, dict[str, IndexEntry]]:
         """What is there now, and the entries of the index. `SandboxRefused` if it has a problem.
 
         Directories called as in `never_entered` are passed over unless something in them is tracked.

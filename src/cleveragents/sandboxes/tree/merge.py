@@ -20,7 +20,7 @@ from cleveragents.changes.model.merge_conflict import DIRECTORY, KeptConflict, T
 from cleveragents.core.change import EXECUTABLE, REGULAR, FileState
 from cleveragents.core.errors import GitFailed, SandboxRefused
 from cleveragents.git.git_directory import flush
-from cleveragents.git.merge_tree import Merged, Message, merged_trees
+from cleveragents.git.merge_tree import Merged, MergeMessage, merged_trees
 from cleveragents.git.plumbing import PrivateRepository, index_line
 from cleveragents.git.stored_forms import StoredForms
 from cleveragents.sandboxes.facts import SandboxPlace
@@ -233,7 +233,7 @@ def _with_directory(conflict: KeptConflict, directories: Mapping[str, FileState]
     )
 
 
-def _is_about_place(message: Message) -> bool:
+def _is_about_place(message: MergeMessage) -> bool:
     return message.kind == _FILE_LOCATION and len(message.paths) == 2
 
 

@@ -22,7 +22,7 @@ from cleveragents.storage.files.paths import DirectoryCursor, open_directory
 
 __all__ = [
     "Known",
-    "Survey",
+    "TreeSurvey",
     "git_holders",
     "is_git_directory",
     "names_in",
@@ -123,7 +123,7 @@ def _opened(directory: int, name: str) -> int | None:
 
 
 @dataclass(slots=True)
-class Survey:
+class TreeSurvey:
     """What a tree holds. `files` are the files and links that are tracked or not ignored, with stat data.
     `ignored` names the rest: a directory ends in a slash, and nothing but ignored files is in it.
     `repositories` are the directories that hold a `.git`. `unseen` are the directories that were not looked
@@ -152,7 +152,7 @@ class Known:
     never_entered: frozenset[str] = frozenset()
 
 
-def survey(root: Path, known: Known, ignores: Ignores) -> Survey:
+def survey(root: Path, known: Known, ignores: Ignores) -> TreeSurvey:
     """Looks at every file below `root` that is tracked or not ignored.
 
     It has a `problem` if a path is too long for any system call, or the rules are too large, or of no use.
@@ -171,11 +171,11 @@ class _Walk:
         self._ignores = ignores
         self._rules: dict[str, bytes] = {}
         self._rule_bytes = 0
-        self._found = Survey()
+        self._found = TreeSurvey()
         self._unknown: dict[str, os.stat_result] = {}
         self._untracked_directories: list[str] = []
 
-    def run(self) -> Survey:
+    def run(self) -> TreeSurvey:
         """Level by level where nothing is tracked: the rules above decide whether a directory is entered."""
         waiting = [""]
         entered: list[str] = []
@@ -277,7 +277,7 @@ def _directories_of(paths: Iterable[str]) -> set[str]:
     return found
 
 
-def _collapsed(found: Survey, entered: list[str]) -> list[str]:
+def _collapsed(found: TreeSurvey, entered: list[str]) -> list[str]:
     """The ignored entries; an untracked directory with nothing else in it takes the place of its files."""
     holding = _directories_of(found.files)
     hiding = _directories_of(path.rstrip("/") for path in found.ignored)

@@ -24,7 +24,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from cleveragents.server.middleware.wire import header, state_of
 from cleveragents.server.problems import UNSURE, Refused, problem
-from cleveragents.storage.idempotency import Claim, KeptAnswer
+from cleveragents.storage.idempotency import IdempotencyClaim, StoredResponse
 
 if TYPE_CHECKING:
     from cleveragents.access.model.user import User
@@ -48,17 +48,17 @@ _LARGEST = 1_000_000
 _REPLAYED = "Idempotent-Replayed"
 
 
-def claim_of(request: Request) -> Claim | None:
+def claim_of(request: Request) -> IdempotencyClaim | None:
     """The claim under which the request is carried out, for whoever makes something for it; None for a
     request without a key."""
-    claim: Claim | None = getattr(request.state, _CLAIM, None)
+    claim: IdempotencyClaim | None = getattr(request.state, _CLAIM, None)
     return claim
 
 
-Claimed = Annotated[Claim | None, Depends(claim_of)]
+Claimed = Annotated[IdempotencyClaim | None, Depends(claim_of)]
 
 
-def told_once(request: Request) -> Claim | None:
+def told_once(request: Request) -> IdempotencyClaim | None:
     """As `claim_of`, for a route whose answer holds a secret: it is given once, and not kept. `Refused` where
     the secret was made before: it was told then, or nobody can learn it any more."""
     setattr(request.state, _KEEP_NO_ANSWER, True)
@@ -88,7 +88,7 @@ class Idempotency:
         container = self._service.container
         store, request = container.answers, _fingerprint(scope, user, body)
         begun = await run_in_threadpool(lambda: store.begin(user.id, key, request, now=container.clock.now()))
-        if isinstance(begun, KeptAnswer):
+        if isinstance(begun, StoredResponse):
             headers = {_REPLAYED: "true", **({"Location": begun.location} if begun.location else {})}
             again = Response(begun.body, begun.status, headers, begun.media_type)
             await again(scope, receive, send)
@@ -96,7 +96,7 @@ class Idempotency:
         state_of(scope)[_CLAIM] = begun
         await self._carry_out(scope, _Replayed(body, receive), send, begun)
 
-    async def _carry_out(self, scope: Scope, receive: Receive, send: Send, claim: Claim) -> None:
+    async def _carry_out(self, scope: Scope, receive: Receive, send: Send, claim: IdempotencyClaim) -> None:
         store = self._service.container.answers
         recording = _Recorded(send)
         try:
@@ -157,11 +157,11 @@ class _Recorded:
             self._keeps = False
             self._body.clear()
 
-    def answer(self) -> KeptAnswer | None:
+    def answer(self) -> StoredResponse | None:
         """What is to be kept; None if nothing is."""
         if self._last is None:
             return None
-        return KeptAnswer(self._status, self._media_type, bytes(self._body), self._location)
+        return StoredResponse(self._status, self._media_type, bytes(self._body), self._location)
 
     async def complete(self) -> None:
         """Sends what was held back."""
@@ -183,9 +183,9 @@ class _Replayed:
         return {"type": "http.request", "body": body, "more_body": False}
 
 
-def _secret_answer() -> KeptAnswer:
+def _secret_answer() -> StoredResponse:
     response = problem(*_SECRET)
-    return KeptAnswer(response.status_code, str(response.media_type), bytes(response.body))
+    return StoredResponse(response.status_code, str(response.media_type), bytes(response.body))
 
 
 def _fingerprint(scope: Scope, user: User, body: bytes) -> str:

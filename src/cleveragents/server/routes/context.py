@@ -14,7 +14,7 @@ __all__ = ["router"]
 router = APIRouter(tags=["context"])
 
 
-class Question(Body):
+class ContextQuestion(Body):
     """What somebody wants to know of a repository."""
 
     question: str = Field(
@@ -44,7 +44,7 @@ class Question(Body):
 
 
 @router.post("/context", operation_id="findContext")
-def find_context(question: Question, client: OperatorClient) -> ContextView:
+def find_context(question: ContextQuestion, client: OperatorClient) -> ContextView:
     """Finds what of a repository matters for a question, within a budget of tokens and of time. No model is
     asked. The first question about a repository builds an index of it; what is done of that is kept. Of a git
     remote, the branch as it is now is asked about; or, in either, another commit."""

@@ -19,7 +19,7 @@ from cleveragents.server.parameters import Limit, OfPlan
 from cleveragents.server.service import Here, Service
 from cleveragents.server.streams.hub import EventHub
 from cleveragents.server.streams.log_follower import LogSource
-from cleveragents.server.streams.stream import EventStream, Watched
+from cleveragents.server.streams.stream import EventStream, WatchedPlans
 
 __all__ = ["hub_of", "router"]
 
@@ -100,7 +100,7 @@ async def stream_events(
         plan_id: int(number or 0) for plan_id, _, number in (one.partition(":") for one in output or ())
     }
     start = after if last_event_id is None else last_event_id
-    watched = Watched(await run_in_threadpool(_projects_of, here, outputs), outputs)
+    watched = WatchedPlans(await run_in_threadpool(_projects_of, here, outputs), outputs)
     return EventStream(hub, start, watched, lambda: _rights(request, here), access.user)
 
 

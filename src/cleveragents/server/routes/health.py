@@ -42,7 +42,7 @@ _EXPOSED: dict[str, Any] = {
 }
 
 
-class About(BaseModel):
+class ServerInfo(BaseModel):
     """What this server is."""
 
     name: str = Field(examples=["CleverAgents"])
@@ -60,13 +60,13 @@ class About(BaseModel):
     context_deadline: float = Field(description="seconds for one, unless asked otherwise", examples=[10.0])
 
 
-class Alive(BaseModel):
+class Liveness(BaseModel):
     """The process answers."""
 
     status: Literal["ok"] = Field(examples=["ok"])
 
 
-class Ready(BaseModel):
+class Readiness(BaseModel):
     """The server can work."""
 
     status: Literal["ready"] = Field(examples=["ready"])
@@ -76,11 +76,11 @@ class Ready(BaseModel):
 
 
 @router.get("/about", operation_id="getAbout")
-def get_about(here: Here, access: AnyUser) -> About:
+def get_about(here: Here, access: AnyUser) -> ServerInfo:
     """Tells the server's version, and what holds where a request says nothing."""
     container = here.container
     settings = container.settings
-    return About(
+    return ServerInfo(
         name="CleverAgents",
         version=__version__,
         engine=settings.jobs.engine,
@@ -94,20 +94,20 @@ def get_about(here: Here, access: AnyUser) -> About:
 
 
 @root.get("/healthz", operation_id="getHealth")
-async def get_health() -> Alive:
+async def get_health() -> Liveness:
     """Says that the process lives, and tries nothing."""
-    return Alive(status="ok")
+    return Liveness(status="ok")
 
 
-@root.get("/readyz", operation_id="getReadiness", response_model=Ready)
-def get_readiness(here: Here) -> Ready | JSONResponse:
+@root.get("/readyz", operation_id="getReadiness", response_model=Readiness)
+def get_readiness(here: Here) -> Readiness | JSONResponse:
     """Tries the database, its schema, this server's worker and the audit log; 503 says what is wrong."""
     checks = _checked(here.container)
     wrong = [f"{name}: {why}" for name, why in checks.items() if why is not None]
     if wrong:
         told = {name: "ok" if why is None else "failed" for name, why in checks.items()}
         return problem(503, "not-ready", "; ".join(wrong), checks=told)
-    return Ready(status="ready", checks=dict.fromkeys(checks, "ok"))
+    return Readiness(status="ready", checks=dict.fromkeys(checks, "ok"))
 
 
 @root.get(

@@ -119,7 +119,7 @@ OfName = Annotated[
 ]
 
 
-class Trial(Strict):
+class ModelTrialBody(Strict):
     """What is said to a model, to see whether it answers."""
 
     model: str | None = Field(
@@ -145,7 +145,7 @@ def list_models(
 
 
 @router.post("/models/trial", operation_id="tryModel", tags=["models"], response_model=ModelTrial)
-def try_model(trial: Trial, here: Here, client: OperatorClient) -> ModelTrial | Response:
+def try_model(trial: ModelTrialBody, here: Here, client: OperatorClient) -> ModelTrial | Response:
     """Asks a model something small, with the keys of the server; the answer has at most 256 tokens. What is
     wrong with a model or its provider is said, and not tried again (409). Four are tried at once (429)."""
     with here.trials.one("model trials"):

@@ -42,7 +42,7 @@ _Changesets = Annotated[
 ]
 
 
-class Cancelling(Strict):
+class CancelBody(Strict):
     """Why a plan is stopped."""
 
     reason: str = Field(
@@ -53,14 +53,14 @@ class Cancelling(Strict):
     )
 
 
-class Resuming(Strict):
+class ResumeBody(Strict):
     """How a plan goes on."""
 
     model: str | None = Field(default=None, max_length=200, pattern=r"\S", description="from now on")
     limits: NewLimits | None = Field(default=None, description="more than it may spend by now, in all")
 
 
-class Answering(Strict):
+class CallResponseBody(Strict):
     """Which call is meant."""
 
     call: int | None = Field(
@@ -72,7 +72,7 @@ class Answering(Strict):
     )
 
 
-class Replying(Strict):
+class ReplyBody(Strict):
     """What is said to an actor that asks."""
 
     text: str = Field(
@@ -97,13 +97,13 @@ class Replying(Strict):
         return self
 
 
-class Committing(Strict):
+class CommitBody(Strict):
     """Whether it is committed, too."""
 
     commit: _Message = None
 
 
-class Applying(Committing):
+class ApplyBody(CommitBody):
     """Whether it is committed, too, and where it is pushed to."""
 
     to_branch: ToBranch = None
@@ -113,13 +113,13 @@ class Applying(Committing):
     version: _Version = None
 
 
-class Rejecting(Strict):
+class DiscardBody(Strict):
     """Which version of the plan is discarded."""
 
     version: _Version = None
 
 
-class Reviewing(Strict):
+class ReviewBody(Strict):
     """Files or directories, as the diff shows them, and changesets, as calls name them; what is in no list
     stays as it was."""
 
@@ -129,14 +129,14 @@ class Reviewing(Strict):
     reject_changesets: _Changesets = Field(default=[])
 
 
-class RollingBack(Strict):
+class RollbackBody(Strict):
     """Where to go back to: the number of a call, which with all later ones counts as not made."""
 
     checkpoint: int = Field(ge=1, le=10**9, examples=[3])
     discard: bool = Field(default=False, description="files that were edited by hand, too")
 
 
-class Resolving(Strict):
+class ResolveBody(Strict):
     """Which side is right at a path."""
 
     path: _File
@@ -145,7 +145,7 @@ class Resolving(Strict):
     )
 
 
-class Correcting(Strict):
+class CorrectBody(Strict):
     """What was decided wrongly, and what is wanted instead."""
 
     decision: int | None = Field(
@@ -157,13 +157,13 @@ class Correcting(Strict):
 
 
 @router.post("/plans/{plan_id}/cancel", operation_id="cancelPlan")
-def cancel_plan(plan_id: PlanId, client: PlanOperator, body: Cancelling | None = None) -> PlanView:
+def cancel_plan(plan_id: PlanId, client: PlanOperator, body: CancelBody | None = None) -> PlanView:
     """Stops a plan, its sub-plans and all their processes, wherever they run.
 
     While a worker runs it, `state` stays that of a running plan until its processes are gone. A plan with a
     result is not cancelled (409), unless `discard` says to drop that.
     """
-    asked = body or Cancelling()
+    asked = body or CancelBody()
     return client.plans.cancel(plan_id, reason=asked.reason, discard=asked.discard)
 
 
@@ -175,33 +175,33 @@ def remove_plan_sandbox(plan_id: PlanId, client: PlanOperator) -> None:
 
 
 @router.post("/plans/{plan_id}/resume", operation_id="resumePlan")
-def resume_plan(plan_id: PlanId, client: PlanOperator, body: Resuming | None = None) -> PlanView:
+def resume_plan(plan_id: PlanId, client: PlanOperator, body: ResumeBody | None = None) -> PlanView:
     """Continues a plan that failed or was interrupted; finished calls are not repeated."""
-    asked = body or Resuming()
+    asked = body or ResumeBody()
     return client.plans.resume(plan_id, model=asked.model, limits=(asked.limits or NewLimits()).limits())
 
 
 @router.post("/plans/{plan_id}/approve", operation_id="approvePlan")
-def approve_plan(plan_id: PlanId, client: PlanOperator, body: Answering | None = None) -> PlanView:
+def approve_plan(plan_id: PlanId, client: PlanOperator, body: CallResponseBody | None = None) -> PlanView:
     """Approves the pending request and continues the plan."""
-    return client.plans.approve(plan_id, call=(body or Answering()).call)
+    return client.plans.approve(plan_id, call=(body or CallResponseBody()).call)
 
 
 @router.post("/plans/{plan_id}/deny", operation_id="denyPlan")
-def deny_plan(plan_id: PlanId, client: PlanOperator, body: Answering | None = None) -> PlanView:
+def deny_plan(plan_id: PlanId, client: PlanOperator, body: CallResponseBody | None = None) -> PlanView:
     """Denies the pending request. An actor tries something else; a plan of plain steps fails."""
-    return client.plans.deny(plan_id, call=(body or Answering()).call)
+    return client.plans.deny(plan_id, call=(body or CallResponseBody()).call)
 
 
 @router.post("/plans/{plan_id}/answer", operation_id="answerPlan")
-def answer_plan(plan_id: PlanId, body: Replying, client: PlanOperator) -> PlanView:
+def answer_plan(plan_id: PlanId, body: ReplyBody, client: PlanOperator) -> PlanView:
     """Answers an actor's question and continues the plan. If another question is pending by now, nothing is
     answered (409)."""
     return client.plans.answer(plan_id, body.text, question=body.question, first=body.first)
 
 
 @router.post("/plans/{plan_id}/review", operation_id="reviewPlan")
-def review_plan(plan_id: PlanId, body: Reviewing, client: PlanOperator) -> PlanView:
+def review_plan(plan_id: PlanId, body: ReviewBody, client: PlanOperator) -> PlanView:
     """Leaves files and changesets of a plan out before it is applied, or takes them in again.
 
     A directory stands for all changed files below it. If a name matches no changed file or changeset, nothing
@@ -217,7 +217,7 @@ def review_plan(plan_id: PlanId, body: Reviewing, client: PlanOperator) -> PlanV
 
 
 @router.post("/plans/{plan_id}/rollback", operation_id="rollBackPlan")
-def roll_back_plan(plan_id: PlanId, body: RollingBack, client: PlanOperator) -> PlanView:
+def roll_back_plan(plan_id: PlanId, body: RollbackBody, client: PlanOperator) -> PlanView:
     """Rolls a plan's sandbox back to a checkpoint: the call of that number and all later ones are undone."""
     return client.plans.rollback(plan_id, body.checkpoint, discard=body.discard)
 
@@ -229,14 +229,14 @@ def reread_plan(plan_id: PlanId, client: PlanOperator) -> PlanView:
 
 
 @router.post("/plans/{plan_id}/resolve", operation_id="resolvePlanConflict")
-def resolve_plan_conflict(plan_id: PlanId, body: Resolving, client: PlanOperator) -> PlanView:
+def resolve_plan_conflict(plan_id: PlanId, body: ResolveBody, client: PlanOperator) -> PlanView:
     """Resolves a conflict between sub-plans. When none is left, a resume continues the plan."""
     return client.plans.resolve(plan_id, body.path, body.take)
 
 
 @router.post("/plans/{plan_id}/correct", operation_id="correctPlan")
 def correct_plan(
-    plan_id: PlanId, body: Correcting, client: PlanOperator, claim: Claimed
+    plan_id: PlanId, body: CorrectBody, client: PlanOperator, claim: Claimed
 ) -> PlanView | CorrectionPreview:
     """Corrects a decision: it and all that followed from it are superseded, their work is undone, and the
     plan continues from there with the guidance. A running plan is stopped first.
@@ -255,13 +255,13 @@ def correct_plan(
 
 
 @router.post("/plans/{plan_id}/apply", status_code=202, operation_id="applyPlan")
-def apply_plan(plan_id: PlanId, client: PlanOperator, body: Applying | None = None) -> JobView:
+def apply_plan(plan_id: PlanId, client: PlanOperator, body: ApplyBody | None = None) -> JobView:
     """Applies a plan's result to the repository: merged with the present files, all of it or nothing.
 
     A worker does it; the answer is its job. Required checks run first, on the merged result. The plan's
     `state` and `error` say what prevented it.
     """
-    asked = body or Applying()
+    asked = body or ApplyBody()
     return client.plans.submit_apply(
         plan_id,
         commit=asked.commit,
@@ -272,19 +272,19 @@ def apply_plan(plan_id: PlanId, client: PlanOperator, body: Applying | None = No
 
 
 @router.post("/plans/{plan_id}/undo", status_code=202, operation_id="undoPlan")
-def undo_plan(plan_id: PlanId, client: PlanOperator, body: Committing | None = None) -> JobView:
+def undo_plan(plan_id: PlanId, client: PlanOperator, body: CommitBody | None = None) -> JobView:
     """Takes an applied plan out of the repository again; later edits stay.
 
     A worker does it; the answer is its job. A plan that could not be undone stays applied, and the job says
     why.
     """
-    return client.plans.submit_undo(plan_id, commit=(body or Committing()).commit)
+    return client.plans.submit_undo(plan_id, commit=(body or CommitBody()).commit)
 
 
 @router.post("/plans/{plan_id}/reject", operation_id="rejectPlan")
-def reject_plan(plan_id: PlanId, client: PlanOperator, body: Rejecting | None = None) -> PlanView:
+def reject_plan(plan_id: PlanId, client: PlanOperator, body: DiscardBody | None = None) -> PlanView:
     """Discards a plan's result. The repository is not touched."""
-    return client.plans.discard(plan_id, version=(body or Rejecting()).version)
+    return client.plans.discard(plan_id, version=(body or DiscardBody()).version)
 
 
 @router.post("/plans/{plan_id}/budget", operation_id="raisePlanBudget")

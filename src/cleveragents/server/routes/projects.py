@@ -155,7 +155,7 @@ class SeenFile(Strict):
     digest: str = Field(pattern=r"^[0-9a-f]{64}$", examples=[_DIGEST])
 
 
-class Trusting(Strict):
+class TrustBody(Strict):
     """What has been read, and may count."""
 
     files: list[SeenFile] = Field(min_length=1, max_length=_MOST_FILES)
@@ -175,7 +175,7 @@ def show_brought_along(name: NamePath, client: ResourceAdmin) -> TrustSurveyView
 
 
 @router.post("/resources/{name}/trust", operation_id="trustBroughtAlong")
-def trust_brought_along(name: NamePath, body: Trusting, client: ResourceServerAdmin) -> TrustSurveyView:
+def trust_brought_along(name: NamePath, body: TrustBody, client: ResourceServerAdmin) -> TrustSurveyView:
     """Trusts files of a repository, with the contents that were shown. If one of them has another by now,
     or is gone, nothing is trusted (409)."""
     return client.trust.give(name, [(one.path, one.digest) for one in body.files])

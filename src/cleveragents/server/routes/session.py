@@ -32,7 +32,7 @@ class Login(BaseModel):
     token: Annotated[str, Field(min_length=1, max_length=512, examples=["agents_sk_0f3c…"])]
 
 
-class Who(BaseModel):
+class SessionUser(BaseModel):
     """The user, and what they may do where."""
 
     name: str = Field(examples=["ada"])
@@ -47,7 +47,7 @@ class Who(BaseModel):
 class SessionAccount(BaseModel):
     """Who is logged in, and what requests that change something send along."""
 
-    user: Who
+    user: SessionUser
     csrf: str | None = Field(
         description="for the header X-CSRF-Token; null for programs, which need none",
         examples=["5f0c…"],
@@ -110,7 +110,7 @@ def log_out(request: Request, response: Response, here: Here, access: AnyUser) -
 
 def _account(user: User, cookie: str | None) -> SessionAccount:
     return SessionAccount(
-        user=Who(name=user.name, role=user.role, projects=dict(user.projects)),
+        user=SessionUser(name=user.name, role=user.role, projects=dict(user.projects)),
         csrf=None if cookie is None else csrf_word(cookie),
         version=__version__,
     )

@@ -20,7 +20,7 @@ from cleveragents.server.problems import problem_of
 from cleveragents.server.streams.frames import opening_frame, problem_frame
 from cleveragents.server.streams.hub import EventHub, StreamClient
 
-__all__ = ["EventStream", "Watched"]
+__all__ = ["EventStream", "WatchedPlans"]
 
 _CHECK_SECONDS = 30.0
 _REMEDY = "yours has expired or was revoked; log in again, or use another"
@@ -33,7 +33,7 @@ _HEADERS = [
 
 
 @dataclass(frozen=True, slots=True)
-class Watched:
+class WatchedPlans:
     """The plans whose output is wanted: the project of each, and the number after which it begins."""
 
     projects: Mapping[str, str | None]
@@ -62,7 +62,7 @@ class EventStream(Response):
         self,
         hub: EventHub,
         after: int | None,
-        watched: Watched,
+        watched: WatchedPlans,
         rights: Callable[[], Awaitable[User | None]],
         user: User,
         *,

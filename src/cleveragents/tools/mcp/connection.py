@@ -33,8 +33,8 @@ from cleveragents.core.errors import ToolRefused
 from cleveragents.core.text.redaction import MASK, KnownSecrets, redact, redact_text
 from cleveragents.processes.environment import OWN_PREFIX
 from cleveragents.processes.guard import NOT_EXECUTED
-from cleveragents.processes.stdio_process import MESSAGE_BYTES, Faults, TalkingProcess, next_message
-from cleveragents.tools.mcp.gate import Permit
+from cleveragents.processes.stdio_process import MESSAGE_BYTES, Faults, StdioProcess, next_message
+from cleveragents.tools.mcp.gate import ServerPermit
 from cleveragents.tools.mcp.launch import ServerPlace, program_for
 from cleveragents.tools.mcp.server_entry import VARIABLE, McpServer
 from cleveragents.tools.mcp.tool_list import CallResult, ListedTool, call_result, listed
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from mcp.client._transport import TransportStreams
     from mcp.shared.message import SessionMessage
 
-__all__ = ["Patience", "ServerConnection", "filled", "http_streams", "stdio_streams"]
+__all__ = ["ServerConnection", "ServerTimeouts", "filled", "http_streams", "stdio_streams"]
 
 
 T = TypeVar("T")
@@ -59,7 +59,7 @@ _NO_SECRETS = frozenset({"HOME", "USER", "LOGNAME", "PATH", "PWD", "SHELL", "LAN
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class ServerTimeouts:
     """How long a server may take: to start (a first start may have to fetch it), to list its tools, to
     answer a call; and, told to leave, until it is made to."""
 
@@ -72,13 +72,13 @@ class Patience:
 class ServerConnection:
     """A started server. Not thread-safe: the loop on which it was made uses it."""
 
-    def __init__(self, permit: Permit, place: ServerPlace, patience: Patience) -> None:
+    def __init__(self, permit: ServerPermit, place: ServerPlace, patience: ServerTimeouts) -> None:
         self._permit = permit
         self._server = server = permit.server
         self._place = place
         self._patience = patience
         self._faults = Faults()
-        self._process: TalkingProcess | None = None
+        self._process: StdioProcess | None = None
         self._leave = asyncio.Event()
         self._opened: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
         self._task: asyncio.Task[None] | None = None
@@ -189,7 +189,7 @@ class ServerConnection:
             async with http_streams(server, self._patience.call_seconds, self._faults) as streams:
                 yield streams
             return
-        self._process = TalkingProcess(program_for(server, self._place))
+        self._process = StdioProcess(program_for(server, self._place))
         try:
             async with stdio_streams(self._process, self._faults) as streams:
                 yield streams
@@ -241,7 +241,7 @@ def _first(error: BaseException) -> BaseException:
     return error
 
 
-def filled(permit: Permit, variables: Mapping[str, str], secrets: KnownSecrets) -> McpServer:
+def filled(permit: ServerPermit, variables: Mapping[str, str], secrets: KnownSecrets) -> McpServer:
     """The permitted server with every variable's value in place; those that may be secret are added to
     `secrets`. `ToolRefused` names each that is not set."""
     server = permit.server
@@ -288,7 +288,7 @@ def _filled(texts: Mapping[str, str], fill: Callable[[str], str]) -> Mapping[str
 
 
 @asynccontextmanager
-async def stdio_streams(process: TalkingProcess, faults: Faults) -> AsyncIterator[TransportStreams]:
+async def stdio_streams(process: StdioProcess, faults: Faults) -> AsyncIterator[TransportStreams]:
     """Messages to and from the process, while it lives and keeps to the protocol."""
     import anyio
     from mcp.shared.message import SessionMessage

@@ -16,11 +16,11 @@ from cleveragents.tools.mcp.server_entry import McpServer
 if TYPE_CHECKING:
     pass
 
-__all__ = ["NamedByUser", "Permit", "StartGate"]
+__all__ = ["NamedByUser", "ServerPermit", "StartGate"]
 
 
 @dataclass(frozen=True, slots=True)
-class Permit:
+class ServerPermit:
     """A server that may be started or connected to. Only gates make one."""
 
     server: McpServer
@@ -29,7 +29,7 @@ class Permit:
 class StartGate(Protocol):
     """Decides which servers may be started or connected to."""
 
-    def permit(self, server: McpServer) -> Permit:
+    def permit(self, server: McpServer) -> ServerPermit:
         """`PolicyDenied`, `CallDenied` if the server may not be used, `NeedsHuman` if a person has to approve
         it first, `ToolRefused` if it cannot be isolated though it must be."""
         ...
@@ -41,7 +41,7 @@ class NamedByUser:
 
     names: Collection[str]
 
-    def permit(self, server: McpServer) -> Permit:
+    def permit(self, server: McpServer) -> ServerPermit:
         if server.name not in self.names:  # guard: a command that names one server starts no other
             raise ToolRefused(f"MCP server {server.name}", "it is not started: the command does not name it")
-        return Permit(server)
+        return ServerPermit(server)

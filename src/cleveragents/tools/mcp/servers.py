@@ -16,10 +16,10 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from cleveragents.core.errors import Cancelled, ToolRefused
-from cleveragents.processes.event_loop_thread import OwnLoop
+from cleveragents.processes.event_loop_thread import EventLoopThread
 from cleveragents.processes.ports import StopSignal
-from cleveragents.tools.mcp.connection import Patience, ServerConnection
-from cleveragents.tools.mcp.gate import Permit
+from cleveragents.tools.mcp.connection import ServerConnection, ServerTimeouts
+from cleveragents.tools.mcp.gate import ServerPermit
 from cleveragents.tools.mcp.launch import ServerPlace
 from cleveragents.tools.mcp.tool_list import CallResult, ListedTool
 
@@ -35,7 +35,7 @@ _EXTRA = "the package `mcp` is not installed; `pip install 'cleveragents[mcp]'` 
 class _Slot:
     """A server's place: used on the loop only."""
 
-    permit: Permit
+    permit: ServerPermit
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     connection: ServerConnection | None = None
     listing: tuple[ListedTool, ...] | None = None
@@ -54,11 +54,11 @@ class McpServers:
     Cancel safety: a cancelled call ends its server, which might still be at it; the next use starts it anew.
     """
 
-    def __init__(self, place: ServerPlace, patience: Patience | None = None) -> None:
+    def __init__(self, place: ServerPlace, patience: ServerTimeouts | None = None) -> None:
         self._place = place
-        self._patience = patience or Patience()
+        self._patience = patience or ServerTimeouts()
         self._slots: dict[str, _Slot] = {}
-        self._loop = OwnLoop("mcp")
+        self._loop = EventLoopThread("mcp")
 
     def __enter__(self) -> McpServers:
         return self
@@ -72,18 +72,21 @@ class McpServers:
         """Ends them all. Twice is harmless."""
         self._loop.close(self._close_all)
 
-    def tools(self, permit: Permit, stop: StopSignal | None = None) -> tuple[ListedTool, ...]:
+    def tools(self, permit: ServerPermit, stop: StopSignal | None = None) -> tuple[ListedTool, ...]:
         """What the server offers; it is asked once. `ToolRefused`, `Cancelled`."""
         return self._asked(permit, self._list, stop)
 
     def call(
-        self, permit: Permit, tool: str, arguments: Mapping[str, Any], stop: StopSignal | None = None
+        self, permit: ServerPermit, tool: str, arguments: Mapping[str, Any], stop: StopSignal | None = None
     ) -> CallResult:
         """What the tool answered. `ToolRefused`, `Cancelled`."""
         return self._asked(permit, lambda slot: self._call(slot, tool, arguments), stop)
 
     def _asked(
-        self, permit: Permit, question: Callable[[_Slot], Coroutine[Any, Any, T]], stop: StopSignal | None
+        self,
+        permit: ServerPermit,
+        question: Callable[[_Slot], Coroutine[Any, Any, T]],
+        stop: StopSignal | None,
     ) -> T:
         server = permit.server.name
         if find_spec("mcp") is None:

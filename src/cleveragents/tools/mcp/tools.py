@@ -37,8 +37,8 @@ from cleveragents.core.policy import Capability
 from cleveragents.core.tool import ToolSpec
 from cleveragents.processes.ports import StopSignal
 from cleveragents.tools.mcp.configuration import McpConfiguration
-from cleveragents.tools.mcp.connection import Patience
-from cleveragents.tools.mcp.gate import Permit, StartGate
+from cleveragents.tools.mcp.connection import ServerTimeouts
+from cleveragents.tools.mcp.gate import ServerPermit, StartGate
 from cleveragents.tools.mcp.launch import ServerPlace
 from cleveragents.tools.mcp.server_entry import McpServer
 from cleveragents.tools.mcp.servers import McpServers
@@ -74,7 +74,7 @@ class McpTool:
     """One tool of one server. Any thread may call it."""
 
     servers: McpServers
-    permit: Permit
+    permit: ServerPermit
     listed: ListedTool
 
     @property
@@ -316,7 +316,7 @@ def open_mcp(
     gate: StartGate,
     stop: StopSignal | None = None,
     *,
-    patience: Patience | None = None,
+    patience: ServerTimeouts | None = None,
     say: Callable[[str], None] | None = None,
 ) -> Iterator[McpTools]:
     """The tools of those servers, for as long as the context lasts.

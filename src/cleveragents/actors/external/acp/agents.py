@@ -8,7 +8,7 @@ from importlib import import_module
 from cleveragents.actors.external.acp.updates import SessionBounds
 from cleveragents.actors.ports import AgentClient, AgentOutcome, AgentRequest
 from cleveragents.core.errors import ToolRefused
-from cleveragents.processes.event_loop_thread import OwnLoop
+from cleveragents.processes.event_loop_thread import EventLoopThread
 from cleveragents.processes.ports import StopSignal
 from cleveragents.processes.program_lookup import absence_of, absence_of_acp
 from cleveragents.processes.stdio_process import ProgramPlace
@@ -40,7 +40,7 @@ class AcpAgents:
         from cleveragents.actors.external.acp.session import AcpSession
 
         session = AcpSession(request, client, self._place, self._bounds)
-        loop = OwnLoop("acp")
+        loop = EventLoopThread("acp")
         try:
             return loop.run(lambda: session.run(stop))
         finally:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     )
     from pydantic import BaseModel
 
-__all__ = ["Answering", "Terminals", "chosen", "seen"]
+__all__ = ["AcpHandler", "Terminals", "chosen", "seen"]
 
 
 T = TypeVar("T")
@@ -48,7 +48,7 @@ _MOST_BYTES = 1 << 20
 _CANNOT_RUN = 126
 
 
-class Answering:
+class AcpHandler:
     """`acp`'s handler of what comes from the agent. `session_id` is the session's, once it has one; `end` is
     told what ends it. Not thread-safe: the session's loop uses it."""
 

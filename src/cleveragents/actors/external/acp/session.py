@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from cleveragents import __version__
-from cleveragents.actors.external.acp.handler import Answering
+from cleveragents.actors.external.acp.handler import AcpHandler
 from cleveragents.actors.external.acp.updates import SessionBounds
 from cleveragents.actors.ports import AgentClient, AgentOutcome, AgentRequest
 from cleveragents.core.errors import Cancelled, InvalidToolCall, OutsideSandbox, ToolRefused
@@ -32,7 +32,7 @@ from cleveragents.processes.program_lookup import check_command
 from cleveragents.processes.stdio_process import (
     Faults,
     ProgramPlace,
-    TalkingProcess,
+    StdioProcess,
     bubblewrap_for,
     next_message,
     talking_program,
@@ -75,13 +75,13 @@ class AcpSession:
         self._faults = Faults()
         # guard: what it was given is in nothing that it says
         self._mask = mask_for(request.environment, os.environ, place.secrets)
-        self._process: TalkingProcess | None = None
+        self._process: StdioProcess | None = None
 
     async def run(self, stop: StopSignal) -> AgentOutcome:
         """As `Agents.run` says; when this returns, the agent has ended."""
         workers = self._bounds.requests + self._bounds.terminals
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(workers, thread_name_prefix="acp"))
-        self._process = TalkingProcess(agent_program(self._request, self._place), self._mask)
+        self._process = StdioProcess(agent_program(self._request, self._place), self._mask)
         try:
             return await self._talked(self._process, stop)
         except _Broken as broken:
@@ -90,7 +90,7 @@ class AcpSession:
         finally:
             await self._process.end()  # guard: whatever happens, nothing of it is left
 
-    async def _talked(self, process: TalkingProcess, stop: StopSignal) -> AgentOutcome:
+    async def _talked(self, process: StdioProcess, stop: StopSignal) -> AgentOutcome:
         from acp.connection import Connection
 
         over: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
@@ -99,7 +99,7 @@ class AcpSession:
             if not over.done():
                 over.set_result(error)
 
-        answering = Answering(self._client, self._bounds, self._faults, end, self._mask)
+        answering = AcpHandler(self._client, self._bounds, self._faults, end, self._mask)
         transport = LineTransport(*await process.streams(), self._faults, self._bounds)
         connection = Connection(answering, transport)
         try:
@@ -112,7 +112,7 @@ class AcpSession:
     async def _led(
         self,
         connection: Connection,
-        answering: Answering,
+        answering: AcpHandler,
         over: asyncio.Future[BaseException],
         stop: StopSignal,
     ) -> AgentOutcome:
@@ -133,7 +133,7 @@ class AcpSession:
             if not talk.cancelled():
                 talk.exception()  # it has been raised, or came of being ended
 
-    async def _turn(self, connection: Connection, answering: Answering) -> AgentOutcome:
+    async def _turn(self, connection: Connection, answering: AcpHandler) -> AgentOutcome:
         from acp import schema
 
         capabilities = schema.ClientCapabilities(
@@ -178,7 +178,7 @@ class AcpSession:
             raise _Broken(f"it ended before it answered {method}") from None
 
     async def _cancel(
-        self, connection: Connection, answering: Answering, talk: asyncio.Task[AgentOutcome]
+        self, connection: Connection, answering: AcpHandler, talk: asyncio.Task[AgentOutcome]
     ) -> None:
         """It may end its turn itself, for a moment."""
         from acp.schema import CancelNotification

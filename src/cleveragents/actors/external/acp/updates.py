@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from cleveragents.actors.model.actor import ProgressKind
-from cleveragents.actors.ports import AgentUpdate, Wanted
+from cleveragents.actors.ports import AgentUpdate, PermissionRequest
 from cleveragents.core.errors import InvalidPayload
 from cleveragents.core.json_value import freeze
 from cleveragents.processes.passthrough import NO_SECRETS, SecretMask
@@ -82,14 +82,14 @@ class Updates:
             case schema.AgentPlanUpdate():
                 self._take_plan(update)
 
-    def wanted(self, call: ToolCallUpdate) -> Wanted:
+    def wanted(self, call: ToolCallUpdate) -> PermissionRequest:
         """What a request for leave is about, with what was told of the same call before."""
         known = self._noted(call)
         try:
             details = freeze(known.details)
         except InvalidPayload:
             details = None
-        return Wanted(known.kind, known.title, known.paths, details)
+        return PermissionRequest(known.kind, known.title, known.paths, details)
 
     def finish(self) -> None:
         """Tells what is left to tell."""

@@ -20,12 +20,12 @@ from cleveragents.context.index.build.segment import (
     unpack,
 )
 from cleveragents.context.index.place import GitPlace
-from cleveragents.context.index.view import MOST_BYTES, Entry, blob_digest, read_below
+from cleveragents.context.index.view import MOST_BYTES, FileEntry, blob_digest, read_below
 from cleveragents.context.model.code import FileAnalysis
 from cleveragents.core.errors import GitFailed, ToolRefused
 from cleveragents.git.plumbing import run_git, within
 
-__all__ = ["Analyse", "Batch", "Order", "analysis_named", "filled", "opaque"]
+__all__ = ["Analyse", "IndexBatch", "AnalysisRequest", "analysis_named", "filled", "opaque"]
 
 Analyse = Callable[[str, bytes], FileAnalysis]
 """What a file's content says; its path tells the language."""
@@ -35,11 +35,11 @@ _GIT_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class AnalysisRequest:
     """Contents to look at, one entry for each; `git_dir` as in `CodePlace`."""
 
     root: Path
-    entries: Sequence[Entry]
+    entries: Sequence[FileEntry]
     git_dir: Path | None = None
 
     def to_bytes(self) -> bytes:
@@ -48,17 +48,17 @@ class Order:
         return json.dumps({"root": str(self.root), "entries": rows, "git_dir": git_dir}).encode("ascii")
 
     @staticmethod
-    def from_bytes(data: bytes) -> Order:
+    def from_bytes(data: bytes) -> AnalysisRequest:
         told = json.loads(data)
         entries = [
-            Entry(path, bytes.fromhex(digest), size, disk) for path, digest, size, disk in told["entries"]
+            FileEntry(path, bytes.fromhex(digest), size, disk) for path, digest, size, disk in told["entries"]
         ]
         git_dir = told["git_dir"]
-        return Order(Path(told["root"]), entries, None if git_dir is None else Path(git_dir))
+        return AnalysisRequest(Path(told["root"]), entries, None if git_dir is None else Path(git_dir))
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class IndexBatch:
     """What an order came to. `analyses` go with the digests. `changed` are files that have another content by
     now, `missing` those that the repository does not have."""
 
@@ -73,10 +73,10 @@ class Batch:
         return pack([segment_to_bytes(self.segment), json.dumps(rest).encode("ascii"), pack(self.analyses)])
 
     @staticmethod
-    def from_bytes(data: bytes) -> Batch:
+    def from_bytes(data: bytes) -> IndexBatch:
         segment, rest, analyses = unpack(data)
         digests, changed, missing = json.loads(bytes(rest))
-        return Batch(
+        return IndexBatch(
             segment_from_bytes(segment),
             [bytes.fromhex(digest) for digest in digests],
             [bytes(analysis) for analysis in unpack(analyses)],
@@ -92,7 +92,7 @@ def analysis_named(name: str) -> Analyse:
     return found
 
 
-def filled(order: Order, analyse: Analyse, numbers: TermNumbers, is_over: Callable[[], bool] = bool) -> Batch:
+def filled(order: AnalysisRequest, analyse: Analyse, numbers: TermNumbers, is_over: Callable[[], bool] = bool) -> IndexBatch:
     """Reads and analyses what is ordered; once `is_over`, the rest is left undone."""
     changed: list[str] = []
     missing: list[str] = []
@@ -107,7 +107,7 @@ def filled(order: Order, analyse: Analyse, numbers: TermNumbers, is_over: Callab
             if is_over():
                 break
     contents.sort(key=lambda content: content.digest)
-    return Batch(
+    return IndexBatch(
         segment_of(contents, [0] * len(contents), numbers),
         [content.digest for content in contents],
         [analysis_to_bytes(content.analysis) for content in contents],
@@ -137,7 +137,7 @@ def _analysed(path: str, data: bytes, analyse: Analyse) -> FileAnalysis:
         return opaque(f"its analysis failed: {type(error).__name__}")
 
 
-def _contents(order: Order, missing: list[str]) -> Iterator[tuple[Entry, bytes | None]]:
+def _contents(order: AnalysisRequest, missing: list[str]) -> Iterator[tuple[FileEntry, bytes | None]]:
     """Each entry with what is in it; None if that is too long to be searched."""
     stored = [entry for entry in order.entries if not entry.on_disk]
     for entry in order.entries:
@@ -154,7 +154,7 @@ def _contents(order: Order, missing: list[str]) -> Iterator[tuple[Entry, bytes |
             yield entry, found
 
 
-def _blobs(git: GitPlace, entries: Sequence[Entry]) -> Iterable[bytes | None]:
+def _blobs(git: GitPlace, entries: Sequence[FileEntry]) -> Iterable[bytes | None]:
     """The contents as git has them, in order; None for what it does not have."""
     if not entries:
         return []

@@ -29,8 +29,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cleveragents.context.code_index import IndexProgress
-from cleveragents.context.index.build.batch import Batch, Order, analysis_named, filled
-from cleveragents.context.index.build.worker_pool import Crew, CrewUnusable, crew_size
+from cleveragents.context.index.build.batch import IndexBatch, AnalysisRequest, analysis_named, filled
+from cleveragents.context.index.build.worker_pool import WorkerPool, WorkerPoolUnusable, crew_size
 from cleveragents.context.index.build.segment import (
     Catalogued,
     TermNumbers,
@@ -44,8 +44,8 @@ from cleveragents.context.index.build.segment import (
     unsealed,
 )
 from cleveragents.context.index.index_file import transaction
-from cleveragents.context.index.place import Ground, Patience, git_seconds
-from cleveragents.context.index.view import MOST_BYTES, Entry, left_out
+from cleveragents.context.index.place import ResolvedPlace, IndexDeadline, git_seconds
+from cleveragents.context.index.view import MOST_BYTES, FileEntry, left_out
 from cleveragents.core.errors import GitFailed
 from cleveragents.core.faults import FaultPoints, NoFaults
 from cleveragents.git.plumbing import run_git
@@ -57,9 +57,9 @@ if TYPE_CHECKING:
 __all__ = [
     "LARGEST",
     "STALLED_SECONDS",
-    "Builder",
-    "Building",
-    "Turn",
+    "IndexBuilder",
+    "IndexBuild",
+    "BuildTurn",
     "building",
     "compact",
     "drop_unused",
@@ -85,7 +85,7 @@ _LOOK_SECONDS = 0.2
 
 
 @dataclass(frozen=True, slots=True)
-class Builder:
+class IndexBuilder:
     """How to build. `analyse` names the function that looks into files, so that other processes find it, too;
     `version` changes with what it finds. More than `alone` contents are given to as many processes as there
     are `workers`, or processors, `batch_files` at a time. Another process that builds is waited for as long
@@ -107,20 +107,20 @@ class Builder:
 
 
 @dataclass
-class Building:
+class IndexBuild:
     """One filling of the index, by the one who holds its lock. Not thread-safe."""
 
-    builder: Builder
-    ground: Ground
+    builder: IndexBuilder
+    ground: ResolvedPlace
     connection: sqlite3.Connection
-    patience: Patience
+    patience: IndexDeadline
     progress: IndexProgress | None = None
     changed: list[str] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
     room: Callable[[], bool] = lambda: True
     full: bool = False
 
-    def fill(self, entries: Sequence[Entry], total: int) -> None:
+    def fill(self, entries: Sequence[FileEntry], total: int) -> None:
         """Indexes these contents, of `total` that are wanted. `Cancelled`, and what SQLite raises."""
         done = total - len(entries)
         self._tell(done, total)
@@ -147,18 +147,18 @@ class Building:
             *left_out(self.missing, "because the repository does not have their contents"),
         ]
 
-    def _batches(self, entries: Sequence[Entry]) -> Generator[Batch, None, None]:
+    def _batches(self, entries: Sequence[FileEntry]) -> Generator[IndexBatch, None, None]:
         if len(entries) <= self.builder.alone:
             yield from self._alone(self._orders(entries, _SMALL_BATCH_FILES))
             return
         orders = list(self._orders(entries, self.builder.batch_files))
-        with suppress(CrewUnusable), Crew(self.builder.analyse, self.builder.workers or crew_size()) as crew:
+        with suppress(WorkerPoolUnusable), WorkerPool(self.builder.analyse, self.builder.workers or crew_size()) as crew:
             yield from crew.batches(orders, self.patience)
             return
         # No processes here: those that are left are done by ourselves.
         yield from self._alone(self._orders(self._unkept(entries), _SMALL_BATCH_FILES))
 
-    def _alone(self, orders: Iterator[Order]) -> Iterator[Batch]:
+    def _alone(self, orders: Iterator[AnalysisRequest]) -> Iterator[IndexBatch]:
         analyse = analysis_named(self.builder.analyse)
         numbers = TermNumbers()
         for order in orders:
@@ -166,23 +166,23 @@ class Building:
                 return
             yield filled(order, analyse, numbers, lambda: self.patience.is_over)
 
-    def _unkept(self, entries: Sequence[Entry]) -> list[Entry]:
+    def _unkept(self, entries: Sequence[FileEntry]) -> list[FileEntry]:
         kept = {bytes(row[0]) for row in self.connection.execute("SELECT digest FROM content")}
         return [entry for entry in entries if entry.digest not in kept]
 
-    def _orders(self, entries: Sequence[Entry], most: int) -> Iterator[Order]:
-        chosen: list[Entry] = []
+    def _orders(self, entries: Sequence[FileEntry], most: int) -> Iterator[AnalysisRequest]:
+        chosen: list[FileEntry] = []
         size = 0
         for entry in entries:
             if chosen and (len(chosen) == most or size + entry.size > _BATCH_BYTES):
-                yield Order(self.ground.root, chosen, self.ground.place.git_dir)
+                yield AnalysisRequest(self.ground.root, chosen, self.ground.place.git_dir)
                 chosen, size = [], 0
             chosen.append(entry)
             size += entry.size if entry.size <= MOST_BYTES else 0
         if chosen:
-            yield Order(self.ground.root, chosen, self.ground.place.git_dir)
+            yield AnalysisRequest(self.ground.root, chosen, self.ground.place.git_dir)
 
-    def _keep(self, batch: Batch) -> None:
+    def _keep(self, batch: IndexBatch) -> None:
         self.changed += batch.changed
         self.missing += batch.missing
         if not batch.digests:
@@ -194,7 +194,7 @@ class Building:
             self.builder.faults.reach("index.batch.in_transaction")
         self.builder.faults.reach("index.batch.after_commit")
 
-    def _sized(self, entries: Sequence[Entry]) -> list[Entry]:
+    def _sized(self, entries: Sequence[FileEntry]) -> list[FileEntry]:
         """With the sizes of those that only git knows; without them if it does not say."""
         unsized = [entry for entry in entries if not entry.on_disk and not entry.size]
         if not unsized:
@@ -223,7 +223,7 @@ class Building:
             self.progress(done, total)
 
 
-def compact(connection: sqlite3.Connection, patience: Patience, faults: FaultPoints, *, wholly: bool) -> None:
+def compact(connection: sqlite3.Connection, patience: IndexDeadline, faults: FaultPoints, *, wholly: bool) -> None:
     """Merges what is worth it, or with `wholly` all that may be merged, until the time is up."""
     while not patience.is_over:
         segments = [one for one in catalogue(connection) if one.postings < LARGEST // 2]
@@ -329,7 +329,7 @@ def _thin_out(connection: sqlite3.Connection, segment: Catalogued, kept: NDArray
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class BuildTurn:
     """Whether the index is ours to fill; if not, the number of the process that fills it, if that is known,
     and whether it is `stalled`."""
 
@@ -349,12 +349,12 @@ class Turn:
 @contextmanager
 def building(
     path: Path,
-    patience: Patience,
+    patience: IndexDeadline,
     needless: Callable[[], bool],
     *,
     grown: Callable[[], int] = int,
     stalled_seconds: float = STALLED_SECONDS,
-) -> Iterator[Turn]:
+) -> Iterator[BuildTurn]:
     """Whose turn it is. If another fills the index, waits until that is done, the time is up, there is
     nothing left to fill, which `needless` is asked now and then, or what `grown` tells has stayed the same
     for `stalled_seconds`. `Cancelled`, `OSError`."""
@@ -374,7 +374,7 @@ def building(
                 stalled = now - moved >= stalled_seconds
             time.sleep(patience.seconds(_POLL_SECONDS))
             held = _try(path)
-        yield Turn(True) if held is not None else Turn(False, _holder(path), stalled)
+        yield BuildTurn(True) if held is not None else BuildTurn(False, _holder(path), stalled)
     finally:
         if held is not None:
             _say(held, b"")

@@ -28,7 +28,7 @@ from dataclasses import replace
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from cleveragents.context.model.code import Chunk, Definition, Field, FileAnalysis, Import, Span
+from cleveragents.context.model.code import Chunk, Definition, Field, FileAnalysis, Import, LineSpan
 
 if TYPE_CHECKING:
     import numpy as np
@@ -266,11 +266,11 @@ def analysis_from_bytes(data: bytes) -> FileAnalysis:
             language,
             lines,
             tuple(
-                Definition(row[0], row[1], Span(row[2], row[3]), Span(row[4], row[5]), *row[6:])
+                Definition(row[0], row[1], LineSpan(row[2], row[3]), LineSpan(row[4], row[5]), *row[6:])
                 for row in definitions
             ),
             tuple(Import(row[0], tuple(zip(row[1::2], row[2::2], strict=True))) for row in imports),
-            tuple(Chunk(Span(first, last), None if of < 0 else of) for first, last, of in chunks),
+            tuple(Chunk(LineSpan(first, last), None if of < 0 else of) for first, last, of in chunks),
             opaque,
         )
     except (zlib.error, TypeError, IndexError, UnicodeDecodeError) as error:

@@ -13,7 +13,7 @@ import struct
 import sys
 import threading
 
-from cleveragents.context.index.build.batch import Order, analysis_named, filled
+from cleveragents.context.index.build.batch import AnalysisRequest, analysis_named, filled
 from cleveragents.context.index.build.segment import TermNumbers
 
 __all__ = ["LENGTH", "main"]
@@ -40,7 +40,7 @@ def main() -> int:
     numbers = TermNumbers()
     _write(answers, LENGTH.pack(0))  # whoever dies before this was not killed by a file
     while (order := orders.get()) is not None:
-        batch = filled(Order.from_bytes(order), analyse, numbers).to_bytes()
+        batch = filled(AnalysisRequest.from_bytes(order), analyse, numbers).to_bytes()
         if len(numbers) > _MOST_REMEMBERED:
             numbers.clear()
         _write(answers, LENGTH.pack(len(batch)) + batch)

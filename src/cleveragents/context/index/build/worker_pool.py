@@ -20,7 +20,7 @@ from dataclasses import field, replace
 from dataclasses import dataclass
 from types import TracebackType
 
-from cleveragents.context.index.build.batch import Batch, Order, opaque
+from cleveragents.context.index.build.batch import IndexBatch, AnalysisRequest, opaque
 from cleveragents.context.index.build.segment import (
     IndexedContent,
     TermNumbers,
@@ -28,10 +28,10 @@ from cleveragents.context.index.build.segment import (
     segment_of,
 )
 from cleveragents.context.index.build.worker import LENGTH
-from cleveragents.context.index.place import Patience
-from cleveragents.context.index.view import Entry
+from cleveragents.context.index.place import IndexDeadline
+from cleveragents.context.index.view import FileEntry
 
-__all__ = ["Crew", "CrewUnusable", "crew_size"]
+__all__ = ["WorkerPool", "WorkerPoolUnusable", "crew_size"]
 
 _AT_ONCE = 2
 _MOST_WORKERS = 8
@@ -46,7 +46,7 @@ _ENTRY_BYTES = 32
 _PATH_LETTERS = 1_000
 
 
-class CrewUnusable(Exception):
+class WorkerPoolUnusable(Exception):
     """No process can be started here; what was ordered has to be done by who ordered it."""
 
 
@@ -59,7 +59,7 @@ def crew_size() -> int:
 @dataclass(eq=False)
 class _Worker:
     process: subprocess.Popen[bytes]
-    orders: deque[Order] = field(default_factory=deque)
+    orders: deque[AnalysisRequest] = field(default_factory=deque)
     said: bytearray = field(default_factory=bytearray)
     began: float = 0.0
     ready: bool = False
@@ -75,7 +75,7 @@ class _Worker:
             return False
         return True
 
-    def answer(self) -> Batch | None:
+    def answer(self) -> IndexBatch | None:
         """The next batch that it has said all of."""
         if not self.ready and len(self.said) >= LENGTH.size:
             self.ready = True
@@ -86,7 +86,7 @@ class _Worker:
         end = LENGTH.size + LENGTH.unpack_from(self.said)[0]
         if len(self.said) < end:
             return None
-        batch = Batch.from_bytes(bytes(self.said[LENGTH.size : end]))
+        batch = IndexBatch.from_bytes(bytes(self.said[LENGTH.size : end]))
         del self.said[:end]
         self.began = time.monotonic()
         return batch
@@ -111,7 +111,7 @@ class _Worker:
             self.process.stdout.close()
 
 
-class Crew:
+class WorkerPool:
     """Some processes. Not thread-safe: for one build. Leaving it ends them, whatever they are doing."""
 
     def __init__(self, analyse: str, size: int, *, batch_seconds: float = _BATCH_SECONDS) -> None:
@@ -121,7 +121,7 @@ class Crew:
         self._workers: list[_Worker] = []
         self._selector = selectors.DefaultSelector()
 
-    def __enter__(self) -> Crew:
+    def __enter__(self) -> WorkerPool:
         return self
 
     def __exit__(
@@ -135,8 +135,8 @@ class Crew:
                 )  # guard: an interrupt while one ends does not spare the others
         self._workers.clear()
 
-    def batches(self, orders: Iterable[Order], patience: Patience) -> Iterator[Batch]:
-        """A batch for each order, as they come, until the time is up. `Cancelled`, `CrewUnusable`."""
+    def batches(self, orders: Iterable[AnalysisRequest], patience: IndexDeadline) -> Iterator[IndexBatch]:
+        """A batch for each order, as they come, until the time is up. `Cancelled`, `WorkerPoolUnusable`."""
         waiting = deque(part for order in orders for part in _parts(order))
         for _ in range(min(self._size, len(waiting))):
             self._start()
@@ -166,14 +166,14 @@ class Crew:
                 bufsize=0,
             )
         except OSError as error:
-            raise CrewUnusable from error
+            raise WorkerPoolUnusable from error
         worker = _Worker(process)
         self._workers.append(worker)
         self._selector.register(worker.output, selectors.EVENT_READ, worker)
         path = [entry for entry in sys.path if entry.startswith("/")]
         worker.send(json.dumps({"path": path, "analyse": self._analyse}).encode("ascii"))
 
-    def _employ(self, worker: _Worker, waiting: deque[Order]) -> None:
+    def _employ(self, worker: _Worker, waiting: deque[AnalysisRequest]) -> None:
         while waiting and len(worker.orders) < _AT_ONCE:
             order = waiting.popleft()
             if not worker.orders:
@@ -182,7 +182,7 @@ class Crew:
             if not worker.send(order.to_bytes()):
                 return
 
-    def _hear(self, worker: _Worker, waiting: deque[Order]) -> Iterator[Batch]:
+    def _hear(self, worker: _Worker, waiting: deque[AnalysisRequest]) -> Iterator[IndexBatch]:
         chunk = os.read(worker.output, 1 << 20)
         if not chunk:
             yield from self._bury(worker, waiting)
@@ -192,13 +192,13 @@ class Crew:
             worker.orders.popleft()
             yield batch
 
-    def _bury(self, worker: _Worker, waiting: deque[Order]) -> Iterator[Batch]:
+    def _bury(self, worker: _Worker, waiting: deque[AnalysisRequest]) -> Iterator[IndexBatch]:
         """Ends a process that is dead or stuck, and puts another in its place."""
         self._selector.unregister(worker.output)
         self._workers.remove(worker)
         worker.end()
         if not worker.ready:
-            raise CrewUnusable
+            raise WorkerPoolUnusable
         guilty = worker.orders.popleft() if worker.orders else None
         waiting.extendleft(reversed(worker.orders))
         if guilty is not None and len(guilty.entries) == 1:
@@ -208,10 +208,10 @@ class Crew:
         self._start()
 
 
-def _parts(order: Order) -> Iterator[Order]:
+def _parts(order: AnalysisRequest) -> Iterator[AnalysisRequest]:
     """The same entries in orders that a pipe holds."""
     head = len(json.dumps(str(order.root)))
-    chosen: list[Entry] = []
+    chosen: list[FileEntry] = []
     size = head
     for whole in order.entries:
         # A path in a commit may be of any length; its end says all that the analysis wants to know.
@@ -225,10 +225,10 @@ def _parts(order: Order) -> Iterator[Order]:
     yield replace(order, entries=chosen)
 
 
-def _given_up(order: Order) -> Batch:
+def _given_up(order: AnalysisRequest) -> IndexBatch:
     """Of a content that no process survives."""
     (entry,) = order.entries
     analysis = opaque("its analysis does not end")
     content = IndexedContent(entry.digest, entry.size, analysis)
     segment = segment_of([content], [0], TermNumbers())
-    return Batch(segment, [entry.digest], [analysis_to_bytes(analysis)])
+    return IndexBatch(segment, [entry.digest], [analysis_to_bytes(analysis)])
