@@ -210,6 +210,16 @@ class Output:
         """A heading above what follows, for people."""
         write("\n", Styled(text, bold=self.for_eyes))
 
+    def markdown(self, text: str) -> None:
+        """Print Markdown: rendered on a terminal, otherwise as it is. Links show their address."""
+        from rich.markdown import Markdown
+
+        if self.for_eyes:
+            # Without code themes of their own, colours stay readable on light and dark terminals.
+            console().print(Markdown(text, code_theme="ansi_dark", hyperlinks=False))
+        else:
+            write(text.rstrip())
+
     def record(self, fields: Row) -> None:
         """One thing, field by field."""
         if self.format == "json":

@@ -15,6 +15,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import TypeVar
 
 from cleveragents.actors.model.actor import Progress, ProgressKind
 from cleveragents.core.clock import Clock
@@ -25,8 +26,10 @@ from cleveragents.jobs.worker.log import worker_log
 from cleveragents.plans.model.plan import Plan
 from cleveragents.plans.ports.plans import PlanOutput
 
-__all__ = ["OutputRecorder", "PlanWatch", "WatchOf"]
+__all__ = ["OutputRecorder", "PlanWatch", "WatchOf", "joined"]
 
+
+_Seen = TypeVar("_Seen")
 
 _INTERVAL_SECONDS = 0.25
 _BOUND = 256 * 1024
@@ -281,6 +284,28 @@ class PlanWatch:
     progress: Callable[[str], None] | None = None
     on_output: Callable[[bytes], None] | None = None
     told: Callable[[Progress], None] | None = None
+
+
+def joined(first: PlanWatch, second: PlanWatch) -> PlanWatch:
+    """Return a watch that passes everything to both, in this order."""
+    return PlanWatch(
+        _to_both(first.progress, second.progress),
+        _to_both(first.on_output, second.on_output),
+        _to_both(first.told, second.told),
+    )
+
+
+def _to_both(
+    first: Callable[[_Seen], None] | None, second: Callable[[_Seen], None] | None
+) -> Callable[[_Seen], None] | None:
+    if first is None or second is None:
+        return first or second
+
+    def pass_on(seen: _Seen) -> None:
+        first(seen)
+        second(seen)
+
+    return pass_on
 
 
 WatchOf = Callable[[Plan], PlanWatch]

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from cleveragents.access.model.project import remote_of
+from cleveragents.actors.model.actor import GIVEN
 from cleveragents.core.actions.model import CheckRun, Invariant, broken_by
 from cleveragents.core.clock import Clock
 from cleveragents.core.errors import (
@@ -77,6 +78,7 @@ __all__ = [
 ]
 
 
+_LONGEST_ANSWER = 256 * 1024
 _PASSING = (StoreBusy, StoreFull, DatabaseUnreachable, SandboxBusy, RemoteUnreachable)
 
 
@@ -280,7 +282,7 @@ class PlanRun:
         broken = broken_by(strategy.invariants, execution.history.states(plan.id))
         if broken is not None:  # guard: whatever way it came about
             raise PlanFailed(plan.id, broken)
-        held.move(Phase.EXECUTE, PlanState.COMPLETE)
+        held.move(Phase.EXECUTE, PlanState.COMPLETE, PlanFacts(answer=_answer_in(held.left)))
         return False
 
     def _done(
@@ -403,6 +405,15 @@ def _told(plan: Plan, left: Mapping[str, JsonValue] | None = None) -> JsonValue:
     return freeze(standing if not left else {**standing, "values": redact(left)})
 
 
+def _answer_in(values: Mapping[str, JsonValue]) -> str | None:
+    """Return the report of an executor, or the only text it returned; None if there is neither."""
+    report = values.get("report")
+    if isinstance(report, str) and report.strip():
+        return report[:_LONGEST_ANSWER]
+    texts = [text for name, text in values.items() if name not in GIVEN and isinstance(text, str) and text]
+    return texts[0][:_LONGEST_ANSWER] if len(texts) == 1 else None
+
+
 @dataclass(slots=True)
 class OwnedPlan:
     """The plan as this run last moved it. Once anybody else has moved the plan, or taken its job, whatever
@@ -417,7 +428,7 @@ class OwnedPlan:
     def begin(self, isolation: Isolation) -> Plan:
         """Takes the phase; from one that died in it, too: its version is worth nothing from now on.
         `isolation` is that of the commands that this run may start."""
-        self.move(self.plan.phase, PlanState.PROCESSING, PlanFacts(isolation=isolation))
+        self.move(self.plan.phase, PlanState.PROCESSING, PlanFacts(isolation=isolation, answer=""))
         return self.plan
 
     def wait(self, waiting_for: JsonValue) -> None:

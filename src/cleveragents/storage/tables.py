@@ -192,6 +192,7 @@ plans = Table(
     Column("key", id_type()),
     Column("project", id_type(), nullable=False, server_default="default", index=True),
     Column("isolation", Text),
+    Column("answer", Text),
     sqlite_autoincrement=True,
 )
 

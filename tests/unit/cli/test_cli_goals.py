@@ -12,6 +12,7 @@ from pathlib import Path
 import click
 import pytest
 
+from cleveragents import connect
 from cleveragents.api.format import spelt_duration
 from cleveragents.cli.duration import Duration
 from cleveragents.cli.run.goals_file import text_of_stdin
@@ -91,6 +92,41 @@ def test_a_goal_is_planned_worked_on_reviewed_and_applied(agents: Agents, reposi
     assert [(row["number"], row["parent"]) for row in rows] == [(1, None), (2, 1)]
     missing = agents("plan", "explain", ran.id, "9")
     assert (missing.code, "has no decision 9; it has 2" in missing.err) == (2, True)
+
+
+ANSWER = "# Colours\n\n" + "\n".join(f"- {number}: {'a long line ' * 20}" for number in range(30))
+QUESTION = f"""\
+version: 1
+rules:
+  - when: {{system: "You plan changes"}}
+    reply:
+      text: '{{"summary": "s", "decisions": [], "steps": [{{"title": "Look", "instructions": "Look."}}]}}'
+  - reply: {{text: {json.dumps(ANSWER)}}}
+"""
+
+
+def test_the_answer_to_a_question_is_printed_whole_and_kept(agents: Agents, tmp_path: Path) -> None:
+    (tmp_path / "question.yaml").write_text(QUESTION)
+    ran = agents("run", "Which colours are there?", "--model", f"scripted/{tmp_path}/question.yaml")
+    assert ran.code == 0, ran.err
+    assert ANSWER.strip() in ran.out
+    shown = agents("plan", "show", ran.id)
+    assert ANSWER.strip() in shown.out
+    told = json.loads(agents("plan", "show", ran.id, "--format", "json").out)
+    assert (told["status"], told["answer"]) == ("unchanged", ANSWER)
+    assert [step["action"] for step in told["steps"]] == ["plan.log", "plan.delete"]
+
+
+def test_a_plan_run_in_front_keeps_its_transcript(agents: Agents) -> None:
+    """Others read it from the database, as they read that of a plan on a server."""
+    ran = agents("run", "Say color", "--yes")
+    with connect() as client:
+        pieces = client.plans.output(ran.id)
+    kinds = {piece.kind: "" for piece in pieces}
+    for piece in pieces:
+        kinds[piece.kind] += piece.text
+    assert "I renamed it." in kinds["model"]
+    assert "step 1 of 1: Rename" in kinds["progress"]
 
 
 def test_what_was_said_in_a_plan_is_forgotten_once_nobody_can_go_on_with_it(agents: Agents) -> None:

@@ -86,7 +86,8 @@ def test_plain_lines_say_what_is_done_and_thought_and_what_failed() -> None:
     view.close()
     assert lines == [
         "7QX2  step 1 of 2: look",
-        "7QX2    “Let me look.”",
+        "7QX2    “Let me",
+        "7QX2     look.”",
         "7QX2    read a.py",
         "7QX2      it failed: no such file",
         "7QX2    half a li",
@@ -98,11 +99,18 @@ def test_plain_lines_say_what_is_done_and_thought_and_what_failed() -> None:
 
 def test_of_an_answer_for_programs_people_get_the_summary_and_the_findings() -> None:
     answer = json.dumps({"summary": "It is\ngood.", "findings": ["a.py: too long"], "verdict": "revise"})
-    assert lines_of(seen(ProgressKind.THOUGHT, answer)) == ["  “It is good.”", "  - a.py: too long"]
+    assert lines_of(seen(ProgressKind.THOUGHT, answer)) == ["  “It is", "   good.”", "  - a.py: too long"]
     assert lines_of(seen(ProgressKind.THOUGHT, '{"verdict": "accept"}')) == ["  “accept”"]
     assert lines_of(seen(ProgressKind.THOUGHT, '{"other": 1}')) == []
     assert lines_of(seen(ProgressKind.THOUGHT, "[1, 2]")) == ["  “[1, 2]”"]
     assert lines_of(seen(ProgressKind.THOUGHT, " \n")) == []
+
+
+def test_a_message_of_the_agent_is_shown_whole_and_masked() -> None:
+    text = "\n\n".join([f"Paragraph {number}: {'word ' * 60}".rstrip() for number in range(20)])
+    lines = lines_of(seen(ProgressKind.THOUGHT, f"{text}\n{SECRET}"))
+    assert [line.strip(" “”") for line in lines[:-1]] == text.splitlines()
+    assert lines[-1] == "   ***”"
 
 
 def test_a_long_line_is_cut_and_a_secret_in_it_masked() -> None:

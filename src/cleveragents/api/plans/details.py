@@ -33,7 +33,13 @@ from cleveragents.core.actions.model import CheckVerdict, broken_by
 from cleveragents.core.cancellation import is_mere_stop
 from cleveragents.core.errors import PlanError, RemoteUnreachable, SandboxMissing, SandboxRefused
 from cleveragents.core.json_value import JsonValue, freeze, thaw
-from cleveragents.core.text.redaction import redact, redact_known, redact_known_text, redact_text
+from cleveragents.core.text.redaction import (
+    redact,
+    redact_content_text,
+    redact_known,
+    redact_known_text,
+    redact_text,
+)
 from cleveragents.plans.apply_policy import merged_tree_of
 from cleveragents.plans.family import LEFT_OUT, conflicts_of, left_out_of, parts_of, short_of
 from cleveragents.plans.model.plan import Phase, PlanState
@@ -140,6 +146,7 @@ def account_of(parts: PlanParts, plan: Plan) -> Row:
     rows = part_rows(parts, plan)
     return fields_of(plan) | {
         "isolation": isolation_of(parts, plan),
+        "answer": None if plan.answer is None else redact_content_text(plan.answer),
         "branch": parts.remotes.branch_of(plan),
         "sandbox": place,
         "sandbox_removed": was_removed(parts, plan),

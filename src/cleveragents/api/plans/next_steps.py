@@ -49,7 +49,7 @@ def steps_from(parts: PlanParts, plan: Plan, commit: CommitRequest | None = None
     elif plan.standing == DONE and plan.parent_id is not None:
         return _steps_of_part(parts, plan)
     elif plan.standing == DONE:
-        steps = [diff, *_steps_of_done(parts, plan, apply, reject)]
+        steps = _steps_of_done(parts, plan, diff, apply, reject)
     elif plan.phase is Phase.APPLY and plan.state in (PlanState.CONSTRAINED, PlanState.ERRORED):
         review = _step(plan, "review", "leave files out", reject=None)
         steps = [diff, *_offered(plan), review, replace(apply, text="try again"), reject]
@@ -86,14 +86,17 @@ def _cancel(plan: Plan) -> Remedy:
     return _step(plan, "cancel", "cancel the plan")
 
 
-def _steps_of_done(parts: PlanParts, plan: Plan, apply: Remedy, reject: Remedy) -> list[Remedy]:
-    """To apply and to reject it, with what comes of that where a check did not pass."""
+def _steps_of_done(parts: PlanParts, plan: Plan, diff: Remedy, apply: Remedy, reject: Remedy) -> list[Remedy]:
+    """Return the steps for a result: apply or discard it, with what follows where a check did not pass."""
+    if not parts.history.changes(plan.id):
+        log = _step(plan, "log", "list its tool calls")
+        return [log, _step(plan, "delete", "remove the plan and its sandbox")]
     unpassed = unpassed_checks(parts, plan)
     if unpassed:
         apply = replace(apply, text=f"run the checks again, and {apply.text} if they pass")
     if has_not_run(unpassed):  # a plan keeps those that it was made with
         reject = replace(reject, text=f"{reject.text}; another run can have another check")
-    return [apply, reject]
+    return [diff, apply, reject]
 
 
 def _steps_of_running(parts: PlanParts, plan: Plan) -> list[Remedy]:

@@ -404,6 +404,11 @@ class PlanView(_PlanFields):
             ]
         ],
     )
+    answer: str | None = shown(
+        "the last report of its executor, as Markdown: what was changed, or the answer to a question",
+        default=None,
+        examples=["`f` returns 1. Nothing else calls it."],
+    )
     sandbox: str | None
     sandbox_removed: bool = shown(
         "its sandbox was removed, and with it what a diff and an undo need", default=False

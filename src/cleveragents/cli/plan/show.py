@@ -55,6 +55,9 @@ def show_plan(session: Session, plan_id: str, output: Output) -> None:
         output.record(said)
         return
     output.record(_heading(plans, plan))
+    if plan.answer:
+        output.title("answer")
+        output.markdown(plan.answer)
     show_sub_plans(output, said)
     show_changes(output, said)
     show_calls(output, said)

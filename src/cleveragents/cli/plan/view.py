@@ -19,6 +19,7 @@ from cleveragents.cli.render.remedies import step_pairs
 from cleveragents.core.errors import CleverAgentsError, NotAuthenticated, ServerUnreachable
 from cleveragents.core.text.redaction import redact_text
 from cleveragents.plans.model.plan import PlanState
+from cleveragents.plans.model.status import PlanStatus
 
 if TYPE_CHECKING:
     from cleveragents.api.client import Client
@@ -66,6 +67,9 @@ def tell_plan(output: Output, plan: PlanView) -> None:
         output.record(plan_in_json(plan))
     else:
         _tell_briefly(output, plan)
+        if plan.status is PlanStatus.UNCHANGED and plan.answer:
+            click.echo()
+            output.markdown(redact_text(plan.answer))
 
 
 def _tell_briefly(output: Output, plan: PlanView | PlanSummary) -> None:

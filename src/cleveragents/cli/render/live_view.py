@@ -108,7 +108,7 @@ def lines_of(seen: Progress) -> list[str]:
 
 def one_line(text: str) -> str:
     """The text without secrets on one line, of which it takes no more than two."""
-    joined = " ".join(redact_text(text).split())
+    joined = _unbroken(text)
     return joined if len(joined) <= _LONGEST else f"{joined[: _LONGEST - 1]}…"
 
 
@@ -126,11 +126,20 @@ def _thought(text: str) -> list[str]:
     except ValueError:
         answer = None
     if not isinstance(answer, Mapping):
-        said = one_line(text)
-        return [f"  “{said}”"] if said else []
-    said = one_line(str(answer.get("summary") or answer.get("verdict") or ""))
-    lines = [f"  “{said}”"] if said else []
-    return [*lines, *(f"  - {one_line(str(finding))}" for finding in _items(answer.get("findings")))]
+        return _quoted(text)
+    lines = _quoted(str(answer.get("summary") or answer.get("verdict") or ""))
+    return [*lines, *(f"  - {_unbroken(str(finding))}" for finding in _items(answer.get("findings")))]
+
+
+def _quoted(text: str) -> list[str]:
+    """Return the whole text in quotation marks, its lines indented by two or three columns."""
+    first, *others = redact_text(text).strip().splitlines() or [""]
+    lines = [f"  “{first}", *(f"   {line}".rstrip() for line in others)]
+    return [*lines[:-1], f"{lines[-1]}”"] if first else []
+
+
+def _unbroken(text: str) -> str:
+    return " ".join(redact_text(text).split())
 
 
 def _items(value: Any) -> Sequence[Any]:

@@ -46,7 +46,7 @@ _STEP = re.compile(r"step \d+ of \d+|check |mending|\S+ reads the changes")
 _STYLES = (
     (_STEP, "bold"),
     (re.compile(r"    it failed: "), "red"),
-    (re.compile(r"  (?!“)"), "dim"),
+    (re.compile(r"  (?![“ ])"), "dim"),
 )
 
 

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from cleveragents.core.json_value import JsonValue
     from cleveragents.jobs.worker.async_worker import AsyncWorker
     from cleveragents.plans.model.plan import Plan
+    from cleveragents.plans.output_recorder import OutputRecorder
 
 __all__ = ["run_many", "tell_outcomes"]
 
@@ -64,10 +65,10 @@ def _work_on_all(container: Container, plans: Sequence[Plan], deciding: Deciding
     """Whether it was interrupted; when it returns, none of them is worked on here any more."""
     from cleveragents.plans.jobs.names import kind_of_plan
 
-    def hire(board: Board) -> AsyncWorker:
+    def hire(board: Board, recorder: OutputRecorder) -> AsyncWorker:
         for plan in plans:
             board.view_of(plan).say(f"plan {plan.id}: {goal_of(plan)}")
-        handler = handler_of(container, board)
+        handler = handler_of(container, board, recorder)
         handlers = {kind_of_plan(plan.id): handler for plan in plans}
         return container.worker(handlers, name=f"run-{os.getpid()}", concurrency=deciding.parallel)
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from cleveragents.jobs.ports import JobHandler
     from cleveragents.jobs.worker.async_worker import AsyncWorker
     from cleveragents.plans.model.plan import Plan
+    from cleveragents.plans.output_recorder import OutputRecorder
 
 __all__ = ["end_unless_cancelled", "handler_of", "run_in_front", "run_to_rest", "work_in_front"]
 
@@ -57,11 +58,11 @@ def work_in_front(
     parts = container.plan_parts
     root = parts.plans.get(plan.root)
 
-    def hire(board: Board) -> AsyncWorker:
+    def hire(board: Board, recorder: OutputRecorder) -> AsyncWorker:
         view = board.view_of(root)
         if not quiet and plan.parent is None:
             view.say(f"plan {root.id}: {goal_of(root)}")
-        handlers = {kind_of_plan(root.id): handler_of(container, board, _call(parts, answered))}
+        handlers = {kind_of_plan(root.id): handler_of(container, board, recorder, _call(parts, answered))}
         at_once = parallel or _asked_parallel(root) or container.settings.plan.max_parallel
         return container.worker(handlers, name=f"run-{os.getpid()}", concurrency=at_once)
 
@@ -85,10 +86,12 @@ def _asked_parallel(plan: Plan) -> int | None:
     return asked if isinstance(asked, int) else None
 
 
-def handler_of(container: Container, board: Board, answered: ToolCall | None = None) -> JobHandler:
-    """What runs the jobs of a tree of plans, and shows each plan there."""
+def handler_of(
+    container: Container, board: Board, recorder: OutputRecorder, answered: ToolCall | None = None
+) -> JobHandler:
+    """Return the handler of a tree of plans. It shows each plan on the board and records its output."""
     from cleveragents.jobs.ports import JobHandler
-    from cleveragents.plans.output_recorder import PlanWatch
+    from cleveragents.plans.output_recorder import PlanWatch, joined
 
     known = None if answered is None else f"step {answered.step} of "
 
@@ -99,7 +102,7 @@ def handler_of(container: Container, board: Board, answered: ToolCall | None = N
             if known is None or plan.id != answered_plan or not message.startswith(known):
                 view.say(message)
 
-        return PlanWatch(told, view.output, view.seen)
+        return joined(PlanWatch(told, view.output, view.seen), recorder.watch(plan))
 
     answered_plan = None if answered is None else answered.plan_id
     return JobHandler(run=container.plan_parts.run(watch=watch))
@@ -109,7 +112,7 @@ def run_in_front(
     container: Container,
     plans: Sequence[Plan],
     show: Callable[[], Board],
-    hire: Callable[[Board], AsyncWorker],
+    hire: Callable[[Board, OutputRecorder], AsyncWorker],
 ) -> bool:
     """Whether it was interrupted. `show` makes the board; `hire` says there what is run, and makes the worker
     that does it, for this to start. When it returns, nothing of the plans runs here, and the board is closed.
@@ -118,12 +121,17 @@ def run_in_front(
     interrupted is to be asked nothing more. SIGTERM leaves all to be resumed, and is raised; so does a store
     that cannot be used for a whole lease, as `StoreFull`.
     """
+    from cleveragents.plans.output_recorder import OutputRecorder
+    from cleveragents.plans.store.sql_plan_output import SqlPlanOutput
+
     worker: AsyncWorker | None = None
     board: Board = PlainBoard(plans, alone=len(plans) == 1)
+    recorder = OutputRecorder(SqlPlanOutput(container.database), container.clock)
     with Interrupts() as heard:
         try:
             board = show()
-            worker = hire(board)
+            recorder.start()
+            worker = hire(board, recorder)
             worker.start()
             run_to_rest(container, plans, worker)
             # guard: it would compete for what is queued after the next answer, and tell of that here
@@ -148,6 +156,7 @@ def run_in_front(
             _tell_unrecorded(plans)
             raise
         finally:
+            recorder.close()
             board.close()
     return False
 

@@ -125,6 +125,7 @@ class Plan:
     the `project` of its root.
     `isolation` is that of its commands, the weakest of all its runs; None before the first run, and for plans
     of versions that did not record it.
+    `answer` is the last report of the executor; None until there is one.
     """
 
     id: str
@@ -147,6 +148,7 @@ class Plan:
     key: str | None = None
     project: str = DEFAULT_PROJECT
     isolation: Isolation | None = None
+    answer: str | None = None
 
     @property
     def root(self) -> str:

@@ -56,13 +56,15 @@ class TreeLimits:
 @dataclass(frozen=True, slots=True)
 class PlanFacts:
     """What a move changes besides the standing; what is None stays, except that a move clears error and
-    what was waited for unless it says them. Of two isolations the weaker one is kept."""
+    what was waited for unless it says them. Of two isolations the weaker one is kept. An empty answer
+    removes the old one."""
 
     strategy: JsonValue = None
     waiting_for: JsonValue = None
     error: str | None = None
     job_id: str | None = None
     isolation: Isolation | None = None
+    answer: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,7 +63,7 @@ _HELD_BY_ID = _BY_ID.with_for_update()
 _CHILDREN = select(plans).where(plans.c.parent_id == bindparam("plan_id")).order_by(plans.c.number)
 _CHANGED = (
     *("phase", "state", "version", "strategy", "waiting_for", "error", "job_id", "updated_at"),
-    "isolation",
+    *("isolation", "answer"),
 )
 _MOVE = (
     update(plans)
@@ -286,6 +286,7 @@ class SqlPlanStore:
             job_id=held.job_id if facts.job_id is None else facts.job_id,
             updated_at=now,
             isolation=weaker(held.isolation, facts.isolation),
+            answer=held.answer if facts.answer is None else facts.answer or None,
         )
         row = plan_row(wanted_plan)
         moved = plan_of(row)
