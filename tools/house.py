@@ -126,7 +126,7 @@ def table(house: House) -> str:
         ("Duplicate public class names", f"{duplicates}"),
         (f"Modules touched by the last {_FIXES} fixes", _touched()),
     ]
-    return "\n".join(["| What | Today |", "|---|---|", *(f"| {name} | {value} |" for name, value in rows)])
+    return "\n".join(["| Metric | Today |", "|---|---|", *(f"| {name} | {value} |" for name, value in rows)])
 
 
 def main() -> None:

@@ -11,8 +11,8 @@ from pathlib import Path
 from tests.transcript import Reader, alike
 
 PAGE = Path(__file__).parents[2] / "docs" / "tutorial" / "first-plan.md"
-BEGIN = "## A repository, and a model on paper\n"
-END = "## In the background\n"
+BEGIN = "## Prepare a repository\n"
+END = "## Run in the background\n"
 
 
 def part_one(text: str) -> tuple[str, str, str]:
