@@ -185,6 +185,7 @@ TESTS: dict[str, list[str]] = {
     "context/strategy_registry.py": CONTEXT,
     "context/search/tokenizers.py": CONTEXT,
     "jobs/worker/lease.py": WORKER,
+    "models/text_calls.py": [f"{UNIT}text_calls.py"],
     "models/calls.py": [f"{UNIT}model_calls.py", f"{RACES}open_calls.py", f"{UNIT}actor_plans.py"],
     "plans/actors/actor_stage.py": [f"{UNIT}actor_plans.py"],
     "plans/apply_policy.py": [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from cleveragents.api.views import Page, page_of, shown, understood, view, view_of
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from cleveragents.api.access import Access
     from cleveragents.api.transport import HttpTransport
     from cleveragents.models.catalogue import ModelCatalogue
-    from cleveragents.models.ports import Model, ModelFacts, ModelReply
+    from cleveragents.models.ports import Model, ModelFacts, ModelReply, ToolCallMode
 
 __all__ = ["PROMPT", "HttpModels", "LocalModels", "ModelTrial", "ModelView", "Models", "ProfileView"]
 
@@ -36,6 +37,11 @@ class ModelView:
     key: Literal["there", "missing", "not needed"] = shown(
         "whether there is a key for it, where plans run", examples=["there"]
     )
+    tool_calls: Literal["native", "text", "none"] | None = shown(
+        "how it makes tool calls; null: unknown until it is tested or first used",
+        default=None,
+        examples=["native"],
+    )
 
 
 @view
@@ -51,6 +57,9 @@ class ModelTrial:
     cost: str = shown("in dollars, or unknown", examples=["$0.0002"])
     first_word_seconds: float | None = shown(examples=[0.412])
     seconds: float = shown(examples=[0.734])
+    tool_calls: Literal["native", "text", "none"] | None = shown(
+        "how it made a small tool call; null for a script", default=None, examples=["native"]
+    )
 
 
 @view
@@ -139,8 +148,12 @@ class LocalModels:
         if not chosen:
             raise RequestRefused("say which model; models.default is not set", "model")
         # A catalogue of its own: the models that plans share belong to another event loop.
-        own = ModelCatalogue(container.settings.models, secrets=container.secrets)
-        return _tried(own.get(chosen), prompt, on_text)
+        own = ModelCatalogue(
+            container.settings.models,
+            secrets=container.secrets,
+            modes=container.state_directory / "tool-calls.json",
+        )
+        return _tried(own, chosen, prompt, on_text)
 
     def profiles(self, *, limit: int = 100, after: str | None = None) -> Page[ProfileView]:
         from cleveragents.core.policy import PROFILES
@@ -203,6 +216,7 @@ def _model_view(facts: ModelFacts, catalogue: ModelCatalogue) -> ModelView:
         context_tokens=facts.context_tokens,
         output_tokens=facts.output_tokens,
         key=key,
+        tool_calls=None if facts.tool_calls is None else facts.tool_calls.value,
     )
 
 
@@ -214,9 +228,12 @@ def _no_provider(name: str, known: Sequence[str]) -> str:
     return f"there is no provider {name!r}; {hint}"
 
 
-def _tried(asked: Model, prompt: str, on_text: Callable[[str], None] | None) -> ModelTrial:
+def _tried(
+    catalogue: ModelCatalogue, name: str, prompt: str, on_text: Callable[[str], None] | None
+) -> ModelTrial:
     import asyncio
 
+    asked = catalogue.get(name)
     began = time.monotonic()
     first: list[float] = []
 
@@ -226,8 +243,15 @@ def _tried(asked: Model, prompt: str, on_text: Callable[[str], None] | None) -> 
         if on_text is not None:
             on_text(piece)
 
-    reply = asyncio.run(_reply(asked, prompt, heard))
-    return _trial(reply, asked.facts, first, time.monotonic() - began)
+    async def ask() -> tuple[ModelReply, float, ToolCallMode | None]:
+        reply = await _reply(asked, prompt, heard)
+        seconds = time.monotonic() - began
+        probe = catalogue.probe(name)
+        return reply, seconds, None if probe is None else await probe()
+
+    reply, seconds, mode = asyncio.run(ask())
+    trial = _trial(reply, asked.facts, first, seconds)
+    return replace(trial, tool_calls=None if mode is None else mode.value)
 
 
 async def _reply(asked: Model, prompt: str, heard: Callable[[str], None]) -> ModelReply:

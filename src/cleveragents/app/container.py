@@ -338,7 +338,9 @@ class Container:
         """The language models, behind the limits and breakers that all plans of this process share."""
         from cleveragents.models.catalogue import ModelCatalogue
 
-        return ModelCatalogue(self.settings.models, secrets=self.secrets)
+        return ModelCatalogue(
+            self.settings.models, secrets=self.secrets, modes=self.state_directory / "tool-calls.json"
+        )
 
     @property
     def actor_runner(self) -> BridgeActorRunner:

@@ -18,11 +18,12 @@ import os
 import re
 import time
 import tomllib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from difflib import get_close_matches
-from functools import cache, cached_property
+from fnmatch import fnmatchcase
+from functools import cache, cached_property, partial
 from importlib import import_module
 from importlib.metadata import EntryPoint
 from importlib.resources import files
@@ -36,13 +37,14 @@ from cleveragents.core.errors import ConfigurationError, UnknownModel
 from cleveragents.core.text.redaction import KnownSecrets
 from cleveragents.models import providers
 from cleveragents.models.model.budget import Price
-from cleveragents.models.ports import Model, ModelFacts
+from cleveragents.models.ports import Model, ModelFacts, ToolCallMode
 from cleveragents.models.provider import Keys, ModelSpec, Provider, ask_keyring
 
 if TYPE_CHECKING:
     from cleveragents.config.settings import ModelSettings
     from cleveragents.core.circuit_breaker import CircuitBreaker
     from cleveragents.models.model_wrappers import FairSemaphore
+    from cleveragents.models.text_calls import KeptModes
 
 __all__ = ["ENTRY_POINTS", "UNKNOWN_CONTEXT", "UNKNOWN_OUTPUT", "ModelCatalogue", "PriceList"]
 
@@ -58,19 +60,19 @@ UNKNOWN_OUTPUT = 4_096
 """Of models that are in no list: what all but the smallest can do."""
 _DATED = re.compile(r"-(?:\d{4}-\d{2}-\d{2}|\d{8}|latest|\d{3}|0)$")
 _PICODOLLARS_A_TOKEN = 10**6  # of a price of one dollar per million tokens
-_KEYS = {"input", "output", "cached", "context_tokens", "output_tokens"}
+_KEYS = {"input", "output", "cached", "context_tokens", "output_tokens", "tool_calls"}
 
 
 class PriceList:
     """The facts of models by `provider/name`, the user's before the shipped. Immutable."""
 
     def __init__(self, own: str = "") -> None:
-        self._shipped, self.as_of = _shipped()
+        self._shipped, self.as_of, self._text_callers = _shipped()
         self._own = _read(own) if own else {}
 
-    def facts(self, name: str, *, shipped: bool = True) -> ModelFacts:
-        """What is known; `shipped` False leaves the list that came with us out."""
-        for listed in (self._own, self._shipped if shipped else {}):
+    def facts(self, name: str) -> ModelFacts:
+        """Return what is known of a model."""
+        for listed in (self._own, self._shipped):
             for spelling in (name, _DATED.sub("", name)):
                 if spelling in listed:
                     return _named(listed[spelling], name)
@@ -82,6 +84,12 @@ class PriceList:
         if name in every or _DATED.sub("", name) in every:
             return None
         return next(iter(get_close_matches(name, list(every), n=1, cutoff=0.88)), None)
+
+    def known_mode(self, name: str) -> ToolCallMode | None:
+        """Return how models of that family make tool calls on a server of the user's, if that is known."""
+        spelling = name.lower()
+        text = any(fnmatchcase(spelling, pattern) for pattern in self._text_callers)
+        return ToolCallMode.TEXT if text else None
 
     def known(self) -> tuple[ModelFacts, ...]:
         """All that is listed, in the order of names."""
@@ -106,8 +114,10 @@ class ModelCatalogue:
         entries: Iterable[EntryPoint] | None = None,
         clock: Callable[[], float] = time.monotonic,
         secrets: KnownSecrets | None = None,
+        modes: Path | None = None,
     ) -> None:
         self._settings = settings
+        self._modes_file = modes
         self._environment = os.environ if environment is None else environment
         self._keys = Keys(self._environment, keyring, secrets=secrets or KnownSecrets())
         self._entries = entries
@@ -130,18 +140,19 @@ class ModelCatalogue:
         if provider.reads_facts is not None:
             opened = self._opened.get(name)  # it answers by what it read then, and reading takes a while
             return provider.reads_facts(name, model) if opened is None else opened.facts
-        facts = self._prices.facts(name, shipped=self._base_url(provider) is None)
-        return replace(facts, keyed=self._is_keyed(provider))
+        facts = self._prices.facts(name)
+        mode = self._mode(provider, facts)
+        return replace(facts, keyed=self._is_keyed(provider), tool_calls=mode)
 
     def known(self) -> Sequence[ModelFacts]:
         built_in = {name: self._provider(name) for name in self._builtin}
         keyed = {name: self._is_keyed(provider) for name, provider in built_in.items()}
-        elsewhere = {name for name, provider in built_in.items() if self._base_url(provider) is not None}
         found = []
         for listed in self._prices.known():
             name = listed.name.partition("/")[0]
-            facts = self._prices.facts(listed.name, shipped=name not in elsewhere)
-            found.append(replace(facts, keyed=keyed.get(name, True)))
+            facts = self._prices.facts(listed.name)
+            mode = self._mode(built_in[name], facts) if name in built_in else facts.tool_calls
+            found.append(replace(facts, keyed=keyed.get(name, True), tool_calls=mode))
         return found
 
     def is_file(self, name: str) -> bool:
@@ -193,9 +204,44 @@ class ModelCatalogue:
             key=key,
             base_url=base_url,
         )
-        return self._wrapped(provider.open(opening), provider.name)
+        return self._wrapped(provider.open(opening), provider)
 
-    def _wrapped(self, model: Model, provider: str) -> Model:
+    def _mode(self, provider: Provider, facts: ModelFacts) -> ToolCallMode | None:
+        """Return how the model makes tool calls: as the user's list says, as probed, or as known of it. The
+        makers' own servers take native calls."""
+        server = self._base_url(provider)
+        if facts.tool_calls is not None:
+            return facts.tool_calls
+        if server is None:
+            return None if provider.reads_facts is not None else ToolCallMode.NATIVE
+        return self._modes.get(facts.name, server) or self._prices.known_mode(facts.name)
+
+    def probe(self, name: str) -> Callable[[], Awaitable[ToolCallMode]] | None:
+        """Return a function that probes how the model makes tool calls and keeps the result; None for a
+        script, which answers what it is written to answer."""
+        from cleveragents.models.text_calls import probe
+
+        provider, _ = self._parted(name)
+        if provider.reads_facts is not None:
+            return None
+        model = self.get(name)
+
+        async def probed() -> ToolCallMode:
+            mode, _ = await probe(model)
+            server = self._base_url(provider)
+            if server is not None:
+                self._modes.keep(name, server, mode)
+            return mode
+
+        return probed
+
+    @cached_property
+    def _modes(self) -> KeptModes:
+        from cleveragents.models.text_calls import KeptModes
+
+        return KeptModes(self._modes_file or Path(os.devnull))
+
+    def _wrapped(self, model: Model, provider: Provider) -> Model:
         from cleveragents.models.model_wrappers import (
             BreakingModel,
             DeadlineModel,
@@ -206,10 +252,16 @@ class ModelCatalogue:
 
         seconds = self._settings.timeout_seconds
         patience = RetryPolicy(retries=self._settings.retries, seconds=seconds)
-        tried = DeadlineModel(RetryingModel(model, patience), seconds)
-        return LimitedModel(
-            BreakingModel(tried, self._breaker_of(provider), provider), self._places_of(provider)
-        )
+        tried: Model = DeadlineModel(RetryingModel(model, patience), seconds)
+        tried = BreakingModel(tried, self._breaker_of(provider.name), provider.name)
+        name, mode = model.facts.name, self._mode(provider, model.facts)
+        server = self._base_url(provider)
+        if mode is ToolCallMode.TEXT or (server is not None and mode is None):
+            from cleveragents.models.text_calls import TextCallingModel
+
+            keep = partial(self._modes.keep, name, server or "")
+            tried = TextCallingModel(tried, mode, keep)
+        return LimitedModel(tried, self._places_of(provider.name))
 
     def _places_of(self, provider: str) -> FairSemaphore:
         from cleveragents.models.model_wrappers import FairSemaphore
@@ -320,14 +372,14 @@ def _where_keys_go(variables: Sequence[str]) -> str:
 
 
 def _named(facts: ModelFacts, name: str) -> ModelFacts:
-    return ModelFacts(name, facts.context_tokens, facts.output_tokens, facts.price)
+    return replace(facts, name=name)
 
 
 @cache
-def _shipped() -> tuple[Mapping[str, ModelFacts], str]:
+def _shipped() -> tuple[Mapping[str, ModelFacts], str, tuple[str, ...]]:
     text = files("cleveragents.models").joinpath("prices.toml").read_text(encoding="utf-8")
     document = tomllib.loads(text, parse_float=Decimal)
-    return _parsed(document, "prices.toml"), str(document["as_of"])
+    return _parsed(document, "prices.toml"), str(document["as_of"]), tuple(document["text_tool_calls"])
 
 
 def _read(path: str) -> Mapping[str, ModelFacts]:
@@ -366,7 +418,16 @@ def _facts(name: str, entry: object, source: str) -> ModelFacts:
         _tokens(entry.get("context_tokens", UNKNOWN_CONTEXT), where),
         _tokens(entry.get("output_tokens", UNKNOWN_OUTPUT), where),
         price,
+        tool_calls=_tool_calls(entry.get("tool_calls"), where),
     )
+
+
+def _tool_calls(mode: object, where: str) -> ToolCallMode | None:
+    try:
+        return None if mode is None else ToolCallMode(mode)
+    except ValueError:
+        known = ", ".join(mode.value for mode in ToolCallMode)
+        raise ConfigurationError(where, f"tool_calls should be one of {known}, not {mode!r}") from None
 
 
 def _per_token(dollars_a_million: object, where: str) -> int:

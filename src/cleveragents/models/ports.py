@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from enum import Enum
 from typing import Protocol
 
 from cleveragents.core.json_value import JsonValue
@@ -24,7 +25,16 @@ __all__ = [
     "ModelRequest",
     "ModelSource",
     "Reservation",
+    "ToolCallMode",
 ]
+
+
+class ToolCallMode(str, Enum):
+    """How a model makes tool calls: by its protocol, as text, or not at all."""
+
+    NATIVE = "native"
+    TEXT = "text"
+    NONE = "none"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +47,8 @@ class ModelFacts:
     output_tokens: int
     price: Price | None = None
     keyed: bool = True
+    tool_calls: ToolCallMode | None = None
+    """None: unknown until the model is probed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

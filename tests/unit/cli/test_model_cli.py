@@ -11,7 +11,7 @@ from socket import socket
 import pytest
 
 from cleveragents.testing.scripted_server import ScriptedServer
-from tests.cli_bench import Agents, command_line, use_home
+from tests.cli_bench import Agents, command_line, paint_shop, use_home
 
 SCRIPT = """
 facts: {input_price: 1000000, output_price: 2000000}
@@ -50,11 +50,11 @@ def test_models_are_listed_with_their_prices(agents: Agents) -> None:
     assert "did you mean google?" in agents("model", "list", "--provider", "googel").err
 
 
-def test_a_server_of_ones_own_has_no_shipped_prices_in_the_list_either(agents: Agents) -> None:
+def test_a_base_url_keeps_the_shipped_prices_in_the_list(agents: Agents) -> None:
     elsewhere = ("--set", "models.base_url=http://127.0.0.1:1/v1", "model")
     rows = json.loads(agents(*elsewhere, "list", "--format", "json").out)
     found = {row["model"]: row for row in rows}
-    assert (found["openai/gpt-4o"]["input"], found["openai/gpt-4o"]["key"]) == (None, "not needed")
+    assert (found["openai/gpt-4o"]["input"], found["openai/gpt-4o"]["key"]) == (2.5, "not needed")
     assert found["google/gemini-2.5-pro"]["input"] == 1.25
     assert found["openai/gpt-4o"] == json.loads(
         agents(*elsewhere, "show", "openai/gpt-4o", "--format", "json").out
@@ -153,3 +153,37 @@ def test_a_file_that_is_no_script_is_said_to_be_what_it_is(agents: Agents, tmp_p
     assert "there is no file none.yaml\n" in agents("model", "test", "scripted/none.yaml").err
     (tmp_path / "loop").symlink_to("loop")
     assert "loop cannot be read: " in agents("model", "test", "scripted/loop").err
+
+
+TEXT_CALLS = """\
+version: 1
+rules:
+  - when: {system: "You plan changes"}
+    reply:
+      text: '{"summary": "s", "decisions": [], "steps": [{"title": "Write", "instructions": "Write it."}]}'
+  - when: {system: "You change files", turn: 0}
+    reply:
+      text: |
+        I write the file.
+        ```json
+        {"name": "write", "arguments": {"path": "hello.txt", "content": "Hello\\n"}}
+        ```
+  - when: {system: "You change files"}
+    reply: {text: "Done."}
+  - reply: {text: '{"verdict": "accept", "findings": [], "summary": "Right."}'}
+"""
+
+
+def test_a_goal_is_reached_by_a_model_that_writes_its_calls_as_text(
+    agents: Agents, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("langchain_openai")
+    (tmp_path / "calls.yaml").write_text(TEXT_CALLS)
+    repository = paint_shop(tmp_path / "shop")
+    monkeypatch.chdir(repository)
+    with ScriptedServer.from_file(tmp_path / "calls.yaml") as server:
+        model = ("--model", "openai/qwen2.5-coder-1.5b-instruct")
+        ran = agents("--set", f"models.base_url={server.base_url}", "run", "Say hello", *model, "--yes")
+    assert ran.code == 0, ran.err
+    assert (repository / "hello.txt").read_text() == "Hello\n"
+    assert "I write the file." in ran.err

@@ -22,9 +22,10 @@ from cleveragents.core.text.redaction import KnownSecrets
 from cleveragents.models import provider as keys
 from cleveragents.models.catalogue import ENTRY_POINTS, ModelCatalogue
 from cleveragents.models.model.budget import Price
-from cleveragents.models.ports import Model, ModelFacts
+from cleveragents.models.ports import Model, ModelFacts, ToolCallMode
 from cleveragents.models.provider import Keys, ModelSpec, Provider
 from cleveragents.models.script_document import read_script
+from cleveragents.models.text_calls import KeptModes
 from cleveragents.testing.scripted_server import ScriptedServer
 from tests.model_stand import REQUEST, EndingModel, unavailable
 
@@ -65,7 +66,10 @@ def this_module_can_be_imported(monkeypatch: pytest.MonkeyPatch) -> Iterator[Non
 
 
 def catalogue(
-    environment: Mapping[str, str] | None = None, keyring: Mapping[str, str] | None = None, **settings: object
+    environment: Mapping[str, str] | None = None,
+    keyring: Mapping[str, str] | None = None,
+    modes: Path | None = None,
+    **settings: object,
 ) -> ModelCatalogue:
     entries = [
         *ENTRIES,
@@ -79,6 +83,7 @@ def catalogue(
         environment=environment or {},
         keyring=(keyring or {}).get,
         entries=entries,
+        modes=modes,
     )
 
 
@@ -177,14 +182,53 @@ def test_the_keyring_is_asked_once_for_what_is_only_looked_at() -> None:
     assert len(asked) == len(set(asked))
 
 
-def test_a_server_of_ones_own_needs_no_key_and_has_no_price_we_know() -> None:
+def test_a_base_url_needs_no_key_and_keeps_known_prices() -> None:
+    """A gateway charges about what the provider charges; a model that is in no list has no known price."""
     found = catalogue(base_url="http://127.0.0.1:1/v1")
     facts = found.facts("openai/gpt-4o")
-    assert (facts.price, facts.keyed) == (None, True)
+    assert (facts.price, facts.keyed) == (
+        catalogue({"OPENAI_API_KEY": KEY}).facts("openai/gpt-4o").price,
+        True,
+    )
+    assert facts.price is not None
     assert found.get("openai/gpt-4o").facts == facts
-    by_variable = catalogue({"OPENAI_BASE_URL": "http://127.0.0.1:1/v1"})
-    assert by_variable.facts("openai/gpt-4o").price is None
+    assert found.facts("openai/local").price is None
     assert not catalogue(base_url="http://127.0.0.1:1/v1").facts("anthropic/x").keyed
+
+
+def test_the_mode_of_tool_calls_is_listed_probed_or_known(tmp_path: Path) -> None:
+    own = tmp_path / "own.toml"
+    own.write_text('[models."openai/listed"]\ntool_calls = "none"\n')
+    modes = tmp_path / "state" / "modes.json"
+    server = "http://127.0.0.1:1/v1"
+    found = catalogue(base_url=server, prices=str(own), modes=modes)
+    KeptModes(modes).keep("openai/listed", server, ToolCallMode.TEXT)
+    KeptModes(modes).keep("openai/probed", server, ToolCallMode.TEXT)
+    KeptModes(modes).keep("openai/Qwen2.5-Coder-7B", "http://127.0.0.1:2/v1", ToolCallMode.NATIVE)
+    names = ("listed", "probed", "Qwen2.5-Coder-7B", "local")
+    kept = [found.facts(f"openai/{name}").tool_calls for name in names]
+    assert kept == [ToolCallMode.NONE, ToolCallMode.TEXT, ToolCallMode.TEXT, None]
+    assert catalogue({"OPENAI_API_KEY": KEY}).facts("openai/gpt-4o").tool_calls is ToolCallMode.NATIVE
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{", '{"http://127.0.0.1:1/v1 openai/x": "often"}'])
+def test_a_damaged_file_of_modes_costs_only_another_probe(tmp_path: Path, content: str) -> None:
+    modes = tmp_path / "modes.json"
+    modes.write_text(content)
+    kept = KeptModes(modes)
+    assert kept.get("openai/x", "http://127.0.0.1:1/v1") is None
+    kept.keep("openai/x", "http://127.0.0.1:1/v1", ToolCallMode.TEXT)
+    assert KeptModes(modes).get("openai/x", "http://127.0.0.1:1/v1") is ToolCallMode.TEXT
+    assert [path.name for path in tmp_path.iterdir()] == ["modes.json"]
+
+
+def test_a_wrong_mode_in_a_list_is_named(tmp_path: Path) -> None:
+    own = tmp_path / "own.toml"
+    own.write_text('[models."openai/x"]\ntool_calls = "often"\n')
+    with pytest.raises(
+        ConfigurationError, match="tool_calls should be one of native, text, none, not 'often'"
+    ):
+        catalogue(prices=str(own)).facts("openai/x")
 
 
 def test_an_address_that_is_none_is_named_with_its_variable() -> None:
@@ -242,7 +286,7 @@ def test_calls_under_way_are_limited_for_each_provider() -> None:
         found = catalogue({"ACME_KEY": KEY}, concurrency=2, retries=0)
         release = asyncio.Event()
         inner = EndingModel([release for _ in range(6)])
-        models = [found._wrapped(inner, "acme") for _ in range(3)]
+        models = [found._wrapped(inner, found._provider("acme")) for _ in range(3)]
         calls = [asyncio.ensure_future(model.reply(REQUEST)) for model in models for _ in range(2)]
         await asyncio.wait(calls, timeout=0.01)
         release.set()

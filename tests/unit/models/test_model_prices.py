@@ -54,7 +54,6 @@ def test_a_dated_name_that_is_listed_has_its_own() -> None:
 def test_what_is_not_listed_is_unknown_and_not_free() -> None:
     unknown = ModelFacts("openai/gpt-99", UNKNOWN_CONTEXT, UNKNOWN_OUTPUT, None)
     assert PriceList().facts("openai/gpt-99") == unknown
-    assert PriceList().facts("openai/gpt-4o", shipped=False).price is None
 
 
 def test_a_list_of_ones_own_counts_first_and_adds(tmp_path: Path) -> None:
@@ -64,7 +63,7 @@ def test_a_list_of_ones_own_counts_first_and_adds(tmp_path: Path) -> None:
         '[models."openai/local"]\ncontext_tokens = 8192\n'
     )
     prices = PriceList(str(own))
-    assert prices.facts("openai/gpt-4o", shipped=False) == ModelFacts("openai/gpt-4o", 5, 4096, Price(1, 0))
+    assert prices.facts("openai/gpt-4o") == ModelFacts("openai/gpt-4o", 5, 4096, Price(1, 0))
     assert prices.facts("openai/local") == ModelFacts("openai/local", 8192, 4096, None)
     names = [facts.name for facts in prices.known()]
     assert "openai/local" in names
