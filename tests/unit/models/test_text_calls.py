@@ -111,8 +111,10 @@ def test_a_call_that_ends_inside_a_string_is_never_completed() -> None:
 
 
 def test_arguments_that_are_no_object_are_reported() -> None:
-    (call_,) = calls_in('{"name": "read", "arguments": ["a.py"]}', TOOLS)
-    assert "one JSON object" in str(call_.problem)
+    (listed,) = calls_in('{"name": "read", "arguments": ["a.py"]}', TOOLS)
+    assert "one JSON object" in str(listed.problem)
+    (half,) = calls_in('{"name": "read", "arguments": {"path": "\\ud800"}}', TOOLS)
+    assert "cannot be used" in str(half.problem)
 
 
 @given(st.text(alphabet="{}[]\"'`\\,:\n abtrue<>/_", max_size=200))
