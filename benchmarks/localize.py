@@ -29,8 +29,8 @@ from cleveragents.context.index.sqlite_code_index import SqliteCodeIndex
 from cleveragents.context.model.code import Field
 from cleveragents.context.model.code_terms import terms_of
 from cleveragents.context.model.context import ContextFragment, ContextRequest
-from cleveragents.context.pipeline.assembly import OwnParts
-from cleveragents.context.pipeline.checks import ReplacedParts
+from cleveragents.context.pipeline.assembly import DefaultParts
+from cleveragents.context.pipeline.checks import CustomParts
 from cleveragents.context.pipeline.pipeline import ContextPipeline, PipelineParts
 from cleveragents.context.pipeline.ranking import FusedScorer, MergedPlaces
 from cleveragents.context.query import ContextQuery
@@ -146,9 +146,9 @@ class Bench:
                 strategies=self._offers,
                 executor=executor,
                 steps=steps,
-                replaced=ReplacedParts(executor),
+                replaced=CustomParts(executor),
                 count=len,
-                own=OwnParts(scorer=self._scorer),
+                own=DefaultParts(scorer=self._scorer),
             )
         )
 

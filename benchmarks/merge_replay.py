@@ -26,7 +26,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from cleveragents.changes.model.merge_conflict import KeptConflict
+from cleveragents.changes.model.merge_conflict import MergeConflict
 from tests.merge_comparison import difference, entries, git_merge
 from tests.merge_stand import MergeStand, Worker
 
@@ -135,7 +135,7 @@ class Replay:
             for worker in workers:
                 self._stand.parts.sandboxes.remove(worker.plan.id)
 
-    def _judged(self, merge: TrueMerge, parent: Worker, conflicts: tuple[KeptConflict, ...]) -> Replayed:
+    def _judged(self, merge: TrueMerge, parent: Worker, conflicts: tuple[MergeConflict, ...]) -> Replayed:
         # With the attributes of the first parent's files, as whoever merges into it has them.
         _git(self._clone, "checkout", "--quiet", "--force", merge.ours)
         git = git_merge(self._clone, merge.ours, merge.theirs)

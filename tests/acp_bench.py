@@ -20,7 +20,7 @@ from cleveragents.plans.agents.sessions import AgentSessions
 from cleveragents.plans.model.plan import Plan
 from cleveragents.plans.model.strategy import Strategy
 from cleveragents.processes.guarded_runner import Isolation
-from cleveragents.processes.stdio_process import ProgramPlace
+from cleveragents.processes.stdio_process import ProgramEnvironment
 from tests.plan_bench import PlanBench, command
 
 __all__ = ["PROGRAMS", "STEP", "SessionBench", "library_steps", "misbehaving", "steps"]
@@ -65,7 +65,7 @@ class SessionBench:
         execution = self.plans.parts._execution(self.plan, Strategy(()), self.sandbox, job, None)
         seconds_left = facts.pop("seconds_left", None)
         tools = ActorTools(replace(execution, policy=profile(policy), **facts), seconds_left)
-        place = ProgramPlace(
+        place = ProgramEnvironment(
             root=self.sandbox.root,
             directory=self.sandbox.root / execution.directory,
             readable=(*self.sandbox.readable, PROGRAMS),

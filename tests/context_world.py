@@ -18,7 +18,7 @@ from cleveragents.context.code_index import CodePlace, IndexStatus
 from cleveragents.context.executor import CircuitBreaker, ParallelStrategyExecutor
 from cleveragents.context.model.code import LineSpan
 from cleveragents.context.model.context import ContextAnswer, ContextFragment
-from cleveragents.context.pipeline.checks import ReplacedParts
+from cleveragents.context.pipeline.checks import CustomParts
 from cleveragents.context.pipeline.pipeline import ContextPipeline, PipelineParts
 from cleveragents.context.query import ContextQuery
 from cleveragents.core.errors import Cancelled
@@ -64,7 +64,7 @@ class World:
             "strategies": strategies,
             "executor": self.executor,
             "steps": self.steps,
-            "replaced": ReplacedParts(self.executor, loads),
+            "replaced": CustomParts(self.executor, loads),
             "count": estimate_text,
             **replaced,
         }

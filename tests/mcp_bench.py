@@ -15,7 +15,7 @@ from cleveragents.processes.guarded_runner import Isolation
 from cleveragents.processes.ports import StopSignal
 from cleveragents.tools.files.confined_files import ConfinedFiles
 from cleveragents.tools.mcp.configuration import McpConfiguration
-from cleveragents.tools.mcp.gate import NamedByUser
+from cleveragents.tools.mcp.gate import UserNamedGate
 from cleveragents.tools.mcp.launch import ServerPlace
 from cleveragents.tools.mcp.server_entry import McpServer
 from cleveragents.tools.mcp.tools import McpTools, open_mcp
@@ -42,7 +42,7 @@ def open_permitted(
     configuration: McpConfiguration, place: ServerPlace, stop: StopSignal | None = None, **more: Any
 ) -> AbstractContextManager[McpTools]:
     """The tools of those servers, all of which may be started."""
-    return open_mcp(configuration, place, NamedByUser(configuration.servers), stop, **more)
+    return open_mcp(configuration, place, UserNamedGate(configuration.servers), stop, **more)
 
 
 def place(root: Path, isolation: Isolation = "off", **markers: str) -> ServerPlace:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from cleveragents.changes.model.merge_conflict import KeptConflict
+from cleveragents.changes.model.merge_conflict import MergeConflict
 
 __all__ = ["GitMerge", "difference", "entries", "git_merge"]
 
@@ -91,7 +91,7 @@ def entries(repository: Path, tree: str) -> dict[str, Entry]:
 def difference(
     git: GitMerge,
     files: Mapping[str, Entry],
-    conflicts: Collection[KeptConflict],
+    conflicts: Collection[MergeConflict],
     content: tuple[Callable[[str], bytes], Callable[[str], bytes]],
 ) -> str | None:
     """Where a merge is not git's, in words; None if it is. `content` gives git's content, and the other's.

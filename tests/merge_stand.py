@@ -23,7 +23,7 @@ from cleveragents.plans.history import bring_to
 from cleveragents.plans.model.plan import Plan
 from cleveragents.plans.ports.plans import PlanDraft
 from cleveragents.plans.sub_plans.loop import SubPlanMerge
-from cleveragents.plans.tools.conflict_tools import ConflictGround, ConflictTools
+from cleveragents.plans.tools.conflict_tools import ConflictEnvironment, ConflictTools
 from cleveragents.sandboxes.git_sandbox import Sandbox
 from cleveragents.sandboxes.ports import SandboxRequest, StartTree
 from cleveragents.storage.tables import outbox
@@ -107,7 +107,7 @@ class MergeStand:
 
     def resolve(self, parent: Worker, path: str, take: str, step: str) -> ToolCall:
         """As an actor does."""
-        tools = ConflictTools(ConflictGround(self.parts.history, parent.sandbox))
+        tools = ConflictTools(ConflictEnvironment(self.parts.history, parent.sandbox))
         request = CallRequest(step, "resolve", {"path": path, "take": take})
         return replace(parent.execution, tools=tools).call(request)
 

@@ -24,7 +24,7 @@ USERS = {
     # Whoever opens servers says by which gate: a plan by its policy, a typed command by the name it has.
     "tools/mcp/tools.py open_mcp": {"app/actor_parts.py", "cli/admin/tool_sandbox.py"},
     "plans/tools/mcp_gate.py PlanGate": {"app/actor_parts.py"},
-    "tools/mcp/gate.py NamedByUser": {"cli/admin/tool_sandbox.py"},
+    "tools/mcp/gate.py UserNamedGate": {"cli/admin/tool_sandbox.py"},
     # Programs that are talked to: MCP servers, and agents, for which a session asks the policy.
     "processes/stdio_process.py talking_program": {
         "tools/mcp/launch.py",

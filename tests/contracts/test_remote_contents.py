@@ -14,7 +14,7 @@ from cleveragents.core.errors import UnknownPlan
 from cleveragents.core.identifiers import UlidSource
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
 from cleveragents.plans.ports.plans import PlanDraft
-from cleveragents.plans.remote.contents import Keeper, KeepingChangesets, SqlContents
+from cleveragents.plans.remote.contents import ContentKeepingStore, ContentLocation, SqlContents
 from cleveragents.plans.store.sql_plan_store import SqlPlanStore
 from cleveragents.storage.database import Database
 from cleveragents.storage.service_tables import contents as kept
@@ -50,9 +50,9 @@ def plan(plans: SqlPlanStore) -> Plan:
     return plans.create(PlanDraft("a goal", "tests/steps", "git+file:///shop.git#main"), now=NOW)
 
 
-def keeping_for(database: Database, plan: Plan, store: Store, contents: SqlContents) -> KeepingChangesets:
+def keeping_for(database: Database, plan: Plan, store: Store, contents: SqlContents) -> ContentKeepingStore:
     inner = SqlChangesetStore(database, UlidSource())
-    return KeepingChangesets(inner, contents, lambda changeset_id: Keeper(store, plan.id))
+    return ContentKeepingStore(inner, contents, lambda changeset_id: ContentLocation(store, plan.id))
 
 
 def entry(path: str, after: str | None, mode: int = REGULAR) -> ChangeEntry:
@@ -110,7 +110,7 @@ def test_contents_of_a_plan_on_a_directory_stay_there(
     database: Database, contents: SqlContents, plan: Plan
 ) -> None:
     inner = SqlChangesetStore(database, UlidSource())
-    keeping = KeepingChangesets(inner, contents, lambda changeset_id: None)
+    keeping = ContentKeepingStore(inner, contents, lambda changeset_id: None)
     keeping.record(keeping.start(plan.id), entry("x", "a"))
     assert contents.lacking(plan.id, ["a"]) == {"a"}
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
-from cleveragents.models.script import ScriptedAnswer, ScriptedFault, ScriptRule, When
+from cleveragents.models.script import ScriptCondition, ScriptedAnswer, ScriptedFault, ScriptRule
 from cleveragents.models.script_document import read_script
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "scripted-models.md").read_text(encoding="utf-8")
@@ -22,7 +22,7 @@ def test_every_script_that_is_shown_loads() -> None:
 
 
 @pytest.mark.parametrize(
-    "part", [When, ScriptRule, ScriptedAnswer, ScriptedFault], ids=lambda part: part.__name__
+    "part", [ScriptCondition, ScriptRule, ScriptedAnswer, ScriptedFault], ids=lambda part: part.__name__
 )
 def test_every_key_is_explained(part: type[BaseModel]) -> None:
     rows = "\n".join(line for line in PAGE.splitlines() if line.startswith("| `"))

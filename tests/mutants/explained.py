@@ -22,7 +22,7 @@ EXPLAINED: dict[str, str] = {
     ),
     "attempt.py::AttemptTable.running::with self._changed": _ONE_STEP,
     "attempt.py::AttemptTable.abandon::with self._changed": _ONE_STEP,
-    "exchange.py::Folder.remove_directory::self._leave()": (
+    "exchange.py::DirectoryHandle.remove_directory::self._leave()": (
         "looking the directory up has just made its parent the one that is remembered, so what is removed "
         "never is; the guard is for whoever lets more be remembered"
     ),

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from cleveragents.context.index.build.builder import IndexBuild
 from cleveragents.context.index.index_file import OpenedIndex
-from cleveragents.context.index.snapshot import Distinct
+from cleveragents.context.index.snapshot import DistinctContents
 from cleveragents.context.index.sqlite_code_index import IndexOpener, SqliteCodeIndex
-from cleveragents.context.index.view import View
+from cleveragents.context.index.view import IndexView
 
 __all__ = ["LookThenBuildIndex"]
 
 
 class _LookThenBuild(IndexOpener):
-    def _fill(self, opened: OpenedIndex, view: View, contents: Distinct) -> list[str]:
+    def _fill(self, opened: OpenedIndex, view: IndexView, contents: DistinctContents) -> list[str]:
         lacking = self._lacking(opened.connection, view, contents)
         if lacking:
             self.builder.faults.reach("index.build.before")

@@ -20,9 +20,9 @@ import pytest
 
 from cleveragents.context.index.build.builder import drop_unused
 from cleveragents.context.index.index_file import IndexFile, OpenedIndex
-from cleveragents.context.index.snapshot import Distinct, SqliteCodeSnapshot
+from cleveragents.context.index.snapshot import DistinctContents, SqliteCodeSnapshot
 from cleveragents.context.index.sqlite_code_index import IndexOpener
-from cleveragents.context.index.view import View
+from cleveragents.context.index.view import IndexView
 from cleveragents.context.model.code import Field
 from cleveragents.core.errors import Closed
 from tests.index_bench import COUNTED, Bench, Tree, found_in
@@ -204,7 +204,7 @@ def test_contents_that_somebody_drops_while_we_open_are_added_again(bench: Bench
     class Robbed(IndexOpener):
         robbed = False
 
-        def _fill(self, opened: OpenedIndex, view: View, contents: Distinct) -> list[str]:
+        def _fill(self, opened: OpenedIndex, view: IndexView, contents: DistinctContents) -> list[str]:
             notes = super()._fill(opened, view, contents)
             if not self.robbed:
                 self.robbed = True

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from cleveragents.models.model_wrappers import FairSemaphore, _Waiter
-from cleveragents.models.script import Scripting
+from cleveragents.models.script import ScriptRunner
 from cleveragents.models.script_document import read_script
 from tests.races.explorers import Scenario, assert_holds
 
@@ -134,7 +134,7 @@ def test_a_rule_for_one_request_answers_one_of_two() -> None:
 
     @dataclass
     class Asked:
-        scripting: Scripting = field(default_factory=lambda: Scripting(script))
+        scripting: ScriptRunner = field(default_factory=lambda: ScriptRunner(script))
         answers: list[bool] = field(default_factory=list)
 
         def ask(self) -> None:

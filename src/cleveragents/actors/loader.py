@@ -39,7 +39,7 @@ from cleveragents.actors.model.actor import (
     ToolNode,
     is_actor_file,
 )
-from cleveragents.actors.model.rules import Surroundings, actor_problems
+from cleveragents.actors.model.rules import ActorEnvironment, actor_problems
 from cleveragents.actors.ports import ActorSource
 from cleveragents.actors.prompt_files import PromptReader, prompt_text
 from cleveragents.config.yaml.document import DocumentKind, read_yaml
@@ -104,7 +104,7 @@ def load_actor(
     preparation = _Preparation(prompts)
     data = preparation.prepared(document.data)
     actor = understood(data, raw.decode("utf-8-sig"))
-    around = Surroundings(tools, actors.get if actors else None, Condition)
+    around = ActorEnvironment(tools, actors.get if actors else None, Condition)
     problems = [
         *preparation.problems,
         *_shape_problems(data),

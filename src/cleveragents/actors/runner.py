@@ -26,7 +26,7 @@ from cleveragents.actors.bridge.graph_run import GraphRun, RunEvents
 from cleveragents.actors.graph.checkpoint_saver import DatabaseCheckpointSaver
 from cleveragents.actors.graph.compiler import compile_actor
 from cleveragents.actors.graph.nodes import asked_by, question_of, supersteps
-from cleveragents.actors.graph.run_context import RunAccount, RunContext, spent_so_far, within
+from cleveragents.actors.graph.run_context import RunContext, RunSpending, spent_so_far, within
 from cleveragents.actors.graph.state import first_state, public_values
 from cleveragents.actors.model.actor import Actor, Progress, SubgraphNode
 from cleveragents.actors.ports import ActorOutcome, ActorRequest, ActorSource
@@ -270,7 +270,7 @@ class _Run:
             "recursion_limit": supersteps(self.graph, request.actor.limits.steps),
         }
         begun: Any = None
-        account = RunAccount()
+        account = RunSpending()
         if await self.standing.saver.aget_tuple(config) is None:
             begun = first_state(request.actor, inputs, path="")
         else:
@@ -282,7 +282,7 @@ class _Run:
                 begun = self._answered(state.interrupts)
                 if begun is None:
                     return self._told(state.values, state.interrupts)
-            account = RunAccount(await spent_so_far(self.standing.saver, request.thread_id))
+            account = RunSpending(await spent_so_far(self.standing.saver, request.thread_id))
         context = RunContext(request.host, request.thread_id, self.standing.tell, account)
         ended = await self.graph.ainvoke(begun, config, context=context, durability="sync")
         return self._told(ended, ended.get("__interrupt__", ()))

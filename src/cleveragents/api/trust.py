@@ -29,7 +29,7 @@ from cleveragents.core.errors import (
 from cleveragents.core.text.redaction import redact_known_text
 
 if TYPE_CHECKING:
-    from cleveragents.access.trust.repository_files import BroughtFile, TrustSurvey
+    from cleveragents.access.trust.repository_files import RepositoryFile, TrustSurvey
     from cleveragents.actors.model.actor import Actor, AgentNode
     from cleveragents.api.access import Access
     from cleveragents.api.transport import HttpTransport
@@ -185,7 +185,7 @@ class LocalTrust:
         found = self._access.resource(resource, Role.ADMIN)
         return self._store.survey(place_of(self._access.container, found))
 
-    def _chosen(self, path: Path) -> tuple[TrustSurvey, tuple[BroughtFile, ...]]:
+    def _chosen(self, path: Path) -> tuple[TrustSurvey, tuple[RepositoryFile, ...]]:
         """Return what the repository at the path brings along, and which of it the path means."""
         self._access.ensure_server_admin()
         if path.is_dir():
@@ -229,7 +229,7 @@ def _path(resource: str | Path) -> str:
 
 
 def _survey_view(
-    name: str, survey: TrustSurvey, files: Collection[BroughtFile] | None = None
+    name: str, survey: TrustSurvey, files: Collection[RepositoryFile] | None = None
 ) -> TrustSurveyView:
     fields: dict[str, JsonValue] = {
         "resource": name,
@@ -239,7 +239,7 @@ def _survey_view(
     return view_of(TrustSurveyView, fields)
 
 
-def _file_json(file: BroughtFile) -> dict[str, JsonValue]:
+def _file_json(file: RepositoryFile) -> dict[str, JsonValue]:
     return {
         "path": file.path,
         "digest": file.digest,
@@ -253,7 +253,7 @@ def _key(trusted: TrustedFileView) -> str:
     return f"{trusted.path} {trusted.digest}"
 
 
-def preview(file: BroughtFile) -> tuple[str, ...]:
+def preview(file: RepositoryFile) -> tuple[str, ...]:
     """The commands it would run, or its first lines; never more than a screen of them. Only known secrets are
     masked: a name or a shape would hide code from the person who decides.
 
@@ -266,7 +266,7 @@ def preview(file: BroughtFile) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def _lines(file: BroughtFile) -> Iterator[str]:
+def _lines(file: RepositoryFile) -> Iterator[str]:
     if file.path.startswith(f"{ACTIONS_DIRECTORY}/"):
         from cleveragents.plans.actions.loader import load_action
 
@@ -376,7 +376,7 @@ def _of_server(server: McpServer) -> Iterator[str]:
         yield "  disabled"
 
 
-def _names_servers(file: BroughtFile) -> bool:
+def _names_servers(file: RepositoryFile) -> bool:
     return file.path.endswith(".mcp.json")
 
 

@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from cleveragents.models.model.budget import BudgetLimits
     from cleveragents.models.ports import ModelSource
     from cleveragents.models.store.sql_budget_store import SqlBudgetStore
-    from cleveragents.plans.actors.actor_stage import ActorGround, OpenHost, Stage
-    from cleveragents.plans.execute import Executing
+    from cleveragents.plans.actors.actor_stage import ActorPhase, OpenHost, Stage
+    from cleveragents.plans.execute import ExecutePhase
     from cleveragents.plans.history import PlanHistory
     from cleveragents.plans.model.plan import Plan
     from cleveragents.plans.model.strategy import Strategy
     from cleveragents.plans.store.sql_decision_store import SqlCorrectionStore, SqlDecisionStore
-    from cleveragents.plans.strategize import Strategizing
-    from cleveragents.processes.stdio_process import ProgramPlace
+    from cleveragents.plans.strategize import StrategizePhase
+    from cleveragents.processes.stdio_process import ProgramEnvironment
     from cleveragents.tools.mcp.configuration import McpConfiguration
     from cleveragents.tools.ports import ToolSource
 
@@ -78,15 +78,15 @@ class ActorParts:
         say: Callable[[str], None] | None,
         told: Callable[[Progress], None] | None,
         on_output: Callable[[bytes], None] | None,
-    ) -> Strategizing:
+    ) -> StrategizePhase:
         """Strategize by an actor."""
         from cleveragents.core.policy import READ_ONLY
         from cleveragents.plans.actors.actor_stage import ActorTurn
         from cleveragents.plans.ports.plans import TreeLimits
-        from cleveragents.plans.strategize import Strategizing
+        from cleveragents.plans.strategize import StrategizePhase
 
         container = self._container
-        return Strategizing(
+        return StrategizePhase(
             open_stage=lambda ground: self._stage(ground, on_output, say or _nothing),
             turn=ActorTurn(lambda: container.actor_runner, told),
             decisions=self.decisions,
@@ -103,14 +103,14 @@ class ActorParts:
         say: Callable[[str], None] | None,
         told: Callable[[Progress], None] | None,
         on_output: Callable[[bytes], None] | None,
-    ) -> Executing:
+    ) -> ExecutePhase:
         """Execute by actors."""
         from cleveragents.plans.actors.actor_stage import ActorTurn
-        from cleveragents.plans.execute import Executing
+        from cleveragents.plans.execute import ExecutePhase
         from cleveragents.plans.store.sql_plan_records import SqlCheckStore
 
         container = self._container
-        return Executing(
+        return ExecutePhase(
             open_stage=lambda ground: self._stage(ground, on_output, say or _nothing),
             turn=ActorTurn(lambda: container.actor_runner, told),
             checks=SqlCheckStore(container.database, container.identifiers),
@@ -176,7 +176,7 @@ class ActorParts:
 
     @contextmanager
     def _stage(
-        self, ground: ActorGround, on_output: Callable[[bytes], None] | None, say: Callable[[str], None]
+        self, ground: ActorPhase, on_output: Callable[[bytes], None] | None, say: Callable[[str], None]
     ) -> Iterator[Stage]:
         from cleveragents.actors.guidance.instructions import instructions_for, user_instructions
         from cleveragents.actors.guidance.skill_tool import SkillTools
@@ -211,9 +211,9 @@ class ActorParts:
                 named=lambda part: current_name(part, history.calls(plan.id)),
             )
 
-    def _context(self, ground: ActorGround, history: PlanHistory, say: Callable[[str], None]) -> PlanContext:
+    def _context(self, ground: ActorPhase, history: PlanHistory, say: Callable[[str], None]) -> PlanContext:
         from cleveragents.context.code_index import CodePlace
-        from cleveragents.context.plan_context import ContextTerms, PlanContext
+        from cleveragents.context.plan_context import ContextLimits, PlanContext
 
         plan, parts, settings = ground.plan, self._container.context_parts, self._container.settings.context
         return PlanContext(
@@ -224,7 +224,7 @@ class ActorParts:
                 home=self._plans.directory_of(plan),
                 git_dir=ground.sandbox.place.engine,
             ),
-            terms=ContextTerms(
+            terms=ContextLimits(
                 starting_tokens=settings.starting_tokens,
                 plan_tokens=settings.plan_tokens,
                 deadline_seconds=settings.deadline_seconds,
@@ -239,7 +239,7 @@ class ActorParts:
     @contextmanager
     def _tools(
         self,
-        ground: ActorGround,
+        ground: ActorPhase,
         skills: ToolSource,
         context: PlanContext,
         configuration: McpConfiguration,
@@ -267,15 +267,15 @@ class ActorParts:
             )
             yield lambda reads: JoinedTools(*own, mcp.under(gate.read_only()) if reads else mcp)
 
-    def _place(self, ground: ActorGround) -> ProgramPlace:
+    def _place(self, ground: ActorPhase) -> ProgramEnvironment:
         """What programs see that are talked to: servers, and other agents."""
-        from cleveragents.processes.stdio_process import ProgramPlace
+        from cleveragents.processes.stdio_process import ProgramEnvironment
         from cleveragents.sandboxes.resources import working_directory
 
         resource, settings = self._plans.directory_of(ground.plan), self._container.settings
         names = settings.plan.pass_environment.split(",")
         network = ground.strategy.policy.verdict(Capability.NETWORK)
-        return ProgramPlace(
+        return ProgramEnvironment(
             root=ground.sandbox.root,
             directory=working_directory(ground.sandbox.root, ground.strategy.directory),
             writable=ground.plan.phase is Phase.EXECUTE,
@@ -289,22 +289,22 @@ class ActorParts:
             secrets=self._container.secrets,
         )
 
-    def _resolving(self, ground: ActorGround) -> tuple[ToolSource, ...]:
+    def _resolving(self, ground: ActorPhase) -> tuple[ToolSource, ...]:
         """For a plan that merges others; there is nothing to resolve in any other."""
-        from cleveragents.plans.tools.conflict_tools import ConflictGround, ConflictTools
+        from cleveragents.plans.tools.conflict_tools import ConflictEnvironment, ConflictTools
 
         if not any(task.sub_plan for task in ground.strategy.tasks) or ground.execution is None:
             return ()
-        return (ConflictTools(ConflictGround(ground.execution.history, ground.sandbox)),)
+        return (ConflictTools(ConflictEnvironment(ground.execution.history, ground.sandbox)),)
 
-    def _deciding(self, ground: ActorGround, context: PlanContext) -> ToolSource:
-        from cleveragents.plans.tools.conflict_tools import DecideTools, DecisionPlace
+    def _deciding(self, ground: ActorPhase, context: PlanContext) -> ToolSource:
+        from cleveragents.plans.tools.conflict_tools import DecideTools, DecisionTarget
 
         plan, actor, now = ground.plan, ground.casting.execute, self._container.clock.now
-        return DecideTools(DecisionPlace(plan.id, actor, self.decisions, context.calls, now))
+        return DecideTools(DecisionTarget(plan.id, actor, self.decisions, context.calls, now))
 
     def _hosts(
-        self, ground: ActorGround, tools: ToolsFor, on_output: Callable[[bytes], None] | None
+        self, ground: ActorPhase, tools: ToolsFor, on_output: Callable[[bytes], None] | None
     ) -> OpenHost:
         from cleveragents.actors.external.acp.agents import AcpAgents
         from cleveragents.core.policy import READ_ONLY

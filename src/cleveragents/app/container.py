@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from cleveragents.events.request_telemetry import Telemetry
     from cleveragents.events.sink import DurableAuditSink
     from cleveragents.jobs.engine import JobEngine
-    from cleveragents.jobs.object_collector import CalmCollector
+    from cleveragents.jobs.object_collector import CollectorPause
     from cleveragents.jobs.ports import JobHandler, JobStore
     from cleveragents.jobs.process.supervisor import PsutilProcessSupervisor
     from cleveragents.jobs.store.sql_job_store import SqlJobStore, SqlWorkerRegistry
@@ -295,7 +295,7 @@ class Container:
         return Part(self._scope, build, lambda worker: worker.close()).get()
 
     @shared(lambda calm: calm.let_go())
-    def _calm(self) -> CalmCollector:
+    def _calm(self) -> CollectorPause:
         from cleveragents.jobs.object_collector import COLLECTOR
 
         COLLECTOR.hold()

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from cleveragents.app.container import Container
     from cleveragents.context.executor import ParallelStrategyExecutor
     from cleveragents.context.index.sqlite_code_index import SqliteCodeIndex
-    from cleveragents.context.pipeline.assembly import OwnParts
+    from cleveragents.context.pipeline.assembly import DefaultParts
     from cleveragents.context.pipeline.pipeline import ContextPipeline
     from cleveragents.context.search.git_history import GitCommitHistory
     from cleveragents.models.ports import Model
@@ -71,7 +71,7 @@ class ContextParts:
         self, executor: ParallelStrategyExecutor, rerank: Callable[[], Model] | None
     ) -> ContextPipeline:
         from cleveragents.context.part_registry import replaced_parts
-        from cleveragents.context.pipeline.checks import ReplacedParts
+        from cleveragents.context.pipeline.checks import CustomParts
         from cleveragents.context.pipeline.pipeline import ContextPipeline, PipelineParts
         from cleveragents.context.search.tokenizers import tokenizer
         from cleveragents.context.strategy_registry import StrategyRegistry
@@ -92,7 +92,7 @@ class ContextParts:
             strategies=offers,
             executor=executor,
             steps=self._container.context_steps,
-            replaced=ReplacedParts(executor, replaced_parts(settings)),
+            replaced=CustomParts(executor, replaced_parts(settings)),
             count=count,
             own=self._own_parts(off),
             rerank=rerank,
@@ -100,12 +100,12 @@ class ContextParts:
         )
         return ContextPipeline(parts, self._container.clock.monotonic)
 
-    def _own_parts(self, off: tuple[str, ...]) -> OwnParts:
-        from cleveragents.context.pipeline.assembly import EveryStrategy, OwnParts
+    def _own_parts(self, off: tuple[str, ...]) -> DefaultParts:
+        from cleveragents.context.pipeline.assembly import AllStrategies, DefaultParts
         from cleveragents.context.pipeline.ranking import FusedScorer
         from cleveragents.context.search.fusion_weights import fusion_weights
 
-        return OwnParts(selector=EveryStrategy(off), scorer=FusedScorer(fusion_weights()))
+        return DefaultParts(selector=AllStrategies(off), scorer=FusedScorer(fusion_weights()))
 
     def _switched_off(self) -> tuple[str, ...]:
         names = self._container.settings.context.strategies_off.split(",")

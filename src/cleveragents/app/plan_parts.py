@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from cleveragents.jobs.ports import WorkerRegistry
     from cleveragents.jobs.worker.async_worker import AsyncJob, CancellationToken
     from cleveragents.plans.actions.library import ActionLibrary
-    from cleveragents.plans.actors.actor_stage import ActorGround
+    from cleveragents.plans.actors.actor_stage import ActorPhase
     from cleveragents.plans.apply import PlanApply
     from cleveragents.plans.calls.tool_execution import ToolExecution
     from cleveragents.plans.checks import PlanChecks
     from cleveragents.plans.cleanup import PlanCleanup
-    from cleveragents.plans.conflicts.resolution import ConflictsByHand
+    from cleveragents.plans.conflicts.resolution import ManualResolution
     from cleveragents.plans.corrections.correct import PlanCorrection
     from cleveragents.plans.history import PlanHistory, PlanResult
     from cleveragents.plans.jobs.names import ConcurrencyLimits
@@ -251,17 +251,17 @@ class PlanParts:
         return PlanCorrection(*kept, self.rewriting, pausing, container.clock, container.faults)
 
     @Once
-    def conflicts_by_hand(self) -> ConflictsByHand:
+    def conflicts_by_hand(self) -> ManualResolution:
         """Resolves conflicts of plans that nobody runs."""
         from cleveragents.core.policy import READ_ONLY
         from cleveragents.jobs.worker.async_worker import CancellationToken
-        from cleveragents.plans.conflicts.resolution import ConflictsByHand
+        from cleveragents.plans.conflicts.resolution import ManualResolution
 
         def execution(plan: Plan, sandbox: Sandbox) -> ToolExecution:
             # No tool is called: a person does it.
             return self._tool_execution(plan, sandbox, READ_ONLY, CancellationToken(), self.calls)
 
-        return ConflictsByHand(self.plans, self.sandboxes, self.history, execution)
+        return ManualResolution(self.plans, self.sandboxes, self.history, execution)
 
     @Once
     def result(self) -> PlanResult:
@@ -354,7 +354,7 @@ class PlanParts:
 
     def execution(
         self,
-        ground: ActorGround,
+        ground: ActorPhase,
         policy: Policy,
         tools: ToolSource | None = None,
         on_output: Callable[[bytes], None] | None = None,
@@ -363,7 +363,7 @@ class PlanParts:
         made = self._execution(ground.plan, ground.strategy, ground.sandbox, ground.job, on_output)
         return replace(made, policy=policy, tools=tools or made.tools, by_agent=True)
 
-    def outcome(self, ground: ActorGround) -> tuple[str, str]:
+    def outcome(self, ground: ActorPhase) -> tuple[str, str]:
         """The tree that the plan came to so far, and what it changed."""
         tree = self.result.tree(ground.plan, ground.sandbox)
         return tree, ground.sandbox.diff(tree).decode("utf-8", "backslashreplace")

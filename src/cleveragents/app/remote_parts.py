@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from cleveragents.core.identifiers import Fence
     from cleveragents.plans.model.plan import Plan
     from cleveragents.plans.remote.applier import AnyApplier
-    from cleveragents.plans.remote.contents import KeepingChangesets, SqlContents
-    from cleveragents.plans.remote.sandboxes import Furnishing, RemoteSandboxes, ResourceDirectories
+    from cleveragents.plans.remote.contents import ContentKeepingStore, SqlContents
+    from cleveragents.plans.remote.sandboxes import RemoteSandboxes, RemoteSetup, ResourceDirectories
     from cleveragents.plans.store.sql_plan_records import SqlCallStore
     from cleveragents.sandboxes.git_sandbox import Sandbox
     from cleveragents.sandboxes.mirror import Mirrors
@@ -66,10 +66,10 @@ class RemoteParts:
 
     @Once
     def sandboxes(self) -> RemoteSandboxes:
-        from cleveragents.plans.remote.sandboxes import RemoteSandboxes, TakeOver
+        from cleveragents.plans.remote.sandboxes import PlanTakeover, RemoteSandboxes
 
         container = self._container
-        take_over = TakeOver(
+        take_over = PlanTakeover(
             self._parts.plans.get,
             self.directories,
             self.contents,
@@ -90,12 +90,12 @@ class RemoteParts:
         )
 
     @Once
-    def furnishing(self) -> Furnishing:
-        from cleveragents.plans.remote.sandboxes import Furnishing
+    def furnishing(self) -> RemoteSetup:
+        from cleveragents.plans.remote.sandboxes import RemoteSetup
         from cleveragents.sandboxes.setup_cache import SetupCache
 
         cache = SetupCache(self._container.state_directory / "setups")
-        return Furnishing(self.sandboxes, cache, self._parts.commands)
+        return RemoteSetup(self.sandboxes, cache, self._parts.commands)
 
     def is_somebodys(self, plan: Plan) -> bool:
         """Whether there is a job for the plan: its worker, wherever that is, finds out what is to be done."""
@@ -126,23 +126,25 @@ class RemoteParts:
                 return branch_of(last.journal.commit.ref)
         return destination_of(plan) or address.branch
 
-    def changesets(self, sandbox: Sandbox | None = None) -> KeepingChangesets:
+    def changesets(self, sandbox: Sandbox | None = None) -> ContentKeepingStore:
         """Changesets that keep contents of plans on remotes, which are in that sandbox, or in the plan's."""
         from cleveragents.access.model.project import remote_of
-        from cleveragents.plans.remote.contents import Keeper, KeepingChangesets
+        from cleveragents.plans.remote.contents import ContentKeepingStore, ContentLocation
 
         plans = self._parts.plans
-        known = None if sandbox is None else Keeper(sandbox, plans.get(sandbox.plan_id).root)
+        known = None if sandbox is None else ContentLocation(sandbox, plans.get(sandbox.plan_id).root)
 
-        def keeper_of(changeset_id: str) -> Keeper | None:
+        def keeper_of(changeset_id: str) -> ContentLocation | None:
             if known is not None:
                 return known
             plan = plans.get(self._container.changesets.get(changeset_id).plan_id)
             return (
-                None if remote_of(plan.resource) is None else Keeper(self.sandboxes.open(plan.id), plan.root)
+                None
+                if remote_of(plan.resource) is None
+                else ContentLocation(self.sandboxes.open(plan.id), plan.root)
             )
 
-        return KeepingChangesets(self._container.changesets, self.contents, keeper_of)
+        return ContentKeepingStore(self._container.changesets, self.contents, keeper_of)
 
     def forget_contents(self, older_than: timedelta, *, dry_run: bool = False) -> int:
         """Of plans on remotes that ended so long ago, and whose sandboxes are gone; says how many. With a

@@ -22,9 +22,9 @@ from unicodedata import normalize
 
 from cleveragents.apply.journal import PREPARED, STAGING, ApplyJournal, Conclusion
 from cleveragents.apply.lock import resource_lock, try_resource_lock
-from cleveragents.apply.merge import Merge, states_in
+from cleveragents.apply.merge import MergeResult, states_in
 from cleveragents.apply.ports import USUAL, ApplyOptions, ApplyRecord, FileConflict, Preparation, Recovered
-from cleveragents.apply.preparation import Engine, MergeInput, TreePreparation
+from cleveragents.apply.preparation import ApplyEngine, MergeInput, TreePreparation
 from cleveragents.apply.recovery import Recovery
 from cleveragents.apply.target import ApplyTarget, git_directory_of
 from cleveragents.core.change import Difference, FileState
@@ -73,7 +73,7 @@ class TreeApplier:
         full = durability == "full"
         journal = ApplyJournal(database, identifiers, clock or SystemClock(), conclusion)
         recovery = Recovery(journal, faults, full=full, home=home)
-        self._engine = Engine(journal, recovery, identifiers, faults, full, home)
+        self._engine = ApplyEngine(journal, recovery, identifiers, faults, full, home)
 
     @contextmanager
     def prepare(
@@ -178,7 +178,7 @@ def _presence_of(plan_id: str, sandbox: Sandbox) -> ApplyTarget:
 
 
 def blamed(
-    journal: ApplyJournal, presence: ApplyTarget, plan_id: str, merge: Merge
+    journal: ApplyJournal, presence: ApplyTarget, plan_id: str, merge: MergeResult
 ) -> tuple[FileConflict, ...]:
     """The conflicts, each with its cause: a file that is as an earlier apply left it is that plan's doing."""
     paths = [conflict.path for conflict in merge.conflicts]
@@ -211,7 +211,7 @@ class _IsThere(Protocol):
 
 
 def ensure_no_git_directory(
-    plan_id: str, repository: PrivateRepository, merge: Merge, resource: Path | None = None
+    plan_id: str, repository: PrivateRepository, merge: MergeResult, resource: Path | None = None
 ) -> None:
     """`ApplyRefused` if a directory would be a git directory afterwards, and the merge writes a part of it.
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from cleveragents.apply.journal import CommitFacts, JournalEntry
 from cleveragents.apply.lock import fingerprint_of, lock_index
-from cleveragents.apply.merge import Merge, changed_between, merge_trees
+from cleveragents.apply.merge import MergeResult, changed_between, merge_trees
 from cleveragents.apply.staging import index_line_of
 from cleveragents.apply.target import ApplyTarget
 from cleveragents.apply.user_git import Head, UserGit
@@ -29,7 +29,7 @@ from cleveragents.git.index_file import LISTING, marked_in
 if TYPE_CHECKING:
     import psutil
 
-__all__ = ["CommitMaking", "is_committed", "publish_index", "take_back_commit", "wait_for_stragglers"]
+__all__ = ["CommitBuilder", "is_committed", "publish_index", "take_back_commit", "wait_for_stragglers"]
 
 _INDEX_PATIENCE_SECONDS = 5.0
 _STRAGGLER_PATIENCE_SECONDS = 10.0
@@ -38,7 +38,7 @@ _TRAILERS = re.compile(r"(?:\A|\n\n)(?:[A-Za-z0-9-]+: .*\n?)+\Z")
 
 
 @dataclass(frozen=True, slots=True)
-class CommitMaking:
+class CommitBuilder:
     """One commit on its way. Not thread-safe: the call that makes it uses it."""
 
     plan_id: str
@@ -50,7 +50,7 @@ class CommitMaking:
         if not lock_index(self.scratch, patience_seconds=_INDEX_PATIENCE_SECONDS):
             raise self._refused("another git command holds the repository's index (index.lock); wait for it")
 
-    def make(self, merge: Merge, message: str) -> CommitFacts | None:
+    def make(self, merge: MergeResult, message: str) -> CommitFacts | None:
         """Commit and index, both ready and neither in place; None when HEAD has it all. `ApplyRefused`."""
         user = self._user()
         head = user.head()
@@ -73,7 +73,7 @@ class CommitMaking:
         after = self._new_index(user, index, merged.changes)
         return CommitFacts(str(user.git_directory), head.ref, head.commit, new, before, after)
 
-    def _as_committed(self, merge: Merge, head: str) -> tuple[str, str]:
+    def _as_committed(self, merge: MergeResult, head: str) -> tuple[str, str]:
         """The two trees in the form in which git commits files (line endings and the like)."""
         repository, forms = self.presence.repository, self.presence.forms
         changes = {} if forms is None else changed_between(repository, merge.base, merge.theirs)

@@ -26,10 +26,10 @@ from cleveragents.core.change import Difference
 
 __all__ = [
     "ABSENT",
-    "Folder",
+    "DirectoryHandle",
+    "FileObservation",
     "Metadata",
     "Place",
-    "Sight",
     "exchange",
     "fingerprint",
     "for_new_content",
@@ -58,7 +58,7 @@ _SYSTEM = "system."
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class FileObservation:
     """A file as it was seen: its fingerprint, git's name for it, its permissions, when and how much was
     last written."""
 
@@ -80,7 +80,7 @@ class Sight:
         return self.fingerprint == f"{stat.S_IFDIR:o}:"
 
 
-class Folder:
+class DirectoryHandle:
     """A directory below which paths are looked up. Not thread-safe: use it in the call that opened it."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -121,14 +121,14 @@ class Folder:
         self._leave()  # guard: one of that name that is made later is another directory
         return True
 
-    def look(self, path: str, hash_like: str = "") -> Sight:
+    def look(self, path: str, hash_like: str = "") -> FileObservation:
         """What is there now; nothing is beyond what is no directory."""
         try:
             place = self.place(path)
         except OSError as error:
             if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
                 raise
-            return Sight(ABSENT)
+            return FileObservation(ABSENT)
         return look(place, hash_like)
 
     def fingerprint(self, path: str) -> str:
@@ -139,7 +139,7 @@ class Folder:
         self._leave()
         os.close(self._root)
 
-    def __enter__(self) -> Folder:
+    def __enter__(self) -> DirectoryHandle:
         return self
 
     def __exit__(
@@ -169,29 +169,29 @@ def fingerprint(place: Place) -> str:
     return look(place).fingerprint
 
 
-def look(place: Place, hash_like: str = "") -> Sight:
+def look(place: Place, hash_like: str = "") -> FileObservation:
     """What is there. `hash_like` is a name that git gave to some content: then `blob` is git's name for this
     one, if git keeps it as it is."""
     directory, name = place
     try:
         descriptor = os.open(name, _FILE, dir_fd=directory)
     except FileNotFoundError:
-        return Sight(ABSENT)
+        return FileObservation(ABSENT)
     except OSError as error:
         if error.errno != errno.ELOOP:
             raise
         target = os.fsencode(os.readlink(name, dir_fd=directory))
-        return Sight("120000:" + hashlib.sha256(target).hexdigest(), _blob(target, hash_like))
+        return FileObservation("120000:" + hashlib.sha256(target).hexdigest(), _blob(target, hash_like))
     try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
-            return Sight(f"{stat.S_IFMT(status.st_mode):o}:")
+            return FileObservation(f"{stat.S_IFMT(status.st_mode):o}:")
         digest, blob = _digests(descriptor, status.st_size, hash_like)
     finally:
         os.close(descriptor)
     kind = "100755:" if status.st_mode & stat.S_IXUSR else "100644:"
     written = (status.st_mtime_ns, status.st_size)
-    return Sight(kind + digest, blob, stat.S_IMODE(status.st_mode), written)
+    return FileObservation(kind + digest, blob, stat.S_IMODE(status.st_mode), written)
 
 
 def _digests(descriptor: int, size: int, hash_like: str) -> tuple[str, str]:

@@ -17,12 +17,12 @@ from dataclasses import dataclass, field
 
 from cleveragents.apply.ports import FileConflict, Rename
 from cleveragents.core.change import EXECUTABLE, GITLINK, REGULAR, Difference, FileState
-from cleveragents.git.merge_tree import Merged, merged_trees
+from cleveragents.git.merge_tree import GitMergeResult, merged_trees
 from cleveragents.git.plumbing import PrivateRepository
 from cleveragents.git.user_repository import MODULES, submodule_paths
 
 __all__ = [
-    "Merge",
+    "MergeResult",
     "changed_between",
     "conflict_hunks",
     "files_in",
@@ -43,7 +43,7 @@ _MOVED = "another commit of it is wanted: check that out in its directory yourse
 
 
 @dataclass(frozen=True, slots=True)
-class Merge:
+class MergeResult:
     """What came of a merge: the tree, what it changes in `ours`, and where both sides changed one place.
     `drift` is what `ours` changed since the base, and `renames` are those that were followed, as far as
     the caller asked for them."""
@@ -58,16 +58,16 @@ class Merge:
     renames: tuple[Rename, ...] = ()
 
 
-def merge_trees(repository: PrivateRepository, base: str, ours: str, theirs: str) -> Merge:
+def merge_trees(repository: PrivateRepository, base: str, ours: str, theirs: str) -> MergeResult:
     """Brings base → theirs into `ours`. Objects go to the repository; no file changes."""
     if theirs in (base, ours):
-        return Merge(base, ours, theirs, ours, {})
+        return MergeResult(base, ours, theirs, ours, {})
     merged = theirs
     conflicts: tuple[FileConflict, ...] = ()
     if ours != base:
         merged, conflicts = _merged(repository, base, ours, theirs)
     changes = changed_between(repository, ours, merged)
-    return Merge(base, ours, theirs, merged, changes, conflicts)
+    return MergeResult(base, ours, theirs, merged, changes, conflicts)
 
 
 def changed_between(repository: PrivateRepository, one: str, other: str) -> dict[str, Difference]:
@@ -121,7 +121,7 @@ def _merged(
     )
 
 
-def _kinds(said: Merged) -> dict[str, str]:
+def _kinds(said: GitMergeResult) -> dict[str, str]:
     """Each conflicted path with what git calls it. The most telling word wins over `content`."""
     kinds: dict[str, str] = {}
     for message in said.messages:
@@ -219,7 +219,7 @@ def submodule_conflict(path: str, problem: str) -> FileConflict:
     return FileConflict(path, "submodule", (problem,))
 
 
-def submodule_conflicts(repository: PrivateRepository, merge: Merge) -> tuple[FileConflict, ...]:
+def submodule_conflicts(repository: PrivateRepository, merge: MergeResult) -> tuple[FileConflict, ...]:
     """What the merge would do to submodules by half, or not at all."""
     links = submodules_in(merge.changes)
     if not links and MODULES not in merge.changes:

@@ -18,7 +18,7 @@ from types import TracebackType
 
 from cleveragents.apply.exchange import (
     ABSENT,
-    Folder,
+    DirectoryHandle,
     Metadata,
     Place,
     exchange,
@@ -53,9 +53,9 @@ class Mover:
         self._faults = faults
         self._name = name
         with ExitStack() as opened:
-            self._folder = opened.enter_context(Folder(resource))
-            self._new = opened.enter_context(Folder(Path(journal.staging, "new")))
-            self._old = opened.enter_context(Folder(Path(journal.staging, "old")))
+            self._folder = opened.enter_context(DirectoryHandle(resource))
+            self._new = opened.enter_context(DirectoryHandle(Path(journal.staging, "new")))
+            self._old = opened.enter_context(DirectoryHandle(Path(journal.staging, "old")))
             self._opened = opened.pop_all()
         self._written: dict[str, tuple[int, int]] = {}
         # Deletions first: what becomes a directory was a file, and the other way round.

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 
-from cleveragents.apply.commit import CommitMaking, publish_index
-from cleveragents.apply.exchange import Metadata, Sight, sync_filesystem
+from cleveragents.apply.commit import CommitBuilder, publish_index
+from cleveragents.apply.exchange import FileObservation, Metadata, sync_filesystem
 from cleveragents.apply.journal import (
     DONE,
     PREPARED,
@@ -22,7 +22,7 @@ from cleveragents.apply.journal import (
     Journal,
     JournalEntry,
 )
-from cleveragents.apply.merge import Merge, files_in, submodules_in
+from cleveragents.apply.merge import MergeResult, files_in, submodules_in
 from cleveragents.apply.moves import FileChanged, Mover
 from cleveragents.apply.ports import Applied, CommitRequest, FileConflict
 from cleveragents.apply.recovery import Recovery
@@ -41,11 +41,11 @@ from cleveragents.core.errors import ApplyConflict, ApplyRefused, GitFailed, Rem
 from cleveragents.core.faults import FaultPoints
 from cleveragents.core.identifiers import IdentifierSource
 
-__all__ = ["Engine", "MergeInput", "PreparedMerge", "TreePreparation"]
+__all__ = ["ApplyEngine", "MergeInput", "PreparedMerge", "TreePreparation"]
 
 
 @dataclass(frozen=True, slots=True)
-class Engine:
+class ApplyEngine:
     """What every preparation of an applier shares."""
 
     journal: ApplyJournal
@@ -59,7 +59,7 @@ class Engine:
 class PreparedMerge:
     """The part of `Preparation` that looks. Not thread-safe: use it in the block that prepared it, once."""
 
-    def __init__(self, wish: MergeInput, merge: Merge, faults: FaultPoints) -> None:
+    def __init__(self, wish: MergeInput, merge: MergeResult, faults: FaultPoints) -> None:
         self._wish = wish
         self._merge = merge
         self._faults = faults
@@ -97,7 +97,9 @@ class PreparedMerge:
 class TreePreparation(PreparedMerge):
     """`Preparation` of files that are moved. Not thread-safe: use it in the block that prepared it, once."""
 
-    def __init__(self, engine: Engine, presence: ApplyTarget, wish: MergeInput, merge: Merge) -> None:
+    def __init__(
+        self, engine: ApplyEngine, presence: ApplyTarget, wish: MergeInput, merge: MergeResult
+    ) -> None:
         super().__init__(wish, merge, engine.faults)
         self._engine = engine
         self._presence = presence
@@ -131,7 +133,7 @@ class TreePreparation(PreparedMerge):
             return Applied(entry.id, {})
         return self._applied(entry, commit)
 
-    def _looked_again(self) -> dict[str, Sight]:
+    def _looked_again(self) -> dict[str, FileObservation]:
         """The files that are to change, as they are: byte for byte what was merged, or `ApplyConflict`;
         `ApplyRefused` for a file of a filter program, of which the merge saw the stored form only.
 
@@ -184,7 +186,7 @@ class TreePreparation(PreparedMerge):
         presence = self._presence
         scratch = ""
         if commit is not None:
-            CommitMaking(entry.plan_id, presence, Path()).ensure_possible()
+            CommitBuilder(entry.plan_id, presence, Path()).ensure_possible()
             scratch = str(presence.required_git_directory / "cleveragents" / entry.id)
         staging = staging_directory(presence.resource, presence.git_directory, entry.id)
         entry = replace(entry, journal=replace(entry.journal, staging=str(staging), scratch=scratch))
@@ -199,7 +201,7 @@ class TreePreparation(PreparedMerge):
         if commit is not None:
             scratch = Path(entry.journal.scratch)
             scratch.mkdir(parents=True)
-            making = CommitMaking(entry.plan_id, presence, scratch)
+            making = CommitBuilder(entry.plan_id, presence, scratch)
             making.lock()
             facts = making.make(self._merge, commit.message)
         with Staging(presence, staging, files_in(changes), self._wish.undoes) as arriving:

@@ -21,7 +21,7 @@ from cleveragents.apply.journal import (
     JournalEntry,
     MovedFile,
 )
-from cleveragents.apply.merge import Merge
+from cleveragents.apply.merge import MergeResult
 from cleveragents.apply.ports import Applied, CommitRequest
 from cleveragents.apply.preparation import MergeInput, PreparedMerge
 from cleveragents.apply.user_git import UserGit
@@ -32,7 +32,7 @@ from cleveragents.core.identifiers import Fence, IdentifierSource
 from cleveragents.git.plumbing import PrivateRepository
 from cleveragents.sandboxes.mirror import REF_LOCKED, Mirrors
 
-__all__ = ["APPLY_MARK", "Landed", "PushPreparation", "RemoteEngine", "Target"]
+__all__ = ["APPLY_MARK", "PushPreparation", "PushTarget", "PushedCommit", "RemoteEngine"]
 
 APPLY_MARK = "CleverAgents-Apply: "
 """Begins the line of a commit's message that names the entry in the journal."""
@@ -50,7 +50,7 @@ class RemoteEngine:
     faults: FaultPoints
     home: str
 
-    def landed(self, plan_id: str, address: RemoteAddress, base: str) -> Landed | None:
+    def landed(self, plan_id: str, address: RemoteAddress, base: str) -> PushedCommit | None:
         """What an attempt pushed of which nobody knows that it was done. The mirror was fetched just now."""
         attempts = {f"{APPLY_MARK}{one.id}": one for one in self.journal.since_last_done(plan_id)}
         refs = dict.fromkeys(one.journal.commit.ref for one in attempts.values() if one.journal.commit)
@@ -59,10 +59,10 @@ class RemoteEngine:
             for commit, message in self.mirrors.messages(address, base, tip) if tip else ():
                 for line in message.splitlines():
                     if line in attempts:
-                        return Landed(attempts[line], commit)
+                        return PushedCommit(attempts[line], commit)
         return None
 
-    def record_landed(self, landed: Landed, fence: Fence | None) -> Applied:
+    def record_landed(self, landed: PushedCommit, fence: Fence | None) -> Applied:
         """It is done, in our records, too, whatever somebody believed of it meanwhile. `StaleFence`."""
         entry = landed.entry
         if not self.journal.end(entry, done=True, fence=fence):
@@ -77,21 +77,21 @@ class RemoteEngine:
 
 
 @dataclass(frozen=True, slots=True)
-class Landed:
+class PushedCommit:
     """A commit of the branch that some attempt of this very apply has pushed."""
 
     entry: JournalEntry
     commit: str
 
-    def target(self, address: RemoteAddress) -> Target:
+    def target(self, address: RemoteAddress) -> PushTarget:
         """Where it is: there is nothing to be moved any more."""
         facts = self.entry.journal.commit
         ref = address.ref if facts is None else facts.ref
-        return Target(address, ref, self.commit, self.commit)
+        return PushTarget(address, ref, self.commit, self.commit)
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class PushTarget:
     """What is to be moved, and from where: the new commit's parent is `tip`. `expected` is what `ref` names
     now; empty if there is no such branch."""
 
@@ -108,11 +108,11 @@ class PushPreparation(PreparedMerge):
         self,
         engine: RemoteEngine,
         repository: PrivateRepository,
-        target: Target,
+        target: PushTarget,
         wish: MergeInput,
-        merge: Merge,
+        merge: MergeResult,
         *,
-        landed: Landed | None,
+        landed: PushedCommit | None,
         message: str,
         fence: Fence | None,
     ) -> None:
@@ -169,7 +169,7 @@ class PushPreparation(PreparedMerge):
         if words:
             self._not_pushed(entry, new, words)
         # If this cannot be kept, whoever gets the job finds the commit in the branch.
-        applied = engine.record_landed(Landed(entry, new), self._fence)
+        applied = engine.record_landed(PushedCommit(entry, new), self._fence)
         self._reach("done.after")
         return applied
 
@@ -204,7 +204,7 @@ class PushPreparation(PreparedMerge):
         return user.git(*arguments, feed=feed, variables=variables).decode("ascii").strip()
 
 
-def _applied(landed: Landed) -> Applied:
+def _applied(landed: PushedCommit) -> Applied:
     entry = landed.entry
     changes = {file.path: Difference(file.before, file.after) for file in entry.journal.files}
     return Applied(entry.id, MappingProxyType(changes), landed.commit, entry.journal.renames)

@@ -18,10 +18,10 @@ from types import TracebackType
 
 from cleveragents.apply.exchange import (
     ABSENT,
-    Folder,
+    DirectoryHandle,
+    FileObservation,
     Metadata,
     Place,
-    Sight,
     fingerprint,
     for_new_content,
     read_metadata,
@@ -47,15 +47,15 @@ def staging_directory(resource: Path, git_directory: Path | None, apply_id: str)
     return resource / f".cleveragents-{apply_id}"
 
 
-def see(resource: Path, changes: Mapping[str, Difference]) -> dict[str, Sight]:
+def see(resource: Path, changes: Mapping[str, Difference]) -> dict[str, FileObservation]:
     """Every path that is to change, as it is now. A directory that gives way to a file is no file."""
-    with Folder(resource) as folder:
+    with DirectoryHandle(resource) as folder:
         seen = {path: folder.look(path, _any_name(changes[path])) for path in sorted(changes)}
-    return {path: Sight(ABSENT) if sight.is_directory else sight for path, sight in seen.items()}
+    return {path: FileObservation(ABSENT) if sight.is_directory else sight for path, sight in seen.items()}
 
 
 def strange_content(
-    presence: ApplyTarget, changes: Mapping[str, Difference], seen: Mapping[str, Sight]
+    presence: ApplyTarget, changes: Mapping[str, Difference], seen: Mapping[str, FileObservation]
 ) -> list[str]:
     """Paths whose bytes are not those that were merged: changed since, or hidden from git by their user,
     whose index may say "assume unchanged" of a file that is not."""
@@ -127,12 +127,14 @@ class Staging:
     ) -> None:
         self._thread.shutdown()
 
-    def finish(self, seen: Mapping[str, Sight]) -> tuple[tuple[MovedFile, ...], dict[str, Metadata]]:
+    def finish(
+        self, seen: Mapping[str, FileObservation]
+    ) -> tuple[tuple[MovedFile, ...], dict[str, Metadata]]:
         """The new contents are there; what each path was and becomes, and what each file had besides."""
         self._written.result()
         files = []
         kept: dict[str, Metadata] = {}
-        with Folder(self._new) as folder, Folder(self._resource) as user:
+        with DirectoryHandle(self._new) as folder, DirectoryHandle(self._resource) as user:
             for path in sorted(self._changes):
                 change = self._changes[path]
                 found = None if seen[path].fingerprint == ABSENT else read_metadata(user.place(path))
@@ -187,7 +189,7 @@ def emptied_by(resource: Path, changes: Mapping[str, Difference]) -> dict[str, M
     above -= {
         parent for path, change in changes.items() if change.after is not None for parent in parents_of(path)
     }
-    with Folder(resource) as folder:
+    with DirectoryHandle(resource) as folder:
         found = {path: read_metadata(folder.place(path)) for path in sorted(above)}
     return {path: metadata for path, metadata in found.items() if metadata is not None}
 

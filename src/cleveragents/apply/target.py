@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from cleveragents.apply.merge import (
-    Merge,
+    MergeResult,
     changed_between,
     merge_trees,
     submodule_conflict,
@@ -136,7 +136,7 @@ class ApplyTarget:
         """Whether git may commit other bytes of a file than those on disk."""
         return self.converts or holds_attributes(self.index)
 
-    def merge(self, base: str, ours: str, theirs: str) -> Merge:
+    def merge(self, base: str, ours: str, theirs: str) -> MergeResult:
         """Brings base → theirs into `ours`, the tree that was just captured."""
         merge = self._merged(base, ours, theirs)
         overlooked = self._overlooked(merge)
@@ -149,7 +149,7 @@ class ApplyTarget:
         blocked = () if merge.conflicts else self._refused(merge)
         return replace(merge, conflicts=blocked) if blocked else merge
 
-    def keep(self, merge: Merge) -> None:
+    def keep(self, merge: MergeResult) -> None:
         """All that an undo will need is in our own store: the user's may be pruned of what only their files
         or a dropped branch had."""
         if merge.ours == merge.base:
@@ -158,7 +158,7 @@ class ApplyTarget:
         pack = self.repository.directory / "objects" / "pack" / "pack"
         self.repository.git("pack-objects", "--revs", "-q", str(pack), feed=feed)
 
-    def _merged(self, base: str, ours: str, theirs: str) -> Merge:
+    def _merged(self, base: str, ours: str, theirs: str) -> MergeResult:
         hint = _OUTSIDE if self.git_directory is None else _UNTRACKED
         return merge_following_renames(
             self.repository, base, ours, theirs, untracked=self._untracked, hint=hint
@@ -171,7 +171,7 @@ class ApplyTarget:
         listed = os.fsdecode(self.repository.git("ls-files", "-z", index=self._known)).split("\0")
         return frozenset(paths).difference(listed)
 
-    def _overlooked(self, merge: Merge) -> list[str]:
+    def _overlooked(self, merge: MergeResult) -> list[str]:
         """Files that another side has and that exist, though git does not look at them here."""
         lacking = {path for path, change in merge.changes.items() if change.before is None}
         lacking |= {path for path, change in merge.drift.items() if change.after is None}
@@ -190,7 +190,7 @@ class ApplyTarget:
             reason = f"{unknown[0]} is a submodule that your index does not have"
             raise ApplyRefused(plan_id, f"{reason}; apply it with a commit, or add it yourself")
 
-    def _refused(self, merge: Merge) -> tuple[FileConflict, ...]:
+    def _refused(self, merge: MergeResult) -> tuple[FileConflict, ...]:
         """What keeps a merge without conflicts from being made."""
         return (
             submodule_conflicts(self.repository, merge)
@@ -207,7 +207,7 @@ class ApplyTarget:
                 found.append(submodule_conflict(path, _DEINIT.format(shlex.quote(path))))
         return tuple(found)
 
-    def _not_checked_out(self, merge: Merge) -> tuple[FileConflict, ...]:
+    def _not_checked_out(self, merge: MergeResult) -> tuple[FileConflict, ...]:
         """What is to change and a sparse checkout leaves out: there is no file to change."""
         gone = [
             path
@@ -346,7 +346,7 @@ def merge_following_renames(
     *,
     untracked: Untracked = lambda paths: (),
     hint: str = "",
-) -> Merge:
+) -> MergeResult:
     """Brings base → theirs into `ours`, and names the renames that were followed.
 
     `untracked` tells which of the files that `ours` added no rename is followed to. A conflict that may be
@@ -369,7 +369,7 @@ def _merged_apart(
     trees: tuple[str, str, str],
     drift: Mapping[str, Difference],
     apart: Sequence[str],
-) -> Merge:
+) -> MergeResult:
     """The merge without the files that are `apart`, which are then put beside what came of it."""
     base, ours, theirs = trees
     scratch = repository.directory / f"merge-{secrets.token_hex(8)}.index"
@@ -427,7 +427,7 @@ def _hinted(conflict: FileConflict, hint: str) -> FileConflict:
     return replace(conflict, hunks=(*conflict.hunks, hint))
 
 
-def _named(repository: PrivateRepository, merge: Merge) -> Merge:
+def _named(repository: PrivateRepository, merge: MergeResult) -> MergeResult:
     """The merge with the renames that it followed; a change that no rename explains is a conflict."""
     drift, changes = merge.drift, merge.changes
     gone = {path for path, change in drift.items() if change.after is None}

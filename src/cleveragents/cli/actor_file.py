@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from cleveragents.cli.session import Session
     from cleveragents.core.errors import InvalidActor
 
-__all__ = ["JudgedActor", "library_here", "loaded_actor", "named_actor", "runnable_name"]
+__all__ = ["CheckedActor", "library_here", "loaded_actor", "named_actor", "runnable_name"]
 
 
 @dataclass(frozen=True, slots=True)
-class JudgedActor:
+class CheckedActor:
     """A file's actor, or what is wrong with it."""
 
     actor: Actor | None
@@ -51,7 +51,7 @@ def named_actor(session: Session, name: str) -> Actor:
     raise click.exceptions.Exit(judged.error.exit_code)
 
 
-def loaded_actor(session: Session, file: Path, content: bytes, actors: ActorSource | None) -> JudgedActor:
+def loaded_actor(session: Session, file: Path, content: bytes, actors: ActorSource | None) -> CheckedActor:
     """The actor in the content of that file. `actors` are those that it may name; without them, nobody looks
     whether they exist."""
     from cleveragents.actors.loader import load_actor
@@ -62,9 +62,9 @@ def loaded_actor(session: Session, file: Path, content: bytes, actors: ActorSour
     source = STDIN if str(file) == "-" else str(file)
     prompts = prompts_beside(file.resolve().parent)
     try:
-        return JudgedActor(load_actor(content, source, tools=tools, actors=actors, prompts=prompts))
+        return CheckedActor(load_actor(content, source, tools=tools, actors=actors, prompts=prompts))
     except InvalidActor as error:
-        return JudgedActor(None, error)
+        return CheckedActor(None, error)
 
 
 def runnable_name(session: Session, name: str) -> str:

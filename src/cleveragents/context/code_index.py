@@ -15,7 +15,15 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["CodeIndex", "CodePlace", "CodeSnapshot", "IndexProgress", "IndexStatus", "Postings", "Sought"]
+__all__ = [
+    "ChunkLayout",
+    "CodeIndex",
+    "CodePlace",
+    "CodeSnapshot",
+    "IndexProgress",
+    "IndexStatus",
+    "Postings",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +69,7 @@ class Postings:
 
 
 @dataclass(frozen=True, slots=True)
-class Sought:
+class ChunkLayout:
     """The lay-out of a snapshot's chunks: `document_of[chunk]`; `first_chunk[document]`, with one more at the
     end; `lengths[chunk]`, which is how many terms its body has."""
 
@@ -89,7 +97,7 @@ class CodeSnapshot(Protocol):
     def status(self) -> IndexStatus: ...
 
     @property
-    def chunks(self) -> Sought: ...
+    def chunks(self) -> ChunkLayout: ...
 
     def postings(self, field: Field, terms: Sequence[str]) -> Mapping[str, Postings]:
         """For each term that occurs; terms are in lower case."""

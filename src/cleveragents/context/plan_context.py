@@ -20,7 +20,7 @@ from cleveragents.core.decision import Decision
 from cleveragents.core.errors import QuestionRefused, SourceMissing
 from cleveragents.core.tool import ToolCall
 
-__all__ = ["REQUEST_CONTEXT", "ContextTerms", "PlanContext", "tokens_given"]
+__all__ = ["REQUEST_CONTEXT", "ContextLimits", "PlanContext", "tokens_given"]
 
 REQUEST_CONTEXT: Final = "request_context"
 """The tool whose answers count."""
@@ -29,7 +29,7 @@ _MUCH: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
-class ContextTerms:
+class ContextLimits:
     """How much a plan is shown at the start, how much it may ask for in all, and how long a search takes at
     most; `index_seconds` is for a repository that is not indexed yet."""
 
@@ -47,7 +47,7 @@ class PlanContext:
     pipeline: ContextPipeline
     history: CommitHistory
     place: CodePlace
-    terms: ContextTerms
+    terms: ContextLimits
     decisions: Callable[[], Sequence[Decision]]
     calls: Callable[[], Iterable[ToolCall]]
     stop: CancelSignal

@@ -20,10 +20,10 @@ from cleveragents.models.model.budget import PICODOLLARS, dollars
 
 if TYPE_CHECKING:
     from cleveragents.core.event import AuditRecord
-    from cleveragents.demo.promises import Account, Evidence, Promise
+    from cleveragents.demo.promises import Evidence, PlanRecords, Promise
     from cleveragents.demo.story import Say, Story
 
-__all__ = ["Performance", "conclude", "demo"]
+__all__ = ["DemoRun", "conclude", "demo"]
 
 _TELLING = ("worker", "attempt", "error", "reason", "graph", "length", "question", "tool", "model", "verdict")
 _INDENT = 12
@@ -75,7 +75,7 @@ def _say(phase: str, what: str, *details: str) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Performance:
+class DemoRun:
     """What was played, what it left, and the judgement."""
 
     story: Story
@@ -87,7 +87,7 @@ class Performance:
         return all(promise.kept for promise in self.promises)
 
 
-def _play(directory: Path, say: Say, *, keep: bool) -> Performance:
+def _play(directory: Path, say: Say, *, keep: bool) -> DemoRun:
     from msgspec.structs import replace
 
     from cleveragents.app.container import Container
@@ -101,12 +101,12 @@ def _play(directory: Path, say: Say, *, keep: bool) -> Performance:
     with Container(settings) as container:
         story = tell(container, say, keeps_sandboxes=keep)
         evidence = gather(container, story)
-        return Performance(story, evidence, judge(story, evidence))
+        return DemoRun(story, evidence, judge(story, evidence))
 
 
 def conclude(
     output: Output,
-    performance: Performance,
+    performance: DemoRun,
     directory: Path,
     seconds: float,
     *,
@@ -125,7 +125,7 @@ def conclude(
     return 0
 
 
-def _show(output: Output, performance: Performance, seconds: float, verbose: bool) -> None:
+def _show(output: Output, performance: DemoRun, seconds: float, verbose: bool) -> None:
     plans, promises = _plan_rows(performance), _promise_rows(performance)
     events = _event_rows(performance)
     kept, most = performance.kept, performance.evidence.most_at_once
@@ -151,7 +151,7 @@ def _show(output: Output, performance: Performance, seconds: float, verbose: boo
     click.echo(f"{counted(len(plans), 'plan')}, up to {most} at the same time; {verdict}; {seconds:.1f} s")
 
 
-def _tell_how_to_look(performance: Performance, directory: Path) -> None:
+def _tell_how_to_look(performance: DemoRun, directory: Path) -> None:
     ids = performance.story.ids
     progress("")
     progress("All of it is still there. Look around, and remove the directory when you have seen enough:")
@@ -168,7 +168,7 @@ def _tell_how_to_look(performance: Performance, directory: Path) -> None:
         progress(f"  {line}")
 
 
-def _plan_rows(performance: Performance) -> list[dict[str, JsonValue]]:
+def _plan_rows(performance: DemoRun) -> list[dict[str, JsonValue]]:
     return [
         {
             "plan": label,
@@ -186,7 +186,7 @@ def _plan_rows(performance: Performance) -> list[dict[str, JsonValue]]:
     ]
 
 
-def _counts(account: Account) -> dict[str, JsonValue]:
+def _counts(account: PlanRecords) -> dict[str, JsonValue]:
     return {
         "usd": account.budget.spent.picodollars / PICODOLLARS,
         "decisions": len(account.decisions),
@@ -195,14 +195,14 @@ def _counts(account: Account) -> dict[str, JsonValue]:
     }
 
 
-def _promise_rows(performance: Performance) -> list[dict[str, JsonValue]]:
+def _promise_rows(performance: DemoRun) -> list[dict[str, JsonValue]]:
     return [
         {"promise": promise.what, "kept": promise.kept, "shown_by": promise.shown_by}
         for promise in performance.promises
     ]
 
 
-def _event_rows(performance: Performance) -> list[dict[str, JsonValue]]:
+def _event_rows(performance: DemoRun) -> list[dict[str, JsonValue]]:
     records = performance.evidence.records
     return [
         {
@@ -216,7 +216,7 @@ def _event_rows(performance: Performance) -> list[dict[str, JsonValue]]:
     ]
 
 
-def _label(performance: Performance, record: AuditRecord) -> str:
+def _label(performance: DemoRun, record: AuditRecord) -> str:
     """Whom the event is about, in the story's words: the plan that it, its job or its run belongs to."""
     facts = record.event.payload
     names = [record.event.subject, *(facts.get(name) for name in ("plan_id", "message_id", "thread_id"))]

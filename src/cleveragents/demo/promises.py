@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from cleveragents.app.container import Container
     from cleveragents.core.event import AuditRecord
 
-__all__ = ["Account", "Evidence", "Promise", "gather", "judge"]
+__all__ = ["Evidence", "PlanRecords", "Promise", "gather", "judge"]
 
 
 _READING = {"read", "grep", "glob", "list"}
@@ -221,7 +221,7 @@ class Promise:
 
 
 @dataclass(frozen=True, slots=True)
-class Account:
+class PlanRecords:
     """All that is kept of one plan."""
 
     plan: Plan
@@ -235,7 +235,7 @@ class Account:
 class Evidence:
     """What is found. `files` lacks what does not exist, `refs` what we hold ourselves: those are `pins`."""
 
-    accounts: Mapping[str, Account]
+    accounts: Mapping[str, PlanRecords]
     records: Sequence[AuditRecord]
     problems: Sequence[str]
     files: Mapping[str, str]
@@ -304,9 +304,9 @@ def gather(container: Container, story: Story) -> Evidence:
     )
 
 
-def _account(container: Container, plan_id: str) -> Account:
+def _account(container: Container, plan_id: str) -> PlanRecords:
     parts = container.plan_parts
-    return Account(
+    return PlanRecords(
         plan=parts.plans.get(plan_id),
         decisions=parts.thinking.decisions.of_plan(plan_id),
         calls=parts.history.calls(plan_id),

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from cleveragents.app.container import Container
     from cleveragents.app.plan_parts import PlanParts
 
-__all__ = ["READY", "Say", "Story", "Troupe", "demo_settings", "sample_of", "tell", "until"]
+__all__ = ["READY", "DemoDriver", "Say", "Story", "demo_settings", "sample_of", "tell", "until"]
 
 
 READY = tuple(label for label in GOALS if label != "simulation")
@@ -102,7 +102,7 @@ def tell(container: Container, say: Say, *, keeps_sandboxes: bool = False) -> St
     story = Story(keeps_sandboxes=keeps_sandboxes)
     with ExitStack() as cleanup:
         crew, doomed = _started(container, (_CREW, _DOOMED), cleanup)
-        Troupe(container, story, say).play(crew, doomed)
+        DemoDriver(container, story, say).play(crew, doomed)
         story.exit_codes = {worker.name: worker.finish() for worker in (crew, doomed)}
     return story
 
@@ -124,7 +124,7 @@ def _stop_all(workers: Sequence[WorkerProcess]) -> None:
         worker.finish()
 
 
-class Troupe:
+class DemoDriver:
     """Plays the plans. Not thread-safe: the thread that tells the story uses it."""
 
     def __init__(self, container: Container, story: Story, say: Say) -> None:

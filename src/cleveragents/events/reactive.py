@@ -33,7 +33,7 @@ from cleveragents.events.subscription import (
     BusStatistics,
     DeliveryTally,
     EventRoute,
-    Full,
+    FullQueue,
     OrderedQueue,
     OrderedSubscription,
     Overflow,
@@ -121,7 +121,7 @@ class ReactiveEventBus:
                     raise Closed(_NAME)
                 route = self._routes.get(event.event_type) or self._route(event.event_type)
                 inline, ordered = route
-                full: Full | None = route.first_full() if ordered else None
+                full: FullQueue | None = route.first_full() if ordered else None
                 if full is None and prepared is not None:
                     full = self._append(prepared, receipts)
                 if full is None:
@@ -171,7 +171,7 @@ class ReactiveEventBus:
         self.emit(event, receipts)
         return receipts[0].wait(timeout)
 
-    def _append(self, prepared: PreparedEvent, receipts: list[Receipt] | None) -> Full | None:
+    def _append(self, prepared: PreparedEvent, receipts: list[Receipt] | None) -> FullQueue | None:
         # Under the lock, so that events are kept in the order of their numbers.
         sink = cast(AuditSink, self._sink)
         try:
@@ -182,7 +182,7 @@ class ReactiveEventBus:
             receipts.append(receipt)
         return None
 
-    def _wait_for_room(self, full: Full, give_up: float | None) -> float:
+    def _wait_for_room(self, full: FullQueue, give_up: float | None) -> float:
         now = time.monotonic()
         deadline = now + self._block_seconds if give_up is None else give_up
         try:

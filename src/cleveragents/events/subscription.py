@@ -32,7 +32,7 @@ __all__ = [
     "DeliveryTally",
     "Detach",
     "EventRoute",
-    "Full",
+    "FullQueue",
     "OrderedQueue",
     "OrderedSubscription",
     "Overflow",
@@ -211,7 +211,7 @@ def known_type(event_type: EventType | str | None) -> EventType | None:
     return EventType.parse(event_type)
 
 
-class Full(Protocol):
+class FullQueue(Protocol):
     """Somebody without room for an event."""
 
     def wait_for_room(self, timeout: float) -> None:

@@ -21,7 +21,7 @@ from cleveragents.core.change import FileState
 from cleveragents.core.errors import GitFailed
 from cleveragents.git.plumbing import PrivateRepository
 
-__all__ = ["MergeMessage", "Merged", "merged_content", "merged_trees"]
+__all__ = ["GitMergeResult", "MergeMessage", "merged_content", "merged_trees"]
 
 
 _KIND = re.compile(r"CONFLICT \(([^)]*)\)")
@@ -37,7 +37,7 @@ class MergeMessage:
 
 
 @dataclass(frozen=True, slots=True)
-class Merged:
+class GitMergeResult:
     """What git says of a merge. `sides` are the names that it gave to ours and theirs, in the text it marked
     and behind the `~` of a file that had to make way."""
 
@@ -69,7 +69,7 @@ def merged_trees(
     directory_renames: str,
     work_tree: Path | None = None,
     index: Path | None = None,
-) -> Merged:
+) -> GitMergeResult:
     """The merge of both sides. Objects go to the repository; no file changes. The attributes that decide how
     a file is merged are those in `work_tree`. `GitFailed`."""
     sides = _wrapped(repository, base, ours, theirs)
@@ -80,7 +80,7 @@ def merged_trees(
         conflicted = running.failed
     fields = iter(said.split(b"\0"))
     tree = next(fields).decode("ascii")
-    merged = Merged(tree, sides, _stages(fields), tuple(_messages(fields)))
+    merged = GitMergeResult(tree, sides, _stages(fields), tuple(_messages(fields)))
     if conflicted and not merged.stages and not merged.messages:
         # Not seen yet; but a conflict must never be taken for none.
         raise GitFailed("merge-tree", "it tells of conflicts, and not which")

@@ -11,12 +11,12 @@ from __future__ import annotations
 import gc
 import threading
 
-__all__ = ["COLLECTOR", "CalmCollector"]
+__all__ = ["COLLECTOR", "CollectorPause"]
 
 _YOUNG_OBJECTS = 10_000
 
 
-class CalmCollector:
+class CollectorPause:
     """The collector of this process, calm while anybody holds it so.
 
     Thread safety:
@@ -59,5 +59,5 @@ class CalmCollector:
             gc.set_threshold(*self._before)
 
 
-COLLECTOR = CalmCollector()
+COLLECTOR = CollectorPause()
 """The one of this process."""

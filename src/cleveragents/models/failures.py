@@ -19,7 +19,7 @@ from cleveragents.core.errors import CleverAgentsError, ContextTooLong, ModelRef
 from cleveragents.core.text.redaction import redact_text
 from cleveragents.models.catalogue import PriceList
 
-__all__ = ["Subject", "failure_of_status", "may_be_charged", "translated"]
+__all__ = ["FailedCall", "failure_of_status", "may_be_charged", "translated"]
 
 _LONGEST = 400
 _AGAIN = frozenset({408, 409, 425, 429})
@@ -59,7 +59,7 @@ _TRANSPORTS = ("httpx", "httpcore", "aiohttp", "requests", "ssl", "socket", "any
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
+class FailedCall:
     """The call that failed: of which model, how much it wrote and may read, and where its key comes from.
     `place` is where the user says that it is, with what says so."""
 
@@ -70,7 +70,7 @@ class Subject:
     place: str = ""
 
 
-def translated(error: Exception, subject: Subject) -> CleverAgentsError:
+def translated(error: Exception, subject: FailedCall) -> CleverAgentsError:
     """Ours for theirs."""
     if isinstance(error, CleverAgentsError):
         return error
@@ -100,7 +100,7 @@ def may_be_charged(error: Exception) -> bool:
 
 
 def failure_of_status(
-    subject: Subject, status: int, said: str, retry_after: float | None = None
+    subject: FailedCall, status: int, said: str, retry_after: float | None = None
 ) -> CleverAgentsError:
     """What an HTTP status means to the caller."""
     said = _shortened(said)
@@ -186,7 +186,7 @@ def _is_too_long(error: Exception, status: int | None, said: str) -> bool:
     return status is None and not names.isdisjoint(_SAID_IN_STREAMS) and _TOO_LONG.search(said) is not None
 
 
-def _too_long(subject: Subject, said: str) -> ContextTooLong:
+def _too_long(subject: FailedCall, said: str) -> ContextTooLong:
     """With the provider's numbers where it says them: the smaller is what it reads, the larger what came."""
     numbers = sorted(int(number) for number in _NUMBER.findall(said.replace(",", "")))
     if len(numbers) >= 2:

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from cleveragents.core.errors import CleverAgentsError, ModelRefused, ModelUnavailable
 from cleveragents.core.json_value import JsonValue, freeze, thaw, unkeepable
-from cleveragents.models.failures import Subject, may_be_charged, translated
+from cleveragents.models.failures import FailedCall, may_be_charged, translated
 from cleveragents.models.model.conversation import Message, MessageRole, ToolRequest, Usage
 from cleveragents.models.ports import ModelFacts, ModelReply, ModelRequest
 from cleveragents.models.tokens import Estimator
@@ -37,12 +37,12 @@ if TYPE_CHECKING:
     from langchain_core.messages import AIMessageChunk, BaseMessage
 
 __all__ = [
-    "CallPiece",
+    "CallChunk",
+    "ChatInput",
     "LangChainModel",
     "ReplyChunk",
     "RequestNumbers",
-    "SpeaksInPieces",
-    "Talk",
+    "StreamsChunks",
     "ToolNames",
     "lc_messages",
     "lc_tools",
@@ -68,7 +68,7 @@ _LONGEST_NAME = 64
 class LangChainModel:
     """`Model` on a chat model. `options` turns a request into what the provider's class takes as arguments
     of a call; `sums_usage` says whether its pieces of usage add up, or each says what there was so far;
-    `tells_schema`, whether the model is told the shape of its answer in words. `place` is as for `Subject`.
+    `tells_schema`, whether the prompt describes the schema. `place` is as for `FailedCall`.
 
     Any number of calls may run at once, on any loop: the chat model keeps no connection between calls.
     """
@@ -84,7 +84,7 @@ class LangChainModel:
         sums_usage: bool = True,
         tells_schema: bool = False,
     ) -> None:
-        self._speak = chat.pieces if isinstance(chat, SpeaksInPieces) else partial(pieces_of, chat)
+        self._speak = chat.pieces if isinstance(chat, StreamsChunks) else partial(pieces_of, chat)
         self._facts = facts
         self._options = options
         self._keys = keys
@@ -125,15 +125,17 @@ class LangChainModel:
             self._estimator.learn(request, reply.usage.input_tokens)
         return reply
 
-    def _subject(self, request: ModelRequest) -> Subject:
+    def _subject(self, request: ModelRequest) -> FailedCall:
         facts = self._facts
-        return Subject(facts.name, self.count_tokens(request), facts.context_tokens, self._keys, self._place)
+        return FailedCall(
+            facts.name, self.count_tokens(request), facts.context_tokens, self._keys, self._place
+        )
 
     def _pieces(self, request: ModelRequest, names: ToolNames) -> AsyncGenerator[ReplyChunk, None]:
         messages = [*request.messages]
         if request.schema is not None and self._tells_schema:
             messages.append(_schema_in_words(request.schema))
-        return self._speak(Talk(messages, names, lc_tools(request, names), self._options(request)))
+        return self._speak(ChatInput(messages, names, lc_tools(request, names), self._options(request)))
 
 
 def _schema_in_words(schema: Mapping[str, JsonValue]) -> Message:
@@ -232,7 +234,7 @@ class _Heard:
             return failure
         return replace(failure, charged=True, took=self.took)
 
-    def _take_call(self, call: CallPiece) -> bool:
+    def _take_call(self, call: CallChunk) -> bool:
         """Adds a piece of a call; whether a new one began. An id that changes begins one, as some servers
         give all calls the same index."""
         writing = self.open.get(call.index)
@@ -387,7 +389,7 @@ def _why_no_json(error: Exception, written: str, cut_off: bool) -> str:
 
 
 @dataclass(slots=True)
-class CallPiece:
+class CallChunk:
     """A piece of a tool call. `index` says of which; pieces of one call have the same."""
 
     index: object
@@ -403,11 +405,11 @@ class ReplyChunk:
     text: str = ""
     ended: str | None = None
     usage: Usage | None = None
-    calls: Sequence[CallPiece] = ()
+    calls: Sequence[CallChunk] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Talk:
+class ChatInput:
     """What a chat model is told in one call: `tools` in the form that LangChain takes for all providers,
     `options` as the provider's class takes them."""
 
@@ -418,16 +420,16 @@ class Talk:
 
 
 @runtime_checkable
-class SpeaksInPieces(Protocol):
+class StreamsChunks(Protocol):
     """A chat model with a shorter way than LangChain's stream."""
 
-    def pieces(self, talk: Talk) -> AsyncGenerator[ReplyChunk, None]:
+    def pieces(self, talk: ChatInput) -> AsyncGenerator[ReplyChunk, None]:
         """Makes one call, and gives what comes as it comes. Closing it ends the call."""
         ...
 
 
-async def pieces_of(chat: BaseChatModel, talk: Talk) -> AsyncGenerator[ReplyChunk, None]:
-    """What `SpeaksInPieces.pieces` gives, for any chat model of LangChain's."""
+async def pieces_of(chat: BaseChatModel, talk: ChatInput) -> AsyncGenerator[ReplyChunk, None]:
+    """What `StreamsChunks.pieces` gives, for any chat model of LangChain's."""
     speaker: Any = chat.bind_tools(talk.tools) if talk.tools else chat
     stream = speaker.astream(lc_messages(talk.messages, talk.names), **talk.options)
     async with aclosing(stream):
@@ -439,7 +441,7 @@ def _piece(chunk: AIMessageChunk) -> ReplyChunk:
     metadata = chunk.response_metadata
     ended = metadata.get("finish_reason") or metadata.get("stop_reason")
     calls = [
-        CallPiece(call.get("index"), call.get("id") or "", call.get("name") or "", call.get("args") or "")
+        CallChunk(call.get("index"), call.get("id") or "", call.get("name") or "", call.get("args") or "")
         for call in chunk.tool_call_chunks
     ]
     return ReplyChunk(str(chunk.text), str(ended) if ended else None, _usage(chunk), calls)

@@ -27,7 +27,7 @@ from langchain_openai import ChatOpenAI
 from pydantic import SecretStr
 
 from cleveragents.core.json_value import thaw
-from cleveragents.models.langchain_model import CallPiece, ReplyChunk, RequestNumbers, Talk, ToolNames
+from cleveragents.models.langchain_model import CallChunk, ChatInput, ReplyChunk, RequestNumbers, ToolNames
 from cleveragents.models.model.conversation import Message, MessageRole, Usage
 
 __all__ = ["DONE", "EventLines", "PlainChatOpenAI", "StreamFailed", "piece_of"]
@@ -45,8 +45,8 @@ _MOST_TOKENS = 1 << 40
 class PlainChatOpenAI(ChatOpenAI):
     """`ChatOpenAI`; in pieces, the body it sends is the same."""
 
-    async def pieces(self, talk: Talk) -> AsyncGenerator[ReplyChunk, None]:
-        """As `SpeaksInPieces.pieces`. `openai.APIStatusError`, what the library's transport raises,
+    async def pieces(self, talk: ChatInput) -> AsyncGenerator[ReplyChunk, None]:
+        """As `StreamsChunks.pieces`. `openai.APIStatusError`, what the library's transport raises,
         `StreamFailed`, and `ValueError` for a piece of another shape."""
         transport = self.root_async_client._client
         request = transport.build_request(
@@ -74,7 +74,7 @@ class PlainChatOpenAI(ChatOpenAI):
         finally:
             await response.aclose()
 
-    def _body(self, talk: Talk) -> bytes:
+    def _body(self, talk: ChatInput) -> bytes:
         body = self._get_request_payload(
             [], stream=True, stream_options={"include_usage": True}, **talk.options
         )
@@ -256,9 +256,9 @@ def _text(content: str | list[_Part] | None) -> str:
     return content or ""
 
 
-def _call(call: _Call) -> CallPiece:
+def _call(call: _Call) -> CallChunk:
     function = call.function or _Function()
-    return CallPiece(call.index, call.id or "", function.name or "", function.arguments or "")
+    return CallChunk(call.index, call.id or "", function.name or "", function.arguments or "")
 
 
 def _taken(said: object) -> Usage | None:

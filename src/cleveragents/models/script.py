@@ -20,15 +20,15 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from cleveragents.models.model.conversation import Message, MessageRole
 
 __all__ = [
-    "Facts",
     "Script",
+    "ScriptCondition",
     "ScriptRule",
+    "ScriptRunner",
     "ScriptedAnswer",
     "ScriptedCall",
+    "ScriptedFacts",
     "ScriptedFault",
     "ScriptedUsage",
-    "Scripting",
-    "When",
 ]
 
 _COUNT = Annotated[int, Field(ge=0)]
@@ -40,7 +40,7 @@ class _Part(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, populate_by_name=True)
 
 
-class When(_Part):
+class ScriptCondition(_Part):
     """What has to hold, all of it. Texts are regular expressions, searched for anywhere."""
 
     system: str | None = Field(default=None, description="in the system prompt")
@@ -122,7 +122,7 @@ class ScriptedAnswer(_Part):
 class ScriptRule(_Part):
     """When it applies, and what is answered: always the same, or by turns."""
 
-    when: When = When()
+    when: ScriptCondition = ScriptCondition()
     reply: ScriptedAnswer | None = None
     turns: list[ScriptedAnswer] | None = Field(
         default=None, description="the answers to the first turn, the second …; after them it does not apply"
@@ -138,7 +138,7 @@ class ScriptRule(_Part):
         return self
 
 
-class Facts(_Part):
+class ScriptedFacts(_Part):
     """What is known of the model. Prices are in dollars per million tokens."""
 
     context_tokens: Annotated[int, Field(ge=1)] = 128_000
@@ -152,7 +152,7 @@ class Script(_Part):
     """All rules of one model or server."""
 
     version: Literal[1] = 1
-    facts: Facts = Facts()
+    facts: ScriptedFacts = ScriptedFacts()
     rules: list[ScriptRule]
 
 
@@ -190,7 +190,7 @@ class _Scene:
         )
 
 
-class Scripting:
+class ScriptRunner:
     """A script at work: finds the answer to a conversation.
 
     Thread safety:

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cleveragents.core.errors import ModelRefused, ModelUnavailable
-from cleveragents.models.failures import Subject, failure_of_status
+from cleveragents.models.failures import FailedCall, failure_of_status
 from cleveragents.models.langchain_model import tool_request, well_formed
 from cleveragents.models.model.budget import Price
 from cleveragents.models.model.conversation import Message, MessageRole, ToolRequest, Usage
 from cleveragents.models.ports import ModelFacts, ModelReply, ModelRequest
-from cleveragents.models.script import ScriptedAnswer, ScriptedCall, ScriptedFault, Scripting
+from cleveragents.models.script import ScriptedAnswer, ScriptedCall, ScriptedFault, ScriptRunner
 from cleveragents.models.script_document import load_script
 from cleveragents.models.tokens import estimate_request
 
@@ -40,7 +40,7 @@ def scripted_facts(name: str, script: Script) -> ModelFacts:
 
 
 class ScriptedModel:
-    """`Model` on a script. Any number of calls may run at once, on any loop: see `Scripting`."""
+    """`Model` on a script. Any number of calls may run at once, on any loop: see `ScriptRunner`."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class ScriptedModel:
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
     ) -> None:
         self._facts = scripted_facts(name, script)
-        self._scripting = Scripting(script)
+        self._scripting = ScriptRunner(script)
         self._sleep = sleep
 
     @classmethod
@@ -88,7 +88,7 @@ class ScriptedModel:
             await asyncio.Event().wait()
         name = self._facts.name
         if fault.status is not None:
-            subject = Subject(name, estimate_request(request), self._facts.context_tokens)
+            subject = FailedCall(name, estimate_request(request), self._facts.context_tokens)
             said = f"{fault.code}: {fault.message}" if fault.code else fault.message
             raise failure_of_status(subject, fault.status, said, fault.retry_after_seconds)
         if fault.raw is not None:

@@ -14,7 +14,7 @@ from cleveragents.plans.model.plan import Plan
 from cleveragents.plans.model.strategy import RoleAssignment, Strategy, StrategyStep, Task
 from cleveragents.plans.model.sub_plan import GOALS_ACTION
 
-__all__ = ["ActionNamed", "ActionStrategist", "BroughtAlong"]
+__all__ = ["ActionSource", "ActionStrategist", "IncludePatterns"]
 
 _SECONDS = 3600.0
 _STEPS = 1000
@@ -23,13 +23,13 @@ _COMMAND_ACTION = "builtin/command"
 _ASKED = ("action", "arguments", "actor", "model", "checks", "invariants")
 
 
-class ActionNamed(Protocol):
+class ActionSource(Protocol):
     """Actions by name, as they are known in a resource."""
 
     def __call__(self, name: str, resource: str) -> Action: ...
 
 
-class BroughtAlong(Protocol):
+class IncludePatterns(Protocol):
     """Patterns of ignored files that a resource proposes to bring along, if the user trusts it in that."""
 
     def __call__(self, resource: str) -> tuple[str, ...]: ...
@@ -39,8 +39,8 @@ class BroughtAlong(Protocol):
 class ActionStrategist:
     """Turns what a plan asks for into a strategy. Reads; changes nothing."""
 
-    action_named: ActionNamed
-    brought_along: BroughtAlong
+    action_named: ActionSource
+    brought_along: IncludePatterns
 
     def __call__(self, plan: Plan) -> Strategy:
         """`UnknownAction`, `NotTrusted`, `InvalidArguments`."""

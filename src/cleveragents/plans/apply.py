@@ -48,7 +48,7 @@ from cleveragents.plans.apply_policy import (
     obstacle_of,
     unknown,
 )
-from cleveragents.plans.checks import CheckGround, ChecksFor
+from cleveragents.plans.checks import CheckEnvironment, ChecksFor
 from cleveragents.plans.history import PlanResult
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
 from cleveragents.plans.model.strategy import Strategy
@@ -105,7 +105,7 @@ class PlanApply:
     open_conflicts: Callable[[str], Sequence[object]] = lambda plan_id: ()
     directory_of: Callable[[Plan], Path] = lambda plan: Path(plan.resource)
     home: str = ""
-    furnish: Callable[[Setup, CheckGround, str], None] = lambda setup, ground, project: None
+    furnish: Callable[[Setup, CheckEnvironment, str], None] = lambda setup, ground, project: None
     is_somebodys: Callable[[Plan], bool] = lambda plan: True
     is_elsewhere: Callable[[str], bool] = lambda plan_id: False
 
@@ -380,7 +380,7 @@ class PlanApply:
     ) -> None:
         """Runs the checks on what would result, in the sandbox."""
         network = strategy.policy.verdict(Capability.NETWORK)
-        ground = CheckGround(
+        ground = CheckEnvironment(
             plan_id=plan.id,
             resource=self.directory_of(plan),
             sandbox=sandbox,

@@ -50,7 +50,7 @@ __all__ = [
     "INTERRUPTED",
     "IN_THE_WAY",
     "MERGED_TREE",
-    "DecidingParts",
+    "ApplyPolicyParts",
     "concluded",
     "ensure_checked",
     "ensure_no_conflict",
@@ -84,7 +84,7 @@ _MOST_NAMED = 100
 _MOST_DETAILS = 8_000
 
 
-class DecidingParts(FamilyParts, Protocol):
+class ApplyPolicyParts(FamilyParts, Protocol):
     """What of the plan engine is asked about results."""
 
     @property
@@ -100,7 +100,7 @@ class DecidingParts(FamilyParts, Protocol):
     def apply(self) -> PlanApply: ...
 
 
-def ensure_checked(parts: DecidingParts, plan: Plan) -> None:
+def ensure_checked(parts: ApplyPolicyParts, plan: Plan) -> None:
     """`CheckFailed` if a required check did not pass on what would be applied now."""
     required = [check for check in Strategy.from_json(plan.strategy).checks if check.required]
     if not required:
@@ -113,7 +113,7 @@ def ensure_checked(parts: DecidingParts, plan: Plan) -> None:
             raise CheckFailed(plan.id, check.name, f"did not pass ({verdict.value.replace('_', ' ')})")
 
 
-def objection_to(parts: DecidingParts, plan: Plan) -> str | None:
+def objection_to(parts: ApplyPolicyParts, plan: Plan) -> str | None:
     """What the reviewer has against the result, if it was not accepted in the end."""
     read = [run for run in parts.check_runs.of_plan(plan.id) if run.is_review]
     if not read or read[-1].verdict is CheckVerdict.PASSED:
@@ -121,7 +121,7 @@ def objection_to(parts: DecidingParts, plan: Plan) -> str | None:
     return " ".join(read[-1].details.split())
 
 
-def is_wanted_applied(parts: DecidingParts, plan: Plan, *, yes: bool, tell: Told) -> bool:
+def is_wanted_applied(parts: ApplyPolicyParts, plan: Plan, *, yes: bool, tell: Told) -> bool:
     """Whether a result that passed its checks can go into the user's files without a question; what speaks
     against it is told. `yes` is what the user said, instead of the policy."""
     wanted = yes or is_apply_allowed(plan)
@@ -136,7 +136,7 @@ def is_apply_allowed(plan: Plan) -> bool:
     return Strategy.from_json(plan.strategy).policy.verdict(Capability.APPLY) is Verdict.ALLOW
 
 
-def held_back(parts: DecidingParts, plan: Plan) -> list[str]:
+def held_back(parts: ApplyPolicyParts, plan: Plan) -> list[str]:
     """What speaks against applying a result that nobody looked at: the reviewer, and parts that it lacks."""
     objection, without = objection_to(parts, plan), left_out_in_words(parts, plan)
     said = [] if objection is None else [f"the reviewer does not accept it: {objection}"]
@@ -144,7 +144,7 @@ def held_back(parts: DecidingParts, plan: Plan) -> list[str]:
     return [*said, rest] if without else said
 
 
-def is_to_be_applied(parts: DecidingParts, plan: Plan) -> bool:
+def is_to_be_applied(parts: ApplyPolicyParts, plan: Plan) -> bool:
     """Whether it is done, changed something, and goes into the user's files without a look at it, unless its
     checks or its reviewer object."""
     asked = plan.request.get("apply")
@@ -159,7 +159,7 @@ def is_to_be_applied(parts: DecidingParts, plan: Plan) -> bool:
 
 
 def concluded(
-    parts: DecidingParts,
+    parts: ApplyPolicyParts,
     plan: Plan,
     told: Told | None = None,
     *,
@@ -203,7 +203,7 @@ def concluded(
     return parts.plans.get(plan.id)
 
 
-def _is_passing(parts: DecidingParts, plan: Plan, error: CleverAgentsError) -> bool:
+def _is_passing(parts: ApplyPolicyParts, plan: Plan, error: CleverAgentsError) -> bool:
     """Whether another try may end otherwise, and is needed: the plan does not say what stood in the way, or
     says that it may pass by itself."""
     if isinstance(error, (StalePlan, StaleFence)):

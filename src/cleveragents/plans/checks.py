@@ -30,7 +30,7 @@ from cleveragents.sandboxes.git_sandbox import Sandbox
 from cleveragents.sandboxes.ports import SetupInputs
 from cleveragents.sandboxes.setup_cache import SetupCache
 
-__all__ = ["CheckGround", "ChecksFor", "FindsOwnCheckout", "PlanChecks", "SandboxSetup"]
+__all__ = ["CheckEnvironment", "ChecksFor", "FindsOwnCheckout", "PlanChecks", "SandboxSetup"]
 
 
 _TOLD = 2000
@@ -45,7 +45,7 @@ class FindsOwnCheckout(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CheckGround:
+class CheckEnvironment:
     """What checks run on: a sandbox, brought to these states; and what stops them.
 
     `recorded` are the states that the plan's records add up to, in which the sandbox is left.
@@ -73,7 +73,11 @@ class PlanChecks:
     clock: Clock
 
     def run(
-        self, checks: Sequence[Check], ground: CheckGround, *, progress: Callable[[str], None] | None = None
+        self,
+        checks: Sequence[Check],
+        ground: CheckEnvironment,
+        *,
+        progress: Callable[[str], None] | None = None,
     ) -> Sequence[CheckRun]:
         """One run for each check on the tree of those states; `Cancelled` stops them all.
 
@@ -117,7 +121,7 @@ class PlanChecks:
                 self.store.record(passed[command])
         return passed
 
-    def _one(self, check: Check, ground: CheckGround, tree: str) -> CheckRun:
+    def _one(self, check: Check, ground: CheckEnvironment, tree: str) -> CheckRun:
         sandbox = ground.sandbox
         bring_to(sandbox, ground.states)
         began = self.clock.monotonic()
@@ -139,7 +143,7 @@ class PlanChecks:
             took,
         )
 
-    def _judged(self, check: Check, ground: CheckGround) -> tuple[CheckVerdict, str]:
+    def _judged(self, check: Check, ground: CheckEnvironment) -> tuple[CheckVerdict, str]:
         command = Command(
             argv=("/bin/sh", "-c", check.command),
             root=ground.sandbox.root,

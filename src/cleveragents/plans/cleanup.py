@@ -28,14 +28,14 @@ from cleveragents.plans.model.plan import Plan, PlanState
 from cleveragents.plans.store.sql_plan_store import SqlPlanStore
 from cleveragents.sandboxes.ports import Sandboxes
 
-__all__ = ["Freed", "PlanCleanup"]
+__all__ = ["PlanCleanup", "RemovedSandbox"]
 
 _PAGE = 500
 _DELETED = "deleted"
 
 
 @dataclass(frozen=True, slots=True)
-class Freed:
+class RemovedSandbox:
     """A sandbox that was removed, or would be. `ends` is what cannot be done with its plan without it."""
 
     plan_id: str
@@ -96,8 +96,8 @@ class PlanCleanup:
         quota_bytes: int | None = None,
         dry_run: bool = False,
         told: Callable[[str], None] | None = None,
-        about: Callable[[Freed], None] | None = None,
-    ) -> Sequence[Freed]:
+        about: Callable[[RemovedSandbox], None] | None = None,
+    ) -> Sequence[RemovedSandbox]:
         """Removes sandboxes of plans that ended so long ago; then, oldest first, of younger ended ones until
         all sandboxes together use no more than the quota. `told` hears why one of those stays, `about` which
         one is removed next."""
@@ -106,9 +106,9 @@ class PlanCleanup:
         total = sum(sizes.values())
         cutoff = self.clock.now() - older_than
         plans = self._plans_of(sizes)
-        freed: list[Freed] = []
+        freed: list[RemovedSandbox] = []
         for plan_id in sizes.keys() - plans.keys():
-            one = Freed(plan_id, _DELETED, sizes[plan_id])
+            one = RemovedSandbox(plan_id, _DELETED, sizes[plan_id])
             if dry_run or self._removed(plan_id, one, about):
                 freed.append(one)
                 total -= one.bytes
@@ -116,7 +116,7 @@ class PlanCleanup:
             over = quota_bytes is not None and total > quota_bytes
             if (plan.updated_at > cutoff and not over) or not self._is_over(plan, told):
                 continue
-            one = Freed(plan.id, plan.state.value, sizes[plan.id], self._ended_by_removing(plan))
+            one = RemovedSandbox(plan.id, plan.state.value, sizes[plan.id], self._ended_by_removing(plan))
             if dry_run or self._removed(plan.id, one, about):
                 freed.append(one)
                 total -= one.bytes
@@ -202,7 +202,10 @@ class PlanCleanup:
         return ("undo", "diff") if plan.state is PlanState.APPLIED else ("diff",)
 
     def _removed(
-        self, plan_id: str, one: Freed | None = None, about: Callable[[Freed], None] | None = None
+        self,
+        plan_id: str,
+        one: RemovedSandbox | None = None,
+        about: Callable[[RemovedSandbox], None] | None = None,
     ) -> bool:
         if one is not None and about is not None:
             about(one)

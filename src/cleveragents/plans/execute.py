@@ -14,7 +14,7 @@ from functools import partial
 
 from cleveragents.actors.model.actor import Actor, LlmNode
 from cleveragents.actors.ports import ActorHost
-from cleveragents.changes.model.merge_conflict import KeptConflict
+from cleveragents.changes.model.merge_conflict import MergeConflict
 from cleveragents.core.actions.model import REVIEW, CheckRun, CheckVerdict
 from cleveragents.core.clock import Clock
 from cleveragents.core.errors import RethinkNeeded
@@ -22,7 +22,7 @@ from cleveragents.core.json_value import JsonValue
 from cleveragents.core.text.redaction import redact_content_text, redact_text
 from cleveragents.models.model.conversation import Message, MessageRole
 from cleveragents.models.ports import ModelRequest
-from cleveragents.plans.actors.actor_stage import ActorGround, ActorTurn, OpenStage, Stage, times_back
+from cleveragents.plans.actors.actor_stage import ActorPhase, ActorTurn, OpenStage, Stage, times_back
 from cleveragents.plans.conflicts.resolution import conflict_task
 from cleveragents.plans.model.correction import MOST_RETURNS
 from cleveragents.plans.model.strategy import Strategy, Task
@@ -30,7 +30,7 @@ from cleveragents.plans.store.sql_plan_records import SqlCheckStore
 from cleveragents.plans.sub_plans.loop import SubPlans
 from cleveragents.tools.tool_results import cut
 
-__all__ = ["Executing"]
+__all__ = ["ExecutePhase"]
 
 _ROUNDS = 3
 _TOLD = 6_000
@@ -41,7 +41,7 @@ _RETHINK = "rethink"
 
 
 @dataclass(frozen=True, slots=True)
-class Executing:
+class ExecutePhase:
     """The second phase. Stateless but for its parts: any number of plans may be at it at once."""
 
     open_stage: OpenStage
@@ -52,7 +52,7 @@ class Executing:
     say: Callable[[str], None]
 
     def __call__(
-        self, ground: ActorGround, *, rethinks: bool = True
+        self, ground: ActorPhase, *, rethinks: bool = True
     ) -> tuple[Mapping[str, JsonValue], JsonValue | None]:
         """Does the tasks, then mends what checks and the reviewer find, at most three times. What the actor
         left in its state at the end; and what the plan has to wait for before it goes on, if for anything.
@@ -75,7 +75,7 @@ class Executing:
             self._findings(ground, hands.stage, rethinks)
         return hands.left, None
 
-    def _findings(self, ground: ActorGround, stage: Stage, rethinks: bool) -> str:
+    def _findings(self, ground: ActorPhase, stage: Stage, rethinks: bool) -> str:
         """What is wrong with the result, in words for who mends it; nothing, if nothing is."""
         required = [run for run in ground.run_checks() if run.required]
         for run in required:
@@ -95,7 +95,7 @@ class Executing:
             )
         return self._objections(ground, stage, rethinks)
 
-    def _objections(self, ground: ActorGround, stage: Stage, rethinks: bool) -> str:
+    def _objections(self, ground: ActorPhase, stage: Stage, rethinks: bool) -> str:
         actor = ground.casting.review
         if actor is None:
             return ""
@@ -127,7 +127,7 @@ class _Hands:
     The stage is set when somebody is needed on it: a plan that only waits for others starts nothing.
     """
 
-    def __init__(self, executing: Executing, ground: ActorGround, stack: ExitStack) -> None:
+    def __init__(self, executing: ExecutePhase, ground: ActorPhase, stack: ExitStack) -> None:
         self._executing = executing
         self._ground = ground
         self._stack = stack
@@ -146,7 +146,7 @@ class _Hands:
         self._executing.say(redact_text(f"step {place} of {len(strategy.tasks)}: {task.name}"))
         self._run(task.part(number), _task_words(strategy, number, task))
 
-    def resolve(self, conflicts: Sequence[KeptConflict]) -> None:
+    def resolve(self, conflicts: Sequence[MergeConflict]) -> None:
         """A run for each merge that left some; one that ended and left them open is not repeated."""
         for merge in dict.fromkeys(conflict.merge for conflict in conflicts):
             of_merge = [conflict for conflict in conflicts if conflict.merge == merge]
@@ -158,7 +158,7 @@ class _Hands:
         self.left = self._executing.turn.run(self._ground, self.stage, actor, part, task=words)
 
 
-def _mending(ground: ActorGround, number: int) -> str:
+def _mending(ground: ActorPhase, number: int) -> str:
     """What that round of mending is called. Each time that the plan was thought through, that a person said
     more, or that work was taken back has rounds of its own: one that ended before would answer with what it
     said then. None of these is ever counted less."""

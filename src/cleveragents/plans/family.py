@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from cleveragents.changes.model.merge_conflict import KeptConflict, open_conflicts, part_of_merge
+from cleveragents.changes.model.merge_conflict import MergeConflict, open_conflicts, part_of_merge
 from cleveragents.core.json_value import JsonValue
 from cleveragents.core.text.redaction import redact_text
 from cleveragents.core.tool import CallState
@@ -116,7 +116,7 @@ def is_merged(parts: FamilyParts, plan: Plan) -> bool:
     return plan.parent_id is not None and plan.key in _merged(parts, plan.parent_id)
 
 
-def conflicts_of(parts: FamilyParts, plan: Plan) -> Sequence[KeptConflict]:
+def conflicts_of(parts: FamilyParts, plan: Plan) -> Sequence[MergeConflict]:
     """What its sub-plans disagree about and nobody decided."""
     return open_conflicts(parts.history.calls(plan.id))
 

@@ -43,9 +43,9 @@ from cleveragents.core.policy import Isolation
 from cleveragents.core.text.redaction import redact
 from cleveragents.jobs.ports import JobStore
 from cleveragents.jobs.worker.async_worker import AsyncJob
-from cleveragents.plans.actors.actor_stage import ActorGround
+from cleveragents.plans.actors.actor_stage import ActorPhase
 from cleveragents.plans.calls.tool_execution import DONE, CallRequest, ToolExecution
-from cleveragents.plans.checks import CheckGround, ChecksFor, SandboxSetup
+from cleveragents.plans.checks import CheckEnvironment, ChecksFor, SandboxSetup
 from cleveragents.plans.jobs.names import ATTEMPTS, is_to_be_run, kind_of_plan
 from cleveragents.plans.lifecycle import PlanLifecycle
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
@@ -60,8 +60,8 @@ from cleveragents.sandboxes.git_sandbox import Sandbox
 from cleveragents.sandboxes.ports import Sandboxes, SandboxRequest, StartTree
 
 if TYPE_CHECKING:
-    from cleveragents.plans.execute import Executing
-    from cleveragents.plans.strategize import Strategizing
+    from cleveragents.plans.execute import ExecutePhase
+    from cleveragents.plans.strategize import StrategizePhase
 
 __all__ = [
     "ATTEMPTS",
@@ -69,7 +69,7 @@ __all__ = [
     "OpenExecution",
     "OwnedPlan",
     "PlanRun",
-    "ThinkAgain",
+    "Rethink",
     "TimeLeft",
     "is_to_be_run",
     "kind_of_plan",
@@ -94,7 +94,7 @@ class TimeLeft(Protocol):
     def __call__(self, plan: Plan, strategy: Strategy) -> float: ...
 
 
-class ThinkAgain(Protocol):
+class Rethink(Protocol):
     """Takes a plan back to Strategize whose result shows that it was decided wrongly; None where it may not,
     and then nothing was changed."""
 
@@ -119,10 +119,10 @@ class PlanRun:
     setup: SandboxSetup
     rewriting: SandboxEdits
     checks: ChecksFor
-    strategizing: Callable[[PlanWatch], Strategizing]
-    executing: Callable[[PlanWatch], Executing]
+    strategizing: Callable[[PlanWatch], StrategizePhase]
+    executing: Callable[[PlanWatch], ExecutePhase]
     sub_plans: SubPlans
-    think_again: ThinkAgain
+    think_again: Rethink
     lifecycle: PlanLifecycle
     time_left: TimeLeft
     clock: Clock
@@ -330,7 +330,7 @@ class PlanRun:
     def _run_checks(self, work: _Work, execution: ToolExecution) -> Sequence[CheckRun]:
         plan = work.plan
         states = execution.history.states(plan.id)
-        ground = CheckGround(
+        ground = CheckEnvironment(
             plan_id=plan.id,
             resource=self.directory_of(plan),
             sandbox=work.sandbox,
@@ -345,13 +345,13 @@ class PlanRun:
         checks = self.checks(ground.resource)
         return checks.run(work.strategy.checks, ground, progress=self.watch(plan).progress)
 
-    def _ground(self, work: _Work, execution: ToolExecution | None = None) -> ActorGround:
+    def _ground(self, work: _Work, execution: ToolExecution | None = None) -> ActorPhase:
         """What actors stand on; without an execution they only read."""
 
         def run_checks() -> Sequence[CheckRun]:
             return [] if execution is None else self._run_checks(work, execution)
 
-        return ActorGround(
+        return ActorPhase(
             work.plan, work.strategy, work.sandbox, work.job, self._time_left(work), run_checks, execution
         )
 

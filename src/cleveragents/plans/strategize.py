@@ -20,7 +20,7 @@ from cleveragents.core.decision import Alternative, Decision, DecisionState, New
 from cleveragents.core.json_value import JsonValue
 from cleveragents.core.text.redaction import redact_content, redact_text
 from cleveragents.core.tool import ToolCall
-from cleveragents.plans.actors.actor_stage import ActorGround, ActorTurn, OpenStage
+from cleveragents.plans.actors.actor_stage import ActorPhase, ActorTurn, OpenStage
 from cleveragents.plans.model.correction import Correction, carrying_out, kept_tasks
 from cleveragents.plans.model.plan import Plan
 from cleveragents.plans.model.strategy import Strategy, Task
@@ -31,7 +31,15 @@ from cleveragents.plans.store.sql_decision_store import SqlCorrectionStore
 from cleveragents.plans.store.sql_plan_store import SqlPlanStore
 from cleveragents.tools.tool_results import cut
 
-__all__ = ["Past", "StepTerms", "Strategizing", "decisions_in", "tasks_in", "unread_in", "words_for"]
+__all__ = [
+    "PlanningHistory",
+    "StepOptions",
+    "StrategizePhase",
+    "decisions_in",
+    "tasks_in",
+    "unread_in",
+    "words_for",
+]
 
 
 _UNREAD = 200
@@ -44,7 +52,7 @@ _LINE = 400
 
 
 @dataclass(frozen=True, slots=True)
-class Strategizing:
+class StrategizePhase:
     """The first phase. Stateless but for its parts: any number of plans may be at it at once."""
 
     open_stage: OpenStage
@@ -52,12 +60,12 @@ class Strategizing:
     decisions: DecisionStore
     corrections: SqlCorrectionStore
     plans: SqlPlanStore
-    calls_of: Callable[[ActorGround], Sequence[ToolCall]]
+    calls_of: Callable[[ActorPhase], Sequence[ToolCall]]
     limits: TreeLimits
     clock: Clock
     say: Callable[[str], None]
 
-    def __call__(self, ground: ActorGround) -> Strategy:
+    def __call__(self, ground: ActorPhase) -> Strategy:
         """The strategy with its tasks; the decisions that led to them are kept. Changes nothing."""
         plan, actor = ground.plan, ground.casting.strategize
         corrections = self.corrections.of_plan(plan.id)
@@ -81,7 +89,7 @@ class Strategizing:
             )
         kept = self._decided(plan, values.get("decisions"), part, past, actor)
         known = frozenset(one.number for one in (*past.decisions, *kept) if one.state is DecisionState.ACTIVE)
-        terms = StepTerms(past.kept, strategy.round, known, room, whole)
+        terms = StepOptions(past.kept, strategy.round, known, room, whole)
         tasks = tasks_in(values.get("steps"), terms)
         self._show(kept, tasks, strategy.round)
         if unread := unread_in(values.get("steps")):
@@ -96,10 +104,10 @@ class Strategizing:
         parent = self.plans.get(plan.parent_id)
         return (*self._heeded(parent, self.corrections.of_plan(parent.id)), *own)
 
-    def _past(self, ground: ActorGround, back: Sequence[Correction], part: str) -> Past:
+    def _past(self, ground: ActorPhase, back: Sequence[Correction], part: str) -> PlanningHistory:
         plan = ground.plan
         if not back:
-            return Past((), (), {}, ())
+            return PlanningHistory((), (), {}, ())
         # Those of this very round are not its past, if it was cut off after it had kept them.
         own = {one.number for one in self.decisions.add(plan.id, (), key=part, now=self.clock.now())}
         decisions = [one for one in self.decisions.of_plan(plan.id) if one.number not in own]
@@ -107,7 +115,7 @@ class Strategizing:
         before = strategy.tasks
         kept = kept_tasks(before, self.calls_of(ground), self._going_on(plan, strategy, decisions, back))
         dropped = [task for number, task in enumerate(before, start=1) if number not in kept]
-        return Past(decisions, back, kept, dropped)
+        return PlanningHistory(decisions, back, kept, dropped)
 
     def _going_on(
         self, plan: Plan, strategy: Strategy, decisions: Sequence[Decision], back: Sequence[Correction]
@@ -127,7 +135,9 @@ class Strategizing:
             return 0
         return max(0, self.limits.fan_out - len(self.plans.children(plan.id)))
 
-    def _decided(self, plan: Plan, said: JsonValue, part: str, past: Past, actor: str) -> Sequence[Decision]:
+    def _decided(
+        self, plan: Plan, said: JsonValue, part: str, past: PlanningHistory, actor: str
+    ) -> Sequence[Decision]:
         held = [one.number for one in past.decisions if one.state is DecisionState.ACTIVE]
         above = _above(past, held)
         made = decisions_in(said, actor, first=len(past.decisions) + 1, held=held, parent=above)
@@ -147,7 +157,7 @@ def _about(plan: Plan, back: Sequence[Correction]) -> str:
     return "\n\n".join([plan.goal, *(one.made.guidance for one in back)])
 
 
-def _above(past: Past, held: Sequence[int]) -> int | None:
+def _above(past: PlanningHistory, held: Sequence[int]) -> int | None:
     """What the decision that was corrected last followed from, if that still holds."""
     corrected = past.corrections[-1].made.decision if past.corrections else None
     parents = [one.made.parent for one in past.decisions if one.number == corrected]
@@ -184,7 +194,7 @@ def decisions_in(
 
 
 @dataclass(frozen=True, slots=True)
-class StepTerms:
+class StepOptions:
     """`kept` tasks stay, by their numbers; `decisions` are those that a step may name, `sub_plans` is how
     many steps may be such. `otherwise` is the task where no step is said and none is kept."""
 
@@ -195,7 +205,7 @@ class StepTerms:
     otherwise: Task
 
 
-def tasks_in(said: JsonValue, terms: StepTerms) -> tuple[Task, ...]:
+def tasks_in(said: JsonValue, terms: StepOptions) -> tuple[Task, ...]:
     """All tasks: those that stay, and the steps in the order in which they are done, in the places that are
     free. Where there are fewer steps than free places, what stays moves up, and its run keeps its name."""
     # Where something stays, no step means that nothing else is wanted.
@@ -226,7 +236,7 @@ def unread_in(said: JsonValue) -> list[str]:
     return sorted({str(key) for entry in _objects(said) for key in entry if key not in _STEP})
 
 
-def _steps(said: JsonValue, terms: StepTerms) -> tuple[Task, ...]:
+def _steps(said: JsonValue, terms: StepOptions) -> tuple[Task, ...]:
     entries = _objects(said)
     return tuple(
         Task(
@@ -257,7 +267,7 @@ def _numbers(said: Any) -> list[int]:
 
 
 @dataclass(frozen=True, slots=True)
-class Past:
+class PlanningHistory:
     """What a plan that is thought through again has behind it: all its decisions, the corrections that sent
     it back, the tasks that stay, by their numbers, and those that are to be thought of anew."""
 
@@ -267,13 +277,13 @@ class Past:
     dropped: Sequence[Task]
 
 
-def words_for(past: Past, sub_plans: int) -> str:
+def words_for(past: PlanningHistory, sub_plans: int) -> str:
     """All of it, in words; `sub_plans` is how many steps may be sub-plans."""
     parts = [*_told_about(past)] if past.corrections else []
     return "\n\n".join([*parts, _about_sub_plans(sub_plans)])
 
 
-def _told_about(past: Past) -> list[str]:
+def _told_about(past: PlanningHistory) -> list[str]:
     number = len(past.decisions) + 1
     held = [d for d in past.decisions if d.state is DecisionState.ACTIVE]
     parts = ["This was planned before. Some of it was wrong, so you plan it again."]
@@ -294,7 +304,7 @@ def _told_about(past: Past) -> list[str]:
     return parts
 
 
-def _wrong(past: Past, correction: Correction) -> str:
+def _wrong(past: PlanningHistory, correction: Correction) -> str:
     made = correction.made
     gone = [d for d in past.decisions if d.number in made.superseded]
     lines = "\n".join(_decided(decision) for decision in gone)

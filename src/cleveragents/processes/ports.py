@@ -15,9 +15,9 @@ __all__ = [
     "NETWORK_NOT_DENIED",
     "Command",
     "CommandHome",
+    "CommandOptions",
     "CommandResult",
     "CommandRunner",
-    "CommandTerms",
     "StopSignal",
 ]
 
@@ -59,7 +59,7 @@ class CommandHome:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CommandTerms:
+class CommandOptions:
     """What one command has that others have not: an input, variables, ours by name, things in its home, other
     places that it may read, the network; and how many processes it may have at once."""
 

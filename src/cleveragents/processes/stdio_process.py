@@ -51,8 +51,8 @@ from cleveragents.processes.program_lookup import ensure_network_denied
 __all__ = [
     "GARBAGE_BYTES",
     "MESSAGE_BYTES",
-    "Faults",
-    "ProgramPlace",
+    "ProgramEnvironment",
+    "ProtocolFaults",
     "StdioProcess",
     "bubblewrap_for",
     "next_message",
@@ -255,7 +255,7 @@ class StdioProcess:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProgramPlace:
+class ProgramEnvironment:
     """What programs of one stage get to see.
 
     `root` is the sandbox's tree and `directory` where they start, inside it. Unless `writable`, one that is
@@ -279,7 +279,7 @@ class ProgramPlace:
     network_denied: bool = False
 
 
-def bubblewrap_for(place: ProgramPlace, who: str) -> str | None:
+def bubblewrap_for(place: ProgramEnvironment, who: str) -> str | None:
     """Where it is, if it is to be used. `ToolRefused` if it must be and cannot."""
     if place.isolation == "off":
         return None
@@ -291,7 +291,7 @@ def bubblewrap_for(place: ProgramPlace, who: str) -> str | None:
 
 def talking_program(
     command: Command,
-    place: ProgramPlace,
+    place: ProgramEnvironment,
     private: Path,
     bubblewrap: str | None,
     own_places: tuple[str, str] | None = None,
@@ -318,7 +318,7 @@ def talking_program(
     )
 
 
-class Faults:
+class ProtocolFaults:
     """Why we stopped listening to a program, if we did. Used by the loop that owns the connection."""
 
     def __init__(self) -> None:
@@ -335,7 +335,9 @@ class Faults:
             self.found = "it keeps writing what is no message"
 
 
-async def next_message(reader: asyncio.StreamReader, parse: Callable[[bytes], T], faults: Faults) -> T | None:
+async def next_message(
+    reader: asyncio.StreamReader, parse: Callable[[bytes], T], faults: ProtocolFaults
+) -> T | None:
     """What `parse` makes of the next line that it does not refuse with a `ValueError`; None when there is
     none, or the program is no longer listened to."""
     while not faults.found:

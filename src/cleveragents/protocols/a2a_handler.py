@@ -61,7 +61,7 @@ from cleveragents.core.errors import (
     UnknownPlan,
 )
 from cleveragents.core.text.redaction import redact_known_text, redact_text
-from cleveragents.protocols.agent_requests import PlanTerms, patch_text
+from cleveragents.protocols.agent_requests import GoalOptions, patch_text
 from cleveragents.server.problems import said_of
 
 if TYPE_CHECKING:
@@ -219,14 +219,14 @@ def task_of(plan: PlanSummary, patch: str | None = None) -> Task:
     return task
 
 
-def plan_terms(params: SendMessageRequest) -> PlanTerms:
+def plan_terms(params: SendMessageRequest) -> GoalOptions:
     """Return the terms in the metadata of a message; other metadata is ignored. `InvalidParamsError`."""
     try:
         said = MessageToDict(params.metadata) | MessageToDict(params.message.metadata)
     except ValueError as error:  # an infinite number
         raise InvalidParamsError(message=f"metadata: {error}") from None
     try:
-        return PlanTerms.model_validate(said)
+        return GoalOptions.model_validate(said)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         place = ".".join(map(str, first["loc"]))

@@ -16,7 +16,7 @@ from cleveragents.api.plans.request import Limits, PlanRequest
 if TYPE_CHECKING:
     from cleveragents.api.client import Client
 
-__all__ = ["Dollars", "PlanTerms", "Seconds", "Tokens", "patch_text"]
+__all__ = ["Dollars", "GoalOptions", "Seconds", "Tokens", "patch_text"]
 
 # The same bounds as over HTTP: an infinite limit could be neither counted nor stored.
 Dollars = Annotated[float, Field(gt=0, le=1e6)]
@@ -26,7 +26,7 @@ Seconds = Annotated[float, Field(gt=0, le=30 * 86_400)]
 _LONGEST_PATCH = 200_000
 
 
-class PlanTerms(BaseModel):
+class GoalOptions(BaseModel):
     """Where and how a goal is reached. `to_branch` is the new branch of a git remote for the result."""
 
     resource: str | None = None

@@ -18,7 +18,7 @@ from cleveragents import __version__
 from cleveragents.api.views import as_json
 from cleveragents.core.errors import CleverAgentsError, DeadlineExceeded
 from cleveragents.core.text.redaction import redact_text
-from cleveragents.protocols.agent_requests import Dollars, PlanTerms, Seconds, Tokens, patch_text
+from cleveragents.protocols.agent_requests import Dollars, GoalOptions, Seconds, Tokens, patch_text
 
 if TYPE_CHECKING:
     from mcp.server import MCPServer
@@ -110,7 +110,7 @@ class _Requests:
     client: Client
     workplace: McpServerOptions
 
-    def create(self, goal: str, terms: PlanTerms) -> dict[str, Any]:
+    def create(self, goal: str, terms: GoalOptions) -> dict[str, Any]:
         place = self.workplace
         request = terms.request(goal, profile=place.profile, repository=place.repository)
         return _shown(self.client.plans.create(request))
@@ -156,7 +156,7 @@ def _tools(requests: _Requests) -> list[Callable[..., Any]]:
         to_branch: _ToBranch = None,
     ) -> dict[str, Any]:
         """Has a goal reached as a plan: done in a sandbox, checked, reviewed. Returns at once."""
-        terms = PlanTerms(
+        terms = GoalOptions(
             resource=resource,
             model=model,
             checks=checks,

@@ -17,7 +17,7 @@ from cleveragents.git.git_directory import FSYNC_SETTINGS, GitDirectory, LooseOb
 from cleveragents.git.index_file import summary_of
 from cleveragents.git.plumbing import PrivateRepository
 from cleveragents.git.stored_forms import EXACT_ATTRIBUTES
-from cleveragents.sandboxes.facts import SandboxFacts, SandboxPlace
+from cleveragents.sandboxes.facts import SandboxFacts, SandboxLayout
 from cleveragents.sandboxes.git_sandbox import Sandbox
 from cleveragents.sandboxes.ports import SandboxRequest, StartTree
 from cleveragents.sandboxes.resources import is_repository
@@ -44,7 +44,7 @@ class DirectoryCopy:
 
     def create(self, request: SandboxRequest, directory: Path, origin: Sandbox | None = None) -> Sandbox:
         self._faults.reach("sandbox.create.before")
-        place = SandboxPlace(directory)
+        place = SandboxLayout(directory)
         _ensure_possible(request, place)
         place.tree.mkdir(parents=True)
         place.lock.touch()
@@ -89,16 +89,16 @@ class DirectoryCopy:
         return Sandbox(place, facts, self._faults)
 
     def open(self, plan_id: str, resource: Path, directory: Path) -> Sandbox:
-        place = SandboxPlace(directory)
+        place = SandboxLayout(directory)
         return Sandbox(place, place.read_facts(plan_id), self._faults)
 
     def remove(self, plan_id: str, resource: Path, directory: Path) -> None:
         self._faults.reach("sandbox.remove.before")
-        empty(directory, but=SandboxPlace(directory).lock.name)
+        empty(directory, but=SandboxLayout(directory).lock.name)
         self._faults.reach("sandbox.remove.after")
 
 
-def _ensure_possible(request: SandboxRequest, place: SandboxPlace) -> None:
+def _ensure_possible(request: SandboxRequest, place: SandboxLayout) -> None:
     resource = request.resource.resolve()
     if request.from_head:
         raise SandboxRefused(str(resource), "it is no repository, so there is no HEAD to start from")
@@ -107,7 +107,7 @@ def _ensure_possible(request: SandboxRequest, place: SandboxPlace) -> None:
         raise SandboxRefused(str(resource), "sandboxes are kept inside it; keep them elsewhere")
 
 
-def _begin_with(start: StartTree, origin: Sandbox, place: SandboxPlace, index: Path) -> str:
+def _begin_with(start: StartTree, origin: Sandbox, place: SandboxLayout, index: Path) -> str:
     """Makes the recorded files those of the tree; ignored ones stay as they were copied."""
     start_from(start, origin.place, place, known=None)
     engine = PrivateRepository(place.engine, traits_of(place.directory))

@@ -13,7 +13,7 @@ from cleveragents.core.records import facts_of, record_of
 from cleveragents.git.git_directory import flush, flush_all
 from cleveragents.git.plumbing import FACTS_FILE, TREE
 
-__all__ = ["SandboxFacts", "SandboxPlace"]
+__all__ = ["SandboxFacts", "SandboxLayout"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class SandboxFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class SandboxPlace:
+class SandboxLayout:
     """The parts of a sandbox's directory.
 
     `tree` is what commands and tools see. `engine` is a git directory of ours that they are not given: a

@@ -28,20 +28,20 @@ from cleveragents.git.git_directory import LooseObjects, copy_index
 from cleveragents.git.index_file import holds_attributes
 from cleveragents.git.merge_tree import merged_content
 from cleveragents.git.plumbing import PrivateRepository, index_line
-from cleveragents.sandboxes.facts import SandboxFacts, SandboxPlace
+from cleveragents.sandboxes.facts import SandboxFacts, SandboxLayout
 from cleveragents.sandboxes.lock import is_abandoned, locked, marked
 from cleveragents.sandboxes.ports import Unapplied
 from cleveragents.sandboxes.tree.ignored_files import IgnoredFiles
 from cleveragents.sandboxes.tree.index import (
     ATTRIBUTES,
-    Look,
     SandboxTree,
+    TreeScan,
     Unrecordable,
     ignored_by,
     rules_for,
 )
-from cleveragents.sandboxes.tree.merge import MergePlace, copy_objects, files_of, merge_of
-from cleveragents.sandboxes.tree.restore import SettingAside, restore_files, untouched
+from cleveragents.sandboxes.tree.merge import MergeLocation, copy_objects, files_of, merge_of
+from cleveragents.sandboxes.tree.restore import FileQuarantine, restore_files, untouched
 from cleveragents.sandboxes.tree.visible_git import VisibleGit
 from cleveragents.storage.files.paths import (
     directory_of,
@@ -66,7 +66,7 @@ class Sandbox:
     Stateless but for what never changes, so any thread may share it.
     """
 
-    def __init__(self, place: SandboxPlace, facts: SandboxFacts, faults: FaultPoints | None = None) -> None:
+    def __init__(self, place: SandboxLayout, facts: SandboxFacts, faults: FaultPoints | None = None) -> None:
         self.place = place
         self.facts = facts  # what was written down when it was made
         self._engine = PrivateRepository(place.engine, facts.traits)
@@ -74,7 +74,7 @@ class Sandbox:
         self._tree = SandboxTree(place, self._engine, self._objects, facts.plain, facts.exact, facts.gitlinks)
         self._ignored = IgnoredFiles(self._tree, facts.durable)
         self._visible = VisibleGit(place, facts, self._engine)
-        self._aside = SettingAside(place, facts.durable, faults or NoFaults())
+        self._aside = FileQuarantine(place, facts.durable, faults or NoFaults())
 
     @property
     def plan_id(self) -> str:
@@ -148,7 +148,7 @@ class Sandbox:
         with suppress(SandboxMissing), self.writing(timeout_seconds=timeout_seconds):
             self._look(everywhere=True)
 
-    def _look(self, *, everywhere: bool = False) -> Look:
+    def _look(self, *, everywhere: bool = False) -> TreeScan:
         """What is there; repositories in it are disarmed, whatever else is wrong with it. Those that are not
         looked for, as in ignored directories, only where a commit may name them, or `everywhere`."""
         self._ensure_there()
@@ -343,7 +343,7 @@ class Sandbox:
         and the attributes of the files as they are now. `labels`, in ASCII, name ours and theirs in text that
         git marks. Changes no file."""
         with self._attributes() as rules:
-            place = MergePlace(self._engine, rules, self.place.index, self.place.scratch("index"))
+            place = MergeLocation(self._engine, rules, self.place.index, self.place.scratch("index"))
             return merge_of(place, base, ours, theirs, labels)
 
     def diff(self, tree: str, *, options: Sequence[str] = (), paths: Sequence[str] = ()) -> bytes:
@@ -483,7 +483,7 @@ def strange_submodules(tree: Path, submodules: Sequence[str]) -> tuple[str, ...]
     return tuple(strange)
 
 
-def move_aside(place: SandboxPlace, paths: Sequence[str]) -> Path:
+def move_aside(place: SandboxLayout, paths: Sequence[str]) -> Path:
     """Moves what is at these paths out of the tree, and says where to."""
     aside = place.directory / f"aside-{secrets.token_hex(4)}"
     aside.mkdir()

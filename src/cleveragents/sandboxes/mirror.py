@@ -24,7 +24,7 @@ from cleveragents.access.model.project import RemoteAddress
 from cleveragents.core.errors import GitFailed, RemoteUnreachable, SandboxMissing, SandboxRefused
 from cleveragents.git.git_directory import GitDirectory
 from cleveragents.git.plumbing import PrivateRepository, RunningGit, user_environment, within
-from cleveragents.sandboxes.facts import SandboxPlace
+from cleveragents.sandboxes.facts import SandboxLayout
 from cleveragents.storage.files.paths import remove_all
 
 __all__ = ["REF_LOCKED", "Mirrors", "missing_branch"]
@@ -253,7 +253,7 @@ class Mirrors:
         found: set[Path] = set()
         for path in () if self.sandboxes is None else self.sandboxes.glob("*"):
             with suppress(SandboxMissing):
-                checkout = Path(SandboxPlace(path).read_facts(path.name).resource)
+                checkout = Path(SandboxLayout(path).read_facts(path.name).resource)
                 found.add(self.directory / f"{checkout.parent.name}.git")
         return found
 

@@ -15,7 +15,7 @@ from typing import Protocol
 
 from cleveragents.core.errors import GitFailed, SandboxBusy, SandboxMissing, ToolRefused
 from cleveragents.git.user_repository import pinned_in
-from cleveragents.sandboxes.facts import SandboxPlace
+from cleveragents.sandboxes.facts import SandboxLayout
 from cleveragents.sandboxes.lock import is_locked, locked
 from cleveragents.sandboxes.rows import READY, SandboxRow
 from cleveragents.storage.files.paths import remove_all
@@ -91,7 +91,7 @@ def mend_leftovers(registry: _Registry, now: datetime) -> list[SandboxOrphan]:
 
 def _rows(known: Iterable[SandboxRow]) -> Iterator[SandboxOrphan]:
     for row in known:
-        place = SandboxPlace(row.directory)
+        place = SandboxLayout(row.directory)
         if is_locked(place.lock):
             continue
         if row.state != READY:
@@ -118,11 +118,11 @@ def _directories(parent: Path) -> list[Path]:
 
 
 def _directory(path: Path, now: datetime) -> Iterator[SandboxOrphan]:
-    if is_locked(SandboxPlace(path).lock):
+    if is_locked(SandboxLayout(path).lock):
         return
     if _is_remnant(path, now):
         yield SandboxOrphan("directory", path.name, str(path), "it was never completed", removable=True)
-    elif SandboxPlace(path).facts_file.exists():
+    elif SandboxLayout(path).facts_file.exists():
         reason = "a complete sandbox of which this database knows nothing"
         advice = "it may be another's, or hold work; look at its tree, then delete the directory"
         yield SandboxOrphan("directory", path.name, str(path), reason, removable=False, advice=advice)
@@ -135,7 +135,7 @@ def _directory(path: Path, now: datetime) -> Iterator[SandboxOrphan]:
 
 def _copy(path: Path) -> Iterator[SandboxOrphan]:
     """All that counts of it is recorded in the database: any machine makes its own of that."""
-    if not is_locked(SandboxPlace(path).lock):
+    if not is_locked(SandboxLayout(path).lock):
         reason = "another machine has, or had, the sandbox of its plan"
         yield SandboxOrphan("copy", path.name, str(path), reason, removable=True)
 
@@ -143,7 +143,7 @@ def _copy(path: Path) -> Iterator[SandboxOrphan]:
 def is_copy(path: Path) -> bool:
     """Whether it was made of a checkout of ours, for a plan on a remote."""
     with suppress(SandboxMissing):
-        facts = SandboxPlace(path).read_facts(path.name)
+        facts = SandboxLayout(path).read_facts(path.name)
         return Path(facts.resource).is_relative_to(path.parent.parent / MIRRORS)
     return False
 
@@ -177,7 +177,7 @@ def _pins(resource: Path, known: set[str]) -> list[SandboxOrphan]:
 
 
 def _remove_directory(registry: _Registry, path: Path) -> None:
-    place = SandboxPlace(path)
+    place = SandboxLayout(path)
     if not place.lock.exists():
         place.lock.touch()
     with locked(place.lock, path.name):

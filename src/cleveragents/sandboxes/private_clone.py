@@ -36,7 +36,7 @@ from cleveragents.git.user_repository import (
     pinned_in,
     unpin,
 )
-from cleveragents.sandboxes.facts import SandboxFacts, SandboxPlace
+from cleveragents.sandboxes.facts import SandboxFacts, SandboxLayout
 from cleveragents.sandboxes.git_sandbox import Sandbox
 from cleveragents.sandboxes.ports import SandboxRequest
 from cleveragents.sandboxes.resources import is_repository
@@ -67,7 +67,7 @@ class PrivateClone:
         repository = look_at(request.resource)
         if origin is not None:
             repository = _as_known_to(origin, repository)
-        place = SandboxPlace(directory)
+        place = SandboxLayout(directory)
         place.tree.mkdir(parents=True)
         place.lock.touch()
         exact = request.remote is None if origin is None else origin.facts.exact
@@ -86,12 +86,12 @@ class PrivateClone:
         return Sandbox(place, facts, self._faults)
 
     def open(self, plan_id: str, resource: Path, directory: Path) -> Sandbox:
-        place = SandboxPlace(directory)
+        place = SandboxLayout(directory)
         return Sandbox(place, place.read_facts(plan_id), self._faults)
 
     def remove(self, plan_id: str, resource: Path, directory: Path) -> None:
         self._faults.reach("sandbox.remove.before")
-        place = SandboxPlace(directory)
+        place = SandboxLayout(directory)
         with contextlib.suppress(SandboxMissing):
             _let_go(plan_id, resource, place)
         self._faults.reach("sandbox.remove.after-ref")
@@ -105,7 +105,7 @@ class _Making:
 
     request: SandboxRequest
     repository: UserRepository
-    place: SandboxPlace
+    place: SandboxLayout
     faults: FaultPoints
     durable: bool
     origin: Sandbox | None = None
@@ -325,7 +325,7 @@ def _as_known_to(origin: Sandbox, repository: UserRepository) -> UserRepository:
     return replace(repository, head=head, head_tree=head_tree, branch=origin.facts.branch)
 
 
-def _ensure_apart(resource: Path, place: SandboxPlace) -> None:
+def _ensure_apart(resource: Path, place: SandboxLayout) -> None:
     """A sandbox inside the resource would be a part of the next one's base, unless it is ignored."""
     if not place.directory.resolve().is_relative_to(resource.resolve()):
         return
@@ -340,7 +340,7 @@ def _ensure_apart(resource: Path, place: SandboxPlace) -> None:
 
 
 def _write_engine(
-    repository: UserRepository, place: SandboxPlace, more: Mapping[str, str], *, exact: bool
+    repository: UserRepository, place: SandboxLayout, more: Mapping[str, str], *, exact: bool
 ) -> None:
     """Our git directory."""
     own_attributes = content_of(repository.common_dir / "info" / "attributes")
@@ -377,7 +377,7 @@ def _write_engine(
     (place.engine / "user-attributes").write_bytes(repository.user_attributes)
 
 
-def _write_visible(repository: UserRepository, place: SandboxPlace, traits: Mapping[str, str]) -> None:
+def _write_visible(repository: UserRepository, place: SandboxLayout, traits: Mapping[str, str]) -> None:
     """The git directory that commands see. The files that the user's settings name are not there for them, so
     their content is."""
     settings = repository.settings
@@ -413,7 +413,7 @@ def _converts(repository: UserRepository) -> bool:
     )
 
 
-def _let_go(plan_id: str, resource: Path, place: SandboxPlace) -> None:
+def _let_go(plan_id: str, resource: Path, place: SandboxLayout) -> None:
     """No pin of the plan's is left. `SandboxRefused` when there is one that cannot be removed."""
     try:
         common_dir = _common_dir(plan_id, resource, place)
@@ -429,7 +429,7 @@ def _let_go(plan_id: str, resource: Path, place: SandboxPlace) -> None:
             raise SandboxRefused(str(resource), reason) from error
 
 
-def _common_dir(plan_id: str, resource: Path, place: SandboxPlace) -> Path:
+def _common_dir(plan_id: str, resource: Path, place: SandboxLayout) -> Path:
     """Where the pin is. The facts are the last thing to be written, so half a sandbox has none."""
     with contextlib.suppress(SandboxMissing):
         known = place.read_facts(plan_id).common_dir

@@ -27,7 +27,7 @@ from cleveragents.core.json_value import JsonValue
 from cleveragents.jobs.store.rows import ensure_owned
 from cleveragents.sandboxes import rows as rows
 from cleveragents.sandboxes.directory_copy import DirectoryCopy
-from cleveragents.sandboxes.facts import SandboxPlace
+from cleveragents.sandboxes.facts import SandboxLayout
 from cleveragents.sandboxes.git_sandbox import Sandbox
 from cleveragents.sandboxes.lock import locked
 from cleveragents.sandboxes.orphans import SandboxOrphan, find_leftovers, mend_leftovers
@@ -189,11 +189,11 @@ class SandboxRegistry:
             return True
         return row.remote is None and row.directory.parent == self._directory and row.directory.is_dir()
 
-    def _place(self, plan_id: str) -> SandboxPlace:
-        return SandboxPlace(self._directory / plan_id)
+    def _place(self, plan_id: str) -> SandboxLayout:
+        return SandboxLayout(self._directory / plan_id)
 
     @contextmanager
-    def _claimed(self, place: SandboxPlace, plan_id: str) -> Iterator[None]:
+    def _claimed(self, place: SandboxLayout, plan_id: str) -> Iterator[None]:
         """The lock of a sandbox that may not exist yet. `SandboxBusy`."""
         with ExitStack() as held:
             for _ in range(_LOCK_ATTEMPTS):
@@ -217,7 +217,7 @@ class SandboxRegistry:
         self,
         strategy: SandboxStrategy,
         request: SandboxRequest,
-        place: SandboxPlace,
+        place: SandboxLayout,
         origin: Sandbox | None,
     ) -> Sandbox:
         now = self._clock.now()

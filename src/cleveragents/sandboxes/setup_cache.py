@@ -38,7 +38,7 @@ from typing import Any
 from cleveragents.core.errors import SandboxMissing
 from cleveragents.git.git_directory import flush
 from cleveragents.git.index_file import plain_index
-from cleveragents.sandboxes.facts import SandboxPlace
+from cleveragents.sandboxes.facts import SandboxLayout
 from cleveragents.sandboxes.ports import SetupInputs
 from cleveragents.sandboxes.tree.walk import read_bytes
 from cleveragents.storage.files.file_copy import copy_entry
@@ -227,7 +227,7 @@ class SetupCache:
 def _resource(tree: Path) -> str:
     """What the sandbox with these files was made of; a tree that is no sandbox's stands for itself."""
     try:
-        return SandboxPlace(tree.parent).read_facts("").resource
+        return SandboxLayout(tree.parent).read_facts("").resource
     except SandboxMissing:
         return str(tree)
 
@@ -307,10 +307,10 @@ def content_digest(root: Path, paths: Sequence[str] = ("",)) -> str:
 def sandbox_digest(tree: Path) -> str:
     """The digest of the files of a sandbox; equal for two sandboxes that a command cannot tell apart.
     `OSError`."""
-    return _digest(tree, ("",), SandboxPlace(tree.parent))
+    return _digest(tree, ("",), SandboxLayout(tree.parent))
 
 
-def _digest(root: Path, paths: Sequence[str], place: SandboxPlace | None) -> str:
+def _digest(root: Path, paths: Sequence[str], place: SandboxLayout | None) -> str:
     total = hashlib.sha256()
     size = 0
     with DirectoryCursor(root) as cursor:
@@ -353,7 +353,7 @@ def _entries(cursor: DirectoryCursor, path: str) -> Iterator[tuple[str, int, str
 
 
 def _content(
-    directory: int, name: str, status: os.stat_result, path: str, place: SandboxPlace | None
+    directory: int, name: str, status: os.stat_result, path: str, place: SandboxLayout | None
 ) -> bytes:
     if stat.S_ISLNK(status.st_mode):
         return os.readlink(os.fsencode(name), dir_fd=directory)
@@ -366,7 +366,7 @@ def _content(
         return hashlib.file_digest(file, "sha256").digest()
 
 
-def _of_git(directory: int, name: str, path: str, place: SandboxPlace) -> bytes:
+def _of_git(directory: int, name: str, path: str, place: SandboxLayout) -> bytes:
     """Two files of the visible `.git`, without what only tells one sandbox from another."""
     limit = _LARGEST_INDEX if path == _INDEX else _LARGEST_ALTERNATES
     content = read_bytes(directory, name, at_most=limit)
@@ -381,7 +381,7 @@ def _of_git(directory: int, name: str, path: str, place: SandboxPlace) -> bytes:
     return hashlib.sha256(content).digest()
 
 
-def _originals(place: SandboxPlace) -> tuple[bytes, ...]:
+def _originals(place: SandboxLayout) -> tuple[bytes, ...]:
     base = place.base_index.read_bytes()
     object_format = place.read_facts(place.directory.name).object_format
     plain = plain_index(base, name_bytes=20 if object_format == "sha1" else 32)

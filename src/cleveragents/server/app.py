@@ -9,10 +9,10 @@ from fastapi import APIRouter, FastAPI
 from cleveragents import __version__
 from cleveragents.server import problems
 from cleveragents.server.description import DescribedApi
-from cleveragents.server.metrics import Meters, RequestMeter
+from cleveragents.server.metrics import RequestMeter, ServerMetrics
 from cleveragents.server.middleware.body import BodyLimits
 from cleveragents.server.middleware.idempotency import Idempotency
-from cleveragents.server.middleware.identity import Buckets, Identity, RateLimit
+from cleveragents.server.middleware.identity import Identity, RateLimit, TokenBuckets
 from cleveragents.server.middleware.origin import (
     HostCheck,
     MediaCheck,
@@ -82,18 +82,18 @@ def _add_middleware(app: FastAPI, service: Service) -> None:
     container = service.container
     settings = container.settings.server
     monotonic = container.clock.monotonic
-    strangers = Buckets(_STRANGERS_PER_MINUTE, monotonic)
+    strangers = TokenBuckets(_STRANGERS_PER_MINUTE, monotonic)
     app.state.strangers = strangers
     # The last one added is the first that a request comes to.
     app.add_middleware(Idempotency, service=service)
     app.add_middleware(MediaCheck)
     app.add_middleware(OriginCheck)
     app.add_middleware(BodyLimits, limit=settings.body_bytes, seconds=settings.body_seconds)
-    app.add_middleware(RateLimit, buckets=Buckets(settings.requests_per_minute, monotonic))
+    app.add_middleware(RateLimit, buckets=TokenBuckets(settings.requests_per_minute, monotonic))
     app.add_middleware(Identity, service=service, strangers=strangers)
     names = allowed_names(settings.host, settings.names)
     app.add_middleware(HostCheck, names=names, any_address=not is_loopback(settings.host))
     app.add_middleware(RequestLog, clock=container.clock, identifiers=container.identifiers)
     app.add_middleware(SecurityHeaders)
-    app.state.meters = Meters()
+    app.state.meters = ServerMetrics()
     app.add_middleware(RequestMeter, meters=app.state.meters, container=container)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from cleveragents.app.container import Container
     from cleveragents.server.streams.hub import HubStatistics
 
-__all__ = ["Meters", "RequestMeter"]
+__all__ = ["RequestMeter", "ServerMetrics"]
 
 _UNKNOWN = "unknown"
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
@@ -37,7 +37,7 @@ Counts = tuple[tuple[tuple[str, ...], float], ...]
 """So many of each kind."""
 
 
-class Meters:
+class ServerMetrics:
     """The metrics of one application, in a registry of its own. Any thread may use it."""
 
     def __init__(self) -> None:
@@ -87,7 +87,7 @@ class Meters:
 class RequestMeter:
     """Counts the requests of an application by route, method and status."""
 
-    def __init__(self, app: ASGIApp, meters: Meters, container: Container) -> None:
+    def __init__(self, app: ASGIApp, meters: ServerMetrics, container: Container) -> None:
         self._app = app
         self._meters = meters
         self._clock = container.clock

@@ -22,7 +22,7 @@ __all__ = [
     "Paths",
     "PlanId",
     "Renames",
-    "Strict",
+    "StrictBody",
 ]
 
 NAME = r"^[a-z0-9][a-z0-9._-]*$"
@@ -91,7 +91,7 @@ class Body(BaseModel):
         return value
 
 
-class Strict(Body):
+class StrictBody(Body):
     """What somebody sends: a name that is not known is a mistake, and no wish."""
 
     model_config = ConfigDict(extra="forbid")

@@ -16,13 +16,13 @@ from cleveragents.server.problems import Refused
 if TYPE_CHECKING:
     from cleveragents.app.plan_parts import PlanParts
 
-__all__ = ["AtMost", "Here", "Service", "Stopping"]
+__all__ = ["Here", "RequestLimit", "Service", "ShutdownSignal"]
 
 _TRIALS = 4
 _VERIFICATIONS = 2
 
 
-class AtMost:
+class RequestLimit:
     """Limits concurrency; answers 429 beyond the limit. For requests that keep a thread for long.
 
     Thread safety:
@@ -49,7 +49,7 @@ class AtMost:
             self._places.release()
 
 
-class Stopping:
+class ShutdownSignal:
     """Tells streams, once, that the server is about to stop: they never end by themselves.
 
     Not thread-safe: use it on the server's loop.
@@ -93,9 +93,9 @@ class Service:
     """
 
     container: Container
-    stopping: Stopping = field(default_factory=Stopping)
-    trials: AtMost = field(default_factory=lambda: AtMost(_TRIALS))
-    verifications: AtMost = field(default_factory=lambda: AtMost(_VERIFICATIONS))
+    stopping: ShutdownSignal = field(default_factory=ShutdownSignal)
+    trials: RequestLimit = field(default_factory=lambda: RequestLimit(_TRIALS))
+    verifications: RequestLimit = field(default_factory=lambda: RequestLimit(_VERIFICATIONS))
 
     @property
     def parts(self) -> PlanParts:

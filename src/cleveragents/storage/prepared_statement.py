@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from sqlalchemy import ClauseElement, Connection, Dialect, make_url
 from sqlalchemy.exc import DBAPIError
 
-__all__ = ["PreparedStatement", "Rows", "prepared"]
+__all__ = ["PreparedStatement", "StatementRows", "prepared"]
 
 T = TypeVar("T")
 
@@ -24,7 +24,7 @@ Parameters = Mapping[str, object]
 _DRIVERS = {"sqlite": "sqlite://", "postgresql": "postgresql+psycopg://"}
 
 
-class Rows:
+class StatementRows:
     """What a statement found, in `plain` rows, and how many it changed. All of it is read, so the statement
     is over."""
 
@@ -64,19 +64,21 @@ class PreparedStatement:
         binds = compiled.binds.items()
         self._fixed = {name: bind.effective_value for name, bind in binds if not bind.required}
 
-    def run(self, connection: Connection, parameters: Parameters) -> Rows:
+    def run(self, connection: Connection, parameters: Parameters) -> StatementRows:
         """Runs it once."""
         given = self._given(parameters)
         if self._order is None:
             result = connection.exec_driver_sql(self._text, given)
             found = result.returns_rows
-            return Rows(tuple(result.keys()) if found else (), result.all() if found else (), result.rowcount)
+            return StatementRows(
+                tuple(result.keys()) if found else (), result.all() if found else (), result.rowcount
+            )
 
-        def execute(driver: sqlite3.Connection) -> Rows:
+        def execute(driver: sqlite3.Connection) -> StatementRows:
             cursor = driver.execute(self._text, given)
             names = [column[0] for column in cursor.description or ()]
             try:
-                return Rows(names, cursor.fetchall() if names else (), cursor.rowcount)
+                return StatementRows(names, cursor.fetchall() if names else (), cursor.rowcount)
             except sqlite3.Error:
                 cursor.close()  # left open, it would show this moment to whoever reads here next
                 raise

@@ -15,15 +15,15 @@ from cleveragents.core.tool import ToolSpec
 from cleveragents.models.model.conversation import Message, MessageRole, ToolRequest, Usage
 from cleveragents.models.ports import ModelFacts, ModelReply, ModelRequest
 
-__all__ = ["ScriptedHost", "Thought", "asks_for", "says"]
+__all__ = ["RecordedModelCall", "ScriptedHost", "asks_for", "says"]
 
 Reply = str | ModelReply | BaseException
-Script = Callable[["Thought"], Reply]
+Script = Callable[["RecordedModelCall"], Reply]
 ToolFunction = Callable[..., "str | ToolAnswer"]
 
 
 @dataclass(frozen=True, slots=True)
-class Thought:
+class RecordedModelCall:
     """A model call as the host saw it."""
 
     model: str | None
@@ -85,7 +85,7 @@ class ScriptedHost:
         self._answered: dict[str, ToolAnswer] = {}
         self._gate = gate
         self._writing = frozenset(writing)
-        self.thoughts: list[Thought] = []
+        self.thoughts: list[RecordedModelCall] = []
         self.uses: list[tuple[str, dict[str, JsonValue], str]] = []
         self.times: list[Callable[[], float] | None] = []
         self.refused: list[tuple[str, str, str]] = []
@@ -119,7 +119,7 @@ class ScriptedHost:
     ) -> ModelReply:
         if key in self._finished:
             return self._finished[key]
-        thought = Thought(model, request, key, actor, node)
+        thought = RecordedModelCall(model, request, key, actor, node)
         reply = self._next(thought)
         self.thinking.release()
         try:
@@ -184,7 +184,7 @@ class ScriptedHost:
         said = self._tools["agent"](request=request, told=told)
         return said if isinstance(said, str) else said.text
 
-    def _next(self, thought: Thought) -> Reply:
+    def _next(self, thought: RecordedModelCall) -> Reply:
         with self._lock:
             self.thoughts.append(thought)
             if self._replies is not None:

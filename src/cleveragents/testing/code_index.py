@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cleveragents.context.code_index import (
+    ChunkLayout,
     CodePlace,
     IndexProgress,
     IndexStatus,
     Postings,
-    Sought,
 )
 from cleveragents.context.context_parts import PastCommit
 from cleveragents.context.model.code import CodeFile, Field, FileAnalysis
@@ -49,7 +49,7 @@ class MemorySnapshot:
         return IndexStatus(len(self.files), len(self.files))
 
     @property
-    def chunks(self) -> Sought:
+    def chunks(self) -> ChunkLayout:
         import numpy as np
 
         document_of: list[int] = []
@@ -60,7 +60,7 @@ class MemorySnapshot:
                 document_of.append(document)
                 lengths.append(float(sum(chunk.terms.get(Field.BODY, {}).values())))
             first.append(len(document_of))
-        return Sought(
+        return ChunkLayout(
             np.asarray(document_of, dtype=np.int32),
             np.asarray(first, dtype=np.int32),
             np.asarray(lengths, dtype=np.float32),

@@ -23,7 +23,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from cleveragents.core.errors import CleverAgentsError
-from cleveragents.models.script import Scripting
+from cleveragents.models.script import ScriptRunner
 from cleveragents.models.script_document import load_script
 from cleveragents.testing.scripted_wire import Exchange, HttpRequest, NotHttp, Responder, read_request
 
@@ -71,7 +71,7 @@ class ScriptedServer:
         key: str | None = None,
         models: Sequence[str] = ("scripted",),
     ) -> None:
-        self._scripting = Scripting(script)
+        self._scripting = ScriptRunner(script)
         self._wanted_port = port
         self._responder = Responder(
             self._scripting, latency_seconds=latency_seconds, key=key, models=tuple(models)

@@ -13,7 +13,7 @@ from cleveragents.models.model.conversation import Message, MessageRole, ToolReq
 from cleveragents.models.scripted_model import scripted_usage, written
 
 if TYPE_CHECKING:
-    from cleveragents.models.script import ScriptedAnswer, ScriptedFault, Scripting
+    from cleveragents.models.script import ScriptedAnswer, ScriptedFault, ScriptRunner
 
 __all__ = ["Exchange", "HttpRequest", "NotHttp", "Responder", "read_request"]
 
@@ -112,7 +112,7 @@ class Exchange:
 class Responder:
     """Answers requests from a script. Any number at once."""
 
-    scripting: Scripting
+    scripting: ScriptRunner
     latency_seconds: float
     key: str | None
     models: tuple[str, ...]

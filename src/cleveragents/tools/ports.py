@@ -10,7 +10,7 @@ from cleveragents.core.errors import ToolRefused, UnknownTool
 from cleveragents.core.json_value import JsonValue
 from cleveragents.core.policy import Capability
 from cleveragents.core.tool import ToolSpec
-from cleveragents.processes.ports import CommandResult, CommandTerms, StopSignal
+from cleveragents.processes.ports import CommandOptions, CommandResult, StopSignal
 
 __all__ = ["CommandsHere", "FixedTools", "FoundFile", "SandboxFiles", "Tool", "ToolSource", "Workplace"]
 
@@ -79,7 +79,7 @@ class CommandsHere(Protocol):
         *,
         directory: str,
         timeout_seconds: float,
-        terms: CommandTerms | None = None,
+        terms: CommandOptions | None = None,
     ) -> CommandResult: ...
 
 

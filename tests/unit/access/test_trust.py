@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import select
 
 from cleveragents.access.trust.repository_files import (
-    BroughtFile,
+    RepositoryFile,
     brought_paths,
     read_inside,
     repository_root,
@@ -318,7 +318,7 @@ sandbox: {setup: {command: pip install x}}
     ],
 )
 def test_a_preview_shows_what_would_run(path: str, content: str, lines: tuple[str, ...]) -> None:
-    shown = preview(BroughtFile(path, "", content.encode(), False))
+    shown = preview(RepositoryFile(path, "", content.encode(), False))
     assert len(shown) == len(lines)
     assert all(line.startswith(start) for line, start in zip(shown, lines, strict=True))
 
@@ -365,7 +365,7 @@ def test_nothing_in_a_file_hides_a_variable_from_its_preview() -> None:
 
 
 def _of_servers(servers: dict[str, object]) -> tuple[str, ...]:
-    return preview(BroughtFile(".mcp.json", "", json.dumps({"mcpServers": servers}).encode(), False))
+    return preview(RepositoryFile(".mcp.json", "", json.dumps({"mcpServers": servers}).encode(), False))
 
 
 def test_a_preview_shows_no_known_secret_though_it_shows_only_a_part_of_it() -> None:
@@ -374,22 +374,22 @@ def test_a_preview_shows_no_known_secret_though_it_shows_only_a_part_of_it() -> 
     secrets = KnownSecrets()
     secrets.add(key.strip())
     secrets.add(token)
-    shown = preview(BroughtFile("SKILL.md", "", key.encode(), False))
+    shown = preview(RepositoryFile("SKILL.md", "", key.encode(), False))
     assert not {"MIIEvQ", "bcEiCA"} & {line[:6] for line in shown}
-    (line,) = preview(BroughtFile("SKILL.md", "", f"{'x ' * 70}{token}".encode(), False))
+    (line,) = preview(RepositoryFile("SKILL.md", "", f"{'x ' * 70}{token}".encode(), False))
     assert "ghp_a1B2" not in line
 
 
 def test_a_preview_is_bounded_and_says_that_there_is_more() -> None:
     steps = "\n".join(f"    - {{tool: command, with: {{argv: [x{n}]}}}}" for n in range(20))
     shown = preview(
-        BroughtFile(
+        RepositoryFile(
             ".cleveragents/actions/a.yaml", "", f"name: a/b\nexecute:\n  steps:\n{steps}".encode(), False
         )
     )
     assert len(shown) == 13
     assert shown[-1] == "… and 8 more"
-    (line,) = preview(BroughtFile("SKILL.md", "", b"x" * 1000, False))
+    (line,) = preview(RepositoryFile("SKILL.md", "", b"x" * 1000, False))
     assert len(line) == 161
     assert line.endswith("…")
 

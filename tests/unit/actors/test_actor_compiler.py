@@ -34,7 +34,7 @@ from cleveragents.core.errors import (
 from cleveragents.models.model.budget import Price
 from cleveragents.models.model.conversation import Usage
 from cleveragents.models.ports import ModelFacts
-from cleveragents.testing.actor_host import ScriptedHost, Thought, says
+from cleveragents.testing.actor_host import RecordedModelCall, ScriptedHost, says
 from tests.actor_bench import Bench, KnownActors, actor, open_bench, thinker
 
 TEXT = StateKey("text")
@@ -546,7 +546,7 @@ def test_a_question_inside_a_subgraph_is_answered_there(bench: Bench) -> None:
 
 
 def test_two_questions_at_once_are_asked_one_after_the_other(bench: Bench) -> None:
-    def heard(thought: Thought) -> str:
+    def heard(thought: RecordedModelCall) -> str:
         return thought.last
 
     nodes = (

@@ -16,7 +16,7 @@ from cleveragents.context.plan_context import PlanContext
 from cleveragents.core.errors import InvalidActor, NotTrusted, UnknownActor
 from cleveragents.core.identifiers import UlidSource
 from cleveragents.plans.actors.actor_tools import JoinedTools
-from cleveragents.plans.tools.conflict_tools import DecideTools, DecisionPlace
+from cleveragents.plans.tools.conflict_tools import DecideTools, DecisionTarget
 from cleveragents.plans.tools.context_tools import ContextTools
 from cleveragents.storage.database import Database, open_database
 from cleveragents.testing.clock import FakeClock
@@ -77,7 +77,7 @@ def prompt_of(library: ActorLibrary, name: str) -> str:
 
 
 def test_what_is_shipped_uses_tools_that_exist_and_reads_only_where_it_should(library: ActorLibrary) -> None:
-    deciding = DecideTools(cast("DecisionPlace", None))
+    deciding = DecideTools(cast("DecisionTarget", None))
     registry = JoinedTools(ToolRegistry(), ContextTools(cast("PlanContext", None)), deciding)
     found = {actor.name: actor for actor in builtin_actors()}
     assert list(found) == SHIPPED

@@ -18,7 +18,7 @@ from cleveragents.core.errors import ActorStopped, ContextTooLong, ModelUnavaila
 from cleveragents.models.model.budget import Price
 from cleveragents.models.model.conversation import MessageRole, ToolRequest, Usage
 from cleveragents.models.ports import ModelFacts, ModelReply, ModelRequest
-from cleveragents.testing.actor_host import ScriptedHost, Thought, asks_for, says
+from cleveragents.testing.actor_host import RecordedModelCall, ScriptedHost, asks_for, says
 from tests.actor_bench import Bench, actor, open_bench, thinker
 
 SMALL = ModelFacts("small", 1000, 100)
@@ -39,11 +39,11 @@ def one(*nodes: LlmNode, **facts: Any) -> Any:
     return actor(*nodes, **{"state": (StateKey("text"), StateKey("n", "integer")), **facts})
 
 
-def roles(thought: Thought) -> str:
+def roles(thought: RecordedModelCall) -> str:
     return "".join(message.role.value[0] for message in thought.request.messages)
 
 
-def whole(thought: Thought) -> bool:
+def whole(thought: RecordedModelCall) -> bool:
     """Whether every answer of a tool follows the request for it, and every request has its answer."""
     open_requests: list[str] = []
     for message in thought.request.messages:
@@ -387,7 +387,7 @@ def busy(calls: int, answer: str, summary: str = "SUMMARY") -> tuple[ScriptedHos
     """A model that looks so often before it is done, and can summarise; and the sizes of its requests."""
     sizes: list[int] = []
 
-    def script(thought: Thought) -> str | ModelReply:
+    def script(thought: RecordedModelCall) -> str | ModelReply:
         if "summarise" in thought.request.messages[0].text:
             return summary
         sizes.append(host.count_tokens(None, thought.request) + thought.request.max_output_tokens)
@@ -435,7 +435,7 @@ def test_a_summary_that_does_not_fit_is_done_without(bench: Bench, summary: str)
 def test_a_model_that_cannot_read_what_it_should_summarise_is_not_needed(bench: Bench) -> None:
     sizes: list[int] = []
 
-    def script(thought: Thought) -> str | ModelReply | Exception:
+    def script(thought: RecordedModelCall) -> str | ModelReply | Exception:
         if "summary" in thought.key:
             return ContextTooLong("small", 2000, 1000)
         sizes.append(host.count_tokens(None, thought.request))
@@ -449,7 +449,7 @@ def test_a_conversation_that_the_provider_finds_too_long_is_shortened(bench: Ben
     """The list says 100,000 tokens; the server was started with fewer."""
     refused: list[int] = []
 
-    def script(thought: Thought) -> str | ModelReply | Exception:
+    def script(thought: RecordedModelCall) -> str | ModelReply | Exception:
         size = host.count_tokens(None, thought.request)
         if size > 700:
             refused.append(size)
@@ -507,7 +507,7 @@ def test_a_task_that_no_model_can_read_is_refused(bench: Bench) -> None:
 def test_a_summary_is_not_asked_for_again_after_a_failure(bench: Bench) -> None:
     failing = []
 
-    def script(thought: Thought) -> str | ModelReply | Exception:
+    def script(thought: RecordedModelCall) -> str | ModelReply | Exception:
         if "summary" in thought.key:
             return "SUMMARY"
         if any("SUMMARY" in message.text for message in thought.request.messages) and not failing:

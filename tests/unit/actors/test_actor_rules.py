@@ -23,7 +23,7 @@ from cleveragents.actors.model.actor import (
     ToolNode,
 )
 from cleveragents.actors.model.paths import at_once, never_ending, router_circle, unreachable, written_by
-from cleveragents.actors.model.rules import NODES_LIMIT, Surroundings, actor_problems
+from cleveragents.actors.model.rules import NODES_LIMIT, ActorEnvironment, actor_problems
 from cleveragents.core.errors import UnknownActor
 from cleveragents.core.json_value import FrozenObject, JsonValue
 
@@ -42,7 +42,7 @@ def actor(*nodes: Node, state: tuple[StateKey, ...] = (), entry: str = "") -> Ac
 
 
 def problems(judged: Actor, **around: object) -> dict[tuple[str | int, ...], str]:
-    surroundings = Surroundings(condition=Condition, **around)
+    surroundings = ActorEnvironment(condition=Condition, **around)
     return dict(actor_problems(judged, surroundings))
 
 
@@ -391,7 +391,7 @@ nodes = st.one_of(
 @given(st.lists(nodes, max_size=6), names)
 def test_no_graph_is_too_odd_to_be_judged(drawn: list[Node], entry: str) -> None:
     judged = Actor(name="a/b", entry=entry, nodes=tuple(drawn), state=(StateKey("report"),))
-    found = actor_problems(judged, Surroundings(condition=Condition))
+    found = actor_problems(judged, ActorEnvironment(condition=Condition))
     known = {node.name for node in drawn}
     sound = known and not found
     if sound:

@@ -23,8 +23,8 @@ from cleveragents.processes.passthrough import furnish
 from cleveragents.processes.ports import (
     Command,
     CommandHome,
+    CommandOptions,
     CommandResult,
-    CommandTerms,
     StopSignal,
 )
 from cleveragents.tools.files.confined_files import ConfinedFiles
@@ -67,7 +67,7 @@ def commands(runner: Recording, root: Path, **facts: object) -> CallCommands:
 
 def test_a_command_gets_its_terms_besides_what_every_command_of_the_call_has(tmp_path: Path) -> None:
     runner = Recording()
-    terms = CommandTerms(
+    terms = CommandOptions(
         input=b"told",
         environment={"B": "theirs"},
         passed=("KEY",),
@@ -102,10 +102,10 @@ def test_the_network_is_for_who_has_leave_for_it(
     runner = Recording()
     run = commands(runner, tmp_path, network=bool(allowed), has_leave=lambda: bool(leave))
     if has_it:
-        run(("x",), directory="", timeout_seconds=1.0, terms=CommandTerms(network=True))
+        run(("x",), directory="", timeout_seconds=1.0, terms=CommandOptions(network=True))
     else:
         with pytest.raises(ToolRefused, match="it wants the network"):
-            run(("x",), directory="", timeout_seconds=1.0, terms=CommandTerms(network=True))
+            run(("x",), directory="", timeout_seconds=1.0, terms=CommandOptions(network=True))
     assert [command.network for command in runner.commands] == ([True] if has_it else [])
 
 

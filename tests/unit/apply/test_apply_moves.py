@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from cleveragents.apply import exchange as exchange_module
-from cleveragents.apply.exchange import ABSENT, Folder, exchange, move, sync_filesystem
+from cleveragents.apply.exchange import ABSENT, DirectoryHandle, exchange, move, sync_filesystem
 from cleveragents.apply.journal import Journal, MovedFile
 from cleveragents.apply.moves import Mover
 from cleveragents.core.errors import ApplyConflict, ApplyRefused
@@ -231,7 +231,7 @@ def test_without_swaps_it_is_the_same(build: Build) -> None:
 def test_without_swaps_a_file_that_is_replaced_at_the_moment_stays(tmp_path: Path) -> None:
     write(tmp_path, {"new": b"new", "target": b"old"})
 
-    with Folder(tmp_path) as folder:
+    with DirectoryHandle(tmp_path) as folder:
         one, other = folder.place("new"), folder.place("target")
         real = os.link
 
@@ -257,7 +257,7 @@ def mover(tmp_path: Path, *files: MovedFile) -> Mover:
 
 
 def sum_of(folder: Path, path: str) -> str:
-    with Folder(folder) as opened:
+    with DirectoryHandle(folder) as opened:
         return opened.fingerprint(path)
 
 
@@ -329,7 +329,7 @@ def test_what_is_no_file_has_a_fingerprint_of_its_own(tmp_path: Path) -> None:
 
 def test_a_move_never_overwrites(tmp_path: Path) -> None:
     write(tmp_path, {"a": b"1", "b": b"2"})
-    with Folder(tmp_path) as folder, pytest.raises(FileExistsError):
+    with DirectoryHandle(tmp_path) as folder, pytest.raises(FileExistsError):
         move(folder.place("a"), folder.place("b"))
     assert (tmp_path / "b").read_bytes() == b"2"
 

@@ -16,7 +16,7 @@ from sqlalchemy import Connection, select, update
 
 from cleveragents.apply import commit as commit_module
 from cleveragents.apply.applier import TreeApplier
-from cleveragents.apply.exchange import Folder
+from cleveragents.apply.exchange import DirectoryHandle
 from cleveragents.apply.journal import JournalEntry
 from cleveragents.apply.lock import try_resource_lock
 from cleveragents.apply.ports import CommitRequest
@@ -233,7 +233,7 @@ def test_large_files_are_told_apart_by_their_last_byte(tmp_path: Path) -> None:
     said = subprocess.run(
         ["git", "hash-object", "--no-filters", "a"], cwd=tmp_path, capture_output=True, check=True, text=True
     ).stdout.strip()
-    with Folder(tmp_path) as folder:
+    with DirectoryHandle(tmp_path) as folder:
         first, second = folder.look("a", said), folder.look("b", said)
     assert first.blob == said
     assert second.blob != said

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from cleveragents.changes.model.merge_conflict import KeptConflict, TreeMerge
+from cleveragents.changes.model.merge_conflict import MergeConflict, TreeMerge
 from cleveragents.core.change import FileState
 from cleveragents.sandboxes.git_sandbox import Sandbox
 from tests.merge_comparison import difference, git_merge
@@ -79,7 +79,7 @@ def file_by_file(cases: Cases, seed: int) -> TreeMerge:
     sandbox = cases.sandbox
     sides = [sandbox.files_below(tree) for tree in cases.trees(seed)]
     states: dict[str, FileState | None] = {}
-    conflicts: list[KeptConflict] = []
+    conflicts: list[MergeConflict] = []
     for path in sorted({path for side in sides for path in side}):
         before, one, other = (side.get(path) for side in sides)
         merged = other if one == before else one
@@ -89,7 +89,7 @@ def file_by_file(cases: Cases, seed: int) -> TreeMerge:
                 content = sandbox.merge_content(before.content, one.content, other.content)
             merged = one if content is None or one is None else FileState(one.mode, content)
             if content is None:
-                conflicts.append(KeptConflict(path, "content", before, one, other, one))
+                conflicts.append(MergeConflict(path, "content", before, one, other, one))
         states[path] = merged
     now = sandbox.files_below(sandbox.base)
     gone: dict[str, FileState | None] = dict.fromkeys(now)

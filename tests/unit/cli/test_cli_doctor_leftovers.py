@@ -28,7 +28,7 @@ from cleveragents.api.plans.status_text import meaning_of
 from cleveragents.app.container import Container
 from cleveragents.cli import main
 from cleveragents.cli.doctor.checks import DoctorCheck, DoctorVerdict
-from cleveragents.cli.doctor.orphans import KeptBack, Orphan, findings_of
+from cleveragents.cli.doctor.orphans import NotRemoved, Orphan, findings_of
 from cleveragents.cli.doctor.plan_orphans import half_done_applies
 from cleveragents.cli.doctor.sandbox_orphans import lost_sandboxes
 from cleveragents.cli.doctor.state_checks import state_findings
@@ -184,7 +184,7 @@ def test_an_apply_that_somebody_takes_up_meanwhile_is_left_to_them(home: Path) -
         [left] = half_done_applies(bench.container)
         with held(bench.repository):
             assert left.mend is not None
-            with pytest.raises(KeptBack):
+            with pytest.raises(NotRemoved):
                 left.mend()
         assert snapshot(bench.repository) == before
 
@@ -744,7 +744,7 @@ def test_a_directory_that_is_taken_into_use_meanwhile_stays(temporary: Path) -> 
     user = subprocess.Popen(["sleep", "600"], cwd=place)
     try:
         assert left.mend is not None
-        with pytest.raises(KeptBack):
+        with pytest.raises(NotRemoved):
             left.mend()
     finally:
         user.kill()

@@ -11,7 +11,7 @@ import pytest
 
 from cleveragents.cli.doctor.apply_orphans import forgotten_asides
 from cleveragents.cli.doctor.checks import DoctorCheck, DoctorVerdict
-from cleveragents.cli.doctor.orphans import KeptBack
+from cleveragents.cli.doctor.orphans import NotRemoved
 from cleveragents.cli.doctor.state_checks import state_findings
 from cleveragents.jobs.worker.async_worker import CancellationToken
 from cleveragents.plans.model.plan import Plan
@@ -128,12 +128,12 @@ def test_an_empty_one_of_ours_is_removed_unless_somebody_is_at_it(tmp_path: Path
         try:
             fcntl.flock(holder, fcntl.LOCK_EX)
             assert list(forgotten_asides(bench.container)) == []
-            with pytest.raises(KeptBack, match="is being applied"):
+            with pytest.raises(NotRemoved, match="is being applied"):
                 left.mend()
         finally:
             os.close(holder)
         (place / "old/0").write_text("written at the last moment")
-        with pytest.raises(KeptBack, match="nowhere else"):
+        with pytest.raises(NotRemoved, match="nowhere else"):
             left.mend()
         (place / "old/0").unlink()
         (bench.repository / ".git/index.lock").write_text(f"cleveragents {place.name}\n")

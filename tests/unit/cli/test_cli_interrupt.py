@@ -18,9 +18,9 @@ from cleveragents.api.client import LocalClient
 from cleveragents.api.plans.views import PlanView
 from cleveragents.cli.commands import cli
 from cleveragents.cli.output import Output
-from cleveragents.cli.plan.follow import Moment, run_to_rest
-from cleveragents.cli.plan.work import Deciding, decide, work_on
-from cleveragents.cli.run.interruption import Haste, Interrupts, stop_plans
+from cleveragents.cli.plan.follow import StreamPosition, run_to_rest
+from cleveragents.cli.plan.work import WorkOptions, decide, work_on
+from cleveragents.cli.run.interruption import ForcedStop, Interrupts, stop_plans
 from cleveragents.core.errors import StoreBusy, UnknownPlan
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
 from tests.plan_bench import PlanBench, command, plan_bench, write
@@ -138,7 +138,7 @@ def test_what_has_ended_in_order_during_the_last_words_is_not_left_at_once() -> 
         def close(self) -> None:
             haste._over.set()  # as by the owner, who leaves the block just now
 
-    haste = Haste(heard, Board(), [plan("P")], lambda: None, patience_seconds=0.01, leave=left.append)
+    haste = ForcedStop(heard, Board(), [plan("P")], lambda: None, patience_seconds=0.01, leave=left.append)
     heard.again = True
     with haste:
         for thread in haste._threads:
@@ -157,14 +157,14 @@ def test_one_plan_that_cannot_be_told_keeps_no_other_running(tmp_path: Path) -> 
 
 def test_nothing_is_killed_unless_it_is_hit_again() -> None:
     killed: list[str] = []
-    with Haste(Interrupts(), Shown(), [plan("P")], lambda: killed.append("all")):
+    with ForcedStop(Interrupts(), Shown(), [plan("P")], lambda: killed.append("all")):
         pass
     assert killed == []
 
 
 def test_hit_again_all_is_killed_and_the_end_is_waited_for() -> None:
     heard, view, killed, left = Interrupts(), Shown(), threading.Event(), list[int]()
-    with Haste(heard, view, [plan("P")], killed.set, leave=left.append):
+    with ForcedStop(heard, view, [plan("P")], killed.set, leave=left.append):
         heard.again = True
         assert killed.wait(60)
     assert view.said == ["interrupted again: killing what still runs, and recording what it did …"]
@@ -181,7 +181,7 @@ def test_whatever_goes_wrong_with_a_kill_it_is_tried_again(error: Exception) -> 
             raise error
         killed.set()
 
-    with Haste(heard, Shown(), [plan("P")], kill, leave=lambda code: None):
+    with ForcedStop(heard, Shown(), [plan("P")], kill, leave=lambda code: None):
         heard.again = True
         assert killed.wait(60)
 
@@ -210,7 +210,7 @@ def test_what_hangs_does_not_keep_the_process_from_ending(hangs: str) -> None:
             view.read.wait(60)
 
     shown = view if hangs == "view" else Shown()
-    with Haste(heard, shown, [plan("P")], kill, patience_seconds=0.01, leave=lambda code: gone.set()):
+    with ForcedStop(heard, shown, [plan("P")], kill, patience_seconds=0.01, leave=lambda code: gone.set()):
         heard.again = True
         assert gone.wait(60)
         assert killed.is_set(), "what is said comes after it"
@@ -228,7 +228,7 @@ def test_what_hangs_even_then_is_left_and_that_is_said(
         gone.set()
 
     plans = [plan(one) for one in ids]
-    with Haste(heard, view, plans, lambda: None, patience_seconds=0.01, leave=leave):
+    with ForcedStop(heard, view, plans, lambda: None, patience_seconds=0.01, leave=leave):
         heard.again = True
         assert gone.wait(60)
     said = capsys.readouterr().err
@@ -270,21 +270,21 @@ class Hitting(StringIO):
         return written
 
 
-def _here(deciding: Deciding, done: PlanView) -> PlanView:
+def _here(deciding: WorkOptions, done: PlanView) -> PlanView:
     return work_on(deciding, done, after=None)
 
 
-def _by_workers(deciding: Deciding, done: PlanView) -> PlanView:
-    return run_to_rest(deciding.client, done, deciding.output, after=Moment(0, {}), prefix="agents")
+def _by_workers(deciding: WorkOptions, done: PlanView) -> PlanView:
+    return run_to_rest(deciding.client, done, deciding.output, after=StreamPosition(0, {}), prefix="agents")
 
 
 @pytest.mark.parametrize("run", [_here, _by_workers], ids=["here", "by workers"])
 def test_a_plan_that_was_done_already_is_left_as_it_is_and_nobody_is_asked(
-    plans: PlanBench, monkeypatch: pytest.MonkeyPatch, run: Callable[[Deciding, PlanView], PlanView]
+    plans: PlanBench, monkeypatch: pytest.MonkeyPatch, run: Callable[[WorkOptions, PlanView], PlanView]
 ) -> None:
     done, stderr = plans.done(write("z.txt", "z\n")), Hitting()
     client = LocalClient(plans.container, in_front=True)
-    deciding = Deciding(client, "agents", Output("plain"), yes=True)
+    deciding = WorkOptions(client, "agents", Output("plain"), yes=True)
     monkeypatch.setattr(sys, "stderr", stderr)
     with (
         cli.make_context("agents", ["--server", "local", "plan"]),

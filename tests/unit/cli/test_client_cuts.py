@@ -22,7 +22,7 @@ from cleveragents.cli.output import Output
 from cleveragents.cli.plan.follow import PlansFollower, moment_now, run_to_rest
 from cleveragents.cli.plan.respond import tell_denied
 from cleveragents.cli.plan.view import told_at_the_end
-from cleveragents.cli.plan.work import Deciding
+from cleveragents.cli.plan.work import WorkOptions
 from cleveragents.cli.run.server_run import run_together
 from cleveragents.cli.servers import keep_token, logins_file
 from cleveragents.core.errors import (
@@ -286,7 +286,7 @@ def test_a_plan_that_the_server_does_not_stop_keeps_no_other_running(
     late = Late(bench.url, bench.token("operator"))
     late.hits = hits
     with HttpClient(late) as client, pytest.raises(click.exceptions.Exit) as left:
-        run_together(client, Deciding(client, "agents", Output("plain"), parallel=2), [SLEEP] * 2)
+        run_together(client, WorkOptions(client, "agents", Output("plain"), parallel=2), [SLEEP] * 2)
     assert left.value.exit_code == 130
     said = capsys.readouterr().err
     first, second = sorted({row.id for row in plans.plans.list().items} - before)
@@ -300,7 +300,7 @@ def test_a_plan_that_the_server_does_not_stop_keeps_no_other_running(
     following.close()
     assert [one.state for one in stopped] == [PlanState.CANCELLED] * 2
     with pytest.raises(Cancelled, match="interrupted by the user"):
-        tell_denied(Deciding(plans, "agents", Output("plain")), stopped[0])
+        tell_denied(WorkOptions(plans, "agents", Output("plain")), stopped[0])
     assert "denied:" not in capsys.readouterr().err
 
 
@@ -315,7 +315,7 @@ def test_who_may_not_stop_plans_is_told_that_they_go_on(
         pytest.raises(NotAllowed),
     ):
         late.instead = viewer
-        run_together(client, Deciding(client, "agents", Output("plain")), [SLEEP])
+        run_together(client, WorkOptions(client, "agents", Output("plain")), [SLEEP])
     (plan_id,) = {row.id for row in plans.plans.list().items} - before
     assert f"plan {plan_id} is on the server; `agents plan show {plan_id}`" in capsys.readouterr().err
     plans.plans.cancel(plan_id)

@@ -15,7 +15,7 @@ import pytest
 from cleveragents.access.model.project import ResourceKind
 from cleveragents.app.container import Container
 from cleveragents.cli.doctor.checks import DoctorCheck, disk_space
-from cleveragents.cli.doctor.orphans import KeptBack
+from cleveragents.cli.doctor.orphans import NotRemoved
 from cleveragents.cli.doctor.remote_orphans import remove_mirrors, unneeded_mirrors
 from cleveragents.cli.doctor.service_checks import engine, models, server, service_findings, telemetry
 from cleveragents.cli.doctor.state_checks import state_findings
@@ -226,7 +226,7 @@ def test_mirrors_that_no_plan_and_no_resource_names_are_removed(closing: ExitSta
     left, of_the_dead = unneeded_mirrors(container)
     assert remove_mirrors(container.plan_parts.remotes, dry_run=True) == 1
     plan = container.plan_parts.plans.create(PlanDraft("g", "builtin/command", remotes[2].resource), now=now)
-    with pytest.raises(KeptBack, match="somebody uses it now"):  # it did not, when it was looked at
+    with pytest.raises(NotRemoved, match="somebody uses it now"):  # it did not, when it was looked at
         left.mend()
     container.plan_parts.plans.delete(plan, now=now)
     assert left.mend().startswith("removed the mirror")

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from cleveragents.actors.model.actor import Progress, ProgressKind
 from cleveragents.cli.output import Output
 from cleveragents.cli.render.board import PlainBoard, StreamBoard, announced
-from cleveragents.cli.render.live_output import LiveOutput, PieceFlow
+from cleveragents.cli.render.live_output import ChunkFlow, LiveOutput
 from cleveragents.cli.render.live_view import PlainView, is_for_terminal, lines_of
 from cleveragents.cli.render.stream_view import StreamView
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
@@ -146,7 +146,7 @@ def test_only_a_terminal_that_moves_its_cursor_gets_the_live_view(monkeypatch: p
 
 @given(st.lists(st.text(alphabet="ab .\n\t", max_size=6), max_size=12))
 def test_the_pieces_of_an_answer_add_up_to_it(pieces: list[str]) -> None:
-    flow = PieceFlow()
+    flow = ChunkFlow()
     assert "".join([*map(flow, pieces), flow.finish()]) == "".join(pieces)
 
 
@@ -157,7 +157,7 @@ def test_a_secret_is_masked_wherever_the_pieces_cut_it(cuts: list[int]) -> None:
         f"and so on\nto {KEY} the end"
     )
     places = [0, *sorted({cut % len(text) for cut in cuts}), len(text)]
-    flow = PieceFlow()
+    flow = ChunkFlow()
     shown = [flow(text[start:end]) for start, end in pairwise(places)]
     shown.append(flow.finish())
     assert "hunter2" not in "".join(shown)
@@ -168,7 +168,7 @@ def test_a_secret_is_masked_wherever_the_pieces_cut_it(cuts: list[int]) -> None:
 
 
 def test_a_line_without_an_end_is_shown_at_last() -> None:
-    flow = PieceFlow()
+    flow = ChunkFlow()
     shown = flow("x" * 5000)
     assert shown == "x" * 5000
     assert flow.finish() == ""

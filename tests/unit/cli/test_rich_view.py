@@ -27,7 +27,7 @@ from rich.text import Text
 
 from cleveragents.actors.model.actor import Progress, ProgressKind
 from cleveragents.cli.plan.exit_codes import joint_exit_code, short_ids
-from cleveragents.cli.plan.meter import Reading, spending_words
+from cleveragents.cli.plan.meter import MeterReading, spending_words
 from cleveragents.cli.render.board_row import beside
 from cleveragents.cli.render.footer import Footer
 from cleveragents.cli.render.narrow_terminal import terminal_size
@@ -112,11 +112,11 @@ class Meter:
     """What the records would say."""
 
     def __init__(self, plan: Plan, spent: Spend | None = None, limits: BudgetLimits | None = None) -> None:
-        self.last = Reading(plan, spent or Spend(), limits or BudgetLimits())
-        self.below: list[Reading] = []
+        self.last = MeterReading(plan, spent or Spend(), limits or BudgetLimits())
+        self.below: list[MeterReading] = []
         self.reads = 0
 
-    def read(self) -> Reading:
+    def read(self) -> MeterReading:
         self.reads += 1
         return self.last
 
@@ -522,7 +522,7 @@ def test_sub_plans_stand_below_their_plan_with_what_they_do() -> None:
     view = live(screen, meter)
     first, second = sub_plan(PlanState.COMPLETE, 1), sub_plan(PlanState.PROCESSING, 2)
     third = sub_plan(PlanState.QUEUED, 3, depth=2, parent=second)
-    meter.below = [Reading(one, Spend(0, 1200, 1), BudgetLimits()) for one in (first, second, third)]
+    meter.below = [MeterReading(one, Spend(0, 1200, 1), BudgetLimits()) for one in (first, second, third)]
     assert view.view_of(meter.last.plan) is view
     row = view.view_of(second)
     assert view.view_of(second) is row
@@ -553,7 +553,7 @@ def test_of_more_sub_plans_than_fit_those_that_run_are_seen(columns: int, lines:
     screen, meter = Screen(columns, lines), Meter(plan())
     states = [PlanState.COMPLETE] * 20 + [PlanState.PROCESSING]
     meter.below = [
-        Reading(sub_plan(state, number), Spend(), BudgetLimits())
+        MeterReading(sub_plan(state, number), Spend(), BudgetLimits())
         for number, state in enumerate(states, start=1)
     ]
     view = live(screen, meter)
@@ -570,7 +570,7 @@ def test_a_table_of_plans_has_their_sub_plans_below_them() -> None:
     waits = replace(plan(PlanState.WAITING, number=1, goal="First"), waiting_for={"for": "sub-plans"})
     meters = [Meter(plan(PlanState.QUEUED, number=9, goal="Second")), Meter(waits)]
     part = sub_plan(PlanState.PROCESSING, 2, parent=waits)
-    meters[1].below = [Reading(part, Spend(0, 7, 1), BudgetLimits())]
+    meters[1].below = [MeterReading(part, Spend(0, 7, 1), BudgetLimits())]
     board = RichBoard(meters, stream=screen, size=screen.size, clock=Clock())
     board.view_of(part).say("look")
     assert board.view_of(part) is board.view_of(part)

@@ -11,8 +11,8 @@ import pytest
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
 from cleveragents.plans.model.strategy import Strategy, Task
 from cleveragents.plans.model.sub_plan import (
-    Act,
-    Fate,
+    ParentAction,
+    TaskStatus,
     TreeView,
     has_news,
     is_at_rest,
@@ -76,7 +76,7 @@ def test_own_tasks_are_done_while_others_run() -> None:
 def test_one_that_was_made_and_never_queued_is_started_again() -> None:
     strategy = Strategy((), tasks=(sub(),))
     made = {"1": child("1", PlanState.QUEUED, Phase.ACTION)}
-    assert TreeView(strategy, made).step().act is Act.START
+    assert TreeView(strategy, made).step().act is ParentAction.START
 
 
 def test_others_go_on_beside_a_failure_and_it_is_said_at_the_end() -> None:
@@ -87,7 +87,7 @@ def test_others_go_on_beside_a_failure_and_it_is_said_at_the_end() -> None:
     children = {"1": FAILED, "2": DONE, "5": DONE}
     assert step(*tasks, children=children, merged=frozenset("25")) == ("fail", (1,))
     fates = view(*tasks, children=children, merged=frozenset("25")).fates()
-    assert [fates[number] for number in (3, 4)] == [Fate.BLOCKED, Fate.BLOCKED]
+    assert [fates[number] for number in (3, 4)] == [TaskStatus.BLOCKED, TaskStatus.BLOCKED]
 
 
 @pytest.mark.parametrize("broken", [FAILED, CANCELLED, PlanState.REJECTED])
@@ -109,7 +109,12 @@ def test_what_a_person_left_out_is_left_out_with_all_that_needs_it() -> None:
     children = {"1": CANCELLED}
     assert step(*tasks, children=children) == ("start", (4,))
     found = view(*tasks, children=children, left_out=frozenset("1"))
-    assert list(found.fates().values()) == [Fate.LEFT_OUT, Fate.LEFT_OUT, Fate.LEFT_OUT, Fate.READY]
+    assert list(found.fates().values()) == [
+        TaskStatus.LEFT_OUT,
+        TaskStatus.LEFT_OUT,
+        TaskStatus.LEFT_OUT,
+        TaskStatus.READY,
+    ]
     assert step(*tasks[:3], children=children, left_out=frozenset("1")) == ("end", ())
 
 

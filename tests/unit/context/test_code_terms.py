@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from cleveragents.context.model.code_terms import (
     STOP_WORDS,
-    Remembered,
+    TermCache,
     count_terms,
     split_identifier,
     terms_of,
@@ -124,7 +124,7 @@ def test_what_is_remembered_is_found_once_and_never_grows_beyond_its_bound():
         asked.append(word)
         return word.upper()
 
-    remembered = Remembered(find, 3)
+    remembered = TermCache(find, 3)
     for word in ("a", "b", "c", "a", "d", "e", "f", "g"):
         assert remembered[word] == word.upper()
         assert len(remembered) <= 3

@@ -14,7 +14,7 @@ from cleveragents.context.model.code import Chunk, Definition, FileAnalysis, Lin
 from cleveragents.context.model.context import Choice, Depth, RankedPlace, Ranking
 from cleveragents.context.pipeline.depths import WholeDefinitions
 from cleveragents.context.pipeline.packer import GreedyPacker
-from cleveragents.context.pipeline.renderings import Unit, printable, unit_of, without_crossings
+from cleveragents.context.pipeline.renderings import LineUnit, printable, unit_of, without_crossings
 from cleveragents.models.tokens import estimate_text
 from cleveragents.testing.code_index import MemorySnapshot
 
@@ -160,31 +160,35 @@ def test_lines_outside_of_definitions_take_with_them_what_they_would_cut() -> No
         definitions=(Definition("f", "function", LineSpan(10, 20), LineSpan(10, 10)),),
         chunks=(Chunk(LineSpan(1, 9), None), Chunk(LineSpan(10, 20), 0), Chunk(LineSpan(21, 30), None)),
     )
-    assert unit_of(LineSpan(3, 4), analysis) == Unit(LineSpan(1, 9), None)
-    assert unit_of(LineSpan(8, 12), analysis) == Unit(LineSpan(1, 20), None)
-    assert unit_of(LineSpan(25, 99), analysis) == Unit(LineSpan(21, 30), None)
+    assert unit_of(LineSpan(3, 4), analysis) == LineUnit(LineSpan(1, 9), None)
+    assert unit_of(LineSpan(8, 12), analysis) == LineUnit(LineSpan(1, 20), None)
+    assert unit_of(LineSpan(25, 99), analysis) == LineUnit(LineSpan(21, 30), None)
     assert unit_of(LineSpan(31, 40), analysis) is None
 
 
 def test_a_function_that_is_searched_in_pieces_is_shown_whole_and_a_class_by_its_head() -> None:
     function = Definition("f", "function", LineSpan(1, 100), LineSpan(1, 1))
     pieces = (Chunk(LineSpan(1, 50), 0), Chunk(LineSpan(51, 100), 0))
-    assert unit_of(LineSpan(60, 61), FileAnalysis("x", 100, (function,), (), pieces)) == Unit(
+    assert unit_of(LineSpan(60, 61), FileAnalysis("x", 100, (function,), (), pieces)) == LineUnit(
         LineSpan(1, 100), 0
     )
     cls = Definition("C", "class", LineSpan(1, 100), LineSpan(1, 1))
     method = Definition("m", "function", LineSpan(20, 90), LineSpan(20, 20), parent=0)
     chunks = (Chunk(LineSpan(1, 19), 0), Chunk(LineSpan(20, 91), 1), Chunk(LineSpan(92, 100), 0))
     analysis = FileAnalysis("x", 100, (cls, method), (), chunks)
-    assert unit_of(LineSpan(2, 3), analysis) == Unit(LineSpan(1, 19), 0)
-    assert unit_of(LineSpan(20, 91), analysis) == Unit(LineSpan(20, 90), 1)
-    assert unit_of(LineSpan(10, 30), analysis) == Unit(LineSpan(1, 100), 0)
+    assert unit_of(LineSpan(2, 3), analysis) == LineUnit(LineSpan(1, 19), 0)
+    assert unit_of(LineSpan(20, 91), analysis) == LineUnit(LineSpan(20, 90), 1)
+    assert unit_of(LineSpan(10, 30), analysis) == LineUnit(LineSpan(1, 100), 0)
     cutting = FileAnalysis("x", 100, (cls, method), (), (Chunk(LineSpan(1, 40), 0),))
-    assert unit_of(LineSpan(2, 3), cutting) == Unit(LineSpan(1, 100), 0)
+    assert unit_of(LineSpan(2, 3), cutting) == LineUnit(LineSpan(1, 100), 0)
 
 
 def test_units_that_would_share_some_lines_are_not_both_shown() -> None:
-    one, two, inner = Unit(LineSpan(1, 10), None), Unit(LineSpan(5, 15), None), Unit(LineSpan(2, 3), None)
+    one, two, inner = (
+        LineUnit(LineSpan(1, 10), None),
+        LineUnit(LineSpan(5, 15), None),
+        LineUnit(LineSpan(2, 3), None),
+    )
     assert without_crossings([one, two, inner, one]) == [one, inner]
 
 

@@ -15,7 +15,7 @@ from cleveragents.context.model.context import (
     RankedPlace,
     Rendering,
 )
-from cleveragents.context.pipeline.packer import Fitting, byte_bound, safe_count
+from cleveragents.context.pipeline.packer import AnswerFitter, byte_bound, safe_count
 from cleveragents.models.tokens import estimate_text
 from cleveragents.testing.code_index import FakeCodeIndex
 from tests.context_world import finding, fragment, query, world
@@ -37,7 +37,7 @@ def answer(texts: list[str], preamble: str = "", skeleton: str = "", said: int =
 def test_whatever_fragments_say_of_themselves_the_text_fits_as_it_is_counted(
     texts: list[str], preamble: str, skeleton: str, budget: int, said: int
 ) -> None:
-    fitted = Fitting(budget, byte_bound).fitted(answer(texts, preamble, skeleton, said))
+    fitted = AnswerFitter(budget, byte_bound).fitted(answer(texts, preamble, skeleton, said))
     assert byte_bound(fitted.text) == fitted.tokens <= budget == fitted.budget
     fitted.text.encode()
 
@@ -47,7 +47,7 @@ def test_whatever_fragments_say_of_themselves_the_text_fits_as_it_is_counted(
     [(30, ["first", "second"]), (24, ["first"]), (17, []), (11, []), (4, [])],
 )
 def test_what_goes_goes_from_the_end(budget: int, left: list[str]) -> None:
-    fitted = Fitting(budget, byte_bound).fitted(answer(["first", "second"], "preamble", "tree", 3))
+    fitted = AnswerFitter(budget, byte_bound).fitted(answer(["first", "second"], "preamble", "tree", 3))
     assert [one.rendering.text for one in fitted.fragments] == left
     assert (fitted.preamble, fitted.skeleton) == (
         "preamble" if budget >= 11 else "",

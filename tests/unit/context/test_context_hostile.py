@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from cleveragents.context.context_parts import StrategyGround
 from cleveragents.context.model.context import ContextAnswer, ContextRequest, StrategyReport, StrategyStatus
-from cleveragents.context.pipeline.assembly import OwnParts
+from cleveragents.context.pipeline.assembly import DefaultParts
 from cleveragents.context.pipeline.checks import PARTS
 from cleveragents.context.pipeline.pipeline import PipelineParts
 from cleveragents.context.query import ContextQuery
@@ -250,7 +250,7 @@ class Broken:
 )
 def test_even_a_bug_of_our_own_leaves_an_answer(part: str) -> None:
     broken: Any = Broken()
-    own = OwnParts(**{part: (lambda room, question: broken) if part == "depths" else broken})
+    own = DefaultParts(**{part: (lambda room, question: broken) if part == "depths" else broken})
     with world() as made:
         answer = answered(lambda: made.pipeline({"words": finding(fragment())}, own=own).ask(query()), made)
         check_answer(answer, ["words"], 8000)

@@ -15,10 +15,10 @@ from cleveragents.context.code_index import CodePlace
 from cleveragents.context.model.code import Field, LineSpan
 from cleveragents.context.model.context import Depth, Finding, Ranking, Shares, StrategyStatus
 from cleveragents.context.pipeline.assembly import (
+    AllStrategies,
     BestFileFirst,
-    EveryStrategy,
+    DefaultParts,
     FixedShares,
-    OwnParts,
     ShortPreamble,
 )
 from cleveragents.context.pipeline.checks import PARTS
@@ -332,7 +332,7 @@ class Counting:
 
 def honest_parts(made: World) -> dict[str, Any]:
     return {
-        "selector": EveryStrategy(["names"]),
+        "selector": AllStrategies(["names"]),
         "allocator": FixedShares(),
         "executor": made.executor,
         "deduplicator": MergedPlaces(),
@@ -540,7 +540,7 @@ def test_a_model_is_not_asked_when_no_time_is_left_or_the_executor_is_closed() -
 
         model: Any = Speaking("[2, 1]")
         for scorer in (Slow(), Closing()):
-            pipeline = made.pipeline(BOTH, own=OwnParts(scorer=scorer), rerank=lambda: model)
+            pipeline = made.pipeline(BOTH, own=DefaultParts(scorer=scorer), rerank=lambda: model)
             answer = pipeline.ask(query())
             assert answer.files[0].path == "src/basket.py"
         assert model.asked == []

@@ -20,7 +20,7 @@ from cleveragents.context.model.context import (
     Ranking,
     Rendering,
 )
-from cleveragents.context.pipeline.assembly import BestFileFirst, EveryStrategy, FixedShares, ShortPreamble
+from cleveragents.context.pipeline.assembly import AllStrategies, BestFileFirst, FixedShares, ShortPreamble
 from cleveragents.context.pipeline.ranking import MergedPlaces, plain_ranking
 from cleveragents.context.pipeline.skeleton import TreeSkeleton
 from cleveragents.models.tokens import estimate_text
@@ -43,7 +43,7 @@ def found(
 
 
 def test_every_strategy_is_asked_but_those_switched_off() -> None:
-    assert list(EveryStrategy(["slow"]).select("why?", ["a", "slow", "b"])) == ["a", "b"]
+    assert list(AllStrategies(["slow"]).select("why?", ["a", "slow", "b"])) == ["a", "b"]
 
 
 @given(st.integers(0, 10**9))

@@ -18,8 +18,8 @@ from cleveragents.cli.output import Output
 from cleveragents.core.actions.model import CheckVerdict
 from cleveragents.core.errors import DeadlineExceeded
 from cleveragents.core.event import EventType
-from cleveragents.demo.command import Performance, conclude
-from cleveragents.demo.promises import Account, Evidence, Promise, gather, judge
+from cleveragents.demo.command import DemoRun, conclude
+from cleveragents.demo.promises import Evidence, PlanRecords, Promise, gather, judge
 from cleveragents.demo.sample import CATALOGUE, GOALS, LIMITS
 from cleveragents.demo.story import Story, demo_settings, tell
 from cleveragents.demo.worker_process import WorkerProcess
@@ -70,15 +70,15 @@ def without(found: Evidence, event_type: EventType) -> Evidence:
     return replace(found, records=kept)
 
 
-def spent(account: Account, **more: Any) -> Any:
+def spent(account: PlanRecords, **more: Any) -> Any:
     return replace(account.budget, **more)
 
 
-def all_passed(account: Account) -> list[object]:
+def all_passed(account: PlanRecords) -> list[object]:
     return [replace(run, verdict=CheckVerdict.PASSED) for run in account.checks]
 
 
-def all_failed(account: Account) -> list[object]:
+def all_failed(account: PlanRecords) -> list[object]:
     return [replace(run, verdict=CheckVerdict.FAILED) for run in account.checks]
 
 
@@ -209,7 +209,7 @@ def test_what_is_told_fits_a_terminal_and_shows_both_sides(played: Played) -> No
 def test_the_end_is_short_and_tells_programs_everything(
     played: Played, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    performance = Performance(played.story, played.found, judge(played.story, played.found))
+    performance = DemoRun(played.story, played.found, judge(played.story, played.found))
 
     def shown(format_name: str, **options: bool) -> tuple[str, str]:
         directory = tmp_path / "stage"
@@ -240,7 +240,7 @@ def test_a_broken_promise_fails_the_demo_and_keeps_what_happened(
 ) -> None:
     (tmp_path / "worker-1.log").write_text("it all began…")
     promises = [Promise("cancel means cancelled", False, "simulation is running")]
-    performance = Performance(played.story, played.found, promises)
+    performance = DemoRun(played.story, played.found, promises)
     assert conclude(Output("plain"), performance, tmp_path, 1.0) == 1
     said = capfd.readouterr()
     assert "; NOT every promise was kept; 1.0 s" in said.out

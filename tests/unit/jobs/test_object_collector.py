@@ -11,7 +11,7 @@ import pytest
 
 from cleveragents.app.container import Container
 from cleveragents.config.settings import Settings
-from cleveragents.jobs.object_collector import COLLECTOR, CalmCollector
+from cleveragents.jobs.object_collector import COLLECTOR, CollectorPause
 
 
 @pytest.fixture(autouse=True)
@@ -48,7 +48,7 @@ def test_what_is_there_is_left_alone_from_the_first_worker_until_the_last_has_go
 @pytest.mark.parametrize("youngest", [0, 50_000])
 def test_who_wants_less_of_it_is_not_given_more(youngest: int) -> None:
     gc.set_threshold(youngest, 5, 5)
-    collector = CalmCollector()
+    collector = CollectorPause()
     collector.hold()
     assert gc.get_threshold() == (youngest, 5, 5)
     collector.let_go()
@@ -57,7 +57,7 @@ def test_who_wants_less_of_it_is_not_given_more(youngest: int) -> None:
 
 def test_what_somebody_else_froze_stays_so() -> None:
     gc.freeze()
-    collector = CalmCollector()
+    collector = CollectorPause()
     collector.hold()
     collector.let_go()
     assert gc.get_freeze_count() > 0

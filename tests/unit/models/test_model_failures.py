@@ -12,13 +12,13 @@ from typing import ClassVar
 import pytest
 
 from cleveragents.core.errors import CleverAgentsError, ContextTooLong, ModelRefused, ModelUnavailable
-from cleveragents.models.failures import Subject, translated
+from cleveragents.models.failures import FailedCall, translated
 from cleveragents.models.model.conversation import Message, MessageRole, Usage
 from cleveragents.models.ports import ModelFacts, ModelReply, ModelRequest
 
 messages = pytest.importorskip("langchain_core.messages")
 
-SUBJECT = Subject("acme/m", 900, 800, ("ACME_KEY",))
+SUBJECT = FailedCall("acme/m", 900, 800, ("ACME_KEY",))
 
 
 class Response:
@@ -58,9 +58,11 @@ def test_what_may_go_away_is_unavailable(status: int) -> None:
 
 def test_a_name_that_is_nearly_one_we_know_gets_a_hint() -> None:
     wrong = Theirs(status_code=404)
-    assert "did you mean openai/gpt-4.1-mini?" in str(translated(wrong, Subject("openai/gpt-4.1-mni", 1, 1)))
-    assert "did you mean" not in str(translated(wrong, Subject("openai/gpt-4.1-mini", 1, 1)))
-    elsewhere = Subject("openai/gpt-4.1-mni", 1, 1, place="http://localhost:1/v1")
+    assert "did you mean openai/gpt-4.1-mini?" in str(
+        translated(wrong, FailedCall("openai/gpt-4.1-mni", 1, 1))
+    )
+    assert "did you mean" not in str(translated(wrong, FailedCall("openai/gpt-4.1-mini", 1, 1)))
+    elsewhere = FailedCall("openai/gpt-4.1-mni", 1, 1, place="http://localhost:1/v1")
     assert "did you mean" not in str(translated(wrong, elsewhere))
 
 
@@ -71,7 +73,7 @@ def test_what_will_not_go_away_is_refused(status: int) -> None:
 
 def test_a_wrong_key_is_told_where_it_comes_from() -> None:
     assert "check ACME_KEY (HTTP 401: oops)" in str(told(Theirs(status_code=401)))
-    assert "check its key" in str(translated(Theirs(status_code=403), Subject("m", 1, 1)))
+    assert "check its key" in str(translated(Theirs(status_code=403), FailedCall("m", 1, 1)))
 
 
 class WrongKey(Exception):
@@ -81,7 +83,7 @@ class WrongKey(Exception):
 
 
 def test_a_wrong_key_is_masked_and_the_words_around_it_are_not() -> None:
-    said = str(translated(WrongKey(), Subject("m", 1, 1)))
+    said = str(translated(WrongKey(), FailedCall("m", 1, 1)))
     assert "Incorrect API key provided: *** (invalid_api_key)" in said
 
 
@@ -149,7 +151,7 @@ def test_what_is_too_long_is_told_with_its_numbers(error: Exception) -> None:
 
 
 def test_what_is_too_long_needs_more_than_there_is() -> None:
-    found = translated(Theirs("prompt is too long", status_code=400), Subject("m", 5, 800))
+    found = translated(Theirs("prompt is too long", status_code=400), FailedCall("m", 5, 800))
     assert isinstance(found, ContextTooLong)
     assert (found.needed, found.limit) == (801, 800)
 

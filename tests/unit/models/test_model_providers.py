@@ -13,7 +13,7 @@ import pytest
 from cleveragents.core.errors import ContextTooLong, ModelRefused, ModelUnavailable
 from cleveragents.core.policy import Capability
 from cleveragents.core.tool import ToolSpec
-from cleveragents.models.langchain_model import Talk, ToolNames, lc_messages, lc_tools
+from cleveragents.models.langchain_model import ChatInput, ToolNames, lc_messages, lc_tools
 from cleveragents.models.model.conversation import Message, MessageRole, ToolRequest, Usage
 from cleveragents.models.ports import Model, ModelFacts, ModelReply, ModelRequest
 from cleveragents.models.provider import ONE_CALL_EACH, ModelSpec, Provider
@@ -184,7 +184,7 @@ def test_what_is_sent_is_what_the_library_alone_would_send(model: str, system: s
     names = ToolNames(["read"])
     spec = ToolSpec("read", "It reads.", Capability.READ, SCHEMA, {})
     tools = lc_tools(ModelRequest(messages=[], max_output_tokens=8, tools=[spec]), names)
-    talk = Talk(told, names, tools, {"max_tokens": 9, "extra_body": {"seed": 7}})
+    talk = ChatInput(told, names, tools, {"max_tokens": 9, "extra_body": {"seed": 7}})
     with ScriptedServer(read_script("rules: [{reply: {text: hi}}]", "s"), key=KEY) as server:
         chat = PlainChatOpenAI(
             model=model,

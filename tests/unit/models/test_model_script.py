@@ -11,16 +11,16 @@ from cleveragents.core.errors import ConfigurationError, ModelRefused
 from cleveragents.models.model.budget import Price
 from cleveragents.models.model.conversation import Message, MessageRole, Usage
 from cleveragents.models.ports import ModelFacts, ModelRequest
-from cleveragents.models.script import Scripting
+from cleveragents.models.script import ScriptRunner
 from cleveragents.models.script_document import load_script, read_script
 from cleveragents.models.scripted_model import ScriptedModel, scripted_facts, scripted_usage
 
 
-def scripting(text: str) -> Scripting:
-    return Scripting(read_script(text, "script.yaml"))
+def scripting(text: str) -> ScriptRunner:
+    return ScriptRunner(read_script(text, "script.yaml"))
 
 
-def said(script: Scripting, *messages: Message, model: str = "m") -> str | None:
+def said(script: ScriptRunner, *messages: Message, model: str = "m") -> str | None:
     answer = script.answer(messages or (Message(MessageRole.USER, "hello"),), model=model)
     return None if answer is None else answer.text
 

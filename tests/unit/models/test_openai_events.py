@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from cleveragents.core.errors import ContextTooLong, ModelUnavailable
-from cleveragents.models.failures import Subject, translated
+from cleveragents.models.failures import FailedCall, translated
 from cleveragents.models.model.conversation import Usage
 from cleveragents.models.plain_chat_openai import EventLines, StreamFailed, piece_of
 
-SUBJECT = Subject("openai/model", 10, 1000)
+SUBJECT = FailedCall("openai/model", 10, 1000)
 
 
 @pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"])

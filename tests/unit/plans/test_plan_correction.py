@@ -21,7 +21,7 @@ from cleveragents.plans.model.correction import MOST_RETURNS, NewCorrection
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
 from cleveragents.plans.model.strategy import Strategy
 from cleveragents.plans.ports.plans import PlanFacts
-from cleveragents.plans.strategize import Strategizing
+from cleveragents.plans.strategize import StrategizePhase
 from cleveragents.testing.clock import RaiseAt, RecordFaultPoints
 from tests.actor_plan_bench import (
     ActorPlanBench,
@@ -163,7 +163,7 @@ def test_the_strategist_is_told_what_holds_what_not_and_why(bench: ActorPlanBenc
     _, plan = correction_of(bench).correct(plan, 3, "no JSON, please")
     heard: list[Overhearing] = []
 
-    def overheard(strategizing: Strategizing) -> Strategizing:
+    def overheard(strategizing: StrategizePhase) -> StrategizePhase:
         heard.append(Overhearing(strategizing.turn))
         return replace(strategizing, turn=cast("ActorTurn", heard[0]))
 

@@ -29,7 +29,7 @@ from cleveragents.core.identifiers import WorkerIdentity
 from cleveragents.core.tool import CallState
 from cleveragents.jobs.model.job import JobState
 from cleveragents.jobs.worker.async_worker import CancellationToken
-from cleveragents.plans.checks import CheckGround
+from cleveragents.plans.checks import CheckEnvironment
 from cleveragents.plans.history import bring_to
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
 from cleveragents.plans.model.strategy import Strategy
@@ -452,7 +452,7 @@ def test_settling_leaves_an_apply_under_way_alone(plans: PlanBench) -> None:
 class DyingChecks:
     """As when the process is killed while a check is at work on the merged result."""
 
-    def run(self, checks: object, ground: CheckGround, **_: object) -> Sequence[CheckRun]:
+    def run(self, checks: object, ground: CheckEnvironment, **_: object) -> Sequence[CheckRun]:
         bring_to(ground.sandbox, ground.states)
         raise StoreBusy(1.0)
 

@@ -37,7 +37,7 @@ from cleveragents.plans.model.strategy import Strategy, Task
 from cleveragents.plans.model.sub_plan import GOALS_ACTION
 from cleveragents.plans.output_recorder import PlanWatch
 from cleveragents.plans.ports.plans import PlanDraft
-from cleveragents.plans.remote.sandboxes import TakeOver
+from cleveragents.plans.remote.sandboxes import PlanTakeover
 from cleveragents.sandboxes.mirror import Mirrors
 from cleveragents.sandboxes.ports import SandboxRequest, StartTree
 from cleveragents.storage.columns import microseconds
@@ -219,10 +219,10 @@ def test_what_is_recorded_while_somebody_looks_is_seen_at_the_next_look(
             return super().changes(plan_id)[:1]
 
     history = property(lambda self: Earlier(self.changesets, self.calls(None)))
-    monkeypatch.setattr(TakeOver, "history", history)
+    monkeypatch.setattr(PlanTakeover, "history", history)
     copy = other.parts.sandboxes.open(plan.id)
     assert (copy.root / "b.txt").read_text() == "alpha\n"
-    monkeypatch.setattr(TakeOver, "history", history)
+    monkeypatch.setattr(PlanTakeover, "history", history)
     assert [row["path"] for row in changes_of(other.parts, plan)] == ["b.txt", "folder/c.txt", "x.txt"]
 
 

@@ -20,15 +20,22 @@ from cleveragents.plans.model.correction import (
     undone_with,
 )
 from cleveragents.plans.model.strategy import Strategy, Task
-from cleveragents.plans.strategize import Past, StepTerms, decisions_in, tasks_in, unread_in, words_for
+from cleveragents.plans.strategize import (
+    PlanningHistory,
+    StepOptions,
+    decisions_in,
+    tasks_in,
+    unread_in,
+    words_for,
+)
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 WHOLE = Task("whole", round=1)
 
 
-def terms(*kept: int, sub_plans: int = 9) -> StepTerms:
+def terms(*kept: int, sub_plans: int = 9) -> StepOptions:
     tasks = {number: Task(f"kept {number}") for number in kept}
-    return StepTerms(tasks, round=1, decisions=frozenset({1, 2}), sub_plans=sub_plans, otherwise=WHOLE)
+    return StepOptions(tasks, round=1, decisions=frozenset({1, 2}), sub_plans=sub_plans, otherwise=WHOLE)
 
 
 def decision(
@@ -150,14 +157,14 @@ def test_no_more_steps_are_sub_plans_than_may_be() -> None:
 
 
 def test_a_first_strategist_is_told_only_how_it_may_cut_the_work() -> None:
-    assert words_for(Past((), (), {}, ()), 0) == "No step may be a sub-plan."
-    assert words_for(Past((), (), {}, ()), 3).startswith("At most 3 steps may be sub-plans")
+    assert words_for(PlanningHistory((), (), {}, ()), 0) == "No step may be a sub-plan."
+    assert words_for(PlanningHistory((), (), {}, ()), 3).startswith("At most 3 steps may be sub-plans")
 
 
 def test_a_strategist_whose_decisions_are_all_gone_is_told_what_the_review_found() -> None:
     correction = Correction("p", 1, NewCorrection("too slow", superseded=(1,), by_itself=True), NOW)
     nameless = Correction("p", 2, NewCorrection("still too slow", by_itself=True), NOW)
-    told = words_for(Past([decision(1, held=False)], [correction, nameless], {}, ()), 0)
+    told = words_for(PlanningHistory([decision(1, held=False)], [correction, nameless], {}, ()), 0)
     assert "1. 1? -> so\nThe review of the result says:\ntoo slow" in told
     assert "\n\nThe review of the result says:\nstill too slow" in told
     assert "hold." not in told

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cleveragents.changes.model.merge_conflict import DIRECTORY, KeptConflict, MergeOutcome, Take
+from cleveragents.changes.model.merge_conflict import DIRECTORY, MergeConflict, MergeOutcome, Take
 from cleveragents.changes.model.review import ReviewKind
 from cleveragents.core.change import EXECUTABLE, REGULAR, SYMLINK
 from cleveragents.core.errors import Cancelled, PlanError, SandboxMissing, StalePlan, ToolRefused, UnknownTool
@@ -18,9 +18,9 @@ from cleveragents.core.json_value import freeze
 from cleveragents.core.tool import CallState
 from cleveragents.jobs.worker.async_worker import CancellationToken
 from cleveragents.plans.calls.tool_execution import ToolExecution
-from cleveragents.plans.conflicts.resolution import ConflictsByHand, conflict_task
+from cleveragents.plans.conflicts.resolution import ManualResolution, conflict_task
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
-from cleveragents.plans.tools.conflict_tools import ConflictGround, ConflictTools
+from cleveragents.plans.tools.conflict_tools import ConflictEnvironment, ConflictTools
 from cleveragents.sandboxes.git_sandbox import Sandbox
 from cleveragents.testing.clock import RaiseAt
 from tests.merge_stand import MergeStand, Worker
@@ -73,9 +73,9 @@ def ensure_recorded(stand: MergeStand, worker: Worker) -> None:
     assert stand.parts.history.unrecorded(worker.plan.id, worker.sandbox) == {}
 
 
-def merged(stand: MergeStand, parent: Worker, *children: Worker) -> dict[str, KeptConflict]:
+def merged(stand: MergeStand, parent: Worker, *children: Worker) -> dict[str, MergeConflict]:
     """All conflicts that come of merging these, by path."""
-    found: dict[str, KeptConflict] = {}
+    found: dict[str, MergeConflict] = {}
     for part, child in enumerate(children, start=1):
         outcome = stand.merge(parent, child, str(part))
         found |= {conflict.path: conflict for conflict in outcome.conflicts}
@@ -83,7 +83,7 @@ def merged(stand: MergeStand, parent: Worker, *children: Worker) -> dict[str, Ke
     return found
 
 
-def disagreeing(stand: MergeStand, parent: Worker) -> KeptConflict:
+def disagreeing(stand: MergeStand, parent: Worker) -> MergeConflict:
     """The one conflict of two children that changed line 5, and other lines of the same file."""
     one, other = stand.child(parent, "the one"), stand.child(parent, "the other")
     one.writes({"a.txt": with_line(5, "ours", (1, "top"))})
@@ -510,7 +510,7 @@ def test_a_file_that_was_deleted_by_an_edit_resolves_a_conflict(stand: MergeStan
     assert "a.txt" not in parent.sandbox.files_below(parent.tree)
 
 
-def cut_off(by_hand: ConflictsByHand, rested: Worker, point: str) -> None:
+def cut_off(by_hand: ManualResolution, rested: Worker, point: str) -> None:
     """A person takes theirs, and their process ends there."""
 
     def execution(plan: Plan, sandbox: Sandbox) -> ToolExecution:
@@ -553,7 +553,7 @@ def test_what_a_person_was_cut_off_at_is_settled_by_the_next_one(
 
 
 def test_the_tool_is_found_by_its_name_alone(stand: MergeStand, parent: Worker) -> None:
-    tools = ConflictTools(ConflictGround(stand.parts.history, parent.sandbox))
+    tools = ConflictTools(ConflictEnvironment(stand.parts.history, parent.sandbox))
     assert tools.names() == ("resolve",)
     assert [spec.name for spec in tools.specs()] == ["resolve"]
     assert tools.problems() == ()

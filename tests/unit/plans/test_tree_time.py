@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cleveragents.plans.history import seconds_of_tree
-from cleveragents.plans.ports.plans import CallTimes, Run
+from cleveragents.plans.ports.plans import CallTimes, PlanJobRun
 from cleveragents.testing.clock import FakeClock
 
 START = FakeClock().now()
@@ -24,7 +24,7 @@ def ran(began: float, ended: float) -> CallTimes:
 
 
 def under_way(began: float, *, since: float, seen: float) -> CallTimes:
-    return CallTimes(START + at(began), run=Run(START + at(since), START + at(seen)))
+    return CallTimes(START + at(began), run=PlanJobRun(START + at(since), START + at(seen)))
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from cleveragents.processes.cgroup import (
 from cleveragents.processes.guarded_runner import GuardedCommandRunner
 from cleveragents.processes.passthrough import make_directory
 from cleveragents.processes.ports import Command
-from cleveragents.processes.stdio_process import ProgramPlace, StdioProcess, talking_program
+from cleveragents.processes.stdio_process import ProgramEnvironment, StdioProcess, talking_program
 from tests.command_trees import wait_none_alive
 
 HERE = own_cgroup()
@@ -98,7 +98,7 @@ def test_a_kernel_without_cgroup_kill_ends_processes_one_by_one(
 def test_a_program_that_is_talked_to_cannot_leave_a_process_behind(tmp_path: Path) -> None:
     token = next(_tokens)
     command = Command(("/bin/sh", "-c", ESCAPE.format(token=token)), tmp_path, tmp_path)
-    place = ProgramPlace(root=tmp_path, directory=tmp_path, isolation="off")
+    place = ProgramEnvironment(root=tmp_path, directory=tmp_path, isolation="off")
 
     async def talk() -> None:
         process = StdioProcess(talking_program(command, place, make_directory(), None))

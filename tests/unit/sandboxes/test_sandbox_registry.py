@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy import select
 
 from cleveragents.core.errors import GitFailed, QuotaExceeded, SandboxBusy, SandboxMissing, SandboxRefused
-from cleveragents.sandboxes.facts import SandboxPlace
+from cleveragents.sandboxes.facts import SandboxLayout
 from cleveragents.sandboxes.lock import locked
 from cleveragents.sandboxes.orphans import SandboxOrphan, find_leftovers, mend_leftovers
 from cleveragents.sandboxes.ports import SandboxRequest
@@ -179,7 +179,7 @@ def test_one_that_is_being_written_in_is_not_removed(registry: SandboxRegistry, 
 def test_one_that_a_living_process_is_making_is_not_made_by_another(
     registry: SandboxRegistry, resource: Path
 ) -> None:
-    place = SandboxPlace(registry.directory / "plan-1")
+    place = SandboxLayout(registry.directory / "plan-1")
     place.directory.mkdir(parents=True)
     place.lock.touch()
     with locked(place.lock, "plan-1"), pytest.raises(SandboxBusy):
@@ -340,7 +340,7 @@ def test_a_removal_that_stopped_in_the_middle_is_finished_by_the_next(
         registry.open("plan-1")
     (left,) = registry.leftovers()
     assert (left.kind, left.removable) == ("row", True)
-    with locked(SandboxPlace(registry.directory / "plan-1").lock, "plan-1"):  # by who is about to finish it
+    with locked(SandboxLayout(registry.directory / "plan-1").lock, "plan-1"):  # by who is about to finish it
         assert registry.leftovers() == []
         assert registry.mend() == []
     assert registry.mend() == [left]
@@ -405,7 +405,7 @@ def test_a_complete_sandbox_without_a_row_is_reported_and_never_removed(
 def test_a_remnant_without_a_row_is_removed_when_it_is_old_and_unlocked(
     database: Database, tmp_path: Path
 ) -> None:
-    place = SandboxPlace(tmp_path / "sandboxes" / "plan-1")
+    place = SandboxLayout(tmp_path / "sandboxes" / "plan-1")
     write(place.directory, {"lock": "", "tree/a": "1\n", "engine/HEAD": ""})
     (tmp_path / "sandboxes" / "plan-2").mkdir()
     young = SandboxRegistry(database, tmp_path / "sandboxes")

@@ -13,12 +13,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from cleveragents.core.errors import DatabaseUnreachable, Fault, TooManyRequests, UnknownUser
 from cleveragents.core.identifiers import UlidSource
 from cleveragents.server.middleware.body import UNAUTHENTICATED_BYTES, BodyLimits
-from cleveragents.server.middleware.identity import Buckets
+from cleveragents.server.middleware.identity import TokenBuckets
 from cleveragents.server.middleware.origin import HostCheck, OriginCheck, allowed_names, is_loopback
 from cleveragents.server.middleware.responses import RequestLog, SecurityHeaders
 from cleveragents.server.middleware.wire import address_of
 from cleveragents.server.problems import Refused
-from cleveragents.server.service import Stopping
+from cleveragents.server.service import ShutdownSignal
 from cleveragents.testing.clock import FakeClock
 
 
@@ -268,7 +268,7 @@ def test_after_the_body_a_client_is_awaited_without_a_deadline() -> None:
 
 def test_who_asks_too_often_waits_until_there_is_a_request_again() -> None:
     now = [100.0]
-    buckets = Buckets(60, lambda: now[0], burst=2)
+    buckets = TokenBuckets(60, lambda: now[0], burst=2)
     buckets.take("ada")
     buckets.take("ada")
     with pytest.raises(TooManyRequests) as refused:
@@ -283,7 +283,7 @@ def test_who_asks_too_often_waits_until_there_is_a_request_again() -> None:
 
 def test_a_bucket_is_never_fuller_than_full_and_a_clock_that_goes_back_fills_none() -> None:
     now = [100.0]
-    buckets = Buckets(60, lambda: now[0], burst=2)
+    buckets = TokenBuckets(60, lambda: now[0], burst=2)
     buckets.take("ada")
     now[0] += 3600
     buckets.take("ada")
@@ -294,7 +294,7 @@ def test_a_bucket_is_never_fuller_than_full_and_a_clock_that_goes_back_fills_non
 
 
 def test_however_many_ask_a_bounded_number_is_remembered() -> None:
-    buckets = Buckets(60, lambda: 0.0, burst=1, at_most=10)
+    buckets = TokenBuckets(60, lambda: 0.0, burst=1, at_most=10)
     for number in range(1000):
         buckets.take(str(number))
     assert len(buckets) == 10
@@ -419,7 +419,7 @@ def test_of_an_address_that_one_machine_has_many_of_the_network_counts() -> None
 
 
 def test_who_asked_hears_once_that_the_server_stops() -> None:
-    stopping, heard = Stopping(), []
+    stopping, heard = ShutdownSignal(), []
     stopping.on_begin(lambda: heard.append("one"))
     stopping.on_begin(lambda: heard.append("two"))()
     assert not stopping.begun

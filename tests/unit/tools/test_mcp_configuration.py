@@ -15,7 +15,7 @@ from cleveragents.core.text.redaction import KnownSecrets, redact_text
 from cleveragents.storage.database import open_database
 from cleveragents.tools.mcp.configuration import load_mcp, parse_servers, user_mcp_file
 from cleveragents.tools.mcp.connection import filled
-from cleveragents.tools.mcp.gate import NamedByUser
+from cleveragents.tools.mcp.gate import UserNamedGate
 from cleveragents.tools.mcp.server_entry import McpServer
 from cleveragents.tools.mcp.tool_list import full_name
 from cleveragents.tools.mcp.tools import check_arguments
@@ -148,7 +148,7 @@ def test_variables_are_filled_in_and_what_they_held_is_never_printed() -> None:
     )
     secrets = KnownSecrets()
     given = {"HOME": "/home/somebody", "MY_PAT": "pat-0123456789", "HOST": "h.test", "EMPTY": ""}
-    made = filled(NamedByUser([server.name]).permit(server), given, secrets)
+    made = filled(UserNamedGate([server.name]).permit(server), given, secrets)
     assert made.command == ("/home/somebody/bin/x", "there", "$HOME", "full")
     assert (made.environment["KEY"], made.url) == ("pat-0123456789", "https://h.test/mcp")
     said = redact_text("/home/somebody plain words here pat-0123456789 written-down-1 written-down-2")
@@ -159,7 +159,7 @@ def test_variables_are_filled_in_and_what_they_held_is_never_printed() -> None:
 def test_a_variable_that_is_not_set_is_named_and_ours_are_never_given() -> None:
     server = McpServer("a", "mcp.json", True, ("x", "${ONE}", "${CLEVERAGENTS_SERVER_TOKEN}"))
     with pytest.raises(ToolRefused, match=r"mcp\.json needs ONE, CLEVERAGENTS_SERVER_TOKEN"):
-        filled(NamedByUser(["a"]).permit(server), {"CLEVERAGENTS_SERVER_TOKEN": "ours"}, KnownSecrets())
+        filled(UserNamedGate(["a"]).permit(server), {"CLEVERAGENTS_SERVER_TOKEN": "ours"}, KnownSecrets())
 
 
 def test_the_users_file_is_beside_their_settings() -> None:

@@ -16,7 +16,7 @@ from cleveragents.plans.calls.tool_execution import CallRequest, ToolExecution
 from cleveragents.plans.model.strategy import Strategy
 from cleveragents.plans.tools.mcp_gate import PlanGate
 from cleveragents.processes.bubblewrap import BubblewrapProbe, ProbeResult
-from cleveragents.tools.mcp.gate import NamedByUser
+from cleveragents.tools.mcp.gate import UserNamedGate
 from cleveragents.tools.mcp.server_entry import McpServer
 from tests.mcp_bench import place
 from tests.plan_bench import PlanBench, command, plan_bench
@@ -236,7 +236,7 @@ def test_a_run_that_only_reads_starts_no_server_of_a_repository(plans: PlanBench
 
 
 def test_a_command_starts_only_the_server_that_it_names() -> None:
-    named = NamedByUser({"near"})
+    named = UserNamedGate({"near"})
     assert named.permit(STDIO).server is STDIO
     with pytest.raises(ToolRefused, match="does not name it"):
         named.permit(HTTP)

@@ -14,7 +14,7 @@ from cleveragents.core.policy import Capability
 from cleveragents.core.tool import CallState, ToolCall
 from cleveragents.jobs.worker.async_worker import CancellationToken
 from cleveragents.plans.ports.decisions import DecisionStore
-from cleveragents.plans.tools.conflict_tools import DECIDE, DecideTools, DecisionPlace
+from cleveragents.plans.tools.conflict_tools import DECIDE, DecideTools, DecisionTarget
 from cleveragents.tools.files.confined_files import ConfinedFiles
 from cleveragents.tools.ports import Workplace
 
@@ -42,7 +42,7 @@ def made(number: int, tool: str, state: CallState) -> ToolCall:
 
 def decide(kept: Kept, calls: list[ToolCall], tmp_path: Path, **arguments: Any) -> Any:
     store = cast("DecisionStore", kept)
-    tools = DecideTools(DecisionPlace("p", "team/worker", store, lambda: calls, lambda: NOW))
+    tools = DecideTools(DecisionTarget("p", "team/worker", store, lambda: calls, lambda: NOW))
     place = Workplace(ConfinedFiles(tmp_path), cast("Any", None), CancellationToken())
     return tools.get(DECIDE).call({"question": "Which?", "choice": "this", **arguments}, place)
 
@@ -68,7 +68,7 @@ def test_outside_of_a_plan_nothing_is_decided(tmp_path: Path) -> None:
 
 
 def test_it_only_reads_and_is_the_only_one_there(tmp_path: Path) -> None:
-    tools = DecideTools(cast("DecisionPlace", None))
+    tools = DecideTools(cast("DecisionTarget", None))
     (spec,) = tools.specs()
     assert (tools.names(), spec.name, spec.writes, tools.problems()) == ((DECIDE,), DECIDE, False, ())
     arguments = {"question": "Which?", "choice": "this"}

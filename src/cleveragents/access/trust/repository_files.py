@@ -30,9 +30,9 @@ __all__ = [
     "ACTIONS_DIRECTORY",
     "ACTORS_DIRECTORY",
     "PROMPT_ENDINGS",
-    "BroughtFile",
-    "GivenTrust",
+    "RepositoryFile",
     "TrustSurvey",
+    "TrustedContent",
     "action_paths",
     "actor_paths",
     "brought_paths",
@@ -237,7 +237,7 @@ def _refusal(root: Path, relative: str, problem: str) -> ConfigurationError:
 
 
 @dataclass(frozen=True, slots=True)
-class BroughtFile:
+class RepositoryFile:
     """A file as it was read, once: `trusted` speaks of this very content, so whoever uses the file uses
     `content` and does not read it again. `path` is relative to the root, with `/`."""
 
@@ -253,17 +253,17 @@ class TrustSurvey:
     not all was looked at when one of them says so."""
 
     root: Path
-    files: tuple[BroughtFile, ...]
+    files: tuple[RepositoryFile, ...]
     refused: tuple[tuple[str, str], ...] = ()
 
     @property
-    def pending(self) -> tuple[BroughtFile, ...]:
+    def pending(self) -> tuple[RepositoryFile, ...]:
         """What is not trusted as it is now."""
         return tuple(file for file in self.files if not file.trusted)
 
 
 @dataclass(frozen=True, slots=True)
-class GivenTrust:
+class TrustedContent:
     """A file's content that the user trusts."""
 
     path: str

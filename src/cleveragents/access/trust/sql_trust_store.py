@@ -11,8 +11,8 @@ from pathlib import Path
 from sqlalchemy import BindParameter, Connection, bindparam, delete, select
 
 from cleveragents.access.trust.repository_files import (
-    BroughtFile,
-    GivenTrust,
+    RepositoryFile,
+    TrustedContent,
     TrustSurvey,
     brought_paths,
     read_inside,
@@ -56,7 +56,7 @@ class SqlTrustStore:
         self._clock = clock or SystemClock()
         self._remote_of = remote_of
 
-    def look(self, root: Path, relative: str) -> BroughtFile | None:
+    def look(self, root: Path, relative: str) -> RepositoryFile | None:
         """The file as it is now, and whether that is trusted; None if there is none.
 
         `ConfigurationError` for one that leads out of the root, is no regular file or is too large.
@@ -80,7 +80,7 @@ class SqlTrustStore:
                 read.append((path, content))
         return TrustSurvey(root, tuple(self._judged(root, read)), tuple(refused))
 
-    def give(self, root: Path, files: Sequence[BroughtFile]) -> Sequence[str]:
+    def give(self, root: Path, files: Sequence[RepositoryFile]) -> Sequence[str]:
         """Trusts these contents, as they were read: a file that changed since is not trusted thereby.
 
         Returns the paths that were not trusted before. Kept together with its event.
@@ -109,11 +109,11 @@ class SqlTrustStore:
 
         return self._database.write(unit)
 
-    def list(self) -> Sequence[GivenTrust]:
+    def list(self) -> Sequence[TrustedContent]:
         """All that is trusted, by path."""
         with self._database.read() as connection:
             rows = connection.execute(_ALL).all()
-        return [GivenTrust(_path(row.path), row.digest, moment(row.trusted_at)) for row in rows]
+        return [TrustedContent(_path(row.path), row.digest, moment(row.trusted_at)) for row in rows]
 
     def revoke(self, path: Path) -> Sequence[str]:
         """Trusts nothing at or below that path any more; returns the files that were trusted."""
@@ -141,18 +141,18 @@ class SqlTrustStore:
     def _key(self, root: Path, relative: str) -> str:
         return _kept(f"{self._place(root).rstrip('/')}/{relative}")
 
-    def _judged(self, root: Path, read: Sequence[tuple[str, bytes]]) -> Sequence[BroughtFile]:
+    def _judged(self, root: Path, read: Sequence[tuple[str, bytes]]) -> Sequence[RepositoryFile]:
         keys = [self._key(root, path) for path, _ in read]
         with self._database.read() as connection:
             known = {(row.path, row.digest) for row in connection.execute(_KNOWN, {"paths": keys})}
-        judged: list[BroughtFile] = []
+        judged: list[RepositoryFile] = []
         for key, (path, content) in zip(keys, read, strict=True):
             digest = sha256(content).hexdigest()
-            judged.append(BroughtFile(path, digest, content, (key, digest) in known))
+            judged.append(RepositoryFile(path, digest, content, (key, digest) in known))
         return judged
 
 
-def _facts(files: Iterable[BroughtFile]) -> dict[str, JsonValue]:
+def _facts(files: Iterable[RepositoryFile]) -> dict[str, JsonValue]:
     return {"files": [{"path": _kept(file.path), "digest": file.digest} for file in files]}
 
 

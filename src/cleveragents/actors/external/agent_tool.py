@@ -16,7 +16,7 @@ from cleveragents.core.policy import Capability
 from cleveragents.core.text.redaction import redact_text
 from cleveragents.core.tool import AGENT_TOOL
 from cleveragents.processes.passthrough import shown_by
-from cleveragents.processes.ports import HOME_IN_ARGV, CommandHome, CommandResult, CommandTerms
+from cleveragents.processes.ports import HOME_IN_ARGV, CommandHome, CommandOptions, CommandResult
 from cleveragents.processes.program_lookup import absence_of
 from cleveragents.tools.ports import FixedTools, SandboxFiles, Workplace
 from cleveragents.tools.typed_tool import Arguments, Result, TypedTool
@@ -67,10 +67,10 @@ class AgentArguments(Arguments):
         return tuple(word.replace(PROMPT, self.prompt) for word in self.argv)
 
     @property
-    def terms(self) -> CommandTerms:
+    def terms(self) -> CommandOptions:
         told = self.prompt.encode("utf-8", "surrogateescape")
         files = {_PROMPT_NAME: told} if self.prompt_by == "file" else {}
-        return CommandTerms(
+        return CommandOptions(
             input=told if self.prompt_by == "stdin" else b"",
             environment=self.variables,
             passed=tuple(self.environment),

@@ -68,7 +68,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Edge",
-    "Meeting",
+    "Join",
     "PlainBarrier",
     "PlainSteps",
     "compile_actor",
@@ -212,7 +212,7 @@ class _Compilation:
         source = edge[0]
         return source not in self._nodes or not isinstance(self._nodes[source], (LlmNode, RouterNode))
 
-    def _add_meeting(self, meeting: Meeting) -> None:
+    def _add_meeting(self, meeting: Join) -> None:
         arrivals = [self._arrival(meeting, number, group) for number, group in enumerate(meeting.groups)]
         onward = (meeting.name, meeting.target)
         if onward not in self._groups:
@@ -223,7 +223,7 @@ class _Compilation:
         if not self._arrives_itself(onward):
             self._builder.add_edge(meeting.name, self._target(onward))
 
-    def _arrival(self, meeting: Meeting, number: int, group: frozenset[Edge]) -> str:
+    def _arrival(self, meeting: Join, number: int, group: frozenset[Edge]) -> str:
         first = min(group)
         if self._arrives_itself(first):
             return self._named(first[0]) if first[0] in self._nodes else first[0]
@@ -244,7 +244,7 @@ def _ways(node: Node) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Meeting:
+class Join:
     """`target` goes on when of every group one of its edges was taken. Its `name` stands for it as the source
     of an edge, where branches of an outer fork meet again."""
 
@@ -253,14 +253,14 @@ class Meeting:
     groups: tuple[frozenset[Edge], ...]
 
 
-def meetings(entry: str, edges: Iterable[Edge], forks: Mapping[str, Sequence[str]]) -> tuple[Meeting, ...]:
+def meetings(entry: str, edges: Iterable[Edge], forks: Mapping[str, Sequence[str]]) -> tuple[Join, ...]:
     """Every meeting of the graph, inner ones first. `forks` are the nodes that go several ways at once."""
     graph = _Graph(edges)
     depth = graph.depths(entry)
-    found: list[Meeting] = []
+    found: list[Join] = []
     for fork in sorted(forks, key=lambda name: depth.get(name, 0), reverse=True):
         for target, groups in _arrivals(graph, fork, forks[fork]).items():
-            meeting = Meeting(f"{target}.join{len(found) + 1}", target, groups)
+            meeting = Join(f"{target}.join{len(found) + 1}", target, groups)
             found.append(meeting)
             graph.replace(meeting)
     return tuple(found)
@@ -293,7 +293,7 @@ class _Graph:
                     queue.append(target)
         return seen
 
-    def replace(self, meeting: Meeting) -> None:
+    def replace(self, meeting: Join) -> None:
         gone = frozenset[Edge]().union(*meeting.groups)
         self.edges = [edge for edge in self.edges if edge not in gone]
         self.edges += [(source, meeting.name) for source, _ in gone]

@@ -25,7 +25,7 @@ from typing import Any
 from langgraph.runtime import Runtime
 
 from cleveragents.actors.graph.model_call import NodeModelCall, fitted
-from cleveragents.actors.graph.run_context import A_STEP, NodePlace, RunContext, path_in, time_left
+from cleveragents.actors.graph.run_context import A_STEP, NodeLabel, RunContext, path_in, time_left
 from cleveragents.actors.graph.state import ACCOUNT, State, counters_in, filled_text, messages_in, said
 from cleveragents.actors.model.actor import Actor, LlmNode, ProgressKind
 from cleveragents.actors.ports import ToolAnswer
@@ -86,7 +86,7 @@ class LlmStep:
     async def think(self, state: State, runtime: Runtime[RunContext]) -> tuple[dict[str, Any], str]:
         """Makes one model call: the next answer, or a summary of what has become too long. What it writes to
         the state, and where the conversation goes next: MODEL, TOOLS or ONWARD."""
-        place = NodePlace(runtime.context, self._actor.name, path_in(state, self._node.name))
+        place = NodeLabel(runtime.context, self._actor.name, path_in(state, self._node.name))
         place.ensure_not_stopped()
         talk = self._talk(state, place)
         number = talk.counters["thoughts"] = talk.counters.get("thoughts", 0) + 1
@@ -128,7 +128,7 @@ class LlmStep:
             talk.messages, talk.kept = fit.messages, 0
         return account, fit.asked_model
 
-    def _talk(self, state: State, place: NodePlace) -> _Talk:
+    def _talk(self, state: State, place: NodeLabel) -> _Talk:
         name = self._node.name
         counters = counters_in(state, name)
         if counters.get("open"):
@@ -149,7 +149,7 @@ class LlmStep:
         new = [message.to_json() for message in talk.messages[talk.kept :]]
         return said(name, new, talk.counters, replacing=not talk.kept)
 
-    def _heard(self, talk: _Talk, reply: ModelReply, place: NodePlace) -> dict[str, Any]:
+    def _heard(self, talk: _Talk, reply: ModelReply, place: NodeLabel) -> dict[str, Any]:
         """What the answer writes to the state; and it is added to the conversation."""
         message = reply.message
         place.tell(ProgressKind.THOUGHT, message.text)
@@ -163,7 +163,7 @@ class LlmStep:
         talk.counters["open"] = False
         return self._outputs(value)
 
-    async def _refuse(self, talk: _Talk, reply: ModelReply, place: NodePlace) -> None:
+    async def _refuse(self, talk: _Talk, reply: ModelReply, place: NodeLabel) -> None:
         """Calls that were asked for are seen like any other, and answered in words."""
         message = reply.message
         place.tell(ProgressKind.THOUGHT, message.text)
@@ -278,7 +278,7 @@ class ToolLoop:
         more. `ActorStopped` after the one that failed once too often: by then its answer is in the state, so
         that the model hears of it when the run is taken up again."""
         name = self._node.name
-        place = NodePlace(runtime.context, self._actor.name, path_in(state, name))
+        place = NodeLabel(runtime.context, self._actor.name, path_in(state, name))
         place.ensure_not_stopped()
         request, *others = pending_requests(messages_in(state, name))
         talk = counters_in(state, name)
@@ -330,7 +330,7 @@ def _repeated(talk: dict[str, Any], request: ToolRequest, answer: ToolAnswer, *,
     return f"its call of {request.tool} failed {times} times in the same way: {answer.text[:500]}"
 
 
-async def _used(request: ToolRequest, place: NodePlace, call: str) -> ToolAnswer:
+async def _used(request: ToolRequest, place: NodeLabel, call: str) -> ToolAnswer:
     place.tell(ProgressKind.TOOL, f"{request.tool} {shown_arguments(request.arguments)}")
     step = place.context.tool_step(place.path, call)
     use = partial(place.context.host.use, seconds_left=time_left())
@@ -339,7 +339,7 @@ async def _used(request: ToolRequest, place: NodePlace, call: str) -> ToolAnswer
     return answer
 
 
-async def not_made(request: ToolRequest, place: NodePlace, call: str, reason: str) -> ToolAnswer:
+async def not_made(request: ToolRequest, place: NodeLabel, call: str, reason: str) -> ToolAnswer:
     """It is seen like any other, and nothing is done."""
     tool = request.tool[:_SHOWN] or "a tool without a name"
     place.tell(ProgressKind.TOOL, f"{tool} {shown_arguments(request.arguments)}")

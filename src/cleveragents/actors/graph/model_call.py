@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from cleveragents.actors.graph.run_context import CallCost, NodePlace, written
+from cleveragents.actors.graph.run_context import CallCost, NodeLabel, written
 from cleveragents.actors.graph.state import State
 from cleveragents.actors.model.actor import Actor, LlmNode, ProgressKind
 from cleveragents.core.errors import ContextTooLong
@@ -22,7 +22,7 @@ from cleveragents.core.tool import ToolSpec
 from cleveragents.models.model.conversation import Message, MessageRole, Usage
 from cleveragents.models.ports import ModelFacts, ModelReply, ModelRequest
 
-__all__ = ["SUMMARY_SYSTEM", "Fitted", "NodeModelCall", "Window", "fitted", "transcript"]
+__all__ = ["SUMMARY_SYSTEM", "FittedMessages", "NodeModelCall", "Window", "fitted", "transcript"]
 
 
 _COMFORT = 0.8
@@ -60,7 +60,7 @@ class NodeModelCall:
 
     actor: Actor
     node: LlmNode
-    place: NodePlace
+    place: NodeLabel
     state: State
     models: Sequence[ModelFacts]
     specs: Sequence[ToolSpec]
@@ -69,7 +69,7 @@ class NodeModelCall:
     """The request that was counted last, which is mostly what is asked next, and what it takes."""
 
     @classmethod
-    async def at(cls, actor: Actor, node: LlmNode, place: NodePlace, state: State) -> NodeModelCall:
+    async def at(cls, actor: Actor, node: LlmNode, place: NodeLabel, state: State) -> NodeModelCall:
         """Asks the host what the model is, once in a run, and which tools there are."""
         context, name = place.context, node.model or actor.model
         models = context.models.get(name)
@@ -199,29 +199,29 @@ def _middle_cut(text: str, characters: int) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Fitted:
+class FittedMessages:
     """Messages that fit. `asked_model`: a summary was asked for, whether it was of use or not."""
 
     messages: list[Message]
     asked_model: bool = False
 
 
-async def fitted(messages: list[Message], window: Window, summarise: Summarise) -> Fitted:
+async def fitted(messages: list[Message], window: Window, summarise: Summarise) -> FittedMessages:
     """The same conversation, shortened as far as it must be. `ContextTooLong` when nothing helps."""
     if window.fits(messages):
-        return Fitted(messages)
+        return FittedMessages(messages)
     head, exchanges = _parts(messages)
     old, recent = exchanges[:-_KEPT_EXCHANGES], exchanges[-_KEPT_EXCHANGES:]
     shorter = [_cut(exchange, _HEAD_CHARACTERS) for exchange in old]
     if window.fits(_joined(head, [*shorter, *recent])):
-        return Fitted(_joined(head, [*shorter, *recent]))
+        return FittedMessages(_joined(head, [*shorter, *recent]))
     if not old or not window.fits(_joined(head, recent)):
-        return Fitted(_without_oldest(head, exchanges, window))
+        return FittedMessages(_without_oldest(head, exchanges, window))
     summary = await summarise(_joined([], old))
     noted = [*head, _note(f"Your work so far, summarised:\n{summary}")]
     if summary is None or not window.fits(_joined(noted, recent)):  # guard: a summary may be too long as well
-        return Fitted(_without_oldest(head, exchanges, window), asked_model=True)
-    return Fitted(_joined(noted, recent), asked_model=True)
+        return FittedMessages(_without_oldest(head, exchanges, window), asked_model=True)
+    return FittedMessages(_joined(noted, recent), asked_model=True)
 
 
 def transcript(messages: Sequence[Message]) -> str:

@@ -30,7 +30,7 @@ from langgraph.types import interrupt
 
 from cleveragents.actors.conditions import Condition
 from cleveragents.actors.graph.llm_node import shown_arguments
-from cleveragents.actors.graph.run_context import A_STEP, NodePlace, RunContext, path_in, time_left, within
+from cleveragents.actors.graph.run_context import A_STEP, NodeLabel, RunContext, path_in, time_left, within
 from cleveragents.actors.graph.state import (
     ACCOUNT,
     State,
@@ -83,7 +83,7 @@ class CommandStep:
         """Runs it to its end. `AgentFailed` when it does, with the end of what it said: what it changed by
         then is recorded."""
         node = self._node
-        place = NodePlace(runtime.context, self._actor.name, path_in(state, node.name))
+        place = NodeLabel(runtime.context, self._actor.name, path_in(state, node.name))
         visit = state[ACCOUNT]["visits"].get(node.name, 0) + 1
         place.tell(ProgressKind.NODE)
         step = place.context.tool_step(place.path, str(visit))
@@ -131,7 +131,7 @@ class RouterStep:
 
     async def enter(self, state: State, runtime: Runtime[RunContext]) -> None:
         """Lets it be seen that the run is here; the choice is the edge's."""
-        place = NodePlace(runtime.context, self._actor.name, path_in(state, self._node.name))
+        place = NodeLabel(runtime.context, self._actor.name, path_in(state, self._node.name))
         place.tell(ProgressKind.NODE)
 
     # Async, because LangGraph would send it to a thread otherwise.
@@ -158,7 +158,7 @@ class ToolStep:
     async def call(self, state: State, runtime: Runtime[RunContext]) -> dict[str, Any]:
         """Makes the call. `ActorStopped` when it fails: there is no model here that could do better."""
         node = self._node
-        place = NodePlace(runtime.context, self._actor.name, path_in(state, node.name))
+        place = NodeLabel(runtime.context, self._actor.name, path_in(state, node.name))
         arguments = filled_values(node.arguments, self._actor, state)
         visit = state[ACCOUNT]["visits"].get(node.name, 0) + 1
         place.tell(ProgressKind.NODE)
@@ -195,7 +195,7 @@ class HumanStep:
     async def ask(self, state: State, runtime: Runtime[RunContext]) -> dict[str, Any]:
         """The answer; the first time it does not return."""
         path = path_in(state, self._node.name)
-        NodePlace(runtime.context, self._actor.name, path).tell(ProgressKind.NODE)
+        NodeLabel(runtime.context, self._actor.name, path).tell(ProgressKind.NODE)
         text = filled_text(self._node.question, state)
         answer = interrupt({"node": path, "text": text, "choices": list(self._node.choices)})
         return {self._node.output: answer}
@@ -232,7 +232,7 @@ class SubgraphStep:
         """Its values for ours, when it has ended. What was cut off inside it goes on where it was."""
         node = self._node
         path = path_in(state, node.name)
-        NodePlace(runtime.context, self._actor.name, path).tell(ProgressKind.NODE)
+        NodeLabel(runtime.context, self._actor.name, path).tell(ProgressKind.NODE)
         account = runtime.context.account
         purse = account.purse(self._actor, state)
         purse.ensure_a_step_is_left()
@@ -264,7 +264,7 @@ class AcpStep:
     async def run(self, state: State, runtime: Runtime[RunContext]) -> dict[str, Any]:
         """Has a session to its end. `AgentFailed` when it fails: what it did by then is recorded."""
         node = self._node
-        place = NodePlace(runtime.context, self._actor.name, path_in(state, node.name))
+        place = NodeLabel(runtime.context, self._actor.name, path_in(state, node.name))
         visit = state[ACCOUNT]["visits"].get(node.name, 0) + 1
         request = self._request(filled_text(node.prompt, state))
         place.tell(ProgressKind.NODE)

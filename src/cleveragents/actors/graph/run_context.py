@@ -34,12 +34,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "A_STEP",
-    "Booking",
+    "ActorSpending",
     "CallCost",
-    "NodePlace",
-    "Purse",
-    "RunAccount",
+    "NodeLabel",
     "RunContext",
+    "RunSpending",
+    "SpendingReservation",
     "path_in",
     "spent_so_far",
     "time_left",
@@ -55,7 +55,7 @@ A_STEP = Spend(steps=1)
 """What a tool call takes."""
 
 
-class RunAccount:
+class RunSpending:
     """The purses of one run, by the path of subgraphs that leads to their actors. `begun` is what a run that
     is resumed had spent at each.
 
@@ -64,17 +64,17 @@ class RunAccount:
 
     def __init__(self, begun: Mapping[str, Spend] | None = None) -> None:
         self._begun = begun or {}
-        self._purses: dict[str, Purse] = {}
+        self._purses: dict[str, ActorSpending] = {}
         self._waiting: list[asyncio.Future[None]] = []
 
-    def purse(self, actor: Actor, state: State) -> Purse:
+    def purse(self, actor: Actor, state: State) -> ActorSpending:
         """Of the actor whose state that is."""
         account = state[ACCOUNT]
         purse = self._purses.get(account["path"]) or self._opened(actor, account["path"], None)
         purse.spent = _larger(purse.spent, account)
         return purse
 
-    def open_below(self, above: Purse, actor: Actor, path: str) -> None:
+    def open_below(self, above: ActorSpending, actor: Actor, path: str) -> None:
         """For an actor that is about to run as a subgraph; what it spends is spent of those above, too."""
         self._opened(actor, path, above)
 
@@ -91,8 +91,8 @@ class RunAccount:
             if not waiting.done():
                 waiting.set_result(None)
 
-    def _opened(self, actor: Actor, path: str, above: Purse | None) -> Purse:
-        purse = Purse(self, actor, above, self._begun.get(path, Spend()))
+    def _opened(self, actor: Actor, path: str, above: ActorSpending | None) -> ActorSpending:
+        purse = ActorSpending(self, actor, above, self._begun.get(path, Spend()))
         self._purses[path] = purse
         return purse
 
@@ -111,7 +111,7 @@ class RunContext:
     host: ActorHost
     thread_id: str
     tell: Callable[[Progress], None]
-    account: RunAccount = field(default_factory=RunAccount)
+    account: RunSpending = field(default_factory=RunSpending)
     models: dict[str | None, Sequence[ModelFacts]] = field(default_factory=dict)
     specs: dict[tuple[str, ...], Sequence[ToolSpec]] = field(default_factory=dict)
     rooms: dict[str, int] = field(default_factory=dict)
@@ -141,7 +141,7 @@ class RunContext:
 
 
 @dataclass(frozen=True, slots=True)
-class NodePlace:
+class NodeLabel:
     """A node as progress names it."""
 
     context: RunContext
@@ -189,7 +189,7 @@ def time_left() -> Callable[[], float] | None:
     return None if ends is None else lambda: ends - time.monotonic()
 
 
-class Booking:
+class SpendingReservation:
     """Leave for one call. It counts as its worst case as long as it goes on, then as `spent`; as nothing when
     it fails. Entering it waits where other calls of the run hold what it needs and may give it back, and
     raises `ActorStopped` when it might break a limit.
@@ -199,13 +199,13 @@ class Booking:
 
     __slots__ = ("_account", "_chain", "_worst", "spent")
 
-    def __init__(self, account: RunAccount, chain: tuple[Purse, ...], worst: Spend) -> None:
+    def __init__(self, account: RunSpending, chain: tuple[ActorSpending, ...], worst: Spend) -> None:
         self._account = account
         self._chain = chain
         self._worst = worst
         self.spent = worst
 
-    async def __aenter__(self) -> Booking:
+    async def __aenter__(self) -> SpendingReservation:
         while not all(purse.holds(self._worst) for purse in self._chain):
             await self._account.settling()
         for purse in self._chain:
@@ -222,17 +222,17 @@ class Booking:
         self._account.settled()
 
 
-class Purse:
+class ActorSpending:
     """What one actor has spent within its limits, and what is reserved for its calls that go on: those of its
     subgraphs included.
 
     Not thread-safe: the loop's own. Cancel safety: a call that was cancelled gives back what it had reserved.
     """
 
-    def __init__(self, account: RunAccount, actor: Actor, above: Purse | None, spent: Spend) -> None:
+    def __init__(self, account: RunSpending, actor: Actor, above: ActorSpending | None, spent: Spend) -> None:
         self._account = account
         self._actor = actor
-        self._chain: tuple[Purse, ...] = (self,) if above is None else (self, *above._chain)
+        self._chain: tuple[ActorSpending, ...] = (self,) if above is None else (self, *above._chain)
         self.reserved_sum = Spend()
         self.spent = spent
 
@@ -246,9 +246,9 @@ class Purse:
         for purse in self._chain:
             purse._ensure_within(Spend(steps=1))
 
-    def reserved(self, worst: Spend) -> Booking:
+    def reserved(self, worst: Spend) -> SpendingReservation:
         """Leave for one call, to be entered."""
-        return Booking(self._account, self._chain, worst)
+        return SpendingReservation(self._account, self._chain, worst)
 
     def holds(self, worst: Spend) -> bool:
         """Whether the call fits now; if not, it may when others have ended. `ActorStopped`."""

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
-from cleveragents.access.trust.repository_files import BroughtFile, names_inside, read_inside
+from cleveragents.access.trust.repository_files import RepositoryFile, names_inside, read_inside
 from cleveragents.access.trust.sql_trust_store import SqlTrustStore
 from cleveragents.config.loader import user_file_path
 from cleveragents.config.yaml.document import DocumentKind, read_yaml
@@ -45,7 +45,7 @@ _KIND = DocumentKind(
 )
 
 
-LookAt: TypeAlias = Callable[[str], BroughtFile | None]
+LookAt: TypeAlias = Callable[[str], RepositoryFile | None]
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,7 +43,7 @@ __all__ = [
     "NODES_LIMIT",
     "PROMPT",
     "PROMPT_FILE",
-    "Surroundings",
+    "ActorEnvironment",
     "actor_problems",
     "agent_problems",
     "is_key_name",
@@ -80,7 +80,7 @@ _OWN_PREFIX = "CLEVERAGENTS_"
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class ActorEnvironment:
     """What an actor is judged against, as far as it is known: the names of tools, the other actors (`find`
     raises what is wrong with one), and how a condition is checked (`InvalidCondition`)."""
 
@@ -98,7 +98,7 @@ def is_key_name(name: str) -> bool:
     return name.isascii() and name.isidentifier() and name.islower() and not keyword.iskeyword(name)
 
 
-def actor_problems(actor: Actor, around: Surroundings) -> list[_Problem]:
+def actor_problems(actor: Actor, around: ActorEnvironment) -> list[_Problem]:
     """Everything that is wrong with it, and where."""
     if len(actor.nodes) > NODES_LIMIT:  # guard: whoever wrote the file decides how long it is looked at
         return [(("nodes",), f"it has more than {NODES_LIMIT} nodes; move some into an actor of their own")]
@@ -128,7 +128,7 @@ def _key_problems(key: StateKey) -> Iterator[_Problem]:
 # ── one node ──
 
 
-def _of_node(actor: Actor, node: Node, around: Surroundings) -> Iterator[_Problem]:
+def _of_node(actor: Actor, node: Node, around: ActorEnvironment) -> Iterator[_Problem]:
     if node.name in _RESERVED:
         yield (), f"{node.name!r} means a place of every graph; give the node another name"
     elif not is_node_name(node.name):
@@ -167,7 +167,7 @@ def _target_problem(actor: Actor, place: Place, name: str) -> Iterator[_Problem]
         yield place, f"there is no node {name[:60]!r}; {_hint(name, [*known, END])}"
 
 
-def _router_problems(actor: Actor, node: RouterNode, around: Surroundings) -> Iterator[_Problem]:
+def _router_problems(actor: Actor, node: RouterNode, around: ActorEnvironment) -> Iterator[_Problem]:
     last = len(node.routes) - 1
     for number, route in enumerate(node.routes):
         yield from _target_problem(actor, ("routes", number, "to"), route.to)
@@ -205,7 +205,7 @@ def _templates(node: Node) -> Iterator[tuple[Place, JsonValue, bool]]:
         yield ("inputs",), node.inputs, True
 
 
-def _llm_problems(actor: Actor, node: LlmNode, around: Surroundings) -> Iterator[_Problem]:
+def _llm_problems(actor: Actor, node: LlmNode, around: ActorEnvironment) -> Iterator[_Problem]:
     for number, tool in enumerate(node.tools):
         if tool != EVERY_TOOL:
             yield from _tool_problem(("tools", number), tool, around)
@@ -224,7 +224,7 @@ def _llm_problems(actor: Actor, node: LlmNode, around: Surroundings) -> Iterator
             yield ("schema", "properties", name), f"{problem}; they go together, so make them the same"
 
 
-def _tool_problem(place: Place, tool: str, around: Surroundings) -> Iterator[_Problem]:
+def _tool_problem(place: Place, tool: str, around: ActorEnvironment) -> Iterator[_Problem]:
     known = around.tools
     if tool == AGENT_TOOL:  # guard: a model that could call it could ask for any variable of the user's
         yield place, f"{tool!r} is no tool to be named; write a node of type command or acp"
@@ -234,7 +234,7 @@ def _tool_problem(place: Place, tool: str, around: Surroundings) -> Iterator[_Pr
     yield place, f"there is no tool {tool[:60]!r}; {_hint(tool, sorted(known))}"
 
 
-def _subgraph_problems(actor: Actor, node: SubgraphNode, around: Surroundings) -> Iterator[_Problem]:
+def _subgraph_problems(actor: Actor, node: SubgraphNode, around: ActorEnvironment) -> Iterator[_Problem]:
     for ours in node.outputs:
         yield from _output_problem(actor, ("outputs", ours), ours)
     way = _way_back(actor.name, node.actor, around)
@@ -270,7 +270,7 @@ def _taken_over(actor: Actor, node: SubgraphNode, other: Actor) -> Iterator[_Pro
             yield ("outputs", ours), f"{problem}; make it `type: {kinds[theirs]}`"
 
 
-def _way_back(name: str, first: str, around: Surroundings) -> tuple[str, ...]:
+def _way_back(name: str, first: str, around: ActorEnvironment) -> tuple[str, ...]:
     """Which actors lead from the first to the one of that name, by their subgraphs; empty if none do."""
     ways: list[tuple[str, ...]] = [(first,)]
     seen = {first}
@@ -285,7 +285,7 @@ def _way_back(name: str, first: str, around: Surroundings) -> tuple[str, ...]:
     return ()
 
 
-def _carried_out_by(name: str, around: Surroundings) -> list[str]:
+def _carried_out_by(name: str, around: ActorEnvironment) -> list[str]:
     if around.find is None:
         return []
     try:

@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from cleveragents.api.format import counted
-from cleveragents.changes.model.merge_conflict import KeptConflict, Take
+from cleveragents.changes.model.merge_conflict import MergeConflict, Take
 from cleveragents.core.errors import GitFailed, RemoteUnreachable, SandboxMissing, SandboxRefused
 from cleveragents.core.json_value import JsonValue
 from cleveragents.core.text.control_characters import shown
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from cleveragents.sandboxes.ports import Unapplied
 
 __all__ = [
-    "Found",
+    "ChangedFiles",
     "changed_files",
     "changes_in_words",
     "changes_of",
@@ -49,7 +49,7 @@ _LOOKS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ChangedFiles:
     """Files that are changed, and the name of the tree that this makes; none where nobody can say it here."""
 
     rows: list[Row]
@@ -65,7 +65,7 @@ def changes_of(parts: PlanParts, plan: Plan) -> list[Row]:
     return found_changes(parts, plan).rows
 
 
-def found_changes(parts: PlanParts, plan: Plan) -> Found:
+def found_changes(parts: PlanParts, plan: Plan) -> ChangedFiles:
     """The same, with the tree that would be applied. `PlanError`."""
     return _looked_at(parts, plan, lambda sandbox: _found(sandbox, parts.result.states(plan, sandbox)))
 
@@ -80,7 +80,7 @@ def recorded_changes(parts: PlanParts, plan: Plan) -> list[Row]:
 def changed_files(parts: PlanParts, plan: Plan) -> list[Row]:
     """The same of all that it changed, whatever the review left out of it."""
 
-    def look(sandbox: Sandbox) -> Found:
+    def look(sandbox: Sandbox) -> ChangedFiles:
         states = parts.history.states(plan.id)
         base = sandbox.base_states(states)
         return _found(sandbox, {path: state for path, state in states.items() if state != base[path]})
@@ -88,28 +88,30 @@ def changed_files(parts: PlanParts, plan: Plan) -> list[Row]:
     return _looked_at(parts, plan, look).rows
 
 
-def _looked_at(parts: PlanParts, plan: Plan, look: Callable[[Sandbox], Found]) -> Found:
+def _looked_at(parts: PlanParts, plan: Plan, look: Callable[[Sandbox], ChangedFiles]) -> ChangedFiles:
     for left in reversed(range(_LOOKS)):
         try:
             return look(parts.sandboxes.look(plan.id))
         except SandboxMissing:
             break
         except (RemoteUnreachable, SandboxRefused):
-            return Found(recorded_changes(parts, plan))
+            return ChangedFiles(recorded_changes(parts, plan))
         except GitFailed:
             # Who works on it elsewhere has recorded something since; the next look has its contents, too.
             if not left:
                 raise
-    return Found([])
+    return ChangedFiles([])
 
 
-def _found(sandbox: Sandbox, states: Mapping[str, FileState | None]) -> Found:
+def _found(sandbox: Sandbox, states: Mapping[str, FileState | None]) -> ChangedFiles:
     if not states:
-        return Found([], sandbox.base)
+        return ChangedFiles([], sandbox.base)
     look = _Look(str(sandbox.root), sandbox.base, tuple(sorted(states.items())), sandbox)
     tree, base, lines = _compared(look)
     counted = {path: lines.get(path, (None, None)) for path in states}
-    return Found([_row(path, base[path], states[path], counted[path]) for path in sorted(states)], tree)
+    return ChangedFiles(
+        [_row(path, base[path], states[path], counted[path]) for path in sorted(states)], tree
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,7 +243,7 @@ def state_row(state: FileState | None) -> JsonValue:
     return None if state is None else {"mode": f"{state.mode:o}", "content": state.content}
 
 
-def conflict_with_sides(conflict: KeptConflict, sandbox: Sandbox) -> Row:
+def conflict_with_sides(conflict: MergeConflict, sandbox: Sandbox) -> Row:
     """Where it is, and what each side made of it."""
     from cleveragents.plans.conflicts.resolution import conflict_in_words, side_in_short
 

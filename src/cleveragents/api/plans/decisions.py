@@ -17,7 +17,7 @@ from cleveragents.core.text.redaction import redact_text
 
 if TYPE_CHECKING:
     from cleveragents.app.plan_parts import PlanParts
-    from cleveragents.plans.corrections.correct import Undoing
+    from cleveragents.plans.corrections.correct import CorrectionEffects
     from cleveragents.plans.model.correction import Correction
     from cleveragents.plans.model.plan import Plan
 
@@ -125,7 +125,7 @@ def _fields(decision: Decision, ended: Mapping[int, Correction]) -> dict[str, Js
     }
 
 
-def undoing_fields(plan: Plan, undoing: Undoing) -> dict[str, JsonValue]:
+def undoing_fields(plan: Plan, undoing: CorrectionEffects) -> dict[str, JsonValue]:
     """The decisions that would no longer hold, and what was done for them."""
     return {
         "plan": plan.id,

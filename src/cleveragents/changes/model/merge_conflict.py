@@ -31,8 +31,8 @@ __all__ = [
     "DIRECTORY",
     "MERGE",
     "RESOLVE",
-    "KeptConflict",
     "MarkedText",
+    "MergeConflict",
     "MergeOutcome",
     "Take",
     "TreeMerge",
@@ -64,7 +64,7 @@ class Take(str, Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class KeptConflict:
+class MergeConflict:
     """One path of which both sides made something else. `ours` is the parent's, `theirs` the sub-plan's.
 
     States are what git keeps of a file; one whose mode is `DIRECTORY` stands for all that is below it. `left`
@@ -117,7 +117,7 @@ class TreeMerge:
     """What came of merging two trees: the tree that is left, and the conflicts in it."""
 
     tree: str
-    conflicts: tuple[KeptConflict, ...] = ()
+    conflicts: tuple[MergeConflict, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +133,7 @@ class MergeOutcome:
     tree: str
     files: int
     theirs: str
-    conflicts: tuple[KeptConflict, ...] = ()
+    conflicts: tuple[MergeConflict, ...] = ()
 
     def to_json(self) -> JsonValue:
         """As the call keeps it."""
@@ -167,7 +167,7 @@ class MergeOutcome:
         plan_id = str(facts["plan"])
         own = {"plan_id": plan_id, "title": title, "merge": call.number}
         conflicts = tuple(
-            record_of(KeptConflict, {**told, **own, "index": index})
+            record_of(MergeConflict, {**told, **own, "index": index})
             for index, told in enumerate(facts["conflicts"])
         )
         # The first merges did not tell which tree they had merged: then that is none that a sandbox keeps.
@@ -195,7 +195,7 @@ def is_by_hand(call: ToolCall) -> bool:
 
 
 def resolved_result(
-    path: str, take: Take, ended: Iterable[KeptConflict], tree: str, files: Iterable[str]
+    path: str, take: Take, ended: Iterable[MergeConflict], tree: str, files: Iterable[str]
 ) -> JsonValue:
     """What a call `resolve` tells: which conflicts it ended, and the tree that it left."""
     return freeze(
@@ -228,9 +228,9 @@ def conflicts_ended(call: ToolCall) -> tuple[tuple[int, int], ...]:
     return tuple((int(one["merge"]), int(one["index"])) for one in ended)
 
 
-def open_conflicts(calls: Iterable[ToolCall]) -> tuple[KeptConflict, ...]:
+def open_conflicts(calls: Iterable[ToolCall]) -> tuple[MergeConflict, ...]:
     """The conflicts of all merges that nobody ended, oldest first. What was taken back does not count."""
-    found: dict[tuple[int, int], KeptConflict] = {}
+    found: dict[tuple[int, int], MergeConflict] = {}
     for call in calls:
         if call.state is CallState.ENDED and part_of_merge(call) is not None:
             for conflict in MergeOutcome.of_call(call).conflicts:

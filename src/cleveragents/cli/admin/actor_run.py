@@ -55,7 +55,7 @@ def run_actor(
     from cleveragents.api.plans.create import PlanSpec
     from cleveragents.cli.actor_file import runnable_name
     from cleveragents.cli.plan.view import tell_plan
-    from cleveragents.cli.plan.work import Deciding, decide, work_on
+    from cleveragents.cli.plan.work import WorkOptions, decide, work_on
     from cleveragents.cli.run.request import left_for_review, requested_plan
 
     client = session.client()
@@ -77,7 +77,7 @@ def run_actor(
         limits=limits,
     )
     plan = client.plans.get(parts.lifecycle.create(left_for_review(requested_plan(parts, wanted))).id)
-    deciding = Deciding(client, "agents", output, only_review=True)
+    deciding = WorkOptions(client, "agents", output, only_review=True)
     try:
         plan = decide(deciding, work_on(deciding, plan, after=None))
     except (click.exceptions.Exit, CleverAgentsError):

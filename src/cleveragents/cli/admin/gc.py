@@ -16,7 +16,7 @@ from cleveragents.core.json_value import JsonValue
 
 if TYPE_CHECKING:
     from cleveragents.app.container import Container
-    from cleveragents.plans.cleanup import Freed
+    from cleveragents.plans.cleanup import RemovedSandbox
 
 __all__ = ["Age", "gc"]
 
@@ -116,13 +116,13 @@ def _age(older_than: timedelta) -> str:
     return "0m"
 
 
-def _tell_next(one: Freed) -> None:
+def _tell_next(one: RemovedSandbox) -> None:
     """Said before it is done: a removal may take long, and what it ends is gone for good."""
     ends = f", which ends its {_spelt(one)}" if one.ends else ""
     progress(f"removing the sandbox of plan {one.plan_id} ({one.state}){ends}")
 
 
-def _tell_end(freed: Sequence[Freed], dry_run: bool) -> None:
+def _tell_end(freed: Sequence[RemovedSandbox], dry_run: bool) -> None:
     total = sum(one.bytes for one in freed)
     told = f"{counted(len(freed), 'sandbox', 'sandboxes')}, {total:,} bytes"
     progress(f"{told}: nothing was removed, as you asked" if dry_run else f"{told} freed")
@@ -132,5 +132,5 @@ def _tell_end(freed: Sequence[Freed], dry_run: bool) -> None:
         progress(f"{counted(final, 'applied plan')} {could}")
 
 
-def _spelt(one: Freed) -> str:
+def _spelt(one: RemovedSandbox) -> str:
     return " and ".join(one.ends)

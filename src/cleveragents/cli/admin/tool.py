@@ -17,7 +17,7 @@ from cleveragents.core.text.redaction import redact
 
 if TYPE_CHECKING:
     from cleveragents.cli.admin.tool_sandbox import ToolSandbox
-    from cleveragents.processes.ports import CommandResult, CommandTerms
+    from cleveragents.processes.ports import CommandOptions, CommandResult
     from cleveragents.tools.ports import Tool
 
 __all__ = ["tool"]
@@ -157,7 +157,7 @@ def _read(found: Tool, arguments: Mapping[str, JsonValue]) -> JsonValue:
         raise ToolRefused(found.spec.name, f"it says that it only reads, so it may not change {path!r}")
 
     def run(
-        argv: tuple[str, ...], *, directory: str, timeout_seconds: float, terms: CommandTerms | None = None
+        argv: tuple[str, ...], *, directory: str, timeout_seconds: float, terms: CommandOptions | None = None
     ) -> CommandResult:
         raise ToolRefused(found.spec.name, "it says that it only reads, so it may run nothing")
 

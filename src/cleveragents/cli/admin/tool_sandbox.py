@@ -43,7 +43,7 @@ def throw_away_ground(session: Session, tool: str) -> Iterator[ToolSandbox]:
     from cleveragents.sandboxes.ports import SandboxRequest
     from cleveragents.sandboxes.resources import find_resource
     from cleveragents.tools.mcp.configuration import load_mcp, user_mcp_file
-    from cleveragents.tools.mcp.gate import NamedByUser
+    from cleveragents.tools.mcp.gate import UserNamedGate
     from cleveragents.tools.mcp.tool_list import server_in
     from cleveragents.tools.mcp.tools import open_mcp
 
@@ -55,7 +55,7 @@ def throw_away_ground(session: Session, tool: str) -> Iterator[ToolSandbox]:
     try:
         sandbox = parts.sandboxes.create(request)
         place = _place(session, sandbox.root, sandbox.readable, resource)
-        with open_mcp(configuration, place, NamedByUser({server_in(tool)})) as mcp:
+        with open_mcp(configuration, place, UserNamedGate({server_in(tool)})) as mcp:
             tools = JoinedTools(parts.tools, mcp)
             denied = _network(session) is Verdict.DENY
             yield ToolSandbox(sandbox, tools, parts.commands(resource), place.network, denied)
@@ -67,13 +67,13 @@ def throw_away_ground(session: Session, tool: str) -> Iterator[ToolSandbox]:
 def mcp_in_empty_place(session: Session, configuration: McpConfiguration, server: str) -> Iterator[McpTools]:
     """The tools of the server of that name, which runs where there is nothing."""
     from cleveragents.sandboxes.resources import find_resource
-    from cleveragents.tools.mcp.gate import NamedByUser
+    from cleveragents.tools.mcp.gate import UserNamedGate
     from cleveragents.tools.mcp.tools import open_mcp
 
     resource, _ = find_resource(Path.cwd())
     with (
         tempfile.TemporaryDirectory(prefix="cleveragents-mcp-") as root,
-        open_mcp(configuration, _place(session, Path(root), (), resource), NamedByUser({server})) as tools,
+        open_mcp(configuration, _place(session, Path(root), (), resource), UserNamedGate({server})) as tools,
     ):
         yield tools
 

@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cleveragents.cli.doctor.orphans import KeptBack, Orphan
+from cleveragents.cli.doctor.orphans import NotRemoved, Orphan
 from cleveragents.cli.doctor.plan_orphans import all_plans
 from cleveragents.core.errors import GitFailed
 from cleveragents.core.event import EventType
@@ -75,15 +75,15 @@ def _removed(container: Container, resource: Path, place: Path) -> str:
 
     with try_resource_lock(resource) as held:
         if not held or _is_open(container, place):  # guard: nobody's apply loses what it laid out
-            raise KeptBack("a plan is being applied there")
+            raise NotRemoved("a plan is being applied there")
         if not place.is_dir():
             return ""
         if _only_copy(resource, place) is not None:  # guard: what is nowhere else stays
-            raise KeptBack("it holds what may be nowhere else")
+            raise NotRemoved("it holds what may be nowhere else")
         if place.parent.name == "cleveragents":
             unlock_index(place)
         if not remove_staging(str(place)):
-            raise KeptBack("it cannot be removed")
+            raise NotRemoved("it cannot be removed")
     return f"removed {place}: an apply that is over had left it"
 
 

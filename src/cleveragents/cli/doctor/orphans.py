@@ -13,14 +13,14 @@ from cleveragents.cli.doctor.checks import DoctorCheck, DoctorVerdict
 from cleveragents.core.errors import CleverAgentsError
 from cleveragents.core.text.redaction import redact_text
 
-__all__ = ["KeptBack", "Orphan", "Survey", "findings_of"]
+__all__ = ["NotRemoved", "Orphan", "Survey", "findings_of"]
 
 _MEND = "`agents doctor --mend`"
 _MOST_ROWS = 20
 _MOST_MENTIONED = 3
 
 
-class KeptBack(Exception):
+class NotRemoved(Exception):
     """It was not mended, after a second look; says why."""
 
 
@@ -28,7 +28,7 @@ class KeptBack(Exception):
 class Orphan:
     """Something that was left over.
 
-    `mend` returns what it did, or nothing if there was nothing left to do; `KeptBack`. It is None where
+    `mend` returns what it did, or nothing if there was nothing left to do; `NotRemoved`. It is None where
     nothing is ours to do, and `advice` says what a person can. What is not `amiss` is only mentioned.
     """
 
@@ -73,7 +73,7 @@ def _mended(name: str, left: Orphan) -> DoctorCheck | None:
         return _shown(name, left)
     try:
         done = left.mend()
-    except KeptBack as why:
+    except NotRemoved as why:
         return DoctorCheck(name, DoctorVerdict.WARN, f"{left.what}: {why}", left.advice)
     except (CleverAgentsError, OSError) as error:
         problem = redact_text(f"{left.what}: {error}")

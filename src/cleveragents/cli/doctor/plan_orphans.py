@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from cleveragents.cli.doctor.orphans import KeptBack, Orphan
+from cleveragents.cli.doctor.orphans import NotRemoved, Orphan
 from cleveragents.core.errors import UnknownJob
 from cleveragents.jobs.model.job import Job, JobState
 from cleveragents.plans.model.plan import Phase, Plan, PlanState, spelt
@@ -32,7 +32,7 @@ def half_done_applies(container: Container) -> Sequence[Orphan]:
     def mend_entry(entry: JournalEntry) -> str:
         container.plan_parts.apply.settle()
         if any(known.id == entry.id for known in journal.open_entries()):
-            raise KeptBack("a process that it started still runs, or its files cannot be changed now")
+            raise NotRemoved("a process that it started still runs, or its files cannot be changed now")
         ended = journal.get(entry.id)
         done = ended is not None and ended.state == DONE
         deed = "completed" if done else "took back"

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cleveragents.cli.doctor.orphans import KeptBack, Orphan
+from cleveragents.cli.doctor.orphans import NotRemoved, Orphan
 
 if TYPE_CHECKING:
     from cleveragents.app.container import Container
@@ -43,7 +43,7 @@ def _unneeded(remotes: RemoteParts) -> Sequence[Path]:
 
 def _without_mirror(remotes: RemoteParts, path: Path) -> str:
     if not remotes.mirrors.remove(path, remotes.needed):
-        raise KeptBack("somebody uses it now")
+        raise NotRemoved("somebody uses it now")
     return f"removed the mirror {path.name}"
 
 

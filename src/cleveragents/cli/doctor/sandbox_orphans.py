@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cleveragents.cli.doctor.orphans import KeptBack, Orphan
+from cleveragents.cli.doctor.orphans import NotRemoved, Orphan
 from cleveragents.cli.doctor.plan_orphans import all_plans
 from cleveragents.core.errors import SandboxBusy, SandboxMissing, UnknownPlan
 from cleveragents.core.event import EventType
@@ -93,12 +93,12 @@ class _SandboxMending:
 
 def _is_precious(container: Container, row: SandboxRow | None) -> str | None:
     """Why a sandbox that is damaged must stay, as advice: somebody may bring back what is missing."""
-    from cleveragents.sandboxes.facts import SandboxPlace
+    from cleveragents.sandboxes.facts import SandboxLayout
     from cleveragents.sandboxes.rows import READY
 
     if row is None or row.state != READY:
         return None  # half made, or half removed: nothing was, or is, to be done with it
-    if SandboxPlace(row.directory).tree.exists():
+    if SandboxLayout(row.directory).tree.exists():
         return f"its files are there; look at {row.directory / 'tree'}, then delete {row.directory}"
     plan = _plan(container, row.plan_id)
     if plan is None or plan.state in _GIVEN_UP:
@@ -110,10 +110,10 @@ def _remove_clean(registry: SandboxRegistry, row: SandboxRow) -> str:
     try:
         changed = sorted(registry.open(row.plan_id).scan())
         if changed:  # guard: nobody else has these changes
-            raise KeptBack(f"it holds changes that are nowhere else ({', '.join(changed[:3])})")
+            raise NotRemoved(f"it holds changes that are nowhere else ({', '.join(changed[:3])})")
         registry.remove(row.plan_id)
     except SandboxBusy:
-        raise KeptBack("somebody works in it") from None
+        raise NotRemoved("somebody works in it") from None
     except SandboxMissing:
         return ""
     return f"removed the sandbox of plan {row.plan_id}: its plan is gone, and nothing was changed in it"
@@ -145,7 +145,7 @@ def _lost_ref(container: Container, location: str, plan_id: str) -> Iterator[Orp
         plan = _plan(container, plan_id)
         at_work = plan is not None and plan.state.running
         if at_work or registry.row(plan_id) is not None:  # guard: it is about to be made anew
-            raise KeptBack("its plan is at work again")
+            raise NotRemoved("its plan is at work again")
         unpin(Path(location), plan_id)
         return f"removed refs/cleveragents/base/{plan_id} from {location}"
 

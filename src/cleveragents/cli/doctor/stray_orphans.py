@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cleveragents.cli.doctor.orphans import KeptBack, Orphan
+from cleveragents.cli.doctor.orphans import NotRemoved, Orphan
 from cleveragents.core.errors import UnknownJob
 from cleveragents.core.identifiers import MARKER_VARIABLE
 from cleveragents.jobs.model.job import JobState
@@ -46,7 +46,7 @@ def stray_processes(container: Container) -> Sequence[Orphan]:
 
     def mend(marker: str) -> str:
         if marker == os.environ.get(MARKER_VARIABLE):  # guard: who mends would end itself
-            raise KeptBack("this very command was started by one of them")
+            raise NotRemoved("this very command was started by one of them")
         grace = container.settings.worker.cancel_grace_seconds
         ended = container.processes.end(marker, grace_seconds=grace)
         return f"ended {_pids(ended)} of job {marker}" if ended else ""
@@ -107,7 +107,7 @@ def _removable(path: Path, reason: str) -> Orphan:
 
     def mend() -> str:
         if _in_use([path]):
-            raise KeptBack("a process uses it")
+            raise NotRemoved("a process uses it")
         remove_all(path)
         return f"removed {path}: {reason}"
 

@@ -31,7 +31,7 @@ from cleveragents.core.errors import Conflict, PlanError, ServerFailed, UnknownP
 if TYPE_CHECKING:
     from cleveragents.api.client import Client
 
-__all__ = ["Company", "Moment", "PlansFollower", "moment_now", "on_server", "run_to_rest"]
+__all__ = ["BackgroundRunner", "PlansFollower", "StreamPosition", "moment_now", "on_server", "run_to_rest"]
 
 _RUNNING = ("queued", "processing")
 _JOB_ENDS = ("job.succeeded", "job.failed", "job.cancelled")
@@ -44,14 +44,14 @@ Hear: TypeAlias = Callable[[str], object]
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class StreamPosition:
     """A place in the log, and in what some plans printed: what comes after it is new."""
 
     position: int
     numbers: Mapping[str, int]
 
 
-def moment_now(client: Client, plan: PlanView | None = None) -> Moment:
+def moment_now(client: Client, plan: PlanView | None = None) -> StreamPosition:
     """This one, to be taken before anything is asked for; of a `plan` that has begun, with what it has
     printed."""
     found = client.events.list(limit=1).items
@@ -59,10 +59,10 @@ def moment_now(client: Client, plan: PlanView | None = None) -> Moment:
     for plan_id in [] if plan is None else [plan.id, *_below(client, plan)]:
         while pieces := client.plans.output(plan_id, after=numbers.get(plan_id, 0)):
             numbers[plan_id] = pieces[-1].number
-    return Moment(found[-1].position if found else 0, numbers)
+    return StreamPosition(found[-1].position if found else 0, numbers)
 
 
-class Company(Protocol):
+class BackgroundRunner(Protocol):
     """Who goes on with plans of this machine, by themselves."""
 
     def is_kept_by(self, plan: PlanSummary) -> bool:
@@ -77,11 +77,11 @@ def run_to_rest(
     plan: PlanView,
     output: Output,
     *,
-    after: Moment,
+    after: StreamPosition,
     prefix: str,
     quiet: bool = False,
     hear: Hear | None = None,
-    at_it: Company | None = None,
+    at_it: BackgroundRunner | None = None,
 ) -> PlanView:
     """The plan, when nobody works at it. Ctrl-C has its workers stop it, and that is waited for; a second one
     leaves it to them. Exits with 130 where that came too late for a cancel. `quiet`: its goal is not said
@@ -110,12 +110,12 @@ class PlansFollower:
         plans: Sequence[PlanView],
         output: Output,
         *,
-        after: Moment,
+        after: StreamPosition,
         standings: bool = False,
         alone: bool = True,
         hint: str = "Ctrl-C stops it",
         hear: Hear | None = None,
-        at_it: Company | None = None,
+        at_it: BackgroundRunner | None = None,
     ) -> None:
         self._client = client
         self._hear = hear

@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from cleveragents.api.plans.views import PlanView
     from cleveragents.app.plan_parts import PlanParts
 
-__all__ = ["Meter", "PlanMeter", "Reading", "ViewMeter", "plan_of", "spending_words"]
+__all__ = ["Meter", "MeterReading", "PlanMeter", "ViewMeter", "plan_of", "spending_words"]
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class MeterReading:
     """What the records say. What was spent is, of a root, what its whole tree spent."""
 
     plan: Plan
@@ -33,16 +33,16 @@ class Meter(Protocol):
     """Where one plan and those below it stand, for whoever draws it."""
 
     @property
-    def last(self) -> Reading:
+    def last(self) -> MeterReading:
         """What was read last."""
         ...
 
     @property
-    def below(self) -> Sequence[Reading]:
+    def below(self) -> Sequence[MeterReading]:
         """The same of the plans below it."""
         ...
 
-    def read(self) -> Reading:
+    def read(self) -> MeterReading:
         """What holds now, as far as that is to be had."""
         ...
 
@@ -52,27 +52,27 @@ class PlanMeter:
 
     def __init__(self, parts: PlanParts, plan: Plan) -> None:
         self._parts = parts
-        self.last = Reading(plan, Spend(), BudgetLimits())
-        self.below: Sequence[Reading] = ()
+        self.last = MeterReading(plan, Spend(), BudgetLimits())
+        self.below: Sequence[MeterReading] = ()
 
-    def read(self) -> Reading:
+    def read(self) -> MeterReading:
         """What holds now; what held before, when the store is not to be had just then."""
         plan = self.last.plan
         with suppress(CleverAgentsError):
             budget = self._parts.thinking.budgets.view(plan.root)
             plan = self._parts.plans.get(plan.id)
-            self.last = Reading(plan, budget.spent, budget.limits)
+            self.last = MeterReading(plan, budget.spent, budget.limits)
             known = {reading.plan.id: reading for reading in self.below}
             self.below = [
                 self._part(child, known.get(child.id), budget.limits) for child in below(self._parts, plan)
             ]
         return self.last
 
-    def _part(self, plan: Plan, known: Reading | None, limits: BudgetLimits) -> Reading:
+    def _part(self, plan: Plan, known: MeterReading | None, limits: BudgetLimits) -> MeterReading:
         """Of what has not moved, and does not run, nothing is read again."""
         if known is not None and known.plan.version == plan.version and not plan.state.running:
             return known
-        return Reading(plan, spend_of(self._parts.thinking.budgets.calls_of(plan.id)), limits)
+        return MeterReading(plan, spend_of(self._parts.thinking.budgets.calls_of(plan.id)), limits)
 
 
 class ViewMeter:
@@ -81,9 +81,9 @@ class ViewMeter:
 
     def __init__(self, plan: PlanView) -> None:
         self.last = _reading(plan)
-        self.below: Sequence[Reading] = ()
+        self.below: Sequence[MeterReading] = ()
 
-    def read(self) -> Reading:
+    def read(self) -> MeterReading:
         return self.last
 
     def take(self, plan: PlanView) -> None:
@@ -102,7 +102,7 @@ class ViewMeter:
             # What the plan itself has spent is asked for, as it costs money, too.
             self._put(_with_more(known, int(facts.get("tokens") or 0)))
 
-    def _put(self, reading: Reading) -> None:
+    def _put(self, reading: MeterReading) -> None:
         name = reading.plan.id
         if name == self.last.plan.id:
             self.last = reading
@@ -136,11 +136,11 @@ def plan_of(plan: PlanView) -> Plan:
     )
 
 
-def _with_more(reading: Reading, tokens: int) -> Reading:
+def _with_more(reading: MeterReading, tokens: int) -> MeterReading:
     return replace(reading, spent=replace(reading.spent, tokens=reading.spent.tokens + tokens))
 
 
-def _reading(plan: PlanView) -> Reading:
+def _reading(plan: PlanView) -> MeterReading:
     from cleveragents.api.plans.budget import limits_of
 
     spending, limits = plan.spending, plan.spending.limits
@@ -150,12 +150,12 @@ def _reading(plan: PlanView) -> Reading:
         steps=spending.model_calls or 0,
     )
     if limits is None:
-        return Reading(plan_of(plan), spent, BudgetLimits())
+        return MeterReading(plan_of(plan), spent, BudgetLimits())
     allowed = limits_of(limits.usd, limits.tokens, limits.steps, limits.seconds)
-    return Reading(plan_of(plan), spent, allowed)
+    return MeterReading(plan_of(plan), spent, allowed)
 
 
-def spending_words(reading: Reading) -> list[str]:
+def spending_words(reading: MeterReading) -> list[str]:
     """`1,234 of 50,000 tokens`, `$0.0012 of $0.50`; nothing before a model was asked."""
     spent, limits = reading.spent, reading.limits
     if not spent.tokens and limits == BudgetLimits():

@@ -18,7 +18,7 @@ from cleveragents.plans.model.plan import Phase, PlanState
 if TYPE_CHECKING:
     from cleveragents.api.plans.request import Limits
     from cleveragents.api.plans.views import PlanView
-    from cleveragents.cli.plan.work import Deciding
+    from cleveragents.cli.plan.work import WorkOptions
 
 __all__ = ["answer_plan", "approve_plan", "deny_plan", "resume_plan"]
 
@@ -131,7 +131,7 @@ def resume_plan(
     go_on(deciding, plan, lambda: plans.resume(plan.id, model=model, limits=asked), deeds=deeds)
 
 
-def tell_denied(deciding: Deciding, plan: PlanView) -> None:
+def tell_denied(deciding: WorkOptions, plan: PlanView) -> None:
     """Where a plan stands that was refused leave, and the whole that it is a part of. `Cancelled`, where
     somebody interrupted that."""
     from cleveragents.cli.plan.view import tell_next, tell_plan
@@ -165,10 +165,10 @@ def _tell_answered(plan: PlanView) -> None:
         progress(f"{said}: call {call.number}, {call.tool}: {call.what}")
 
 
-def _deciding(session: Session, output: Output, *, yes: bool = False) -> Deciding:
-    from cleveragents.cli.plan.work import Deciding
+def _deciding(session: Session, output: Output, *, yes: bool = False) -> WorkOptions:
+    from cleveragents.cli.plan.work import WorkOptions
 
-    return Deciding(session.client(), prefix_of(session), output, yes=yes)
+    return WorkOptions(session.client(), prefix_of(session), output, yes=yes)
 
 
 def _asked(limits: BudgetLimits) -> Limits | None:

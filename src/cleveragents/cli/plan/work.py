@@ -43,11 +43,11 @@ if TYPE_CHECKING:
     from cleveragents.api.client import Client
     from cleveragents.api.plans.views import CallSummary, PlanSummary, PlanView
     from cleveragents.cli.output import Output
-    from cleveragents.cli.plan.follow import Moment
+    from cleveragents.cli.plan.follow import StreamPosition
 
 __all__ = [
     "APPLY_IT",
-    "Deciding",
+    "WorkOptions",
     "asked_for",
     "decide",
     "deeds_of",
@@ -71,7 +71,7 @@ _Reply = TypeVar("_Reply")
 
 
 @dataclass(frozen=True, slots=True)
-class Deciding:
+class WorkOptions:
     """Whom to ask, how the next command begins, what the user wants of the result; and what plans `said` of
     themselves last, which nobody needs to read twice."""
 
@@ -90,7 +90,7 @@ def interactive() -> bool:
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
-def moment_before(deciding: Deciding, plan: PlanView | None = None) -> Moment | None:
+def moment_before(deciding: WorkOptions, plan: PlanView | None = None) -> StreamPosition | None:
     """What is new from now on, of a `plan` that has begun or of one to come; None: it runs here, in front,
     and whatever it says is new."""
     if plan is not None and _runs_in_front(deciding.client, plan):
@@ -101,10 +101,10 @@ def moment_before(deciding: Deciding, plan: PlanView | None = None) -> Moment | 
 
 
 def work_on(
-    deciding: Deciding,
+    deciding: WorkOptions,
     plan: PlanView,
     *,
-    after: Moment | None,
+    after: StreamPosition | None,
     quiet: bool = False,
     answered: tuple[str, int] | None = None,
 ) -> PlanView:
@@ -169,7 +169,7 @@ class _OwnServer:
 
 
 def go_on(
-    deciding: Deciding,
+    deciding: WorkOptions,
     plan: PlanView,
     act: Callable[[], PlanView],
     *,
@@ -194,7 +194,7 @@ def go_on(
         told.plan = decide(deciding, worked)
 
 
-def _followed(deciding: Deciding, plan: PlanView) -> PlanView:
+def _followed(deciding: WorkOptions, plan: PlanView) -> PlanView:
     """What workers go on with, now that this plan does: the whole, unless that has failed or is done."""
     if plan.parent is None or _runs_in_front(deciding.client, plan):
         return plan
@@ -202,7 +202,7 @@ def _followed(deciding: Deciding, plan: PlanView) -> PlanView:
     return plan if whole.at_rest and not whole.waits_for_sub_plans else whole
 
 
-def _part_or_whole(deciding: Deciding, plan: PlanView, before: PlanView) -> PlanView:
+def _part_or_whole(deciding: WorkOptions, plan: PlanView, before: PlanView) -> PlanView:
     """The whole, if it went on because this part of it did; else the part."""
     whole = deciding.client.plans.get(plan.root)
     # One that failed, or is done with it, does not go on because a part of it does.
@@ -218,7 +218,7 @@ def deeds_of(plan: PlanView) -> int:
     return len(plan.calls) + (plan.spending.model_calls or 0)
 
 
-def decide(deciding: Deciding, plan: PlanView) -> PlanView:
+def decide(deciding: WorkOptions, plan: PlanView) -> PlanView:
     """Takes a plan from where it rests to where the user wants it, asking on a terminal.
 
     Exits with 3, having said what is needed, where somebody would have to be asked and nobody is there.
@@ -245,7 +245,7 @@ def decide(deciding: Deciding, plan: PlanView) -> PlanView:
     return plan
 
 
-def _ensure_succeeded(deciding: Deciding, plan: PlanView) -> None:
+def _ensure_succeeded(deciding: WorkOptions, plan: PlanView) -> None:
     """`Cancelled`, `PlanFailed`; exits with 3 for one that could not be applied."""
     if plan.state is PlanState.CANCELLED:
         raise Cancelled((plan.error or "").removeprefix("cancelled: "))
@@ -258,7 +258,7 @@ def _ensure_succeeded(deciding: Deciding, plan: PlanView) -> None:
         raise PlanFailed(plan.id, plan.error or "it says no more")
 
 
-def _tell_constrained(deciding: Deciding, plan: PlanView) -> NoReturn:
+def _tell_constrained(deciding: WorkOptions, plan: PlanView) -> NoReturn:
     """It cannot be applied to what the files are now: exits with 3."""
     if not {*(plan.error or "").splitlines()} <= {*deciding.said}:  # who applied it may have said so
         tell_reason(plan)
@@ -286,7 +286,7 @@ def is_to_be_applied(
     return (yes or plan.apply_allowed) and not plan.held_back
 
 
-def _applied_or_not(deciding: Deciding, plan: PlanView) -> PlanView:
+def _applied_or_not(deciding: WorkOptions, plan: PlanView) -> PlanView:
     message = deciding.message
     if is_to_be_applied(plan, yes=deciding.yes, commit=message):
         return apply_now(deciding.client, plan, commit=message)
@@ -297,7 +297,7 @@ def _applied_or_not(deciding: Deciding, plan: PlanView) -> PlanView:
     raise click.exceptions.Exit(NEEDS_HUMAN)
 
 
-def _asked(deciding: Deciding, plan: PlanView) -> PlanView:
+def _asked(deciding: WorkOptions, plan: PlanView) -> PlanView:
     plans, message = deciding.client.plans, deciding.message
     while True:
         answer = _answer(plan, partial(asked_choice, *APPLY_IT), message)
@@ -312,7 +312,7 @@ def _asked(deciding: Deciding, plan: PlanView) -> PlanView:
         shown_diff(plans.patch(plan.id))
 
 
-def _answered(deciding: Deciding, plan: PlanView) -> PlanView:
+def _answered(deciding: WorkOptions, plan: PlanView) -> PlanView:
     """The plan, after whoever needs somebody was answered: the plan itself, or one below it."""
     needing = who_needs_somebody(deciding.client, plan)
     if not needing:
@@ -355,7 +355,7 @@ def tell_who_asks(plan: PlanView, asking: PlanView) -> None:
         progress(redact_text(f"{len(failed)} failed: {', '.join(map(str, failed))}"))
 
 
-def _tell_who_needs(deciding: Deciding, needing: Sequence[PlanView]) -> None:
+def _tell_who_needs(deciding: WorkOptions, needing: Sequence[PlanView]) -> None:
     tell_next(needing[0])
     for other in needing[1:_MOST_ASKED]:
         progress(f"sub-plan {other.id} needs you as well: {name_of(other)}")
@@ -382,7 +382,9 @@ def _waited_for(plan: PlanView) -> str:
     return str(waiting.get("for") or "leave") if plan.state is PlanState.WAITING else ""
 
 
-def _reply(deciding: Deciding, asking: PlanView, call: CallSummary | None) -> Callable[[], PlanView] | None:
+def _reply(
+    deciding: WorkOptions, asking: PlanView, call: CallSummary | None
+) -> Callable[[], PlanView] | None:
     """What answers it; None where it cannot be answered in a word. Exits with 3 where the user does not want
     to say it now."""
     plans = deciding.client.plans

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from cleveragents.core.text.redaction import redact_text
 
-__all__ = ["LiveOutput", "PieceFlow"]
+__all__ = ["ChunkFlow", "LiveOutput"]
 
 _LONGEST_LINE = 4096
 _ESCAPES = re.compile(rb"\x1b\[[0-9;:?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?")
@@ -54,7 +54,7 @@ class LiveOutput:
             self._show_line(f"  {line}")
 
 
-class PieceFlow:
+class ChunkFlow:
     """An answer that comes piece by piece, passed on word by word.
 
     A secret may be cut anywhere by the pieces, so a word is held back until it has ended, and is looked at

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from rich.text import Text
 
-    from cleveragents.cli.plan.meter import Meter, Reading
+    from cleveragents.cli.plan.meter import Meter, MeterReading
     from cleveragents.plans.model.plan import Plan
 
 __all__ = ["RichBoard"]
@@ -121,7 +121,7 @@ class RichBoard:
         lines += [styled(line, "dim") for line in in_lines(self._sums(), width)]
         return lines
 
-    def _line(self, reading: Reading, width: int) -> Text:
+    def _line(self, reading: MeterReading, width: int) -> Text:
         plan = reading.plan
         row = self._rows.get(plan.id)
         working = plan.state is PlanState.PROCESSING and row is not None

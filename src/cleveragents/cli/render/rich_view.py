@@ -19,7 +19,7 @@ from cleveragents.cli.plan.meter import spending_words
 from cleveragents.cli.render.board import announced
 from cleveragents.cli.render.board_row import COLOURS, BoardRow, beside, rank, said_state
 from cleveragents.cli.render.footer import Footer, Size
-from cleveragents.cli.render.live_output import PieceFlow
+from cleveragents.cli.render.live_output import ChunkFlow
 from cleveragents.cli.render.live_view import LiveView, PlainView, one_line
 from cleveragents.cli.run.interruption import STOPPING
 from cleveragents.core.text.redaction import redact_text
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from rich.text import Text
 
-    from cleveragents.cli.plan.meter import Meter, Reading
+    from cleveragents.cli.plan.meter import Meter, MeterReading
     from cleveragents.plans.model.plan import Plan
 
 __all__ = ["RichView", "elapsed", "in_lines", "spinner", "styled"]
@@ -84,7 +84,7 @@ class RichView:
         self._read_at: float | None = None
         self._now = _Now()
         self._stopping = False
-        self._flows: dict[tuple[str, str], PieceFlow] = {}
+        self._flows: dict[tuple[str, str], ChunkFlow] = {}
         self._rows: dict[str, BoardRow] = {}
         self._footer = Footer(self._lines, prepare=self._read, stream=stream, size=size)
         self._finished = PlainView(write=self._scroll, write_output=self._scroll_output)
@@ -113,7 +113,7 @@ class RichView:
         self._finished.seen(seen)
         key = seen.actor, seen.node
         if seen.kind is ProgressKind.PIECE:
-            flow = self._flows.setdefault(key, PieceFlow())
+            flow = self._flows.setdefault(key, ChunkFlow())
             now = self._now
             self._now = replace(now, tail=(now.tail + flow(seen.text))[-_TAIL:])
             return
@@ -197,7 +197,7 @@ class RichView:
             lines.append(styled(f"  … and {len(readings) - len(lines)} more", "dim"))
         return lines
 
-    def _part(self, reading: Reading, width: int) -> Text:
+    def _part(self, reading: MeterReading, width: int) -> Text:
         plan = reading.plan
         row = self._rows.get(plan.id)
         running = plan.state is PlanState.PROCESSING and row is not None

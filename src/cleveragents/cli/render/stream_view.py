@@ -8,7 +8,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from cleveragents.actors.model.actor import Progress, ProgressKind
-from cleveragents.cli.render.live_output import LiveOutput, PieceFlow
+from cleveragents.cli.render.live_output import ChunkFlow, LiveOutput
 from cleveragents.core.text.redaction import redact_text
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class StreamView:
         self._lock = lock or threading.Lock()
         self._gone = False
         self._live = LiveOutput(lambda line: self._write("output", text=line.removeprefix("  ")))
-        self._flows: dict[tuple[str, str], PieceFlow] = {}
+        self._flows: dict[tuple[str, str], ChunkFlow] = {}
 
     def say(self, message: str) -> None:
         with self._lock:
@@ -51,10 +51,10 @@ class StreamView:
     def seen(self, seen: Progress) -> None:
         with self._lock:
             if seen.kind is ProgressKind.PIECE:
-                flow = self._flows.setdefault((seen.actor, seen.node), PieceFlow())
+                flow = self._flows.setdefault((seen.actor, seen.node), ChunkFlow())
                 self._piece(seen, flow(seen.text))
                 return
-            flow = self._flows.pop((seen.actor, seen.node), PieceFlow())
+            flow = self._flows.pop((seen.actor, seen.node), ChunkFlow())
             self._piece(seen, flow.finish())
             self._live.finish()
             facts: dict[str, Any] = {"text": redact_text(seen.text)}

@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from cleveragents.plans.model.plan import Plan
 
 __all__ = [
-    "Started",
+    "StartedWorker",
     "start_in_background",
     "told_started",
 ]
 
 
 @dataclass(frozen=True, slots=True)
-class Started:
+class StartedWorker:
     """A process that works on plans by itself."""
 
     pid: int
@@ -41,7 +41,7 @@ class Started:
 
 def start_in_background(
     state_directory: Path, plans: Sequence[Plan], overrides: Sequence[str], options: Sequence[str]
-) -> Started:
+) -> StartedWorker:
     """Starts a process that works on these plans; `options` are more of `agents run`."""
     logs = [log_of(state_directory, plan.id) for plan in plans]
     logs[0].parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -64,10 +64,10 @@ def start_in_background(
         )
     finally:
         os.close(descriptor)
-    return Started(process.pid, logs[0])
+    return StartedWorker(process.pid, logs[0])
 
 
-def told_started(plans: Sequence[Plan], started: Started, output: Output) -> None:
+def told_started(plans: Sequence[Plan], started: StartedWorker, output: Output) -> None:
     """Which plans run, and how they are followed."""
     for plan in plans:
         progress(f"plan {plan.id} runs in the background")

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from cleveragents.api.plans.views import PlanView
     from cleveragents.app.container import Container
     from cleveragents.cli.output import Output
-    from cleveragents.cli.plan.work import Deciding
+    from cleveragents.cli.plan.work import WorkOptions
     from cleveragents.core.json_value import JsonValue
     from cleveragents.jobs.worker.async_worker import AsyncWorker
     from cleveragents.plans.model.plan import Plan
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 __all__ = ["run_many", "tell_outcomes"]
 
 
-def run_many(deciding: Deciding, plans: Sequence[Plan]) -> None:
+def run_many(deciding: WorkOptions, plans: Sequence[Plan]) -> None:
     """Works on all of them and tells what came of each. Nobody is asked: what needs a person rests.
 
     Exits with 1 if any failed, else with 3 if any needs a person; with 130 after Ctrl-C.
@@ -50,7 +50,7 @@ def run_many(deciding: Deciding, plans: Sequence[Plan]) -> None:
     tell_outcomes(deciding, ended, interrupted=interrupted)
 
 
-def tell_outcomes(deciding: Deciding, plans: Sequence[PlanView], *, interrupted: bool) -> None:
+def tell_outcomes(deciding: WorkOptions, plans: Sequence[PlanView], *, interrupted: bool) -> None:
     """What came of each plan, and what can be done with it. Exits as `run_many` does."""
     _tell(plans, deciding.output)
     codes = [exit_code(plan, only_review=deciding.only_review) for plan in plans]
@@ -61,7 +61,7 @@ def tell_outcomes(deciding: Deciding, plans: Sequence[PlanView], *, interrupted:
         raise click.exceptions.Exit(code)
 
 
-def _work_on_all(container: Container, plans: Sequence[Plan], deciding: Deciding) -> bool:
+def _work_on_all(container: Container, plans: Sequence[Plan], deciding: WorkOptions) -> bool:
     """Whether it was interrupted; when it returns, none of them is worked on here any more."""
     from cleveragents.plans.jobs.names import kind_of_plan
 
@@ -75,7 +75,7 @@ def _work_on_all(container: Container, plans: Sequence[Plan], deciding: Deciding
     return run_in_front(container, plans, partial(board_for, container, plans, deciding.output), hire)
 
 
-def _settled(deciding: Deciding, plan: PlanView) -> PlanView:
+def _settled(deciding: WorkOptions, plan: PlanView) -> PlanView:
     """The plan, applied if that needs no question; what stands in the way is said, and no more."""
     if (plan.phase, plan.state) != (Phase.EXECUTE, PlanState.COMPLETE) or not plan.changes:
         return plan
@@ -124,7 +124,7 @@ def _tell(plans: Sequence[PlanView], output: Output) -> None:
     output.table(rows, columns, empty="", cut=["goal", "state"], spare=["tokens", "files"])
 
 
-def _tell_what_next(deciding: Deciding, plan: PlanView, code: int) -> None:
+def _tell_what_next(deciding: WorkOptions, plan: PlanView, code: int) -> None:
     if code == NEEDS_HUMAN:
         for one in who_needs_somebody(deciding.client, plan) or [plan]:
             progress(f"plan {one.id} needs you: {name_of(one)}")

@@ -125,7 +125,7 @@ def run(
     from cleveragents.api.client import LocalClient
     from cleveragents.api.plans.create import PlanSpec
     from cleveragents.cli.actor_file import runnable_name
-    from cleveragents.cli.plan.work import Deciding
+    from cleveragents.cli.plan.work import WorkOptions
     from cleveragents.cli.run.plans import RunOptions, go_on_with, run_new
 
     client, prefix = session.client(), prefix_of(session)
@@ -133,7 +133,7 @@ def run(
     handling = RunOptions(
         yes, only_review, message, file, parallel, background, here, resource=resource, to_branch=to_branch
     )
-    deciding = Deciding(client, prefix, output, yes, only_review, message, parallel)
+    deciding = WorkOptions(client, prefix, output, yes, only_review, message, parallel)
     if going_on:
         if not isinstance(client, LocalClient):
             raise click.UsageError("--plan cannot go through a server")

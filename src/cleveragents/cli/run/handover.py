@@ -24,18 +24,18 @@ if TYPE_CHECKING:
     from cleveragents.cli.run.plans import RunOptions
     from cleveragents.plans.model.plan import Plan
 
-__all__ = ["Taker", "hand_over", "taker_here", "tell_handed_over"]
+__all__ = ["LocalServer", "hand_over", "taker_here", "tell_handed_over"]
 
 
 @dataclass(frozen=True, slots=True)
-class Taker:
+class LocalServer:
     """The server that takes plans of this directory, and the resource by whose name it knows it."""
 
     url: str
     resource: str
 
 
-def taker_here(container: Container) -> Taker | None:
+def taker_here(container: Container) -> LocalServer | None:
     """Who takes a plan that is wanted in the current directory; None: it is run here."""
     from cleveragents.core.errors import SandboxRefused
     from cleveragents.sandboxes.resources import find_resource
@@ -53,11 +53,11 @@ def taker_here(container: Container) -> Taker | None:
         ]
         # Below the root, commands of the plan begin where the user is, which only a run here does.
         if len(known) == 1 and not inside:
-            return Taker(running.url, known[0])
+            return LocalServer(running.url, known[0])
     return None
 
 
-def hand_over(container: Container, taker: Taker, wanted: PlanSpec, handling: RunOptions) -> Plan:
+def hand_over(container: Container, taker: LocalServer, wanted: PlanSpec, handling: RunOptions) -> Plan:
     """The plan, made and queued for the server."""
     from cleveragents.api.server_requests import ServerPlanRequest, shared_plan
     from cleveragents.cli.usage import as_usage
@@ -71,7 +71,7 @@ def hand_over(container: Container, taker: Taker, wanted: PlanSpec, handling: Ru
     return plan
 
 
-def tell_handed_over(plan: Plan, taker: Taker, output: Output) -> None:
+def tell_handed_over(plan: Plan, taker: LocalServer, output: Output) -> None:
     """Which plan the server runs, and how it is followed."""
     progress(f"`agents plan watch {plan.id}` follows it")
     known = fields_of(plan)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from cleveragents.jobs.worker.async_worker import AsyncWorker
     from cleveragents.plans.model.plan import Plan
 
-__all__ = ["STOPPING", "Haste", "Interrupts", "Shown", "give_back", "left_to_server", "stop_plans"]
+__all__ = ["STOPPING", "ForcedStop", "Interrupts", "PlanDisplay", "give_back", "left_to_server", "stop_plans"]
 
 STOPPING = "interrupted: stopping"
 """So begins what is said when plans are told to stop."""
@@ -41,7 +41,7 @@ _REASON = "interrupted by the user"
 _INTERRUPTED = 130
 
 
-class Shown(Protocol):
+class PlanDisplay(Protocol):
     """Where the plans are shown."""
 
     def say(self, message: str) -> None: ...
@@ -86,7 +86,11 @@ class Interrupts:
 
 
 def stop_plans(
-    container: Container, plans: Sequence[Plan], worker: AsyncWorker | None, view: Shown, heard: Interrupts
+    container: Container,
+    plans: Sequence[Plan],
+    worker: AsyncWorker | None,
+    view: PlanDisplay,
+    heard: Interrupts,
 ) -> None:
     """Cancels those that run, whether or not their jobs were begun; returns when nothing of them runs
     any more, and the view is closed.
@@ -94,7 +98,7 @@ def stop_plans(
     Another Ctrl-C meanwhile kills their processes; where that does not end it either, this one ends without a
     return.
     """
-    with Haste(heard, view, plans, lambda: _kill(container, plans)):
+    with ForcedStop(heard, view, plans, lambda: _kill(container, plans)):
         try:
             stopped, failed = _cancel_each(container, plans, worker)
             if stopped:
@@ -110,7 +114,7 @@ def stop_plans(
             view.close()
 
 
-class Haste:
+class ForcedStop:
     """Has the processes of plans killed once Ctrl-C is hit again, as long as the block lasts; if it lasts on
     after that, ends this process.
 
@@ -126,7 +130,7 @@ class Haste:
     def __init__(
         self,
         heard: Interrupts,
-        view: Shown,
+        view: PlanDisplay,
         plans: Sequence[Plan],
         kill: Callable[[], None],
         *,
@@ -142,7 +146,7 @@ class Haste:
         self._over = threading.Event()
         self._threads: list[threading.Thread] = []
 
-    def __enter__(self) -> Haste:
+    def __enter__(self) -> ForcedStop:
         self._threads = [_begun(self._leave_in_time), _begun(self._hurry)]
         return self
 

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from cleveragents.app.container import Container
     from cleveragents.app.plan_parts import PlanParts
     from cleveragents.cli.output import Output
-    from cleveragents.cli.plan.follow import Moment
-    from cleveragents.cli.plan.work import Deciding
+    from cleveragents.cli.plan.follow import StreamPosition
+    from cleveragents.cli.plan.work import WorkOptions
     from cleveragents.plans.model.plan import Plan
     from cleveragents.plans.ports.plans import PlanDraft
 
@@ -68,7 +68,7 @@ class RunOptions:
         return words if self.parallel is None else [*words, f"--parallel={self.parallel}"]
 
 
-def run_new(client: Client, wanted: PlanSpec, handling: RunOptions, deciding: Deciding) -> None:
+def run_new(client: Client, wanted: PlanSpec, handling: RunOptions, deciding: WorkOptions) -> None:
     """Makes the plans and works on them, or has that done. Exits as `agents run` says."""
     if handling.file == "-":
         handling = replace(handling, typed=text_of_stdin("the goals on stdin"))
@@ -95,7 +95,7 @@ def run_new(client: Client, wanted: PlanSpec, handling: RunOptions, deciding: De
         _run_one(deciding, plans[0])
 
 
-def _handed_over(client: LocalClient, wanted: PlanSpec, handling: RunOptions, deciding: Deciding) -> bool:
+def _handed_over(client: LocalClient, wanted: PlanSpec, handling: RunOptions, deciding: WorkOptions) -> bool:
     """Whether the server of this state took the plan, which is then watched and decided about."""
     from cleveragents.server.server_file import server_file
 
@@ -117,7 +117,7 @@ def _handed_over(client: LocalClient, wanted: PlanSpec, handling: RunOptions, de
     return True
 
 
-def go_on_with(client: LocalClient, plan_ids: Sequence[str], deciding: Deciding) -> None:
+def go_on_with(client: LocalClient, plan_ids: Sequence[str], deciding: WorkOptions) -> None:
     """Works on plans that were made before, as the process does that runs in the background."""
     parts = client.access.container.plan_parts
     plans = [parts.lifecycle.resume(parts.plans.get(plan_id)) for plan_id in plan_ids]
@@ -162,7 +162,7 @@ def _start(container: Container, plans: Sequence[Plan], handling: RunOptions, ou
     told_started(plans, started, output)
 
 
-def _run_one(deciding: Deciding, plan: Plan, after: Moment | None = None) -> None:
+def _run_one(deciding: WorkOptions, plan: Plan, after: StreamPosition | None = None) -> None:
     from cleveragents.cli.plan.view import told_at_the_end
     from cleveragents.cli.plan.work import decide, work_on
 
@@ -171,7 +171,7 @@ def _run_one(deciding: Deciding, plan: Plan, after: Moment | None = None) -> Non
         told.plan = decide(deciding, work_on(deciding, made, after=after))
 
 
-def _run_many(deciding: Deciding, plans: Sequence[Plan]) -> None:
+def _run_many(deciding: WorkOptions, plans: Sequence[Plan]) -> None:
     from cleveragents.cli.run.batch import run_many
 
     run_many(deciding, plans)

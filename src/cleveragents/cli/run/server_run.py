@@ -30,13 +30,13 @@ if TYPE_CHECKING:
     from cleveragents.api.client import Client, HttpClient
     from cleveragents.api.plans.create import PlanSpec
     from cleveragents.api.plans.views import PlanView
-    from cleveragents.cli.plan.work import Deciding
+    from cleveragents.cli.plan.work import WorkOptions
     from cleveragents.cli.run.plans import RunOptions
 
 __all__ = ["run_on_server", "run_together", "said_arguments"]
 
 
-def run_on_server(client: HttpClient, wanted: PlanSpec, handling: RunOptions, deciding: Deciding) -> None:
+def run_on_server(client: HttpClient, wanted: PlanSpec, handling: RunOptions, deciding: WorkOptions) -> None:
     """Has the server make the plans and work on them. Exits as `agents run` says."""
     from cleveragents.cli.run.goals_file import read_goals, text_of
 
@@ -133,7 +133,7 @@ def said_arguments(
 
 
 def _run_many(
-    client: HttpClient, deciding: Deciding, requests: Sequence[PlanRequest], handling: RunOptions
+    client: HttpClient, deciding: WorkOptions, requests: Sequence[PlanRequest], handling: RunOptions
 ) -> None:
     if not handling.background:
         run_together(client, deciding, requests)
@@ -149,7 +149,7 @@ def _run_many(
             _tell_started(client, deciding, made)
 
 
-def run_together(client: Client, deciding: Deciding, requests: Sequence[PlanRequest]) -> None:
+def run_together(client: Client, deciding: WorkOptions, requests: Sequence[PlanRequest]) -> None:
     """Has the server work on all of them, at most so many at once as was said, and tells what came of each.
     Nobody is asked: what needs a person rests. Exits as `agents run -f` does here."""
     waiting, made = deque(requests), list[str]()
@@ -181,7 +181,7 @@ def run_together(client: Client, deciding: Deciding, requests: Sequence[PlanRequ
     tell_outcomes(deciding, plans, interrupted=interrupted)
 
 
-def _tell_started(client: HttpClient, deciding: Deciding, plans: Sequence[PlanView]) -> None:
+def _tell_started(client: HttpClient, deciding: WorkOptions, plans: Sequence[PlanView]) -> None:
     url, told = client.http.url, []
     for plan in plans:
         progress(f"plan {plan.id} runs on {url}")

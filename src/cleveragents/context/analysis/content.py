@@ -24,7 +24,7 @@ from typing import NamedTuple
 from cleveragents.context.analysis.language import language_of
 from cleveragents.context.analysis.syntax import THIN_KINDS, WHOLE_KINDS, Lines, Passage, Syntax, read_syntax
 from cleveragents.context.model.code import Chunk, Definition, Field, FileAnalysis, LineSpan
-from cleveragents.context.model.code_terms import Remembered, count_terms, terms_of_name, words_of
+from cleveragents.context.model.code_terms import TermCache, count_terms, terms_of_name, words_of
 
 __all__ = [
     "ANALYSIS_VERSION",
@@ -355,11 +355,11 @@ def _text(pieces: list[bytes]) -> str:
 
 
 @cache
-def _wholes_of(keywords: frozenset[str]) -> Remembered[str]:
+def _wholes_of(keywords: frozenset[str]) -> TermCache[str]:
     """The term for each name that may refer to something, and nothing for any other word."""
 
     def whole(word: str) -> str:
         terms = terms_of_name(word)
         return terms[-1] if terms and word not in keywords else ""
 
-    return Remembered(whole, _MOST_NAMES)
+    return TermCache(whole, _MOST_NAMES)

@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from cleveragents.context.index.place import IndexDeadline, ResolvedPlace, git_seconds
-from cleveragents.context.index.view import NEVER_SOUGHT, FileEntry, FileStamps, View, left_out, named
+from cleveragents.context.index.view import NEVER_SOUGHT, FileEntry, FileStamps, IndexView, left_out, named
 from cleveragents.core.errors import GitFailed
 from cleveragents.git.plumbing import RunningGit, run_git, user_environment
 
@@ -33,7 +33,7 @@ _TREE = re.compile(rb"(\d+) (\w+) ([0-9a-f]+)\t([^\0]+)\0")
 
 def work_tree_view(
     ground: ResolvedPlace, stamps: FileStamps, most_files: int, patience: IndexDeadline
-) -> View:
+) -> IndexView:
     """The files below the root that are tracked, or neither tracked nor ignored, as they are now."""
     repository = ground.repository
     assert repository is not None
@@ -77,10 +77,10 @@ def _others(running: RunningGit) -> tuple[list[bytes], tuple[str, ...]]:
         return [], (f"files that git does not track are left out: git ls-files: {error.problem}",)
 
 
-def commit_view(ground: ResolvedPlace, most_files: int, patience: IndexDeadline) -> View:
+def commit_view(ground: ResolvedPlace, most_files: int, patience: IndexDeadline) -> IndexView:
     """The files of the commit, below the root."""
     if ground.commit is None:
-        return View([])
+        return IndexView([])
     told = run_git(
         "ls-tree",
         "-r",
@@ -100,14 +100,16 @@ def commit_view(ground: ResolvedPlace, most_files: int, patience: IndexDeadline)
     return view_of(entries, unreadable, most_files, None)
 
 
-def view_of(entries: list[FileEntry], unreadable: list[str], most: int, stamps: FileStamps | None) -> View:
+def view_of(
+    entries: list[FileEntry], unreadable: list[str], most: int, stamps: FileStamps | None
+) -> IndexView:
     """What was found, in order, with notes on what was not."""
     entries.sort()
     notes = left_out(unreadable, "because their names are no UTF-8")
     notes += left_out([entry.path for entry in entries[most:]], "because there are too many")
     if stamps is None:
-        return View(entries[:most], tuple(notes))
-    return View(entries[:most], (*notes, *stamps.notes), not stamps.late, stamps.fresh)
+        return IndexView(entries[:most], tuple(notes))
+    return IndexView(entries[:most], (*notes, *stamps.notes), not stamps.late, stamps.fresh)
 
 
 def _tracked(

@@ -22,7 +22,7 @@ from cleveragents.core.errors import Cancelled, GitFailed, SourceMissing, ToolRe
 from cleveragents.git.plumbing import SecondsLeft, private_environment, run_git, user_environment
 
 __all__ = [
-    "GitPlace",
+    "GitContext",
     "GitRepository",
     "IndexDeadline",
     "ResolvedPlace",
@@ -61,16 +61,16 @@ class GitRepository:
 
 
 @dataclass(frozen=True, slots=True)
-class GitPlace:
+class GitContext:
     """Where git is asked about a directory, and with which environment."""
 
     directory: Path
     git_dir: Path | None = None
 
     @staticmethod
-    def of(root: Path, git_dir: Path | None) -> GitPlace:
+    def of(root: Path, git_dir: Path | None) -> GitContext:
         """For a sandbox its own git directory, and never the `.git` among its files."""
-        return GitPlace(root) if git_dir is None else GitPlace(git_dir, git_dir)
+        return GitContext(root) if git_dir is None else GitContext(git_dir, git_dir)
 
     @property
     def environment(self) -> dict[str, str]:
@@ -94,8 +94,8 @@ class ResolvedPlace:
         return hashlib.sha256(os.fsencode(self.home)).hexdigest()[:32]
 
     @property
-    def git(self) -> GitPlace:
-        return GitPlace.of(self.root, self.place.git_dir)
+    def git(self) -> GitContext:
+        return GitContext.of(self.root, self.place.git_dir)
 
     @property
     def name_bytes(self) -> int:
@@ -150,7 +150,7 @@ def repository_at(directory: Path, patience: IndexDeadline) -> tuple[GitReposito
 
 def _private(git_dir: Path, patience: IndexDeadline) -> GitRepository:
     """A git directory of ours. `SourceMissing` if it is gone."""
-    git = GitPlace.of(git_dir, git_dir)
+    git = GitContext.of(git_dir, git_dir)
     try:
         told = run_git(
             "rev-parse",
@@ -175,7 +175,7 @@ def _commit(place: CodePlace, repository: GitRepository | None, patience: IndexD
     if repository is None or (place.commit is None and not repository.bare):
         return None
     wanted = "HEAD" if place.commit is None else place.commit
-    git = GitPlace.of(Path(os.path.realpath(place.root)), place.git_dir)
+    git = GitContext.of(Path(os.path.realpath(place.root)), place.git_dir)
     try:
         told = run_git(
             "rev-parse",

@@ -20,12 +20,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from cleveragents.context.code_index import CodePlace, IndexStatus, Postings, Sought
+from cleveragents.context.code_index import ChunkLayout, CodePlace, IndexStatus, Postings
 from cleveragents.context.index.build.segment import (
     BLOCK,
     DIGEST_TYPE,
-    Catalogued,
     IndexDamaged,
+    SegmentInfo,
     analysis_from_bytes,
     new_places,
     read_blocks,
@@ -44,7 +44,15 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["Distinct", "Layout", "SourceText", "SqliteCodeSnapshot", "distinct", "layout_of", "located"]
+__all__ = [
+    "DistinctContents",
+    "Layout",
+    "SourceText",
+    "SqliteCodeSnapshot",
+    "distinct",
+    "layout_of",
+    "located",
+]
 
 
 _ROWS_AT_ONCE = 500
@@ -104,7 +112,7 @@ class SqliteCodeSnapshot:
         return self._status
 
     @property
-    def chunks(self) -> Sought:
+    def chunks(self) -> ChunkLayout:
         return self._layout.sought
 
     def postings(self, field: Field, terms: Sequence[str]) -> Mapping[str, Postings]:
@@ -264,14 +272,16 @@ class Layout:
     files: Sequence[CodeFile]
     by_path: Mapping[str, CodeFile]
     indexed: int
-    sought: Sought
+    sought: ChunkLayout
     rows: NDArray[np.int64]
-    segments: Sequence[Catalogued]
+    segments: Sequence[SegmentInfo]
     places: Sequence[NDArray[np.int32]]
     partial: bool
 
 
-def layout_of(entries: Sequence[FileEntry], contents: Distinct, catalogued: Sequence[Catalogued]) -> Layout:
+def layout_of(
+    entries: Sequence[FileEntry], contents: DistinctContents, catalogued: Sequence[SegmentInfo]
+) -> Layout:
     """The view as the index knows it."""
     import numpy as np
 
@@ -309,7 +319,7 @@ def layout_of(entries: Sequence[FileEntry], contents: Distinct, catalogued: Sequ
         files=files,
         by_path=dict(zip(map(operator.attrgetter("path"), files), files, strict=True)),
         indexed=int((rows[numbers] > 0).sum()) if len(entries) else 0,
-        sought=Sought(np.repeat(np.arange(len(order), dtype=np.int32), counts), first, lengths),
+        sought=ChunkLayout(np.repeat(np.arange(len(order), dtype=np.int32), counts), first, lengths),
         rows=rows,
         segments=[one for one, _, _ in used],
         places=places,
@@ -327,24 +337,24 @@ def _files(
 
 
 @dataclass(frozen=True, slots=True)
-class Distinct:
+class DistinctContents:
     """The distinct contents of a view: their digests in order, and for each entry which it has."""
 
     digests: NDArray[np.bytes_]
     content_of: NDArray[np.int64]
 
 
-def distinct(entries: Sequence[FileEntry]) -> Distinct:
+def distinct(entries: Sequence[FileEntry]) -> DistinctContents:
     """Each content once."""
     import numpy as np
 
     named = np.array([entry.digest for entry in entries], DIGEST_TYPE)
     digests, content_of = np.unique(named, return_inverse=True)
-    return Distinct(digests, content_of)
+    return DistinctContents(digests, content_of)
 
 
 def located(
-    segments: Sequence[Catalogued], digests: NDArray[np.bytes_]
+    segments: Sequence[SegmentInfo], digests: NDArray[np.bytes_]
 ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     """For each digest the position of its segment and its own in that; -1 if it is not indexed."""
     import numpy as np

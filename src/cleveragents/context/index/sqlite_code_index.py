@@ -46,7 +46,7 @@ from cleveragents.context.index.index_file import (
 )
 from cleveragents.context.index.place import IndexDeadline, ResolvedPlace, ground_of
 from cleveragents.context.index.snapshot import (
-    Distinct,
+    DistinctContents,
     Layout,
     SqliteCodeSnapshot,
     distinct,
@@ -57,7 +57,7 @@ from cleveragents.context.index.view import (
     NEVER_SOUGHT,
     FileEntry,
     FileStamps,
-    View,
+    IndexView,
     directory_view,
     place_name,
     remember,
@@ -156,7 +156,7 @@ class IndexOpener:
             self._remember(stamps, view, layout.rows)
         return snapshot
 
-    def _view(self, known: dict[str, tuple[str, bytes]], *, keep: bool) -> View:
+    def _view(self, known: dict[str, tuple[str, bytes]], *, keep: bool) -> IndexView:
         ground = self.ground
         if ground.repository is not None and (ground.commit is not None or ground.repository.bare):
             try:
@@ -186,7 +186,9 @@ class IndexOpener:
         view = directory_view(ground.root, stamps, self.bounds.files)
         return replace(view, notes=(*notes, *view.notes))
 
-    def _lacking(self, connection: sqlite3.Connection, view: View, contents: Distinct) -> list[FileEntry]:
+    def _lacking(
+        self, connection: sqlite3.Connection, view: IndexView, contents: DistinctContents
+    ) -> list[FileEntry]:
         """One entry for each content that is not indexed yet."""
         which, _ = located(catalogue(connection), contents.digests)
         if (which >= 0).all():
@@ -197,7 +199,7 @@ class IndexOpener:
                 chosen.setdefault(content, entry)
         return list(chosen.values())
 
-    def _fill(self, opened: OpenedIndex, view: View, contents: Distinct) -> list[str]:
+    def _fill(self, opened: OpenedIndex, view: IndexView, contents: DistinctContents) -> list[str]:
         """Adds what is lacking; notes on what could not be."""
         try:
             return self._filled(opened, view, contents)
@@ -207,7 +209,7 @@ class IndexOpener:
                 return []
             raise
 
-    def _filled(self, opened: OpenedIndex, view: View, contents: Distinct) -> list[str]:
+    def _filled(self, opened: OpenedIndex, view: IndexView, contents: DistinctContents) -> list[str]:
         connection = opened.connection
         total = len(contents.digests)
         lacking = self._lacking(connection, view, contents)
@@ -247,7 +249,9 @@ class IndexOpener:
             return [f"{turn.who} is indexing"]
         return task.notes
 
-    def _fill_within_bounds(self, task: IndexBuild, lacking: list[FileEntry], contents: Distinct) -> None:
+    def _fill_within_bounds(
+        self, task: IndexBuild, lacking: list[FileEntry], contents: DistinctContents
+    ) -> None:
         connection = task.connection
 
         def room() -> bool:
@@ -263,7 +267,7 @@ class IndexOpener:
         if is_mostly_unused(connection, in_use):
             drop_unused(connection, in_use)
 
-    def _rows(self, connection: sqlite3.Connection, contents: Distinct) -> NDArray[np.int64]:
+    def _rows(self, connection: sqlite3.Connection, contents: DistinctContents) -> NDArray[np.int64]:
         """Where the index keeps the contents of this view."""
         import numpy as np
 
@@ -272,7 +276,7 @@ class IndexOpener:
         found = [one.head.rows[where[which == number]] for number, one in enumerate(segments)]
         return np.concatenate([np.empty(0, np.int64), *found])
 
-    def _look(self, connection: sqlite3.Connection, view: View, contents: Distinct) -> Layout:
+    def _look(self, connection: sqlite3.Connection, view: IndexView, contents: DistinctContents) -> Layout:
         connection.execute("BEGIN")
         return layout_of(view.entries, contents, catalogue(connection))
 
@@ -281,10 +285,12 @@ class IndexOpener:
     ) -> None:
         import numpy as np
 
-        if self._remember({}, View([], whole=False, stamps=learned), np.empty(0, np.int64)):
+        if self._remember({}, IndexView([], whole=False, stamps=learned), np.empty(0, np.int64)):
             known |= learned
 
-    def _remember(self, before: dict[str, tuple[str, bytes]], view: View, rows: NDArray[np.int64]) -> bool:
+    def _remember(
+        self, before: dict[str, tuple[str, bytes]], view: IndexView, rows: NDArray[np.int64]
+    ) -> bool:
         """On a connection of its own: the snapshot's is in a transaction. If it cannot be, then not."""
         # guard: somebody waits for the answer, and nobody for this
         file = replace(self.file, busy_seconds=_REMEMBER_SECONDS)
@@ -400,7 +406,7 @@ def _bytes_in(directory: Path) -> int:
     return total
 
 
-def sandbox_view(ground: ResolvedPlace, stamps: FileStamps, most_files: int) -> View:
+def sandbox_view(ground: ResolvedPlace, stamps: FileStamps, most_files: int) -> IndexView:
     """The files that are tracked or not ignored, as they are now. `SourceMissing`."""
     tree = open_tree(ground.root.parent)
     index = tree.place.index

@@ -41,7 +41,7 @@ __all__ = [
     "NEVER_SOUGHT",
     "FileEntry",
     "FileStamps",
-    "View",
+    "IndexView",
     "blob_digest",
     "directory_view",
     "left_out",
@@ -99,7 +99,7 @@ class FileEntry(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class IndexView:
     """`entries` in the order of their paths. `stamps` are to be remembered for the next time. If the view is
     not `whole`, there was no time for the other files."""
 
@@ -261,7 +261,7 @@ def read_below(root: Path, path: str, *, at_most: int) -> bytes | None:
         return None
 
 
-def directory_view(root: Path, stamps: FileStamps, most_files: int) -> View:
+def directory_view(root: Path, stamps: FileStamps, most_files: int) -> IndexView:
     """The files below the root, as they are now."""
     found: list[str] = []
     notes: list[str] = []
@@ -288,7 +288,7 @@ def directory_view(root: Path, stamps: FileStamps, most_files: int) -> View:
     entries.sort()
     notes += left_out(unreadable, "because their names are no UTF-8")
     notes += stamps.notes
-    return View(entries, tuple(notes), not stamps.late, stamps.fresh)
+    return IndexView(entries, tuple(notes), not stamps.late, stamps.fresh)
 
 
 def _walk(root: str, stamps: FileStamps) -> Iterator[tuple[str, str]]:
@@ -375,7 +375,11 @@ def remembered_stamps(connection: sqlite3.Connection, ground: ResolvedPlace) -> 
 
 
 def remember(
-    connection: sqlite3.Connection, ground: ResolvedPlace, before: Stamps, view: View, rows: NDArray[np.int64]
+    connection: sqlite3.Connection,
+    ground: ResolvedPlace,
+    before: Stamps,
+    view: IndexView,
+    rows: NDArray[np.int64],
 ) -> None:
     """Writes down what has changed since `before`, if anything has. `rows` are the contents in use.
 

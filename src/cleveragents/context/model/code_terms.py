@@ -15,7 +15,7 @@ from typing import TypeVar
 
 __all__ = [
     "STOP_WORDS",
-    "Remembered",
+    "TermCache",
     "count_terms",
     "split_identifier",
     "terms_of",
@@ -91,7 +91,7 @@ def _split_case(run: str) -> Iterable[str]:
     yield run[first:]
 
 
-class Remembered(dict[str, T]):
+class TermCache(dict[str, T]):
     """What `find` says of each word, because code repeats its words; of `most` words at a time.
 
     Any thread may ask: at worst two find the same."""
@@ -131,4 +131,4 @@ def _tells(term: str) -> bool:
     return len(term) > 1 and not term.isdigit() and term not in STOP_WORDS
 
 
-_terms_of_names = Remembered(_find_terms, _MOST_NAMES)
+_terms_of_names = TermCache(_find_terms, _MOST_NAMES)

@@ -48,14 +48,14 @@ from cleveragents.context.model.context import (
     StrategyStatus,
 )
 from cleveragents.context.pipeline import checks as checks
-from cleveragents.context.pipeline.checks import ReplacedParts
+from cleveragents.context.pipeline.checks import CustomParts
 from cleveragents.context.pipeline.depths import WholeDefinitions, paths_alone
-from cleveragents.context.pipeline.packer import Fitting, GreedyPacker, safe_count
+from cleveragents.context.pipeline.packer import AnswerFitter, GreedyPacker, safe_count
 from cleveragents.context.pipeline.ranking import (
     RERANK,
     MergedPlaces,
     PlainScorer,
-    Reranking,
+    RerankStrategy,
     plain_ranking,
     reordered,
 )
@@ -68,13 +68,13 @@ from cleveragents.core.text.redaction import redact_content_text, redact_text
 from cleveragents.models.ports import Model
 
 __all__ = [
+    "AllStrategies",
     "Assembly",
     "AssemblyInput",
     "BestFileFirst",
-    "EveryStrategy",
+    "DefaultParts",
     "FixedShares",
     "Notes",
-    "OwnParts",
     "ShortPreamble",
     "believed",
     "retold",
@@ -159,7 +159,7 @@ class ShortPreamble:
         return _fitting([*texts, _WHAT], tokens, count)
 
 
-class EveryStrategy:
+class AllStrategies:
     """`StrategySelector`. A strategy that has nothing to say costs little and says so; one that was not asked
     is missed by nobody until it would have known. Immutable."""
 
@@ -171,11 +171,11 @@ class EveryStrategy:
 
 
 @dataclass(frozen=True, slots=True)
-class OwnParts:
+class DefaultParts:
     """Our own nine of the ten parts, used where nobody replaced them or where a replacement fails; the tenth
     is the executor. `depths` is made for the tokens that there is room for, and for the question."""
 
-    selector: StrategySelector = field(default_factory=EveryStrategy)
+    selector: StrategySelector = field(default_factory=AllStrategies)
     allocator: BudgetAllocator = field(default_factory=FixedShares)
     deduplicator: Deduplicator = field(default_factory=MergedPlaces)
     scorer: Scorer = field(default_factory=PlainScorer)
@@ -208,8 +208,8 @@ class Assembly:
     def __init__(
         self,
         task: AssemblyInput,
-        own: OwnParts,
-        replaced: ReplacedParts,
+        own: DefaultParts,
+        replaced: CustomParts,
         executor: StrategyExecutor,
         count: CountTokens,
         rerank: Callable[[], Model] | None,
@@ -241,7 +241,7 @@ class Assembly:
         )
         if self._task.with_fragments:
             answer = self._filled(answer, ranking)
-        return Fitting(self._task.budget, self._count).fitted(answer)
+        return AnswerFitter(self._task.budget, self._count).fitted(answer)
 
     # ── ranking ───────────────────────────────────────────────────────────────────────────────────
 
@@ -265,7 +265,7 @@ class Assembly:
     def _reranked(self, ranking: Ranking, open_model: Callable[[], Model]) -> Ranking:
         task = self._task
         seconds = task.deadline.left / 2
-        strategy = Reranking(open_model, ranking, task.code)
+        strategy = RerankStrategy(open_model, ranking, task.code)
         if seconds <= 0:
             return ranking
         try:

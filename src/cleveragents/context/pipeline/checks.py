@@ -6,7 +6,7 @@ bounded, because an answer may be endless. All of it runs on the foreign part's 
 The parts of the pipeline that somebody replaced, and what is checked of their answers.
 
 A replaced part is foreign code: it is loaded and called on another thread by a deadline, behind the
-breaker, and what it gives is copied and checked there. `ReplacedParts.ask` is None whenever the pipeline
+breaker, and what it gives is copied and checked there. `CustomParts.ask` is None whenever the pipeline
 has to go on with its own part.
 """
 
@@ -42,8 +42,8 @@ from cleveragents.context.strategy import CancelSignal
 
 __all__ = [
     "PARTS",
+    "CustomParts",
     "LoadPart",
-    "ReplacedParts",
     "checked_candidates",
     "checked_choices",
     "checked_names",
@@ -243,7 +243,7 @@ def _is_share(score: object) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class ReplacedParts:
+class CustomParts:
     """Those of the ten that are not our own, and the executor on whose threads they run.
 
     A part gets at most half of the time that is left, so that our own can still take its place.

@@ -37,8 +37,8 @@ from cleveragents.context.model.context import Choice, Depth, RankedPlace, Ranki
 from cleveragents.context.model.question import queries_of, read_question
 from cleveragents.context.pipeline.renderings import (
     CodeText,
+    LineUnit,
     NoCode,
-    Unit,
     printable,
     unit_of,
     without_crossings,
@@ -193,7 +193,7 @@ class _Offering:
         )
         return next(iter(read.given), None)
 
-    def _sections(self, place: RankedPlace, text: CodeText) -> dict[Unit, RankedPlace]:
+    def _sections(self, place: RankedPlace, text: CodeText) -> dict[LineUnit, RankedPlace]:
         """What of a text speaks of the question, if all of it would take too much of the room."""
         if is_code(place.path) or self._searched >= _MOST_SEARCHED:
             return {}
@@ -203,7 +203,7 @@ class _Offering:
         self._searched += len(full)
         return sections_about(self._wanted, text, place)
 
-    def _whole(self, text: CodeText, units: dict[Unit, RankedPlace]) -> str | None:
+    def _whole(self, text: CodeText, units: dict[LineUnit, RankedPlace]) -> str | None:
         """All of the file, if it is short, or if it has no places that could be shown instead."""
         full = text.at(Depth.FULL)
         if full is None or not self._may_fit(full):
@@ -242,9 +242,9 @@ def _grouped(ranking: Ranking) -> dict[str, _File]:
     return files
 
 
-def _units(places: Sequence[RankedPlace], analysis: FileAnalysis) -> dict[Unit, RankedPlace]:
+def _units(places: Sequence[RankedPlace], analysis: FileAnalysis) -> dict[LineUnit, RankedPlace]:
     """The whole lines that the places stand for; two that stand for the same are the better one's."""
-    best: dict[Unit, RankedPlace] = {}
+    best: dict[LineUnit, RankedPlace] = {}
     for place in places:
         unit = unit_of(place.span, analysis) if place.span else None
         if unit is not None:
@@ -252,7 +252,7 @@ def _units(places: Sequence[RankedPlace], analysis: FileAnalysis) -> dict[Unit, 
     return {unit: best[unit] for unit in without_crossings(best)}
 
 
-def _shown(text: CodeText, unit: Unit | None, depths: Sequence[Depth]) -> dict[Depth, str]:
+def _shown(text: CodeText, unit: LineUnit | None, depths: Sequence[Depth]) -> dict[Depth, str]:
     """It at those depths at which there is something to show."""
     shown: dict[Depth, str] = {}
     for depth in depths:
@@ -264,7 +264,7 @@ def _shown(text: CodeText, unit: Unit | None, depths: Sequence[Depth]) -> dict[D
 
 def sections_about(
     wanted: Mapping[str, float], text: CodeText, place: RankedPlace
-) -> dict[Unit, RankedPlace]:
+) -> dict[LineUnit, RankedPlace]:
     """The best sections, best first, by how much each term is wanted; `place` is the text as ranked."""
     chunks = text.analysis.chunks[:_MOST_CHUNKS]
     said = [
@@ -276,10 +276,10 @@ def sections_about(
     scores = [sum(wanted[term] * rarity[term] for term in terms) for terms in said]
     best = max(scores, default=0.0)
     numbers = [number for number, score in enumerate(scores) if score > 0 and score >= best * _LEAST]
-    found: dict[Unit, RankedPlace] = {}
+    found: dict[LineUnit, RankedPlace] = {}
     for number in sorted(numbers, key=lambda one: -scores[one])[:_MOST]:
         chunk = chunks[number]
         score = place.score * (1 - _OWN + _OWN * scores[number] / best)
         ranked = RankedPlace(place.path, chunk.span, score, place.findings)
-        found[Unit(chunk.span, chunk.definition)] = ranked
+        found[LineUnit(chunk.span, chunk.definition)] = ranked
     return found

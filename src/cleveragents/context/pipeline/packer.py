@@ -23,7 +23,7 @@ from cleveragents.context.context_parts import CountTokens
 from cleveragents.context.model.context import Choice, ContextAnswer, PackedFragment, Rendering
 from cleveragents.core.text.redaction import redact_content_text
 
-__all__ = ["Fitting", "GreedyPacker", "byte_bound", "safe_count"]
+__all__ = ["AnswerFitter", "GreedyPacker", "byte_bound", "safe_count"]
 
 
 _JOINT = 1
@@ -152,7 +152,7 @@ def safe_count(count: CountTokens, note: Callable[[str], None]) -> CountTokens:
 
 
 @dataclass(frozen=True, slots=True)
-class Fitting:
+class AnswerFitter:
     """Makes an answer fit `budget` tokens, as `count` counts them."""
 
     budget: int

@@ -50,8 +50,8 @@ from cleveragents.context.model.context import (
 )
 from cleveragents.context.model.question import read_question
 from cleveragents.context.pipeline import checks as checks
-from cleveragents.context.pipeline.assembly import Assembly, AssemblyInput, Notes, OwnParts
-from cleveragents.context.pipeline.checks import ReplacedParts
+from cleveragents.context.pipeline.assembly import Assembly, AssemblyInput, DefaultParts, Notes
+from cleveragents.context.pipeline.checks import CustomParts
 from cleveragents.context.pipeline.packer import byte_bound
 from cleveragents.context.pipeline.ranking import MergedPlaces, plain_ranking
 from cleveragents.context.pipeline.renderings import ShownCode, printable
@@ -68,7 +68,7 @@ from cleveragents.core.decision import Decision
 from cleveragents.core.errors import Closed
 from cleveragents.models.ports import Model
 
-__all__ = ["ContextPipeline", "OfferedStrategy", "PipelineParts", "bare_answer"]
+__all__ = ["ContextPipeline", "NamedStrategy", "PipelineParts", "bare_answer"]
 
 
 _NEEDS_DECISIONS: Final = "decisions"
@@ -102,9 +102,9 @@ class PipelineParts:
     strategies: Mapping[str, MakeStrategy]
     executor: StrategyExecutor
     steps: StrategyExecutor
-    replaced: ReplacedParts
+    replaced: CustomParts
     count: CountTokens
-    own: OwnParts = field(default_factory=OwnParts)
+    own: DefaultParts = field(default_factory=DefaultParts)
     rerank: Callable[[], Model] | None = None
     notes: tuple[str, ...] = ()
 
@@ -235,7 +235,7 @@ class ContextPipeline:
             notes.add(problem)
         decisions = tuple(query.decisions)
         strategies = [
-            OfferedStrategy(name, parts.strategies[name], opened.held, parts.history, decisions)
+            NamedStrategy(name, parts.strategies[name], opened.held, parts.history, decisions)
             for name in asked
         ]
         told = {one.name: one for one in self._run(query, strategies, deadline, notes)}
@@ -354,7 +354,7 @@ def bare_answer(
     )
 
 
-class OfferedStrategy:
+class NamedStrategy:
     """`ContextStrategy` by the name under which it is offered. Any thread may run it: it keeps nothing."""
 
     def __init__(

@@ -47,7 +47,15 @@ from cleveragents.core.text.redaction import redact_content_text
 from cleveragents.models.model.conversation import Message, MessageRole
 from cleveragents.models.ports import Model, ModelReply, ModelRequest
 
-__all__ = ["RERANK", "FusedScorer", "MergedPlaces", "PlainScorer", "Reranking", "plain_ranking", "reordered"]
+__all__ = [
+    "RERANK",
+    "FusedScorer",
+    "MergedPlaces",
+    "PlainScorer",
+    "RerankStrategy",
+    "plain_ranking",
+    "reordered",
+]
 
 
 _Scale = dict[tuple[str, str], float]
@@ -265,7 +273,7 @@ def _best(findings: list[Finding]) -> tuple[Finding, ...]:
     return tuple(best.values())
 
 
-class Reranking:
+class RerankStrategy:
     """`ContextStrategy`: asks the model once about the best files of a ranking. `open_model` may take its
     time. Immutable."""
 

@@ -16,14 +16,23 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from cleveragents.context.code_index import CodePlace, CodeSnapshot, IndexStatus, Postings, Sought
+from cleveragents.context.code_index import ChunkLayout, CodePlace, CodeSnapshot, IndexStatus, Postings
 from cleveragents.context.model.code import CodeFile, Definition, Field, FileAnalysis, LineSpan
 from cleveragents.context.model.code_terms import terms_of
 from cleveragents.context.model.context import Depth
 from cleveragents.context.pipeline.steps import attempted
 from cleveragents.core.text.redaction import redact_content_text
 
-__all__ = ["CodeText", "NoCode", "ShownCode", "Unit", "printable", "touch", "unit_of", "without_crossings"]
+__all__ = [
+    "CodeText",
+    "LineUnit",
+    "NoCode",
+    "ShownCode",
+    "printable",
+    "touch",
+    "unit_of",
+    "without_crossings",
+]
 
 
 _MOST_MEMBERS: Final = 200
@@ -82,7 +91,7 @@ class CodeText:
         if len(self.lines) > 1 and not self.lines[-1]:
             self.lines = self.lines[:-1]
 
-    def at(self, depth: Depth, unit: Unit | None = None) -> str | None:
+    def at(self, depth: Depth, unit: LineUnit | None = None) -> str | None:
         """How it is shown; None where there is nothing to show at that depth."""
         if depth is Depth.PATH:
             return self._heading(unit)
@@ -92,14 +101,14 @@ class CodeText:
             return self._full(unit)
         return self._signatures(unit, documented=depth is Depth.OUTLINE)
 
-    def _heading(self, unit: Unit | None, how: str = "") -> str:
+    def _heading(self, unit: LineUnit | None, how: str = "") -> str:
         what = f" ({how})" if how else ""
         if unit is None:
             return f"### {self.path}{what}"
         named = "" if unit.definition is None else f" {printable(self.analysis.qualified(unit.definition))}"
         return f"### {self.path}:{unit.span.first}-{unit.span.last}{named}{what}"
 
-    def _members(self, unit: Unit | None) -> str | None:
+    def _members(self, unit: LineUnit | None) -> str | None:
         positions = self._positions(unit)
         if not positions:
             return None
@@ -108,7 +117,7 @@ class CodeText:
         more = f", and {len(positions) - len(named)} more" if len(positions) > len(named) else ""
         return f"{self._heading(unit, 'names')}\n{names}{more}"
 
-    def _signatures(self, unit: Unit | None, *, documented: bool) -> str | None:
+    def _signatures(self, unit: LineUnit | None, *, documented: bool) -> str | None:
         positions = self._positions(unit)
         if not positions:
             return None
@@ -157,7 +166,7 @@ class CodeText:
         said = [line for line in above if line.strip().strip("/*!#-; ") and not line.strip().startswith("@")]
         return [line[:_LONGEST_LINE] for line in said[:1]]
 
-    def _full(self, unit: Unit | None) -> str | None:
+    def _full(self, unit: LineUnit | None) -> str | None:
         lines = self.lines if unit is None else self._lines(unit.span)
         if not any(line.strip() for line in lines):
             return None
@@ -166,7 +175,7 @@ class CodeText:
     def _lines(self, span: LineSpan) -> list[str]:
         return list(self.lines[span.first - 1 : span.last])
 
-    def _positions(self, unit: Unit | None) -> list[int]:
+    def _positions(self, unit: LineUnit | None) -> list[int]:
         """The definitions of the file, or those that the unit has, in the order of their lines."""
         every = enumerate(self.analysis.definitions)
         if unit is None:
@@ -241,7 +250,7 @@ class ShownCode:
         return self._code.status
 
     @property
-    def chunks(self) -> Sought:
+    def chunks(self) -> ChunkLayout:
         return self._code.chunks
 
     def postings(self, field: Field, terms: Sequence[str]) -> Mapping[str, Postings]:
@@ -280,7 +289,7 @@ class NoCode:
         self.place = place
 
     @property
-    def chunks(self) -> Sought:
+    def chunks(self) -> ChunkLayout:
         raise KeyError("nothing was opened")
 
     def postings(self, field: Field, terms: Sequence[str]) -> Mapping[str, Postings]:
@@ -294,14 +303,14 @@ class NoCode:
 
 
 @dataclass(frozen=True, slots=True)
-class Unit:
+class LineUnit:
     """Whole lines; `definition` is the position of the definition that they are or belong to."""
 
     span: LineSpan
     definition: int | None
 
 
-def unit_of(span: LineSpan, analysis: FileAnalysis) -> Unit | None:
+def unit_of(span: LineSpan, analysis: FileAnalysis) -> LineUnit | None:
     """The unit that has these lines; None when the file has no such lines."""
     if span.first > analysis.lines:
         return None
@@ -311,13 +320,13 @@ def unit_of(span: LineSpan, analysis: FileAnalysis) -> Unit | None:
             return _unit_of_chunk(chunk.span, chunk.definition, analysis)
     position = _innermost(within, analysis.definitions)
     if position is None:
-        return Unit(_whole(within, analysis), None)
-    return Unit(analysis.definitions[position].span, position)
+        return LineUnit(_whole(within, analysis), None)
+    return LineUnit(analysis.definitions[position].span, position)
 
 
-def without_crossings(units: Iterable[Unit]) -> list[Unit]:
+def without_crossings(units: Iterable[LineUnit]) -> list[LineUnit]:
     """The units, the first ones first, without those that have some but not all lines of one before."""
-    kept: list[Unit] = []
+    kept: list[LineUnit] = []
     for unit in units:
         if unit not in kept and not any(_cross(unit.span, other.span) for other in kept):
             kept.append(unit)
@@ -335,17 +344,17 @@ def _innermost(span: LineSpan, definitions: tuple[Definition, ...]) -> int | Non
     return found
 
 
-def _unit_of_chunk(chunk: LineSpan, position: int, analysis: FileAnalysis) -> Unit:
+def _unit_of_chunk(chunk: LineSpan, position: int, analysis: FileAnalysis) -> LineUnit:
     """The chunk's definition, with the comments above it; or a class's chunk, if it cuts no member."""
     definition = analysis.definitions[position]
     if chunk.contains(definition.span):
-        return Unit(LineSpan(chunk.first, definition.span.last), position)
+        return LineUnit(LineSpan(chunk.first, definition.span.last), position)
     members = [one.span for one in analysis.definitions if one.parent == position]
     with_a_body = _is_body(position, analysis.definitions)
     cut = any(touch(chunk, member) and not chunk.contains(member) for member in members)
     if with_a_body or cut or not members:  # guard: no definition is cut in half
-        return Unit(definition.span, position)
-    return Unit(chunk, position)
+        return LineUnit(definition.span, position)
+    return LineUnit(chunk, position)
 
 
 def _is_body(position: int | None, definitions: tuple[Definition, ...]) -> bool:

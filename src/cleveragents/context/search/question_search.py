@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 __all__ = [
     "MOST_CHUNKS",
     "MOST_FILES",
+    "FileKind",
     "FoundPlaces",
-    "Kind",
     "QuestionSearch",
     "in_order",
     "is_compound",
@@ -63,7 +63,7 @@ _OF_CLASS = 0.5
 _VARIABLE = 0.5
 
 
-class Kind:
+class FileKind:
     """What a file is for, as `kind_of` says it."""
 
     SOURCE = "source"
@@ -134,7 +134,7 @@ class QuestionSearch:
         return self.once("kinds", self._sort_kinds)[kind]
 
     def _sort_kinds(self) -> dict[str, list[str]]:
-        by_kind: dict[str, list[str]] = {Kind.SOURCE: [], Kind.TEST: [], Kind.TEXT: []}
+        by_kind: dict[str, list[str]] = {FileKind.SOURCE: [], FileKind.TEST: [], FileKind.TEXT: []}
         for file in self.code.files:
             by_kind[kind_of(file.path)].append(file.path)
         return by_kind
@@ -146,7 +146,7 @@ class QuestionSearch:
 
     @property
     def source_paths(self) -> Sequence[str]:
-        return self.paths_of(Kind.SOURCE)
+        return self.paths_of(FileKind.SOURCE)
 
     def text(self, path: str) -> str:
         """Empty if it is to be had no more. Read without the lock: a file may hang, and others need none."""
@@ -179,12 +179,12 @@ class QuestionSearch:
     def _joined(self, kind: str) -> Occurrences:
         return self.found(kind).joined(self.found(kind, Field.NAME), _NAME_WEIGHT)
 
-    def chunk_scores(self, query: str, kind: str = Kind.SOURCE) -> Scores:
+    def chunk_scores(self, query: str, kind: str = FileKind.SOURCE) -> Scores:
         return self.once(
             ("chunks", kind, query), lambda: self.table(kind, documents=False).scores(self.queries[query])
         )
 
-    def file_scores(self, query: str, kind: str = Kind.SOURCE) -> Scores:
+    def file_scores(self, query: str, kind: str = FileKind.SOURCE) -> Scores:
         return self.once(
             ("files", kind, query), lambda: self.table(kind, documents=True).scores(self.queries[query])
         )
@@ -194,7 +194,7 @@ class QuestionSearch:
         """How likely each source is meant, by words alone; the likeliest has 1."""
 
         def add() -> Scores:
-            corpus = self.corpus(Kind.SOURCE)
+            corpus = self.corpus(FileKind.SOURCE)
             total = normal(pooled(corpus, self.chunk_scores("weighed")))
             total = total + normal(self.file_scores("weighed")) + normal(self.file_scores("title"))
             return normal(total)

@@ -15,7 +15,13 @@ from cleveragents.context.model.code import Field
 from cleveragents.context.model.context import ContextFragment, ContextRequest
 from cleveragents.context.search.bm25 import Bm25Table, pooled
 from cleveragents.context.search.path_words import PathWords
-from cleveragents.context.search.question_search import FoundPlaces, Kind, QuestionSearch, in_order, looking
+from cleveragents.context.search.question_search import (
+    FileKind,
+    FoundPlaces,
+    QuestionSearch,
+    in_order,
+    looking,
+)
 from cleveragents.context.strategy import CancelSignal, ContextStrategy
 
 __all__ = ["KeywordStrategy", "make"]
@@ -45,7 +51,7 @@ class KeywordStrategy:
 
 
 def _sources(look: QuestionSearch, places: FoundPlaces) -> list[ContextFragment]:
-    corpus = look.corpus(Kind.SOURCE)
+    corpus = look.corpus(FileKind.SOURCE)
     fragments = places.chunks("chunk", look.chunk_scores("weighed"))
     pool = pooled(corpus, look.chunk_scores("full"))
     fragments += places.documents("chunks_full", pool, _MOST_FILES)
@@ -56,9 +62,9 @@ def _sources(look: QuestionSearch, places: FoundPlaces) -> list[ContextFragment]
 
 def _cover(look: QuestionSearch, places: FoundPlaces) -> list[ContextFragment]:
     """How much of what was asked stands there at all, however often."""
-    files = look.table(Kind.SOURCE, documents=True)
-    chunks = look.table(Kind.SOURCE, documents=False)
-    within = pooled(look.corpus(Kind.SOURCE), chunks.coverage(look.queries["weighed"]), (1.0,))
+    files = look.table(FileKind.SOURCE, documents=True)
+    chunks = look.table(FileKind.SOURCE, documents=False)
+    within = pooled(look.corpus(FileKind.SOURCE), chunks.coverage(look.queries["weighed"]), (1.0,))
     fragments = places.documents("cover_chunk", within, _MOST_FILES)
     for query in _COVERED:
         covered = files.coverage(look.queries[query])
@@ -68,8 +74,8 @@ def _cover(look: QuestionSearch, places: FoundPlaces) -> list[ContextFragment]:
 
 def _documentation(look: QuestionSearch, places: FoundPlaces) -> list[ContextFragment]:
     """Comments and documentation strings alone."""
-    found = look.found(Kind.SOURCE, Field.DOC)
-    table = Bm25Table(look.corpus(Kind.SOURCE), found, documents=True, b=0.4)
+    found = look.found(FileKind.SOURCE, Field.DOC)
+    table = Bm25Table(look.corpus(FileKind.SOURCE), found, documents=True, b=0.4)
     return places.documents("doc", table.scores(look.queries["weighed"]), _MOST_FILES)
 
 
@@ -86,7 +92,7 @@ def _others(look: QuestionSearch, places: FoundPlaces) -> list[ContextFragment]:
     """Tests and texts are ranked among themselves, for whoever asks for them."""
     return [
         fragment
-        for kind in (Kind.TEST, Kind.TEXT)
+        for kind in (FileKind.TEST, FileKind.TEXT)
         for fragment in places.documents(kind, look.file_scores("weighed", kind), _MOST_OTHERS)
     ]
 

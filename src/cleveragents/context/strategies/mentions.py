@@ -18,7 +18,13 @@ from cleveragents.context.model.context import ContextFragment, ContextRequest
 from cleveragents.context.model.question import ParsedQuestion, TraceFrame
 from cleveragents.context.search.bm25 import Bm25Table, pooled
 from cleveragents.context.search.path_words import PathEnds
-from cleveragents.context.search.question_search import FoundPlaces, Kind, QuestionSearch, in_order, looking
+from cleveragents.context.search.question_search import (
+    FileKind,
+    FoundPlaces,
+    QuestionSearch,
+    in_order,
+    looking,
+)
 from cleveragents.context.strategy import CancelSignal, ContextStrategy
 
 __all__ = ["MentionsStrategy", "make"]
@@ -127,7 +133,7 @@ def _literals(look: QuestionSearch, places: FoundPlaces) -> list[ContextFragment
         for quote in quotes[:_MOST_LITERALS]
         if " " not in quote and len(quote) > 2 and terms_of(quote)
     }
-    corpus = look.corpus(Kind.SOURCE)
+    corpus = look.corpus(FileKind.SOURCE)
     found = corpus.find(look.code, Field.STRING, sorted(wholes))
     documents = corpus.document_of[found.chunk].tolist()
     holders: dict[int, set[int]] = {}
@@ -143,8 +149,8 @@ def _literals(look: QuestionSearch, places: FoundPlaces) -> list[ContextFragment
 def _messages(look: QuestionSearch, places: FoundPlaces) -> list[ContextFragment]:
     if not look.queries["errors"]:
         return []
-    corpus = look.corpus(Kind.SOURCE)
-    table = Bm25Table(corpus, look.found(Kind.SOURCE, Field.STRING), documents=False, b=0.3)
+    corpus = look.corpus(FileKind.SOURCE)
+    table = Bm25Table(corpus, look.found(FileKind.SOURCE, Field.STRING), documents=False, b=0.3)
     scores = table.coverage(look.queries["errors"])
     return [
         *places.documents("message", pooled(corpus, scores, (1.0,))),

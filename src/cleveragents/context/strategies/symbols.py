@@ -20,8 +20,8 @@ from cleveragents.context.model.question import COMMON_WORDS, ParsedQuestion
 from cleveragents.context.search.bm25 import pooled
 from cleveragents.context.search.path_words import name_words
 from cleveragents.context.search.question_search import (
+    FileKind,
     FoundPlaces,
-    Kind,
     QuestionSearch,
     in_order,
     is_compound,
@@ -104,7 +104,7 @@ def _holders(look: QuestionSearch, field: Field, terms: Iterable[str]) -> dict[s
     """The sources in which each term stands."""
     import numpy as np
 
-    corpus = look.corpus(Kind.SOURCE)
+    corpus = look.corpus(FileKind.SOURCE)
     found = corpus.find(look.code, field, sorted(set(terms)))
     documents = corpus.document_of[found.chunk]
     bounds = np.searchsorted(found.term, np.arange(len(found.terms) + 1))
@@ -174,7 +174,7 @@ class _Definitions:
             fragments += places.files(f"{group}_title", _by_path(look, self._titled(group)))
         strength = strengths(look.question, self._names)
         raised = named_chunk_scores(look, strength, self._analyses)
-        fragments += places.documents("chunks", pooled(look.corpus(Kind.SOURCE), raised))
+        fragments += places.documents("chunks", pooled(look.corpus(FileKind.SOURCE), raised))
         words = name_words(look.queries["weighed"], self._analyses)
         fragments += places.files("words", _by_path(look, words))
         return [*fragments, *self._places(strategy)]

@@ -12,15 +12,21 @@ from cleveragents.context.context_parts import StrategyGround
 from cleveragents.context.model.context import ContextFragment, ContextRequest
 from cleveragents.context.search.bm25 import best, pooled
 from cleveragents.context.search.import_graph import ImportGraph, imported_by
-from cleveragents.context.search.question_search import FoundPlaces, Kind, QuestionSearch, in_order, looking
+from cleveragents.context.search.question_search import (
+    FileKind,
+    FoundPlaces,
+    QuestionSearch,
+    in_order,
+    looking,
+)
 from cleveragents.context.strategy import CancelSignal, ContextStrategy
 
-__all__ = ["StrategyByTests", "make"]
+__all__ = ["MatchingTestsStrategy", "make"]
 
 _MOST_TESTS = 10
 
 
-class StrategyByTests:
+class MatchingTestsStrategy:
     """It holds nothing but the snapshot, which any thread may ask."""
 
     name = "tests"
@@ -30,8 +36,8 @@ class StrategyByTests:
 
     def retrieve(self, request: ContextRequest, cancelled: CancelSignal) -> Sequence[ContextFragment]:
         look = looking(self._code, request.question)
-        by_chunk = look.chunk_scores("weighed", kind=Kind.TEST)
-        scores = pooled(look.corpus(Kind.TEST), by_chunk)
+        by_chunk = look.chunk_scores("weighed", kind=FileKind.TEST)
+        scores = pooled(look.corpus(FileKind.TEST), by_chunk)
         ranked = best(scores, _MOST_TESTS)
         if not ranked:
             return ()
@@ -71,4 +77,4 @@ def _stem(path: str) -> str:
 
 
 def make(ground: StrategyGround) -> ContextStrategy:
-    return StrategyByTests(ground)
+    return MatchingTestsStrategy(ground)

@@ -27,8 +27,8 @@ from cleveragents.contrib.temporal.workflow import (
     ACTIVITY,
     CANCEL,
     PHASES,
+    ActivityResult,
     JobWorkflow,
-    Told,
     activity_of,
 )
 from cleveragents.core.clock import Clock
@@ -132,10 +132,10 @@ class TemporalWorker:
         from temporalio import activity
         from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
-        def named(name: str) -> Callable[[str, int], Told]:
+        def named(name: str) -> Callable[[str, int], ActivityResult]:
             # An exception in the middle of our code would leave what it holds: it is told, and looks.
             @activity.defn(name=name, no_thread_cancel_exception=True)
-            def run(job_id: str, look: int) -> Told:
+            def run(job_id: str, look: int) -> ActivityResult:
                 return self.run_job(job_id, look)
 
             return run
@@ -165,7 +165,7 @@ class TemporalWorker:
             for queue in self._queues
         ]
 
-    def run_job(self, job_id: str, look: int) -> Told:
+    def run_job(self, job_id: str, look: int) -> ActivityResult:
         """The activity: claims the job, runs it, and says what became of it."""
         from temporalio import activity
 
@@ -181,15 +181,17 @@ class TemporalWorker:
                 ran = self._inner.run_one(claim)
                 job = self._store.get(job_id)
             except UnknownJob:
-                return Told("deleted", ended=True)
+                return ActivityResult("deleted", ended=True)
         if job.state is JobState.CANCELLED:
             # guard: its plan may have been between two phases, where no code was left to hear of it
             self._on_cancelled(job)
         if job.state.ended:
-            return Told(job.state.value, ended=True)
+            return ActivityResult(job.state.value, ended=True)
         phase = self._store.phase_of(job)
         if ran and job.state is JobState.QUEUED and job.error is None:
-            return Told(job.state.value, ended=False, phase=phase)  # a phase is done, the next is due
+            return ActivityResult(
+                job.state.value, ended=False, phase=phase
+            )  # a phase is done, the next is due
         if job.state is JobState.RUNNING:
             # Temporal may have lost sight of who has it, while it was away itself. Whether that one is silent
             # is for the row to say: any worker takes it from whoever gives no more signs of life there.
@@ -197,7 +199,7 @@ class TemporalWorker:
         else:
             wait_seconds = (job.not_before - self._clock.now()).total_seconds()
         wait_seconds = max(_LOOK_SECONDS, wait_seconds)
-        return Told(job.state.value, ended=False, wait_seconds=wait_seconds, phase=phase)
+        return ActivityResult(job.state.value, ended=False, wait_seconds=wait_seconds, phase=phase)
 
     def cancel_job(self, job_id: str) -> None:
         """What becomes of a job whose workflow was cancelled while none of its code ran here."""

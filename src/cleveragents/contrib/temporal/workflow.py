@@ -22,7 +22,16 @@ from temporalio.common import RetryPolicy
 from temporalio.exceptions import ActivityError
 from temporalio.workflow import ActivityCancellationType
 
-__all__ = ["ACTIVITY", "CANCEL", "PHASES", "WORKFLOW", "JobWorkflow", "Told", "WorkflowInput", "activity_of"]
+__all__ = [
+    "ACTIVITY",
+    "CANCEL",
+    "PHASES",
+    "WORKFLOW",
+    "ActivityResult",
+    "JobWorkflow",
+    "WorkflowInput",
+    "activity_of",
+]
 
 WORKFLOW = "cleveragents-job"
 ACTIVITY = "cleveragents-run-job"
@@ -52,7 +61,7 @@ class WorkflowInput:
 
 
 @dataclass
-class Told:
+class ActivityResult:
     """What an activity says: the job's state, whether that is its end, and if not, when to look again and
     for which phase."""
 
@@ -91,10 +100,10 @@ class JobWorkflow:
         looks, phase = order.looks, order.phase
         while True:
             workflow.set_current_details(f"phase: {phase}" if phase else "")  # on Temporal's page
-            told: Told = await workflow.execute_activity(
+            told: ActivityResult = await workflow.execute_activity(
                 activity_of(phase),
                 args=[order.job_id, looks],
-                result_type=Told,
+                result_type=ActivityResult,
                 # A plan takes as long as it takes: its own budget bounds it, and its heartbeat says it lives.
                 start_to_close_timeout=timedelta(days=365),
                 heartbeat_timeout=timedelta(seconds=order.lease_seconds),

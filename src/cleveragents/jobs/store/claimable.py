@@ -55,8 +55,8 @@ __all__ = [
     "ClaimFilter",
     "HandoffRequest",
     "JobHandoffs",
-    "Overtaken",
-    "PlacesHeld",
+    "LostRace",
+    "SlotsLocked",
     "any_claimable",
     "has_places",
     "is_plain",
@@ -99,11 +99,11 @@ _UNHELD = _THESE.with_for_update(skip_locked=True)
 _Answer: TypeAlias = JobHandoff | CleverAgentsError | None
 
 
-class Overtaken(Exception):
+class LostRace(Exception):
     """Somebody else took the last place in this very moment: look again, in a new transaction."""
 
 
-class PlacesHeld(Overtaken):
+class SlotsLocked(LostRace):
     """Somebody else keeps the places and does not go on, as who was stopped in the middle: look again later,
     for who waits for it here has others to see to."""
 
@@ -141,7 +141,7 @@ def any_claimable(connection: Connection, wanted: ClaimFilter) -> bool:
 def most_urgent(connection: Connection, wanted: ClaimFilter) -> RowMapping | None:
     """The job to be claimed, held until the end of the transaction; its places are kept for it as long.
 
-    `Overtaken` when a place was lost while waiting for whoever claims jobs of the same kind or lanes.
+    `LostRace` when a place was lost while waiting for whoever claims jobs of the same kind or lanes.
     """
     row = _found(connection, wanted, held=True)
     if row is not None and not is_plain(row):
@@ -207,14 +207,14 @@ def _ensure_kept(connection: Connection, row: RowMapping) -> None:
         hold_in_order(connection, names)  # guard: two cannot take the last place
     except DBAPIError as error:
         if is_held(error):  # guard: who ends a job need not wait for the next one
-            raise PlacesHeld from error
+            raise SlotsLocked from error
         raise
     bound = row["at_most"]
     # guard: counted again, now that nobody else may claim one of the kind
     if bound is not None and _running(connection, row["kind"]) >= bound:
-        raise Overtaken
+        raise LostRace
     if _lanes_are_full(connection, row):  # guard: counted again, now that nobody else may claim one of them
-        raise Overtaken
+        raise LostRace
 
 
 def _lanes_are_full(connection: Connection, row: RowMapping) -> bool:
@@ -317,7 +317,7 @@ class JobHandoffs:
         """None for whom the look did not find, be it that somebody holds its job or that there is none."""
         try:
             return self._database.write(lambda connection: self._write(connection, wishes, look))
-        except Overtaken:  # the ends need not wait for that: whoever has a free slot looks again by itself
+        except LostRace:  # the ends need not wait for that: whoever has a free slot looks again by itself
             return self._database.write(
                 lambda connection: self._write(connection, wishes, look, claiming=False)
             )

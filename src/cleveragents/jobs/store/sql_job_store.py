@@ -54,8 +54,8 @@ from cleveragents.jobs.store.claimable import (
     ClaimFilter,
     HandoffRequest,
     JobHandoffs,
-    Overtaken,
-    PlacesHeld,
+    LostRace,
+    SlotsLocked,
     any_claimable,
     has_places,
     most_urgent,
@@ -158,9 +158,9 @@ class SqlJobStore:
         while True:
             try:
                 job = self._database.write(unit)
-            except PlacesHeld:
+            except SlotsLocked:
                 return None
-            except Overtaken:  # somebody else has a job for it: no two can do so to each other for ever
+            except LostRace:  # somebody else has a job for it: no two can do so to each other for ever
                 continue
             self._found = job is not None
             return job
@@ -181,9 +181,9 @@ class SqlJobStore:
         while True:
             try:
                 return self._database.write(unit)
-            except PlacesHeld:
+            except SlotsLocked:
                 return None
-            except Overtaken:  # as in `claim`
+            except LostRace:  # as in `claim`
                 continue
 
     def heartbeats(self, held: Mapping[str, int], *, now: datetime) -> Mapping[str, Heartbeat]:

@@ -25,7 +25,7 @@ from cleveragents.jobs.worker.attempt import (
     WorkerStatistics,
     marker_of,
 )
-from cleveragents.jobs.worker.attempt_run import AttemptRunner, Following
+from cleveragents.jobs.worker.attempt_run import AttemptRunner, NextAttempt
 from cleveragents.jobs.worker.lease import JobRecovery, LeaseKeeper
 from cleveragents.jobs.worker.log import NO_STORE, worker_log
 
@@ -201,7 +201,7 @@ class AsyncWorker:
         self._watch = self._service("watch", lambda: self._keeper.watch(self._escalate))
         self._sweeps = self._service("recovery", self._sweep)
         claim = JobClaim(self._identity, frozenset(self._handlers), options.queues)
-        following = Following(claim, self._attempt)
+        following = NextAttempt(claim, self._attempt)
         self._runner = AttemptRunner(
             store,
             clock,

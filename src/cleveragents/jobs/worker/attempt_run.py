@@ -28,7 +28,7 @@ from cleveragents.jobs.worker.attempt import (
 )
 from cleveragents.jobs.worker.log import speaking_of, worker_log
 
-__all__ = ["AttemptRunner", "Following"]
+__all__ = ["AttemptRunner", "NextAttempt"]
 
 _WAIT_SECONDS = 1.0
 _STORE_PAUSE_SECONDS = 0.1
@@ -42,7 +42,7 @@ _COUNTED = {
 
 
 @dataclass(frozen=True, slots=True)
-class Following:
+class NextAttempt:
     """What a thread goes on with: what it claims, and the attempt at a job that was claimed then."""
 
     claim: JobClaim
@@ -63,7 +63,7 @@ class AttemptRunner:
     handlers: Mapping[str, JobHandler]
     options: WorkerOptions
     faults: FaultPoints
-    following: Following
+    following: NextAttempt
     on_slot_free: Callable[[], None] = lambda: None
     jitter: Callable[[], float] = field(default_factory=lambda: secrets.SystemRandom().random)
 

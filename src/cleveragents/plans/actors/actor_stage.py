@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from cleveragents.jobs.worker.async_worker import AsyncJob
 
 __all__ = [
-    "ActorGround",
+    "ActorPhase",
     "ActorTurn",
     "HasContext",
     "OpenHost",
@@ -94,7 +94,7 @@ class Stage:
 
 
 @dataclass(frozen=True, slots=True)
-class ActorGround:
+class ActorPhase:
     """What a phase of one plan stands on, while one job runs it."""
 
     plan: Plan
@@ -115,7 +115,7 @@ class ActorGround:
 class OpenStage(Protocol):
     """Sets the stage for a plan's actors; leaving it ends what they had started."""
 
-    def __call__(self, ground: ActorGround) -> AbstractContextManager[Stage]: ...
+    def __call__(self, ground: ActorPhase) -> AbstractContextManager[Stage]: ...
 
 
 class HasContext(Protocol):
@@ -174,7 +174,7 @@ class ActorTurn:
 
     def run(
         self,
-        ground: ActorGround,
+        ground: ActorPhase,
         stage: Stage,
         actor: str,
         part: str,

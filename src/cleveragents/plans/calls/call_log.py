@@ -27,9 +27,9 @@ from cleveragents.plans.model.correction import ROLLBACK
 from cleveragents.plans.store.sql_plan_records import SqlCallStore
 from cleveragents.processes.ports import (
     Command,
+    CommandOptions,
     CommandResult,
     CommandRunner,
-    CommandTerms,
     StopSignal,
 )
 from cleveragents.sandboxes.git_sandbox import Sandbox
@@ -161,9 +161,9 @@ class CallCommands:
         *,
         directory: str,
         timeout_seconds: float,
-        terms: CommandTerms | None = None,
+        terms: CommandOptions | None = None,
     ) -> CommandResult:
-        terms = terms or CommandTerms()
+        terms = terms or CommandOptions()
         if terms.network and not self.network and not self.has_leave():  # guard: no other leave is one for it
             raise ToolRefused(self.tool, "it wants the network, which it was not allowed to use")
         command = self._command(argv, directory, timeout_seconds, terms)
@@ -175,10 +175,10 @@ class CallCommands:
 
     def inputs_of(self, argv: tuple[str, ...]) -> Mapping[str, JsonValue]:
         """What decides the outcome of this command, besides the files of the sandbox."""
-        return self.runner.inputs_of(self._command(argv, "", self.limit_seconds, CommandTerms()))
+        return self.runner.inputs_of(self._command(argv, "", self.limit_seconds, CommandOptions()))
 
     def _command(
-        self, argv: tuple[str, ...], directory: str, timeout_seconds: float, terms: CommandTerms
+        self, argv: tuple[str, ...], directory: str, timeout_seconds: float, terms: CommandOptions
     ) -> Command:
         return Command(
             argv=argv,

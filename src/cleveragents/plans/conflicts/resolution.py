@@ -21,8 +21,8 @@ from typing import Literal
 from cleveragents.changes.model.merge_conflict import (
     DIRECTORY,
     RESOLVE,
-    KeptConflict,
     MarkedText,
+    MergeConflict,
     Take,
     is_by_hand,
     mark_left_in,
@@ -43,7 +43,7 @@ from cleveragents.sandboxes.git_sandbox import Sandbox
 from cleveragents.sandboxes.ports import Sandboxes
 
 __all__ = [
-    "ConflictsByHand",
+    "ManualResolution",
     "Resolution",
     "conflict_in_words",
     "conflict_task",
@@ -69,7 +69,7 @@ class Resolution:
     """The conflicts that end with it, all at one path, the states that make it so, where they are not what is
     there, and the tree that it comes to."""
 
-    ended: tuple[KeptConflict, ...]
+    ended: tuple[MergeConflict, ...]
     states: Mapping[str, FileState | None]
     tree: str
 
@@ -93,7 +93,7 @@ def resolution_of(history: PlanHistory, plan_id: str, sandbox: Sandbox, path: st
     return Resolution(meant, deciding.states, sandbox.tree(now | deciding.states))
 
 
-def _meant(found: Sequence[KeptConflict], path: str) -> tuple[KeptConflict, ...]:
+def _meant(found: Sequence[MergeConflict], path: str) -> tuple[MergeConflict, ...]:
     meant = tuple(conflict for conflict in found if conflict.shown_path == path)
     names = (path, named_by(path))
     meant = meant or tuple(conflict for conflict in found if conflict.path in names)
@@ -111,7 +111,7 @@ class _Deciding:
         self._present = present
         self.states: dict[str, FileState | None] = {}
 
-    def ensure_unmarked(self, conflict: KeptConflict, plan_id: str) -> None:
+    def ensure_unmarked(self, conflict: MergeConflict, plan_id: str) -> None:
         state = self._present.get(conflict.path)
         if state is None or state.mode not in _FILES:
             return
@@ -125,7 +125,7 @@ class _Deciding:
     def _text(self, state: FileState | None) -> bytes:
         return b"" if state is None or state.mode not in _FILES else self._sandbox.content(state.content)
 
-    def take(self, conflict: KeptConflict, take: Take) -> None:
+    def take(self, conflict: MergeConflict, take: Take) -> None:
         self._ensure_no_file_above(conflict.path)
         if conflict.marked and conflict.ours is not None and conflict.theirs is not None:
             self._put(conflict.path, self._without_marks(conflict, conflict.ours, conflict.theirs, take))
@@ -142,7 +142,7 @@ class _Deciding:
             self._put(path, file)
 
     def _without_marks(
-        self, conflict: KeptConflict, ours: FileState, theirs: FileState, take: Take
+        self, conflict: MergeConflict, ours: FileState, theirs: FileState, take: Take
     ) -> FileState:
         """The text in which that side has its way wherever both changed the same."""
         merge, left, now = self._sandbox.merge_content, conflict.left, self._present.get(conflict.path)
@@ -159,7 +159,7 @@ class _Deciding:
         unclear = ours.mode != theirs.mode and now.mode == left.mode
         return FileState(wanted.mode if unclear else now.mode, content)
 
-    def _ensure_room(self, conflict: KeptConflict, place: str, wanted: Mapping[str, FileState]) -> None:
+    def _ensure_room(self, conflict: MergeConflict, place: str, wanted: Mapping[str, FileState]) -> None:
         if place != conflict.path and self._at(place) not in ({}, wanted):
             raise ToolRefused("resolve", f"{shown(place)} belongs there, and something else is there now")
         self._ensure_no_file_above(place)
@@ -204,7 +204,7 @@ class _Deciding:
         return ToolRefused("resolve", reason)
 
 
-def conflict_task(conflicts: Sequence[KeptConflict], content: Callable[[str], bytes]) -> str:
+def conflict_task(conflicts: Sequence[MergeConflict], content: Callable[[str], bytes]) -> str:
     """The task of resolving these. `content` gives what is kept under a name."""
     titles = dict.fromkeys(conflict.title for conflict in conflicts)
     parts = [f"Conflicts came up when this was merged into the plan: {'; '.join(titles)}", _HOW]
@@ -225,14 +225,14 @@ def conflict_task(conflicts: Sequence[KeptConflict], content: Callable[[str], by
     return "\n\n".join(parts)
 
 
-def side_in_short(conflict: KeptConflict, take: Take) -> str:
+def side_in_short(conflict: MergeConflict, take: Take) -> str:
     """What a side made of it, in a few words."""
     path, state = conflict.side(take)
     where = "" if path == conflict.path else f" at {shown(path)}"
     return _kind_of(state) + where
 
 
-def conflict_in_words(conflict: KeptConflict, content: Callable[[str], bytes]) -> str:
+def conflict_in_words(conflict: MergeConflict, content: Callable[[str], bytes]) -> str:
     """One conflict, with as much of both sides as can be read in one go."""
     lines = [f"## {conflict.shown_path} ({conflict.kind})"]
     if conflict.marked and conflict.left is not None:
@@ -260,7 +260,7 @@ def _marked_places(text: bytes) -> bytes:
     return b"".join(places)
 
 
-def _is_there(conflict: KeptConflict, take: Take) -> bool:
+def _is_there(conflict: MergeConflict, take: Take) -> bool:
     path, state = conflict.side(take)
     return path == conflict.path and state == conflict.left
 
@@ -287,7 +287,7 @@ def _excerpt(data: bytes) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class ConflictsByHand:
+class ManualResolution:
     """Stateless but for its parts; holds the sandbox's `writing()` while it works."""
 
     plans: SqlPlanStore

@@ -50,14 +50,14 @@ from cleveragents.plans.sandbox_edits import SandboxEdits
 from cleveragents.plans.store.sql_decision_store import SqlCorrectionStore
 from cleveragents.storage.idempotency import IdempotencyClaim
 
-__all__ = ["PlanCorrection", "Undoing", "UndoneWork", "undone_work"]
+__all__ = ["CorrectionEffects", "PlanCorrection", "UndoneWork", "undone_work"]
 
 
 _NAME = 60
 
 
 @dataclass(frozen=True, slots=True)
-class Undoing:
+class CorrectionEffects:
     """What a correction would supersede and take back: the decisions, the calls from `checkpoint` on (None:
     nothing was done for them yet), the tasks they were made for and the files that change. Of what a person
     edited since, `edits_lost` are the files that go with it, and `edits_kept` those that stay as they are; of
@@ -98,7 +98,7 @@ class PlanCorrection:
     def history(self) -> PlanHistory:
         return self.rewriting.history
 
-    def preview(self, plan: Plan, number: int) -> Undoing:
+    def preview(self, plan: Plan, number: int) -> CorrectionEffects:
         """What correcting that decision would supersede and undo, as the plan stands. Changes nothing.
         `PlanError` when it has no such decision, or one that does not hold any more."""
         every = self.decisions.of_plan(plan.id)
@@ -109,10 +109,10 @@ class PlanCorrection:
         kept, gone = self._parts(plan, superseded, checkpoint, work)
         cancelled, staying = tuple(one.id for one in gone), tuple(one.id for one in kept)
         if checkpoint is None:
-            return Undoing(decision, superseded, None, 0, (), (), cancelled, staying)
+            return CorrectionEffects(decision, superseded, None, 0, (), (), cancelled, staying)
         counting = [call for call in calls if call.state is not CallState.REVERTED]
         back = self.history.leading_back(plan.id, checkpoint)
-        return Undoing(
+        return CorrectionEffects(
             decision=decision,
             superseded=superseded,
             checkpoint=checkpoint,

@@ -25,7 +25,7 @@ from cleveragents.core.identifiers import Fence, acting_as
 from cleveragents.core.json_value import JsonValue, freeze
 from cleveragents.jobs.model.job import HANDED_ON, HandedOn, Job
 from cleveragents.jobs.worker.async_worker import AsyncJob
-from cleveragents.plans.apply_policy import DecidingParts, concluded, is_for_another_try, is_to_be_applied
+from cleveragents.plans.apply_policy import ApplyPolicyParts, concluded, is_for_another_try, is_to_be_applied
 from cleveragents.plans.jobs.names import is_to_be_run, kind_of_plan
 from cleveragents.plans.lifecycle import PlanLifecycle
 from cleveragents.plans.model.plan import Phase, Plan, PlanState, Standing
@@ -52,7 +52,7 @@ class PlanObserver:
 class ApplyJob:
     """Applies a result that somebody decided about. Stateless but for its parts."""
 
-    parts: DecidingParts
+    parts: ApplyPolicyParts
     watched: PlanObserver
 
     def __call__(self, job: AsyncJob) -> JsonValue:
@@ -82,7 +82,7 @@ class ApplyJob:
 class UndoJob:
     """Takes out again what was applied. Stateless but for its parts."""
 
-    parts: DecidingParts
+    parts: ApplyPolicyParts
     watched: PlanObserver
 
     def __call__(self, job: AsyncJob) -> JsonValue:
@@ -117,7 +117,7 @@ class PlanJob:
     it does one of the plan's phases, and hands the job on. Stateless but for its parts."""
 
     run: Callable[[AsyncJob], JsonValue]
-    parts: DecidingParts
+    parts: ApplyPolicyParts
     watched: PlanObserver
     phases_apart: bool = False
 
@@ -158,7 +158,7 @@ class PlanJob:
         return self.parts.plans.get(plan.id)
 
 
-def _settled(parts: DecidingParts, job: AsyncJob, watched: PlanObserver) -> Plan:
+def _settled(parts: ApplyPolicyParts, job: AsyncJob, watched: PlanObserver) -> Plan:
     """The plan, with what a dead process left of it completed or taken back. `PlanError` where a person has
     to do something first; `Cancelled`."""
     plan_id = str(job.payload["plan_id"])

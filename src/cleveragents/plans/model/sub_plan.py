@@ -25,10 +25,10 @@ __all__ = [
     "GOALS_ACTION",
     "STOPPED",
     "SUB_PLANS",
-    "Act",
-    "Fate",
     "Goals",
+    "ParentAction",
     "SubGoal",
+    "TaskStatus",
     "TreeStep",
     "TreeView",
     "asked_below",
@@ -57,7 +57,7 @@ GOALS_ACTION = "builtin/goals"
 """The action of a plan whose parts were named by its user."""
 
 
-class Fate(Enum):
+class TaskStatus(Enum):
     """How it stands with one task of a parent."""
 
     DONE = "done"
@@ -72,7 +72,7 @@ class Fate(Enum):
     LEFT_OUT = "left out"
 
 
-class Act(Enum):
+class ParentAction(Enum):
     """What a parent does next."""
 
     MERGE = "merge"
@@ -84,15 +84,15 @@ class Act(Enum):
     END = "end"
 
 
-_BROKEN = (Fate.FAILED, Fate.CANCELLED)
-_UNFINISHED = (Fate.RUNNING, Fate.WAITING)
+_BROKEN = (TaskStatus.FAILED, TaskStatus.CANCELLED)
+_UNFINISHED = (TaskStatus.RUNNING, TaskStatus.WAITING)
 
 
 @dataclass(frozen=True, slots=True)
 class TreeStep:
     """What to do, and to which tasks, by number."""
 
-    act: Act
+    act: ParentAction
     numbers: tuple[int, ...] = ()
 
 
@@ -109,9 +109,9 @@ class TreeView:
     done: Collection[int] = ()
     told: Collection[int] = ()
 
-    def fates(self) -> Mapping[int, Fate]:
+    def fates(self) -> Mapping[int, TaskStatus]:
         """Of every task, by number, in an order in which each comes after what it needs."""
-        known: dict[int, Fate] = {}
+        known: dict[int, TaskStatus] = {}
         for number, task in self.strategy.ordered_tasks:
             # What is needed in a circle comes later in the order, and is not waited for.
             needed = [known[need] for need in task.needs if need in known]
@@ -121,7 +121,7 @@ class TreeView:
     def left_out_why(self) -> Mapping[int, str]:
         """Why the tasks are left out that are, by number: what became of a sub-plan, or what it needs."""
         fates = self.fates()
-        left = [number for number, fate in fates.items() if fate is Fate.LEFT_OUT]
+        left = [number for number, fate in fates.items() if fate is TaskStatus.LEFT_OUT]
         why: dict[int, str] = {}
         for number in left:
             child, task = self.child(number), self.task(number)
@@ -138,7 +138,7 @@ class TreeView:
         for act, numbers in self._possible(fates):
             if numbers:
                 return TreeStep(act, tuple(numbers))
-        return TreeStep(Act.END)
+        return TreeStep(ParentAction.END)
 
     def child(self, number: int) -> Plan | None:
         return self.children.get(self.task(number).part(number))
@@ -146,30 +146,30 @@ class TreeView:
     def task(self, number: int) -> Task:
         return self.strategy.tasks[number - 1]
 
-    def _possible(self, fates: Mapping[int, Fate]) -> Iterable[tuple[Act, list[int]]]:
-        def of(*wanted: Fate) -> list[int]:
+    def _possible(self, fates: Mapping[int, TaskStatus]) -> Iterable[tuple[ParentAction, list[int]]]:
+        def of(*wanted: TaskStatus) -> list[int]:
             return [number for number, fate in fates.items() if fate in wanted]
 
-        yield Act.MERGE, of(Fate.FINISHED)
+        yield ParentAction.MERGE, of(TaskStatus.FINISHED)
         broken = of(*_BROKEN)
         if not (broken and self.strategy.fail_fast):
-            ready = of(Fate.READY)
-            yield Act.START, [number for number in ready if self.task(number).sub_plan]
-            yield Act.DO, ready
+            ready = of(TaskStatus.READY)
+            yield ParentAction.START, [number for number in ready if self.task(number).sub_plan]
+            yield ParentAction.DO, ready
         else:
-            yield Act.STOP, [number for number in of(*_UNFINISHED) if number not in self.told]
-        yield Act.WAIT, of(*_UNFINISHED)
-        yield Act.FAIL, broken
+            yield ParentAction.STOP, [number for number in of(*_UNFINISHED) if number not in self.told]
+        yield ParentAction.WAIT, of(*_UNFINISHED)
+        yield ParentAction.FAIL, broken
 
-    def _own(self, number: int, needed: Iterable[Fate]) -> Fate:
-        return Fate.DONE if number in self.done else _before(needed)
+    def _own(self, number: int, needed: Iterable[TaskStatus]) -> TaskStatus:
+        return TaskStatus.DONE if number in self.done else _before(needed)
 
-    def _theirs(self, number: int, needed: Iterable[Fate]) -> Fate:
+    def _theirs(self, number: int, needed: Iterable[TaskStatus]) -> TaskStatus:
         part = self.task(number).part(number)
         if part in self.merged:  # guard: nothing is merged twice
-            return Fate.DONE
+            return TaskStatus.DONE
         if part in self.left_out:
-            return Fate.LEFT_OUT
+            return TaskStatus.LEFT_OUT
         child = self.children.get(part)
         # One that was made and never queued: whoever made it was killed.
         if child is None or (child.phase is Phase.ACTION and child.state is PlanState.QUEUED):
@@ -177,26 +177,28 @@ class TreeView:
         return _fate_of(child)
 
 
-def _before(needed: Iterable[Fate]) -> Fate:
+def _before(needed: Iterable[TaskStatus]) -> TaskStatus:
     """What has not begun, by what it needs."""
     needed = list(needed)
-    if any(fate in (*_BROKEN, Fate.BLOCKED) for fate in needed):  # guard: nothing is built on what failed
-        return Fate.BLOCKED
-    if Fate.LEFT_OUT in needed:
-        return Fate.LEFT_OUT
-    return Fate.READY if all(fate is Fate.DONE for fate in needed) else Fate.PENDING
+    if any(
+        fate in (*_BROKEN, TaskStatus.BLOCKED) for fate in needed
+    ):  # guard: nothing is built on what failed
+        return TaskStatus.BLOCKED
+    if TaskStatus.LEFT_OUT in needed:
+        return TaskStatus.LEFT_OUT
+    return TaskStatus.READY if all(fate is TaskStatus.DONE for fate in needed) else TaskStatus.PENDING
 
 
-def _fate_of(child: Plan) -> Fate:
+def _fate_of(child: Plan) -> TaskStatus:
     if child.standing == (Phase.EXECUTE, PlanState.COMPLETE):
-        return Fate.FINISHED
+        return TaskStatus.FINISHED
     if child.state is PlanState.ERRORED:
-        return Fate.FAILED
+        return TaskStatus.FAILED
     if child.state.ended:
-        return Fate.CANCELLED
+        return TaskStatus.CANCELLED
     if child.state is PlanState.WAITING:
-        return Fate.WAITING
-    return Fate.RUNNING
+        return TaskStatus.WAITING
+    return TaskStatus.RUNNING
 
 
 def is_merged(calls: Iterable[ToolCall], part: str | None) -> bool:

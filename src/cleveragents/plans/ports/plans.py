@@ -27,8 +27,8 @@ __all__ = [
     "OutputPiece",
     "PlanDraft",
     "PlanFacts",
+    "PlanJobRun",
     "PlanOutput",
-    "Run",
     "StoredAction",
     "TreeLimits",
 ]
@@ -101,7 +101,7 @@ class PlanOutput(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class PlanJobRun:
     """The job that works on a plan now: it was to be had from `since` on, and `seen` at work last."""
 
     since: datetime
@@ -117,7 +117,7 @@ class CallTimes:
     ended: datetime | None = None
     asked: bool = False
     ran_seconds: float = 0.0
-    run: Run | None = None
+    run: PlanJobRun | None = None
 
 
 class ActionOrigin(str, Enum):

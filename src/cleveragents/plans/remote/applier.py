@@ -14,7 +14,7 @@ from cleveragents.access.model.project import TO_BRANCH, RemoteAddress, branch_o
 from cleveragents.apply.applier import ensure_no_git_directory
 from cleveragents.apply.journal import PREPARED, STAGING, JournalEntry
 from cleveragents.apply.lock import resource_lock, try_resource_lock
-from cleveragents.apply.merge import Merge, submodule_conflicts
+from cleveragents.apply.merge import MergeResult, submodule_conflicts
 from cleveragents.apply.ports import (
     USUAL,
     Applier,
@@ -25,7 +25,7 @@ from cleveragents.apply.ports import (
     Recovered,
 )
 from cleveragents.apply.preparation import MergeInput
-from cleveragents.apply.push import Landed, PushPreparation, RemoteEngine, Target
+from cleveragents.apply.push import PushedCommit, PushPreparation, PushTarget, RemoteEngine
 from cleveragents.apply.target import merge_following_renames
 from cleveragents.core.errors import ApplyRefused, CleverAgentsError, Remedy
 from cleveragents.core.identifiers import Fence
@@ -78,7 +78,7 @@ class RemoteApplier:
             tip = self.engine.mirrors.value_of(address, ref)
             if tip is None:
                 raise ApplyRefused(plan_id, f"{address.shown} has no branch {branch_of(ref)} any more")
-            target, landed = Target(address, ref, tip, tip), self._landed(plan, address)
+            target, landed = PushTarget(address, ref, tip, tip), self._landed(plan, address)
             with self._prepared(sandbox, target, wish, message, landed, terms.fence) as preparation:
                 yield preparation
 
@@ -155,10 +155,10 @@ class RemoteApplier:
             raise ApplyRefused(plan_id, f"{plan.resource} is no remote")
         return plan, address
 
-    def _landed(self, plan: Plan, address: RemoteAddress) -> Landed | None:
+    def _landed(self, plan: Plan, address: RemoteAddress) -> PushedCommit | None:
         return self.engine.landed(plan.id, address, self.base_of(plan.root, address))
 
-    def _target(self, plan: Plan, address: RemoteAddress, asked: str | None) -> Target:
+    def _target(self, plan: Plan, address: RemoteAddress, asked: str | None) -> PushTarget:
         """What an apply moves, as it was seen just now. A branch of the plan's own begins where the one is
         that it is merged with; with that gone, where the plan began. `ApplyRefused`."""
         branch = destination_of(plan, asked) or address.branch
@@ -170,13 +170,13 @@ class RemoteApplier:
                 gone = f"{address.shown} has no branch {branch} any more"
                 again = f"{gone}; push it there again, and apply it again"
                 raise ApplyRefused(plan.id, again, remedies=(other,))
-            return Target(address, address.ref, tip, tip)
+            return PushTarget(address, address.ref, tip, tip)
         held = [one for one in there if _is_in_the_way(one, branch)]
         if held:  # guard: never over what somebody else has pushed
             taken = f"{address.shown} has a branch {held[0]}, and this plan did not make it"
             raise ApplyRefused(plan.id, taken, remedies=(other,))
         tip = self.engine.mirrors.value_of(address, address.ref) or self.base_of(plan.root, address)
-        return Target(address, f"refs/heads/{branch}", tip, "")
+        return PushTarget(address, f"refs/heads/{branch}", tip, "")
 
     @contextmanager
     def _held(self, address: RemoteAddress, terms: ApplyOptions) -> Iterator[None]:
@@ -194,15 +194,15 @@ class RemoteApplier:
     def _prepared(
         self,
         sandbox: Sandbox,
-        target: Target,
+        target: PushTarget,
         wish: MergeInput,
         message: str,
-        landed: Landed | None,
+        landed: PushedCommit | None,
         fence: Fence | None,
     ) -> Iterator[Preparation]:
         repository = sandbox.repository
         ours = repository.text("rev-parse", f"{target.tip}^{{tree}}")
-        merge = Merge(wish.base, ours, wish.theirs, ours, {})
+        merge = MergeResult(wish.base, ours, wish.theirs, ours, {})
         if landed is None:
             merge = merge_following_renames(repository, wish.base, ours, wish.theirs)
             if wish.kind == "apply":  # guard: an undo brings back what was there
@@ -275,7 +275,7 @@ def _subject(plan: Plan) -> str:
     return first[:_SUBJECT] or f"Apply plan {plan.id}"
 
 
-def _caused(conflict: FileConflict, target: Target) -> FileConflict:
+def _caused(conflict: FileConflict, target: PushTarget) -> FileConflict:
     branch = branch_of(target.ref) if target.expected else target.address.branch
     return replace(conflict, cause=conflict.cause or f"another commit of {branch}")
 

@@ -28,7 +28,7 @@ from cleveragents.storage.inserts import insert_into
 from cleveragents.storage.service_tables import contents
 from cleveragents.storage.tables import plans, sandboxes
 
-__all__ = ["Keeper", "KeepingChangesets", "SqlContents", "ensure_kept"]
+__all__ = ["ContentKeepingStore", "ContentLocation", "SqlContents", "ensure_kept"]
 
 _PORTION = 100
 _LEVEL = 1
@@ -111,7 +111,7 @@ class SqlContents:
 
 
 @dataclass(frozen=True, slots=True)
-class Keeper:
+class ContentLocation:
     """Where the contents of a plan are that are to be kept, and for which tree."""
 
     sandbox: Sandbox
@@ -119,13 +119,13 @@ class Keeper:
 
 
 @dataclass(frozen=True, slots=True)
-class KeepingChangesets:
+class ContentKeepingStore:
     """`ChangesetStore` on another one that keeps contents first. `keeper_of` finds where a changeset's
     are; None for a plan whose contents are its machine's own matter."""
 
     inner: ChangesetStore
     contents: SqlContents
-    keeper_of: Callable[[str], Keeper | None]
+    keeper_of: Callable[[str], ContentLocation | None]
 
     def start(self, plan_id: str) -> str:
         return self.inner.start(plan_id)

@@ -43,7 +43,7 @@ from cleveragents.core.json_value import FrozenObject
 from cleveragents.core.tool import CallState, ToolCall
 from cleveragents.git.git_directory import LooseObjects
 from cleveragents.jobs.store.rows import ensure_owned
-from cleveragents.plans.checks import CheckGround
+from cleveragents.plans.checks import CheckEnvironment
 from cleveragents.plans.history import PlanHistory, bring_to, named
 from cleveragents.plans.model.correction import RETRY
 from cleveragents.plans.model.plan import Plan
@@ -51,7 +51,7 @@ from cleveragents.plans.model.strategy import SETUP
 from cleveragents.plans.remote.contents import SqlContents, ensure_kept
 from cleveragents.plans.store.sql_plan_records import SqlCallStore
 from cleveragents.processes.ports import Command, CommandRunner
-from cleveragents.sandboxes.facts import SandboxPlace
+from cleveragents.sandboxes.facts import SandboxLayout
 from cleveragents.sandboxes.git_sandbox import Sandbox
 from cleveragents.sandboxes.lock import locked
 from cleveragents.sandboxes.mirror import Mirrors
@@ -64,7 +64,7 @@ from cleveragents.storage.files.paths import remove_all
 from cleveragents.storage.service_tables import remote_bases, resources
 from cleveragents.storage.tables import plans
 
-__all__ = ["Furnishing", "RemoteSandboxes", "ResourceDirectories", "TakeOver", "needed_remotes"]
+__all__ = ["PlanTakeover", "RemoteSandboxes", "RemoteSetup", "ResourceDirectories", "needed_remotes"]
 
 
 _BUSY_SECONDS = 30.0
@@ -130,7 +130,7 @@ class ResourceDirectories:
 
 
 @dataclass(frozen=True, slots=True)
-class TakeOver:
+class PlanTakeover:
     """What is needed to go on with a plan that another machine had."""
 
     plan: Callable[[str], Plan]
@@ -151,7 +151,7 @@ class RemoteSandboxes(SandboxRegistry):
     answer_seconds: ClassVar[float] = 5.0
     """So long one who only looks waits for a word of a remote."""
 
-    def __init__(self, database: Database, directory: Path, take_over: TakeOver, **options: Any) -> None:
+    def __init__(self, database: Database, directory: Path, take_over: PlanTakeover, **options: Any) -> None:
         super().__init__(database, directory, **options)
         self._take_over = take_over
 
@@ -205,7 +205,7 @@ class RemoteSandboxes(SandboxRegistry):
         """Removes sandboxes that are here of plans that another machine has, or had, and checkouts that no
         sandbox was made of; says how many that are."""
         copies = [Path(left.location) for left in self.leftovers() if left.kind == "copy"]
-        kept = [SandboxPlace(path) for path in self.directory.glob("*") if path not in copies]
+        kept = [SandboxLayout(path) for path in self.directory.glob("*") if path not in copies]
         used = {row.resource for row in self.rows()}
         for place in kept:
             with suppress(SandboxMissing):
@@ -222,7 +222,7 @@ class RemoteSandboxes(SandboxRegistry):
 
     def remove_copy(self, path: Path) -> None:
         """`SandboxBusy` while somebody looks at it."""
-        with locked(SandboxPlace(path).lock, path.name):
+        with locked(SandboxLayout(path).lock, path.name):
             row = self.row(path.name)
             if row is None or not self._is_ours(row):  # guard: it may have become the plan's own
                 remove_all(path)
@@ -271,12 +271,12 @@ class RemoteSandboxes(SandboxRegistry):
             self._ready(ours, facts.size_bytes, sandbox.base, fence)  # guard: last, when all of it is there
         return sandbox
 
-    def _complete(self, row: SandboxRow, place: SandboxPlace) -> Sandbox | None:
+    def _complete(self, row: SandboxRow, place: SandboxLayout) -> Sandbox | None:
         with suppress(SandboxMissing):
             return self._strategies[row.strategy].open(row.plan_id, row.resource, place.directory)
         return None
 
-    def _made(self, row: SandboxRow, place: SandboxPlace, fence: Fence | None) -> Sandbox:
+    def _made(self, row: SandboxRow, place: SandboxLayout, fence: Fence | None) -> Sandbox:
         """The sandbox as it was when the plan began. The caller holds its place."""
         from cleveragents.plans.run import start_of  # much, for who only looks
 
@@ -289,7 +289,7 @@ class RemoteSandboxes(SandboxRegistry):
         strategy.remove(row.plan_id, resource, place.directory)
         return strategy.create(request, place.directory, origin)
 
-    def _brought_up_to_date(self, sandbox: Sandbox, place: SandboxPlace) -> None:
+    def _brought_up_to_date(self, sandbox: Sandbox, place: SandboxLayout) -> None:
         """It holds what is recorded, and the contents of all that ever was. The caller holds its place."""
         history = self._take_over.history
         changes = [change.entry for change in history.changes(sandbox.plan_id)]
@@ -356,14 +356,14 @@ def needed_remotes(database: Database) -> set[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Furnishing:
+class RemoteSetup:
     """Stateless but for its parts: any thread may share it."""
 
     sandboxes: RemoteSandboxes
     cache: SetupCache
     commands: Callable[[Path], CommandRunner]
 
-    def __call__(self, setup: Setup, ground: CheckGround, project: str) -> None:
+    def __call__(self, setup: Setup, ground: CheckEnvironment, project: str) -> None:
         """When it returns, the sandbox is furnished; a plan's own is already. `CheckFailed`, `Cancelled`."""
         if not self.sandboxes.is_copy(ground.plan_id):
             return
@@ -382,7 +382,7 @@ class Furnishing:
             bring_to(sandbox, ground.recorded)
             furnished.touch()
 
-    def _run(self, runner: CommandRunner, command: Command, ground: CheckGround) -> None:
+    def _run(self, runner: CommandRunner, command: Command, ground: CheckEnvironment) -> None:
         result = runner.run(command, ground.stop)
         ground.stop.raise_if_cancelled()
         if result.exit_code != 0:
@@ -390,7 +390,7 @@ class Furnishing:
             raise CheckFailed(ground.plan_id, "setup", f"failed on this machine: {last}")
 
 
-def _command(setup: Setup, ground: CheckGround) -> Command:
+def _command(setup: Setup, ground: CheckEnvironment) -> Command:
     return Command(
         argv=("/bin/sh", "-c", setup.command),
         root=ground.sandbox.root,

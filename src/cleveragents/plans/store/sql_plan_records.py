@@ -39,7 +39,7 @@ from cleveragents.core.json_value import JsonValue
 from cleveragents.core.text.redaction import redact_text
 from cleveragents.core.tool import CallState, ToolCall
 from cleveragents.jobs.store.rows import ensure_owned
-from cleveragents.plans.ports.plans import CallTimes, Run
+from cleveragents.plans.ports.plans import CallTimes, PlanJobRun
 from cleveragents.plans.store.plan_rows import (
     call_of,
     call_row,
@@ -52,7 +52,7 @@ from cleveragents.storage.actor_tables import model_calls
 from cleveragents.storage.columns import is_storable, kept_text, moment
 from cleveragents.storage.database import Database
 from cleveragents.storage.outbox import append_to_outbox
-from cleveragents.storage.prepared_statement import Rows, prepared
+from cleveragents.storage.prepared_statement import StatementRows, prepared
 from cleveragents.storage.tables import check_runs, jobs, plans, reviews, tool_calls
 
 __all__ = ["SqlCallStore", "SqlCheckStore", "SqlReviewStore", "SqlTreeCalls", "merge_facts"]
@@ -307,7 +307,7 @@ class SqlReviewStore:
         return sorted(found, key=lambda review: (review.subject, review.kind.value))
 
 
-def _run(connection: Connection, statement: ClauseElement, parameters: Mapping[str, object]) -> Rows:
+def _run(connection: Connection, statement: ClauseElement, parameters: Mapping[str, object]) -> StatementRows:
     return prepared(statement, connection.dialect.name).run(connection, parameters)
 
 
@@ -389,7 +389,7 @@ class SqlTreeCalls:
 
 
 def _times(row: RowMapping) -> CallTimes:
-    run = None if row["since"] is None else Run(moment(row["since"]), moment(row["seen"]))
+    run = None if row["since"] is None else PlanJobRun(moment(row["since"]), moment(row["seen"]))
     return CallTimes(
         began=moment(row["started_at"]),
         ended=None if row["ended_at"] is None else moment(row["ended_at"]),

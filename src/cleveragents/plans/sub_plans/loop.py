@@ -24,7 +24,7 @@ from typing import Protocol
 
 from cleveragents.changes.model.merge_conflict import (
     MERGE,
-    KeptConflict,
+    MergeConflict,
     MergeOutcome,
     merge_step,
     open_conflicts,
@@ -36,13 +36,13 @@ from cleveragents.core.faults import FaultPoints, NoFaults
 from cleveragents.core.json_value import FrozenObject, JsonValue
 from cleveragents.core.text.redaction import redact_text
 from cleveragents.core.tool import CallState, ToolCall
-from cleveragents.plans.actors.actor_stage import ActorGround
+from cleveragents.plans.actors.actor_stage import ActorPhase
 from cleveragents.plans.calls.tool_execution import DONE, ToolExecution
 from cleveragents.plans.history import PlanHistory, PlanResult, bring_to
 from cleveragents.plans.lifecycle import PlanLifecycle
 from cleveragents.plans.model.plan import Plan
 from cleveragents.plans.model.strategy import Strategy, Task
-from cleveragents.plans.model.sub_plan import Act, TreeStep, TreeView
+from cleveragents.plans.model.sub_plan import ParentAction, TreeStep, TreeView
 from cleveragents.plans.store.sql_plan_store import SqlPlanStore
 from cleveragents.plans.sub_plans.messages import (
     name_cancelled,
@@ -72,7 +72,7 @@ class TaskExecutor(Protocol):
         """Does the task, once for all times it is asked."""
         ...
 
-    def resolve(self, conflicts: Sequence[KeptConflict]) -> None:
+    def resolve(self, conflicts: Sequence[MergeConflict]) -> None:
         """Resolves what it can of them."""
         ...
 
@@ -97,7 +97,7 @@ class SubPlanMerge:
         calls = (call for call in self.history.calls(plan_id) if call.state is CallState.ENDED)
         return [MergeOutcome.of_call(call) for call in calls if part_of_merge(call) is not None]
 
-    def open_conflicts(self, plan_id: str) -> Sequence[KeptConflict]:
+    def open_conflicts(self, plan_id: str) -> Sequence[MergeConflict]:
         """The conflicts that nobody has resolved yet, in the order in which they came up."""
         return open_conflicts(self.history.calls(plan_id))
 
@@ -189,7 +189,7 @@ class SubPlans:
     faults: FaultPoints
 
     def advance(
-        self, ground: ActorGround, hands: TaskExecutor | None, say: Callable[[str], None]
+        self, ground: ActorPhase, hands: TaskExecutor | None, say: Callable[[str], None]
     ) -> JsonValue | None:
         """Takes the plan's tasks as far as they go now. None when all are done; else what it is to wait for.
 
@@ -224,7 +224,7 @@ class SubPlans:
         conflicts = self.merging.open_conflicts(plan.id)
         return waiting_for_resolution(plan, conflicts) if conflicts else None
 
-    def _alone(self, ground: ActorGround, hands: TaskExecutor | None) -> JsonValue | None:
+    def _alone(self, ground: ActorPhase, hands: TaskExecutor | None) -> JsonValue | None:
         if hands is not None:  # else it did its steps, and there is nothing else
             for number, task in ground.strategy.ordered_tasks:
                 hands.do(number, task)
@@ -236,7 +236,7 @@ class _Advance:
     """One job's way through a parent's tasks. Not thread-safe: the job's own."""
 
     parts: SubPlans
-    ground: ActorGround
+    ground: ActorPhase
     hands: TaskExecutor | None
     say: Callable[[str], None]
     told: set[int] = field(default_factory=set)
@@ -249,13 +249,13 @@ class _Advance:
                 return unsettled
             view = self._view()
             step = view.step()
-            if step.act is Act.END:
+            if step.act is ParentAction.END:
                 self._tell_left_out(view)
                 return None
-            if step.act is Act.FAIL:
+            if step.act is ParentAction.FAIL:
                 self._name_cancelled(view)
                 raise told_failure(self._plan, view)
-            if step.act is Act.WAIT:
+            if step.act is ParentAction.WAIT:
                 if self._reconciled(view):
                     continue
                 return waiting_for_children(self._plan, view)
@@ -272,11 +272,11 @@ class _Advance:
 
     def _take(self, step: TreeStep, view: TreeView) -> None:
         first = step.numbers[0]
-        if step.act is Act.MERGE:
+        if step.act is ParentAction.MERGE:
             self._merge(first, view)
-        elif step.act is Act.STOP:
+        elif step.act is ParentAction.STOP:
             self._stop(step.numbers, view)
-        elif step.act is Act.START:
+        elif step.act is ParentAction.START:
             for number in step.numbers:
                 self._start(number, view)
         else:

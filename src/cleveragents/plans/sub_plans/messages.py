@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from cleveragents.changes.model.merge_conflict import KeptConflict
+from cleveragents.changes.model.merge_conflict import MergeConflict
 from cleveragents.core.cancellation import is_mere_stop
 from cleveragents.core.errors import PlanError, PlanFailed, Remedy, offered
 from cleveragents.core.json_value import FrozenObject, JsonValue
@@ -22,7 +22,7 @@ from cleveragents.plans.model.plan import Plan
 from cleveragents.plans.model.sub_plan import (
     CONFLICT,
     SUB_PLANS,
-    Fate,
+    TaskStatus,
     TreeView,
     asked_below,
     failed_below,
@@ -97,14 +97,14 @@ def told_failure(parent: Plan, view: TreeView) -> PlanFailed:
     fates = view.fates()
     for number, fate in fates.items():
         child = view.child(number)
-        if fate is Fate.FAILED and child is not None and is_mere_stop(child.error):
+        if fate is TaskStatus.FAILED and child is not None and is_mere_stop(child.error):
             stopped.append(f"{called(view, number)} was stopped for that [{child.id}]")
-        elif fate is Fate.FAILED and child is not None:
+        elif fate is TaskStatus.FAILED and child is not None:
             said.append(f"{called(view, number)} failed: {_brief(child.error)} [{child.id}]")
-        elif fate is Fate.CANCELLED and child is not None:
+        elif fate is TaskStatus.CANCELLED and child is not None:
             said.append(f"{called(view, number)} was {child.state.value} [{child.id}]")
     said += stopped
-    blocked = [called(view, number) for number, fate in fates.items() if fate is Fate.BLOCKED]
+    blocked = [called(view, number) for number, fate in fates.items() if fate is TaskStatus.BLOCKED]
     if blocked:
         said.append(f"not run, because it needs that: {', '.join(blocked)}")
     return PlanFailed(parent.id, "; ".join(said), (_remedy_for(parent, fates),))
@@ -118,7 +118,9 @@ def _brief(error: str | None) -> str:
 
 def waiting_for_children(parent: Plan, view: TreeView) -> JsonValue:
     """What a parent is put down for that has nothing to do while its sub-plans work, or wait for a person."""
-    unfinished = [number for number, fate in view.fates().items() if fate in (Fate.RUNNING, Fate.WAITING)]
+    unfinished = [
+        number for number, fate in view.fates().items() if fate in (TaskStatus.RUNNING, TaskStatus.WAITING)
+    ]
     asks = [ask for number in unfinished for ask in _asks(view, number)]
     running = len([number for number in unfinished if not _asks(view, number)])
     said = [f"{running} of its sub-plans {'is' if running == 1 else 'are'} at work"] if running else []
@@ -140,7 +142,7 @@ def waiting_for_children(parent: Plan, view: TreeView) -> JsonValue:
     }
 
 
-def waiting_for_resolution(parent: Plan, conflicts: Sequence[KeptConflict]) -> JsonValue:
+def waiting_for_resolution(parent: Plan, conflicts: Sequence[MergeConflict]) -> JsonValue:
     """What a parent is put down for that cannot say which side is right."""
     paths = list(dict.fromkeys(conflict.shown_path for conflict in conflicts))
     resolve = Remedy("plan.resolve", parent.id, {"take": None, "path": None}, "Resolve each conflict")
@@ -176,17 +178,17 @@ def _failed(view: TreeView) -> list[str]:
     said: list[str] = []
     for number, fate in view.fates().items():
         child = view.child(number)
-        if child is not None and fate in (Fate.FAILED, Fate.CANCELLED):
+        if child is not None and fate in (TaskStatus.FAILED, TaskStatus.CANCELLED):
             said.append(redact_text(f"{view.task(number).name} ({_brief(child.error)})"))
-        elif child is not None and fate is Fate.WAITING:
+        elif child is not None and fate is TaskStatus.WAITING:
             said += [str(one) for one in failed_below(child)]
     return said
 
 
-def _remedy_for(parent: Plan, fates: Mapping[int, Fate]) -> Remedy:
+def _remedy_for(parent: Plan, fates: Mapping[int, TaskStatus]) -> Remedy:
     text = "Go on without it, and without what needs it"
-    if Fate.FAILED in fates.values():
-        without = ", and go on without what was cancelled" if Fate.CANCELLED in fates.values() else ""
+    if TaskStatus.FAILED in fates.values():
+        without = ", and go on without what was cancelled" if TaskStatus.CANCELLED in fates.values() else ""
         text = f"Try again what failed{without}"
     return Remedy("plan.resume", parent.root, text=text)
 
@@ -203,7 +205,7 @@ def name_cancelled(
     known = _told(past, NAMED_CANCELLED)
     for number, fate in view.fates().items():
         child = view.child(number)
-        if fate is Fate.CANCELLED and child is not None and (str(child.key), child.id) not in known:
+        if fate is TaskStatus.CANCELLED and child is not None and (str(child.key), child.id) not in known:
             _tell(to, plan, NAMED_CANCELLED, child, f"named-{child.key}", now)
 
 

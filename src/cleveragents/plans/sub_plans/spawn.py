@@ -13,7 +13,7 @@ from cleveragents.core.json_value import FrozenObject, JsonValue, freeze
 from cleveragents.core.policy import Capability
 from cleveragents.core.text.redaction import redact_text
 from cleveragents.core.tool import ToolSpec
-from cleveragents.plans.actors.actor_stage import ActorGround
+from cleveragents.plans.actors.actor_stage import ActorPhase
 from cleveragents.plans.calls.tool_execution import CallRequest, ToolExecution
 from cleveragents.plans.lifecycle import PlanLifecycle
 from cleveragents.plans.model.plan import Plan
@@ -45,7 +45,7 @@ class SubPlanSpawn:
     clock: Clock
     faults: FaultPoints
 
-    def start(self, ground: ActorGround, execution: ToolExecution, view: TreeView, number: int) -> Plan:
+    def start(self, ground: ActorPhase, execution: ToolExecution, view: TreeView, number: int) -> Plan:
         """The sub-plan of that task, queued. `NeedsHuman`, `PolicyDenied`, `TreeTooLarge`; `StalePlan` and
         `StaleFence` when the parent is no longer ours."""
         parent, job = ground.plan, ground.job
@@ -99,7 +99,7 @@ class SubPlanSpawn:
         replace(execution, tools=SpawnTools()).call(request)
 
 
-def _new(ground: ActorGround, task: Task, tree: str) -> PlanDraft:
+def _new(ground: ActorPhase, task: Task, tree: str) -> PlanDraft:
     """What the sub-plan is asked for: what its parent was, but for what is the task's own."""
     parent, strategy = ground.plan, ground.strategy
     goal = _goal(ground, task)
@@ -126,7 +126,7 @@ def _new(ground: ActorGround, task: Task, tree: str) -> PlanDraft:
     return PlanDraft(redact_text(goal), action, parent.resource, kept)
 
 
-def _goal(ground: ActorGround, task: Task) -> str:
+def _goal(ground: ActorPhase, task: Task) -> str:
     """The task in words; to one that a strategist thought of, a word on what it is a part of."""
     said = task.name if task.instructions in ("", task.name) else f"{task.name}\n\n{task.instructions}"
     if ground.plan.action == GOALS_ACTION:

@@ -28,7 +28,7 @@ from cleveragents.sandboxes.git_sandbox import Sandbox
 from cleveragents.tools.ports import FixedTools, Workplace
 from cleveragents.tools.typed_tool import Arguments, Result, TypedTool
 
-__all__ = ["DECIDE", "ConflictGround", "ConflictTools", "DecideTools", "DecisionPlace"]
+__all__ = ["DECIDE", "ConflictEnvironment", "ConflictTools", "DecideTools", "DecisionTarget"]
 
 
 DECIDE = "decide"
@@ -36,7 +36,7 @@ _LONGEST = 2_000
 
 
 @dataclass(frozen=True, slots=True)
-class ConflictGround:
+class ConflictEnvironment:
     """Whose conflicts they are, and where their files are."""
 
     history: PlanHistory
@@ -74,7 +74,7 @@ class ResolveTool(TypedTool[ResolveArguments, ResolveResult]):
     arguments = ResolveArguments
     result = ResolveResult
 
-    def __init__(self, ground: ConflictGround) -> None:
+    def __init__(self, ground: ConflictEnvironment) -> None:
         self._ground = ground
 
     def run(self, arguments: ResolveArguments, workplace: Workplace) -> ResolveResult:
@@ -91,12 +91,12 @@ class ResolveTool(TypedTool[ResolveArguments, ResolveResult]):
 class ConflictTools(FixedTools):
     """`ToolSource` of that one. Any thread may ask."""
 
-    def __init__(self, ground: ConflictGround) -> None:
+    def __init__(self, ground: ConflictEnvironment) -> None:
         super().__init__(ResolveTool(ground))
 
 
 @dataclass(frozen=True, slots=True)
-class DecisionPlace:
+class DecisionTarget:
     """Where decisions of one plan's executor go: `calls` are the plan's, the latest last."""
 
     plan_id: str
@@ -128,7 +128,7 @@ class Decide(TypedTool[DecideArguments, DecideResult]):
     arguments = DecideArguments
     result = DecideResult
 
-    def __init__(self, place: DecisionPlace) -> None:
+    def __init__(self, place: DecisionTarget) -> None:
         self._place = place
 
     def run(self, arguments: DecideArguments, workplace: Workplace) -> DecideResult:
@@ -162,5 +162,5 @@ class Decide(TypedTool[DecideArguments, DecideResult]):
 class DecideTools(FixedTools):
     """`ToolSource` of that tool. Any thread may ask."""
 
-    def __init__(self, place: DecisionPlace) -> None:
+    def __init__(self, place: DecisionTarget) -> None:
         super().__init__(Decide(place))

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from cleveragents.git.git_directory import flush
 from cleveragents.git.plumbing import PrivateRepository
-from cleveragents.sandboxes.facts import SandboxPlace
+from cleveragents.sandboxes.facts import SandboxLayout
 from cleveragents.sandboxes.ports import SandboxRequest, Unapplied
 from cleveragents.sandboxes.tree.index import SandboxTree
 from cleveragents.storage.files.file_copy import copy_entry
@@ -41,7 +41,7 @@ class IgnoredFiles:
     durable: bool = False
 
     @property
-    def place(self) -> SandboxPlace:
+    def place(self) -> SandboxLayout:
         return self.tree.place
 
     def every_file(self) -> list[str]:
@@ -144,7 +144,7 @@ def patterns_in(content: bytes) -> tuple[str, ...]:
     return tuple(os.fsdecode(line) for line in content.splitlines())
 
 
-def bring_included(request: SandboxRequest, place: SandboxPlace) -> tuple[list[str], list[str]]:
+def bring_included(request: SandboxRequest, place: SandboxLayout) -> tuple[list[str], list[str]]:
     """Copies them as they are; being ignored, they are not recorded. Returns what came, and notes on what did
     not."""
     patterns = os.fsencode("\n".join(request.include))
@@ -156,7 +156,7 @@ def bring_included(request: SandboxRequest, place: SandboxPlace) -> tuple[list[s
     return came, [f"ignored files that could not be brought along: {', '.join(left)}"] if left else []
 
 
-def _ignored_and_named(resource: Path, place: SandboxPlace, patterns: bytes) -> list[str]:
+def _ignored_and_named(resource: Path, place: SandboxLayout, patterns: bytes) -> list[str]:
     engine = PrivateRepository(place.engine)
     chosen = place.scratch("include")
     chosen.write_bytes(patterns)

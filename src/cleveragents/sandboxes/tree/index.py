@@ -28,15 +28,15 @@ from cleveragents.git.git_directory import LooseObjects
 from cleveragents.git.index_file import IndexEntry, entries_of, stat_key, with_stats
 from cleveragents.git.plumbing import PrivateRepository, index_line, within
 from cleveragents.git.user_repository import MODULES, submodule_paths
-from cleveragents.sandboxes.facts import SandboxPlace
-from cleveragents.sandboxes.tree.walk import Known, TreeSurvey, read_bytes, survey
+from cleveragents.sandboxes.facts import SandboxLayout
+from cleveragents.sandboxes.tree.walk import KnownPaths, TreeSurvey, read_bytes, survey
 from cleveragents.storage.files.file_copy import copy_file
 from cleveragents.storage.files.paths import DirectoryCursor, directory_of, remove_all
 
 __all__ = [
     "ATTRIBUTES",
-    "Look",
     "SandboxTree",
+    "TreeScan",
     "Unrecordable",
     "ignored_by",
     "is_unchanged",
@@ -67,7 +67,7 @@ class Unrecordable:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class TreeScan:
     """What the tree held, and the entries of the index that it was compared with. The look began, and the
     index was written, at these times."""
 
@@ -85,7 +85,7 @@ class SandboxTree:
     the tree is `exact`. `gitlinks` are the submodules that it began with.
     """
 
-    place: SandboxPlace
+    place: SandboxLayout
     engine: PrivateRepository
     objects: LooseObjects
     plain: bool
@@ -111,17 +111,17 @@ class SandboxTree:
         self._ensure_reliable(look)
         return look.found, look.entries
 
-    def look(self, index: Path, *, never_entered: Collection[str] = ()) -> Look:
+    def look(self, index: Path, *, never_entered: Collection[str] = ()) -> TreeScan:
         """As `survey`; also what has a problem."""
         written_ns = _written_ns(index)
         began_ns = time.time_ns()
         entries = self.entries(index)
         links = [path for path, entry in entries.items() if entry.mode == GITLINK]
         ignores = partial(ignored_by, self.engine, self.place)
-        known = Known(entries.keys(), frozenset((*links, *self.gitlinks)), frozenset(never_entered))
-        return Look(survey(self.root, known, ignores), entries, began_ns, written_ns)
+        known = KnownPaths(entries.keys(), frozenset((*links, *self.gitlinks)), frozenset(never_entered))
+        return TreeScan(survey(self.root, known, ignores), entries, began_ns, written_ns)
 
-    def stage(self, index: Path, look: Look) -> Unrecordable | None:
+    def stage(self, index: Path, look: TreeScan) -> Unrecordable | None:
         """Brings the index, a copy of the caller's own, up to date with a look at the tree; returns what it
         could not record.
 
@@ -144,7 +144,7 @@ class SandboxTree:
         self._record_submodules(index, entries)
         return left
 
-    def _ensure_reliable(self, look: Look) -> None:
+    def _ensure_reliable(self, look: TreeScan) -> None:
         if look.found.problem:
             raise SandboxRefused(str(self.root), look.found.problem)
 
@@ -321,7 +321,7 @@ class SandboxTree:
 
 def open_tree(directory: Path) -> SandboxTree:
     """The tree of the sandbox in `directory`. `SandboxMissing`."""
-    place = SandboxPlace(directory)
+    place = SandboxLayout(directory)
     facts = place.read_facts(directory.name)
     objects = LooseObjects(place.engine / "objects", facts.object_format, facts.durable)
     engine = PrivateRepository(place.engine, facts.traits)
@@ -380,7 +380,7 @@ def _is_file(cursor: DirectoryCursor, path: str) -> bool:
 
 def ignored_by(
     engine: PrivateRepository,
-    place: SandboxPlace,
+    place: SandboxLayout,
     paths: Collection[str],
     rules: Mapping[str, bytes],
     *,

@@ -16,18 +16,18 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from cleveragents.changes.model.merge_conflict import DIRECTORY, KeptConflict, TreeMerge
+from cleveragents.changes.model.merge_conflict import DIRECTORY, MergeConflict, TreeMerge
 from cleveragents.core.change import EXECUTABLE, REGULAR, FileState
 from cleveragents.core.errors import GitFailed, SandboxRefused
 from cleveragents.git.git_directory import flush
-from cleveragents.git.merge_tree import Merged, MergeMessage, merged_trees
+from cleveragents.git.merge_tree import GitMergeResult, MergeMessage, merged_trees
 from cleveragents.git.plumbing import PrivateRepository, index_line
 from cleveragents.git.stored_forms import StoredForms
-from cleveragents.sandboxes.facts import SandboxPlace
+from cleveragents.sandboxes.facts import SandboxLayout
 from cleveragents.sandboxes.ports import StartTree
 
 __all__ = [
-    "MergePlace",
+    "MergeLocation",
     "copy_objects",
     "files_of",
     "merge_of",
@@ -42,7 +42,7 @@ _Stages = dict[int, FileState]
 
 
 @dataclass(frozen=True, slots=True)
-class MergePlace:
+class MergeLocation:
     """Where a merge is made: our git directory, and the files whose attributes count."""
 
     engine: PrivateRepository
@@ -51,7 +51,7 @@ class MergePlace:
     scratch: Path
 
 
-def merge_of(place: MergePlace, base: str, ours: str, theirs: str, labels: tuple[str, str]) -> TreeMerge:
+def merge_of(place: MergeLocation, base: str, ours: str, theirs: str, labels: tuple[str, str]) -> TreeMerge:
     """Base → theirs brought into `ours`; `labels` name the sides in text with marks. No file changes."""
     if theirs in (base, ours):
         return TreeMerge(ours)
@@ -69,7 +69,7 @@ def merge_of(place: MergePlace, base: str, ours: str, theirs: str, labels: tuple
     return _Keeping(place, said, (ours, theirs), labels).run()
 
 
-def _said(place: MergePlace, trees: tuple[str, str, str], *, directory_renames: str) -> Merged:
+def _said(place: MergeLocation, trees: tuple[str, str, str], *, directory_renames: str) -> GitMergeResult:
     said = merged_trees(
         place.engine,
         *trees,
@@ -86,8 +86,8 @@ def _said(place: MergePlace, trees: tuple[str, str, str], *, directory_renames: 
 class _Keeping:
     """One merge with conflicts. Not thread-safe: the call that makes it uses it."""
 
-    place: MergePlace
-    said: Merged
+    place: MergeLocation
+    said: GitMergeResult
     trees: tuple[str, str]
     labels: tuple[str, str]
     _relabelled: dict[str, tuple[str, bool]] = field(default_factory=dict)
@@ -98,7 +98,7 @@ class _Keeping:
         old_places = self._old_places()
         paths = {*kinds, *old_places.values()}
         merged, ours, theirs = (_entries(self.place.engine, tree, paths) for tree in self._all_trees())
-        kept: list[KeptConflict] = []
+        kept: list[MergeConflict] = []
         for path in sorted(kinds):
             conflict = self._conflict(path, kinds[path], stages.get(path, {}), merged.get(path))
             if path not in stages:
@@ -136,7 +136,7 @@ class _Keeping:
             message.paths[0]: message.paths[1] for message in self.said.messages if _is_about_place(message)
         }
 
-    def _conflict(self, path: str, kind: str, stages: _Stages, merged: FileState | None) -> KeptConflict:
+    def _conflict(self, path: str, kind: str, stages: _Stages, merged: FileState | None) -> MergeConflict:
         base, ours, theirs = stages.get(1), self._named(stages.get(2)), self._named(stages.get(3))
         left, marked = ours, False
         if ours is not None and theirs is not None and _are_files(merged, ours, theirs):
@@ -149,9 +149,9 @@ class _Keeping:
                 ours = left = merged
             elif theirs is None:
                 theirs = merged
-        return KeptConflict(path, kind, base, ours, theirs, left, marked)
+        return MergeConflict(path, kind, base, ours, theirs, left, marked)
 
-    def _left(self, kept: Iterable[KeptConflict], merged: Mapping[str, FileState]) -> TreeMerge:
+    def _left(self, kept: Iterable[MergeConflict], merged: Mapping[str, FileState]) -> TreeMerge:
         """The merged tree, less the files that made way, with what is left at each conflicted path. A file
         takes the place of a directory last: then the directory is as it is kept."""
         changed = [one for one in kept if one.left != merged.get(one.path)]
@@ -166,7 +166,7 @@ class _Keeping:
     def _made_way(self) -> list[str]:
         return [path for path in self.said.stages if path != self.said.named(path)]
 
-    def _changed(self, tree: str, gone: Iterable[str], conflicts: Iterable[KeptConflict]) -> str:
+    def _changed(self, tree: str, gone: Iterable[str], conflicts: Iterable[MergeConflict]) -> str:
         """The tree without what is gone, and with what is left of these."""
         none = "0" * len(tree)
         lines = [index_line(0, none, path) for path in gone]
@@ -222,7 +222,7 @@ def _is_directory(state: FileState | None) -> bool:
     return state is not None and state.mode == DIRECTORY
 
 
-def _with_directory(conflict: KeptConflict, directories: Mapping[str, FileState]) -> KeptConflict:
+def _with_directory(conflict: MergeConflict, directories: Mapping[str, FileState]) -> MergeConflict:
     """The same, with the directory as it is in the tree that is left."""
     now = directories.get(conflict.path)
     return replace(
@@ -250,14 +250,14 @@ def _with_labels(text: bytes, sides: tuple[str, str], labels: tuple[str, str]) -
 
 
 def _placed(
-    conflict: KeptConflict,
+    conflict: MergeConflict,
     merged: FileState | None,
     old: str,
     ours: Mapping[str, FileState],
     theirs: Mapping[str, FileState],
-) -> KeptConflict:
+) -> MergeConflict:
     """The file as git merged it, at the place that it proposes; who had it elsewhere would have it there."""
-    return KeptConflict(
+    return MergeConflict(
         conflict.path,
         conflict.kind,
         conflict.base,
@@ -269,14 +269,14 @@ def _placed(
     )
 
 
-def stored_forms(place: SandboxPlace, traits: Mapping[str, str], filters: Collection[str]) -> StoredForms:
+def stored_forms(place: SandboxLayout, traits: Mapping[str, str], filters: Collection[str]) -> StoredForms:
     """The two git directories of a sandbox whose trees are exact."""
     converting = PrivateRepository(place.converting, objects=place.engine / "objects")
     return StoredForms(PrivateRepository(place.engine), converting, traits, frozenset(filters))
 
 
 def copy_objects(
-    source: SandboxPlace, target: SandboxPlace, tree: str, *, known: str | None, durable: bool = False
+    source: SandboxLayout, target: SandboxLayout, tree: str, *, known: str | None, durable: bool = False
 ) -> None:
     """All that the tree is made of is in the target's own store, less what `known`, a tree that it has, is
     made of. Appears whole, by a rename. `GitFailed`."""
@@ -290,7 +290,7 @@ def copy_objects(
         flush(packs)
 
 
-def start_from(start: StartTree, source: SandboxPlace, target: SandboxPlace, *, known: str | None) -> None:
+def start_from(start: StartTree, source: SandboxLayout, target: SandboxLayout, *, known: str | None) -> None:
     """`copy_objects` for a sandbox on its way. `SandboxRefused` if the source does not have that tree."""
     try:
         copy_objects(source, target, start.tree, known=known)

@@ -31,7 +31,7 @@ from cleveragents.core.errors import SandboxRefused
 from cleveragents.core.faults import FaultPoints, NoFaults
 from cleveragents.git.git_directory import flush
 from cleveragents.git.plumbing import PrivateRepository, index_line
-from cleveragents.sandboxes.facts import SandboxPlace
+from cleveragents.sandboxes.facts import SandboxLayout
 from cleveragents.storage.files.paths import (
     delete_file,
     directory_of,
@@ -42,7 +42,7 @@ from cleveragents.storage.files.paths import (
     remove_entry,
 )
 
-__all__ = ["SettingAside", "exported", "restore_files", "untouched"]
+__all__ = ["FileQuarantine", "exported", "restore_files", "untouched"]
 
 
 _IN_THE_WAY = frozenset({errno.ENOTDIR, errno.ELOOP})
@@ -51,7 +51,7 @@ _ATTEMPTS = 100
 
 
 def restore_files(
-    place: SandboxPlace, engine: PrivateRepository, states: Mapping[str, FileState | None], index: Path
+    place: SandboxLayout, engine: PrivateRepository, states: Mapping[str, FileState | None], index: Path
 ) -> None:
     """Makes each path be in its state, in place of whatever is there; `index` is used up.
 
@@ -128,13 +128,13 @@ def _contested(tree: Path, path: str) -> SandboxRefused:
 
 
 @dataclass(frozen=True, slots=True)
-class SettingAside:
+class FileQuarantine:
     """For one sandbox. Stateless but for the place; whoever moves anything holds the sandbox's lock.
 
     Entries are paths below its files; a directory's may end in a slash.
     """
 
-    place: SandboxPlace
+    place: SandboxLayout
     durable: bool = False
     faults: FaultPoints = field(default_factory=NoFaults)
 
@@ -206,7 +206,7 @@ class SettingAside:
 
 
 def untouched(
-    place: SandboxPlace, engine: PrivateRepository, states: Mapping[str, FileState], index: Path
+    place: SandboxLayout, engine: PrivateRepository, states: Mapping[str, FileState], index: Path
 ) -> frozenset[str]:
     """The paths whose files are, byte for byte, what a checkout of these states gives under the attributes in
     the index, a copy of the caller's own that is used up."""
@@ -216,7 +216,7 @@ def untouched(
 
 @contextmanager
 def exported(
-    place: SandboxPlace, engine: PrivateRepository, states: Mapping[str, FileState | None], index: Path
+    place: SandboxLayout, engine: PrivateRepository, states: Mapping[str, FileState | None], index: Path
 ) -> Iterator[Path]:
     """A directory with the files that a checkout of these states gives; no command can reach it.
 

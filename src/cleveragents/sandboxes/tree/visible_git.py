@@ -31,7 +31,7 @@ from cleveragents.core.errors import GitFailed
 from cleveragents.git.git_directory import GitDirectory
 from cleveragents.git.index_file import PlainIndex, plain_index
 from cleveragents.git.plumbing import PrivateRepository
-from cleveragents.sandboxes.facts import SandboxFacts, SandboxPlace
+from cleveragents.sandboxes.facts import SandboxFacts, SandboxLayout
 from cleveragents.sandboxes.tree.walk import (
     git_holders,
     is_git_directory,
@@ -85,7 +85,7 @@ _MOST_DEPTH = 32
 class VisibleGit:
     """Those of one sandbox. Stateless: any thread may share it; whoever resets holds the sandbox's lock."""
 
-    place: SandboxPlace
+    place: SandboxLayout
     facts: SandboxFacts
     engine: PrivateRepository
 

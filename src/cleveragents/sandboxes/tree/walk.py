@@ -21,7 +21,7 @@ from cleveragents.core.errors import SandboxRefused
 from cleveragents.storage.files.paths import DirectoryCursor, open_directory
 
 __all__ = [
-    "Known",
+    "KnownPaths",
     "TreeSurvey",
     "git_holders",
     "is_git_directory",
@@ -143,7 +143,7 @@ slash."""
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownPaths:
     """What is known before a walk: the paths that are `tracked`, those of submodules, which are `left_alone`,
     and names of directories that are `never_entered` unless something in them is tracked."""
 
@@ -152,7 +152,7 @@ class Known:
     never_entered: frozenset[str] = frozenset()
 
 
-def survey(root: Path, known: Known, ignores: Ignores) -> TreeSurvey:
+def survey(root: Path, known: KnownPaths, ignores: Ignores) -> TreeSurvey:
     """Looks at every file below `root` that is tracked or not ignored.
 
     It has a `problem` if a path is too long for any system call, or the rules are too large, or of no use.
@@ -164,7 +164,7 @@ def survey(root: Path, known: Known, ignores: Ignores) -> TreeSurvey:
 class _Walk:
     """One survey. Not thread-safe."""
 
-    def __init__(self, cursor: DirectoryCursor, known: Known, ignores: Ignores) -> None:
+    def __init__(self, cursor: DirectoryCursor, known: KnownPaths, ignores: Ignores) -> None:
         self._cursor = cursor
         self._known = known
         self._tracked_directories = _directories_of(known.tracked)

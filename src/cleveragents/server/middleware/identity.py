@@ -36,7 +36,7 @@ from cleveragents.server.middleware.wire import (
 if TYPE_CHECKING:
     from cleveragents.server.service import Service
 
-__all__ = ["COOKIE", "Buckets", "Identity", "RateLimit", "refuse_stranger"]
+__all__ = ["COOKIE", "Identity", "RateLimit", "TokenBuckets", "refuse_stranger"]
 
 COOKIE = "cleveragents_session"
 _REMEDY = "send one in the header Authorization, as Bearer, or log in at /login"
@@ -51,7 +51,7 @@ class Identity:
     answered: the page, which can say so, and whether the process lives.
     """
 
-    def __init__(self, app: ASGIApp, service: Service, strangers: Buckets) -> None:
+    def __init__(self, app: ASGIApp, service: Service, strangers: TokenBuckets) -> None:
         self._app = app
         self._service = service
         self._strangers = strangers
@@ -87,7 +87,7 @@ class Identity:
             refuse_stranger(self._strangers, address_of(scope), remedy)
 
 
-def refuse_stranger(strangers: Buckets, address: str, remedy: str = _UNKNOWN) -> NoReturn:
+def refuse_stranger(strangers: TokenBuckets, address: str, remedy: str = _UNKNOWN) -> NoReturn:
     """`NotAuthenticated`, by default for who sent a token; `TooManyRequests` for who tries again and again.
 
     Only who is wrong is held up: somebody with a good token at the same address is not.
@@ -122,7 +122,7 @@ def _cookie(scope: Scope) -> str | None:
 class RateLimit:
     """Takes one from the bucket of the user, or of the address without a user. `TooManyRequests`."""
 
-    def __init__(self, app: ASGIApp, buckets: Buckets) -> None:
+    def __init__(self, app: ASGIApp, buckets: TokenBuckets) -> None:
         self._app = app
         self._buckets = buckets
 
@@ -133,7 +133,7 @@ class RateLimit:
         await self._app(scope, receive, send)
 
 
-class Buckets:
+class TokenBuckets:
     """A token bucket for each who asks. At most `at_most` are kept; who asked longest ago is forgotten first.
 
     Not thread-safe: use it on the server's loop.

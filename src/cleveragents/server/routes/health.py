@@ -21,7 +21,7 @@ from cleveragents import __version__
 from cleveragents.api.workers import unisolated_workers
 from cleveragents.core.errors import CleverAgentsError
 from cleveragents.server.access import AnyUser
-from cleveragents.server.metrics import Meters
+from cleveragents.server.metrics import ServerMetrics
 from cleveragents.server.problems import problem, said_of
 from cleveragents.server.service import Here
 from cleveragents.server.streams.hub import EventHub
@@ -120,7 +120,7 @@ def get_readiness(here: Here) -> Readiness | JSONResponse:
 async def get_metrics(request: Request, access: AnyUser, here: Here) -> Response:
     """Figures as Prometheus reads them: the plans, jobs and model calls of your projects; for a server admin
     those of all projects, and of the server itself."""
-    meters: Meters = request.app.state.meters
+    meters: ServerMetrics = request.app.state.meters
     hub: EventHub | None = getattr(request.app.state, "hub", None)
     streams = None if hub is None else hub.statistics()
     metrics = await run_in_threadpool(meters.exposition, here.container, streams, access.scope)

@@ -15,7 +15,7 @@ from cleveragents.core.errors import Unavailable
 from cleveragents.core.errors.facts import facts_of
 from cleveragents.core.text.redaction import redact
 from cleveragents.server.access import AdminClient, AnyClient, OperatorClient
-from cleveragents.server.parameters import After, InResource, Limit, PartOfName, Strict
+from cleveragents.server.parameters import After, InResource, Limit, PartOfName, StrictBody
 from cleveragents.server.problems import code_of, problem
 from cleveragents.server.service import Here
 
@@ -119,7 +119,7 @@ OfName = Annotated[
 ]
 
 
-class ModelTrialBody(Strict):
+class ModelTrialBody(StrictBody):
     """What is said to a model, to see whether it answers."""
 
     model: str | None = Field(

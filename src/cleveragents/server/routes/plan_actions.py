@@ -13,7 +13,7 @@ from cleveragents.changes.model.merge_conflict import Take
 from cleveragents.core.errors import RequestRefused
 from cleveragents.server.access import PlanOperator
 from cleveragents.server.middleware.idempotency import Claimed
-from cleveragents.server.parameters import PlanId, Strict
+from cleveragents.server.parameters import PlanId, StrictBody
 from cleveragents.server.routes.plans import NewLimits, ToBranch
 
 __all__ = ["router"]
@@ -42,7 +42,7 @@ _Changesets = Annotated[
 ]
 
 
-class CancelBody(Strict):
+class CancelBody(StrictBody):
     """Why a plan is stopped."""
 
     reason: str = Field(
@@ -53,14 +53,14 @@ class CancelBody(Strict):
     )
 
 
-class ResumeBody(Strict):
+class ResumeBody(StrictBody):
     """How a plan goes on."""
 
     model: str | None = Field(default=None, max_length=200, pattern=r"\S", description="from now on")
     limits: NewLimits | None = Field(default=None, description="more than it may spend by now, in all")
 
 
-class CallResponseBody(Strict):
+class CallResponseBody(StrictBody):
     """Which call is meant."""
 
     call: int | None = Field(
@@ -72,7 +72,7 @@ class CallResponseBody(Strict):
     )
 
 
-class ReplyBody(Strict):
+class ReplyBody(StrictBody):
     """What is said to an actor that asks."""
 
     text: str = Field(
@@ -97,7 +97,7 @@ class ReplyBody(Strict):
         return self
 
 
-class CommitBody(Strict):
+class CommitBody(StrictBody):
     """Whether it is committed, too."""
 
     commit: _Message = None
@@ -113,13 +113,13 @@ class ApplyBody(CommitBody):
     version: _Version = None
 
 
-class DiscardBody(Strict):
+class DiscardBody(StrictBody):
     """Which version of the plan is discarded."""
 
     version: _Version = None
 
 
-class ReviewBody(Strict):
+class ReviewBody(StrictBody):
     """Files or directories, as the diff shows them, and changesets, as calls name them; what is in no list
     stays as it was."""
 
@@ -129,14 +129,14 @@ class ReviewBody(Strict):
     reject_changesets: _Changesets = Field(default=[])
 
 
-class RollbackBody(Strict):
+class RollbackBody(StrictBody):
     """Where to go back to: the number of a call, which with all later ones counts as not made."""
 
     checkpoint: int = Field(ge=1, le=10**9, examples=[3])
     discard: bool = Field(default=False, description="files that were edited by hand, too")
 
 
-class ResolveBody(Strict):
+class ResolveBody(StrictBody):
     """Which side is right at a path."""
 
     path: _File
@@ -145,7 +145,7 @@ class ResolveBody(Strict):
     )
 
 
-class CorrectBody(Strict):
+class CorrectBody(StrictBody):
     """What was decided wrongly, and what is wanted instead."""
 
     decision: int | None = Field(

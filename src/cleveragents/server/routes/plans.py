@@ -13,7 +13,7 @@ from cleveragents.api.views import Page
 from cleveragents.plans.model.plan import PlanState
 from cleveragents.server.access import AnyClient, OperatorClient, PlanOperator, PlanViewer
 from cleveragents.server.middleware.idempotency import Claimed
-from cleveragents.server.parameters import Limit, PlanId, Strict
+from cleveragents.server.parameters import Limit, PlanId, StrictBody
 
 __all__ = ["NewLimits", "ToBranch", "router"]
 
@@ -48,7 +48,7 @@ AfterPlan = Annotated[
 ]
 
 
-class NewLimits(Strict):
+class NewLimits(StrictBody):
     """What the plan and all below it may spend, in all. What is left out has no limit of its own."""
 
     usd: float | None = Field(default=None, gt=0, le=1e6, description="needs known prices", examples=[0.5])
@@ -61,7 +61,7 @@ class NewLimits(Strict):
         return Limits(usd=self.usd, tokens=self.tokens, steps=self.steps, seconds=self.seconds)
 
 
-class NewPlan(Strict):
+class NewPlan(StrictBody):
     """What is wanted: a goal in words, or an action with its arguments."""
 
     resource: str = Field(

@@ -20,7 +20,7 @@ from cleveragents.server.access import (
     ResourceAdmin,
     ResourceServerAdmin,
 )
-from cleveragents.server.parameters import NAME, After, Body, Limit, NamePath, Strict
+from cleveragents.server.parameters import NAME, After, Body, Limit, NamePath, StrictBody
 
 __all__ = ["router"]
 
@@ -148,14 +148,14 @@ def remove_resource(name: NamePath, client: ResourceAdmin) -> None:
     client.resources.remove(name)
 
 
-class SeenFile(Strict):
+class SeenFile(StrictBody):
     """A file, as it was shown."""
 
     path: str = Field(min_length=1, max_length=4096, examples=[_FILE])
     digest: str = Field(pattern=r"^[0-9a-f]{64}$", examples=[_DIGEST])
 
 
-class TrustBody(Strict):
+class TrustBody(StrictBody):
     """What has been read, and may count."""
 
     files: list[SeenFile] = Field(min_length=1, max_length=_MOST_FILES)

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 
-from cleveragents.access.trust.repository_files import BroughtFile
+from cleveragents.access.trust.repository_files import RepositoryFile
 from cleveragents.access.trust.sql_trust_store import SqlTrustStore
 from cleveragents.config.document import read_bounded
 from cleveragents.config.loader import user_file_path
@@ -144,7 +144,7 @@ def parse_object(text: str, source: str) -> dict[str, object]:
     return document
 
 
-def _names(brought: BroughtFile, source: str) -> tuple[str, ...]:
+def _names(brought: RepositoryFile, source: str) -> tuple[str, ...]:
     """What an untrusted file calls its servers. `ConfigurationError` if that cannot be told."""
     return tuple(_section(parse_object(brought.content.decode("utf-8", "replace"), source), source))
 

@@ -33,7 +33,7 @@ from cleveragents.core.errors import ToolRefused
 from cleveragents.core.text.redaction import MASK, KnownSecrets, redact, redact_text
 from cleveragents.processes.environment import OWN_PREFIX
 from cleveragents.processes.guard import NOT_EXECUTED
-from cleveragents.processes.stdio_process import MESSAGE_BYTES, Faults, StdioProcess, next_message
+from cleveragents.processes.stdio_process import MESSAGE_BYTES, ProtocolFaults, StdioProcess, next_message
 from cleveragents.tools.mcp.gate import ServerPermit
 from cleveragents.tools.mcp.launch import ServerPlace, program_for
 from cleveragents.tools.mcp.server_entry import VARIABLE, McpServer
@@ -77,7 +77,7 @@ class ServerConnection:
         self._server = server = permit.server
         self._place = place
         self._patience = patience
-        self._faults = Faults()
+        self._faults = ProtocolFaults()
         self._process: StdioProcess | None = None
         self._leave = asyncio.Event()
         self._opened: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
@@ -288,7 +288,7 @@ def _filled(texts: Mapping[str, str], fill: Callable[[str], str]) -> Mapping[str
 
 
 @asynccontextmanager
-async def stdio_streams(process: StdioProcess, faults: Faults) -> AsyncIterator[TransportStreams]:
+async def stdio_streams(process: StdioProcess, faults: ProtocolFaults) -> AsyncIterator[TransportStreams]:
     """Messages to and from the process, while it lives and keeps to the protocol."""
     import anyio
     from mcp.shared.message import SessionMessage
@@ -308,7 +308,9 @@ async def stdio_streams(process: StdioProcess, faults: Faults) -> AsyncIterator[
 
 
 async def _listen(
-    reader: asyncio.StreamReader, heard: MemoryObjectSendStream[SessionMessage | Exception], faults: Faults
+    reader: asyncio.StreamReader,
+    heard: MemoryObjectSendStream[SessionMessage | Exception],
+    faults: ProtocolFaults,
 ) -> None:
     import anyio
     from mcp.shared.message import SessionMessage
@@ -340,7 +342,9 @@ async def _tell(
 
 
 @asynccontextmanager
-async def http_streams(server: McpServer, seconds: float, faults: Faults) -> AsyncIterator[TransportStreams]:
+async def http_streams(
+    server: McpServer, seconds: float, faults: ProtocolFaults
+) -> AsyncIterator[TransportStreams]:
     """Messages to and from a server behind a URL; none is redirected, and none is longer than ours may be."""
     import httpx2
     from mcp.client.streamable_http import streamable_http_client
@@ -362,7 +366,9 @@ async def http_streams(server: McpServer, seconds: float, faults: Faults) -> Asy
         yield streams
 
 
-def _bounded(stream: httpx2.AsyncByteStream, faults: Faults, *, events: bool) -> httpx2.AsyncByteStream:
+def _bounded(
+    stream: httpx2.AsyncByteStream, faults: ProtocolFaults, *, events: bool
+) -> httpx2.AsyncByteStream:
     """The same bytes, until one message is too long. A message is the whole body, or one event of it."""
     import httpx2
 

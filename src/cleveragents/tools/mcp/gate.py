@@ -16,7 +16,7 @@ from cleveragents.tools.mcp.server_entry import McpServer
 if TYPE_CHECKING:
     pass
 
-__all__ = ["NamedByUser", "ServerPermit", "StartGate"]
+__all__ = ["ServerPermit", "StartGate", "UserNamedGate"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class StartGate(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class NamedByUser:
+class UserNamedGate:
     """Permits the servers that a person named in a command they typed, and no other."""
 
     names: Collection[str]

@@ -13,7 +13,7 @@ from cleveragents.processes.passthrough import make_directory, remove_directory
 from cleveragents.processes.ports import Command
 from cleveragents.processes.program_lookup import check_command
 from cleveragents.processes.stdio_process import (
-    ProgramPlace,
+    ProgramEnvironment,
     bubblewrap_for,
     talking_program,
 )
@@ -21,7 +21,7 @@ from cleveragents.tools.mcp.server_entry import McpServer
 
 __all__ = ["ServerPlace", "program_for"]
 
-ServerPlace = ProgramPlace
+ServerPlace = ProgramEnvironment
 """What servers of one stage get to see."""
 
 

@@ -11,7 +11,7 @@ from cleveragents.core.errors import ToolRefused
 from cleveragents.processes.event_loop_thread import EventLoopThread
 from cleveragents.processes.ports import StopSignal
 from cleveragents.processes.program_lookup import absence_of, absence_of_acp
-from cleveragents.processes.stdio_process import ProgramPlace
+from cleveragents.processes.stdio_process import ProgramEnvironment
 
 __all__ = ["AcpAgents"]
 
@@ -22,7 +22,7 @@ class AcpAgents:
     """Runs agents at one place. Stateless but for that: any thread may share it, and each session has a loop
     of its own, on a thread that ends with it."""
 
-    def __init__(self, place: ProgramPlace, bounds: SessionBounds | None = None) -> None:
+    def __init__(self, place: ProgramEnvironment, bounds: SessionBounds | None = None) -> None:
         # A cancel leaves them five seconds in all, and some go by before force is used.
         self._place = replace(place, grace_seconds=min(place.grace_seconds, _GRACE_SECONDS))
         self._bounds = bounds or SessionBounds()

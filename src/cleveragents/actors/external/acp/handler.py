@@ -22,7 +22,7 @@ from cleveragents.actors.ports import AgentClient, TerminalCommand
 from cleveragents.core.errors import ToolRefused
 from cleveragents.jobs.worker.async_worker import CancellationToken
 from cleveragents.processes.passthrough import NO_SECRETS, SecretMask
-from cleveragents.processes.stdio_process import Faults
+from cleveragents.processes.stdio_process import ProtocolFaults
 
 if TYPE_CHECKING:
     from acp.schema import (
@@ -56,7 +56,7 @@ class AcpHandler:
         self,
         client: AgentClient,
         bounds: SessionBounds,
-        faults: Faults,
+        faults: ProtocolFaults,
         end: Callable[[BaseException], None],
         mask: SecretMask = NO_SECRETS,
     ) -> None:

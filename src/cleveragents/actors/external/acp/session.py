@@ -30,8 +30,8 @@ from cleveragents.processes.passthrough import make_directory, mask_for, remove_
 from cleveragents.processes.ports import Command, CommandHome, StopSignal
 from cleveragents.processes.program_lookup import check_command
 from cleveragents.processes.stdio_process import (
-    Faults,
-    ProgramPlace,
+    ProgramEnvironment,
+    ProtocolFaults,
     StdioProcess,
     bubblewrap_for,
     next_message,
@@ -66,13 +66,13 @@ class AcpSession:
     """Not thread-safe: the loop on which it runs uses it."""
 
     def __init__(
-        self, request: AgentRequest, client: AgentClient, place: ProgramPlace, bounds: SessionBounds
+        self, request: AgentRequest, client: AgentClient, place: ProgramEnvironment, bounds: SessionBounds
     ) -> None:
         self._request = request
         self._client = client
         self._place = place
         self._bounds = bounds
-        self._faults = Faults()
+        self._faults = ProtocolFaults()
         # guard: what it was given is in nothing that it says
         self._mask = mask_for(request.environment, os.environ, place.secrets)
         self._process: StdioProcess | None = None
@@ -228,7 +228,7 @@ def _details(data: Any) -> str:
     return ""
 
 
-def agent_program(request: AgentRequest, place: ProgramPlace) -> GuardProgram:
+def agent_program(request: AgentRequest, place: ProgramEnvironment) -> GuardProgram:
     """What the guard runs. `ToolRefused`: there is no such program, or it cannot be isolated though it must.
 
     The directory that it names as `private` is the caller's to remove.
@@ -263,7 +263,7 @@ class LineTransport:
         self,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
-        faults: Faults,
+        faults: ProtocolFaults,
         bounds: SessionBounds,
     ) -> None:
         self._reader = reader

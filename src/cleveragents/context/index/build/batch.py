@@ -19,7 +19,7 @@ from cleveragents.context.index.build.segment import (
     segment_to_bytes,
     unpack,
 )
-from cleveragents.context.index.place import GitPlace
+from cleveragents.context.index.place import GitContext
 from cleveragents.context.index.view import MOST_BYTES, FileEntry, blob_digest, read_below
 from cleveragents.context.model.code import FileAnalysis
 from cleveragents.core.errors import GitFailed, ToolRefused
@@ -147,14 +147,14 @@ def _contents(order: AnalysisRequest, missing: list[str]) -> Iterator[tuple[File
             data = read_below(order.root, entry.path, at_most=MOST_BYTES)
             yield entry, b"" if data is None else data
     wanted = [entry for entry in stored if entry.size <= MOST_BYTES]
-    for entry, found in zip(wanted, _blobs(GitPlace.of(order.root, order.git_dir), wanted), strict=True):
+    for entry, found in zip(wanted, _blobs(GitContext.of(order.root, order.git_dir), wanted), strict=True):
         if found is None:
             missing.append(entry.path)
         else:
             yield entry, found
 
 
-def _blobs(git: GitPlace, entries: Sequence[FileEntry]) -> Iterable[bytes | None]:
+def _blobs(git: GitContext, entries: Sequence[FileEntry]) -> Iterable[bytes | None]:
     """The contents as git has them, in order; None for what it does not have."""
     if not entries:
         return []

@@ -32,7 +32,7 @@ from cleveragents.context.code_index import IndexProgress
 from cleveragents.context.index.build.batch import IndexBatch, AnalysisRequest, analysis_named, filled
 from cleveragents.context.index.build.worker_pool import WorkerPool, WorkerPoolUnusable, crew_size
 from cleveragents.context.index.build.segment import (
-    Catalogued,
+    SegmentInfo,
     TermNumbers,
     add_contents,
     add_segment,
@@ -233,7 +233,7 @@ def compact(connection: sqlite3.Connection, patience: IndexDeadline, faults: Fau
         merge(connection, group, faults)
 
 
-def merge(connection: sqlite3.Connection, group: Sequence[Catalogued], faults: FaultPoints) -> None:
+def merge(connection: sqlite3.Connection, group: Sequence[SegmentInfo], faults: FaultPoints) -> None:
     """Puts one segment in the place of these."""
     import numpy as np
 
@@ -244,17 +244,17 @@ def merge(connection: sqlite3.Connection, group: Sequence[Catalogued], faults: F
         remove_segments(connection, [one.number for one in group])
 
 
-def _next_group(segments: Sequence[Catalogued]) -> list[Catalogued]:
-    tiers: dict[int, list[Catalogued]] = defaultdict(list)
+def _next_group(segments: Sequence[SegmentInfo]) -> list[SegmentInfo]:
+    tiers: dict[int, list[SegmentInfo]] = defaultdict(list)
     for one in segments:
         tiers[(max(one.postings, 1) // _SMALLEST).bit_length() // 3].append(one)
     full = [tier for tier in tiers.values() if len(tier) >= _FAN_IN]
     return _within(full[0]) if full else []
 
 
-def _within(segments: Sequence[Catalogued]) -> list[Catalogued]:
+def _within(segments: Sequence[SegmentInfo]) -> list[SegmentInfo]:
     """The smallest ones that are not too large together."""
-    chosen: list[Catalogued] = []
+    chosen: list[SegmentInfo] = []
     total = 0
     for one in sorted(segments, key=lambda one: one.postings):
         total += one.postings
@@ -317,7 +317,7 @@ def _used(connection: sqlite3.Connection, in_use: NDArray[np.int64]) -> NDArray[
     return found[found > 0]
 
 
-def _thin_out(connection: sqlite3.Connection, segment: Catalogued, kept: NDArray[np.bool_]) -> None:
+def _thin_out(connection: sqlite3.Connection, segment: SegmentInfo, kept: NDArray[np.bool_]) -> None:
     rest = merged([(read_segment(connection, segment), kept)]) if kept.any() else None
     with transaction(connection):
         if rest is not None:

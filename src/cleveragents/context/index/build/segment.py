@@ -39,7 +39,7 @@ __all__ = [
     "CATALOGUE",
     "DIGEST_TYPE",
     "FIELD",
-    "Catalogued",
+    "SegmentInfo",
     "FieldPostings",
     "IndexDamaged",
     "IndexedContent",
@@ -356,7 +356,7 @@ def array_of(data: bytes | memoryview, kind: str) -> NDArray[Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class Catalogued:
+class SegmentInfo:
     """A segment of the file, without its postings."""
 
     number: int
@@ -418,7 +418,7 @@ def remove_segments(connection: sqlite3.Connection, numbers: Iterable[int]) -> N
         connection.execute("DELETE FROM block WHERE segment = ?", (number,))
 
 
-def catalogue(connection: sqlite3.Connection) -> list[Catalogued]:
+def catalogue(connection: sqlite3.Connection) -> list[SegmentInfo]:
     """All segments, oldest first. `IndexDamaged`."""
     found = []
     for number, postings, data in connection.execute(
@@ -430,7 +430,7 @@ def catalogue(connection: sqlite3.Connection) -> list[Catalogued]:
         arrays = {
             name: array_of(part, kind) for (name, kind), part in zip(CATALOGUE.items(), parts, strict=True)
         }
-        found.append(Catalogued(number, postings, Segment(**arrays, fields={})))
+        found.append(SegmentInfo(number, postings, Segment(**arrays, fields={})))
     return found
 
 
@@ -466,7 +466,7 @@ def read_blocks(
     return np.concatenate(chunks), np.concatenate(counts)
 
 
-def read_segment(connection: sqlite3.Connection, entry: Catalogued) -> Segment:
+def read_segment(connection: sqlite3.Connection, entry: SegmentInfo) -> Segment:
     """With all its postings. `IndexDamaged`."""
     fields = {}
     for field in Field:
