@@ -15,7 +15,7 @@ from starlette.testclient import TestClient
 from cleveragents.access.model.project import ResourceKind
 from cleveragents.app.plan_parts import PlanParts
 from cleveragents.app.worker_parts import WorkerParts
-from cleveragents.plans.jobs.names import is_to_be_run
+from cleveragents.plans.jobs.names import should_run
 from cleveragents.plans.model.sub_plan import asked_below, waits_for_sub_plans
 from tests.plan_bench import new_repository
 from tests.server_bench import ServerBench, server_bench
@@ -85,7 +85,7 @@ class PlanServer:
             # Asked of the store, which takes no git; between its two phases it does not rest.
             now = self.parts.plans.get(plan["id"])
             parts_run = waits_for_sub_plans(now) and not asked_below(now)
-            return not (now.state.running or is_to_be_run(now) or parts_run)
+            return not (now.state.running or should_run(now) or parts_run)
 
         until(rests)
         return dict(self.get(f"/plans/{plan['id']}"))

@@ -26,7 +26,7 @@ USERS = {
     "plans/tools/mcp_gate.py PlanGate": {"app/actor_parts.py"},
     "tools/mcp/gate.py UserNamedGate": {"cli/admin/tool_sandbox.py"},
     # Programs that are talked to: MCP servers, and agents, for which a session asks the policy.
-    "processes/stdio_process.py talking_program": {
+    "processes/stdio_process.py stdio_program": {
         "tools/mcp/launch.py",
         "actors/external/acp/session.py",
     },

@@ -271,13 +271,13 @@ def test_a_worker_of_several_queues_runs_no_more_at_once_than_one_of_one(process
 def test_the_most_urgent_is_begun_first(process: Process) -> None:
     container = process()
     engine, order = container.engine, []
-    began, goes_on = threading.Event(), threading.Event()
+    began, release = threading.Event(), threading.Event()
 
     def run(job: AsyncJob) -> object:
         order.append(job.kind)
         if job.kind == "plan:first":
             began.set()
-            goes_on.wait(SECONDS)
+            release.wait(SECONDS)
         return None
 
     worker_of(engine, run, concurrency=1)
@@ -286,7 +286,7 @@ def test_the_most_urgent_is_begun_first(process: Process) -> None:
     # While it is busy the others queue up, and it is not for chance to say which is first in line.
     jobs = [submit(engine, f"plan:{number}", priority=number) for number in (0, 1, -1, 2)]
     wait_until(lambda: all(is_in_line(container, job) for job in jobs))
-    goes_on.set()
+    release.set()
     for job in (first, *jobs):
         ended(engine, job)
     assert order == ["plan:first", "plan:2", "plan:1", "plan:0", "plan:-1"]
@@ -343,11 +343,11 @@ def test_code_that_runs_is_told_of_a_cancel(process: Process, from_elsewhere: bo
 
 def test_a_drained_worker_lets_its_job_end_and_takes_no_other(process: Process) -> None:
     engine = process().engine
-    began, goes_on = threading.Event(), threading.Event()
+    began, release = threading.Event(), threading.Event()
 
     def run(job: AsyncJob) -> object:
         began.set()
-        return goes_on.wait(SECONDS)
+        return release.wait(SECONDS)
 
     worker_of(engine, run, concurrency=1)
     job = submit(engine)
@@ -356,7 +356,7 @@ def test_a_drained_worker_lets_its_job_end_and_takes_no_other(process: Process) 
     drained: list[bool] = []
     draining = threading.Thread(target=lambda: drained.append(engine.drain(SECONDS)))
     draining.start()
-    goes_on.set()
+    release.set()
     draining.join(SECONDS)
     assert drained == [True]
     assert engine.get(job.id).state is JobState.SUCCEEDED

@@ -126,7 +126,7 @@ def test_a_job_whose_workflow_is_cancelled_in_temporal_is_cancelled_though_no_wo
     handler = Held()
     with ExitStack() as stack:
         back = stack.enter_context(Container(_settings(container, tmp_path, temporal_address=address)))
-        stack.callback(handler.goes_on.set)
+        stack.callback(handler.can_continue.set)
         request = WorkerRequest({"plan": JobHandler(handler)}, queues=(QUEUE,), concurrency=1)
         back.engine.run_worker(request)
         held = back.engine.submit(NewJob("plan:held", queue=QUEUE))
@@ -284,12 +284,12 @@ class Held:
 
     def __init__(self) -> None:
         self.runs: Counter[str] = Counter()
-        self.goes_on = threading.Event()
+        self.can_continue = threading.Event()
 
     def __call__(self, job: AsyncJob) -> object:
         self.runs[job.id] += 1
         if job.kind == "plan:held":
-            self.goes_on.wait(60)
+            self.can_continue.wait(60)
             job.token.raise_if_cancelled()
         return "done"
 
@@ -306,7 +306,7 @@ def test_all_jobs_end_once_though_temporal_is_killed_meanwhile(
         server.start()
         settings = _settings(container, tmp_path, worker=QUICK, temporal_address=server.address)
         mine, others = (stack.enter_context(Container(settings)) for _ in range(2))
-        stack.callback(handler.goes_on.set)
+        stack.callback(handler.can_continue.set)
         request = WorkerRequest({"plan": JobHandler(handler)}, queues=(QUEUE,), concurrency=1)
         mine.engine.run_worker(request)
         held = mine.engine.submit(NewJob("plan:held", queue=QUEUE))
@@ -321,7 +321,7 @@ def test_all_jobs_end_once_though_temporal_is_killed_meanwhile(
             others.engine.run_worker(request)
             for job in queued:
                 wait_until(lambda job=job: mine.jobs.get(job.id).state.ended)
-        handler.goes_on.set()
+        handler.can_continue.set()
         for job in (held, *queued):
             wait_until(lambda job=job: mine.jobs.get(job.id).state.ended)
         ended = [mine.jobs.get(job.id) for job in (held, *queued)]

@@ -97,7 +97,7 @@ def test_a_plan_of_actors_that_is_killed_anywhere_repeats_no_finished_call(
     """sipyourdrink-ltd/bernstein#3376: a kill threw away the state that a resume needs."""
     whole = runner.home(tmp_path / "whole")
     assert runner.run(whole) == 0
-    tokens = ensure_whole(whole, before=None)
+    tokens = ensure_root_plan(whole, before=None)
     points = chosen(distinct(json.loads((whole / "points.json").read_text())))
     reached = 0
     for name, nth in points:
@@ -112,7 +112,7 @@ def test_a_plan_of_actors_that_is_killed_anywhere_repeats_no_finished_call(
         try:
             plan = carried_through(home)
             assert plan.standing == (Phase.APPLY, PlanState.APPLIED), plan
-            assert ensure_whole(home, before=before) >= tokens
+            assert ensure_root_plan(home, before=before) >= tokens
         except BaseException as error:
             error.add_note(f"killed at {name}, the {nth}th time")
             raise
@@ -152,7 +152,7 @@ def thoughts_of(bench: ActorPlanBench) -> list[tuple[str, str]]:
         return [(key, state) for key, state in connection.execute(query)]
 
 
-def ensure_whole(home: Path, before: Known | None) -> int:
+def ensure_root_plan(home: Path, before: Known | None) -> int:
     """The result is there, once; no call was repeated but one that was under way. Returns what was spent."""
     with actor_plan_bench(home) as bench:
         [plan] = bench.parts.plans.list()

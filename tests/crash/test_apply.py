@@ -118,7 +118,7 @@ class Scene:
         git(self.world.resource, "read-tree", "HEAD")
         assert self.world.files() == self.before
 
-    def ensure_whole(self) -> str:
+    def ensure_root_plan(self) -> str:
         """`before` or `after`; never anything else, and nothing is left lying about."""
         files = self.world.files()
         assert files in (self.before, self.after), "files of two states are mixed"
@@ -158,7 +158,7 @@ def scene(tmp_path: Path, walker: Walker) -> Iterator[Scene]:
 
 def test_killed_at_any_step_of_an_apply_the_files_are_all_old_or_all_new(scene: Scene) -> None:
     points = scene.points("apply")
-    assert scene.ensure_whole() == "after"
+    assert scene.ensure_root_plan() == "after"
     scene.reset()
     assert len([point for point, _ in points if point == "apply.move.before"]) == len(EDITS)
     outcomes = {}
@@ -166,13 +166,13 @@ def test_killed_at_any_step_of_an_apply_the_files_are_all_old_or_all_new(scene: 
         index = scene.index()
         assert scene.run("apply", point, nth) == "signal 9", point
         scene.recover()
-        outcomes[point, nth] = scene.ensure_whole()
+        outcomes[point, nth] = scene.ensure_root_plan()
         assert scene.index() == index, "the index is not ours to touch"
         assert scene.branch() == scene.head
         assert scene.recover() == [], "what is settled is settled"
         if nth == 1:
             scene.world.apply("p")
-            assert scene.ensure_whole() == "after", "nothing is applied twice, or not at all"
+            assert scene.ensure_root_plan() == "after", "nothing is applied twice, or not at all"
         scene.reset()
     assert outcomes["apply.move.after", 1] == "before"
     assert outcomes["apply.move.after", len(EDITS)] == "after"
@@ -189,7 +189,7 @@ def test_killed_at_any_step_of_a_commit_files_index_and_branch_agree(scene: Scen
         index = scene.index()
         assert scene.run("commit", point, nth) == "signal 9", point
         scene.recover()
-        outcomes[point] = scene.ensure_whole()
+        outcomes[point] = scene.ensure_root_plan()
         if outcomes[point] == "before":
             assert scene.branch() == scene.head
             assert scene.index() == index, "a commit that did not happen leaves the index as it was"
@@ -204,27 +204,27 @@ def test_killed_at_any_step_of_a_commit_files_index_and_branch_agree(scene: Scen
 def test_killed_at_any_step_of_an_undo_the_files_are_all_old_or_all_new(scene: Scene) -> None:
     scene.world.apply("p")
     points = scene.points("undo")
-    assert scene.ensure_whole() == "before"
+    assert scene.ensure_root_plan() == "before"
     for point, nth in points:
         scene.world.apply("p")
         assert scene.run("undo", point, nth) == "signal 9", point
         scene.recover()
-        if scene.ensure_whole() == "after":
+        if scene.ensure_root_plan() == "after":
             scene.world.undo("p")
-        assert scene.ensure_whole() == "before"
+        assert scene.ensure_root_plan() == "before"
 
 
 def test_killed_at_any_step_of_a_recovery_the_next_one_ends_it(scene: Scene) -> None:
     middle = ("apply.move.after", len(EDITS) - 1)
     assert scene.run("apply", *middle) == "signal 9"
     points = scene.points("recover")
-    assert scene.ensure_whole() == "before"
+    assert scene.ensure_root_plan() == "before"
     assert ("recover.move.before", 1) in points
     for point, nth in points:
         assert scene.run("apply", *middle) == "signal 9"
         assert scene.run("recover", point, nth) == "signal 9", point
         scene.recover()
-        assert scene.ensure_whole() == "before"
+        assert scene.ensure_root_plan() == "before"
 
 
 def test_killed_while_a_commit_is_taken_back_the_next_recovery_ends_it(scene: Scene) -> None:
@@ -235,7 +235,7 @@ def test_killed_while_a_commit_is_taken_back_the_next_recovery_ends_it(scene: Sc
         assert scene.run("commit", "apply.ref.before") == "signal 9"
         assert scene.run("recover", point, nth) == "signal 9", point
         scene.recover()
-        assert scene.ensure_whole() == "before"
+        assert scene.ensure_root_plan() == "before"
         assert scene.index() == index
         assert scene.branch() == scene.head
 
@@ -289,7 +289,7 @@ def test_two_processes_that_recover_at_once_do_it_once(scene: Scene) -> None:
     told = [int(program.communicate(timeout=240)[0]) for program in programs]
     assert sum(told) <= 1
     scene.recover()
-    assert scene.ensure_whole() == "before"
+    assert scene.ensure_root_plan() == "before"
 
 
 def test_every_apply_that_began_has_one_end_in_the_log(scene: Scene) -> None:
@@ -310,7 +310,7 @@ def test_full_durability_survives_the_same_kills(scene: Scene) -> None:
     for point, nth in (("apply.move.after", 2), ("apply.done.before", 1), ("apply.done.after", 1)):
         assert scene.run("apply", point, nth, durability="full") == "signal 9"
         scene.recover()
-        if scene.ensure_whole() == "after":
+        if scene.ensure_root_plan() == "after":
             scene.reset()
 
 
@@ -318,4 +318,4 @@ def test_files_written_one_by_one_are_caught_by_this_walk(scene: Scene) -> None:
     assert scene.run("naive", "apply.move.after", 2) == "signal 9"
     scene.recover()
     with pytest.raises(AssertionError, match="mixed"):
-        scene.ensure_whole()
+        scene.ensure_root_plan()

@@ -99,7 +99,7 @@ def test_a_plan_that_is_killed_anywhere_loses_nothing_and_does_nothing_twice(
     """sipyourdrink-ltd/bernstein#3376: a kill threw away the state that a resume needs."""
     whole = runner.home(tmp_path / "whole")
     assert runner.run(whole) == 0
-    ensure_whole(whole)
+    ensure_root_plan(whole)
     points = distinct(json.loads((whole / "points.json").read_text()))
     assert {name.partition(".")[0] for name, _ in points} == {"store", "job", "sandbox", "tool", "apply"}
     for name, nth in points:
@@ -109,7 +109,7 @@ def test_a_plan_that_is_killed_anywhere_loses_nothing_and_does_nothing_twice(
         try:
             plan = carried_through(home)
             assert plan.standing == (Phase.APPLY, PlanState.APPLIED), plan
-            ensure_whole(home)
+            ensure_root_plan(home)
             runs = (next((home / "state/sandboxes").iterdir()) / "tree" / "runs.log").read_text()
             assert runs in ({"ran\n"} if "2" in done else {"ran\n", "ran\nran\n"})
         except BaseException as error:
@@ -151,7 +151,7 @@ def finished_calls(home: Path) -> set[str]:
         }
 
 
-def ensure_whole(home: Path) -> None:
+def ensure_root_plan(home: Path) -> None:
     """The result is there, once; and nothing else is."""
     with plan_bench(home) as bench:
         [plan] = bench.parts.plans.list()

@@ -64,7 +64,7 @@ def runner(tmp_path: Path) -> Iterator[Runner]:
     made.close()
 
 
-def ensure_whole(home: Path) -> None:
+def ensure_root_plan(home: Path) -> None:
     """Both are merged and the conflict is resolved, each once, and the records say what the files are."""
     stand = MergeStand(home, home / "repository")
     with stand.container:
@@ -93,7 +93,7 @@ def test_a_merge_that_is_killed_anywhere_is_made_once_and_loses_nothing(
     home, template = tmp_path / "template", tmp_path / "untouched"
     shutil.copytree(home, template, symlinks=True)
     assert runner.run() == 0
-    ensure_whole(home)
+    ensure_root_plan(home)
     counts = Counter(json.loads((home / "points.json").read_text()))
     every = os.environ.get("CLEVERAGENTS_EVERY_FAULT_POINT")
     names = [name for name in counts if name.startswith(OURS) and (every or name not in SAME)]
@@ -107,7 +107,7 @@ def test_a_merge_that_is_killed_anywhere_is_made_once_and_loses_nothing(
             assert runner.run(point=name, nth=nth) == -signal.SIGKILL, (name, nth)
             try:
                 carried_through(home)
-                ensure_whole(home)
+                ensure_root_plan(home)
             except BaseException as error:
                 error.add_note(f"killed at {name}, the {nth}th time")
                 raise

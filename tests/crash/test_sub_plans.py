@@ -90,7 +90,7 @@ def test_a_tree_that_is_killed_anywhere_loses_nothing_and_merges_nothing_twice(
 ) -> None:
     whole = runner.home(tmp_path / "whole")
     assert runner.run(whole) == 0
-    ensure_whole(whole)
+    ensure_root_plan(whole)
     points = wanted(json.loads((whole / "points.json").read_text()))
     assert {name.partition(".")[0] for name, _ in points} == {"store", "sub_plan", "merge"}
     for name, nth in points:
@@ -99,14 +99,14 @@ def test_a_tree_that_is_killed_anywhere_loses_nothing_and_merges_nothing_twice(
         try:
             plan = carried_through(home)
             assert plan.standing == COMPLETE, (plan.standing, plan.error, plan.waiting_for)
-            ensure_whole(home)
+            ensure_root_plan(home)
         except BaseException as error:
             error.add_note(f"killed at {name}, the {nth}th time")
             raise
         shutil.rmtree(home)
 
 
-def ensure_whole(home: Path) -> None:
+def ensure_root_plan(home: Path) -> None:
     """Every part is there and merged once, and the result is what all of them did."""
     with tree_bench(home) as bench:
         [root] = [plan for plan in bench.parts.plans.list() if plan.parent_id is None]

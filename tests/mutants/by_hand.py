@@ -19,8 +19,8 @@ BY_HAND: dict[tuple[str, str], tuple[str, str]] = {
         " if held[attempt.job.id] == attempt.job.fence else None",
         "",
     ),
-    ("server/routes/session.py", "word is told once"): ("told_once(request)", "None"),
-    ("server/routes/users.py", "the token is told once"): ("told_once(request)", "None"),
+    ("server/routes/session.py", "word is told once"): ("shown_once(request)", "None"),
+    ("server/routes/users.py", "the token is told once"): ("shown_once(request)", "None"),
     ("storage/sql_idempotency_store.py", "whatever was answered"): (
         ", _ROWS.made.is_(None))",
         ",)",
@@ -92,8 +92,8 @@ BY_HAND: dict[tuple[str, str], tuple[str, str]] = {
         "lasting",
     ),
     ("jobs/worker/attempt_run.py", "the next does not find"): (
-        "copy_context().run(self._run, under_way, goes_on)",
-        "self._run(under_way, goes_on)",
+        "copy_context().run(self._run, under_way, claims_next)",
+        "self._run(under_way, claims_next)",
     ),
     ("jobs/store/claimable.py", "comes too late"): ("held[job.id] = move.job", "pass"),
     ("jobs/store/claimable.py", "waits for no row"): ("skip_locked=True", ""),

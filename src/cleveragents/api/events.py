@@ -10,7 +10,7 @@ from datetime import datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol
 
-from cleveragents.api.format import shown_value, timestamp
+from cleveragents.api.format import printable_value, timestamp
 from cleveragents.api.views import ServerResponse, shown, understood, view, view_of
 from cleveragents.core.errors import AuditLogBroken, RequestRefused
 from cleveragents.core.text.redaction import known_values, redact
@@ -277,7 +277,7 @@ def event_view(said: Mapping[str, Any]) -> EventView:
 
 
 def _view_of_row(row: LogRow) -> EventView:
-    said = shown_value(fields_of_row(row))
+    said = printable_value(fields_of_row(row))
     assert isinstance(said, dict)
     return event_view(said)
 

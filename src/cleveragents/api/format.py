@@ -11,10 +11,10 @@ __all__ = [
     "UNREADABLE",
     "ago",
     "counted",
+    "duration_text",
     "on_one_line",
-    "shown_name",
-    "shown_value",
-    "spelt_duration",
+    "printable_name",
+    "printable_value",
     "timestamp",
 ]
 
@@ -51,24 +51,24 @@ def on_one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-def shown_name(text: str) -> str:
+def printable_name(text: str) -> str:
     """The text in characters that every encoder takes. Names of files may be any bytes; each that is no text
     has a character of its own in Python, which JSON in UTF-8 cannot say."""
     return text if text.isascii() else _NO_TEXT.sub(UNREADABLE, text)
 
 
-def shown_value(value: object) -> object:
+def printable_value(value: object) -> object:
     """Return JSON in text that every encoder accepts."""
     if type(value) is str:
-        return shown_name(value)
+        return printable_name(value)
     if isinstance(value, dict):
-        return {shown_value(key): shown_value(item) for key, item in value.items()}
+        return {printable_value(key): printable_value(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [shown_value(item) for item in value]
+        return [printable_value(item) for item in value]
     return value
 
 
-def spelt_duration(seconds: float) -> str:
+def duration_text(seconds: float) -> str:
     """In the largest unit that says it in whole numbers; rounded up to seconds."""
     whole = ceil(seconds)
     unit = next(unit for unit, length in UNITS.items() if whole % length == 0)

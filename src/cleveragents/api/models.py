@@ -263,7 +263,7 @@ async def _reply(asked: Model, prompt: str, heard: Callable[[str], None]) -> Mod
 
 
 def _trial(reply: ModelReply, facts: ModelFacts, first: Sequence[float], seconds: float) -> ModelTrial:
-    from cleveragents.api.format import shown_name
+    from cleveragents.api.format import printable_name
     from cleveragents.core.text.redaction import redact_text
     from cleveragents.models.model.budget import dollars
 
@@ -272,8 +272,8 @@ def _trial(reply: ModelReply, facts: ModelFacts, first: Sequence[float], seconds
     if usage is not None and facts.price is not None:
         cost = dollars(facts.price.of(usage))
     return ModelTrial(
-        model=shown_name(reply.model),
-        answer=shown_name(redact_text(reply.message.text)),
+        model=printable_name(reply.model),
+        answer=printable_name(redact_text(reply.message.text)),
         cut_off=reply.cut_off,
         input_tokens=usage.input_tokens if usage else None,
         cached_tokens=usage.cached_tokens if usage else None,

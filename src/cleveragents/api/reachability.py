@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from cleveragents.app.plan_parts import PlanParts
     from cleveragents.plans.model.plan import Plan
 
-__all__ = ["ensure_reachable", "is_out_of_reach"]
+__all__ = ["ensure_reachable", "is_unreachable"]
 
 
-def is_out_of_reach(parts: PlanParts, plan: Plan) -> bool:
+def is_unreachable(parts: PlanParts, plan: Plan) -> bool:
     """Whether its repository or directory is not where it was."""
     from cleveragents.sandboxes.private_clone import PrivateClone
     from cleveragents.sandboxes.resources import is_repository
@@ -38,6 +38,6 @@ def ensure_reachable(parts: PlanParts, plan: Plan) -> None:
     """`NeedsHuman` unless what the plan works on is there."""
     from cleveragents.core.errors import NeedsHuman
 
-    if is_out_of_reach(parts, plan):
+    if is_unreachable(parts, plan):
         doctor = Remedy("doctor", text="Bring it back, or see what else can be done")
         raise NeedsHuman(plan.id, f"{plan.resource} is out of reach", (doctor,))

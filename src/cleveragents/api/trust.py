@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from cleveragents.access.model.user import Role
 from cleveragents.access.trust.repository_files import ACTIONS_DIRECTORY, ACTORS_DIRECTORY, repository_root
-from cleveragents.api.format import shown_name, timestamp
+from cleveragents.api.format import printable_name, timestamp
 from cleveragents.api.resources import place_of, resource_path, trusted_place_of
 from cleveragents.api.views import Page, page_of, shown, view, view_of
 from cleveragents.core.errors import (
@@ -164,7 +164,7 @@ class LocalTrust:
             self._access.ensure_server_admin()
             survey = self._survey(resource)
             there = survey.files
-        known = [((shown_name(file.path), file.digest), file) for file in there]
+        known = [((printable_name(file.path), file.digest), file) for file in there]
         seen = set(files)
         changed = sorted(path for path, _ in seen - {pair for pair, _ in known})
         if changed:  # guard: what nobody has seen is not trusted
@@ -179,7 +179,7 @@ class LocalTrust:
             place = resource
         else:
             place = trusted_place_of(self._access.container, self._access.resource(resource, Role.ADMIN))
-        return RevokedTrustView(paths=tuple(shown_name(path) for path in self._store.revoke(place)))
+        return RevokedTrustView(paths=tuple(printable_name(path) for path in self._store.revoke(place)))
 
     def _survey(self, resource: str) -> TrustSurvey:
         found = self._access.resource(resource, Role.ADMIN)

@@ -13,7 +13,7 @@ from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, dataclass_transform, get_args, get_type_hints
 
-from cleveragents.api.format import on_one_line, shown_value
+from cleveragents.api.format import on_one_line, printable_value
 from cleveragents.core.errors import ServerFailed
 from cleveragents.core.json_value import thaw
 from cleveragents.core.text.redaction import redact_text
@@ -121,7 +121,7 @@ def view_of(kind: type[View], data: JsonValue) -> View:
     from msgspec import convert
 
     with understood(data.status) if isinstance(data, ServerResponse) else nullcontext():
-        return convert(_renamed(kind, shown_value(thaw(data)), to_json=False), kind)
+        return convert(_renamed(kind, printable_value(thaw(data)), to_json=False), kind)
 
 
 def as_json(view: object) -> dict[str, Any]:
@@ -129,7 +129,7 @@ def as_json(view: object) -> dict[str, Any]:
     from msgspec import to_builtins
 
     # Lists instead of tuples.
-    said = _renamed(type(view), shown_value(to_builtins(view)), to_json=True)
+    said = _renamed(type(view), printable_value(to_builtins(view)), to_json=True)
     assert isinstance(said, dict)
     return said
 

@@ -29,8 +29,8 @@ __all__ = [
     "LocalWorkers",
     "WorkerView",
     "Workers",
-    "isolation_in_words",
     "isolation_of",
+    "isolation_text",
     "missing_worker",
     "unisolated_workers",
     "waits_for_worker",
@@ -151,9 +151,9 @@ def _worker_view(worker: WorkerRecord, *, now: datetime, home: str) -> WorkerVie
 def waits_for_worker(parts: PlanParts, plan: Plan) -> bool:
     """Whether the plan is queued for workers: nobody has to resume it."""
     from cleveragents.jobs.model.job import JobState
-    from cleveragents.plans.jobs.names import is_to_be_run
+    from cleveragents.plans.jobs.names import should_run
 
-    if not is_to_be_run(plan) or not _queue_of(parts, plan):
+    if not should_run(plan) or not _queue_of(parts, plan):
         return False
     job = parts.lifecycle.queueing.job_of(plan)
     return job is not None and job.state is JobState.QUEUED
@@ -195,7 +195,7 @@ def isolation_of(parts: PlanParts, plan: Plan) -> str | None:
     return parts.isolation.value if plan.strategy is None and not plan.state.ended else None
 
 
-def isolation_in_words(isolation: str | None) -> str | None:
+def isolation_text(isolation: str | None) -> str | None:
     """The isolation, and what its lack means."""
     return None if isolation is None else _WORDS.get(isolation, isolation)
 

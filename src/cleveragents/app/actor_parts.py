@@ -141,10 +141,10 @@ class ActorParts:
     def ensure_priced(self, actors: ActorSource, cast: Iterable[str], model: str) -> None:
         """`PriceUnknown` unless money can be counted whichever model is asked, the fallback among them."""
         from cleveragents.core.errors import PriceUnknown
-        from cleveragents.plans.actors.role_models import models_of_cast
+        from cleveragents.plans.actors.role_models import models_of_roles
 
         settings = self._container.settings.models
-        asked = models_of_cast(actors, cast, model or settings.default)
+        asked = models_of_roles(actors, cast, model or settings.default)
         for name in filter(None, (*asked, settings.fallback)):
             if self.models.facts(name).price is None:  # guard: refused before the start
                 raise PriceUnknown(name)
@@ -152,11 +152,11 @@ class ActorParts:
     def ensure_own_limits(self, actors: ActorSource, cast: Iterable[str], model: str) -> None:
         """`PriceUnknown` where an actor has a limit of money of its own, and may ask a model without one."""
         from cleveragents.core.errors import PriceUnknown
-        from cleveragents.plans.actors.role_models import limited_in_money, models_of_cast
+        from cleveragents.plans.actors.role_models import models_of_roles, with_money_limit
 
         settings = self._container.settings.models
-        for actor in limited_in_money(actors, cast):
-            asked = models_of_cast(actors, (actor,), model or settings.default)
+        for actor in with_money_limit(actors, cast):
+            asked = models_of_roles(actors, (actor,), model or settings.default)
             for name in filter(None, (*asked, settings.fallback)):
                 if self.models.facts(name).price is None:
                     raise PriceUnknown(name, actor)

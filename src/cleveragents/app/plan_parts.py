@@ -294,7 +294,7 @@ class PlanParts:
             self.directory_of,
             self._container.home,
             self.remotes.furnishing,
-            self.remotes.is_somebodys,
+            self.remotes.has_owner,
             self.sandboxes.is_copy,
         )
 

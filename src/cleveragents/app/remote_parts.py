@@ -97,7 +97,7 @@ class RemoteParts:
         cache = SetupCache(self._container.state_directory / "setups")
         return RemoteSetup(self.sandboxes, cache, self._parts.commands)
 
-    def is_somebodys(self, plan: Plan) -> bool:
+    def has_owner(self, plan: Plan) -> bool:
         """Whether there is a job for the plan: its worker, wherever that is, finds out what is to be done."""
         from cleveragents.jobs.model.job import JobState
 

@@ -38,7 +38,13 @@ from cleveragents.git.index_file import hidden_files, holds_attributes, reveal
 from cleveragents.git.plumbing import PrivateRepository, index_line
 from cleveragents.git.stored_forms import StoredForms
 
-__all__ = ["ApplyTarget", "git_directory_of", "merge_following_renames", "names_of_content", "put_aside_in"]
+__all__ = [
+    "ApplyTarget",
+    "git_directory_of",
+    "merge_following_renames",
+    "names_of_content",
+    "set_aside_directories",
+]
 
 
 _OUTSIDE = "renames are followed in git repositories only: if you renamed it, rename it back and apply again"
@@ -77,7 +83,7 @@ class ApplyTarget:
 
     def ensure_no_other_journal(self, plan_id: str) -> None:
         """`ApplyRefused` when an apply was interrupted here of which our journal knows nothing."""
-        found = put_aside_in(self.resource, self.git_directory)
+        found = set_aside_directories(self.resource, self.git_directory)
         if found:  # guard: files in two states are no base for a merge
             raise ApplyRefused(
                 plan_id,
@@ -276,7 +282,7 @@ def git_directory_of(resource: Path) -> Path | None:
     return (resource / named.removeprefix("gitdir:").strip()).resolve()
 
 
-def put_aside_in(resource: Path, git_directory: Path | None) -> list[Path]:
+def set_aside_directories(resource: Path, git_directory: Path | None) -> list[Path]:
     """Where applies have put files aside: directories of ours by name and shape; what else is called so is
     its user's."""
     found = sorted(resource.glob(".cleveragents-*"))

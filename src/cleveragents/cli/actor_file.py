@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cleveragents.actors.model.actor import is_actor_file
-from cleveragents.cli.yaml_input import STDIN, tell_problems, yaml_content
+from cleveragents.cli.yaml_input import STDIN, print_problems, yaml_content
 
 if TYPE_CHECKING:
     from cleveragents.actors.library import ActorLibrary
@@ -47,7 +47,7 @@ def named_actor(session: Session, name: str) -> Actor:
     assert judged.error is not None
     if len(judged.error.problems) == 1:
         raise judged.error
-    tell_problems(f"{source} is not a valid actor", judged.error.problems)
+    print_problems(f"{source} is not a valid actor", judged.error.problems)
     raise click.exceptions.Exit(judged.error.exit_code)
 
 

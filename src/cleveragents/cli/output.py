@@ -172,11 +172,11 @@ class Output:
         self.format = format_name
 
     @property
-    def for_programs(self) -> bool:
+    def machine_readable(self) -> bool:
         return self.format in ("json", "stream-json")
 
     @property
-    def for_eyes(self) -> bool:
+    def human_readable(self) -> bool:
         return self.format == "rich"
 
     def table(
@@ -201,20 +201,20 @@ class Output:
         elif not rows:
             if empty:
                 progress(empty)
-        elif self.for_eyes:
+        elif self.human_readable:
             self._rich_table(rows, columns, cut, spare)
         else:
             _plain_table(rows, columns)
 
     def title(self, text: str) -> None:
         """A heading above what follows, for people."""
-        write("\n", Styled(text, bold=self.for_eyes))
+        write("\n", Styled(text, bold=self.human_readable))
 
     def markdown(self, text: str) -> None:
         """Print Markdown: rendered on a terminal, otherwise as it is. Links show their address."""
         from rich.markdown import Markdown
 
-        if self.for_eyes:
+        if self.human_readable:
             # Without code themes of their own, colours stay readable on light and dark terminals.
             console().print(Markdown(text, code_theme="ansi_dark", hyperlinks=False))
         else:
@@ -233,14 +233,14 @@ class Output:
 
     def line(self, row: Row, columns: Sequence[str]) -> None:
         """One row as soon as it is there; to programs one object per line, in `json`, too."""
-        if self.for_programs:
+        if self.machine_readable:
             write(_dumps(row))
         else:
             cells = [_styled(_cell(row.get(column))) for column in columns]
             write(*[piece for cell in cells for piece in ("  ", cell)][1:])
 
     def _field(self, name: str, value: str) -> None:
-        if self.for_eyes:
+        if self.human_readable:
             write(Styled(name, dim=True), "  ", _styled(value))
         else:
             write(f"{name}  {value}".rstrip())

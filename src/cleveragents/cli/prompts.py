@@ -11,12 +11,12 @@ import click
 
 from cleveragents.cli.failure import say_error
 
-__all__ = ["asked_choice", "confirmed", "ensure_confirmed"]
+__all__ = ["confirmed", "ensure_confirmed", "prompt_choice"]
 
 _YES, _NO = ("y", "yes"), ("n", "no", "")
 
 
-def asked_choice(question: str, choices: Sequence[str]) -> str:
+def prompt_choice(question: str, choices: Sequence[str]) -> str:
     """One of these. How it is written does not matter, where that leaves no doubt."""
     while True:
         said = str(click.prompt(question, type=click.STRING, err=True)).strip()

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 __all__ = [
     "CommandTransport",
     "forget_token",
+    "given_server",
     "keep_token",
     "kept_token",
     "logins_file",
@@ -38,7 +39,6 @@ __all__ = [
     "prefix_in",
     "prefix_of",
     "refused_fields",
-    "said_server",
     "selected_url",
     "token_for",
 ]
@@ -106,7 +106,7 @@ _KIND = re.compile(r"^(Input|String|List|Dictionary) should ")
 _PATTERN = re.compile(r"String should match pattern '.*'", re.DOTALL)
 
 
-def said_server(ctx: click.Context) -> str | None:
+def given_server(ctx: click.Context) -> str | None:
     """Return the value of `--server`; None if it was left out."""
     said = ctx.find_root().params.get("server")
     return said if isinstance(said, str) else None
@@ -114,7 +114,7 @@ def said_server(ctx: click.Context) -> str | None:
 
 def selected_url(ctx: click.Context, session: Session) -> str | None:
     """Return the address of the selected server; None for work on this machine. `ConfigurationError`."""
-    said = said_server(ctx)
+    said = given_server(ctx)
     if said is None:
         said = session.configuration().settings.server.address
     return None if said in _DIRECTLY else normal_url(said)
@@ -127,7 +127,7 @@ def prefix_of(session: Session) -> str:
 
 def prefix_in(ctx: click.Context) -> str:
     """Return what `prefix_of` does, also after the command has ended."""
-    said = said_server(ctx)
+    said = given_server(ctx)
     if said is None or said in _DIRECTLY:
         return "agents"
     try:

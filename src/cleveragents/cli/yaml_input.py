@@ -8,7 +8,7 @@ from pathlib import Path
 
 from cleveragents.cli.output import progress
 
-__all__ = ["STDIN", "tell_problems", "yaml_content"]
+__all__ = ["STDIN", "print_problems", "yaml_content"]
 
 STDIN = "standard input"
 
@@ -32,7 +32,7 @@ def yaml_content(file: Path) -> tuple[bytes, str]:
         raise ConfigurationError(str(file), f"cannot be read: {error.strerror}") from None
 
 
-def tell_problems(verdict: str, problems: Sequence[str]) -> None:
+def print_problems(verdict: str, problems: Sequence[str]) -> None:
     """Each on a line of its own, below the verdict; not without end."""
     progress(f"error: {verdict}")
     for problem in problems[:_SHOWN_PROBLEMS]:

@@ -129,7 +129,7 @@ def _show(output: Output, performance: DemoRun, seconds: float, verbose: bool) -
     plans, promises = _plan_rows(performance), _promise_rows(performance)
     events = _event_rows(performance)
     kept, most = performance.kept, performance.evidence.most_at_once
-    if output.for_programs:
+    if output.machine_readable:
         facts = {
             "kept": kept,
             "seconds": round(seconds, 1),

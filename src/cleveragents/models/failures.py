@@ -19,7 +19,7 @@ from cleveragents.core.errors import CleverAgentsError, ContextTooLong, ModelRef
 from cleveragents.core.text.redaction import redact_text
 from cleveragents.models.catalogue import PriceList
 
-__all__ = ["FailedCall", "failure_of_status", "may_be_charged", "translated"]
+__all__ = ["FailedCall", "failure_of_status", "may_have_cost", "translated"]
 
 _LONGEST = 400
 _AGAIN = frozenset({408, 409, 425, 429})
@@ -91,7 +91,7 @@ def translated(error: Exception, subject: FailedCall) -> CleverAgentsError:
     return ModelUnavailable(subject.model, f"its answer is not understood ({said})")
 
 
-def may_be_charged(error: Exception) -> bool:
+def may_have_cost(error: Exception) -> bool:
     """Whether the provider had the whole request and did not turn it down: then it may have worked at it."""
     if _status(error) is not None:
         return False

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from cleveragents.core.errors import CleverAgentsError, ModelRefused, ModelUnavailable
 from cleveragents.core.json_value import JsonValue, freeze, thaw, unkeepable
-from cleveragents.models.failures import FailedCall, may_be_charged, translated
+from cleveragents.models.failures import FailedCall, may_have_cost, translated
 from cleveragents.models.model.conversation import Message, MessageRole, ToolRequest, Usage
 from cleveragents.models.ports import ModelFacts, ModelReply, ModelRequest
 from cleveragents.models.tokens import Estimator
@@ -230,7 +230,7 @@ class _Heard:
         """The failure, with what it costs."""
         if not isinstance(failure, ModelUnavailable | ModelRefused):
             return failure
-        if not self.begun and not (isinstance(failure, ModelUnavailable) and may_be_charged(error)):
+        if not self.begun and not (isinstance(failure, ModelUnavailable) and may_have_cost(error)):
             return failure
         return replace(failure, charged=True, took=self.took)
 

@@ -44,7 +44,7 @@ from cleveragents.plans.apply_policy import (
     INTERRUPTED,
     MERGED_TREE,
     ensure_no_conflict,
-    ensure_whole,
+    ensure_root_plan,
     obstacle_of,
     unknown,
 )
@@ -106,7 +106,7 @@ class PlanApply:
     directory_of: Callable[[Plan], Path] = lambda plan: Path(plan.resource)
     home: str = ""
     furnish: Callable[[Setup, CheckEnvironment, str], None] = lambda setup, ground, project: None
-    is_somebodys: Callable[[Plan], bool] = lambda plan: True
+    has_owner: Callable[[Plan], bool] = lambda plan: True
     is_elsewhere: Callable[[str], bool] = lambda plan_id: False
 
     def apply(
@@ -137,7 +137,7 @@ class PlanApply:
                 request = replace(request, round=request.round + 1)
 
     def _apply(self, plan: Plan, request: _Request) -> tuple[Plan, Applied]:
-        ensure_whole(plan, "applied")
+        ensure_root_plan(plan, "applied")
         strategy = Strategy.from_json(plan.strategy) if plan.strategy is not None else None
         if strategy is None:
             raise PlanError(plan.id, f"it is {plan.phase.value}/{plan.state.value} and has no result yet")
@@ -187,7 +187,7 @@ class PlanApply:
     ) -> tuple[Plan, Applied]:
         """The plan, undone: what it brought in is taken out, what came after it stays. Raises as `apply`;
         a plan that could not be undone stays applied."""
-        ensure_whole(plan, "undone")
+        ensure_root_plan(plan, "undone")
         if plan.standing != (Phase.APPLY, PlanState.APPLIED):
             raise PlanError(plan.id, f"it is {plan.state.value}; only an applied plan can be undone")
         sandbox = self.sandboxes.open(plan.id)
@@ -275,7 +275,7 @@ class PlanApply:
             begun_here = isinstance(under_way, Mapping) and under_way.get(_HOME) == self.home
             busy = begun_here and self.applier.is_busy_here(plan.resource)
             # guard: who applies it may be alive, on another machine, too, with the job of one that died
-            if not busy and not self.is_somebodys(plan):
+            if not busy and not self.has_owner(plan):
                 self.taken_up(plan, None)
             return
         # guard: another machine's files, locks and journals are not to be seen from here

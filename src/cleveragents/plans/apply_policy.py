@@ -1,6 +1,6 @@
 """Whether a finished result may be applied by itself, and that without anybody to ask.
 
-Whoever runs plans without a terminal ends them with `concluded`. What speaks against a result is found before
+Whoever runs plans without a terminal calls `apply_if_allowed`. What speaks against a result is found before
 anything of it is applied, and said in the same words wherever plans run.
 
 Why a result was not applied: as its plan says it, and whether it may have passed by itself.
@@ -32,7 +32,7 @@ from cleveragents.core.errors import (
 from cleveragents.core.json_value import JsonValue, freeze
 from cleveragents.core.policy import Capability, Verdict
 from cleveragents.core.text.redaction import redact_text
-from cleveragents.plans.family import FamilyParts, left_out_in_words
+from cleveragents.plans.family import FamilyParts, left_out_text
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
 from cleveragents.plans.model.strategy import Strategy
 from cleveragents.plans.ports.plans import PlanFacts
@@ -51,19 +51,19 @@ __all__ = [
     "IN_THE_WAY",
     "MERGED_TREE",
     "ApplyPolicyParts",
-    "concluded",
+    "apply_if_allowed",
+    "can_retry_apply",
     "ensure_checked",
     "ensure_no_conflict",
-    "ensure_whole",
+    "ensure_root_plan",
     "held_back",
     "is_apply_allowed",
-    "is_for_another_try",
-    "is_to_be_applied",
     "is_unknown",
-    "is_wanted_applied",
+    "may_apply_unattended",
     "merged_tree_of",
-    "objection_to",
     "obstacle_of",
+    "reviewer_objection",
+    "should_apply",
     "unknown",
 ]
 
@@ -113,7 +113,7 @@ def ensure_checked(parts: ApplyPolicyParts, plan: Plan) -> None:
             raise CheckFailed(plan.id, check.name, f"did not pass ({verdict.value.replace('_', ' ')})")
 
 
-def objection_to(parts: ApplyPolicyParts, plan: Plan) -> str | None:
+def reviewer_objection(parts: ApplyPolicyParts, plan: Plan) -> str | None:
     """What the reviewer has against the result, if it was not accepted in the end."""
     read = [run for run in parts.check_runs.of_plan(plan.id) if run.is_review]
     if not read or read[-1].verdict is CheckVerdict.PASSED:
@@ -121,7 +121,7 @@ def objection_to(parts: ApplyPolicyParts, plan: Plan) -> str | None:
     return " ".join(read[-1].details.split())
 
 
-def is_wanted_applied(parts: ApplyPolicyParts, plan: Plan, *, yes: bool, tell: Told) -> bool:
+def may_apply_unattended(parts: ApplyPolicyParts, plan: Plan, *, yes: bool, tell: Told) -> bool:
     """Whether a result that passed its checks can go into the user's files without a question; what speaks
     against it is told. `yes` is what the user said, instead of the policy."""
     wanted = yes or is_apply_allowed(plan)
@@ -138,13 +138,13 @@ def is_apply_allowed(plan: Plan) -> bool:
 
 def held_back(parts: ApplyPolicyParts, plan: Plan) -> list[str]:
     """What speaks against applying a result that nobody looked at: the reviewer, and parts that it lacks."""
-    objection, without = objection_to(parts, plan), left_out_in_words(parts, plan)
+    objection, without = reviewer_objection(parts, plan), left_out_text(parts, plan)
     said = [] if objection is None else [f"the reviewer does not accept it: {objection}"]
     rest = f"{without}; so it is not applied by itself; applying it applies the rest"
     return [*said, rest] if without else said
 
 
-def is_to_be_applied(parts: ApplyPolicyParts, plan: Plan) -> bool:
+def should_apply(parts: ApplyPolicyParts, plan: Plan) -> bool:
     """Whether it is done, changed something, and goes into the user's files without a look at it, unless its
     checks or its reviewer object."""
     asked = plan.request.get("apply")
@@ -158,7 +158,7 @@ def is_to_be_applied(parts: ApplyPolicyParts, plan: Plan) -> bool:
         return False
 
 
-def concluded(
+def apply_if_allowed(
     parts: ApplyPolicyParts,
     plan: Plan,
     told: Told | None = None,
@@ -185,7 +185,7 @@ def concluded(
             return plan
     try:
         ensure_checked(parts, plan)
-        if is_wanted_applied(parts, plan, yes=asked == "auto", tell=tell):
+        if may_apply_unattended(parts, plan, yes=asked == "auto", tell=tell):
             from cleveragents.jobs.worker.async_worker import CancellationToken
 
             parts.apply.apply(plan, stop or CancellationToken(), told=told, fence=fence)
@@ -209,7 +209,7 @@ def _is_passing(parts: ApplyPolicyParts, plan: Plan, error: CleverAgentsError) -
     if isinstance(error, (StalePlan, StaleFence)):
         return True  # guard: who moved it may have taken us for dead, and there may be nobody else
     now = parts.plans.get(plan.id)
-    told = now.phase is Phase.APPLY and not now.state.running and not is_for_another_try(now)
+    told = now.phase is Phase.APPLY and not now.state.running and not can_retry_apply(now)
     return isinstance(error, Unavailable) and not told
 
 
@@ -245,7 +245,7 @@ def merged_tree_of(plan: Plan) -> str | None:
     return str(kept[MERGED_TREE]) if MERGED_TREE in kept else None
 
 
-def is_for_another_try(plan: Plan) -> bool:
+def can_retry_apply(plan: Plan) -> bool:
     """Whether it was not applied for a reason that may have passed by itself."""
     if plan.phase is not Phase.APPLY or plan.state not in (PlanState.ERRORED, PlanState.CONSTRAINED):
         return False
@@ -273,7 +273,7 @@ def _in_the_way(error: BaseException) -> JsonValue:
     return freeze({IN_THE_WAY: {"paths": list(error.paths[:_MOST_NAMED]), "details": details}})
 
 
-def ensure_whole(plan: Plan, done: str) -> None:
+def ensure_root_plan(plan: Plan, done: str) -> None:
     """`PlanError` for a part of another plan: its result is that one's."""
     if plan.parent_id is not None:
         verb = "apply" if done == "applied" else "undo"

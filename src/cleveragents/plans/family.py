@@ -12,7 +12,7 @@ from cleveragents.core.tool import CallState
 from cleveragents.models.model.budget import Spend
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
 from cleveragents.plans.model.sub_plan import waits_for_sub_plans
-from cleveragents.plans.sub_plans.messages import told_left_out
+from cleveragents.plans.sub_plans.messages import left_out_message
 
 if TYPE_CHECKING:
     from cleveragents.models.ports import ModelCall
@@ -27,15 +27,15 @@ __all__ = [
     "conflicts_of",
     "count_of_parts",
     "is_merged",
-    "left_out_in_words",
     "left_out_of",
+    "left_out_text",
     "parts_of",
+    "plans_needing_action",
     "short_of",
     "spend_of",
     "title_of",
     "title_with_goal",
     "wanted_parts",
-    "who_needs_somebody",
 ]
 
 LEFT_OUT = "left out"
@@ -105,7 +105,7 @@ def spend_of(calls: Sequence[ModelCall]) -> Spend:
     )
 
 
-def who_needs_somebody(parts: FamilyParts, plan: Plan) -> list[Plan]:
+def plans_needing_action(parts: FamilyParts, plan: Plan) -> list[Plan]:
     """Those of the plan and of all below it that go on only when a person did something."""
     tree = [plan, *below(parts, plan)]
     return [one for one in tree if one.state is PlanState.WAITING and not waits_for_sub_plans(one)]
@@ -135,9 +135,9 @@ def left_out_of(parts: FamilyParts, plan: Plan) -> list[tuple[str, str]]:
     return found
 
 
-def left_out_in_words(parts: FamilyParts, plan: Plan) -> str:
+def left_out_text(parts: FamilyParts, plan: Plan) -> str:
     """`left out: one (cancelled), three (needs one)`; empty if nothing is."""
-    return told_left_out(left_out_of(parts, plan))
+    return left_out_message(left_out_of(parts, plan))
 
 
 def count_of_parts(parts: FamilyParts, plan: Plan) -> str:

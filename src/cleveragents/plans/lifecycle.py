@@ -33,7 +33,7 @@ from cleveragents.core.text.redaction import redact_known_text, redact_text
 from cleveragents.core.tool import CallState, ToolCall
 from cleveragents.jobs.model.job import Job, JobState
 from cleveragents.jobs.worker.attempt import marker_of
-from cleveragents.plans.jobs.names import ConcurrencyLimits, is_to_be_run
+from cleveragents.plans.jobs.names import ConcurrencyLimits, should_run
 from cleveragents.plans.model.plan import Phase, Plan, PlanState, Standing, ensure_plan_move
 from cleveragents.plans.model.strategy import Strategy
 from cleveragents.plans.model.sub_plan import (
@@ -102,10 +102,10 @@ class PlanLifecycle:
             again = Remedy("plan.apply", plan.id, text="Apply it again")
             problem = f"it is {plan.phase.value}/{plan.state.value}, so it is applied and not resumed"
             raise PlanError(plan.id, problem, (again,))
-        if self.is_to_be_cancelled(plan):
+        if self.should_cancel(plan):
             cancel = Remedy("plan.cancel", plan.id, text="Finish cancelling it")
             raise PlanError(plan.id, "it was to be cancelled, so it does not go on", (cancel,))
-        if is_to_be_run(plan):
+        if should_run(plan):
             plan = self._taken_up(plan, model)
             self._resume_children(plan, model)
             return plan
@@ -128,15 +128,15 @@ class PlanLifecycle:
             leave_out_named(plan, self._children_wanted(plan), past, self.calls, now)
         return self.queue(plan, going_on_with(model))
 
-    def is_worked_on(self, plan: Plan) -> bool:
+    def has_worker(self, plan: Plan) -> bool:
         """Whether a living process runs it; one that is not known to be dead counts as alive."""
         job = self.queueing.job_of(plan)
         return job is not None and self._is_at_work(job)
 
-    def is_to_be_cancelled(self, plan: Plan) -> bool:
+    def should_cancel(self, plan: Plan) -> bool:
         """Whether it was told to stop, and nobody is left who does."""
         job = self.queueing.job_of(plan)
-        if job is None or job.state.ended or not is_to_be_run(plan):
+        if job is None or job.state.ended or not should_run(plan):
             return False
         return job.cancel_reason is not None and not self._is_at_work(job)
 
@@ -242,7 +242,7 @@ class PlanLifecycle:
                 self.jobs.request_cancel(job.id, reason, now=self.clock.now())
             self._end_of_dead_owner(self.jobs.get(job.id))
             plan = self.reconciled(self.plans.get(plan.id))
-            if plan.state in (state, PlanState.CANCELLED) or (plan.state.running and self.is_worked_on(plan)):
+            if plan.state in (state, PlanState.CANCELLED) or (plan.state.running and self.has_worker(plan)):
                 return plan
         with self.rewriting.unmerged(plan):  # guard: a result that is merged is not cancelled
             self._end_calls(plan, state, error)
@@ -274,7 +274,7 @@ class PlanLifecycle:
             children = [self.reconciled(child) for child in self.plans.children(plan.id)]
             return self.queueing.woken(plan, children)
         job = self.queueing.job_of(plan)
-        if not is_to_be_run(plan):
+        if not should_run(plan):
             self._let_go(job)
             self._end_calls_left(plan)
             return plan
@@ -308,7 +308,7 @@ class PlanLifecycle:
 
         def knows_all(plan: Plan) -> bool:
             if not waits_for_sub_plans(plan):
-                return is_to_be_run(plan) == (plan.job_id in unfinished)
+                return should_run(plan) == (plan.job_id in unfinished)
             below = children.get(plan.id, ())
             rests = plan.job_id not in unfinished and not has_news(plan, below)
             return rests and all(map(knows_all, below))
@@ -332,14 +332,14 @@ class PlanLifecycle:
             child = self._settled(self.reconciled(child))
             waited = child.waiting_for if isinstance(child.waiting_for, Mapping) else {}
             again = child.state is PlanState.WAITING and waited.get("for") in _RESUMED
-            if again or child.state is PlanState.ERRORED or is_to_be_run(child):
+            if again or child.state is PlanState.ERRORED or should_run(child):
                 with suppress(PlanError):  # it runs already
                     self.resume(child, model=model)
 
     def _settled(self, plan: Plan) -> Plan:
         """The plan; if it was told to stop and nobody is left who does, then as that leaves it."""
         job = self.queueing.job_of(plan)
-        if job is None or not self.is_to_be_cancelled(plan):
+        if job is None or not self.should_cancel(plan):
             return plan
         return self._ended_for(plan, str(job.cancel_reason))
 
@@ -361,7 +361,7 @@ class PlanLifecycle:
             job = self.queueing.job_of(plan)
         if job is None or job.state.ended:
             return self.queue(plan, going_on_with(model))
-        if self.is_worked_on(plan):  # guard: one owner at a time
+        if self.has_worker(plan):  # guard: one owner at a time
             raise PlanError(plan.id, "it is running already")
         if model is None:
             return plan

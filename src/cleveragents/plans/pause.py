@@ -28,14 +28,14 @@ from cleveragents.jobs.model.job import Job, JobState
 from cleveragents.jobs.ports import JobStore
 from cleveragents.jobs.process.supervisor import ProcessSupervisor
 from cleveragents.jobs.worker.attempt import marker_of
-from cleveragents.plans.jobs.names import is_to_be_run
+from cleveragents.plans.jobs.names import should_run
 from cleveragents.plans.lifecycle import PlanLifecycle
 from cleveragents.plans.model.plan import Phase, Plan, PlanState, Standing
 from cleveragents.plans.model.sub_plan import waits_for_sub_plans
 from cleveragents.plans.ports.plans import PlanFacts
 from cleveragents.plans.store.sql_plan_store import SqlPlanStore
 
-__all__ = ["PlanPause", "at_rest_in", "waiting_for_correction"]
+__all__ = ["PlanPause", "waiting_for_correction", "waiting_in"]
 
 _DECISIONS = 10
 _LOOK_SECONDS = 0.05
@@ -48,7 +48,7 @@ def waiting_for_correction(plan: Plan) -> JsonValue:
     return {"for": "correction", "what": "it was stopped to be corrected", **offered((resume,))}
 
 
-def at_rest_in(phase: Phase) -> tuple[Standing, ...]:
+def waiting_in(phase: Phase) -> tuple[Standing, ...]:
     """How a plan that nobody works on comes to wait in that phase."""
     return (phase, PlanState.QUEUED), (phase, PlanState.PROCESSING), (phase, PlanState.WAITING)
 
@@ -91,7 +91,7 @@ class PlanPause:
     def _ensure_pausable(self, plan: Plan) -> None:
         if plan.phase is Phase.APPLY and plan.state.running:  # guard: what it did to files decides its state
             raise PlanError(plan.id, "it is being applied", (Remedy("plan.undo", plan.id, text="Undo it"),))
-        if self.lifecycle.is_to_be_cancelled(plan):  # guard: a cancel is not undone by a later wish
+        if self.lifecycle.should_cancel(plan):  # guard: a cancel is not undone by a later wish
             cancel = Remedy("plan.cancel", plan.id, text="Finish cancelling it")
             raise PlanError(plan.id, "it was to be cancelled, so it does not go on", (cancel,))
 
@@ -166,11 +166,11 @@ class PlanPause:
 def _way_down(plan: Plan) -> tuple[Standing, ...]:
     """How it comes to wait; nothing, if it rests by itself. What waits for sub-plans would be woken."""
     if plan.standing == (Phase.STRATEGIZE, PlanState.COMPLETE):
-        return at_rest_in(Phase.EXECUTE)
-    if is_to_be_run(plan):
-        way = at_rest_in(plan.phase)
+        return waiting_in(Phase.EXECUTE)
+    if should_run(plan):
+        way = waiting_in(plan.phase)
         return way[2:] if plan.state is PlanState.PROCESSING else way[1:]
-    return at_rest_in(plan.phase) if waits_for_sub_plans(plan) else ()
+    return waiting_in(plan.phase) if waits_for_sub_plans(plan) else ()
 
 
 def _is_unfinished(child: Plan) -> bool:

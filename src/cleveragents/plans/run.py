@@ -46,7 +46,7 @@ from cleveragents.jobs.worker.async_worker import AsyncJob
 from cleveragents.plans.actors.actor_stage import ActorPhase
 from cleveragents.plans.calls.tool_execution import DONE, CallRequest, ToolExecution
 from cleveragents.plans.checks import CheckEnvironment, ChecksFor, SandboxSetup
-from cleveragents.plans.jobs.names import ATTEMPTS, is_to_be_run, kind_of_plan
+from cleveragents.plans.jobs.names import ATTEMPTS, kind_of_plan, should_run
 from cleveragents.plans.lifecycle import PlanLifecycle
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
 from cleveragents.plans.model.strategy import Strategy
@@ -71,8 +71,8 @@ __all__ = [
     "PlanRun",
     "Rethink",
     "TimeLeft",
-    "is_to_be_run",
     "kind_of_plan",
+    "should_run",
     "start_of",
     "waited",
 ]
@@ -135,7 +135,7 @@ class PlanRun:
         stands then."""
         plan = self.plans.get(str(job.payload["plan_id"]))
         plan = self.lifecycle.queueing.taken_up_by(job.id, plan)
-        if plan.job_id != job.id or not is_to_be_run(plan):  # guard: no other job's plan, nor what is done
+        if plan.job_id != job.id or not should_run(plan):  # guard: no other job's plan, nor what is done
             self._rests(plan.id)
             return _told(plan)
         held = OwnedPlan(self.plans, self.clock, plan, Fence(job.id, job.fence))

@@ -31,7 +31,7 @@ from cleveragents.plans.model.strategy import Strategy
 from cleveragents.plans.model.sub_plan import is_merged
 from cleveragents.plans.store.sql_plan_records import SqlCallStore
 from cleveragents.plans.store.sql_plan_store import SqlPlanStore
-from cleveragents.plans.sub_plans.messages import merged_already
+from cleveragents.plans.sub_plans.messages import already_merged_message
 from cleveragents.sandboxes.git_sandbox import Sandbox
 from cleveragents.sandboxes.ports import Sandboxes
 
@@ -133,7 +133,7 @@ class SandboxEdits:
     def ensure_unmerged(self, plan: Plan) -> None:
         """`PlanError`, with what can be done instead, for a part whose result its parent has."""
         if plan.parent_id is not None and is_merged(self.history.calls(plan.parent_id), plan.key):
-            raise merged_already(plan)
+            raise already_merged_message(plan)
 
     @contextmanager
     def _parent_held(self, plan: Plan) -> Iterator[None]:

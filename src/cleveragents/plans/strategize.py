@@ -24,7 +24,7 @@ from cleveragents.plans.actors.actor_stage import ActorPhase, ActorTurn, OpenSta
 from cleveragents.plans.model.correction import Correction, carrying_out, kept_tasks
 from cleveragents.plans.model.plan import Plan
 from cleveragents.plans.model.strategy import Strategy, Task
-from cleveragents.plans.model.sub_plan import goes_on
+from cleveragents.plans.model.sub_plan import can_continue
 from cleveragents.plans.ports.decisions import DecisionStore
 from cleveragents.plans.ports.plans import TreeLimits
 from cleveragents.plans.store.sql_decision_store import SqlCorrectionStore
@@ -127,7 +127,7 @@ class StrategizePhase:
             return frozenset()
         gone = {number for one in since for number in one.made.superseded}
         carrying = carrying_out(strategy, [one for one in decisions if one.number in gone])
-        return frozenset(str(c.key) for c in self.plans.children(plan.id) if goes_on(c)) - carrying
+        return frozenset(str(c.key) for c in self.plans.children(plan.id) if can_continue(c)) - carrying
 
     def _room(self, plan: Plan) -> int:
         """How many sub-plans it may still have."""

@@ -56,7 +56,7 @@ __all__ = [
     "StdioProcess",
     "bubblewrap_for",
     "next_message",
-    "talking_program",
+    "stdio_program",
 ]
 
 
@@ -289,7 +289,7 @@ def bubblewrap_for(place: ProgramEnvironment, who: str) -> str | None:
     return result.program
 
 
-def talking_program(
+def stdio_program(
     command: Command,
     place: ProgramEnvironment,
     private: Path,

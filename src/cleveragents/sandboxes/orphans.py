@@ -20,7 +20,7 @@ from cleveragents.sandboxes.lock import is_locked, locked
 from cleveragents.sandboxes.rows import READY, SandboxRow
 from cleveragents.storage.files.paths import remove_all
 
-__all__ = ["MIRRORS", "SandboxOrphan", "find_leftovers", "is_copy", "mend_leftovers"]
+__all__ = ["MIRRORS", "SandboxOrphan", "find_orphans", "is_copy", "remove_orphans"]
 
 MIRRORS = "mirrors"
 """Where mirrors of git remotes are, beside the directory of sandboxes."""
@@ -53,7 +53,7 @@ class _Registry(Protocol):
     def remove(self, plan_id: str) -> None: ...
 
 
-def find_leftovers(registry: _Registry, now: datetime, resources: Iterable[Path] = ()) -> list[SandboxOrphan]:
+def find_orphans(registry: _Registry, now: datetime, resources: Iterable[Path] = ()) -> list[SandboxOrphan]:
     """Looks at every row, every directory, and the pins in these repositories. Changes nothing."""
     # Directories first: one that is made while we look then has its row already.
     directories = _directories(registry.directory)
@@ -71,10 +71,10 @@ def find_leftovers(registry: _Registry, now: datetime, resources: Iterable[Path]
     return found
 
 
-def mend_leftovers(registry: _Registry, now: datetime) -> list[SandboxOrphan]:
+def remove_orphans(registry: _Registry, now: datetime) -> list[SandboxOrphan]:
     """Takes away what may be taken away, and returns that."""
     mended: list[SandboxOrphan] = []
-    for left in find_leftovers(registry, now):
+    for left in find_orphans(registry, now):
         if not left.removable:
             continue
         try:

@@ -30,7 +30,7 @@ from cleveragents.sandboxes.directory_copy import DirectoryCopy
 from cleveragents.sandboxes.facts import SandboxLayout
 from cleveragents.sandboxes.git_sandbox import Sandbox
 from cleveragents.sandboxes.lock import locked
-from cleveragents.sandboxes.orphans import SandboxOrphan, find_leftovers, mend_leftovers
+from cleveragents.sandboxes.orphans import SandboxOrphan, find_orphans, remove_orphans
 from cleveragents.sandboxes.ports import SandboxRequest, SandboxStrategy, StartTree
 from cleveragents.sandboxes.private_clone import PrivateClone
 from cleveragents.sandboxes.rows import MAKING, READY, REMOVING, SandboxRow
@@ -159,11 +159,11 @@ class SandboxRegistry:
 
     def leftovers(self, resources: Iterable[Path] = ()) -> Sequence[SandboxOrphan]:
         """What should not be there: of sandboxes, and of pins in these repositories. Changes nothing."""
-        return find_leftovers(self, self._clock.now(), resources)
+        return find_orphans(self, self._clock.now(), resources)
 
     def mend(self) -> Sequence[SandboxOrphan]:
         """Takes away what of it is certainly ours, unused and without work in it; returns that."""
-        return mend_leftovers(self, self._clock.now())
+        return remove_orphans(self, self._clock.now())
 
     def _strategy_for(self, request: SandboxRequest) -> tuple[SandboxStrategy, Sandbox | None]:
         """The strategy, and the sandbox whose tree it begins with, which that strategy made. `SandboxMissing`

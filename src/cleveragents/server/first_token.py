@@ -14,7 +14,7 @@ from cleveragents.core.errors import AlreadyThere, ConfigurationError
 if TYPE_CHECKING:
     from cleveragents.app.container import Container
 
-__all__ = ["FirstToken", "adopt_token", "anybody_has_a_token", "ensure_first_token", "token_file"]
+__all__ = ["FirstToken", "adopt_token", "any_token_exists", "ensure_first_token", "token_file"]
 
 ADMIN = "admin"
 _LARGEST = 1024
@@ -36,7 +36,7 @@ def token_file(state_directory: Path) -> Path:
     return state_directory / "server-token"
 
 
-def anybody_has_a_token(container: Container) -> bool:
+def any_token_exists(container: Container) -> bool:
     """Whether somebody could log in."""
     users = container.users
     return any(
@@ -48,7 +48,7 @@ def ensure_first_token(container: Container) -> FirstToken:
     """Makes an admin and a token where nobody has one yet. One that was made for another database counts for
     a new one, too: whoever is told of the file gets in with it. `ConfigurationError`, `InvalidName`."""
     file = token_file(container.state_directory)
-    if anybody_has_a_token(container):
+    if any_token_exists(container):
         return _kept(container, file)
     if file.exists():
         if not container.users.list():  # guard: one that was revoked stays so

@@ -20,7 +20,7 @@ from pydantic import BaseModel, Field, JsonValue
 from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
-from cleveragents.api.format import shown_value
+from cleveragents.api.format import printable_value
 from cleveragents.api.server_requests import SOURCE
 from cleveragents.core.errors import (
     ActionExists,
@@ -237,7 +237,7 @@ def problem(
     body = {"type": f"/problems/{code}", "title": code.replace("-", " "), "status": status, "code": code}
     content = {**body, "detail": redact_text(detail), **more}
     said = {**({"WWW-Authenticate": "Bearer"} if status == 401 else {}), **(headers or {})}
-    return JSONResponse(shown_value(content), status_code=status, media_type=MEDIA_TYPE, headers=said)
+    return JSONResponse(printable_value(content), status_code=status, media_type=MEDIA_TYPE, headers=said)
 
 
 def problem_of(error: CleverAgentsError | Refused, request: Request | None = None) -> JSONResponse:

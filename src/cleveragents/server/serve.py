@@ -26,7 +26,7 @@ from cleveragents.api.format import counted, timestamp
 from cleveragents.core.errors import ConfigurationError, PortTaken, Remedy
 from cleveragents.server.app import create_app
 from cleveragents.server.connections import ServingConfig
-from cleveragents.server.first_token import anybody_has_a_token
+from cleveragents.server.first_token import any_token_exists
 from cleveragents.server.middleware.origin import is_loopback
 from cleveragents.server.server_file import announced, running_server
 from cleveragents.server.service import Service
@@ -48,7 +48,7 @@ _INTERRUPTED = 130
 def ensure_guarded(container: Container) -> None:
     """`ConfigurationError` if others than this machine could ask, and nobody has a token."""
     host = container.settings.server.host
-    if not is_loopback(host) and not anybody_has_a_token(container):  # guard: never open to a network
+    if not is_loopback(host) and not any_token_exists(container):  # guard: never open to a network
         remedies = (
             Remedy("user.add", options={"role": "admin", "name": None}, text="Add a user"),
             Remedy("user.token", options={"name": None}, text="Issue a token to the user"),

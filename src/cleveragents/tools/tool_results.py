@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from cleveragents.core.json_value import JsonValue, thaw
 
-__all__ = ["MOST_CHARACTERS", "cut", "spelt_result"]
+__all__ = ["MOST_CHARACTERS", "cut", "result_text"]
 
 MOST_CHARACTERS = 32_000
 """Of one answer: about 8,000 tokens, a small part of what even a small model reads."""
@@ -20,7 +20,7 @@ _LONG_TEXTS = ("content", "output", "diff", "text")
 _HEAD_SHARE = 0.6
 
 
-def spelt_result(result: JsonValue) -> str:
+def result_text(result: JsonValue) -> str:
     """The result of a call as text."""
     if isinstance(result, str):
         return cut(result)

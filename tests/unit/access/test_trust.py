@@ -13,8 +13,8 @@ from sqlalchemy import select
 
 from cleveragents.access.trust.repository_files import (
     RepositoryFile,
-    brought_paths,
     read_inside,
+    repository_paths,
     repository_root,
 )
 from cleveragents.access.trust.sql_trust_store import SqlTrustStore
@@ -260,7 +260,7 @@ def test_a_repository_of_endless_files_is_looked_at_within_bounds(root: Path, tr
 def test_a_repository_of_endless_folders_is_walked_within_bounds(root: Path) -> None:
     for name in "abcd":
         write(root, f"{name}/SKILL.md")
-    paths, given_up = brought_paths(root, directories_limit=3)
+    paths, given_up = repository_paths(root, directories_limit=3)
     assert paths == ["a/SKILL.md", "b/SKILL.md"]
     assert given_up == [(".", "has more than 3 directories; skills in the rest do not count")]
 

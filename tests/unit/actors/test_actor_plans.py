@@ -17,7 +17,7 @@ from cleveragents.core.errors import PlanError, remedies_from_json
 from cleveragents.core.json_value import thaw
 from cleveragents.core.tool import CallState
 from cleveragents.models.model.budget import BudgetLimits, Spend, exceeded
-from cleveragents.plans.apply_policy import objection_to
+from cleveragents.plans.apply_policy import reviewer_objection
 from cleveragents.plans.model.plan import Phase, PlanState
 from cleveragents.plans.model.strategy import Strategy
 from tests.actor_bench import actor, thinker
@@ -198,7 +198,7 @@ def test_a_reviewer_sends_back_three_times_and_then_the_objection_stays(bench: A
     plan = bench.work(bench.goal(model))
     assert plan.standing == COMPLETE, plan.error
     assert (bench.sandbox(plan).root / "new.txt").read_text() == "new\nmore\nmore\nmore\n"
-    assert objection_to(bench.parts, plan) == "not good - say it better"
+    assert reviewer_objection(bench.parts, plan) == "not good - say it better"
     reviewed = [run for run in bench.parts.check_runs.of_plan(plan.id) if run.name == REVIEW]
     assert [run.verdict.value for run in reviewed] == ["failed"] * 4
     assert len({run.tree for run in reviewed}) == 4, "each is of the files that were read"
@@ -217,7 +217,7 @@ def test_what_the_executor_does_not_change_is_not_reviewed_twice(bench: ActorPla
     actors = [thought.actor for thought in bench.thoughts(plan)]
     assert actors.count("builtin/reviewer") == 1
     assert bench.said.count("reviewer reads the changes") == 1, "what is remembered is not read again"
-    assert objection_to(bench.parts, plan) is not None
+    assert reviewer_objection(bench.parts, plan) is not None
 
 
 def test_changes_too_long_to_read_are_reviewed_in_part(bench: ActorPlanBench) -> None:
@@ -231,7 +231,7 @@ def test_changes_too_long_to_read_are_reviewed_in_part(bench: ActorPlanBench) ->
     )
     plan = bench.work(bench.goal(model))
     assert plan.standing == COMPLETE, plan.error
-    assert objection_to(bench.parts, plan) is None
+    assert reviewer_objection(bench.parts, plan) is None
 
 
 def test_an_invariant_is_enforced_whatever_way_it_is_broken(bench: ActorPlanBench) -> None:

@@ -13,7 +13,7 @@ from cleveragents.actors.library import ActorLibrary, builtin_actors, external_a
 from cleveragents.actors.loader import load_actor
 from cleveragents.actors.model.actor import AcpNode, Actor, AgentNode, CommandNode
 from cleveragents.core.errors import UnknownActor
-from cleveragents.plans.actors.role_models import models_of_cast, programs_of_cast
+from cleveragents.plans.actors.role_models import models_of_roles, programs_of_roles
 
 PRESETS = {actor.name: actor for actor in external_actors()}
 FOLDER = Path(str(files("cleveragents.actors"))) / "external"
@@ -63,8 +63,8 @@ def test_a_cast_of_presets_asks_no_model_of_ours() -> None:
         def get(self, name: str) -> Actor:
             return PRESETS[name]
 
-    assert models_of_cast(Known(), PRESETS, "") == ()
-    assert "claude" in programs_of_cast(Known(), PRESETS)
+    assert models_of_roles(Known(), PRESETS, "") == ()
+    assert "claude" in programs_of_roles(Known(), PRESETS)
 
 
 def test_presets_are_found_by_name_and_read_only_when_they_are_asked_for(

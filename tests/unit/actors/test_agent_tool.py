@@ -52,7 +52,7 @@ class Recording:
 
 
 def commands(runner: Recording, root: Path, **facts: object) -> CallCommands:
-    usual = {"network": False, "network_denied": False, "has_leave": lambda: False, "limit_seconds": 5.0}
+    usual = {"network": False, "network_denied": False, "is_approved": lambda: False, "limit_seconds": 5.0}
     usual["stop"] = CancellationToken()
     return CallCommands(
         tool="agent",
@@ -100,7 +100,7 @@ def test_the_network_is_for_who_has_leave_for_it(
     tmp_path: Path, allowed: int, leave: int, has_it: bool
 ) -> None:
     runner = Recording()
-    run = commands(runner, tmp_path, network=bool(allowed), has_leave=lambda: bool(leave))
+    run = commands(runner, tmp_path, network=bool(allowed), is_approved=lambda: bool(leave))
     if has_it:
         run(("x",), directory="", timeout_seconds=1.0, terms=CommandOptions(network=True))
     else:

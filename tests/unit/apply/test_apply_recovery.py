@@ -168,14 +168,16 @@ def test_a_branch_that_went_on_shows_that_it_had_moved(build: Build) -> None:
 
 
 def test_an_empty_apply_is_concluded_like_any_other(build: Build) -> None:
-    concluded: list[bool] = []
+    apply_if_allowed: list[bool] = []
     world = build()
     world.plan("p", {})
     world.applier = TreeApplier(
-        world.database, UlidSource(), conclusion=lambda _connection, _entry, done: concluded.append(done)
+        world.database,
+        UlidSource(),
+        conclusion=lambda _connection, _entry, done: apply_if_allowed.append(done),
     )
     world.apply("p")
-    assert concluded == [True]
+    assert apply_if_allowed == [True]
 
 
 @pytest.mark.parametrize("change", ["gone", "a link", "a pipe"])

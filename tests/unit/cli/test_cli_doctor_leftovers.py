@@ -24,12 +24,12 @@ import pytest
 from sqlalchemy import delete
 
 from cleveragents.api.plans.next_steps import steps_from
-from cleveragents.api.plans.status_text import meaning_of
+from cleveragents.api.plans.status_text import status_text_of
 from cleveragents.app.container import Container
 from cleveragents.cli import main
 from cleveragents.cli.doctor.checks import DoctorCheck, DoctorVerdict
 from cleveragents.cli.doctor.orphans import NotRemoved, Orphan, findings_of
-from cleveragents.cli.doctor.plan_orphans import half_done_applies
+from cleveragents.cli.doctor.plan_orphans import unfinished_applies
 from cleveragents.cli.doctor.sandbox_orphans import lost_sandboxes
 from cleveragents.cli.doctor.state_checks import state_findings
 from cleveragents.cli.doctor.stray_orphans import setup_drafts, temporary_directories
@@ -181,7 +181,7 @@ def test_an_apply_that_somebody_takes_up_meanwhile_is_left_to_them(home: Path) -
     dead_apply(home, "apply.move.after")
     with plan_bench(home) as bench:
         before = snapshot(bench.repository)
-        [left] = half_done_applies(bench.container)
+        [left] = unfinished_applies(bench.container)
         with held(bench.repository):
             assert left.mend is not None
             with pytest.raises(NotRemoved):
@@ -324,7 +324,7 @@ def test_a_plan_that_was_to_be_cancelled_is_named_with_the_command_that_settles_
         assert found.remedy == f"`agents plan cancel {plan.id}` settles that"
         with pytest.raises(PlanError, match="it was to be cancelled"):
             parts.lifecycle.resume(bench.now(plan))
-        assert "it was to be cancelled" in meaning_of(parts, bench.now(plan))
+        assert "it was to be cancelled" in status_text_of(parts, bench.now(plan))
         steps = [command_line(step) for step in steps_from(parts, bench.now(plan))]
         assert steps == [f"agents plan cancel {plan.id}"]
         settled = parts.lifecycle.cancel(bench.now(plan), "once more")

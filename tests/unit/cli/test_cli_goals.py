@@ -13,7 +13,7 @@ import click
 import pytest
 
 from cleveragents import connect
-from cleveragents.api.format import spelt_duration
+from cleveragents.api.format import duration_text
 from cleveragents.cli.duration import Duration
 from cleveragents.cli.run.goals_file import text_of_stdin
 from cleveragents.core.tool import TOOLS_OF_PLANS
@@ -176,7 +176,7 @@ def test_a_plan_whose_time_is_over_says_how_much_would_be_more(agents: Agents) -
 )
 def test_a_length_of_time_is_read_and_said_with_its_unit(given: str, seconds: float, spelt: str) -> None:
     assert Duration().convert(given, None, None) == seconds
-    assert spelt_duration(seconds) == spelt
+    assert duration_text(seconds) == spelt
 
 
 @pytest.mark.parametrize("wrong", ["", "MORE", "-1", "0", "0m", "31d", "1w", "1h30m", "nan", "1e9"])

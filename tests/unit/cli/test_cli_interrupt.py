@@ -18,7 +18,7 @@ from cleveragents.api.client import LocalClient
 from cleveragents.api.plans.views import PlanView
 from cleveragents.cli.commands import cli
 from cleveragents.cli.output import Output
-from cleveragents.cli.plan.follow import StreamPosition, run_to_rest
+from cleveragents.cli.plan.follow import StreamPosition, run_until_rest
 from cleveragents.cli.plan.work import WorkOptions, decide, work_on
 from cleveragents.cli.run.interruption import ForcedStop, Interrupts, stop_plans
 from cleveragents.core.errors import StoreBusy, UnknownPlan
@@ -275,7 +275,9 @@ def _here(deciding: WorkOptions, done: PlanView) -> PlanView:
 
 
 def _by_workers(deciding: WorkOptions, done: PlanView) -> PlanView:
-    return run_to_rest(deciding.client, done, deciding.output, after=StreamPosition(0, {}), prefix="agents")
+    return run_until_rest(
+        deciding.client, done, deciding.output, after=StreamPosition(0, {}), prefix="agents"
+    )
 
 
 @pytest.mark.parametrize("run", [_here, _by_workers], ids=["here", "by workers"])

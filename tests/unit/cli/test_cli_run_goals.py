@@ -15,8 +15,8 @@ import yaml
 
 from cleveragents.api.client import LocalClient
 from cleveragents.app.container import Container
-from cleveragents.cli.plan.meter import PlanMeter, spending_words
-from cleveragents.cli.plan.show import spent_in_words
+from cleveragents.cli.plan.meter import PlanMeter, spending_label
+from cleveragents.cli.plan.show import spending_text
 from cleveragents.config.loader import load_configuration
 from cleveragents.models.model.budget import Spend
 from tests import forked
@@ -302,12 +302,12 @@ def test_the_meter_tells_what_the_records_say(agents: Agents, repository: Path) 
     with Container(load_configuration(os.environ, repository).settings) as container:
         plan = container.plan_parts.plans.get(ran.id)
         meter = PlanMeter(container.plan_parts, plan)
-        assert spending_words(meter.last) == []
+        assert spending_label(meter.last) == []
         reading = meter.read()
         client = LocalClient(container)
 
         def told() -> str:
-            return spent_in_words(client.plans.get(plan.id).spending) or ""
+            return spending_text(client.plans.get(plan.id).spending) or ""
 
         spent = told()
         budgets, now = container.plan_parts.thinking.budgets, container.clock.now()
@@ -321,7 +321,7 @@ def test_the_meter_tells_what_the_records_say(agents: Agents, repository: Path) 
     assert "$" in under_way
     assert f", at most {reading.spent.tokens + 7:,} tokens and $" in cut_off
     assert cut_off.endswith(": a call that was cut off counts in full")
-    tokens, money = spending_words(reading)
+    tokens, money = spending_label(reading)
     assert tokens == f"{reading.spent.tokens:,} of 200,000 tokens"
     assert reading.spent.tokens > 0
     assert money.endswith(" of $0.5000")

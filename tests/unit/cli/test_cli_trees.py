@@ -12,7 +12,7 @@ import pytest
 
 from cleveragents.api.plans.next_steps import steps_from
 from cleveragents.api.plans.responses import ensure_decidable
-from cleveragents.api.plans.status_text import state_in_short
+from cleveragents.api.plans.status_text import short_status_of
 from cleveragents.cli.plan.exit_codes import exit_code_of, joint_exit_code
 from cleveragents.core.errors import PlanError, Remedy, offered
 from cleveragents.plans.model.plan import Phase, PlanState
@@ -493,7 +493,7 @@ def test_a_plan_whose_sub_plans_run_elsewhere_is_to_be_looked_at_again(tmp_path:
         assert joint_exit_code([0, 75]) == 75
         assert joint_exit_code([0, 75, 3]) == 3
         assert joint_exit_code([75, 130]) == 1
-        assert state_in_short(bench.parts, plan).startswith("sub-plans")
+        assert short_status_of(bench.parts, plan).startswith("sub-plans")
         # Nobody works on any: that is what is missing.
         assert [step.action for step in steps_from(bench.parts, plan)] == ["plan.resume", "plan.cancel"]
 

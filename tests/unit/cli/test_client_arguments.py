@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cleveragents.api.actions import ArgumentView
-from cleveragents.cli.run.server_run import said_arguments
+from cleveragents.cli.run.server_run import given_arguments
 from cleveragents.core.errors import InvalidArguments
 
 
@@ -21,8 +21,8 @@ def test_a_default_is_left_to_the_server_which_shows_it_masked() -> None:
         described("with", "string", "--token ***"),
         described("also", "list", ["a"]),
     ]
-    assert said_arguments("team/publish", known, ["to=shop"], []) == {"to": "shop"}
+    assert given_arguments("team/publish", known, ["to=shop"], []) == {"to": "shop"}
     pairs = ["to=shop", "with=mine", "also=b"]
-    assert said_arguments("team/publish", known, pairs, []) == {"to": "shop", "with": "mine", "also": ["b"]}
+    assert given_arguments("team/publish", known, pairs, []) == {"to": "shop", "with": "mine", "also": ["b"]}
     with pytest.raises(InvalidArguments, match="is missing"):
-        said_arguments("team/publish", known, [], [])
+        given_arguments("team/publish", known, [], [])

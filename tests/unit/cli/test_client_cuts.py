@@ -19,9 +19,9 @@ from cleveragents.api.plans.request import PlanRequest
 from cleveragents.api.transport import HttpTransport
 from cleveragents.cli.commands import cli
 from cleveragents.cli.output import Output
-from cleveragents.cli.plan.follow import PlansFollower, moment_now, run_to_rest
-from cleveragents.cli.plan.respond import tell_denied
-from cleveragents.cli.plan.view import told_at_the_end
+from cleveragents.cli.plan.follow import PlansFollower, current_position, run_until_rest
+from cleveragents.cli.plan.respond import print_denied
+from cleveragents.cli.plan.view import printed_at_end
 from cleveragents.cli.plan.work import WorkOptions
 from cleveragents.cli.run.server_run import run_together
 from cleveragents.cli.servers import keep_token, logins_file
@@ -185,7 +185,7 @@ def test_a_server_that_does_not_come_back_is_given_up(bench: Served) -> None:
 
 def _leave_at_once(patient: HttpTransport) -> None:
     """Who interrupts a second time waits for no server, and the exit code says that they did."""
-    told = told_at_the_end(HttpClient(patient), Output("json"), "PLAN")
+    told = printed_at_end(HttpClient(patient), Output("json"), "PLAN")
     with pytest.raises(click.exceptions.Exit) as left, told:
         raise click.exceptions.Exit(130)
     assert left.value.exit_code == 130
@@ -245,13 +245,13 @@ def test_who_does_not_wait_for_a_cancel_is_told_whether_the_server_has_heard_of_
 ) -> None:
     plan = plans.plans.create(SLEEP)
     resting = plans.plans.create(EDIT)
-    following = PlansFollower(plans, [resting], Output("plain"), after=moment_now(plans))
+    following = PlansFollower(plans, [resting], Output("plain"), after=current_position(plans))
     following.to_rest()
     following.close()
     capsys.readouterr()
     hasty = HttpClient(Hasty(bench.url, bench.token("operator")))
     with hasty, pytest.raises(click.exceptions.Exit) as left:
-        run_to_rest(hasty, resting, Output("plain"), after=moment_now(plans), prefix="agents")
+        run_until_rest(hasty, resting, Output("plain"), after=current_position(plans), prefix="agents")
     assert left.value.exit_code == 130
     said = capsys.readouterr().err
     assert f"interrupted; plan {resting.id} is left as it is: execute/complete" in said
@@ -259,7 +259,7 @@ def test_who_does_not_wait_for_a_cancel_is_told_whether_the_server_has_heard_of_
     impatient = Impatient(bench.url, bench.token("operator"))
     for waits in (False, True):
         impatient.waits = waits
-        after = moment_now(plans, plan)
+        after = current_position(plans, plan)
         following = PlansFollower(HttpClient(impatient), [resting, plan], Output("plain"), after=after)
         with pytest.raises(click.exceptions.Exit) as left:
             following.stopped("agents")
@@ -272,7 +272,7 @@ def test_who_does_not_wait_for_a_cancel_is_told_whether_the_server_has_heard_of_
         assert said.startswith(heard if waits else perhaps)
         assert f"`agents plan {'show' if waits else 'cancel'} {plan.id}`" in said
     impatient.close()
-    following = PlansFollower(plans, [plan], Output("plain"), after=moment_now(plans, plan))
+    following = PlansFollower(plans, [plan], Output("plain"), after=current_position(plans, plan))
     assert [one.state for one in following.to_rest()] == [PlanState.CANCELLED]
     following.close()
 
@@ -295,12 +295,12 @@ def test_a_plan_that_the_server_does_not_stop_keeps_no_other_running(
     assert (f"plan {first} is on the server; `agents plan show {first}` says more" in said) == (hits == 2)
     assert (f"the server is stopping plan {second}, which is not waited for" in said) == (hits == 2)
     both = [plans.plans.get(plan_id) for plan_id in (first, second)]
-    following = PlansFollower(plans, both, Output("plain"), after=moment_now(plans))
+    following = PlansFollower(plans, both, Output("plain"), after=current_position(plans))
     stopped = following.to_rest()
     following.close()
     assert [one.state for one in stopped] == [PlanState.CANCELLED] * 2
     with pytest.raises(Cancelled, match="interrupted by the user"):
-        tell_denied(WorkOptions(plans, "agents", Output("plain")), stopped[0])
+        print_denied(WorkOptions(plans, "agents", Output("plain")), stopped[0])
     assert "denied:" not in capsys.readouterr().err
 
 

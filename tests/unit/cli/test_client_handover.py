@@ -16,7 +16,7 @@ import pytest
 from cleveragents.api.client import LocalClient
 from cleveragents.cli.commands import cli
 from cleveragents.cli.output import Output
-from cleveragents.cli.plan.follow import StreamPosition, run_to_rest
+from cleveragents.cli.plan.follow import StreamPosition, run_until_rest
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
 from cleveragents.plans.ports.plans import PlanFacts
 from cleveragents.server.server_file import announced
@@ -158,7 +158,9 @@ def followed(plans: PlanBench, plan: Plan) -> PlanState:
     client = LocalClient(plans.container, in_front=True)
     view = client.plans.get(plan.id)
     with cli.make_context("agents", ["--server", "local", "plan"]):
-        return run_to_rest(client, view, Output("plain"), after=StreamPosition(0, {}), prefix="agents").state
+        return run_until_rest(
+            client, view, Output("plain"), after=StreamPosition(0, {}), prefix="agents"
+        ).state
 
 
 def test_a_plan_that_waits_for_its_sub_plans_is_cancelled(

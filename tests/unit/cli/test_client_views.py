@@ -14,7 +14,7 @@ from cleveragents.api.views import view_of
 from cleveragents.cli.commands import cli
 from cleveragents.cli.output import Output
 from cleveragents.cli.plan.meter import ViewMeter, plan_of
-from cleveragents.cli.plan.view import told_at_the_end
+from cleveragents.cli.plan.view import printed_at_end
 from cleveragents.cli.render.output_view import PlanOutputView
 from cleveragents.cli.render.rich_view import RichView
 from cleveragents.cli.servers import refused_fields
@@ -194,7 +194,7 @@ def test_who_loses_the_server_is_told_how_to_follow_the_plan(
         cli.make_context("agents", ["--server", NOBODY, "plan"]),
         HttpClient(HttpTransport(NOBODY, None)) as client,
         pytest.raises(type(lost)),
-        told_at_the_end(client, Output("plain"), "01A"),
+        printed_at_end(client, Output("plain"), "01A"),
     ):
         raise lost
     said = " ".join(capsys.readouterr().err.split())

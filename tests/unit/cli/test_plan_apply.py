@@ -12,7 +12,7 @@ import pytest
 from cleveragents.api.client import Client, LocalClient
 from cleveragents.api.plans.views import PlanView
 from cleveragents.apply.lock import resource_lock
-from cleveragents.cli.plan.apply import apply_now, once_applied_elsewhere
+from cleveragents.cli.plan.apply import apply_now, wait_for_other_apply
 from cleveragents.core.actions.model import Check
 from cleveragents.core.errors import ApplyConflict, CheckFailed, PlanError, StalePlan
 from cleveragents.plans.model.plan import Phase, PlanState
@@ -115,7 +115,7 @@ def test_what_another_did_not_get_applied_is_said_with_what_can_be_done(
     plan = seen(client, plans)
     moved(plans, plan, PlanState.QUEUED)  # by a process that is gone
     with pytest.raises(StalePlan):
-        once_applied_elsewhere(client, client.plans.get(plan.id))
+        wait_for_other_apply(client, client.plans.get(plan.id))
     told = capsys.readouterr().err
     assert "it failed: applying it was interrupted" in told
     assert f"agents plan apply {plan.id}" in told
@@ -125,8 +125,8 @@ def test_that_another_does_something_else_with_it_is_only_said(
     plans: PlanBench, client: Client, capsys: pytest.CaptureFixture[str]
 ) -> None:
     plan = client.plans.get(plans.plan(write("new.txt", "new\n")).id)
-    assert once_applied_elsewhere(client, plan) is plan
+    assert wait_for_other_apply(client, plan) is plan
     assert capsys.readouterr().err == "another process works on it now\n"
     done = seen(client, plans)
-    assert once_applied_elsewhere(client, done) is done
+    assert wait_for_other_apply(client, done) is done
     assert capsys.readouterr().err == ""

@@ -11,7 +11,7 @@ from cleveragents.api.plans.views import PlanView
 from cleveragents.api.views import view_of
 from cleveragents.cli.commands import cli
 from cleveragents.cli.plan.exit_codes import exit_code
-from cleveragents.cli.plan.view import next_steps, tell_changes, tell_reason
+from cleveragents.cli.plan.view import next_steps, print_changes, print_reason
 from tests.scripted_server import plan_account
 
 APPLY = {"action": "plan.apply", "plan": "P1", "options": {}, "text": "apply the result to your files"}
@@ -32,7 +32,7 @@ def plan(**more: Any) -> PlanView:
     ],
 )
 def test_the_reason_is_said(more: dict[str, Any], said: str, capfd: pytest.CaptureFixture[str]) -> None:
-    tell_reason(plan(**more))
+    print_reason(plan(**more))
     assert capfd.readouterr().err == said
 
 
@@ -53,7 +53,7 @@ def test_steps_go_the_way_of_the_command() -> None:
 
 def test_what_is_not_applied_is_said(capfd: pytest.CaptureFixture[str]) -> None:
     lacks = {"parts_left_out": [{"name": "docs", "why": "cancelled"}], "removed_submodules": ["lib"]}
-    assert tell_changes(plan(ignored=["out.o"], **lacks)) is False
+    assert print_changes(plan(ignored=["out.o"], **lacks)) is False
     said = capfd.readouterr().err
     assert said.startswith("nothing was changed\nleft out: docs (cancelled)\n")
     assert "not applied, because ignored: out.o" in said

@@ -27,7 +27,7 @@ from rich.text import Text
 
 from cleveragents.actors.model.actor import Progress, ProgressKind
 from cleveragents.cli.plan.exit_codes import joint_exit_code, short_ids
-from cleveragents.cli.plan.meter import MeterReading, spending_words
+from cleveragents.cli.plan.meter import MeterReading, spending_label
 from cleveragents.cli.render.board_row import beside
 from cleveragents.cli.render.footer import Footer
 from cleveragents.cli.render.narrow_terminal import terminal_size
@@ -360,8 +360,8 @@ def test_hours_are_told() -> None:
 
 
 def test_what_was_spent_is_told_as_far_as_it_is_known() -> None:
-    assert spending_words(Meter(plan(), Spend(0, 1200, 1)).last) == ["1,200 tokens"]
-    assert spending_words(Meter(plan(), Spend(PICODOLLARS, 5, 1)).last) == ["5 tokens", "$1.00"]
+    assert spending_label(Meter(plan(), Spend(0, 1200, 1)).last) == ["1,200 tokens"]
+    assert spending_label(Meter(plan(), Spend(PICODOLLARS, 5, 1)).last) == ["5 tokens", "$1.00"]
 
 
 def test_plans_are_named_by_ends_that_differ() -> None:

@@ -86,8 +86,8 @@ def test_others_go_on_beside_a_failure_and_it_is_said_at_the_end() -> None:
     assert step(*tasks, children=children) == ("wait", (2, 5))
     children = {"1": FAILED, "2": DONE, "5": DONE}
     assert step(*tasks, children=children, merged=frozenset("25")) == ("fail", (1,))
-    fates = view(*tasks, children=children, merged=frozenset("25")).fates()
-    assert [fates[number] for number in (3, 4)] == [TaskStatus.BLOCKED, TaskStatus.BLOCKED]
+    task_statuses = view(*tasks, children=children, merged=frozenset("25")).task_statuses()
+    assert [task_statuses[number] for number in (3, 4)] == [TaskStatus.BLOCKED, TaskStatus.BLOCKED]
 
 
 @pytest.mark.parametrize("broken", [FAILED, CANCELLED, PlanState.REJECTED])
@@ -109,7 +109,7 @@ def test_what_a_person_left_out_is_left_out_with_all_that_needs_it() -> None:
     children = {"1": CANCELLED}
     assert step(*tasks, children=children) == ("start", (4,))
     found = view(*tasks, children=children, left_out=frozenset("1"))
-    assert list(found.fates().values()) == [
+    assert list(found.task_statuses().values()) == [
         TaskStatus.LEFT_OUT,
         TaskStatus.LEFT_OUT,
         TaskStatus.LEFT_OUT,

@@ -138,9 +138,9 @@ def test_a_store_that_comes_back_within_a_lease_ends_no_wait(store: Away) -> Non
         claim(worker)
         store.bench.run_all()
     worker.run_until_idle(TIMEOUT)
-    waits, goes_on = "worker.store_waits", "worker.store_goes_on"
+    waits, resumed = "worker.store_waits", "worker.store_goes_on"
     assert told(logs) == [
-        (waits, "claiming"), (waits, "looking"), (goes_on, "looking"), (goes_on, "claiming"),
+        (waits, "claiming"), (waits, "looking"), (resumed, "looking"), (resumed, "claiming"),
     ]  # fmt: skip
 
 

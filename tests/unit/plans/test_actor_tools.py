@@ -21,7 +21,7 @@ from cleveragents.plans.model.plan import Plan
 from cleveragents.plans.model.strategy import Strategy
 from cleveragents.plans.store.sql_plan_records import SqlCallStore
 from cleveragents.tools.ports import SandboxFiles, Tool, Workplace
-from cleveragents.tools.tool_results import MOST_CHARACTERS, cut, spelt_result
+from cleveragents.tools.tool_results import MOST_CHARACTERS, cut, result_text
 from tests.plan_bench import PlanBench, command
 
 
@@ -204,16 +204,16 @@ def test_a_call_that_was_cut_off_begins_anew(plans: PlanBench) -> None:
 
 def test_a_result_is_spelt_for_readers_with_its_long_text_raw() -> None:
     result = {"exit_code": 1, "output": "a\nb", "truncated": False, "seconds": 0.5, "lines": (), "note": ""}
-    assert spelt_result(result) == "exit_code: 1\nseconds: 0.5\na\nb"
-    assert spelt_result({"path": "ü.txt", "replacements": 2}) == "path: ü.txt\nreplacements: 2"
-    assert spelt_result({"truncated": False}) == "done"
-    assert spelt_result(("a", 1)) == '["a", 1]'
-    assert spelt_result("as it is") == "as it is"
+    assert result_text(result) == "exit_code: 1\nseconds: 0.5\na\nb"
+    assert result_text({"path": "ü.txt", "replacements": 2}) == "path: ü.txt\nreplacements: 2"
+    assert result_text({"truncated": False}) == "done"
+    assert result_text(("a", 1)) == '["a", 1]'
+    assert result_text("as it is") == "as it is"
 
 
 def test_what_is_too_long_keeps_its_beginning_and_its_end() -> None:
     text = "b" + "x" * 100_000 + "e"
-    shown = spelt_result({"content": text})
+    shown = result_text({"content": text})
     assert len(shown) < MOST_CHARACTERS + 200
     assert (shown[0], shown[-1]) == ("b", "e")
     assert "68,002 characters are left out here" in shown

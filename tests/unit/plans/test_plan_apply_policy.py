@@ -12,7 +12,7 @@ from cleveragents.core.actions.model import Check
 from cleveragents.core.errors import Cancelled
 from cleveragents.core.json_value import freeze
 from cleveragents.jobs.worker.async_worker import CancellationToken
-from cleveragents.plans.apply_policy import concluded
+from cleveragents.plans.apply_policy import apply_if_allowed
 from cleveragents.plans.model.plan import Plan
 from cleveragents.plans.model.strategy import Strategy, StrategyStep
 from cleveragents.plans.ports.plans import PlanDraft
@@ -53,14 +53,14 @@ def test_a_result_is_applied_if_its_user_or_its_policy_says_so(
     bench: PlanBench, request_: dict[str, Any], state: str
 ) -> None:
     plan = done(bench, CHANGE, **request_)
-    assert concluded(bench.parts, plan).state.value == state
+    assert apply_if_allowed(bench.parts, plan).state.value == state
     assert bench.text("b.txt") == ("beta\n" if state == "applied" else "alpha\n")
 
 
 def test_a_check_that_did_not_pass_leaves_it_for_a_person_and_is_told(bench: PlanBench) -> None:
     plan = done(bench, CHANGE, checks=(check("false"),), apply="auto")
     told: list[str] = []
-    assert concluded(bench.parts, plan, told.append).state.value == "complete"
+    assert apply_if_allowed(bench.parts, plan, told.append).state.value == "complete"
     assert any("did not pass" in line for line in told)
     assert bench.text("b.txt") == "alpha\n"
 
@@ -68,7 +68,7 @@ def test_a_check_that_did_not_pass_leaves_it_for_a_person_and_is_told(bench: Pla
 def test_what_stands_in_the_way_is_kept_with_the_plan(bench: PlanBench) -> None:
     plan = done(bench, CHANGE, apply="auto")
     (bench.repository / "b.txt").write_text("gamma password=hunter2\n")
-    after = concluded(bench.parts, plan)
+    after = apply_if_allowed(bench.parts, plan)
     assert after.state.value == "constrained"
     assert "b.txt" in (after.error or "")
     assert "gamma" in str(after.waiting_for)
@@ -79,9 +79,9 @@ def test_what_stands_in_the_way_is_kept_with_the_plan(bench: PlanBench) -> None:
 def test_one_that_is_not_done_or_changed_nothing_stays_as_it_is(bench: PlanBench) -> None:
     failed = done(bench, edit("b.txt", "no such text", "x"), apply="auto")
     assert failed.state.value == "errored"
-    assert concluded(bench.parts, failed) == failed
+    assert apply_if_allowed(bench.parts, failed) == failed
     idle = done(bench, apply="auto")
-    assert concluded(bench.parts, idle) == idle
+    assert apply_if_allowed(bench.parts, idle) == idle
     assert idle.state.value == "complete"
 
 
@@ -90,7 +90,7 @@ def test_who_is_told_to_stop_hears_of_it_and_nothing_is_applied(bench: PlanBench
     stop = CancellationToken()
     stop.cancel("no longer wanted")
     with pytest.raises(Cancelled):
-        concluded(bench.parts, plan, stop=stop)
+        apply_if_allowed(bench.parts, plan, stop=stop)
     assert bench.text("b.txt") == "alpha\n"
 
 
@@ -98,5 +98,5 @@ def test_a_result_whose_sandbox_is_gone_is_left_and_that_is_told(bench: PlanBenc
     plan = done(bench, CHANGE, apply="auto")
     bench.parts.sandboxes.remove(plan.id)
     told: list[str] = []
-    assert concluded(bench.parts, plan, told.append).state.value == "complete"
+    assert apply_if_allowed(bench.parts, plan, told.append).state.value == "complete"
     assert len(told) == 1

@@ -124,7 +124,7 @@ def test_a_plan_of_a_dead_worker_is_taken_up_at_once(plans: PlanBench) -> None:
     """bytedance/deer-flow#1087: after a crash it counted as running for good, and blocked the queue."""
     plan = plans.plan(write("x.txt", ""))
     claimed_by_the_dead(plans, plan)
-    assert not plans.parts.lifecycle.is_worked_on(plan)
+    assert not plans.parts.lifecycle.has_worker(plan)
     assert plans.resume(plan).state is PlanState.COMPLETE
     job = plans.container.jobs.get(str(plan.job_id))
     assert (job.state, job.attempt) == (JobState.SUCCEEDED, 2)
@@ -152,7 +152,7 @@ def test_a_plan_that_a_living_worker_runs_is_not_run_twice(plans: PlanBench) -> 
     plan = plans.plan(write("x.txt", ""))
     me = plans.container.processes.identity("me")
     plans.container.jobs.claim(me, [kind_of_plan(plan.id)], now=SystemClock().now())
-    assert plans.parts.lifecycle.is_worked_on(plan)
+    assert plans.parts.lifecycle.has_worker(plan)
     with pytest.raises(PlanError, match="it is running already"):
         plans.parts.lifecycle.resume(plan)
 
@@ -221,7 +221,7 @@ def test_a_plan_that_moved_on_is_not_moved_back_by_who_saw_it_earlier(plans: Pla
 
 def test_a_plan_whose_job_is_unknown_is_worked_on_by_nobody(plans: PlanBench) -> None:
     plan = plans.plan(write("x.txt", ""))
-    assert not plans.parts.lifecycle.is_worked_on(replace(plan, job_id="no such job"))
+    assert not plans.parts.lifecycle.has_worker(replace(plan, job_id="no such job"))
     assert plans.parts.lifecycle.asking(plan) is None
 
 

@@ -160,7 +160,7 @@ def test_whether_an_owner_on_another_machine_lives_only_its_lease_can_tell(
 ) -> None:
     plan = shared(bench)
     job = claimed_elsewhere(bench)
-    assert bench.parts.lifecycle.is_worked_on(plan)
+    assert bench.parts.lifecycle.has_worker(plan)
     if decide == "resume":
         with pytest.raises(PlanError, match="running already"):
             bench.parts.lifecycle.resume(plan)

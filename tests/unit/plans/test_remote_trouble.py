@@ -13,15 +13,15 @@ from sqlalchemy import update
 from cleveragents.access.model.project import RemoteAddress
 from cleveragents.api.plans.available_actions import can_of, needs_of
 from cleveragents.api.plans.changes import changed_files, changes_of, unapplied_of
-from cleveragents.api.plans.details import account_of
+from cleveragents.api.plans.details import details_of
 from cleveragents.api.plans.diffs import patch_of
 from cleveragents.api.plans.next_steps import steps_from
 from cleveragents.api.plans.responses import ensure_decidable
-from cleveragents.api.plans.status_text import meaning_of
+from cleveragents.api.plans.status_text import status_text_of
 from cleveragents.core.errors import ApplyRefused, PlanError, Remedy, RemoteUnreachable, StalePlan
 from cleveragents.core.identifiers import Fence
 from cleveragents.jobs.worker.async_worker import AsyncJob
-from cleveragents.plans.apply_policy import concluded
+from cleveragents.plans.apply_policy import apply_if_allowed
 from cleveragents.plans.jobs.shared_jobs import PlanJob, PlanObserver
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
 from cleveragents.plans.remote.sandboxes import RemoteSandboxes
@@ -146,7 +146,7 @@ def test_a_machine_without_a_sandbox_of_the_plan_says_that_the_remote_is_away_to
     plan = one.plan(remote, write("a.txt", "changed\n"))
     one.run(one.claimed(plan))
     remote.directory.rename(remote.directory.with_name("away.git"))
-    seen = account_of(other.parts, other.now(plan.id))
+    seen = details_of(other.parts, other.now(plan.id))
     assert (seen["files_changed"], seen["sandbox"], seen["changes"][0]["path"]) == (1, None, "a.txt")
     assert "told without its lines: file://" in seen["notes"][0]
     assert changes_of(other.parts, plan) == changed_files(other.parts, plan) == list(seen["changes"])
@@ -175,7 +175,7 @@ def test_a_remote_that_goes_away_after_the_push_is_asked_until_it_answers(
         run(other, job)
     assert other.now(plan.id) == unknown  # it is said once, however often it is asked
     assert (needs_of(one.parts, unknown), can_of(one.parts, unknown)) == ("error", ["apply"])
-    assert "cannot be asked" in meaning_of(one.parts, unknown)
+    assert "cannot be asked" in status_text_of(one.parts, unknown)
     [_, step] = steps_from(one.parts, unknown)
     assert step == Remedy("plan.apply", plan.id, {}, "find out, and apply it if needed")
     with pytest.raises(PlanError, match="it may be applied or not"):
@@ -195,8 +195,8 @@ def test_a_plan_that_somebody_moves_while_it_is_applied_is_looked_at_again(
     before = one.now(plan.id)
     one.parts.plans.move(before, (Phase.APPLY, PlanState.QUEUED), now=one.container.clock.now())
     with pytest.raises(StalePlan):
-        concluded(one.parts, before, fence=Fence(job.id, job.fence))
-    assert concluded(one.parts, before).standing == (Phase.APPLY, PlanState.QUEUED)
+        apply_if_allowed(one.parts, before, fence=Fence(job.id, job.fence))
+    assert apply_if_allowed(one.parts, before).standing == (Phase.APPLY, PlanState.QUEUED)
 
 
 def test_a_machine_that_starts_again_leaves_alone_what_another_has_the_job_of(
@@ -286,7 +286,7 @@ def test_one_who_looks_is_not_kept_by_a_remote_that_does_not_answer(
     )
     monkeypatch.setattr(RemoteSandboxes, "answer_seconds", 0.3)
     began = time.monotonic()
-    seen = account_of(other.parts, other.now(plan.id))
+    seen = details_of(other.parts, other.now(plan.id))
     assert (seen["files_changed"], seen["changes"][0]["path"]) == (1, "a.txt")
     assert "told without its lines: ssh://host" in seen["notes"][0]
     assert "did not answer" in seen["notes"][0]

@@ -17,7 +17,7 @@ from cleveragents.core.errors import ApplyRefused, Cancelled, PlanError, RemoteM
 from cleveragents.core.identifiers import Fence, WorkerIdentity
 from cleveragents.jobs.model.job import HANDED_ON, AttemptOutcome, Job, JobState, NewJob
 from cleveragents.jobs.worker.async_worker import AsyncJob, CancellationToken
-from cleveragents.plans.apply_policy import is_for_another_try, is_to_be_applied
+from cleveragents.plans.apply_policy import can_retry_apply, should_apply
 from cleveragents.plans.jobs.names import phase_of
 from cleveragents.plans.jobs.shared_jobs import ApplyJob, PlanJob, PlanObserver, UndoJob, cancel_plan_of
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
@@ -188,7 +188,7 @@ def test_a_result_that_holds_no_change_is_no_reason_for_another_phase(desk: Desk
     plan = desk.plan(command("true"), apply="auto")
     assert desk.run(desk.claimed()) is not HANDED_ON
     desk.bench.parts.sandboxes.remove(plan.id)
-    assert is_to_be_applied(desk.bench.parts, desk.now(plan)) is False
+    assert should_apply(desk.bench.parts, desk.now(plan)) is False
 
 
 def test_a_job_is_about_the_phase_that_it_was_asked_for(desk: Desk) -> None:
@@ -445,7 +445,7 @@ def test_an_apply_that_took_too_long_to_stop_is_not_left_under_way(desk: Desk, m
     with pytest.raises(Cancelled):
         slow.apply(plan, job.token, fence=Fence(job.id, job.fence))
     over = desk.now(plan)
-    assert (over.standing, is_for_another_try(over)) == ((Phase.APPLY, PlanState.CONSTRAINED), True)
+    assert (over.standing, can_retry_apply(over)) == ((Phase.APPLY, PlanState.CONSTRAINED), True)
     assert not (desk.bench.repository / "made.txt").exists()
     assert desk.apply(desk.asked("apply", plan))["state"] == "applied"
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from cleveragents.api.plans.details import account_of
+from cleveragents.api.plans.details import details_of
 from cleveragents.changes.model.review import ReviewKind
 from cleveragents.cli.plan.sections import in_short
 from cleveragents.core.actions.model import REVIEW, CheckRun, CheckVerdict
@@ -20,7 +20,7 @@ from tests.plan_bench import PlanBench, check, edit, write
 
 def said(plans: PlanBench, plan: Plan) -> list[tuple[str, str]]:
     """What people read of each check."""
-    rows = account_of(plans.parts, plans.now(plan))["checks"]
+    rows = details_of(plans.parts, plans.now(plan))["checks"]
     assert isinstance(rows, tuple)
     return [
         (str(row["name"]), str(in_short(row)["verdict"])) for row in rows if isinstance(row, FrozenObject)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, event
 
-from cleveragents.cli.run.foreground import run_to_rest
+from cleveragents.cli.run.foreground import run_until_rest
 from cleveragents.core.errors import PlanError, SandboxMissing, StalePlan, UnknownPlan, UnknownTool
 from cleveragents.core.json_value import FrozenObject
 from cleveragents.core.policy import Capability
@@ -448,7 +448,7 @@ def test_a_tree_whose_worker_died_too_often_is_run_until_nothing_goes_on_by_itse
     handlers = {kind_of_plan(one.id): JobHandler(trees.handler()) for one in (plan, beside)}
     worker = trees.container.worker(handlers, name="test")
     worker.start()
-    run_to_rest(trees.container, [plan, beside], worker)
+    run_until_rest(trees.container, [plan, beside], worker)
     for one, name in ((trees.now(plan), "deep"), (trees.now(beside), "beside")):
         assert one.standing == ERRORED
         assert f"({name}) failed: its worker died" in str(one.error)

@@ -23,7 +23,7 @@ from cleveragents.processes.cgroup import (
 from cleveragents.processes.guarded_runner import GuardedCommandRunner
 from cleveragents.processes.passthrough import make_directory
 from cleveragents.processes.ports import Command
-from cleveragents.processes.stdio_process import ProgramEnvironment, StdioProcess, talking_program
+from cleveragents.processes.stdio_process import ProgramEnvironment, StdioProcess, stdio_program
 from tests.command_trees import wait_none_alive
 
 HERE = own_cgroup()
@@ -101,7 +101,7 @@ def test_a_program_that_is_talked_to_cannot_leave_a_process_behind(tmp_path: Pat
     place = ProgramEnvironment(root=tmp_path, directory=tmp_path, isolation="off")
 
     async def talk() -> None:
-        process = StdioProcess(talking_program(command, place, make_directory(), None))
+        process = StdioProcess(stdio_program(command, place, make_directory(), None))
         async with asyncio.timeout(60):
             await process.over.wait()
         await process.end()

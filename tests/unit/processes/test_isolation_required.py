@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cleveragents.api.plans.details import account_of
+from cleveragents.api.plans.details import details_of
 from cleveragents.api.workers import isolation_of, unisolated_workers
 from cleveragents.cli.isolation import ensure_isolated
 from cleveragents.config.settings import SandboxSettings
@@ -236,7 +236,7 @@ def test_the_isolation_of_a_plan_is_recorded_and_the_weakest_run_counts(plans: P
     assert isolation_of(plans.parts, plan) == "none", "what would be used"
     plan = plans.work(plan)
     assert plan.isolation is Isolation.NONE
-    assert account_of(plans.parts, plan)["isolation"] == "none"
+    assert details_of(plans.parts, plan)["isolation"] == "none"
     now = plans.container.clock.now()
     facts = PlanFacts(isolation=Isolation.BUBBLEWRAP)
     moved = plans.parts.plans.move(plan, (Phase.EXECUTE, PlanState.QUEUED), facts, now=now)

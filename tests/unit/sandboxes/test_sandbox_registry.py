@@ -15,7 +15,7 @@ from sqlalchemy import select
 from cleveragents.core.errors import GitFailed, QuotaExceeded, SandboxBusy, SandboxMissing, SandboxRefused
 from cleveragents.sandboxes.facts import SandboxLayout
 from cleveragents.sandboxes.lock import locked
-from cleveragents.sandboxes.orphans import SandboxOrphan, find_leftovers, mend_leftovers
+from cleveragents.sandboxes.orphans import SandboxOrphan, find_orphans, remove_orphans
 from cleveragents.sandboxes.ports import SandboxRequest
 from cleveragents.sandboxes.private_clone import PrivateClone
 from cleveragents.sandboxes.registry import SandboxRegistry
@@ -268,7 +268,7 @@ def test_a_remnant_that_became_a_sandbox_while_we_looked_is_not_removed(tmp_path
     now = later(hours=2).now()
     row = SandboxRow("plan-1", "private_clone", tmp_path, "making", tmp_path, 0, now)
     rows = MovingRows(tmp_path / "sandboxes", list, lambda: [row])
-    assert mend_leftovers(rows, now) == []
+    assert remove_orphans(rows, now) == []
     assert (tmp_path / "sandboxes/plan-1/tree/a").exists()
 
 
@@ -282,7 +282,7 @@ def test_one_that_is_removed_while_we_look_is_no_leftover(tmp_path: Path, held: 
         return []
 
     rows = MovingRows(tmp_path / "sandboxes", remove)
-    assert find_leftovers(rows, later(hours=2).now()) == []
+    assert find_orphans(rows, later(hours=2).now()) == []
 
 
 def test_a_remnant_that_another_took_away_is_not_told_as_ours(tmp_path: Path) -> None:
@@ -294,7 +294,7 @@ def test_a_remnant_that_another_took_away_is_not_told_as_ours(tmp_path: Path) ->
         return []
 
     rows = MovingRows(tmp_path / "sandboxes", list, remove)
-    assert [left.plan_id for left in mend_leftovers(rows, later(hours=2).now())] == ["plan-1"]
+    assert [left.plan_id for left in remove_orphans(rows, later(hours=2).now())] == ["plan-1"]
 
 
 def test_fault_points_are_announced_in_order(database: Database, resource: Path, tmp_path: Path) -> None:

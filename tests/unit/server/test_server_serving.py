@@ -23,7 +23,7 @@ import pytest
 
 from cleveragents.access.model.user import Role, TokenKind
 from cleveragents.app.container import Container
-from cleveragents.cli.admin.serve import tell_first_token
+from cleveragents.cli.admin.serve import print_first_token
 from cleveragents.config.loader import load_configuration
 from cleveragents.core.clock import SystemClock
 from cleveragents.core.errors import ConfigurationError, InvalidName, PortTaken
@@ -192,7 +192,7 @@ def test_only_a_terminal_shows_the_first_token(
     monkeypatch.setattr(sys, "stderr", stream)
     container.users.add("root", Role.ADMIN, now=container.clock.now())
     with listening("127.0.0.1", 0) as listens:
-        tell_first_token(container, listens)
+        print_first_token(container, listens)
     assert isinstance(stream.buffer, io.BytesIO)
     told = stream.buffer.getvalue().decode()
     secret = token_file(container.state_directory).read_text().strip()

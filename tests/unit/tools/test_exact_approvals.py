@@ -20,7 +20,7 @@ from cleveragents.api.client import LocalClient
 from cleveragents.api.plans.views import PlanSummary
 from cleveragents.api.trust import preview
 from cleveragents.api.views import view_of
-from cleveragents.cli.plan.work import tell_who_asks
+from cleveragents.cli.plan.work import print_pending_questions
 from cleveragents.core.errors import NeedsHuman
 from cleveragents.core.policy import Capability, profile
 from cleveragents.core.text.redaction import KnownSecrets
@@ -79,7 +79,7 @@ def asking(server: PlanServer) -> dict[str, Any]:
 
 def _prompt(server: PlanServer, plan_id: str) -> None:
     plan = LocalClient(server.bench.container).plans.get(plan_id)
-    tell_who_asks(plan, plan)
+    print_pending_questions(plan, plan)
 
 
 SURFACES: dict[str, Callable[[PlanServer, str], Any]] = {
@@ -120,7 +120,7 @@ def test_the_words_of_a_request_are_shown_as_they_are(
     summary = view_of(PlanSummary, server.get(f"/plans/{asking['id']}/summary") | {"waiting_for": waiting})
     assert CODE in get_message_text(task_of(summary).status.message)
     view = replace(LocalClient(server.bench.container).plans.get(asking["id"]), waiting_for=waiting)
-    tell_who_asks(view, view)
+    print_pending_questions(view, view)
     assert CODE in capfd.readouterr().err
 
 

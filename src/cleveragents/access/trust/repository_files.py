@@ -35,10 +35,10 @@ __all__ = [
     "TrustedContent",
     "action_paths",
     "actor_paths",
-    "brought_paths",
     "configured_paths",
     "names_inside",
     "read_inside",
+    "repository_paths",
     "repository_root",
     "walk_inside",
 ]
@@ -87,7 +87,7 @@ def configured_paths(root: Path) -> list[str]:
     return [*single, *action_paths(root), *actor_paths(root)]
 
 
-def brought_paths(
+def repository_paths(
     root: Path, *, directories_limit: int = _DIRECTORIES_LIMIT
 ) -> tuple[list[str], list[tuple[str, str]]]:
     """Every file that would need trust, and what was not looked at, with the reason."""

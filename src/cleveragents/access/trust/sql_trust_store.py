@@ -14,8 +14,8 @@ from cleveragents.access.trust.repository_files import (
     RepositoryFile,
     TrustedContent,
     TrustSurvey,
-    brought_paths,
     read_inside,
+    repository_paths,
 )
 from cleveragents.core.clock import Clock, SystemClock
 from cleveragents.core.errors import ConfigurationError
@@ -68,7 +68,7 @@ class SqlTrustStore:
 
     def survey(self, root: Path) -> TrustSurvey:
         """Everything below the root that would need trust."""
-        paths, refused = brought_paths(root)
+        paths, refused = repository_paths(root)
         read: list[tuple[str, bytes]] = []
         for path in paths:
             try:

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cleveragents.access.model.project import TO_BRANCH, remote_of
-from cleveragents.api.plans.create import ensure_can_be_asked
-from cleveragents.api.plans.details import found_plan
+from cleveragents.api.plans.create import ensure_apply_request
+from cleveragents.api.plans.details import find_plan
 from cleveragents.api.plans.responses import ensure_decidable
 from cleveragents.api.plans.sandbox_state import ensure_undoable
 from cleveragents.api.reachability import ensure_reachable
@@ -40,7 +40,7 @@ def ensure_applicable(
     """Return the plan if it has a result that can be applied so. Errors as `apply_later`."""
     parts = container.plan_parts
     parts.apply.settle()
-    plan = found_plan(parts, plan_id)
+    plan = find_plan(parts, plan_id)
     if not plan.state.ended:
         ensure_reachable(parts, plan)
     ensure_decidable(plan)
@@ -49,7 +49,7 @@ def ensure_applicable(
             accept = Remedy("plan.review", plan.id, {"accept": "."}, "Take it in again")
             raise PlanError(plan.id, "all it changed is left out", (accept,))
         raise PlanError(plan.id, "it changed nothing, so there is nothing to apply")
-    ensure_can_be_asked(plan, message, to_branch)
+    ensure_apply_request(plan, message, to_branch)
     return plan
 
 
@@ -57,7 +57,7 @@ def ensure_undoable_now(container: Container, plan_id: str, *, message: str | No
     """Return the plan if it can be undone so. Errors as `undo_later`."""
     parts = container.plan_parts
     parts.apply.settle()
-    plan = found_plan(parts, plan_id)
+    plan = find_plan(parts, plan_id)
     if plan.parent_id is not None:
         raise PlanError(plan.id, f"it is a part of plan {plan.root}, and undone with it")
     if not plan.state.ended or plan.state is PlanState.APPLIED:
@@ -65,7 +65,7 @@ def ensure_undoable_now(container: Container, plan_id: str, *, message: str | No
     if plan.standing != (Phase.APPLY, PlanState.APPLIED):
         raise PlanError(plan.id, f"it is {plan.state.value}; only an applied plan can be undone")
     ensure_undoable(parts, plan)
-    ensure_can_be_asked(plan, message, None)
+    ensure_apply_request(plan, message, None)
     return plan
 
 

@@ -9,14 +9,20 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from cleveragents.api.plans.sandbox_state import is_kept
-from cleveragents.api.plans.status_text import DONE, is_stopped, is_undecided, waited, works_below
+from cleveragents.api.plans.status_text import (
+    DONE,
+    has_active_sub_plans,
+    has_open_conflicts,
+    is_stopped,
+    waited,
+)
 from cleveragents.core.errors import PlanError
 from cleveragents.core.policy import Capability, Verdict
 from cleveragents.core.tool import CallState
 from cleveragents.jobs.model.job import JobState
 from cleveragents.plans.apply_policy import is_unknown
 from cleveragents.plans.family import below, is_merged
-from cleveragents.plans.jobs.names import is_to_be_run
+from cleveragents.plans.jobs.names import should_run
 from cleveragents.plans.model.plan import Phase, PlanState
 from cleveragents.plans.model.strategy import Strategy
 from cleveragents.plans.model.sub_plan import CONFLICT, asked_below, waits_for_sub_plans
@@ -61,15 +67,15 @@ def needs_of(parts: PlanParts, plan: Plan) -> str | None:
         return "conflict"
     if plan.standing != DONE or plan.parent_id is not None:
         return None
-    if is_undecided(parts, plan):
+    if has_open_conflicts(parts, plan):
         return "conflict"
     return "review" if parts.history.changes(plan.id) else None
 
 
 def is_at_rest(plan: Plan) -> bool:
     """Whether nobody works on the plan, and nobody will until a person acts."""
-    works_below = waits_for_sub_plans(plan) and not asked_below(plan)
-    return not (plan.state.running or is_to_be_run(plan) or works_below)
+    has_active_sub_plans = waits_for_sub_plans(plan) and not asked_below(plan)
+    return not (plan.state.running or should_run(plan) or has_active_sub_plans)
 
 
 def rests(parts: PlanParts, plan: Plan) -> bool:
@@ -104,7 +110,7 @@ def can_of(parts: PlanParts, plan: Plan) -> list[str]:
             found.remove(done_by_a_job)
     if _is_correctable(parts, plan):
         found.add("correct")
-    if not plan.state.running and plan.parent_id is None and not works_below(parts, plan):
+    if not plan.state.running and plan.parent_id is None and not has_active_sub_plans(parts, plan):
         found.add("delete")
     return sorted(found)
 
@@ -131,7 +137,7 @@ def _steps_of_resting(parts: PlanParts, plan: Plan) -> set[str]:
         return set()
     found: set[str] = set()
     changed = bool(parts.history.changes(plan.id))
-    undecided = is_undecided(parts, plan)
+    undecided = has_open_conflicts(parts, plan)
     if undecided:
         found.add("resolve")
     if changed and is_kept(parts, plan):
@@ -148,14 +154,14 @@ def _steps_of_resting(parts: PlanParts, plan: Plan) -> set[str]:
 
 def is_resumable(parts: PlanParts, plan: Plan) -> bool:
     """Whether a resume is what it lacks: not of one that waits for a worker, or has all it was to do."""
-    if is_to_be_run(plan):
+    if should_run(plan):
         job = parts.lifecycle.queueing.job_of(plan)
         waits = job is not None and job.state is JobState.QUEUED
-        return not (waits or parts.lifecycle.is_worked_on(plan) or parts.lifecycle.is_to_be_cancelled(plan))
+        return not (waits or parts.lifecycle.has_worker(plan) or parts.lifecycle.should_cancel(plan))
     if plan.phase is Phase.APPLY:
         return False
     if waits_for_sub_plans(plan):
-        return not works_below(parts, plan)
+        return not has_active_sub_plans(parts, plan)
     if plan.state is PlanState.WAITING:
         return parts.lifecycle.asking(plan) is None and waited(plan) != "question"
     if plan.standing == DONE and not is_merged(parts, plan):

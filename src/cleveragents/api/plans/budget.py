@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 __all__ = [
     "allow",
     "budget_of",
-    "casting_of",
     "ensure_model_fits",
     "limits_in_usd",
     "limits_of",
     "more_time",
     "present_limits",
     "raise_limits",
+    "role_assignment_of",
     "spending_of",
 ]
 
@@ -111,10 +111,10 @@ def _ensure_raised(parts: PlanParts, plan: Plan, limits: BudgetLimits) -> None:
 
 def _is_resumable(parts: PlanParts, plan: Plan) -> bool:
     from cleveragents.plans.model.plan import Phase, PlanState
-    from cleveragents.plans.run import is_to_be_run
+    from cleveragents.plans.run import should_run
 
-    if is_to_be_run(plan):
-        return not (parts.lifecycle.is_worked_on(plan) or parts.lifecycle.is_to_be_cancelled(plan))
+    if should_run(plan):
+        return not (parts.lifecycle.has_worker(plan) or parts.lifecycle.should_cancel(plan))
     if plan.phase is Phase.APPLY or plan.state not in (PlanState.WAITING, PlanState.ERRORED):
         return False
     if parts.lifecycle.asking(plan) is not None:
@@ -125,11 +125,11 @@ def _is_resumable(parts: PlanParts, plan: Plan) -> bool:
 
 def _castings(parts: PlanParts, plan: Plan) -> list[RoleAssignment]:
     """Of the plan and of all below it that have actors."""
-    every = (casting_of(parts, one) for one in (plan, *below(parts, plan)))
+    every = (role_assignment_of(parts, one) for one in (plan, *below(parts, plan)))
     return [casting for casting in every if casting is not None]
 
 
-def casting_of(parts: PlanParts, plan: Plan) -> RoleAssignment | None:
+def role_assignment_of(parts: PlanParts, plan: Plan) -> RoleAssignment | None:
     """Who does it: as its strategy says, or as it will; None for plain steps."""
     from cleveragents.plans.action_strategy import ActionStrategist
     from cleveragents.plans.model.strategy import Strategy

@@ -28,18 +28,18 @@ if TYPE_CHECKING:
 __all__ = [
     "ChangedFiles",
     "changed_files",
-    "changes_in_words",
     "changes_of",
+    "changes_text",
     "conflict_with_sides",
     "found_changes",
     "last_apply_of",
     "lines_of",
     "recorded_changes",
-    "renames_in_words",
+    "renames_text",
     "state_row",
-    "told_unapplied",
-    "unapplied_in_words",
+    "unapplied_message",
     "unapplied_of",
+    "unapplied_text",
 ]
 
 
@@ -171,7 +171,7 @@ def unapplied_of(parts: PlanParts, plan: Plan) -> Unapplied:
     return replace(found, ignored=tuple(ignored))
 
 
-def unapplied_in_words(found: Unapplied, *, checked: bool) -> list[str]:
+def unapplied_text(found: Unapplied, *, checked: bool) -> list[str]:
     """One sentence for each kind; `checked`: whether checks ran, which they do without ignored files."""
     from cleveragents.plans.history import named
 
@@ -189,9 +189,9 @@ def unapplied_in_words(found: Unapplied, *, checked: bool) -> list[str]:
     return said
 
 
-def told_unapplied(parts: PlanParts, plan: Plan, found: Unapplied) -> list[str]:
+def unapplied_message(parts: PlanParts, plan: Plan, found: Unapplied) -> list[str]:
     """The same of a plan."""
-    return unapplied_in_words(found, checked=bool(parts.check_runs.of_plan(plan.id)))
+    return unapplied_text(found, checked=bool(parts.check_runs.of_plan(plan.id)))
 
 
 def last_apply_of(parts: PlanParts, plan: Plan) -> tuple[Row | None, list[Row]]:
@@ -203,12 +203,12 @@ def last_apply_of(parts: PlanParts, plan: Plan) -> tuple[Row | None, list[Row]]:
     return done, [{"old": one.old, "new": one.new} for one in last.renames]
 
 
-def renames_in_words(renames: Iterable[Mapping[str, JsonValue]]) -> list[str]:
+def renames_text(renames: Iterable[Mapping[str, JsonValue]]) -> list[str]:
     """One sentence for each rename."""
     return [f"followed a rename: {rename['old']} → {rename['new']}" for rename in renames]
 
 
-def changes_in_words(changes: Sequence[Row]) -> str:
+def changes_text(changes: Sequence[Row]) -> str:
     """How many files and lines."""
     if not changes:
         return "nothing was changed"
@@ -245,7 +245,7 @@ def state_row(state: FileState | None) -> JsonValue:
 
 def conflict_with_sides(conflict: MergeConflict, sandbox: Sandbox) -> Row:
     """Where it is, and what each side made of it."""
-    from cleveragents.plans.conflicts.resolution import conflict_in_words, side_in_short
+    from cleveragents.plans.conflicts.resolution import conflict_text, side_in_short
 
     def side(take: Take) -> Row:
         path, state = conflict.side(take)
@@ -265,5 +265,5 @@ def conflict_with_sides(conflict: MergeConflict, sandbox: Sandbox) -> Row:
         "file": str(sandbox.root / conflict.path) if conflict.path == conflict.shown_path else None,
         "ours": side(Take.OURS),
         "theirs": side(Take.THEIRS),
-        "text": conflict_in_words(conflict, sandbox.content).partition("\n")[2],
+        "text": conflict_text(conflict, sandbox.content).partition("\n")[2],
     }

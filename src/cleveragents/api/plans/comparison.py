@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cleveragents.api.format import counted
-from cleveragents.api.plans.details import shown_resource
+from cleveragents.api.plans.details import resource_label
 from cleveragents.api.reachability import ensure_reachable
 from cleveragents.core.errors import PlanError, Remedy, RequestRefused, SandboxMissing
 
@@ -103,7 +103,7 @@ def repositories_differ(one: Plan, other: Plan) -> str | None:
     """A word on that, where they do."""
     if one.resource == other.resource:
         return None
-    said = f"they are plans of different repositories, {shown_resource(one)} and {shown_resource(other)}"
+    said = f"they are plans of different repositories, {resource_label(one)} and {resource_label(other)}"
     return f"{said}: all that these differ in is shown, too"
 
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cleveragents.access.model.project import new_branch, remote_of
-from cleveragents.api.plans.details import spelt_arguments
+from cleveragents.api.plans.details import arguments_text
 from cleveragents.core.errors import ConfigurationError, Remedy, RequestRefused
 from cleveragents.core.json_value import JsonValue, freeze, thaw
 from cleveragents.core.text.redaction import redact, redact_text
@@ -36,13 +36,13 @@ if TYPE_CHECKING:
 
 __all__ = [
     "PlanSpec",
-    "ensure_can_be_asked",
+    "actor_settings_of",
+    "ensure_apply_request",
     "ensure_can_commit",
     "ensure_new_branch",
-    "ensure_said",
+    "ensure_not_blank",
     "named_action",
     "requested_plan",
-    "thinking_of",
 ]
 
 
@@ -95,7 +95,7 @@ def requested_plan(parts: PlanParts, wanted: PlanSpec, directory: Path, *, remot
     from cleveragents.plans.ports.plans import PlanDraft
     from cleveragents.sandboxes.resources import ensure_apart, find_resource
 
-    ensure_said(wanted)
+    ensure_not_blank(wanted)
     if wanted.action is None:
         wanted = _goal_wanted(wanted)
     name = profile(wanted.profile or parts.default_profile).name
@@ -120,18 +120,18 @@ def requested_plan(parts: PlanParts, wanted: PlanSpec, directory: Path, *, remot
             "directory": prefix,
             "invariants": [redact_text(text) for text in wanted.invariants],
             **({} if wanted.parallel is None else {"max_parallel": wanted.parallel}),
-            **thinking_of(parts, action, wanted, root),
+            **actor_settings_of(parts, action, wanted, root),
         }
     )
     if not remote:
         ensure_apart(root, parts.sandboxes.directory)
-    said = shlex.join([*wanted.pairs, *wanted.words]) if given is None else spelt_arguments(freeze(given))
+    said = shlex.join([*wanted.pairs, *wanted.words]) if given is None else arguments_text(freeze(given))
     goal = wanted.goal or ": ".join(filter(None, [action.name.removeprefix("builtin/"), said]))
     assert isinstance(request, Mapping)
     return PlanDraft(goal, action.name, str(root), request)
 
 
-def ensure_said(wanted: PlanSpec) -> None:
+def ensure_not_blank(wanted: PlanSpec) -> None:
     """`RequestRefused` for what says nothing. A check that runs nothing would always pass."""
     if not all(text.strip() for text in wanted.checks):
         raise RequestRefused("a check is a command, such as `pytest -q`", "checks")
@@ -157,7 +157,7 @@ def _goal_wanted(wanted: PlanSpec) -> PlanSpec:
     return replace(wanted, action=_GOAL, words=(), pairs=(f"goal={goal}",), goal=wanted.goal or goal)
 
 
-def thinking_of(parts: PlanParts, action: Action, wanted: PlanSpec, root: Path) -> dict[str, Any]:
+def actor_settings_of(parts: PlanParts, action: Action, wanted: PlanSpec, root: Path) -> dict[str, Any]:
     """Who does it, with which model, for how much; nothing for plain steps. `RequestRefused`,
     `ConfigurationError`, and what is wrong with an actor or a model."""
     from cleveragents.plans.actors.role_models import ensure_counted
@@ -193,10 +193,10 @@ def _ensure_installed(actors: ActorSource, cast: Sequence[str]) -> None:
     """`ToolRefused` names an agent of somebody else's that is not here, and how to get it."""
     from cleveragents.actors.model.actor import AcpNode
     from cleveragents.core.errors import ToolRefused
-    from cleveragents.plans.actors.role_models import agents_of_cast
+    from cleveragents.plans.actors.role_models import agents_of_roles
     from cleveragents.processes.program_lookup import absence_of, absence_of_acp
 
-    for name, node in agents_of_cast(actors, cast):
+    for name, node in agents_of_roles(actors, cast):
         absence = absence_of(node.argv[0], node.install)
         if isinstance(node, AcpNode):
             absence = absence or absence_of_acp()
@@ -207,9 +207,9 @@ def _ensure_installed(actors: ActorSource, cast: Sequence[str]) -> None:
 def _ensure_model(actors: ActorSource, cast: Sequence[str], model: str) -> None:
     """Other agents bring their own; whoever asks a model and names none needs one."""
     from cleveragents.core.errors import ConfigurationError
-    from cleveragents.plans.actors.role_models import models_of_cast
+    from cleveragents.plans.actors.role_models import models_of_roles
 
-    if "" in models_of_cast(actors, cast, model):
+    if "" in models_of_roles(actors, cast, model):
         known = Remedy("model.list", text="List the models")
         default = {"key": "models.default", "value": None}
         remedies = (Remedy("config.set", options=default, text="Set the default model"), known)
@@ -275,7 +275,7 @@ def _pattern_problem(step: Step) -> str | None:
     return None if problem is None else f"{replacement!r} cannot replace {pattern!r}: {problem}"
 
 
-def ensure_can_be_asked(plan: Plan, message: str | None, to_branch: str | None) -> None:
+def ensure_apply_request(plan: Plan, message: str | None, to_branch: str | None) -> None:
     """Of an apply or undo of the plan; errors as `ensure_can_commit` and `ensure_new_branch`."""
     remote = remote_of(plan.resource) is not None
     if to_branch is not None:

@@ -22,9 +22,9 @@ from cleveragents.api.plans.changes import (
     found_changes,
     last_apply_of,
     recorded_changes,
-    renames_in_words,
+    renames_text,
     state_row,
-    told_unapplied,
+    unapplied_message,
     unapplied_of,
 )
 from cleveragents.api.plans.sandbox_state import was_removed
@@ -54,22 +54,22 @@ if TYPE_CHECKING:
     from cleveragents.plans.model.plan import Plan
 
 __all__ = [
-    "account_of",
+    "arguments_text",
     "call_fields",
-    "call_in_short",
+    "call_summary",
     "checks_of",
     "conflict_rows",
     "correction_rows",
+    "details_of",
     "fields_of",
-    "found_plan",
+    "find_plan",
     "has_not_run",
     "has_passed",
     "part_rows",
     "place_of",
-    "shown_resource",
-    "spelt_arguments",
+    "resource_label",
     "unpassed_checks",
-    "verdict_in_words",
+    "verdict_text",
 ]
 
 
@@ -80,7 +80,7 @@ _SAID_NOTHING = ("not run", CheckVerdict.VOID.value)
 _TAKEN = (PlanState.APPLIED, PlanState.UNDONE)
 
 
-def found_plan(parts: PlanParts, plan_id: str) -> Plan:
+def find_plan(parts: PlanParts, plan_id: str) -> Plan:
     """The plan of that id, or of which that is the beginning or the end; as its job has left it."""
     return parts.lifecycle.reconciled(parts.plans.find(plan_id))
 
@@ -94,7 +94,7 @@ def fields_of(plan: Plan) -> dict[str, JsonValue]:
         "action": plan.action,
         "phase": plan.phase.value,
         "state": plan.state.value,
-        "resource": shown_resource(plan),
+        "resource": resource_label(plan),
         "created": timestamp(plan.created_at),
         "updated": timestamp(plan.updated_at),
         "waiting_for": freeze(redact_known(waiting)),
@@ -114,13 +114,13 @@ def place_of(parts: PlanParts, plan: Plan) -> str:
     return plan.resource if remote is None else f"branch {branch} of {remote.shown}"
 
 
-def shown_resource(plan: Plan) -> str:
+def resource_label(plan: Plan) -> str:
     """Of a remote without who logs in there, and with what."""
     remote = remote_of(plan.resource)
     return plan.resource if remote is None else f"{remote.shown}#{remote.branch}"
 
 
-def account_of(parts: PlanParts, plan: Plan) -> Row:
+def details_of(parts: PlanParts, plan: Plan) -> Row:
     """Everything that is known of the plan but its calls' output."""
     place: str | None = None
     notes: tuple[str, ...] = ()
@@ -131,7 +131,7 @@ def account_of(parts: PlanParts, plan: Plan) -> Row:
     try:
         sandbox = parts.sandboxes.look(plan.id)
         unapplied = unapplied_of(parts, plan)
-        place, notes = str(sandbox.root), (*sandbox.notes, *told_unapplied(parts, plan, unapplied))
+        place, notes = str(sandbox.root), (*sandbox.notes, *unapplied_message(parts, plan, unapplied))
         found = found_changes(parts, plan)
         changes, tree = found.rows, found.tree
     except SandboxMissing:
@@ -150,7 +150,7 @@ def account_of(parts: PlanParts, plan: Plan) -> Row:
         "branch": parts.remotes.branch_of(plan),
         "sandbox": place,
         "sandbox_removed": was_removed(parts, plan),
-        "notes": [*notes, *renames_in_words(renames)],
+        "notes": [*notes, *renames_text(renames)],
         "files_changed": len(changes),
         "changes": freeze(changes),
         "ignored": list(unapplied.ignored),
@@ -170,7 +170,7 @@ def account_of(parts: PlanParts, plan: Plan) -> Row:
         ),
         "conflicts": freeze(conflict_rows(parts, plan)),
         "corrections": freeze(correction_rows(parts, plan)),
-        "calls": [call_in_short(parts, call) for call in parts.history.calls(plan.id)],
+        "calls": [call_summary(parts, call) for call in parts.history.calls(plan.id)],
     }
 
 
@@ -268,7 +268,7 @@ def has_passed(row: Mapping[str, JsonValue]) -> bool:
     return row["verdict"] == CheckVerdict.PASSED.value and not row.get("stale")
 
 
-def verdict_in_words(row: Mapping[str, JsonValue]) -> str:
+def verdict_text(row: Mapping[str, JsonValue]) -> str:
     """`passed`; or `passed on other files`, if these have become others since."""
     return f"{row['verdict']} on other files" if row.get("stale") else str(row["verdict"])
 
@@ -303,12 +303,12 @@ def call_fields(parts: PlanParts, call: ToolCall) -> Row:
     }
 
 
-def call_in_short(parts: PlanParts, call: ToolCall) -> Row:
+def call_summary(parts: PlanParts, call: ToolCall) -> Row:
     """One call, without what it was given and what it printed."""
     return {
         "number": call.number,
         "tool": call.tool,
-        "what": redact_known_text(spelt_arguments(call.arguments)),
+        "what": redact_known_text(arguments_text(call.arguments)),
         "state": call.state.value,
         "changed": _files_changed(parts, call),
         "error": call.error,
@@ -320,7 +320,7 @@ def _files_changed(parts: PlanParts, call: ToolCall) -> int:
     return 0 if call.changeset_id is None else parts.changesets.get(call.changeset_id).length
 
 
-def spelt_arguments(arguments: JsonValue) -> str:
+def arguments_text(arguments: JsonValue) -> str:
     """What a call was given, as a person would write it."""
     if not isinstance(arguments, Mapping):
         return str(arguments)

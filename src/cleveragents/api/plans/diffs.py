@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from cleveragents.api.format import shown_name
+from cleveragents.api.format import printable_name
 from cleveragents.api.plans.changes import changed_files, changes_of
-from cleveragents.api.plans.review import is_meant
+from cleveragents.api.plans.review import is_selected
 from cleveragents.core.change import GITLINK
 from cleveragents.core.json_value import JsonValue, freeze
 from cleveragents.core.text.control_characters import named_by
@@ -133,10 +133,10 @@ def pathspecs(changed: Collection[str], names: Sequence[str]) -> list[str]:
     found: list[str] = []
     for name in names:
         plain = name.removeprefix("./").rstrip("/")
-        if any(is_meant(path, [plain]) for path in changed):
+        if any(is_selected(path, [plain]) for path in changed):
             found.append(plain or ".")
         else:
-            found += [path for path in changed if is_meant(shown_name(path), [plain])]
+            found += [path for path in changed if is_selected(printable_name(path), [plain])]
     return found
 
 
@@ -144,7 +144,9 @@ def patch_of_files(patch: bytes, names: Sequence[str]) -> bytes:
     """Return what a patch says of these files and directories. A moved file stays."""
     begins = [found.start() for found in _BEGINNING.finditer(patch)]
     pieces = [patch[one:other] for one, other in pairwise([*begins, len(patch)])]
-    return b"".join(piece for piece in pieces if (path := _path_of(piece)) is None or is_meant(path, names))
+    return b"".join(
+        piece for piece in pieces if (path := _path_of(piece)) is None or is_selected(path, names)
+    )
 
 
 def _path_of(piece: bytes) -> str | None:
@@ -153,7 +155,7 @@ def _path_of(piece: bytes) -> str | None:
     header = piece.partition(b"\n")[0].removeprefix(b"diff --git ").decode("utf-8", "surrogateescape")
     half = len(header) // 2
     one, other = named_by(header[:half]), named_by(header[half + 1 :])
-    return shown_name(other[2:]) if one[2:] == other[2:] else None
+    return printable_name(other[2:]) if one[2:] == other[2:] else None
 
 
 def masked_patch(patch: bytes, bounds: PatchBounds | None = None) -> bytes:

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 from cleveragents.actors.model.actor import is_actor_file
 from cleveragents.api.plans.create import (
     PlanSpec,
+    actor_settings_of,
     ensure_can_commit,
-    ensure_said,
+    ensure_not_blank,
     named_action,
     requested_plan,
-    thinking_of,
 )
 from cleveragents.core.errors import CleverAgentsError, RequestRefused
 from cleveragents.core.json_value import freeze, thaw
@@ -120,13 +120,13 @@ def _whole(ground: _Ground, wanted: PlanSpec, goals: Goals, judged: Mapping[str,
     from cleveragents.plans.ports.plans import PlanDraft
 
     parts = ground.parts
-    ensure_said(wanted)
+    ensure_not_blank(wanted)
     if wanted.commit:
         ensure_can_commit(ground.root)
     thinking: dict[str, Any] = {}
     if wanted.model or parts.default_model:
         action = named_action(parts, GOALS_ACTION, ground.root)
-        thinking = thinking_of(parts, action, wanted, ground.root)
+        thinking = actor_settings_of(parts, action, wanted, ground.root)
     elif wanted.limits != BudgetLimits() or any(new.request.get("model") for new in judged.values()):
         # A limit that goals without actors cannot reach does no harm.
         thinking = {"limits": thaw(wanted.limits.to_json())}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cleveragents.api.actors import actor_graph
-from cleveragents.api.plans.budget import casting_of
+from cleveragents.api.plans.budget import role_assignment_of
 from cleveragents.core.errors import CleverAgentsError
 from cleveragents.core.json_value import JsonValue, freeze
 from cleveragents.plans.model.plan import PlanState
@@ -23,7 +23,7 @@ def graphs_of(parts: PlanParts, plan: Plan) -> list[Row]:
     """One for each role that an actor has in the plan; none for plain steps. `running` names the nodes that
     ask a model now; None where nobody can tell, because the plan is at work and asks none."""
     try:
-        casting = casting_of(parts, plan)
+        casting = role_assignment_of(parts, plan)
     except CleverAgentsError:  # its action is gone, or is not trusted any more
         casting = None
     if casting is None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
-from cleveragents.api.format import shown_name
+from cleveragents.api.format import printable_name
 from cleveragents.api.jobs import HttpJobs, JobView
 from cleveragents.api.plans.client import CANCELLED, Side, until, watched
 from cleveragents.api.plans.request import Limits, PlanRequest
@@ -302,7 +302,7 @@ class HttpPlans:
     def _patch(self, address: str, paths: Sequence[str], renames: bool, **query: object) -> bytes:
         from cleveragents.api.plans.diffs import patch_of_files
 
-        names = [shown_name(path) for path in paths]
+        names = [printable_name(path) for path in paths]
         fits = len(names) <= _MOST_PATHS and all(len(name) <= _LONGEST_PATH for name in names)
         said: dict[str, object] = {"path": names, "renames": "true" if renames else None} if fits else {}
         found = self._http.content(address, format="patch", **said, **query)

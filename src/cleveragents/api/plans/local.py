@@ -104,13 +104,13 @@ class LocalPlans:
     ) -> Page[PlanSummary]:
         from cleveragents.api.plans.available_actions import needs_of
         from cleveragents.api.plans.overview import board_row, resource_name_of
-        from cleveragents.api.plans.plan_list import children_in, is_for_a_person, latest
+        from cleveragents.api.plans.plan_list import children_in, latest, needs_attention
 
         parts = self._parts
 
         def wanted(plan: Plan) -> bool:
             return (
-                (sub_plans or is_for_a_person(plan))
+                (sub_plans or needs_attention(plan))
                 and project in (None, plan.project)
                 and resource in (None, resource_name_of(plan))
                 and (not needs or needs_of(parts, plan) in needs)
@@ -401,10 +401,10 @@ class LocalPlans:
 
     def raise_budget(self, plan_id: str, limits: Limits) -> BudgetView:
         from cleveragents.api.plans.budget import budget_of
-        from cleveragents.api.plans.responses import allowed_more
+        from cleveragents.api.plans.responses import allow_more
 
         with self._decision(plan_id) as plan:
-            plan = allowed_more(self._parts, plan.id, limits.counted(), shared=self._shared)
+            plan = allow_more(self._parts, plan.id, limits.counted(), shared=self._shared)
             self._wake()
             return view_of(BudgetView, budget_of(self._parts, plan))
 
@@ -519,11 +519,11 @@ class LocalPlans:
             raise RequestRefused(f"{problem}; {remedy}", "repository")
 
     def _answered(self, plan_id: str, call: int | None, *, granted: bool) -> PlanView:
-        from cleveragents.api.plans.responses import answered_call
+        from cleveragents.api.plans.responses import answer_call
 
         with self._decision(plan_id) as plan:
             shared, by = self._shared, self._by
-            plan, _ = answered_call(self._parts, plan.id, call, granted=granted, shared=shared, by=by)
+            plan, _ = answer_call(self._parts, plan.id, call, granted=granted, shared=shared, by=by)
             return self._queued(plan)
 
     def _rests(self, plan_id: str) -> bool:
@@ -578,9 +578,9 @@ class LocalPlans:
             yield plan
 
     def _found(self, plan: Plan) -> Plan:
-        from cleveragents.api.plans.details import found_plan
+        from cleveragents.api.plans.details import find_plan
 
-        return found_plan(self._parts, plan.id)
+        return find_plan(self._parts, plan.id)
 
     def _queued(self, plan: Plan) -> PlanView:
         self._wake()

@@ -11,12 +11,18 @@ from cleveragents.access.model.project import remote_of
 from cleveragents.api.plans.budget import more_time
 from cleveragents.api.plans.details import has_not_run, place_of, unpassed_checks
 from cleveragents.api.plans.sandbox_state import is_kept
-from cleveragents.api.plans.status_text import DONE, is_stopped, is_undecided, waited, works_below
+from cleveragents.api.plans.status_text import (
+    DONE,
+    has_active_sub_plans,
+    has_open_conflicts,
+    is_stopped,
+    waited,
+)
 from cleveragents.api.workers import missing_worker, waits_for_worker
 from cleveragents.core.errors import OptionValue, Remedy, remedies_from_json
 from cleveragents.core.json_value import thaw
 from cleveragents.plans.apply_policy import is_unknown
-from cleveragents.plans.family import below, is_merged, title_of, who_needs_somebody
+from cleveragents.plans.family import below, is_merged, plans_needing_action, title_of
 from cleveragents.plans.model.plan import Phase, PlanState
 from cleveragents.plans.model.sub_plan import CONFLICT, waits_for_sub_plans
 
@@ -44,7 +50,7 @@ def steps_from(parts: PlanParts, plan: Plan, commit: CommitRequest | None = None
     steps: list[Remedy] = []
     if waits_for_sub_plans(plan):
         return [*_steps_below(parts, plan), *_steps_of_tree(parts, plan)]
-    if plan.state is PlanState.WAITING or is_undecided(parts, plan):
+    if plan.state is PlanState.WAITING or has_open_conflicts(parts, plan):
         steps = _steps_of_waiting(parts, plan)
     elif plan.standing == DONE and plan.parent_id is not None:
         return _steps_of_part(parts, plan)
@@ -61,7 +67,7 @@ def steps_from(parts: PlanParts, plan: Plan, commit: CommitRequest | None = None
     elif plan.state is PlanState.APPLIED:
         takes = "push a commit that reverts it" if pushed else "take the result out of your files"
         steps = [diff, _step(plan, "undo", takes)] if is_kept(parts, plan) else []
-    elif parts.lifecycle.is_to_be_cancelled(plan):
+    elif parts.lifecycle.should_cancel(plan):
         steps = [_step(plan, "cancel", "complete the cancellation")]
     elif plan.state.running:
         finding_out = [diff, replace(apply, text="find out, and apply it if needed")]
@@ -100,16 +106,16 @@ def _steps_of_done(parts: PlanParts, plan: Plan, diff: Remedy, apply: Remedy, re
 
 
 def _steps_of_running(parts: PlanParts, plan: Plan) -> list[Remedy]:
-    goes_on = parts.lifecycle.is_worked_on(plan) or waits_for_worker(parts, plan)
-    return [_cancel(plan)] if goes_on else [_resume(plan), _cancel(plan)]
+    is_running = parts.lifecycle.has_worker(plan) or waits_for_worker(parts, plan)
+    return [_cancel(plan)] if is_running else [_resume(plan), _cancel(plan)]
 
 
 def _steps_of_tree(parts: PlanParts, plan: Plan) -> list[Remedy]:
     """Of one that waits for its sub-plans: where somebody works on them, a resume is not what is missing."""
-    if works_below(parts, plan):
+    if has_active_sub_plans(parts, plan):
         return [_step(plan, "watch", "follow the plan"), _cancel(plan)]
     left = any(one.state.running for one in below(parts, plan))
-    if who_needs_somebody(parts, plan) and not left:
+    if plans_needing_action(parts, plan) and not left:
         return [_cancel(plan)]
     return [_resume(plan), _cancel(plan)]
 
@@ -117,7 +123,7 @@ def _steps_of_tree(parts: PlanParts, plan: Plan) -> list[Remedy]:
 def _steps_below(parts: PlanParts, plan: Plan) -> list[Remedy]:
     """What those of its sub-plans want to hear that need somebody."""
     steps: list[Remedy] = []
-    for one in who_needs_somebody(parts, plan)[:_ASKING]:
+    for one in plans_needing_action(parts, plan)[:_ASKING]:
         step, *_ = _steps_of_waiting(parts, one)
         steps.append(replace(step, text=f"{step.text} ({title_of(one)})"))
     return steps
@@ -126,7 +132,7 @@ def _steps_below(parts: PlanParts, plan: Plan) -> list[Remedy]:
 def _steps_of_waiting(parts: PlanParts, plan: Plan) -> list[Remedy]:
     resume, cancel = _resume(plan), _cancel(plan)
     waits = waited(plan)
-    if is_undecided(parts, plan):
+    if has_open_conflicts(parts, plan):
         shows = _step(plan, "resolve", "show the conflicts")
         decides = _step(plan, "resolve", "resolve a file", path=None, take=None)
         return [shows, decides, replace(resume, text="then continue"), cancel]

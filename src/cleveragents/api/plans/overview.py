@@ -6,19 +6,19 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from cleveragents.api.plans.available_actions import can_of, is_at_rest, needs_of
-from cleveragents.api.plans.details import account_of, fields_of
+from cleveragents.api.plans.details import details_of, fields_of
 from cleveragents.api.plans.hints import hints_of
 from cleveragents.api.plans.next_steps import steps_from
 from cleveragents.api.plans.plan_list import row_of
 from cleveragents.api.plans.status_text import (
     DONE,
+    has_active_sub_plans,
+    has_open_conflicts,
     is_stopped,
-    is_undecided,
-    meaning_of,
-    state_in_short,
-    works_below,
+    short_status_of,
+    status_text_of,
 )
-from cleveragents.api.reachability import is_out_of_reach
+from cleveragents.api.reachability import is_unreachable
 from cleveragents.api.workers import missing_worker
 from cleveragents.core.errors import remedies_to_json
 from cleveragents.plans.apply_policy import IN_THE_WAY, held_back, is_apply_allowed
@@ -77,15 +77,15 @@ def board_row(parts: PlanParts, plan: Plan, children: Sequence[Plan]) -> Row:
 def overview_of(parts: PlanParts, plan: Plan, *, shared: bool = True) -> Row:
     """All of it. Of a plan whose repository is out of reach, what is known without that. `shared`: only plans
     that workers take from a queue can go on."""
-    if is_out_of_reach(parts, plan):
+    if is_unreachable(parts, plan):
         known = fields_of(plan) | _EMPTY | _standing(parts, plan)
         # On another machine it may be there, and wait for somebody who runs it.
-        steps = steps_in_json(missing_worker(parts, plan))
+        steps = steps_to_json(missing_worker(parts, plan))
         return known | steps | {"can": (), "out_of_reach": plan.resource, "in_the_way": None}
     return (
-        account_of(parts, plan)
+        details_of(parts, plan)
         | _standing(parts, plan)
-        | steps_in_json(steps_from(parts, plan))
+        | steps_to_json(steps_from(parts, plan))
         | {
             "can": _possible(parts, plan) if shared else can_of(parts, plan),
             "out_of_reach": None,
@@ -99,9 +99,9 @@ def overview_of(parts: PlanParts, plan: Plan, *, shared: bool = True) -> Row:
 
 def _is_worked_on(parts: PlanParts, plan: Plan) -> bool:
     """Whether a worker is at it, or at a plan below it; what is being applied has one."""
-    if plan.state.running and (plan.phase is Phase.APPLY or parts.lifecycle.is_worked_on(plan)):
+    if plan.state.running and (plan.phase is Phase.APPLY or parts.lifecycle.has_worker(plan)):
         return True
-    return works_below(parts, plan)
+    return has_active_sub_plans(parts, plan)
 
 
 def _unasked(parts: PlanParts, plan: Plan) -> Row:
@@ -111,7 +111,7 @@ def _unasked(parts: PlanParts, plan: Plan) -> Row:
     return {"apply_allowed": is_apply_allowed(plan), "held_back": held_back(parts, plan)}
 
 
-def steps_in_json(steps: Sequence[Remedy]) -> Row:
+def steps_to_json(steps: Sequence[Remedy]) -> Row:
     """Steps as data, and in words: what is called so by `can` and by the page, and what it does."""
     return {"steps": remedies_to_json(steps), "next_steps": [[_in_words(step), step.text] for step in steps]}
 
@@ -152,8 +152,8 @@ def _standing(parts: PlanParts, plan: Plan) -> Row:
         "resource_name": resource_name_of(plan),
         "needs": needs_of(parts, plan),
         "at_rest": is_at_rest(plan),
-        "label": state_in_short(parts, plan),
-        "meaning": meaning_of(parts, plan),
+        "label": short_status_of(parts, plan),
+        "meaning": status_text_of(parts, plan),
     }
 
 
@@ -163,7 +163,7 @@ def _status(parts: PlanParts, plan: Plan) -> PlanStatus:
         plan.state,
         stopped=is_stopped(plan),
         sub_plans_run=waits_for_sub_plans(plan) and not asked_below(plan),
-        in_conflict=is_undecided(parts, plan),
+        in_conflict=has_open_conflicts(parts, plan),
         merged=plan.parent_id is not None and is_merged(parts, plan),
         changed=plan.standing != DONE or bool(parts.history.changes(plan.id)),
     )

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from cleveragents.app.plan_parts import PlanParts
     from cleveragents.plans.model.plan import Plan
 
-__all__ = ["children_in", "is_for_a_person", "latest", "row_of"]
+__all__ = ["children_in", "latest", "needs_attention", "row_of"]
 
 Row = dict[str, JsonValue]
 
@@ -41,7 +41,7 @@ def children_in(parts: PlanParts, plans: Sequence[Plan]) -> dict[str, Sequence[P
     return dict(parts.plans.children_of([plan.id for plan in plans if wanted_parts(plan)]))
 
 
-def is_for_a_person(plan: Plan) -> bool:
+def needs_attention(plan: Plan) -> bool:
     """Whether it is anything to a user by itself: a sub-plan is where it cannot go on without one."""
     if plan.parent_id is None:
         return True

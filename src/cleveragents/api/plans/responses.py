@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 from cleveragents.api.format import on_one_line
 from cleveragents.api.plans.available_actions import is_resumable
 from cleveragents.api.plans.budget import allow, ensure_model_fits, raise_limits
-from cleveragents.api.plans.details import found_plan, shown_resource
-from cleveragents.api.plans.status_text import DONE, waited, what_it_waits_for
-from cleveragents.api.reachability import ensure_reachable, is_out_of_reach
+from cleveragents.api.plans.details import find_plan, resource_label
+from cleveragents.api.plans.status_text import DONE, pending_request_of, waited
+from cleveragents.api.reachability import ensure_reachable, is_unreachable
 from cleveragents.core.errors import NeedsHuman, PlanError, Remedy, RequestRefused, remedies_from_json
 from cleveragents.core.json_value import thaw
 from cleveragents.models.model.budget import BudgetLimits
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from cleveragents.plans.model.plan import Plan
 
 __all__ = [
-    "allowed_more",
-    "answered_call",
+    "allow_more",
+    "answer_call",
     "cancel",
     "delete",
     "ensure_decidable",
@@ -47,7 +47,7 @@ _KEPT = (DONE, (Phase.APPLY, PlanState.CONSTRAINED), (Phase.APPLY, PlanState.ERR
 """Where a plan stands that has a result which is not applied."""
 
 
-def answered_call(
+def answer_call(
     parts: PlanParts,
     plan_id: str,
     number: int | None,
@@ -59,7 +59,7 @@ def answered_call(
     """The plan, queued with the answer to the call that asks and to no other; and that call. With `number`,
     only if that is the call; if `shared`, only if workers go on with it, and without a number only if it is
     the first that asks. `PlanError`, `NeedsHuman`, `StalePlan`."""
-    plan = found_plan(parts, plan_id)
+    plan = find_plan(parts, plan_id)
     if shared:
         ensure_shared(parts, plan)
     if plan.state is PlanState.WAITING:
@@ -94,7 +94,7 @@ def replied(
     """The plan, queued with the answer to what an actor asks; with the name of a question, to no other. If
     `first`, an answer without a name is taken only if the plan never waited for anything else. If
     `shared`, only if workers go on with it. `PlanError`, `NeedsHuman`, `StalePlan`."""
-    plan = found_plan(parts, plan_id)
+    plan = find_plan(parts, plan_id)
     if shared:
         ensure_shared(parts, plan)
     if first and question is None:
@@ -120,7 +120,7 @@ def resumed(
     wrong with them is found before anything is moved: `RequestRefused`, `PriceUnknown`. If `shared`, only if
     workers go on with it. `PlanError`, `NeedsHuman`, `StalePlan`."""
     parts.apply.settle()
-    plan = found_plan(parts, plan_id)
+    plan = find_plan(parts, plan_id)
     if shared:
         ensure_shared(parts, plan)
     if not plan.state.ended:
@@ -132,14 +132,14 @@ def resumed(
     return parts.lifecycle.resume(plan, model=model)
 
 
-def allowed_more(parts: PlanParts, plan_id: str, limits: BudgetLimits, *, shared: bool = True) -> Plan:
+def allow_more(parts: PlanParts, plan_id: str, limits: BudgetLimits, *, shared: bool = True) -> Plan:
     """The plan, which may spend so much in all from now on. One that had stopped goes on; one that runs, or
     that waits for something else, finds it with its next call of a model. `RequestRefused`, `PriceUnknown`,
     `PlanError`, `StalePlan`."""
     if limits == BudgetLimits():
         raise RequestRefused("say how much it may spend in all: usd, tokens, steps or seconds")
     parts.apply.settle()
-    plan = parts.lifecycle.reconciled(found_plan(parts, plan_id))
+    plan = parts.lifecycle.reconciled(find_plan(parts, plan_id))
     if plan.state.ended:
         raise PlanError(plan.id, f"it is {plan.state.value}, and spends nothing more")
     if is_resumable(parts, plan):
@@ -153,7 +153,7 @@ def allowed_more(parts: PlanParts, plan_id: str, limits: BudgetLimits, *, shared
 
 def rejected(parts: PlanParts, plan_id: str) -> Plan:
     """The plan, whose result is not wanted. `PlanError`, `StalePlan`."""
-    plan = found_plan(parts, plan_id)
+    plan = find_plan(parts, plan_id)
     ensure_decidable(plan, failed_too=True)
     return parts.lifecycle.reject(plan)
 
@@ -181,7 +181,7 @@ def ensure_decidable(plan: Plan, *, failed_too: bool = False) -> None:
         remedies = remedies_from_json(thaw(waiting.get("remedies", ())))
         # What version 0.1.0 stored says it in words.
         more = "" if remedies or not waiting.get("remedy") else f"; {waiting['remedy']}"
-        what = on_one_line(what_it_waits_for(plan))
+        what = on_one_line(pending_request_of(plan))
         raise PlanError(plan.id, f"it waits: {what}{more}", remedies)
     if is_unknown(plan):
         raise PlanError(plan.id, str(plan.error))
@@ -201,7 +201,7 @@ def cancel(container: Container, plan_id: str, reason: str, *, discard: bool = F
     dropped with it (`discard`)."""
     parts = container.plan_parts
     parts.apply.settle()  # one whose applier died is not being applied any more
-    plan = found_plan(parts, plan_id)
+    plan = find_plan(parts, plan_id)
     if plan.state is PlanState.CANCELLED:
         why = (plan.error or "").removeprefix("cancelled: ")
         raise PlanError(plan.id, f"it was cancelled already ({why}); nothing was changed")
@@ -212,7 +212,7 @@ def cancel(container: Container, plan_id: str, reason: str, *, discard: bool = F
         ensure_reachable(parts, plan)
     job = parts.lifecycle.queueing.job_of(plan)
     told = job is not None and not job.state.ended and job.cancel_reason is not None
-    if told and parts.lifecycle.is_worked_on(plan):
+    if told and parts.lifecycle.has_worker(plan):
         raise PlanError(plan.id, "it is being stopped already; nothing was changed")
     return parts.lifecycle.cancel(plan, reason)
 
@@ -221,7 +221,7 @@ def remove_sandboxes(container: Container, plan_id: str) -> None:
     """None is left of the plan, or of those below it. `PlanError` unless it is cancelled and all of them are
     here."""
     parts = container.plan_parts
-    plan = found_plan(parts, plan_id)
+    plan = find_plan(parts, plan_id)
     if plan.state is not PlanState.CANCELLED:  # guard: nobody works there, and no result is lost
         raise PlanError(plan.id, f"it is {plan.state.value}; only a cancelled plan needs no sandbox")
     family = [plan, *below(parts, plan)]
@@ -239,7 +239,7 @@ def delete(container: Container, plan_id: str, *, force: bool) -> None:
     lost with it; `PlanError` while it runs, or is a part of another."""
     parts = container.plan_parts
     parts.apply.settle()  # what is half applied is ended while its journal is there
-    plan = found_plan(parts, plan_id)
+    plan = find_plan(parts, plan_id)
     if not force:
         _ensure_nothing_lost(parts, plan)
     else:
@@ -254,8 +254,8 @@ def _ensure_nothing_lost(parts: PlanParts, plan: Plan) -> None:
     """`NeedsHuman` if something is lost with the plan."""
     force = Remedy("plan.delete", plan.id, {"force": True}, "Delete it all the same")
     if parts.apply.is_left_half_done(plan):  # guard: an apply is given up by who knows of it
-        away = "is out of reach" if is_out_of_reach(parts, plan) else "cannot be ended now"
-        what = f"an interrupted apply to {shown_resource(plan)}, which {away}, is given up with it"
+        away = "is out of reach" if is_unreachable(parts, plan) else "cannot be ended now"
+        what = f"an interrupted apply to {resource_label(plan)}, which {away}, is given up with it"
         doctor = Remedy("doctor", text="See what else can be done")
         raise NeedsHuman(plan.id, f"{what}; the files stay as they are", (doctor, force))
     loss = parts.cleanup.loss_of(plan)

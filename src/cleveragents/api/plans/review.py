@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from cleveragents.api.format import UNREADABLE, shown_name
+from cleveragents.api.format import UNREADABLE, printable_name
 from cleveragents.api.reachability import ensure_reachable
 from cleveragents.changes.model.review import Review, ReviewKind
 from cleveragents.core.errors import PlanError, Remedy
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from cleveragents.app.plan_parts import PlanParts
     from cleveragents.plans.model.plan import Plan
 
-__all__ = ["ensure_reviewable", "is_meant", "review_files"]
+__all__ = ["ensure_reviewable", "is_selected", "review_files"]
 
 
 def ensure_reviewable(parts: PlanParts, plan: Plan) -> None:
@@ -45,7 +45,7 @@ def review_files(
     return [path for path, _ in files]
 
 
-def is_meant(path: str, names: Sequence[str]) -> bool:
+def is_selected(path: str, names: Sequence[str]) -> bool:
     """Whether one of the names is that file, or a directory above it; without names all are meant."""
     plain = [name.rstrip("/").removeprefix("./") for name in names]
     return not names or any(
@@ -61,8 +61,8 @@ def _changed_files(parts: PlanParts, plan: Plan) -> list[str]:
 def _meant_files(plan: Plan, known: Sequence[str], name: str) -> list[str]:
     """Every one of the changed files that is named. A name that is no text is meant as it is shown, if one
     file alone is shown so. `PlanError` if it names nothing."""
-    meant = [path for path in known if is_meant(path, [name])]
-    alike = [path for path in known if shown_name(path) == name] if UNREADABLE in name else []
+    meant = [path for path in known if is_selected(path, [name])]
+    alike = [path for path in known if printable_name(path) == name] if UNREADABLE in name else []
     if not meant and len(alike) == 1:
         return alike
     if not meant:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from cleveragents.api.format import on_one_line
-from cleveragents.api.reachability import is_out_of_reach
+from cleveragents.api.reachability import is_unreachable
 from cleveragents.api.workers import missing_worker, waits_for_worker
 from cleveragents.core.cancellation import is_mere_stop
 from cleveragents.core.text.redaction import redact_known_text, redact_text
@@ -16,13 +16,13 @@ from cleveragents.plans.family import (
     conflicts_of,
     count_of_parts,
     is_merged,
-    left_out_in_words,
     left_out_of,
+    left_out_text,
+    plans_needing_action,
     short_of,
     wanted_parts,
-    who_needs_somebody,
 )
-from cleveragents.plans.jobs.names import is_to_be_run
+from cleveragents.plans.jobs.names import should_run
 from cleveragents.plans.model.plan import Phase, PlanState, spelt
 from cleveragents.plans.model.sub_plan import CONFLICT, waits_for_sub_plans
 
@@ -33,13 +33,13 @@ if TYPE_CHECKING:
 __all__ = [
     "DONE",
     "goal_of",
+    "has_active_sub_plans",
+    "has_open_conflicts",
     "is_stopped",
-    "is_undecided",
-    "meaning_of",
-    "state_in_short",
+    "pending_request_of",
+    "short_status_of",
+    "status_text_of",
     "waited",
-    "what_it_waits_for",
-    "works_below",
 ]
 
 DONE = (Phase.EXECUTE, PlanState.COMPLETE)
@@ -78,35 +78,35 @@ def waited(plan: Plan) -> str:
     return str(waiting.get("for") or "leave")
 
 
-def what_it_waits_for(plan: Plan) -> str:
+def pending_request_of(plan: Plan) -> str:
     """The question, in full: only known secrets are masked in what a person decides by."""
     waiting = plan.waiting_for if isinstance(plan.waiting_for, Mapping) else {}
     return redact_known_text(str(waiting.get("what")))
 
 
-def meaning_of(parts: PlanParts, plan: Plan) -> str:
+def status_text_of(parts: PlanParts, plan: Plan) -> str:
     """Where the plan stands, in words."""
-    if is_to_be_run(plan) and parts.lifecycle.is_to_be_cancelled(plan):
+    if should_run(plan) and parts.lifecycle.should_cancel(plan):
         return f"{spelt(plan.standing)}: it was to be cancelled, and whoever worked on it is gone"
-    if plan.state.running and plan.phase is not Phase.APPLY and not parts.lifecycle.is_worked_on(plan):
+    if plan.state.running and plan.phase is not Phase.APPLY and not parts.lifecycle.has_worker(plan):
         return f"{spelt(plan.standing)}: {_of_idle(parts, plan)}"
     meaning = _MEANINGS.get(plan.standing)
     if is_unknown(plan):
         meaning = "it may be applied or not, and its remote cannot be asked"
     if is_stopped(plan):
         meaning = "it was stopped, because another part failed, and can go on"
-    if plan.state.running and is_out_of_reach(parts, plan):
+    if plan.state.running and is_unreachable(parts, plan):
         meaning = f"{plan.resource} is out of reach"
     if plan.state is PlanState.WAITING:
         meaning = _of_waiting(parts, plan)
-    elif is_undecided(parts, plan):
+    elif has_open_conflicts(parts, plan):
         meaning = _DISAGREE
     elif plan.state is PlanState.COMPLETE and plan.parent_id is not None:
         into = f"merged into {short_of(plan.parent_id)}" if is_merged(parts, plan) else "to be merged"
         meaning = f"done, {into}"
     elif plan.state is PlanState.COMPLETE and not parts.history.changes(plan.id):
         meaning = "done, nothing was changed"
-    without = left_out_in_words(parts, plan) if plan.state in _RESULTS else ""
+    without = left_out_text(parts, plan) if plan.state in _RESULTS else ""
     return spelt(plan.standing) + (f": {meaning}" if meaning else "") + (f"; {without}" if without else "")
 
 
@@ -117,7 +117,7 @@ def _of_idle(parts: PlanParts, plan: Plan) -> str:
     return "it waits for a worker" + (", and none is there" if missing_worker(parts, plan) else "")
 
 
-def state_in_short(parts: PlanParts, plan: Plan) -> str:
+def short_status_of(parts: PlanParts, plan: Plan) -> str:
     """As a row has room for it: a plan that is done is there to be applied, or changed nothing; of one whose
     sub-plans are under way, how many of them are done."""
     lacks = len(left_out_of(parts, plan)) if plan.state in _RESULTS else 0
@@ -127,7 +127,7 @@ def state_in_short(parts: PlanParts, plan: Plan) -> str:
 def _in_short(parts: PlanParts, plan: Plan) -> str:
     if waits_for_sub_plans(plan) or (plan.state.running and wanted_parts(plan)):
         return f"sub-plans {count_of_parts(parts, plan)}"
-    if is_undecided(parts, plan):
+    if has_open_conflicts(parts, plan):
         return CONFLICT
     if is_stopped(plan):
         return "stopped"
@@ -141,16 +141,16 @@ def _in_short(parts: PlanParts, plan: Plan) -> str:
 def _of_waiting(parts: PlanParts, plan: Plan) -> str:
     if waits_for_sub_plans(plan):
         return _of_sub_plans(parts, plan)
-    if waited(plan) == CONFLICT and not is_undecided(parts, plan):
+    if waited(plan) == CONFLICT and not has_open_conflicts(parts, plan):
         return "all that its sub-plans disagreed about is decided; it can go on"
     return _WAITS.get(waited(plan), _WAITS["leave"])
 
 
 def _of_sub_plans(parts: PlanParts, plan: Plan) -> str:
     """How far they are, and which of them cannot go on without a person."""
-    needing = [short_of(one.id) for one in who_needs_somebody(parts, plan)]
+    needing = [short_of(one.id) for one in plans_needing_action(parts, plan)]
     said = f"{count_of_parts(parts, plan)} of its sub-plans are done"
-    if works_below(parts, plan):
+    if has_active_sub_plans(parts, plan):
         said = f"at work; {said}"
     elif not needing:
         said = f"{said}, and nobody works on the others at present"
@@ -160,9 +160,9 @@ def _of_sub_plans(parts: PlanParts, plan: Plan) -> str:
     return said + asks
 
 
-def works_below(parts: PlanParts, plan: Plan) -> bool:
+def has_active_sub_plans(parts: PlanParts, plan: Plan) -> bool:
     """Whether somebody works on a plan below it."""
-    return any(one.state.running and parts.lifecycle.is_worked_on(one) for one in below(parts, plan))
+    return any(one.state.running and parts.lifecycle.has_worker(one) for one in below(parts, plan))
 
 
 def is_stopped(plan: Plan) -> bool:
@@ -170,7 +170,7 @@ def is_stopped(plan: Plan) -> bool:
     return plan.state is PlanState.ERRORED and is_mere_stop(plan.error)
 
 
-def is_undecided(parts: PlanParts, plan: Plan) -> bool:
+def has_open_conflicts(parts: PlanParts, plan: Plan) -> bool:
     """Whether its sub-plans disagree about something, said by itself or found by whoever took back what was
     decided."""
     asked = plan.standing == DONE or (plan.state is PlanState.WAITING and waited(plan) == CONFLICT)

@@ -183,12 +183,12 @@ class _Records:
 
     def _of_calls(self) -> Iterator[OutputView]:
         """Once when it begins, and once when it has ended."""
-        from cleveragents.api.plans.details import spelt_arguments
+        from cleveragents.api.plans.details import arguments_text
 
         for call in self._parts.history.calls(self._plan_id):
             told = self._calls.get(call.number)
             if told is None:
-                said = " ".join(f"{call.tool} {spelt_arguments(call.arguments)}".split())
+                said = " ".join(f"{call.tool} {arguments_text(call.arguments)}".split())
                 yield self._node(call.started_at, {"actor": call.tool, "node": call.step or ""})
                 yield self._piece(call.started_at, "progress", f"  {said}\n")
             if call.ended_at is not None and not told:

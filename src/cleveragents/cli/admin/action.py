@@ -14,7 +14,7 @@ from cleveragents.cli.output import Output, format_option, progress
 from cleveragents.cli.render.narrow_terminal import columns_for
 from cleveragents.cli.servers import prefix_of
 from cleveragents.cli.session import Session, pass_session
-from cleveragents.cli.yaml_input import tell_problems, yaml_content
+from cleveragents.cli.yaml_input import print_problems, yaml_content
 from cleveragents.core.actions.model import Invariant
 from cleveragents.core.json_value import JsonValue
 
@@ -58,7 +58,7 @@ def create_action(session: Session, file: Path, replace: bool, output: Output) -
     except errors.InvalidAction as error:
         if len(error.problems) == 1:
             raise
-        tell_problems(f"{error.source} is not a valid action; nothing was kept", error.problems)
+        print_problems(f"{error.source} is not a valid action; nothing was kept", error.problems)
         raise click.exceptions.Exit(error.exit_code) from None
     progress(f"{made.name} is kept; `{_usage(made, prefix_of(session))}` runs it")
     for text in made.invariants:
@@ -88,7 +88,7 @@ def list_actions(session: Session, resource: str | None, output: Output) -> None
     rows = [as_json(row) for row in pages]
     columns = columns_for(output, ["name", "origin", "trusted", "description"], spare=["origin", "trusted"])
     output.table(rows, columns, empty="there are no actions")
-    if not output.for_programs:
+    if not output.machine_readable:
         for row in rows:
             if row["problem"]:
                 progress(f"{row['source']}: {row['problem']}")
@@ -109,7 +109,7 @@ def show_action(session: Session, name: str, resource: str | None, output: Outpu
     from cleveragents.api.views import as_json
 
     shown = session.client().actions.get(name, resource=resource, repository=repository_here(resource))
-    if output.for_programs:
+    if output.machine_readable:
         output.record(as_json(shown))
         return
     output.record({"name": shown.name, "description": " ".join(shown.description.split())})

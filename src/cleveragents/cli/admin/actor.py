@@ -17,7 +17,7 @@ from cleveragents.cli.local_only import goes_to_server, repository_here, resourc
 from cleveragents.cli.output import Output, colour, console, format_option, progress
 from cleveragents.cli.render.narrow_terminal import columns_for
 from cleveragents.cli.session import Session, pass_session
-from cleveragents.cli.yaml_input import tell_problems, yaml_content
+from cleveragents.cli.yaml_input import print_problems, yaml_content
 from cleveragents.core.json_value import JsonValue
 
 if TYPE_CHECKING:
@@ -64,9 +64,9 @@ def list_actors(session: Session, resource: str | None, output: Output) -> None:
     )
     rows = [as_json(row) for row in pages]
     columns = columns_for(output, ["name", "origin", "trusted", "description"], spare=["origin", "trusted"])
-    shown = rows if output.for_programs else [_marked(row) for row in rows]
+    shown = rows if output.machine_readable else [_marked(row) for row in rows]
     output.table(shown, columns, empty="there are no actors")
-    if not output.for_programs:
+    if not output.machine_readable:
         for row in rows:
             if row["problem"]:
                 progress(f"{row['source']}: {row['problem']}")
@@ -102,7 +102,7 @@ def show_actor(session: Session, name: str, as_yaml: bool, resource: str | None,
         # A file of this machine as it is: what looks like a secret in it is needed to use it.
         click.echo(own_text(Path(shown.file)) if here and shown.file else shown.yaml, nl=False)
         return
-    if output.for_programs:
+    if output.machine_readable:
         said = as_json(shown)
         output.record({name: value for name, value in said.items() if name not in ("graph", "yaml")})
         return
@@ -149,10 +149,10 @@ def validate_actors(session: Session, files: tuple[Path, ...], output: Output) -
         if found.actor is not None:
             together.known[found.actor.name] = found.actor
     judged = [loaded_actor(session, file, content, together) for file, content, _ in contents]
-    if not output.for_programs:
+    if not output.machine_readable:
         for one in judged:
             if one.error is not None:
-                tell_problems(f"{one.error.source} is not a valid actor", one.error.problems)
+                print_problems(f"{one.error.source} is not a valid actor", one.error.problems)
     rows: list[Mapping[str, JsonValue]] = [
         {
             "file": source,
@@ -185,12 +185,12 @@ def draw_actor(session: Session, name: str, as_mermaid: bool, resource: str | No
     from cleveragents.api.views import as_json
 
     drawn = _found(session, name, resource)
-    if output.for_programs:
+    if output.machine_readable:
         output.record(as_json(drawn.graph))
     elif as_mermaid:
         click.echo(drawn.graph.mermaid, nl=False)
     else:
-        _print_tree(drawn, styled=output.for_eyes)
+        _print_tree(drawn, styled=output.human_readable)
 
 
 @actor.command("schema")

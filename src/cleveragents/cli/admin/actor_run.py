@@ -54,7 +54,7 @@ def run_actor(
     from cleveragents.api.client import LocalClient
     from cleveragents.api.plans.create import PlanSpec
     from cleveragents.cli.actor_file import runnable_name
-    from cleveragents.cli.plan.view import tell_plan
+    from cleveragents.cli.plan.view import print_plan
     from cleveragents.cli.plan.work import WorkOptions, decide, work_on
     from cleveragents.cli.run.request import left_for_review, requested_plan
 
@@ -81,13 +81,13 @@ def run_actor(
     try:
         plan = decide(deciding, work_on(deciding, plan, after=None))
     except (click.exceptions.Exit, CleverAgentsError):
-        tell_plan(output, client.plans.get(plan.id))
+        print_plan(output, client.plans.get(plan.id))
         raise
     left = _values(container.jobs.get(str(plan.job)).result)
-    if output.for_programs:
+    if output.machine_readable:
         output.record({"plan": plan.id, "state": plan.state.value, "values": left})
         return
-    tell_plan(output, plan)
+    print_plan(output, plan)
     if not left:
         progress("it left nothing in its state")
         return

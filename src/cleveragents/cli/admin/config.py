@@ -88,7 +88,7 @@ def get_setting(session: Session, key: str, output: Output) -> None:
     found = find_key(key, "config get")
     configuration = session.configuration()
     value = configuration.shown(found)
-    if output.for_programs:
+    if output.machine_readable:
         output.record({"key": key, "value": value, "from": str(configuration.origins[key])})
     else:
         click.echo(value)
@@ -169,7 +169,7 @@ def show_paths(session: Session, output: Output) -> None:
         user, repository = configuration.user_file, configuration.repository_file
         state, broken = configuration.settings.state.directory, []
     paths = {"user": str(user), "repository": str(repository) if repository else None, "state": state}
-    if output.for_programs:
+    if output.machine_readable:
         output.record({**paths, "broken": freeze(broken)})
     else:
         output.record(paths)

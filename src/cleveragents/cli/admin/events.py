@@ -174,7 +174,7 @@ def anchor(
         progress("no events to anchor")
         return
     tip = written.anchor.tip
-    if output.for_programs:
+    if output.machine_readable:
         time, target = written.anchor.time, written.target
         output.record(
             {"target": target, "events": tip.rows, "hash": tip.hash, "time": time, "new": written.new}
@@ -217,14 +217,14 @@ def _show_verification(report: VerificationView, output: Output) -> None:
     from cleveragents.api.views import as_json
 
     events_in = counted(report.events, "event")
-    if output.for_programs:
+    if output.machine_readable:
         output.record(as_json(report))
     elif report.ok:
         click.echo(f"{events_in}, verified")
     else:
         rows = [{"position": found.position or "log", "problem": found.problem} for found in report.findings]
         output.table(rows, ["position", "problem"], empty="")
-    if not output.for_programs:
+    if not output.machine_readable:
         for covered in report.anchors:
             click.echo(_coverage(covered, report.events))
     if not report.ok:

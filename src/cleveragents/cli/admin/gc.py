@@ -70,7 +70,7 @@ def gc(session: Session, older_than: timedelta, dry_run: bool, output: Output) -
     rows: list[dict[str, JsonValue]] = [
         {"plan": one.plan_id, "state": one.state, "bytes": one.bytes, "ends": list(one.ends)} for one in freed
     ]
-    if not output.for_programs:
+    if not output.machine_readable:
         rows = [row | {"ends": _spelt(one)} for row, one in zip(rows, freed, strict=True)]
     none = f"there is nothing to remove of plans that ended more than {_age(older_than)} ago"
     output.table(rows, ["plan", "state", "bytes", "ends"], empty=none)

@@ -71,7 +71,7 @@ def list_jobs(
 
     page = session.client().jobs.list(states=[JobState(state) for state in states], limit=limit, after=after)
     output.table(
-        [_at_a_glance(job) if output.for_eyes else as_json(job) for job in page.items],
+        [_at_a_glance(job) if output.human_readable else as_json(job) for job in page.items],
         ["id", "kind", "state", "attempt", "worker", "updated", "error"],
         empty="there are no such jobs",
         cut=["kind", "worker", "error"],

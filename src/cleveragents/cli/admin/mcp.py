@@ -147,14 +147,14 @@ def test(session: Session, name: str, output: Output) -> None:
     Example:
       agents mcp test files
     """
-    from cleveragents.cli.admin.tool_sandbox import mcp_in_empty_place
+    from cleveragents.cli.admin.tool_sandbox import isolated_mcp_tools
 
     found = _configuration(session)
     if name not in found.servers and name not in found.untrusted:
         for note in found.notes:
             progress(note)
         raise click.UsageError(_no_server(name, found))
-    with mcp_in_empty_place(session, found, name) as tools:
+    with isolated_mcp_tools(session, found, name) as tools:
         names = tools.select(f"mcp__{name}__*")
         specs = [tools.get(known).spec for known in names]
     rows: list[dict[str, JsonValue]] = [
@@ -207,7 +207,7 @@ def _no_server(name: str, found: McpConfiguration) -> str:
 def _row(server: McpServer, output: Output) -> dict[str, JsonValue]:
     starts = server.url or shlex.join(server.command)
     # Nothing of one behind a URL runs here.
-    isolated = server.isolated if not server.url else None if output.for_programs else "n/a"
+    isolated = server.isolated if not server.url else None if output.machine_readable else "n/a"
     return {
         "name": server.name,
         "from": server.source,

@@ -59,7 +59,7 @@ def list_models(session: Session, provider: str | None, output: Output) -> None:
     )
     columns = columns_for(output, columns, spare=["input", "output"], width=50)
     output.table(rows, columns, empty=f"no model of {provider} is listed; it may work all the same")
-    if rows and not output.for_programs:
+    if rows and not output.machine_readable:
         as_of = models.prices_as_of()
         progress(_UNITS if as_of is None else f"{_UNITS}, as of {as_of}")
 
@@ -76,7 +76,7 @@ def show_model(session: Session, name: str, output: Output) -> None:
       agents model show anthropic/claude-sonnet-4-5
     """
     output.record(_row(session.client().models.get(name), output))
-    if not output.for_programs:
+    if not output.machine_readable:
         progress(_UNITS)
 
 
@@ -100,8 +100,8 @@ def test_model(session: Session, name: str | None, prompt: str, output: Output) 
     here = not goes_to_server(click.get_current_context())
     if here and not (name or session.configuration().settings.models.default):
         raise click.UsageError("say which model, or set one: agents config set models.default PROVIDER/MODEL")
-    told = session.client().models.test(name, prompt=prompt, on_text=_show if output.for_eyes else None)
-    if output.for_eyes:
+    told = session.client().models.test(name, prompt=prompt, on_text=_show if output.human_readable else None)
+    if output.human_readable:
         click.echo()
     output.record(as_json(told))
 
@@ -115,6 +115,6 @@ def _row(known: ModelView, output: Output) -> dict[str, JsonValue]:
     from cleveragents.api.views import as_json
 
     said = as_json(known)
-    if output.for_programs:
+    if output.machine_readable:
         return said
     return {name: "unknown" if name in _PRICES and value is None else value for name, value in said.items()}

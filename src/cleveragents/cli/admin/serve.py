@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from cleveragents.app.container import Container
     from cleveragents.config.settings import Settings
 
-__all__ = ["serve", "tell_first_token"]
+__all__ = ["print_first_token", "serve"]
 
 
 @click.command()
@@ -88,7 +88,7 @@ def serve(
     ensure_guarded(container)
     server = container.settings.server
     with listening(server.host, server.port, container.state_directory) as listens:
-        tell_first_token(container, listens)
+        print_first_token(container, listens)
         code = serve_until_told(
             container, listens, plans_at_once=at_once, say=progress, drain_seconds=drain_seconds
         )
@@ -112,8 +112,8 @@ def _container(ctx: click.Context, session: Session, settings: Settings) -> Cont
     return ctx.with_resource(Container(settings, secrets=session.secrets))
 
 
-def tell_first_token(container: Container, listens: socket.socket) -> None:
-    from cleveragents.server.first_token import anybody_has_a_token, ensure_first_token
+def print_first_token(container: Container, listens: socket.socket) -> None:
+    from cleveragents.server.first_token import any_token_exists, ensure_first_token
     from cleveragents.server.serve import url_of
 
     first = ensure_first_token(container)
@@ -127,5 +127,5 @@ def tell_first_token(container: Container, listens: socket.socket) -> None:
         progress(f"  a token of {first.user} is in {first.file}; only a terminal shows it")
     elif first.lets_in:
         progress(f"the admin's token is in {first.file}")
-    elif not anybody_has_a_token(container):
+    elif not any_token_exists(container):
         progress("nobody has a token, so that nobody can log in; `agents user token NAME` makes one")

@@ -104,7 +104,7 @@ def run_tool(
       agents tool run grep --arg pattern=TODO
       agents tool run edit --json '{"path": "a.py", "old": "x", "new": "y"}'
     """
-    from cleveragents.cli.admin.tool_sandbox import throw_away_ground
+    from cleveragents.cli.admin.tool_sandbox import temporary_tool_sandbox
     from cleveragents.tools.registry import ToolRegistry
 
     arguments = _arguments(name, pairs, document)
@@ -112,7 +112,7 @@ def run_tool(
     if name in registry.names() and not registry.get(name).spec.writes:
         result = _read(registry.get(name), arguments)
     else:
-        with throw_away_ground(session, name) as ground:
+        with temporary_tool_sandbox(session, name) as ground:
             result = _called(ground, ground.tools.get(name), arguments)
             changed = sorted(ground.sandbox.scan())
     _print(output, result)
@@ -183,7 +183,7 @@ def _called(ground: ToolSandbox, found: Tool, arguments: Mapping[str, JsonValue]
         markers={},
         network=ground.network,
         network_denied=ground.network_denied,
-        has_leave=lambda: False,
+        is_approved=lambda: False,
         limit_seconds=float("inf"),
         stop=token,
     )
@@ -192,10 +192,10 @@ def _called(ground: ToolSandbox, found: Tool, arguments: Mapping[str, JsonValue]
 
 
 def _print(output: Output, result: JsonValue) -> None:
-    from cleveragents.tools.tool_results import spelt_result
+    from cleveragents.tools.tool_results import result_text
 
     shown = freeze(redact(thaw(freeze(result))))
-    if output.for_programs:
+    if output.machine_readable:
         output.record(shown if isinstance(shown, Mapping) else {"result": shown})
     else:
-        click.echo(spelt_result(shown))
+        click.echo(result_text(shown))

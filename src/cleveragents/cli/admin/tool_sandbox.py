@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from cleveragents.tools.mcp.tools import McpTools
     from cleveragents.tools.ports import ToolSource
 
-__all__ = ["ToolSandbox", "mcp_in_empty_place", "throw_away_ground"]
+__all__ = ["ToolSandbox", "isolated_mcp_tools", "temporary_tool_sandbox"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class ToolSandbox:
 
 
 @contextmanager
-def throw_away_ground(session: Session, tool: str) -> Iterator[ToolSandbox]:
+def temporary_tool_sandbox(session: Session, tool: str) -> Iterator[ToolSandbox]:
     """Made of the files as they are now, and gone afterwards with all that was done in it. Only the MCP
     server that `tool` names may be started."""
     from cleveragents.plans.actors.actor_tools import JoinedTools
@@ -64,7 +64,7 @@ def throw_away_ground(session: Session, tool: str) -> Iterator[ToolSandbox]:
 
 
 @contextmanager
-def mcp_in_empty_place(session: Session, configuration: McpConfiguration, server: str) -> Iterator[McpTools]:
+def isolated_mcp_tools(session: Session, configuration: McpConfiguration, server: str) -> Iterator[McpTools]:
     """The tools of the server of that name, which runs where there is nothing."""
     from cleveragents.sandboxes.resources import find_resource
     from cleveragents.tools.mcp.gate import UserNamedGate

@@ -80,9 +80,9 @@ def _client(session: Session, resource: str | None) -> Client:
     """Return the client to ask. A path is one of this machine, unless `--server` was said: where a server was
     only set, this machine is meant."""
     from cleveragents.api.client import LocalClient
-    from cleveragents.cli.servers import said_server
+    from cleveragents.cli.servers import given_server
 
-    if resource is None and said_server(click.get_current_context()) is None:
+    if resource is None and given_server(click.get_current_context()) is None:
         return LocalClient(session.container())
     return session.client()
 

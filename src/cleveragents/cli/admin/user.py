@@ -172,7 +172,7 @@ def _issue(users: Users, name: str, label: str, days: int | None, output: Output
     from cleveragents.api.views import as_json
 
     made = users.issue_token(name, label=label, days=days)
-    if output.for_programs:
+    if output.machine_readable:
         output.record(as_json(made))
         return
     click.echo(made.token)
@@ -194,6 +194,6 @@ def _fields(found: UserView, output: Output) -> dict[str, JsonValue]:
     from cleveragents.api.views import as_json
 
     fields = as_json(found)
-    if not output.for_programs:
+    if not output.machine_readable:
         fields["projects"] = ", ".join(f"{name} ({role})" for name, role in fields["projects"].items())
     return {name: fields[name] for name in ("name", "role", "projects", "created")}

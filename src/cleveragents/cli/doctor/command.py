@@ -58,7 +58,7 @@ def doctor(ctx: click.Context, session: Session, mend: bool, output: Output) -> 
         {"check": c.name, "verdict": c.verdict.value, "finding": c.finding, "remedy": c.remedy}
         for c in findings
     ]
-    if output.for_eyes:
+    if output.human_readable:
         # A column of its own for the remedy would leave no room for either.
         rows = [{**row, "finding": _in_one(check)} for row, check in zip(rows, findings, strict=True)]
         output.table(rows, ["check", "verdict", "finding"], empty="")

@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from cleveragents.app.container import Container
     from cleveragents.apply.journal import JournalEntry
 
-__all__ = ["all_plans", "half_done_applies", "interrupted_plans"]
+__all__ = ["all_plans", "interrupted_plans", "unfinished_applies"]
 
 _PAGE = 500
 
 
-def half_done_applies(container: Container) -> Sequence[Orphan]:
+def unfinished_applies(container: Container) -> Sequence[Orphan]:
     """Applies and undos that nobody is at any more, and plans that say they are being applied."""
     from cleveragents.apply.journal import DONE, ApplyJournal
     from cleveragents.apply.recovery import is_absent
@@ -82,7 +82,7 @@ def _interrupted(container: Container, plan: Plan) -> Iterator[Orphan]:
             return f"plan {plan.id} is {moved.state.value} now, as its job was {job.state.value}"
 
         yield Orphan(f"plan {plan.id} is {standing}, and its job is over: {job.state.value}", mend)
-    elif container.plan_parts.lifecycle.is_to_be_cancelled(plan):
+    elif container.plan_parts.lifecycle.should_cancel(plan):
         settle = f"`agents plan cancel {plan.id}` settles that"
         yield Orphan(f"plan {plan.id} was to be cancelled, and its worker died before", advice=settle)
     elif job.state is JobState.RUNNING and _owner_died(container, job):

@@ -81,10 +81,10 @@ class _SandboxMending:
         self._registry.remove(plan_id)
 
     def mend(self, left: SandboxOrphan) -> str:
-        from cleveragents.sandboxes.orphans import mend_leftovers
+        from cleveragents.sandboxes.orphans import remove_orphans
 
         if self._done is None:
-            mended = mend_leftovers(self, self._container.clock.now())
+            mended = remove_orphans(self, self._container.clock.now())
             self._done = {(one.kind, one.location) for one in mended}
         if (left.kind, left.location) not in self._done:
             return ""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from cleveragents.cli.doctor.apply_orphans import forgotten_asides
 from cleveragents.cli.doctor.checks import DoctorCheck, DoctorVerdict, obstacle, perform
 from cleveragents.cli.doctor.orphans import Orphan, findings_of
-from cleveragents.cli.doctor.plan_orphans import half_done_applies, interrupted_plans
+from cleveragents.cli.doctor.plan_orphans import interrupted_plans, unfinished_applies
 from cleveragents.cli.doctor.remote_orphans import unneeded_mirrors
 from cleveragents.cli.doctor.sandbox_orphans import lost_refs, lost_sandboxes
 from cleveragents.cli.doctor.service_checks import engine
@@ -30,7 +30,7 @@ __all__ = ["state_findings"]
 
 # Processes before sandboxes: what still runs in one is to end before somebody looks at it.
 _SURVEYS: Mapping[str, Callable[[Container], Sequence[Orphan]]] = {
-    "applies": half_done_applies,
+    "applies": unfinished_applies,
     "put aside": forgotten_asides,
     "plans": interrupted_plans,
     "processes": stray_processes,

@@ -15,13 +15,13 @@ import click
 from cleveragents.cli.output import Output, counted, format_option, progress
 from cleveragents.cli.plan.view import (
     plan_argument,
-    tell_hints,
-    tell_next,
-    tell_not_applied,
-    tell_plan,
-    tell_reason,
+    print_hints,
+    print_next_steps,
+    print_not_applied,
+    print_plan,
+    print_reason,
+    printed_at_end,
     to_branch_option,
-    told_at_the_end,
 )
 from cleveragents.cli.servers import prefix_in
 from cleveragents.cli.session import Session, pass_session
@@ -46,9 +46,9 @@ __all__ = [
     "apply_plan",
     "discard_plan",
     "ensure_checked",
-    "once_applied_elsewhere",
-    "tell_applied",
+    "print_applied",
     "undo_plan",
+    "wait_for_other_apply",
 ]
 
 # Its checks may take long.
@@ -80,8 +80,8 @@ def apply_plan(
     client = session.client()
     plan = client.plans.get(plan_id)
     if "apply" in plan.can:
-        tell_not_applied(plan)
-    with told_at_the_end(client, output, plan.id) as told:
+        print_not_applied(plan)
+    with printed_at_end(client, output, plan.id) as told:
         told.plan = apply_now(client, plan, commit=message, to_branch=to_branch)
 
 
@@ -114,7 +114,7 @@ def undo_plan(session: Session, plan_id: str, message: str | None, output: Outpu
         _tell_left_to_server(client, plan)
         raise
     _tell_undone(plan, undone)
-    tell_plan(output, undone)
+    print_plan(output, undone)
 
 
 @click.command("discard")
@@ -128,7 +128,7 @@ def discard_plan(session: Session, plan_id: str, output: Output) -> None:
     Example:
       agents plan discard 7QX2
     """
-    tell_plan(output, session.client().plans.discard(plan_id))
+    print_plan(output, session.client().plans.discard(plan_id))
 
 
 def apply_now(
@@ -154,17 +154,17 @@ def apply_now(
         if isinstance(refused, ApplyConflict):
             for line in refused.details.splitlines():
                 progress(line)
-        tell_hints(now)
-        tell_next(now, commit=commit, to_branch=to_branch)
+        print_hints(now)
+        print_next_steps(now, commit=commit, to_branch=to_branch)
         raise
     except KeyboardInterrupt:
         _tell_left_to_server(client, plan)
         raise
-    tell_applied(applied)
+    print_applied(applied)
     return applied
 
 
-def once_applied_elsewhere(client: Client, plan: PlanView, commit: str | None = None) -> PlanView:
+def wait_for_other_apply(client: Client, plan: PlanView, commit: str | None = None) -> PlanView:
     """Return the plan; if another process applies it, once that is done.
 
     `StalePlan` if the other did not apply it either, with what can be done now. That another process works on
@@ -207,7 +207,7 @@ def _tell_left_to_server(client: Client, plan: PlanView) -> None:
         progress(f"the server goes on with it; `{show}` says where it stands")
 
 
-def tell_applied(plan: PlanView) -> None:
+def print_applied(plan: PlanView) -> None:
     """Say what was applied where, and how it is undone."""
     _tell_renames(plan)
     undo, done = f"`{_prefix()} plan undo {plan.id}` takes it back", plan.last_apply
@@ -252,8 +252,8 @@ def _applied_by_another(
         progress("another process applies it now; waiting for that")
     ended = client.plans.wait(plan.id, timeout=_LONGEST_SECONDS)
     if ended.state is not PlanState.APPLIED:
-        tell_reason(ended)
-        tell_next(ended, commit=commit, to_branch=to_branch)
+        print_reason(ended)
+        print_next_steps(ended, commit=commit, to_branch=to_branch)
         raise refused
     progress(f"another process has applied it; `{_prefix()} plan undo {plan.id}` takes it back")
     if commit is not None:

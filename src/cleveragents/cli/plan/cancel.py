@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cleveragents.cli.output import Output, format_option, progress
-from cleveragents.cli.plan.view import plan_argument, tell_next, tell_plan
+from cleveragents.cli.plan.view import plan_argument, print_next_steps, print_plan
 from cleveragents.cli.prompts import ensure_confirmed
 from cleveragents.cli.session import Session, pass_session
 from cleveragents.core.errors import NeedsHuman, PlanError
@@ -45,11 +45,11 @@ def cancel_plan(session: Session, plan_id: str, reason: str, remove_sandbox: boo
     if remove_sandbox:
         client.plans.remove_sandbox(plan.id)
         plan = client.plans.get(plan.id)
-    tell_plan(output, plan)
+    print_plan(output, plan)
     if plan.parent is not None:
         whole = client.plans.get(plan.root)
         progress(f"it is a part of plan {whole.id}, {whole.meaning}")
-        tell_next(whole)
+        print_next_steps(whole)
 
 
 @click.command("delete")

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cleveragents.api.format import shown_name
+from cleveragents.api.format import printable_name
 from cleveragents.cli.output import Output, counted, format_option, printable, progress
-from cleveragents.cli.plan.view import plan_argument, shown_diff, summary_of, tell_plan
+from cleveragents.cli.plan.view import plan_argument, print_plan, shown_diff, summary_of
 from cleveragents.cli.prompts import ensure_confirmed
 from cleveragents.cli.servers import prefix_of
 from cleveragents.cli.session import Session, pass_session
@@ -78,7 +78,7 @@ def diff_of_plan(
         raise click.UsageError("name a PLAN, or two outcomes with --between")
     else:
         found = _changed(plans, plan_id, paths, prefix_of(session))
-    if output.for_programs:
+    if output.machine_readable:
         from cleveragents.api.views import as_json
 
         output.table([as_json(change) for change in found.changes], [], empty="")
@@ -107,10 +107,10 @@ def _changed(plans: Plans, plan_id: str, paths: Sequence[str], prefix: str) -> _
 
 
 def _meant(changes: Sequence[ChangeView], paths: Sequence[str]) -> list[ChangeView]:
-    from cleveragents.api.plans.review import is_meant
+    from cleveragents.api.plans.review import is_selected
 
-    names = [shown_name(path) for path in paths]
-    return [change for change in changes if is_meant(change.path, names)]
+    names = [printable_name(path) for path in paths]
+    return [change for change in changes if is_selected(change.path, names)]
 
 
 def _nothing(plans: Plans, plan: PlanView, paths: Sequence[str], prefix: str) -> str:
@@ -208,15 +208,15 @@ def review_plan(
     for name in (*files, *changesets):
         progress(f"{'left out' if reject else 'taken in'}: {name}{again}")
     progress(f"to be applied: {summary_of(plan) if plan.changes else 'nothing'}")
-    tell_plan(output, plan)
+    print_plan(output, plan)
 
 
 def _named(files: Sequence[str], paths: Sequence[str]) -> Sequence[str]:
     """Return the files that the paths name; the paths themselves, if they name none."""
-    from cleveragents.api.plans.review import is_meant
+    from cleveragents.api.plans.review import is_selected
 
-    names = [shown_name(path) for path in paths]
-    return [file for file in files if names and is_meant(file, names)] or names
+    names = [printable_name(path) for path in paths]
+    return [file for file in files if names and is_selected(file, names)] or names
 
 
 @click.command("capture")
@@ -246,7 +246,7 @@ def capture_plan(session: Session, plan_id: str, output: Output) -> None:
         if plan.broken_invariant is not None:
             back = f"`{prefix_of(session)} plan rollback {plan.id} {recorded[-1]}` takes them back"
             progress(f"mind that {plan.broken_invariant}; {back}")
-    tell_plan(output, plan)
+    print_plan(output, plan)
 
 
 @click.command("rollback")
@@ -272,7 +272,7 @@ def rollback_plan(session: Session, plan_id: str, checkpoint: int, yes: bool, ou
     number = max(call.number for call in plan.calls)
     progress(f"back at checkpoint {checkpoint}, recorded as call {number}: {summary_of(plan)}")
     progress(f"`{prefix_of(session)} plan resume {plan.id}` makes the calls from {checkpoint} on again")
-    tell_plan(output, plan)
+    print_plan(output, plan)
 
 
 def _rolled_back(plans: Plans, plan_id: str, checkpoint: int, *, yes: bool) -> PlanView:

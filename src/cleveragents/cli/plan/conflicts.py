@@ -8,7 +8,7 @@ import click
 
 from cleveragents.changes.model.merge_conflict import Take
 from cleveragents.cli.output import Output, counted, format_option, printable, progress
-from cleveragents.cli.plan.view import plan_argument, tell_plan
+from cleveragents.cli.plan.view import plan_argument, print_plan
 from cleveragents.cli.servers import prefix_of
 from cleveragents.cli.session import Session, pass_session
 from cleveragents.core.text.control_characters import named_by, shown
@@ -62,7 +62,7 @@ def resolve_conflicts(
         progress(f"{left} left; `{prefix} plan resolve {plan.id}` shows them")
     else:
         progress(f"no conflict is left; `{prefix} plan resume {plan.id}` goes on")
-    tell_plan(output, plan)
+    print_plan(output, plan)
 
 
 def _tell_conflicts(output: Output, plans: Plans, plan_id: str, prefix: str) -> None:
@@ -70,7 +70,7 @@ def _tell_conflicts(output: Output, plans: Plans, plan_id: str, prefix: str) -> 
 
     found = [*every(lambda after: plans.conflicts(plan_id, after=after))]
     plan = plans.get(plan_id)
-    if output.for_programs or not found:
+    if output.machine_readable or not found:
         rows = [as_json(conflict) for conflict in found]
         output.table(rows, [], empty=f"plan {plan.id} has no open conflict")
         return

@@ -67,7 +67,7 @@ def correct_plan(
     if dry_run:
         assert undoing is not None
         _show(output, undoing)
-        if not output.for_programs:
+        if not output.machine_readable:
             _tell_of_trial(guidance)
         return
     words = sys.stdin.read() if guidance == "-" else guidance or ""
@@ -144,7 +144,7 @@ def _files(paths: Sequence[str]) -> str:
 
 
 def _show(output: Output, undoing: CorrectionPreview) -> None:
-    if output.for_programs:
+    if output.machine_readable:
         output.record(as_json(undoing))
         return
     lines = ["superseded:"]

@@ -50,7 +50,7 @@ def tree_of_plan(session: Session, plan_id: str, superseded_too: bool, output: O
     plans = session.client().plans
     known = [*every(lambda after: plans.decisions(plan_id, after=after))]
     nodes = [node for node in known if superseded_too or _holds(node)]
-    if output.for_programs:
+    if output.machine_readable:
         output.table([as_json(node) for node in nodes], [], empty="")
         return
     if not nodes:
@@ -66,7 +66,7 @@ def tree_of_plan(session: Session, plan_id: str, superseded_too: bool, output: O
         if isinstance(node, CorrectionNode):
             tree.add(printable(f"correction {node.number}, in addition: {on_one_line(node.guidance)}"))
     _grow_plans(tree, [node for node in nodes if isinstance(node, SubPlanNode)], plan.id)
-    console(no_color=not output.for_eyes).print(tree)
+    console(no_color=not output.human_readable).print(tree)
     if decisions:
         progress(f"`{prefix_of(session)} plan explain {plan.id} NUMBER` says why")
     hidden = sum(isinstance(node, DecisionNode) for node in known) - len(decisions)
@@ -90,7 +90,7 @@ def explain_decision(session: Session, plan_id: str, number: int, output: Output
 
     plans = session.client().plans
     decision = plans.decision(plan_id, number)
-    if output.for_programs:
+    if output.machine_readable:
         output.record(as_json(decision))
         return
     fields: dict[str, JsonValue] = {

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from cleveragents.api.plans.changes import changes_of
 from cleveragents.core.errors import CheckFailed
 from cleveragents.plans.apply_policy import ensure_checked
-from cleveragents.plans.family import who_needs_somebody
+from cleveragents.plans.family import plans_needing_action
 from cleveragents.plans.model.plan import PlanState
 from cleveragents.plans.model.sub_plan import waits_for_sub_plans
 
@@ -45,7 +45,7 @@ def exit_code_of(parts: PlanParts, plan: Plan, *, only_review: bool = False) -> 
         return INTERRUPTED
     if plan.state.ended:
         return 0
-    if waits_for_sub_plans(plan) and not who_needs_somebody(parts, plan):
+    if waits_for_sub_plans(plan) and not plans_needing_action(parts, plan):
         return TRY_AGAIN
     if plan.state is not PlanState.COMPLETE:
         return NEEDS_HUMAN

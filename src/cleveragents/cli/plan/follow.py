@@ -25,13 +25,20 @@ from cleveragents.cli.render.board import board_of
 from cleveragents.cli.render.live_view import is_for_terminal
 from cleveragents.cli.render.output_view import PlanOutputView
 from cleveragents.cli.run.foreground import end_unless_cancelled
-from cleveragents.cli.run.interruption import STOPPING, left_to_server
+from cleveragents.cli.run.interruption import STOPPING, left_running_message
 from cleveragents.core.errors import Conflict, PlanError, ServerFailed, UnknownPlan
 
 if TYPE_CHECKING:
     from cleveragents.api.client import Client
 
-__all__ = ["BackgroundRunner", "PlansFollower", "StreamPosition", "moment_now", "on_server", "run_to_rest"]
+__all__ = [
+    "BackgroundRunner",
+    "PlansFollower",
+    "StreamPosition",
+    "current_position",
+    "on_server",
+    "run_until_rest",
+]
 
 _RUNNING = ("queued", "processing")
 _JOB_ENDS = ("job.succeeded", "job.failed", "job.cancelled")
@@ -51,7 +58,7 @@ class StreamPosition:
     numbers: Mapping[str, int]
 
 
-def moment_now(client: Client, plan: PlanView | None = None) -> StreamPosition:
+def current_position(client: Client, plan: PlanView | None = None) -> StreamPosition:
     """This one, to be taken before anything is asked for; of a `plan` that has begun, with what it has
     printed."""
     found = client.events.list(limit=1).items
@@ -72,7 +79,7 @@ class BackgroundRunner(Protocol):
         """Whether nobody works at it, and nobody is there to go on with it."""
 
 
-def run_to_rest(
+def run_until_rest(
     client: Client,
     plan: PlanView,
     output: Output,
@@ -216,7 +223,7 @@ class PlansFollower:
                 if plan_id in refused:
                     progress(on_server(plan_id, prefix))
                 elif plan_id not in resting:
-                    progress(left_to_server(plan_id, prefix, told=plan_id in told))
+                    progress(left_running_message(plan_id, prefix, told=plan_id in told))
             raise click.exceptions.Exit(INTERRUPTED) from None
 
     def _say_standing(self, plan_id: str, phase: str, state: str) -> None:

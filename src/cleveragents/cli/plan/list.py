@@ -21,7 +21,7 @@ from cleveragents.plans.model.plan import PlanState
 if TYPE_CHECKING:
     from cleveragents.api.plans.views import PlanSummary
 
-__all__ = ["list_plans", "none_listed"]
+__all__ = ["empty_list_message", "list_plans"]
 
 Row = dict[str, JsonValue]
 
@@ -74,7 +74,7 @@ def list_plans(
     ids = {plan.id for plan in found}
     rows = [_row(plan, output, below=plan.parent in ids) for plan in found]
     columns = ["id", "phase", "state", "updated", "goal"]
-    if output.for_eyes:
+    if output.human_readable:
         columns.remove("phase")  # an id and a goal need the room
         if is_narrow():
             shorts = short_ids([plan.id for plan in found])
@@ -82,7 +82,7 @@ def list_plans(
     output.table(
         rows,
         columns,
-        empty=none_listed(narrowed=bool(states or here or after)),
+        empty=empty_list_message(narrowed=bool(states or here or after)),
         cut=["goal"],
         spare=["updated"],
     )
@@ -129,7 +129,7 @@ def _in_families(plans: Sequence[PlanSummary]) -> list[PlanSummary]:
     return family(None)
 
 
-def none_listed(*, narrowed: bool) -> str:
+def empty_list_message(*, narrowed: bool) -> str:
     """What is said where a list would be; only if something was asked for are there others."""
     return "there are no such plans" if narrowed else "there are no plans yet; `agents run` makes one"
 
@@ -139,7 +139,7 @@ def _row(plan: PlanSummary, output: Output, *, below: bool) -> Row:
     from cleveragents.api.views import as_json
 
     row: Row = as_json(plan)
-    if output.for_programs:
+    if output.machine_readable:
         return row
     row |= {"goal": plan.title}
     if plan.parent is not None:
@@ -147,6 +147,6 @@ def _row(plan: PlanSummary, output: Output, *, below: bool) -> Row:
         row |= {"goal": f"{'  ' * plan.depth * below}{plan.title}{whole}"}
     if plan.waits_for_sub_plans:  # and not for whoever reads this
         row |= {"state": plan.label}
-    if output.for_eyes:
+    if output.human_readable:
         row |= {"updated": ago(plan.updated, datetime.now(UTC)), "state": plan.label}
     return row

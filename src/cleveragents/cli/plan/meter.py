@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from cleveragents.api.plans.views import PlanView
     from cleveragents.app.plan_parts import PlanParts
 
-__all__ = ["Meter", "MeterReading", "PlanMeter", "ViewMeter", "plan_of", "spending_words"]
+__all__ = ["Meter", "MeterReading", "PlanMeter", "ViewMeter", "plan_of", "spending_label"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +155,7 @@ def _reading(plan: PlanView) -> MeterReading:
     return MeterReading(plan_of(plan), spent, allowed)
 
 
-def spending_words(reading: MeterReading) -> list[str]:
+def spending_label(reading: MeterReading) -> list[str]:
     """`1,234 of 50,000 tokens`, `$0.0012 of $0.50`; nothing before a model was asked."""
     spent, limits = reading.spent, reading.limits
     if not spent.tokens and limits == BudgetLimits():

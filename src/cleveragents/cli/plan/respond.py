@@ -60,15 +60,15 @@ def deny_plan(session: Session, plan_id: str, number: int | None, output: Output
       agents plan deny 7QX2
       agents plan deny 7QX2 3
     """
-    from cleveragents.cli.plan.work import moment_before, work_on
+    from cleveragents.cli.plan.work import position_before, work_on
 
     deciding = _deciding(session, output)
     plans = deciding.client.plans
     plan = plans.get(plan_id)
-    after = moment_before(deciding, plan)
+    after = position_before(deciding, plan)
     plan = plans.deny(plan.id, call=number)
     _tell_answered(plan)
-    tell_denied(deciding, work_on(deciding, plan, after=after))
+    print_denied(deciding, work_on(deciding, plan, after=after))
 
 
 @click.command("answer")
@@ -115,36 +115,36 @@ def resume_plan(
       agents plan resume 7QX2 --model openai/gpt-4.1
     """
     from cleveragents.cli.plan.apply import apply_now
-    from cleveragents.cli.plan.view import told_at_the_end
-    from cleveragents.cli.plan.work import deeds_of, go_on
+    from cleveragents.cli.plan.view import printed_at_end
+    from cleveragents.cli.plan.work import activity_count, go_on
 
     deciding = _deciding(session, output, yes=yes)
     plans = deciding.client.plans
     plan = plans.get(plan_id)
     if plan.phase is Phase.APPLY and not plan.state.ended:
-        with told_at_the_end(deciding.client, deciding.output, plan.id) as told:
+        with printed_at_end(deciding.client, deciding.output, plan.id) as told:
             told.plan = apply_now(deciding.client, plan)
         return
     asked = _asked(limits)
     was_done = (plan.phase, plan.state) == (Phase.EXECUTE, PlanState.COMPLETE)
-    deeds = deeds_of(plan) if was_done else None
+    deeds = activity_count(plan) if was_done else None
     go_on(deciding, plan, lambda: plans.resume(plan.id, model=model, limits=asked), deeds=deeds)
 
 
-def tell_denied(deciding: WorkOptions, plan: PlanView) -> None:
+def print_denied(deciding: WorkOptions, plan: PlanView) -> None:
     """Where a plan stands that was refused leave, and the whole that it is a part of. `Cancelled`, where
     somebody interrupted that."""
-    from cleveragents.cli.plan.view import tell_next, tell_plan
+    from cleveragents.cli.plan.view import print_next_steps, print_plan
     from cleveragents.core.errors import Cancelled
 
     whole = plan if plan.parent is None else deciding.client.plans.get(plan.root)
     ended = [one for one in (plan, whole) if one.state is PlanState.CANCELLED]
     if plan.error is not None and not ended:
         progress(f"denied: {plan.error}")
-    tell_plan(deciding.output, plan)
+    print_plan(deciding.output, plan)
     if plan.parent is not None:
         progress(f"it is a part of plan {whole.id}, {_how(whole)}")
-        tell_next(whole)
+        print_next_steps(whole)
     if ended:
         raise Cancelled((ended[0].error or "").removeprefix("cancelled: "))
 

@@ -8,7 +8,7 @@ import click
 
 from cleveragents.api.format import on_one_line
 from cleveragents.api.plans.changes import lines_of
-from cleveragents.api.plans.details import spelt_arguments, verdict_in_words
+from cleveragents.api.plans.details import arguments_text, verdict_text
 from cleveragents.cli.output import Output, printable
 from cleveragents.core.actions.model import in_a_line
 from cleveragents.core.json_value import JsonValue
@@ -90,14 +90,14 @@ def _section(
 
 
 def show_call(output: Output, row: Row) -> None:
-    if output.for_programs:
+    if output.machine_readable:
         output.record(row)
         return
     result = dict(row["result"]) if isinstance(row["result"], Mapping) else {}
     printed = result.pop("output", None)
     if isinstance(seconds := result.get("seconds"), float):
         result["seconds"] = round(seconds, 2)
-    said = {"number": row["number"], "tool": row["tool"], "what": spelt_arguments(row["arguments"])}
+    said = {"number": row["number"], "tool": row["tool"], "what": arguments_text(row["arguments"])}
     names = ("state", "approval", "error", "started", "ended", "changed", "changeset")
     said |= {name: row[name] for name in names if row[name] is not None}
     said |= {"error": first} if (first := first_line(row["error"])) else {}
@@ -122,13 +122,13 @@ def first_line(text: JsonValue) -> str | None:
 def in_short(row: Mapping[str, JsonValue]) -> Row:
     """A call or a check with what matters of it in one text."""
     if "arguments" in row:
-        told = spelt_arguments(row["arguments"])
+        told = arguments_text(row["arguments"])
         return dict(row) | {"what": f"{told}: {first_line(row['error'])}" if row["error"] else told}
     details = str(row["details"])
     # A reviewer's first line is its summary; a command's is how it ended, and what it printed says why.
     told = details.strip().partition("\n")[0] if row["name"] == _REVIEW else in_a_line(details)
     return dict(row) | {
-        "verdict": verdict_in_words(row),
+        "verdict": verdict_text(row),
         "what": told if row["verdict"] != "passed" else "",
     }
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from cleveragents.api.plans.client import Plans
     from cleveragents.api.plans.views import PlanView, SpendingView
 
-__all__ = ["log_of_plan", "show_plan", "spent_in_words"]
+__all__ = ["log_of_plan", "show_plan", "spending_text"]
 
 Row = dict[str, JsonValue]
 
@@ -51,7 +51,7 @@ def show_plan(session: Session, plan_id: str, output: Output) -> None:
     plans = session.client().plans
     plan = plans.get(plan_id)
     said = plan_in_json(plan)
-    if output.for_programs:
+    if output.machine_readable:
         output.record(said)
         return
     output.record(_heading(plans, plan))
@@ -93,7 +93,7 @@ def log_of_plan(session: Session, plan_id: str, number: int | None, output: Outp
     rows = [as_json(call) for call in every(lambda after: plans.calls(plan_id, after=after))]
     error = None if rows else plans.summary(plan_id).error
     output.table(
-        rows if output.for_programs else [in_short(row) for row in rows],
+        rows if output.machine_readable else [in_short(row) for row in rows],
         ["number", "tool", "state", "changed", "started", "what"],
         empty="it did nothing yet" if error is None else f"it did nothing: {error}",
         cut=["what"],
@@ -103,7 +103,7 @@ def log_of_plan(session: Session, plan_id: str, number: int | None, output: Outp
 
 def _heading(plans: Plans, plan: PlanView) -> Row:
     """Return what people want to know first; what is not there is left out."""
-    from cleveragents.api.workers import isolation_in_words
+    from cleveragents.api.workers import isolation_text
 
     parent = None if plan.parent is None else plans.summary(plan.parent)
     goal, name = on_one_line(plan.goal), plan.request.get("name")
@@ -120,8 +120,8 @@ def _heading(plans: Plans, plan: PlanView) -> Row:
         "resource": plan.resource_name,
         "project": plan.resource_name and plan.project,
         "profile": str(plan.request.get("profile") or ""),
-        "isolation": isolation_in_words(plan.isolation),
-        "spent": spent_in_words(plan.spending),
+        "isolation": isolation_text(plan.isolation),
+        "spent": spending_text(plan.spending),
         "created": timestamp(plan.created),
         "updated": f"{timestamp(plan.updated)} ({ago(plan.updated, datetime.now(UTC))})",
         "sandbox": plan.sandbox or (_REMOVED if plan.sandbox_removed else None),
@@ -134,13 +134,13 @@ def _heading(plans: Plans, plan: PlanView) -> Row:
 def _waits_for(plan: PlanView) -> str | None:
     """Return what a plan that waits asks for; of conflicts between its sub-plans, those that are open."""
     from cleveragents.plans.model.sub_plan import CONFLICT
-    from cleveragents.plans.sub_plans.messages import told_disagreement
+    from cleveragents.plans.sub_plans.messages import disagreement_message
 
     if plan.state is not PlanState.WAITING or not isinstance(plan.waiting_for, Mapping):
         return None
     if plan.waiting_for.get("for") == CONFLICT:
         paths = [conflict.path for conflict in plan.conflicts]
-        return told_disagreement(paths) if paths else None
+        return disagreement_message(paths) if paths else None
     return on_one_line(str(plan.waiting_for.get("what") or ""))
 
 
@@ -153,7 +153,7 @@ def _works_on(plan: PlanView) -> str:
     return f"{plan.resource}, which is out of reach{hint}"
 
 
-def spent_in_words(spending: SpendingView) -> str | None:
+def spending_text(spending: SpendingView) -> str | None:
     """Return `12 model calls, 34,567 tokens, $0.0123`; None where no model was asked."""
     from cleveragents.models.model.budget import PICODOLLARS, dollars
 

@@ -6,23 +6,23 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from cleveragents.api.plans.changes import (
-    changes_in_words,
+    changes_text,
     found_changes,
     lines_of,
-    told_unapplied,
+    unapplied_message,
     unapplied_of,
 )
-from cleveragents.api.plans.details import account_of, checks_of, has_passed, verdict_in_words
-from cleveragents.api.plans.status_text import goal_of, meaning_of
+from cleveragents.api.plans.details import checks_of, details_of, has_passed, verdict_text
+from cleveragents.api.plans.status_text import goal_of, status_text_of
 from cleveragents.cli.output import Output, progress
-from cleveragents.plans.family import left_out_in_words
+from cleveragents.plans.family import left_out_text
 
 if TYPE_CHECKING:
     from cleveragents.app.plan_parts import PlanParts
     from cleveragents.core.json_value import JsonValue
     from cleveragents.plans.model.plan import Plan
 
-__all__ = ["tell_of_changes", "told_changes", "told_plan"]
+__all__ = ["print_changed_files", "told_changes", "told_plan"]
 
 Row = dict[str, "JsonValue"]
 
@@ -31,23 +31,23 @@ _SHOWN_FILES = 20
 
 def told_plan(output: Output, parts: PlanParts, plan: Plan) -> None:
     """Where a plan stands: all of it for programs, for people what they need to name it."""
-    if output.for_programs:
-        output.record(account_of(parts, plan))
+    if output.machine_readable:
+        output.record(details_of(parts, plan))
         return
-    output.record({"plan": plan.id, "goal": goal_of(plan), "state": meaning_of(parts, plan)})
+    output.record({"plan": plan.id, "goal": goal_of(plan), "state": status_text_of(parts, plan)})
 
 
 def told_changes(parts: PlanParts, plan: Plan) -> bool:
     """The changed files and the checks that did not pass, on stderr; whether there is anything to apply."""
     found = found_changes(parts, plan)
-    without = left_out_in_words(parts, plan)
-    unapplied = told_unapplied(parts, plan, unapplied_of(parts, plan))
+    without = left_out_text(parts, plan)
+    unapplied = unapplied_message(parts, plan, unapplied_of(parts, plan))
     checks = checks_of(parts, plan, found.tree)
-    tell_of_changes(found.rows, [*([without] if without else []), *unapplied], checks)
+    print_changed_files(found.rows, [*([without] if without else []), *unapplied], checks)
     return bool(found.rows)
 
 
-def tell_of_changes(changes: Sequence[Row], sentences: Sequence[str], checks: Sequence[Row]) -> None:
+def print_changed_files(changes: Sequence[Row], sentences: Sequence[str], checks: Sequence[Row]) -> None:
     """The changed files, what there is to say about them, and the checks that did not pass, on stderr."""
     shown = changes[:_SHOWN_FILES]
     width = max((len(lines_of(row)) for row in shown), default=0)
@@ -55,10 +55,10 @@ def tell_of_changes(changes: Sequence[Row], sentences: Sequence[str], checks: Se
         progress(f"  {row['change']}  {lines_of(row).ljust(width)}  {row['path']}")
     if len(changes) > _SHOWN_FILES:
         progress(f"  … and {len(changes) - _SHOWN_FILES} more")
-    progress(changes_in_words(changes))
+    progress(changes_text(changes))
     for sentence in sentences:
         progress(sentence)
     for check in checks:
         if not has_passed(check):
             weight = "it has to pass before the plan can be applied" if check["required"] else "informational"
-            progress(f"check {check['name']}: {verdict_in_words(check)} ({weight})")
+            progress(f"check {check['name']}: {verdict_text(check)} ({weight})")

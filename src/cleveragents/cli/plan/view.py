@@ -12,7 +12,7 @@ import click
 
 from cleveragents.api.format import on_one_line
 from cleveragents.api.plans.next_steps import steps_from
-from cleveragents.api.plans.status_text import what_it_waits_for
+from cleveragents.api.plans.status_text import pending_request_of
 from cleveragents.cli.output import Output, Styled, ansi, colour, continued, progress, write
 from cleveragents.cli.render.narrow_terminal import steps_in_lines
 from cleveragents.cli.render.remedies import step_pairs
@@ -35,16 +35,16 @@ __all__ = [
     "next_steps",
     "plan_argument",
     "plan_in_json",
+    "print_changes",
+    "print_hints",
+    "print_next_steps",
+    "print_not_applied",
+    "print_plan",
+    "print_reason",
+    "printed_at_end",
     "shown_diff",
     "summary_of",
-    "tell_changes",
-    "tell_hints",
-    "tell_next",
-    "tell_not_applied",
-    "tell_plan",
-    "tell_reason",
     "to_branch_option",
-    "told_at_the_end",
     "told_next",
     "told_reason",
 ]
@@ -61,9 +61,9 @@ to_branch_option = click.option(
 )
 
 
-def tell_plan(output: Output, plan: PlanView) -> None:
+def print_plan(output: Output, plan: PlanView) -> None:
     """Print a plan: all of it for programs, for people what they need to name it."""
-    if output.for_programs:
+    if output.machine_readable:
         output.record(plan_in_json(plan))
     else:
         _tell_briefly(output, plan)
@@ -85,7 +85,7 @@ class ReportedPlan:
 
 
 @contextmanager
-def told_at_the_end(client: Client, output: Output, plan_id: str) -> Iterator[ReportedPlan]:
+def printed_at_end(client: Client, output: Output, plan_id: str) -> Iterator[ReportedPlan]:
     """Print where the plan stands, whatever comes of the block. If the server is lost, say how to follow the
     plan later."""
     from cleveragents.api.client import HttpClient
@@ -108,7 +108,7 @@ def told_at_the_end(client: Client, output: Output, plan_id: str) -> Iterator[Re
     if told.plan is None:
         _tell_now(client, output, told.plan_id)
     else:
-        tell_plan(output, told.plan)
+        print_plan(output, told.plan)
 
 
 def _tell_how_to_follow(plan_id: str, lost: NotAuthenticated | ServerUnreachable) -> None:
@@ -129,8 +129,8 @@ def _is_interruption(ended: BaseException) -> bool:
 
 def _tell_now(client: Client, output: Output, plan_id: str) -> None:
     """Print the plan as it is now; people need no more than its summary."""
-    if output.for_programs:
-        tell_plan(output, client.plans.get(plan_id))
+    if output.machine_readable:
+        print_plan(output, client.plans.get(plan_id))
     else:
         _tell_briefly(output, client.plans.summary(plan_id))
 
@@ -143,7 +143,7 @@ def plan_in_json(plan: PlanView) -> dict[str, JsonValue]:
     return said if plan.spending.model_calls is not None else {**said, "spending": {}}
 
 
-def tell_reason(plan: PlanView) -> None:
+def print_reason(plan: PlanView) -> None:
     """Say on stderr why the plan waits or failed, if it does."""
     reason = plan.error
     if plan.state is PlanState.WAITING:
@@ -155,13 +155,13 @@ def tell_reason(plan: PlanView) -> None:
         progress(line)
 
 
-def tell_hints(plan: PlanView) -> None:
+def print_hints(plan: PlanView) -> None:
     """Say on stderr what may explain why the plan failed."""
     for hint in plan.hints:
         progress(f"hint: {hint}")
 
 
-def tell_next(plan: PlanView, *, commit: str | None = None, to_branch: str | None = None) -> None:
+def print_next_steps(plan: PlanView, *, commit: str | None = None, to_branch: str | None = None) -> None:
     """Say on stderr what can be done with the plan.
 
     `commit` and `to_branch` were asked for, and are written with the command that applies the plan.
@@ -192,45 +192,45 @@ def _with_commit(step: Remedy, commit: str | None, to_branch: str | None) -> Rem
     return replace(step, options={**step.options, **{name: said for name, said in asked.items() if said}})
 
 
-def tell_changes(plan: PlanView) -> bool:
+def print_changes(plan: PlanView) -> bool:
     """Say on stderr which files changed and which checks did not pass. Return whether any file changed."""
     from cleveragents.api.views import as_json
-    from cleveragents.cli.plan.summary import tell_of_changes
+    from cleveragents.cli.plan.summary import print_changed_files
 
     said = as_json(plan)
-    tell_of_changes(said["changes"], _not_applied(plan), said["checks"])
+    print_changed_files(said["changes"], _not_applied(plan), said["checks"])
     return bool(plan.changes)
 
 
 def summary_of(plan: PlanView) -> str:
     """Return how many files and lines an apply would change."""
-    from cleveragents.api.plans.changes import changes_in_words
+    from cleveragents.api.plans.changes import changes_text
     from cleveragents.api.views import as_json
 
-    return changes_in_words(as_json(plan)["changes"])
+    return changes_text(as_json(plan)["changes"])
 
 
-def tell_not_applied(plan: PlanView) -> None:
+def print_not_applied(plan: PlanView) -> None:
     """Say on stderr which parts the result lacks, and which files an apply leaves out."""
     for sentence in _not_applied(plan):
         progress(sentence)
 
 
 def _not_applied(plan: PlanView) -> list[str]:
-    from cleveragents.api.plans.changes import unapplied_in_words
-    from cleveragents.plans.sub_plans.messages import told_left_out
+    from cleveragents.api.plans.changes import unapplied_text
+    from cleveragents.plans.sub_plans.messages import left_out_message
     from cleveragents.sandboxes.ports import Unapplied
 
-    lacks = told_left_out([(part.name, part.why) for part in plan.parts_left_out])
+    lacks = left_out_message([(part.name, part.why) for part in plan.parts_left_out])
     unapplied = Unapplied(plan.ignored, plan.nested_repositories, plan.removed_submodules)
-    return [*([lacks] if lacks else []), *unapplied_in_words(unapplied, checked=bool(plan.checks))]
+    return [*([lacks] if lacks else []), *unapplied_text(unapplied, checked=bool(plan.checks))]
 
 
 def told_reason(plan: Plan) -> None:
     """Why the plan stands where it does, on stderr, if it has a reason."""
     error = None if plan.error is None else redact_text(plan.error)
     if plan.state is PlanState.WAITING:
-        error = f"it waits: {what_it_waits_for(plan)}"
+        error = f"it waits: {pending_request_of(plan)}"
     elif error is not None and plan.state is PlanState.ERRORED:
         error = f"it failed: {error}"
     for line in continued(error) if error else ():

@@ -34,13 +34,13 @@ def watch_plan(session: Session, plan_id: str, output: Output) -> None:
     """
     from cleveragents.api.client import LocalClient
     from cleveragents.cli.plan.exit_codes import exit_code
-    from cleveragents.cli.plan.follow import PlansFollower, moment_now
-    from cleveragents.cli.plan.view import tell_changes, tell_next, tell_plan, tell_reason
-    from cleveragents.cli.plan.work import name_of, who_needs_somebody
+    from cleveragents.cli.plan.follow import PlansFollower, current_position
+    from cleveragents.cli.plan.view import print_changes, print_next_steps, print_plan, print_reason
+    from cleveragents.cli.plan.work import name_of, plans_needing_action
     from cleveragents.cli.servers import prefix_of
 
     client = session.client()
-    after = moment_now(client)
+    after = current_position(client)
     plan = client.plans.get(plan_id)
     hint = "Ctrl-C ends the watching, not the plan"
     at_it = _Company(client, plan) if isinstance(client, LocalClient) else None
@@ -57,16 +57,16 @@ def watch_plan(session: Session, plan_id: str, output: Output) -> None:
     if plan.state.running:
         progress("nobody works on it at present")
     elif (plan.phase, plan.state) == (Phase.EXECUTE, PlanState.COMPLETE):
-        tell_changes(plan)
+        print_changes(plan)
     elif plan.state is not PlanState.APPLIED:
-        tell_reason(plan)
-    tell_next(plan)
-    for one in who_needs_somebody(client, plan):
+        print_reason(plan)
+    print_next_steps(plan)
+    for one in plans_needing_action(client, plan):
         if one.id != plan.id:
             progress(f"sub-plan {one.id} needs you: {name_of(one)}")
-            tell_reason(one)
-            tell_next(one)
-    tell_plan(output, plan)
+            print_reason(one)
+            print_next_steps(one)
+    print_plan(output, plan)
     code = exit_code(plan)
     if code:
         raise click.exceptions.Exit(code)

@@ -21,19 +21,19 @@ from cleveragents.cli.output import progress
 from cleveragents.cli.plan.apply import (
     apply_now,
     ensure_checked,
-    once_applied_elsewhere,
-    tell_applied,
+    print_applied,
+    wait_for_other_apply,
 )
 from cleveragents.cli.plan.exit_codes import NEEDS_HUMAN, TRY_AGAIN
 from cleveragents.cli.plan.view import (
+    print_changes,
+    print_hints,
+    print_next_steps,
+    print_reason,
+    printed_at_end,
     shown_diff,
-    tell_changes,
-    tell_hints,
-    tell_next,
-    tell_reason,
-    told_at_the_end,
 )
-from cleveragents.cli.prompts import asked_choice, confirmed
+from cleveragents.cli.prompts import confirmed, prompt_choice
 from cleveragents.cli.usage import as_usage
 from cleveragents.core.errors import Cancelled, PlanFailed
 from cleveragents.core.text.redaction import redact_text
@@ -48,16 +48,16 @@ if TYPE_CHECKING:
 __all__ = [
     "APPLY_IT",
     "WorkOptions",
+    "activity_count",
     "asked_for",
     "decide",
-    "deeds_of",
     "go_on",
     "interactive",
-    "is_to_be_applied",
-    "moment_before",
     "name_of",
-    "tell_who_asks",
-    "who_needs_somebody",
+    "plans_needing_action",
+    "position_before",
+    "print_pending_questions",
+    "should_apply",
     "work_on",
 ]
 
@@ -65,7 +65,7 @@ _DONE = (Phase.EXECUTE, PlanState.COMPLETE)
 _LINES_KEPT = 100
 _MOST_ASKED = 5
 APPLY_IT = "Apply it? [y]es, [n]ot now, show the [d]iff, [r]eject it", ("y", "n", "d", "r")
-"""The question, for `asked_choice`."""
+"""The question, for `prompt_choice`."""
 
 _Reply = TypeVar("_Reply")
 
@@ -90,14 +90,14 @@ def interactive() -> bool:
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
-def moment_before(deciding: WorkOptions, plan: PlanView | None = None) -> StreamPosition | None:
+def position_before(deciding: WorkOptions, plan: PlanView | None = None) -> StreamPosition | None:
     """What is new from now on, of a `plan` that has begun or of one to come; None: it runs here, in front,
     and whatever it says is new."""
     if plan is not None and _runs_in_front(deciding.client, plan):
         return None
-    from cleveragents.cli.plan.follow import moment_now
+    from cleveragents.cli.plan.follow import current_position
 
-    return moment_now(deciding.client, plan)
+    return current_position(deciding.client, plan)
 
 
 def work_on(
@@ -125,13 +125,13 @@ def work_on(
         if not at_it.lives():
             progress(f"workers of a server run it; `agents plan watch {plan.id}` follows it")
             return client.plans.get(plan.id)
-    from cleveragents.cli.plan.follow import moment_now, run_to_rest
+    from cleveragents.cli.plan.follow import current_position, run_until_rest
 
-    return run_to_rest(
+    return run_until_rest(
         client,
         plan,
         deciding.output,
-        after=after or moment_now(client, plan),
+        after=after or current_position(client, plan),
         prefix=deciding.prefix,
         quiet=quiet,
         hear=deciding.said.append,
@@ -180,16 +180,16 @@ def go_on(
     then; `tell` says before what was done. Of one that was done before, and has still no more than those
     `deeds`, it says that there was nothing to do."""
     whole = plan if plan.parent is None else deciding.client.plans.get(plan.root)
-    after = moment_before(deciding, whole)
+    after = position_before(deciding, whole)
     with as_usage():
         plan = act()
     tell(plan)
-    with told_at_the_end(deciding.client, deciding.output, plan.id) as told:
+    with printed_at_end(deciding.client, deciding.output, plan.id) as told:
         worked = work_on(deciding, _followed(deciding, plan), after=after)
         if plan.parent is not None:
             worked = _part_or_whole(deciding, plan, whole)
             told.plan_id = worked.id
-        if (worked.phase, worked.state) == _DONE and deeds is not None and deeds == deeds_of(worked):
+        if (worked.phase, worked.state) == _DONE and deeds is not None and deeds == activity_count(worked):
             progress("it was done already, so there was nothing to do")
         told.plan = decide(deciding, worked)
 
@@ -213,7 +213,7 @@ def _standing(plan: PlanView) -> tuple[object, ...]:
     return plan.phase, plan.state, plan.job, plan.error, plan.waiting_for
 
 
-def deeds_of(plan: PlanView) -> int:
+def activity_count(plan: PlanView) -> int:
     """How often it used a tool or asked a model. A rollback, after which there is more to do, takes some."""
     return len(plan.calls) + (plan.spending.model_calls or 0)
 
@@ -227,17 +227,17 @@ def decide(deciding: WorkOptions, plan: PlanView) -> PlanView:
     while plan.state is PlanState.WAITING:
         plan = _answered(deciding, plan)
     _ensure_succeeded(deciding, plan)
-    plan = once_applied_elsewhere(deciding.client, plan, deciding.message)
+    plan = wait_for_other_apply(deciding.client, plan, deciding.message)
     if plan.state is PlanState.APPLIED:
-        tell_applied(plan)
+        print_applied(plan)
     if (plan.phase, plan.state) != _DONE:
         return plan
-    changed = tell_changes(plan)
-    tell_hints(plan)
+    changed = print_changes(plan)
+    print_hints(plan)
     if plan.parent is not None:
-        tell_next(plan)
+        print_next_steps(plan)
     elif changed and deciding.only_review:
-        tell_next(plan, commit=deciding.message)
+        print_next_steps(plan, commit=deciding.message)
     elif changed:
         plan = _applied_or_not(deciding, plan)
     if (plan.phase, plan.state) == _DONE:
@@ -252,8 +252,8 @@ def _ensure_succeeded(deciding: WorkOptions, plan: PlanView) -> None:
     if plan.state is PlanState.CONSTRAINED:
         _tell_constrained(deciding, plan)
     if plan.state is PlanState.ERRORED:
-        tell_hints(plan)
-        tell_next(plan)
+        print_hints(plan)
+        print_next_steps(plan)
         # The error may already say which plan failed.
         raise PlanFailed(plan.id, plan.error or "it says no more")
 
@@ -261,12 +261,12 @@ def _ensure_succeeded(deciding: WorkOptions, plan: PlanView) -> None:
 def _tell_constrained(deciding: WorkOptions, plan: PlanView) -> NoReturn:
     """It cannot be applied to what the files are now: exits with 3."""
     if not {*(plan.error or "").splitlines()} <= {*deciding.said}:  # who applied it may have said so
-        tell_reason(plan)
-    tell_next(plan, commit=deciding.message)
+        print_reason(plan)
+    print_next_steps(plan, commit=deciding.message)
     raise click.exceptions.Exit(NEEDS_HUMAN)
 
 
-def is_to_be_applied(
+def should_apply(
     plan: PlanView, *, yes: bool, commit: str | None, tell: Callable[[str], None] = progress
 ) -> bool:
     """Whether a result can be applied without a question; what speaks against it is said. `CheckFailed`,
@@ -276,7 +276,7 @@ def is_to_be_applied(
         if any(check.verdict in ("not run", "void") for check in unpassed):
             tell("a check did not run: install what it lacks, or run the goal again with another --check;")
         tell("edit its files where `agents plan show` says they are, then `agents plan capture` it; or:")
-        tell_next(plan, commit=commit)
+        print_next_steps(plan, commit=commit)
         ensure_checked(plan)
     for objection in plan.held_back:
         tell(objection)
@@ -288,25 +288,25 @@ def is_to_be_applied(
 
 def _applied_or_not(deciding: WorkOptions, plan: PlanView) -> PlanView:
     message = deciding.message
-    if is_to_be_applied(plan, yes=deciding.yes, commit=message):
+    if should_apply(plan, yes=deciding.yes, commit=message):
         return apply_now(deciding.client, plan, commit=message)
     if interactive():
         return _asked(deciding, plan)
     progress("it is not applied: that is for you to decide")
-    tell_next(plan, commit=message)
+    print_next_steps(plan, commit=message)
     raise click.exceptions.Exit(NEEDS_HUMAN)
 
 
 def _asked(deciding: WorkOptions, plan: PlanView) -> PlanView:
     plans, message = deciding.client.plans, deciding.message
     while True:
-        answer = _answer(plan, partial(asked_choice, *APPLY_IT), message)
+        answer = _answer(plan, partial(prompt_choice, *APPLY_IT), message)
         if answer == "y":
             return apply_now(deciding.client, plan, commit=message)
         if answer == "r":
             return plans.discard(plan.id, version=plan.version)
         if answer == "n":
-            tell_next(plan, commit=message)
+            print_next_steps(plan, commit=message)
         if answer in ("n", None):
             return plan
         shown_diff(plans.patch(plan.id))
@@ -314,24 +314,24 @@ def _asked(deciding: WorkOptions, plan: PlanView) -> PlanView:
 
 def _answered(deciding: WorkOptions, plan: PlanView) -> PlanView:
     """The plan, after whoever needs somebody was answered: the plan itself, or one below it."""
-    needing = who_needs_somebody(deciding.client, plan)
+    needing = plans_needing_action(deciding.client, plan)
     if not needing:
         progress(f"its sub-plans run elsewhere; `{deciding.prefix} plan watch {plan.id}` follows them")
         raise click.exceptions.Exit(TRY_AGAIN)
     asking = needing[0]
     call = _asking_call(asking)
-    tell_who_asks(plan, asking)
+    print_pending_questions(plan, asking)
     reply = _reply(deciding, asking, call) if interactive() else None
     if reply is None:
         _tell_who_needs(deciding, needing)
         raise click.exceptions.Exit(NEEDS_HUMAN)
-    after = moment_before(deciding, plan)
+    after = position_before(deciding, plan)
     reply()
     now, answered = deciding.client.plans.get(plan.id), None if call is None else (asking.id, call.number)
     return work_on(deciding, now, after=after, quiet=True, answered=answered)
 
 
-def who_needs_somebody(client: Client, plan: PlanView) -> list[PlanView]:
+def plans_needing_action(client: Client, plan: PlanView) -> list[PlanView]:
     """The plan, or those below it for which it waits."""
     if not plan.waits_for_sub_plans:
         return [plan] if plan.state is PlanState.WAITING else []
@@ -341,11 +341,11 @@ def who_needs_somebody(client: Client, plan: PlanView) -> list[PlanView]:
     return [plans.get(plan_id) for plan_id in sorted(asking)]
 
 
-def tell_who_asks(plan: PlanView, asking: PlanView) -> None:
+def print_pending_questions(plan: PlanView, asking: PlanView) -> None:
     """The question of the plan, or of the one below it; and what failed there meanwhile."""
     if asking.id != plan.id:
         progress(f"sub-plan {asking.id} needs you: {name_of(asking)}")
-    tell_reason(asking)
+    print_reason(asking)
     call = _asking_call(asking)
     if call is not None:
         progress(f"  {call.tool}: {call.what}")
@@ -356,10 +356,10 @@ def tell_who_asks(plan: PlanView, asking: PlanView) -> None:
 
 
 def _tell_who_needs(deciding: WorkOptions, needing: Sequence[PlanView]) -> None:
-    tell_next(needing[0])
+    print_next_steps(needing[0])
     for other in needing[1:_MOST_ASKED]:
         progress(f"sub-plan {other.id} needs you as well: {name_of(other)}")
-        tell_next(other)
+        print_next_steps(other)
     if len(needing) > _MOST_ASKED:
         progress(f"and {len(needing) - _MOST_ASKED} more; `{deciding.prefix} plan list` has them")
     if deciding.message is not None:
@@ -410,7 +410,7 @@ def _answer(plan: PlanView, ask: Callable[[], _Reply], commit: str | None = None
     except click.Abort as abort:
         progress("")  # the line of the question was not ended
         progress("it is left as it is")
-        tell_next(plan, commit=commit)
+        print_next_steps(plan, commit=commit)
         if not isinstance(abort.__context__, EOFError):
             raise
         return None
@@ -421,5 +421,5 @@ def asked_for(waiting: Mapping[str, object]) -> str:
     choices = waiting.get("choices")
     several = [*dict.fromkeys(str(one) for one in choices)] if isinstance(choices, Sequence) else []
     if several:
-        return asked_choice(f"Your answer ({', '.join(several)})", several)
+        return prompt_choice(f"Your answer ({', '.join(several)})", several)
     return str(click.prompt("Your answer", type=click.STRING, err=True))

@@ -15,7 +15,7 @@ from cleveragents.plans.model.sub_plan import waits_for_sub_plans
 if TYPE_CHECKING:
     from cleveragents.plans.model.plan import Plan
 
-__all__ = ["COLOURS", "GAP", "BoardRow", "beside", "fitted", "rank", "said_state"]
+__all__ = ["COLOURS", "GAP", "BoardRow", "beside", "fitted", "rank", "state_label"]
 
 GAP = "  "
 _STEP = re.compile(r"^step (\d+) of (\d+): ")
@@ -65,7 +65,7 @@ def rank(plan: Plan) -> int:
     return _RANKS.index(plan.state) if plan.state in _RANKS else len(_RANKS)
 
 
-def said_state(plan: Plan) -> str:
+def state_label(plan: Plan) -> str:
     """In one word; whose sub-plans run waits for nobody else."""
     return "sub-plans" if waits_for_sub_plans(plan) else plan.state.value
 

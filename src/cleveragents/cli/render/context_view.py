@@ -26,7 +26,7 @@ def show_answer(
     """Print an answer as was asked for; what went differently is said on stderr, in every format."""
     from cleveragents.api.views import as_json
 
-    if output.for_programs:
+    if output.machine_readable:
         said = as_json(answer)
         ranked = {name: said[name][:limit] for name in ("files", "ranking")}
         output.record({**said, **ranked, "fragments": () if only_files else said["fragments"]})
@@ -34,11 +34,11 @@ def show_answer(
         _files(answer.ranking[: limit or _FILES_LISTED], output, explain=explain)
     else:
         _text(answer, output)
-    if explain and not output.for_programs:
+    if explain and not output.machine_readable:
         _explained(answer, output, with_fragments=not only_files)
     for note in answer.notes:
         progress(f"note: {note}")
-    if not answer.files and not answer.fragments and not output.for_programs and not answer.notes:
+    if not answer.files and not answer.fragments and not output.machine_readable and not answer.notes:
         progress("nothing was found; other words may help, names and error messages most")
 
 
@@ -56,7 +56,7 @@ def _files(files: Sequence[RankedFileView], output: Output, *, explain: bool) ->
 def _text(answer: ContextView, output: Output) -> None:
     for line in answer.text.split("\n"):
         shown = escape_controls(line, keep_lines=True)
-        write(Styled(shown, bold=output.for_eyes and line.startswith("### ")))
+        write(Styled(shown, bold=output.human_readable and line.startswith("### ")))
     took = f"{counted(len(answer.fragments), 'fragment')}, {answer.tokens:,} of {answer.budget:,} tokens"
     progress(f"{took}, {answer.took_ms} ms")
 

@@ -114,7 +114,7 @@ def one_line(text: str) -> str:
 
 def is_for_terminal(output: Output | None) -> bool:
     """Whether somebody watches on a terminal on which the cursor can be moved."""
-    if output is None or not output.for_eyes:
+    if output is None or not output.human_readable:
         return False
     return sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb"
 

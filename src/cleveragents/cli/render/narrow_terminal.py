@@ -33,7 +33,7 @@ def columns_for(
     output: Output, columns: Sequence[str], spare: Sequence[str], width: int = NARROW
 ) -> list[str]:
     """The columns of a table; on a terminal with less than that width without those that can be spared."""
-    if output.for_eyes and is_narrow(width):
+    if output.human_readable and is_narrow(width):
         return [name for name in columns if name not in spare]
     return [*columns]
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from math import isfinite
 from typing import TYPE_CHECKING
 
-from cleveragents.api.format import on_one_line, spelt_duration
+from cleveragents.api.format import duration_text, on_one_line
 
 if TYPE_CHECKING:
     from cleveragents.core.errors import OptionValue, Remedy
@@ -153,5 +153,5 @@ def _written(name: str, value: OptionValue) -> str:
     if name == "limits.usd" and isinstance(value, float):
         return f"{value:.2f}"
     if name == "limits.seconds" and isinstance(value, int | float):
-        return spelt_duration(value)
+        return duration_text(value)
     return shlex.quote(str(value))

@@ -11,7 +11,7 @@ from cleveragents.cli.log_lines import logs_to
 from cleveragents.cli.output import printable
 from cleveragents.cli.plan.exit_codes import short_ids
 from cleveragents.cli.render.board import announced
-from cleveragents.cli.render.board_row import COLOURS, BoardRow, fitted, rank, said_state
+from cleveragents.cli.render.board_row import COLOURS, BoardRow, fitted, rank, state_label
 from cleveragents.cli.render.footer import Footer, Size
 from cleveragents.cli.render.live_view import LiveView
 from cleveragents.cli.render.rich_view import elapsed, in_lines, spinner, styled
@@ -127,7 +127,7 @@ class RichBoard:
         working = plan.state is PlanState.PROCESSING and row is not None
         doing = f"{spinner(self._clock())} {row.doing}" if working and row is not None else ""
         short = self._shorts.get(plan.id) or f"{'  ' * plan.depth}{short_of(plan.id)}"
-        cells = (short, plan.phase.value, said_state(plan), f"{reading.spent.tokens:,}")
+        cells = (short, plan.phase.value, state_label(plan), f"{reading.spent.tokens:,}")
         return styled(printable(fitted(*cells, title_of(plan), doing, width)), COLOURS.get(plan.state, ""))
 
     def _sums(self) -> list[str]:

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 from cleveragents.actors.model.actor import Progress, ProgressKind
 from cleveragents.cli.log_lines import logs_to
 from cleveragents.cli.output import printable
-from cleveragents.cli.plan.meter import spending_words
+from cleveragents.cli.plan.meter import spending_label
 from cleveragents.cli.render.board import announced
-from cleveragents.cli.render.board_row import COLOURS, BoardRow, beside, rank, said_state
+from cleveragents.cli.render.board_row import COLOURS, BoardRow, beside, rank, state_label
 from cleveragents.cli.render.footer import Footer, Size
 from cleveragents.cli.render.live_output import ChunkFlow
 from cleveragents.cli.render.live_view import LiveView, PlainView, one_line
@@ -161,7 +161,7 @@ class RichView:
         reading = self._meter.last
         shown = self._now
         heading = " · ".join(filter(None, [reading.plan.phase.value, shown.step, self._progress()]))
-        spent = [*spending_words(reading), elapsed(now - self._started)]
+        spent = [*spending_label(reading), elapsed(now - self._started)]
         spent.append(self._last_hint if self._stopping else self._hint)
         doing = "stopping …" if self._stopping else shown.doing or self._idle(reading.plan)
         answer = [line for line in shown.tail.splitlines() if line.strip()][-_TAIL_LINES:]
@@ -205,7 +205,7 @@ class RichView:
         # Those of sub-plans stand further in; the plan itself is the heading.
         inset = "  " * max(1, plan.depth - self._meter.last.plan.depth)
         spent = any(one.spent.tokens for one in self._meter.below)
-        cells = [short_of(plan.id), said_state(plan).ljust(10)]
+        cells = [short_of(plan.id), state_label(plan).ljust(10)]
         cells += [f"{reading.spent.tokens:,}".rjust(7)] if spent and width >= _WIDE else []
         line = beside(cells, title_of(plan), doing, width - len(inset))
         return styled(printable(f"{inset}{line}"), COLOURS.get(plan.state, ""))

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "StartedWorker",
+    "print_started",
     "start_in_background",
-    "told_started",
 ]
 
 
@@ -67,7 +67,7 @@ def start_in_background(
     return StartedWorker(process.pid, logs[0])
 
 
-def told_started(plans: Sequence[Plan], started: StartedWorker, output: Output) -> None:
+def print_started(plans: Sequence[Plan], started: StartedWorker, output: Output) -> None:
     """Which plans run, and how they are followed."""
     for plan in plans:
         progress(f"plan {plan.id} runs in the background")
@@ -80,7 +80,7 @@ def told_started(plans: Sequence[Plan], started: StartedWorker, output: Output) 
         known = fields_of(plan)
         facts: dict[str, JsonValue] = {"log": str(started.log), "process": started.pid}
         # As other runs name it, for programs.
-        name: dict[str, JsonValue] = {"id": plan.id} if output.for_programs else {}
+        name: dict[str, JsonValue] = {"id": plan.id} if output.machine_readable else {}
         rows.append({**name, "plan": plan.id, "goal": known["goal"], "state": known["state"], **facts})
     if len(rows) == 1:
         output.record(rows[0])

@@ -15,8 +15,8 @@ from cleveragents.api.plans.status_text import goal_of
 from cleveragents.cli.output import progress
 from cleveragents.cli.plan.apply import apply_now
 from cleveragents.cli.plan.exit_codes import INTERRUPTED, NEEDS_HUMAN, exit_code, joint_exit_code, short_ids
-from cleveragents.cli.plan.view import plan_in_json, tell_next
-from cleveragents.cli.plan.work import is_to_be_applied, name_of, who_needs_somebody
+from cleveragents.cli.plan.view import plan_in_json, print_next_steps
+from cleveragents.cli.plan.work import name_of, plans_needing_action, should_apply
 from cleveragents.cli.render.board import Board, board_for
 from cleveragents.cli.run.foreground import handler_of, run_in_front
 from cleveragents.core.errors import CleverAgentsError
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from cleveragents.plans.model.plan import Plan
     from cleveragents.plans.output_recorder import OutputRecorder
 
-__all__ = ["run_many", "tell_outcomes"]
+__all__ = ["print_outcomes", "run_many"]
 
 
 def run_many(deciding: WorkOptions, plans: Sequence[Plan]) -> None:
@@ -47,10 +47,10 @@ def run_many(deciding: WorkOptions, plans: Sequence[Plan]) -> None:
     ended = [client.plans.get(plan.id) for plan in plans]
     if not interrupted and not only_review:
         ended = [_settled(deciding, plan) for plan in ended]
-    tell_outcomes(deciding, ended, interrupted=interrupted)
+    print_outcomes(deciding, ended, interrupted=interrupted)
 
 
-def tell_outcomes(deciding: WorkOptions, plans: Sequence[PlanView], *, interrupted: bool) -> None:
+def print_outcomes(deciding: WorkOptions, plans: Sequence[PlanView], *, interrupted: bool) -> None:
     """What came of each plan, and what can be done with it. Exits as `run_many` does."""
     _tell(plans, deciding.output)
     codes = [exit_code(plan, only_review=deciding.only_review) for plan in plans]
@@ -81,7 +81,7 @@ def _settled(deciding: WorkOptions, plan: PlanView) -> PlanView:
         return plan
     below = _Below(f"plan {plan.id}: {on_one_line(plan.goal)}")
     try:
-        if is_to_be_applied(plan, yes=deciding.yes, commit=None, tell=below.tell):
+        if should_apply(plan, yes=deciding.yes, commit=None, tell=below.tell):
             below.head()
             return apply_now(deciding.client, plan)
     except CleverAgentsError as error:
@@ -106,13 +106,13 @@ class _Below:
 
 
 def _tell(plans: Sequence[PlanView], output: Output) -> None:
-    if output.for_programs:
+    if output.machine_readable:
         output.table([plan_in_json(plan) for plan in plans], [], empty="")
         return
     shorts = short_ids([plan.id for plan in plans])
     rows: list[dict[str, JsonValue]] = [
         {
-            "plan": shorts[plan.id] if output.for_eyes else plan.id,
+            "plan": shorts[plan.id] if output.human_readable else plan.id,
             "state": plan.meaning,
             "files": len(plan.changes),
             "tokens": plan.spending.tokens,
@@ -126,9 +126,9 @@ def _tell(plans: Sequence[PlanView], output: Output) -> None:
 
 def _tell_what_next(deciding: WorkOptions, plan: PlanView, code: int) -> None:
     if code == NEEDS_HUMAN:
-        for one in who_needs_somebody(deciding.client, plan) or [plan]:
+        for one in plans_needing_action(deciding.client, plan) or [plan]:
             progress(f"plan {one.id} needs you: {name_of(one)}")
-            tell_next(one)
+            print_next_steps(one)
     elif code:
         progress(f"plan {plan.id}: {redact_text(plan.error or 'it failed')}")
-        tell_next(plan)
+        print_next_steps(plan)

@@ -126,7 +126,7 @@ def run(
     from cleveragents.api.plans.create import PlanSpec
     from cleveragents.cli.actor_file import runnable_name
     from cleveragents.cli.plan.work import WorkOptions
-    from cleveragents.cli.run.plans import RunOptions, go_on_with, run_new
+    from cleveragents.cli.run.plans import RunOptions, continue_plans, run_new
 
     client, prefix = session.client(), prefix_of(session)
     is_here = isinstance(client, LocalClient)
@@ -137,7 +137,7 @@ def run(
     if going_on:
         if not isinstance(client, LocalClient):
             raise click.UsageError("--plan cannot go through a server")
-        go_on_with(client, going_on, deciding)
+        continue_plans(client, going_on, deciding)
         return
     wanted = PlanSpec(
         action=action,

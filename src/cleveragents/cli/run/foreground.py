@@ -12,7 +12,7 @@ import click
 from cleveragents.api.plans.status_text import goal_of
 from cleveragents.cli.output import progress
 from cleveragents.cli.plan.exit_codes import INTERRUPTED
-from cleveragents.cli.plan.view import tell_next
+from cleveragents.cli.plan.view import print_next_steps
 from cleveragents.cli.render.board import Board, PlainBoard, board_for
 from cleveragents.cli.run.interruption import Interrupts, give_back, stop_plans
 from cleveragents.jobs.worker.log import NO_STORE
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from cleveragents.plans.model.plan import Plan
     from cleveragents.plans.output_recorder import OutputRecorder
 
-__all__ = ["end_unless_cancelled", "handler_of", "run_in_front", "run_to_rest", "work_in_front"]
+__all__ = ["end_unless_cancelled", "handler_of", "run_in_front", "run_until_rest", "work_in_front"]
 
 _FOREVER = 30 * 24 * 3600.0
 
@@ -133,7 +133,7 @@ def run_in_front(
             recorder.start()
             worker = hire(board, recorder)
             worker.start()
-            run_to_rest(container, plans, worker)
+            run_until_rest(container, plans, worker)
             # guard: it would compete for what is queued after the next answer, and tell of that here
             worker.close()
         except KeyboardInterrupt:
@@ -173,11 +173,11 @@ def end_unless_cancelled(plan: PlanView) -> None:
     if plan.state is PlanState.CANCELLED:
         return
     progress(f"interrupted; plan {plan.id} is left as it is: {plan.meaning}")
-    tell_next(plan)
+    print_next_steps(plan)
     raise click.exceptions.Exit(INTERRUPTED)
 
 
-def run_to_rest(container: Container, plans: Sequence[Plan], worker: AsyncWorker) -> None:
+def run_until_rest(container: Container, plans: Sequence[Plan], worker: AsyncWorker) -> None:
     """Returns when nothing of these plans, or below them, goes on by itself any more.
 
     A job whose worker was killed too often ends without a word: whoever waits for its plan hears of it here.

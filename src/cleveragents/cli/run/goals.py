@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from cleveragents.api.plans import goal_requests
 from cleveragents.cli.output import progress
-from cleveragents.cli.run.goals_file import content_of, is_yaml_of_goals
+from cleveragents.cli.run.goals_file import content_of, is_goals_yaml
 from cleveragents.cli.usage import as_usage
 from cleveragents.core.errors import InvalidGoals
 
@@ -22,7 +22,7 @@ __all__ = ["is_goals_document", "requested_goals"]
 def is_goals_document(name: str, typed: str | None = None) -> bool:
     """Whether the file holds goals that belong together, by its name; what was `typed`, or came from another
     program, has none, and is looked at."""
-    return Path(name).suffix.lower() in (".yaml", ".yml") or (typed is not None and is_yaml_of_goals(typed))
+    return Path(name).suffix.lower() in (".yaml", ".yml") or (typed is not None and is_goals_yaml(typed))
 
 
 def requested_goals(container: Container, wanted: PlanSpec, name: str, typed: str | None = None) -> PlanDraft:

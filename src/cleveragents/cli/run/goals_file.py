@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-__all__ = ["content_of", "is_yaml_of_goals", "read_goals", "text_of", "text_of_stdin"]
+__all__ = ["content_of", "is_goals_yaml", "read_goals", "text_of", "text_of_stdin"]
 
 _MOST = 1000
 # As it begins a line of YAML, or of JSON, even one that cannot be read for some mistake elsewhere.
@@ -22,7 +22,7 @@ def read_goals(name: str, typed: str | None = None) -> list[str]:
     `click.UsageError` says what is wrong with the file.
     """
     text = text_of(name) if typed is None else typed
-    if is_yaml_of_goals(text):  # guard: each line would be a plan of its own, and be paid for
+    if is_goals_yaml(text):  # guard: each line would be a plan of its own, and be paid for
         raise click.UsageError(
             f"{name} is YAML with `goals:`, and one goal to a line is read from a file of that name; "
             f"rename it to {name}.yaml"
@@ -39,7 +39,7 @@ def read_goals(name: str, typed: str | None = None) -> list[str]:
     return goals
 
 
-def is_yaml_of_goals(text: str) -> bool:
+def is_goals_yaml(text: str) -> bool:
     """Whether the text is meant to be a YAML document of goals that belong together."""
     return _KEY.search(text) is not None
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from cleveragents.cli.run.plans import RunOptions
     from cleveragents.plans.model.plan import Plan
 
-__all__ = ["LocalServer", "hand_over", "taker_here", "tell_handed_over"]
+__all__ = ["LocalServer", "hand_over", "local_server_here", "print_handover"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class LocalServer:
     resource: str
 
 
-def taker_here(container: Container) -> LocalServer | None:
+def local_server_here(container: Container) -> LocalServer | None:
     """Who takes a plan that is wanted in the current directory; None: it is run here."""
     from cleveragents.core.errors import SandboxRefused
     from cleveragents.sandboxes.resources import find_resource
@@ -71,12 +71,12 @@ def hand_over(container: Container, taker: LocalServer, wanted: PlanSpec, handli
     return plan
 
 
-def tell_handed_over(plan: Plan, taker: LocalServer, output: Output) -> None:
+def print_handover(plan: Plan, taker: LocalServer, output: Output) -> None:
     """Which plan the server runs, and how it is followed."""
     progress(f"`agents plan watch {plan.id}` follows it")
     known = fields_of(plan)
     told = {"plan": plan.id, "goal": known["goal"], "state": known["state"]}
-    output.record({**({"id": plan.id} if output.for_programs else {}), **told, "server": taker.url})
+    output.record({**({"id": plan.id} if output.machine_readable else {}), **told, "server": taker.url})
 
 
 def _works(container: Container, pid: int) -> bool:

@@ -27,7 +27,15 @@ if TYPE_CHECKING:
     from cleveragents.jobs.worker.async_worker import AsyncWorker
     from cleveragents.plans.model.plan import Plan
 
-__all__ = ["STOPPING", "ForcedStop", "Interrupts", "PlanDisplay", "give_back", "left_to_server", "stop_plans"]
+__all__ = [
+    "STOPPING",
+    "ForcedStop",
+    "Interrupts",
+    "PlanDisplay",
+    "give_back",
+    "left_running_message",
+    "stop_plans",
+]
 
 STOPPING = "interrupted: stopping"
 """So begins what is said when plans are told to stop."""
@@ -204,7 +212,7 @@ def give_back(worker: AsyncWorker | None) -> None:
         worker.close()  # an actor whose runner is closed under it may fail, and its plan with it
 
 
-def left_to_server(plan_id: str, prefix: str, *, told: bool) -> str:
+def left_running_message(plan_id: str, prefix: str, *, told: bool) -> str:
     """What is true of a plan that a server runs when nobody waits any more for it to be stopped there; `told`
     if the server has heard that it is to be."""
     if told:

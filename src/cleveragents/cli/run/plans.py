@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from cleveragents.plans.model.plan import Plan
     from cleveragents.plans.ports.plans import PlanDraft
 
-__all__ = ["RunOptions", "go_on_with", "run_new"]
+__all__ = ["RunOptions", "continue_plans", "run_new"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,22 +102,22 @@ def _handed_over(client: LocalClient, wanted: PlanSpec, handling: RunOptions, de
     container = client.access.container
     if not server_file(container.state_directory).exists():
         return False
-    from cleveragents.cli.plan.follow import moment_now
-    from cleveragents.cli.run.handover import hand_over, taker_here, tell_handed_over
+    from cleveragents.cli.plan.follow import current_position
+    from cleveragents.cli.run.handover import hand_over, local_server_here, print_handover
 
-    taker = taker_here(container)
+    taker = local_server_here(container)
     if taker is None:
         return False
-    after = moment_now(client)
+    after = current_position(client)
     plan = hand_over(container, taker, with_goal_read(wanted), handling)
     if handling.background:
-        tell_handed_over(plan, taker, deciding.output)
+        print_handover(plan, taker, deciding.output)
     else:
         _run_one(deciding, plan, after)
     return True
 
 
-def go_on_with(client: LocalClient, plan_ids: Sequence[str], deciding: WorkOptions) -> None:
+def continue_plans(client: LocalClient, plan_ids: Sequence[str], deciding: WorkOptions) -> None:
     """Works on plans that were made before, as the process does that runs in the background."""
     parts = client.access.container.plan_parts
     plans = [parts.lifecycle.resume(parts.plans.get(plan_id)) for plan_id in plan_ids]
@@ -155,18 +155,18 @@ def _made(parts: PlanParts, requests: Sequence[PlanDraft]) -> list[Plan]:
 
 
 def _start(container: Container, plans: Sequence[Plan], handling: RunOptions, output: Output) -> None:
-    from cleveragents.cli.run.background import start_in_background, told_started
+    from cleveragents.cli.run.background import print_started, start_in_background
 
     overrides = click.get_current_context().find_root().params.get("overrides", ())
     started = start_in_background(container.state_directory, plans, overrides, handling.options())
-    told_started(plans, started, output)
+    print_started(plans, started, output)
 
 
 def _run_one(deciding: WorkOptions, plan: Plan, after: StreamPosition | None = None) -> None:
-    from cleveragents.cli.plan.view import told_at_the_end
+    from cleveragents.cli.plan.view import printed_at_end
     from cleveragents.cli.plan.work import decide, work_on
 
-    with told_at_the_end(deciding.client, deciding.output, plan.id) as told:
+    with printed_at_end(deciding.client, deciding.output, plan.id) as told:
         made = deciding.client.plans.get(plan.id)
         told.plan = decide(deciding, work_on(deciding, made, after=after))
 

@@ -14,11 +14,11 @@ import click
 from cleveragents.actors.model.actor import is_actor_file
 from cleveragents.api.plans.request import Limits, PlanRequest
 from cleveragents.cli.output import progress
-from cleveragents.cli.plan.follow import PlansFollower, moment_now, on_server
-from cleveragents.cli.plan.view import told_at_the_end
+from cleveragents.cli.plan.follow import PlansFollower, current_position, on_server
+from cleveragents.cli.plan.view import printed_at_end
 from cleveragents.cli.plan.work import decide, work_on
 from cleveragents.cli.render.narrow_terminal import steps_in_lines
-from cleveragents.cli.run.batch import tell_outcomes
+from cleveragents.cli.run.batch import print_outcomes
 from cleveragents.cli.run.server_resources import resource_here
 from cleveragents.core.actions.arguments import Argument, ArgumentType, parsed
 from cleveragents.core.errors import CleverAgentsError, ConfigurationError
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from cleveragents.cli.plan.work import WorkOptions
     from cleveragents.cli.run.plans import RunOptions
 
-__all__ = ["run_on_server", "run_together", "said_arguments"]
+__all__ = ["given_arguments", "run_on_server", "run_together"]
 
 
 def run_on_server(client: HttpClient, wanted: PlanSpec, handling: RunOptions, deciding: WorkOptions) -> None:
@@ -51,12 +51,12 @@ def run_on_server(client: HttpClient, wanted: PlanSpec, handling: RunOptions, de
         request = replace(base, goal=None, goals=text_of(file) if typed is None else typed)
     else:
         request = _with_action(client, base, wanted)
-    after = moment_now(client)
+    after = current_position(client)
     plan = client.plans.create(replace(request, max_parallel=handling.parallel))
     if handling.background:
         _tell_started(client, deciding, [plan])
         return
-    with told_at_the_end(deciding.client, deciding.output, plan.id) as told:
+    with printed_at_end(deciding.client, deciding.output, plan.id) as told:
         told.plan = decide(deciding, work_on(deciding, plan, after=after))
 
 
@@ -100,7 +100,7 @@ def _who(actor: str | None) -> tuple[str | None, str | None]:
 def _with_action(client: Client, base: PlanRequest, wanted: PlanSpec) -> PlanRequest:
     if wanted.action is not None:
         found = client.actions.get(wanted.action, resource=base.resource)
-        arguments = said_arguments(wanted.action, found.arguments, wanted.pairs, wanted.words)
+        arguments = given_arguments(wanted.action, found.arguments, wanted.pairs, wanted.words)
         return replace(base, action=wanted.action, arguments=arguments, goal=wanted.goal)
     if wanted.pairs:
         raise click.UsageError("--arg is for an --action; say the goal in words")
@@ -110,7 +110,7 @@ def _with_action(client: Client, base: PlanRequest, wanted: PlanSpec) -> PlanReq
     return replace(base, goal=goal)
 
 
-def said_arguments(
+def given_arguments(
     action: str, described: Sequence[ArgumentView], pairs: Sequence[str], rest: Sequence[str]
 ) -> dict[str, object]:
     """The values that were said, for arguments as the server describes them. `InvalidArguments`.
@@ -154,7 +154,9 @@ def run_together(client: Client, deciding: WorkOptions, requests: Sequence[PlanR
     Nobody is asked: what needs a person rests. Exits as `agents run -f` does here."""
     waiting, made = deque(requests), list[str]()
     hint = "Ctrl-C stops them all"
-    following = PlansFollower(client, [], deciding.output, after=moment_now(client), alone=False, hint=hint)
+    following = PlansFollower(
+        client, [], deciding.output, after=current_position(client), alone=False, hint=hint
+    )
 
     def begin_next() -> None:
         if waiting:
@@ -178,7 +180,7 @@ def run_together(client: Client, deciding: WorkOptions, requests: Sequence[PlanR
         raise
     finally:
         following.close()
-    tell_outcomes(deciding, plans, interrupted=interrupted)
+    print_outcomes(deciding, plans, interrupted=interrupted)
 
 
 def _tell_started(client: HttpClient, deciding: WorkOptions, plans: Sequence[PlanView]) -> None:
@@ -186,7 +188,7 @@ def _tell_started(client: HttpClient, deciding: WorkOptions, plans: Sequence[Pla
     for plan in plans:
         progress(f"plan {plan.id} runs on {url}")
         row = {"plan": plan.id, "goal": plan.goal, "state": plan.state.value, "server": url}
-        told.append({**({"id": plan.id} if deciding.output.for_programs else {}), **row})
+        told.append({**({"id": plan.id} if deciding.output.machine_readable else {}), **row})
     named = plans[0].id if len(plans) == 1 else "PLAN"
     said = (("watch", "follows it"), ("show", "says where it stands"), ("cancel", "stops it"))
     steps = [(f"{deciding.prefix} plan {step} {named}", what) for step, what in said]

@@ -319,7 +319,7 @@ class AsyncWorker:
         if attempt is None:
             return False
         try:
-            self._spawn(f"job-{attempt.job.id}", lambda: self._runner.run(attempt, goes_on=True))
+            self._spawn(f"job-{attempt.job.id}", lambda: self._runner.run(attempt, claims_next=True))
         except BaseException:
             self._table.leave(attempt)
             raise

@@ -67,15 +67,15 @@ class AttemptRunner:
     on_slot_free: Callable[[], None] = lambda: None
     jitter: Callable[[], float] = field(default_factory=lambda: secrets.SystemRandom().random)
 
-    def run(self, attempt: Attempt, *, goes_on: bool = False) -> None:
-        """Calls the handler and reports how it ended. One that `goes_on` then does the same for the job that
+    def run(self, attempt: Attempt, *, claims_next: bool = False) -> None:
+        """Call the handler and report how it ended. With `claims_next`, then do the same for the job that
         came with the report, until none does. Never raises: it is a thread's whole life."""
         under_way: Attempt | None = attempt
         while under_way is not None:
             # guard: what one handler leaves in context variables, the next does not find
-            under_way = copy_context().run(self._run, under_way, goes_on)
+            under_way = copy_context().run(self._run, under_way, claims_next)
 
-    def _run(self, attempt: Attempt, goes_on: bool) -> Attempt | None:
+    def _run(self, attempt: Attempt, claims_next: bool) -> Attempt | None:
         job = attempt.job
         following: Attempt | None = None
         try:
@@ -85,7 +85,7 @@ class AttemptRunner:
                 verdict = self._call(attempt)
                 self.faults.reach("job.run.after")
                 self._end_processes(attempt, self.options.leftover_grace_seconds)
-                following = self._conclude(attempt, verdict, goes_on)
+                following = self._conclude(attempt, verdict, claims_next)
         except BaseException:
             # The job stays ours and silent; a peer, or this worker, takes it up when the lease is over. So
             # does one that may have been claimed.
@@ -157,7 +157,7 @@ class AttemptRunner:
             attempt.detach()
             process.close()
 
-    def _conclude(self, attempt: Attempt, verdict: Returned | Raised, goes_on: bool) -> Attempt | None:
+    def _conclude(self, attempt: Attempt, verdict: Returned | Raised, claims_next: bool) -> Attempt | None:
         """Reports how it ended; the attempt that follows, if there is one."""
         settled = attempt.settle()
         if settled is None:  # guard: it was reported while the handler still ran
@@ -169,7 +169,7 @@ class AttemptRunner:
             self._lost(attempt, stop.reason if stop is not None else "")
             return None
         claimed_at = self.clock.monotonic()
-        job = self._write(attempt, outcome, goes_on and self.table.may_go_on())
+        job = self._write(attempt, outcome, claims_next and self.table.may_go_on())
         return None if job is None else self.following.attempt_at(job, claimed_at)
 
     def _strand(self, attempt: Attempt) -> None:
@@ -191,12 +191,12 @@ class AttemptRunner:
             logger.warning("job.straggler", fence=attempt.job.fence, reason=stop.reason)
             self.on_slot_free()
 
-    def _write(self, attempt: Attempt, outcome: AttemptOutcome, goes_on: bool = False) -> Job | None:
+    def _write(self, attempt: Attempt, outcome: AttemptOutcome, claims_next: bool = False) -> Job | None:
         """Keeps the outcome, if the job is still ours; the job that was claimed along with that."""
         job = attempt.job
         self.faults.reach("job.finish.before")
         try:
-            turn = self._finish(attempt, outcome, goes_on)
+            turn = self._finish(attempt, outcome, claims_next)
         except CleverAgentsError as error:
             self._lost(attempt, str(error))
             return None
@@ -211,7 +211,7 @@ class AttemptRunner:
             self.faults.reach("job.claim.after")
         return turn.following
 
-    def _finish(self, attempt: Attempt, outcome: AttemptOutcome, goes_on: bool) -> JobHandoff:
+    def _finish(self, attempt: Attempt, outcome: AttemptOutcome, claims_next: bool) -> JobHandoff:
         """Writes the outcome, again and again while the store cannot and the job is still ours.
 
         Whatever the trouble is: the work is done, and to throw its result away is worse than to try in vain.
@@ -222,7 +222,7 @@ class AttemptRunner:
         pause = _STORE_PAUSE_SECONDS
         while True:
             try:
-                if goes_on and not tried_before:
+                if claims_next and not tried_before:
                     claim = self.following.claim
                     return self.store.finish_and_claim(
                         job.id, job.fence, outcome, claim, now=self.clock.now()

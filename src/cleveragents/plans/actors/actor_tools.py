@@ -26,7 +26,7 @@ from cleveragents.models.calls import CallName, ModelCalls
 from cleveragents.models.ports import ModelFacts, ModelReply, ModelRequest
 from cleveragents.plans.calls.tool_execution import CallRequest, ToolExecution
 from cleveragents.tools.ports import SandboxFiles, Tool, ToolSource
-from cleveragents.tools.tool_results import cut, spelt_result
+from cleveragents.tools.tool_results import cut, result_text
 
 __all__ = ["EVERY_TOOL", "ActorTools", "JoinedTools", "PlanActorHost", "SelectingTools"]
 
@@ -122,7 +122,7 @@ class ActorTools:
             return ToolAnswer(str(denied), failed=True)
         if call.state is CallState.FAILED:
             return ToolAnswer(cut(call.error or "it failed"), failed=True)
-        return ToolAnswer(spelt_result(call.result), value=call.result)
+        return ToolAnswer(result_text(call.result), value=call.result)
 
     @contextmanager
     def turn(self) -> Iterator[ToolExecution]:

@@ -9,10 +9,10 @@ from cleveragents.actors.ports import ActorSource
 from cleveragents.core.errors import SpendingUncounted
 from cleveragents.models.model.budget import BudgetLimits
 
-__all__ = ["agents_of_cast", "ensure_counted", "limited_in_money", "models_of_cast", "programs_of_cast"]
+__all__ = ["agents_of_roles", "ensure_counted", "models_of_roles", "programs_of_roles", "with_money_limit"]
 
 
-def models_of_cast(actors: ActorSource, cast: Iterable[str], model: str) -> tuple[str, ...]:
+def models_of_roles(actors: ActorSource, cast: Iterable[str], model: str) -> tuple[str, ...]:
     """Their names, each once, in the order in which they are found; `model` answers for nodes that name none.
     `UnknownActor`, `InvalidActor`, `NotTrusted`."""
     found: dict[str, None] = {}
@@ -27,17 +27,17 @@ def ensure_counted(actors: ActorSource, cast: Iterable[str], limits: BudgetLimit
     """`SpendingUncounted` where there is a limit of money or tokens, and the cast has another agent."""
     if limits.picodollars is None and limits.tokens is None:
         return
-    programs = programs_of_cast(actors, cast)
+    programs = programs_of_roles(actors, cast)
     if programs:  # guard: a limit that nobody can keep is none
         raise SpendingUncounted(programs[0])
 
 
-def programs_of_cast(actors: ActorSource, cast: Iterable[str]) -> tuple[str, ...]:
+def programs_of_roles(actors: ActorSource, cast: Iterable[str]) -> tuple[str, ...]:
     """The programs of other agents that they run, each once: what those spend, nobody here can count."""
-    return tuple(dict.fromkeys(node.argv[0] for _, node in agents_of_cast(actors, cast)))
+    return tuple(dict.fromkeys(node.argv[0] for _, node in agents_of_roles(actors, cast)))
 
 
-def agents_of_cast(actors: ActorSource, cast: Iterable[str]) -> Iterator[tuple[str, AgentNode]]:
+def agents_of_roles(actors: ActorSource, cast: Iterable[str]) -> Iterator[tuple[str, AgentNode]]:
     """The nodes that have other agents work, with the names of their actors."""
     for actor in _every(actors, cast):
         for node in actor.nodes:
@@ -45,7 +45,7 @@ def agents_of_cast(actors: ActorSource, cast: Iterable[str]) -> Iterator[tuple[s
                 yield actor.name, node
 
 
-def limited_in_money(actors: ActorSource, cast: Iterable[str]) -> tuple[str, ...]:
+def with_money_limit(actors: ActorSource, cast: Iterable[str]) -> tuple[str, ...]:
     """Those of them, in subgraphs, too, that have a limit of money of their own."""
     return tuple(actor.name for actor in _every(actors, cast) if actor.limits.usd is not None)
 

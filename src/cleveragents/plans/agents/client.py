@@ -38,7 +38,7 @@ __all__ = [
     "RecordedAgentClient",
     "capability_for",
     "command_arguments",
-    "has_leave",
+    "is_approved",
     "permission_arguments",
     "text_of",
 ]
@@ -156,7 +156,7 @@ class RecordedAgentClient:
             # Without the session: the answer to the same request counts in the next one.
             step = f"{self._step}.leave-{digest}-{self._asked[digest]}"
             with self._tools.turn() as execution:
-                return has_leave(
+                return is_approved(
                     execution, CallRequest(step, ACP, arguments, capability=capability_for(wanted))
                 )
 
@@ -260,7 +260,7 @@ class RecordedAgentClient:
 _DENIED = "a person denied it"
 
 
-def has_leave(execution: ToolExecution, request: CallRequest) -> bool:
+def is_approved(execution: ToolExecution, request: CallRequest) -> bool:
     """Whether the policy, or a person, gives leave for what needs no call of ours; it is recorded either way.
     `NeedsHuman`, `Cancelled`."""
     try:

@@ -26,7 +26,7 @@ from cleveragents.core.policy import Capability
 from cleveragents.core.text.redaction import redact_text
 from cleveragents.core.tool import CallState, ToolCall
 from cleveragents.plans.actors.actor_tools import ActorTools
-from cleveragents.plans.agents.client import ACP, RecordedAgentClient, has_leave
+from cleveragents.plans.agents.client import ACP, RecordedAgentClient, is_approved
 from cleveragents.plans.calls.tool_execution import CallRequest, ToolExecution
 from cleveragents.tools.timed_tool import TimedStop
 from cleveragents.tools.tool_results import cut
@@ -139,7 +139,7 @@ class AgentSessions:
             return True
         arguments = {**_who(request), "asks": "network", "network": True}
         wanted = CallRequest(f"{step}.network", ACP, arguments, capability=Capability.NETWORK)
-        if not has_leave(execution, wanted):  # guard: what was denied it does not get
+        if not is_approved(execution, wanted):  # guard: what was denied it does not get
             raise ToolRefused(request.name, "it needs the network, which it is not allowed to use")
         return True
 

@@ -137,7 +137,7 @@ class CallLog:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallCommands:
-    """`CommandsHere` of one call. `has_leave` tells whether the call was allowed to use the network, where
+    """`CommandsHere` of one call. `is_approved` tells whether the call was allowed to use the network, where
     that is not allowed to all. `network_denied`: the policy denies it. `ended` ends a command, and is no
     cancel."""
 
@@ -149,7 +149,7 @@ class CallCommands:
     markers: Mapping[str, str]
     network: bool
     network_denied: bool
-    has_leave: Callable[[], bool]
+    is_approved: Callable[[], bool]
     limit_seconds: float
     stop: StopSignal
     ended: StopSignal | None = None
@@ -164,7 +164,9 @@ class CallCommands:
         terms: CommandOptions | None = None,
     ) -> CommandResult:
         terms = terms or CommandOptions()
-        if terms.network and not self.network and not self.has_leave():  # guard: no other leave is one for it
+        if (
+            terms.network and not self.network and not self.is_approved()
+        ):  # guard: no other leave is one for it
             raise ToolRefused(self.tool, "it wants the network, which it was not allowed to use")
         command = self._command(argv, directory, timeout_seconds, terms)
         stop = self.stop if self.ended is None else EitherStop(self.stop, self.ended)

@@ -234,7 +234,7 @@ class ToolExecution:
             markers=self.markers,
             network=self.network,
             network_denied=self.network_denied,
-            has_leave=lambda: False,
+            is_approved=lambda: False,
             limit_seconds=float("inf"),
             stop=self.stop,
         )
@@ -406,7 +406,7 @@ class ToolExecution:
         ends = self.clock.monotonic() + limit
         run = replace(
             self._commands_of(request.tool),
-            has_leave=lambda: self._needed(tool, request) is Capability.NETWORK,
+            is_approved=lambda: self._needed(tool, request) is Capability.NETWORK,
             limit_seconds=limit,
             ended=request.ended,
             on_output=request.on_output or self.on_output,

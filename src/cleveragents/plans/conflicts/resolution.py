@@ -45,8 +45,8 @@ from cleveragents.sandboxes.ports import Sandboxes
 __all__ = [
     "ManualResolution",
     "Resolution",
-    "conflict_in_words",
     "conflict_task",
+    "conflict_text",
     "resolution_of",
     "side_in_short",
 ]
@@ -211,7 +211,7 @@ def conflict_task(conflicts: Sequence[MergeConflict], content: Callable[[str], b
     room = _TASK_CHARACTERS
     told = 0
     for conflict in conflicts[:_MOST_CONFLICTS]:
-        words = conflict_in_words(conflict, content)
+        words = conflict_text(conflict, content)
         room -= len(words)
         if room < 0:
             break
@@ -232,7 +232,7 @@ def side_in_short(conflict: MergeConflict, take: Take) -> str:
     return _kind_of(state) + where
 
 
-def conflict_in_words(conflict: MergeConflict, content: Callable[[str], bytes]) -> str:
+def conflict_text(conflict: MergeConflict, content: Callable[[str], bytes]) -> str:
     """One conflict, with as much of both sides as can be read in one go."""
     lines = [f"## {conflict.shown_path} ({conflict.kind})"]
     if conflict.marked and conflict.left is not None:

@@ -41,8 +41,8 @@ from cleveragents.plans.model.correction import (
 )
 from cleveragents.plans.model.plan import Phase, Plan, PlanState
 from cleveragents.plans.model.strategy import Strategy, Task
-from cleveragents.plans.model.sub_plan import goes_on, is_merged
-from cleveragents.plans.pause import PlanPause, at_rest_in, waiting_for_correction
+from cleveragents.plans.model.sub_plan import can_continue, is_merged
+from cleveragents.plans.pause import PlanPause, waiting_for_correction, waiting_in
 from cleveragents.plans.ports.decisions import DecisionStore
 from cleveragents.plans.ports.plans import PlanFacts
 from cleveragents.plans.queue import going_on_with
@@ -275,7 +275,9 @@ class PlanCorrection:
         gone: list[Plan] = []
         for child in self.rewriting.plans.children(plan.id):
             if not (child.state.ended or is_merged(before, child.key)):
-                stays = child.key in parts and goes_on(child) and not self._is_built_on(work, plan, child)
+                stays = (
+                    child.key in parts and can_continue(child) and not self._is_built_on(work, plan, child)
+                )
                 (kept if stays else gone).append(child)
         return kept, gone
 
@@ -314,7 +316,7 @@ class PlanCorrection:
             waiting_for=waiting_for_correction(plan),
         )
         kept, moved = self.corrections.add(
-            plan, made, at_rest_in(phase), facts, now=self.clock.now(), claim=asked.claim
+            plan, made, waiting_in(phase), facts, now=self.clock.now(), claim=asked.claim
         )
         self.faults.reach("correct.kept")
         for child in gone:  # those that were done; the others are cancelled already

@@ -25,12 +25,12 @@ __all__ = [
     "client_queue",
     "goal_of",
     "home_queue",
-    "is_to_be_run",
     "key_of_job",
     "kind_of_plan",
     "phase_of",
     "project_lane",
     "queue_of",
+    "should_run",
 ]
 
 
@@ -79,7 +79,7 @@ def phase_of(job: Job, plans: SqlPlanStore) -> str:
     return Phase.STRATEGIZE.value if phase == Phase.ACTION.value else phase
 
 
-def is_to_be_run(plan: Plan) -> bool:
+def should_run(plan: Plan) -> bool:
     """Whether it was left before the end of what a job does: between its two phases, too."""
     if plan.phase is Phase.APPLY:
         return False

@@ -25,8 +25,8 @@ from cleveragents.core.identifiers import Fence, acting_as
 from cleveragents.core.json_value import JsonValue, freeze
 from cleveragents.jobs.model.job import HANDED_ON, HandedOn, Job
 from cleveragents.jobs.worker.async_worker import AsyncJob
-from cleveragents.plans.apply_policy import ApplyPolicyParts, concluded, is_for_another_try, is_to_be_applied
-from cleveragents.plans.jobs.names import is_to_be_run, kind_of_plan
+from cleveragents.plans.apply_policy import ApplyPolicyParts, apply_if_allowed, can_retry_apply, should_apply
+from cleveragents.plans.jobs.names import kind_of_plan, should_run
 from cleveragents.plans.lifecycle import PlanLifecycle
 from cleveragents.plans.model.plan import Phase, Plan, PlanState, Standing
 
@@ -140,19 +140,19 @@ class PlanJob:
 
     def _has_a_next_phase(self, before: Standing, plan: Plan) -> bool:
         """Also the first one, for a plan that is to be thought through again."""
-        if is_to_be_run(plan):
+        if should_run(plan):
             return True
-        return before != plan.standing and is_to_be_applied(self.parts, plan)
+        return before != plan.standing and should_apply(self.parts, plan)
 
     def _concluded(self, job: AsyncJob, plan: Plan) -> Plan:
         if plan.phase is Phase.APPLY and job.attempt > 1:
             return self._applied_after_all(job, plan)
-        return concluded(self.parts, plan, self.watched.of(plan), stop=job.token, fence=_fence(job))
+        return apply_if_allowed(self.parts, plan, self.watched.of(plan), stop=job.token, fence=_fence(job))
 
     def _applied_after_all(self, job: AsyncJob, plan: Plan) -> Plan:
         """An earlier attempt may have been killed, or its worker stopped, while it applied the result."""
         plan = _settled(self.parts, job, self.watched)
-        if is_for_another_try(plan):
+        if can_retry_apply(plan):
             with suppress(PlanError):  # the plan says what stood in the way
                 plan = ApplyJob(self.parts, self.watched).applied(job, plan)
         return self.parts.plans.get(plan.id)

@@ -32,10 +32,10 @@ __all__ = [
     "TreeStep",
     "TreeView",
     "asked_below",
+    "can_continue",
     "circle_in",
     "ended_by",
     "failed_below",
-    "goes_on",
     "has_news",
     "is_at_rest",
     "is_merged",
@@ -109,7 +109,7 @@ class TreeView:
     done: Collection[int] = ()
     told: Collection[int] = ()
 
-    def fates(self) -> Mapping[int, TaskStatus]:
+    def task_statuses(self) -> Mapping[int, TaskStatus]:
         """Of every task, by number, in an order in which each comes after what it needs."""
         known: dict[int, TaskStatus] = {}
         for number, task in self.strategy.ordered_tasks:
@@ -120,8 +120,8 @@ class TreeView:
 
     def left_out_why(self) -> Mapping[int, str]:
         """Why the tasks are left out that are, by number: what became of a sub-plan, or what it needs."""
-        fates = self.fates()
-        left = [number for number, fate in fates.items() if fate is TaskStatus.LEFT_OUT]
+        task_statuses = self.task_statuses()
+        left = [number for number, fate in task_statuses.items() if fate is TaskStatus.LEFT_OUT]
         why: dict[int, str] = {}
         for number in left:
             child, task = self.child(number), self.task(number)
@@ -134,8 +134,8 @@ class TreeView:
 
     def step(self) -> TreeStep:
         """What comes next: what is finished is taken in before anything else is begun on top of it."""
-        fates = self.fates()
-        for act, numbers in self._possible(fates):
+        task_statuses = self.task_statuses()
+        for act, numbers in self._possible(task_statuses):
             if numbers:
                 return TreeStep(act, tuple(numbers))
         return TreeStep(ParentAction.END)
@@ -146,9 +146,9 @@ class TreeView:
     def task(self, number: int) -> Task:
         return self.strategy.tasks[number - 1]
 
-    def _possible(self, fates: Mapping[int, TaskStatus]) -> Iterable[tuple[ParentAction, list[int]]]:
+    def _possible(self, task_statuses: Mapping[int, TaskStatus]) -> Iterable[tuple[ParentAction, list[int]]]:
         def of(*wanted: TaskStatus) -> list[int]:
-            return [number for number, fate in fates.items() if fate in wanted]
+            return [number for number, fate in task_statuses.items() if fate in wanted]
 
         yield ParentAction.MERGE, of(TaskStatus.FINISHED)
         broken = of(*_BROKEN)
@@ -208,7 +208,7 @@ def is_merged(calls: Iterable[ToolCall], part: str | None) -> bool:
     return any(call.state in taken and part_of_merge(call) == part for call in calls if part is not None)
 
 
-def goes_on(child: Plan) -> bool:
+def can_continue(child: Plan) -> bool:
     """Whether something comes of it that its parent can take in: not of one that failed, has ended, or was
     never begun."""
     return not (child.state.ended or child.state is PlanState.ERRORED or child.phase is Phase.ACTION)

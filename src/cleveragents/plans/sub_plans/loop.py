@@ -45,11 +45,11 @@ from cleveragents.plans.model.strategy import Strategy, Task
 from cleveragents.plans.model.sub_plan import ParentAction, TreeStep, TreeView
 from cleveragents.plans.store.sql_plan_store import SqlPlanStore
 from cleveragents.plans.sub_plans.messages import (
+    failure_message,
+    left_out_message,
     name_cancelled,
     parts_left_out,
     place_of,
-    told_failure,
-    told_left_out,
     waiting_for_children,
     waiting_for_resolution,
 )
@@ -254,7 +254,7 @@ class _Advance:
                 return None
             if step.act is ParentAction.FAIL:
                 self._name_cancelled(view)
-                raise told_failure(self._plan, view)
+                raise failure_message(self._plan, view)
             if step.act is ParentAction.WAIT:
                 if self._reconciled(view):
                     continue
@@ -311,7 +311,7 @@ class _Advance:
     def _tell_left_out(self, view: TreeView) -> None:
         left = [(view.task(number).name, why) for number, why in view.left_out_why().items()]
         if left:
-            self.say(told_left_out(left))
+            self.say(left_out_message(left))
 
     def _name_cancelled(self, view: TreeView) -> None:
         execution, plan = self._execution, self._plan

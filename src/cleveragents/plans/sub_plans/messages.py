@@ -36,15 +36,15 @@ if TYPE_CHECKING:
 __all__ = [
     "LEAVE_OUT",
     "NAMED_CANCELLED",
+    "already_merged_message",
     "called",
+    "disagreement_message",
+    "failure_message",
     "leave_out_named",
-    "merged_already",
+    "left_out_message",
     "name_cancelled",
     "parts_left_out",
     "place_of",
-    "told_disagreement",
-    "told_failure",
-    "told_left_out",
     "waiting_for_children",
     "waiting_for_resolution",
 ]
@@ -73,7 +73,7 @@ def called(view: TreeView, number: int) -> str:
     return redact_text(f"{place} ({task.name})")
 
 
-def merged_already(plan: Plan) -> PlanError:
+def already_merged_message(plan: Plan) -> PlanError:
     """Why nothing is decided about a part any more whose result the plan above it has."""
     parent = plan.parent_id
     instead = (
@@ -85,17 +85,17 @@ def merged_already(plan: Plan) -> PlanError:
     return PlanError(plan.id, f"it is merged into plan {parent}, so this would change nothing", instead)
 
 
-def told_left_out(left: Iterable[tuple[str, str]]) -> str:
+def left_out_message(left: Iterable[tuple[str, str]]) -> str:
     """`left out: one (cancelled), three (needs one)`, of names and why; empty if none is."""
     said = ", ".join(f"{name} ({why})" for name, why in left)
     return redact_text(f"left out: {said}") if said else ""
 
 
-def told_failure(parent: Plan, view: TreeView) -> PlanFailed:
+def failure_message(parent: Plan, view: TreeView) -> PlanFailed:
     """Why a plan failed whose sub-plans did: which, why, and what was not run because of it."""
     said, stopped = [], []
-    fates = view.fates()
-    for number, fate in fates.items():
+    task_statuses = view.task_statuses()
+    for number, fate in task_statuses.items():
         child = view.child(number)
         if fate is TaskStatus.FAILED and child is not None and is_mere_stop(child.error):
             stopped.append(f"{called(view, number)} was stopped for that [{child.id}]")
@@ -104,10 +104,10 @@ def told_failure(parent: Plan, view: TreeView) -> PlanFailed:
         elif fate is TaskStatus.CANCELLED and child is not None:
             said.append(f"{called(view, number)} was {child.state.value} [{child.id}]")
     said += stopped
-    blocked = [called(view, number) for number, fate in fates.items() if fate is TaskStatus.BLOCKED]
+    blocked = [called(view, number) for number, fate in task_statuses.items() if fate is TaskStatus.BLOCKED]
     if blocked:
         said.append(f"not run, because it needs that: {', '.join(blocked)}")
-    return PlanFailed(parent.id, "; ".join(said), (_remedy_for(parent, fates),))
+    return PlanFailed(parent.id, "; ".join(said), (_remedy_for(parent, task_statuses),))
 
 
 def _brief(error: str | None) -> str:
@@ -119,7 +119,9 @@ def _brief(error: str | None) -> str:
 def waiting_for_children(parent: Plan, view: TreeView) -> JsonValue:
     """What a parent is put down for that has nothing to do while its sub-plans work, or wait for a person."""
     unfinished = [
-        number for number, fate in view.fates().items() if fate in (TaskStatus.RUNNING, TaskStatus.WAITING)
+        number
+        for number, fate in view.task_statuses().items()
+        if fate in (TaskStatus.RUNNING, TaskStatus.WAITING)
     ]
     asks = [ask for number in unfinished for ask in _asks(view, number)]
     running = len([number for number in unfinished if not _asks(view, number)])
@@ -148,13 +150,13 @@ def waiting_for_resolution(parent: Plan, conflicts: Sequence[MergeConflict]) -> 
     resolve = Remedy("plan.resolve", parent.id, {"take": None, "path": None}, "Resolve each conflict")
     return {
         "for": CONFLICT,
-        "what": told_disagreement(paths),
+        "what": disagreement_message(paths),
         **offered((resolve, Remedy("plan.resume", parent.id, text="Resume it"))),
         "paths": paths,
     }
 
 
-def told_disagreement(paths: Iterable[str]) -> str:
+def disagreement_message(paths: Iterable[str]) -> str:
     """What it is about, in short."""
     several = list(dict.fromkeys(paths))
     more = f" and {len(several) - _NAMED} more" if len(several) > _NAMED else ""
@@ -176,7 +178,7 @@ def _asks(view: TreeView, number: int) -> list[Mapping[str, JsonValue]]:
 def _failed(view: TreeView) -> list[str]:
     """Those that failed or were cancelled while others go on, here and below, each with why."""
     said: list[str] = []
-    for number, fate in view.fates().items():
+    for number, fate in view.task_statuses().items():
         child = view.child(number)
         if child is not None and fate in (TaskStatus.FAILED, TaskStatus.CANCELLED):
             said.append(redact_text(f"{view.task(number).name} ({_brief(child.error)})"))
@@ -185,10 +187,12 @@ def _failed(view: TreeView) -> list[str]:
     return said
 
 
-def _remedy_for(parent: Plan, fates: Mapping[int, TaskStatus]) -> Remedy:
+def _remedy_for(parent: Plan, task_statuses: Mapping[int, TaskStatus]) -> Remedy:
     text = "Go on without it, and without what needs it"
-    if TaskStatus.FAILED in fates.values():
-        without = ", and go on without what was cancelled" if TaskStatus.CANCELLED in fates.values() else ""
+    if TaskStatus.FAILED in task_statuses.values():
+        without = (
+            ", and go on without what was cancelled" if TaskStatus.CANCELLED in task_statuses.values() else ""
+        )
         text = f"Try again what failed{without}"
     return Remedy("plan.resume", parent.root, text=text)
 
@@ -203,7 +207,7 @@ def name_cancelled(
 ) -> None:
     """For the job of a plan that is about to fail, and to say which of its parts were cancelled."""
     known = _told(past, NAMED_CANCELLED)
-    for number, fate in view.fates().items():
+    for number, fate in view.task_statuses().items():
         child = view.child(number)
         if fate is TaskStatus.CANCELLED and child is not None and (str(child.key), child.id) not in known:
             _tell(to, plan, NAMED_CANCELLED, child, f"named-{child.key}", now)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from cleveragents.access.model.user import User
     from cleveragents.server.service import Service
 
-__all__ = ["REFUSED", "Claimed", "Idempotency", "claim_of", "told_once"]
+__all__ = ["REFUSED", "Claimed", "Idempotency", "claim_of", "shown_once"]
 
 REFUSED = "refused"
 """A route sets this in `request.state` if its answer is a refusal that its status does not tell."""
@@ -58,7 +58,7 @@ def claim_of(request: Request) -> IdempotencyClaim | None:
 Claimed = Annotated[IdempotencyClaim | None, Depends(claim_of)]
 
 
-def told_once(request: Request) -> IdempotencyClaim | None:
+def shown_once(request: Request) -> IdempotencyClaim | None:
     """As `claim_of`, for a route whose answer holds a secret: it is given once, and not kept. `Refused` where
     the secret was made before: it was told then, or nobody can learn it any more."""
     setattr(request.state, _KEEP_NO_ANSWER, True)

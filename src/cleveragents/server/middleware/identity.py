@@ -29,7 +29,7 @@ from cleveragents.server.middleware.wire import (
     SAFE_METHODS,
     address_of,
     header,
-    is_for_anybody,
+    is_public_route,
     state_of,
 )
 
@@ -76,7 +76,7 @@ class Identity:
                     lambda: container.users.known_by(offered, kind, now=container.clock.now())
                 )
             except (Unavailable, DatabaseFailed, DatabaseUnusable):
-                if not is_for_anybody(scope):  # guard: nobody is let in whom nobody could look up
+                if not is_public_route(scope):  # guard: nobody is let in whom nobody could look up
                     raise
                 return
         if found is not None:

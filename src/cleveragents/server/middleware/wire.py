@@ -7,7 +7,7 @@ from typing import Any
 
 from starlette.types import Scope
 
-__all__ = ["SAFE_METHODS", "address_of", "header", "is_api", "is_for_anybody", "state_of"]
+__all__ = ["SAFE_METHODS", "address_of", "header", "is_api", "is_public_route", "state_of"]
 
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 
@@ -35,7 +35,7 @@ def is_api(scope: Scope) -> bool:
     return path == "/api" or path.startswith("/api/")
 
 
-def is_for_anybody(scope: Scope) -> bool:
+def is_public_route(scope: Scope) -> bool:
     """Whether the answer depends on nobody's role: the page, its files, and whether the server lives."""
     return scope["method"] in SAFE_METHODS and not is_api(scope) and scope["path"] != "/metrics"
 

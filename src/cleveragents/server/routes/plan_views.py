@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Path, Query, Response
 from pydantic import BaseModel, Field
 
-from cleveragents.api.format import shown_value
+from cleveragents.api.format import printable_value
 from cleveragents.api.plans.graphs import graphs_of
 from cleveragents.api.plans.views import (
     EXAMPLE_PLAN,
@@ -208,7 +208,7 @@ def read_plan_file(
 @router.get("/plans/{plan_id}/graph", operation_id="getPlanGraph")
 def get_plan_graph(plan: ReadPlan, here: Here) -> PlanGraphs:
     """Shows the graphs of the plan's actors, and which of their nodes are running, as far as known."""
-    return PlanGraphs.model_validate(shown_value(thaw({"actors": graphs_of(here.parts, plan)})))
+    return PlanGraphs.model_validate(printable_value(thaw({"actors": graphs_of(here.parts, plan)})))
 
 
 @router.get("/plans/{plan_id}/budget", operation_id="getPlanBudget")

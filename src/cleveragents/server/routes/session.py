@@ -13,7 +13,7 @@ from cleveragents import __version__
 from cleveragents.access.model.user import Role, Token, TokenKind, User
 from cleveragents.core.text.redaction import redact_text
 from cleveragents.server.access import AnyUser
-from cleveragents.server.middleware.idempotency import told_once
+from cleveragents.server.middleware.idempotency import shown_once
 from cleveragents.server.middleware.identity import COOKIE, refuse_stranger
 from cleveragents.server.middleware.origin import csrf_word
 from cleveragents.server.middleware.wire import address_of
@@ -59,7 +59,7 @@ class SessionAccount(BaseModel):
 async def log_in(login: Login, request: Request, response: Response, here: Here) -> SessionAccount:
     """Logs a browser in. The cookie is good for `server.session_hours`, and no longer than the token."""
     container = here.container
-    claim = told_once(request)  # guard: the cookie's word is told once
+    claim = shown_once(request)  # guard: the cookie's word is told once
     now = container.clock.now()
     found = await run_in_threadpool(lambda: container.users.known_by(login.token, TokenKind.PROGRAM, now=now))
     if found is None:

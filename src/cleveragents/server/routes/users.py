@@ -11,7 +11,7 @@ from cleveragents.access.model.user import Role
 from cleveragents.api.users import IssuedTokenView, TokenView, UserView
 from cleveragents.api.views import Page
 from cleveragents.server.access import AdminClient, AnyClient
-from cleveragents.server.middleware.idempotency import told_once
+from cleveragents.server.middleware.idempotency import shown_once
 from cleveragents.server.parameters import NAME, After, Body, Limit
 from cleveragents.server.problems import Problem
 
@@ -103,7 +103,7 @@ def issue_token(name: Name, new: NewToken, request: Request, client: AnyClient) 
     It holds no longer than the token that it is made with, or that a browser was logged in with, and is
     revoked with that.
     """
-    claim = told_once(request)  # guard: the token is told once
+    claim = shown_once(request)  # guard: the token is told once
     return client.users.issue_token(name, label=new.label, days=new.days, claim=claim)
 
 

@@ -15,7 +15,7 @@ from cleveragents.processes.program_lookup import check_command
 from cleveragents.processes.stdio_process import (
     ProgramEnvironment,
     bubblewrap_for,
-    talking_program,
+    stdio_program,
 )
 from cleveragents.tools.mcp.server_entry import McpServer
 
@@ -35,7 +35,7 @@ def program_for(server: McpServer, place: ServerPlace) -> GuardProgram:
     private = make_directory()
     try:
         command = _command(server, place, private, isolated=bubblewrap is not None)
-        return talking_program(command, place, private, bubblewrap, _own_places(server))
+        return stdio_program(command, place, private, bubblewrap, _own_places(server))
     except (ToolRefused, InvalidToolCall, OutsideSandbox) as error:
         remove_directory(str(private))
         reason = error.reason if isinstance(error, ToolRefused) else str(error)

@@ -35,7 +35,7 @@ from cleveragents.processes.stdio_process import (
     StdioProcess,
     bubblewrap_for,
     next_message,
-    talking_program,
+    stdio_program,
 )
 
 __all__ = ["AcpSession", "LineTransport", "agent_program", "message_in"]
@@ -248,7 +248,7 @@ def agent_program(request: AgentRequest, place: ProgramEnvironment) -> GuardProg
     private = make_directory()
     try:
         check_command(command)
-        return talking_program(command, place, private, bubblewrap)
+        return stdio_program(command, place, private, bubblewrap)
     except (ToolRefused, InvalidToolCall, OutsideSandbox) as error:
         remove_directory(str(private))
         reason = error.reason if isinstance(error, ToolRefused) else str(error)

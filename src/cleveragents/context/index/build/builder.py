@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING
 
 from cleveragents.context.code_index import IndexProgress
 from cleveragents.context.index.build.batch import IndexBatch, AnalysisRequest, analysis_named, filled
-from cleveragents.context.index.build.worker_pool import WorkerPool, WorkerPoolUnusable, crew_size
+from cleveragents.context.index.build.worker_pool import WorkerPool, WorkerPoolUnusable, process_count
 from cleveragents.context.index.build.segment import (
     SegmentInfo,
     TermNumbers,
@@ -152,7 +152,7 @@ class IndexBuild:
             yield from self._alone(self._orders(entries, _SMALL_BATCH_FILES))
             return
         orders = list(self._orders(entries, self.builder.batch_files))
-        with suppress(WorkerPoolUnusable), WorkerPool(self.builder.analyse, self.builder.workers or crew_size()) as crew:
+        with suppress(WorkerPoolUnusable), WorkerPool(self.builder.analyse, self.builder.workers or process_count()) as crew:
             yield from crew.batches(orders, self.patience)
             return
         # No processes here: those that are left are done by ourselves.

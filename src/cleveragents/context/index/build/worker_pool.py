@@ -31,7 +31,7 @@ from cleveragents.context.index.build.worker import LENGTH
 from cleveragents.context.index.place import IndexDeadline
 from cleveragents.context.index.view import FileEntry
 
-__all__ = ["WorkerPool", "WorkerPoolUnusable", "crew_size"]
+__all__ = ["WorkerPool", "WorkerPoolUnusable", "process_count"]
 
 _AT_ONCE = 2
 _MOST_WORKERS = 8
@@ -50,7 +50,7 @@ class WorkerPoolUnusable(Exception):
     """No process can be started here; what was ordered has to be done by who ordered it."""
 
 
-def crew_size() -> int:
+def process_count() -> int:
     """As many as there are processors for us, within reason."""
     ours = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return min(_MOST_WORKERS, ours)
