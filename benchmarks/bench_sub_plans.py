@@ -85,7 +85,10 @@ class _Trees:
                 worker.run_until_idle(_SECONDS_LIMIT)
                 seconds = time.perf_counter() - began
                 ended = parts.plans.get(root.id)
-                assert ended.standing == (Phase.EXECUTE, PlanState.COMPLETE), (ended.standing, ended.error)
+                assert ended.phase_state == (Phase.EXECUTE, PlanState.COMPLETE), (
+                    ended.phase_state,
+                    ended.error,
+                )
                 written = sorted(path.name for path in parts.sandboxes.open(root.id).root.glob("part-*"))
                 assert len(written) == _leaves(_SHAPE), written
                 worker.close()

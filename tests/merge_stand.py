@@ -85,7 +85,7 @@ class MergeStand:
         self.parts = self.container.plan_parts
 
     @property
-    def merging(self) -> SubPlanMerge:
+    def sub_plan_merge(self) -> SubPlanMerge:
         parts = self.parts
         return SubPlanMerge(parts.sandboxes, parts.history, parts.result, self.container.faults)
 
@@ -103,7 +103,7 @@ class MergeStand:
         return worker
 
     def merge(self, parent: Worker, child: Worker, part: str) -> MergeOutcome:
-        return self.merging.merge(parent.plan, child.plan, part, parent.execution)
+        return self.sub_plan_merge.merge(parent.plan, child.plan, part, parent.execution)
 
     def resolve(self, parent: Worker, path: str, take: str, step: str) -> ToolCall:
         """As an actor does."""

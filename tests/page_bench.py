@@ -169,7 +169,7 @@ class PageBench:
         until("the server", lambda: "listening on " in log.read_text() or started.poll() is not None)
         assert started.poll() is None, log.read_text()
         self.port = int(log.read_text().partition("listening on ")[2].split()[0].rpartition(":")[2])
-        self.let_go()
+        self.release_hold()
 
     def stop(self) -> None:
         """Stops it in order; its connections are cut. Nobody else gets its port before it starts again."""
@@ -183,7 +183,7 @@ class PageBench:
             with suppress(OSError):  # who was quicker is told of when it is to start again
                 self.held.bind(("127.0.0.1", self.port))
 
-    def let_go(self) -> None:
+    def release_hold(self) -> None:
         """Anybody may have the port."""
         if self.held is not None:
             self.held.close()
@@ -249,7 +249,7 @@ def page_bench(directory: Path, *, workers: int = 2) -> Iterator[PageBench]:
         browser = driver.chromium.launch(executable_path=CHROMIUM, args=_ARGUMENTS, timeout=PATIENCE_MS)
         stack.callback(browser.close)
         bench = PageBench(directory, state, sample, laid_script(directory), browser, environment, workers)
-        stack.callback(bench.let_go)
+        stack.callback(bench.release_hold)
         stack.callback(bench.stop)
         bench.start()
         yield bench

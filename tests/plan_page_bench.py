@@ -82,8 +82,8 @@ class PlanPageBench:
     def agrees(self, page: Page, plan_id: str) -> None:
         """What the page shows comes to be what the API says at the end."""
         said = self.account(plan_id)
-        standing = f"{said['phase']}/{said['state']}"
-        expect(page.locator(f"[data-plan='{plan_id}'][data-state='{standing}']")).to_have_count(1)
+        phase_state = f"{said['phase']}/{said['state']}"
+        expect(page.locator(f"[data-plan='{plan_id}'][data-state='{phase_state}']")).to_have_count(1)
         calls = page.locator("#tab-timeline .p-tab-mark")
         expect(calls).to_have_text(str(len(said["calls"])))
         expect(page.locator("#tab-diff")).to_contain_text(f"Diff{said['files_changed'] or ''}")

@@ -151,8 +151,8 @@ def test_a_plan_whose_job_has_ended_is_stopping_until_it_does_not_run_itself(pag
 def test_the_badge_of_a_plan_that_is_stopping_never_says_that_it_is_stopped(page: Page) -> None:
     """Field report 30 (OpenHands#5817): the interface said stopped while the agent ran on."""
     plan = {"phase": "execute", "state": "cancelled", "needs": None}
-    assert computed(page, "plan_text.js", "m.standing(given, true)", plan) == ["Stopping…", "need"]
-    assert computed(page, "plan_text.js", "m.standing(given, false)", plan) == ["Cancelled", "off"]
+    assert computed(page, "plan_text.js", "m.phase_state(given, true)", plan) == ["Stopping…", "need"]
+    assert computed(page, "plan_text.js", "m.phase_state(given, false)", plan) == ["Cancelled", "off"]
 
 
 def test_both_events_of_a_call_are_one_entry_of_the_timeline(page: Page) -> None:

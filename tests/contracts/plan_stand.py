@@ -62,14 +62,14 @@ class PlanStand:
     def processing(self) -> Plan:
         """A plan whose Execute is under way."""
         plan = self.plan()
-        for standing in (
+        for phase_state in (
             (Phase.STRATEGIZE, PlanState.QUEUED),
             (Phase.STRATEGIZE, PlanState.PROCESSING),
             (Phase.STRATEGIZE, PlanState.COMPLETE),
             (Phase.EXECUTE, PlanState.QUEUED),
             (Phase.EXECUTE, PlanState.PROCESSING),
         ):
-            plan = self.plans.move(plan, standing, now=NOW)
+            plan = self.plans.move(plan, phase_state, now=NOW)
         return plan
 
     def call(self, plan: Plan, state: CallState = CallState.STARTED) -> ToolCall:

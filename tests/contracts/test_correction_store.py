@@ -61,7 +61,7 @@ def test_a_correction_supersedes_and_sends_the_plan_back_in_one_step(
 ) -> None:
     waits = PlanFacts(waiting_for={"for": "correction"})
     kept, moved = store.add(plan, WRONG, AT_REST, waits, now=LATER)
-    assert (moved.standing, moved.waiting_for) == (
+    assert (moved.phase_state, moved.waiting_for) == (
         (Phase.STRATEGIZE, PlanState.WAITING),
         {"for": "correction"},
     )

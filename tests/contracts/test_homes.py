@@ -118,7 +118,7 @@ def test_a_plan_on_a_directory_is_run_where_that_is_and_one_on_a_remote_anywhere
     far = homes.plan("far", "echo far > far.txt")
     # The other machine takes jobs in their order, so it came by the first when it is done with the second.
     with WorkerParts(homes.there).start(name="there", concurrency=1):
-        wait_until(lambda: homes.now(far).standing == APPLIED)
+        wait_until(lambda: homes.now(far).phase_state == APPLIED)
     assert homes.remote.text("far.txt").split() == ["far"]
     if naive:
         assert not homes.is_untouched(near)
@@ -126,7 +126,7 @@ def test_a_plan_on_a_directory_is_run_where_that_is_and_one_on_a_remote_anywhere
     assert homes.is_untouched(near)
     again = homes.plan("far", "echo again > far.txt")
     with WorkerParts(homes.here).start(name="here", concurrency=1):
-        wait_until(lambda: {homes.now(plan).standing for plan in (near, again)} == {APPLIED})
+        wait_until(lambda: {homes.now(plan).phase_state for plan in (near, again)} == {APPLIED})
     assert (homes.repository / "near.txt").read_text() == "near\n"
     assert homes.remote.text("far.txt").split() == ["again"]
 
@@ -179,11 +179,11 @@ def test_applies_and_undoes_go_where_the_plan_ran(homes: Homes) -> None:
     assert job.queue == queue
     done = (Phase.EXECUTE, PlanState.COMPLETE)
     with WorkerParts(homes.here).start(name="here"):
-        wait_until(lambda: homes.now(private).standing == APPLIED)
-        wait_until(lambda: homes.now(shared).standing == done)
+        wait_until(lambda: homes.now(private).phase_state == APPLIED)
+        wait_until(lambda: homes.now(shared).phase_state == done)
         job = apply_later(homes.here, shared.id, message=None, by="ada")
         assert job.queue == queue
-        wait_until(lambda: homes.now(shared).standing == APPLIED)
+        wait_until(lambda: homes.now(shared).phase_state == APPLIED)
         undone = [undo_later(homes.there, plan.id, message=None, by="ada") for plan in (private, shared)]
         assert {job.queue for job in undone} == {queue}
         wait_until(lambda: all(homes.here.jobs.get(job.id).state.ended for job in undone))

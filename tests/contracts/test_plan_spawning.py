@@ -56,7 +56,7 @@ def test_a_sub_plan_knows_where_it_belongs_and_is_found_below_its_parent(family:
         ("plan.created", child.id),
         ("plan.spawned", family.parent.id),
     ]
-    assert child.standing == (Phase.ACTION, PlanState.QUEUED)
+    assert child.phase_state == (Phase.ACTION, PlanState.QUEUED)
     assert (child.parent_id, child.root, child.depth, child.key) == (
         family.parent.id,
         family.parent.id,

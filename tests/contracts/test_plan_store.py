@@ -24,7 +24,7 @@ from cleveragents.core.errors import (
 from cleveragents.core.event import DomainEvent
 from cleveragents.core.json_value import FrozenObject
 from cleveragents.core.tool import CallState
-from cleveragents.plans.model.plan import Phase, Plan, PlanState, Standing
+from cleveragents.plans.model.plan import Phase, PhaseState, Plan, PlanState
 from cleveragents.plans.ports.plans import PlanDraft, PlanFacts
 from cleveragents.storage.database import Database
 from tests.contracts.plan_stand import LATER, NOW, PlanStand, check
@@ -124,11 +124,11 @@ def test_plans_are_counted_by_phase_and_state(stand: PlanStand) -> None:
 
 def test_a_plan_that_continued_after_a_wait_has_waited(stand: PlanStand) -> None:
     plan, other = stand.plan(), stand.plan()
-    for standing in (
+    for phase_state in (
         QUEUED,
         *((Phase.STRATEGIZE, state) for state in (PlanState.PROCESSING, PlanState.WAITING)),
     ):
-        plan = stand.plans.move(plan, standing, now=LATER)
+        plan = stand.plans.move(plan, phase_state, now=LATER)
         assert not stand.plans.has_waited(plan.id)
     stand.plans.move(plan, QUEUED, now=LATER)
     assert stand.plans.has_waited(plan.id)
@@ -159,7 +159,7 @@ def test_each_move_is_told_with_where_it_came_from(stand: PlanStand) -> None:
 
 def test_a_whole_life_is_kept_move_by_move(stand: PlanStand) -> None:
     plan = stand.processing()
-    way: list[Standing] = [
+    way: list[PhaseState] = [
         (Phase.EXECUTE, PlanState.WAITING),
         (Phase.EXECUTE, PlanState.QUEUED),
         (Phase.EXECUTE, PlanState.PROCESSING),
@@ -172,9 +172,9 @@ def test_a_whole_life_is_kept_move_by_move(stand: PlanStand) -> None:
         (Phase.APPLY, PlanState.APPLIED),
         (Phase.APPLY, PlanState.UNDONE),
     ]
-    for standing, version in zip(way, count(plan.version + 1), strict=False):
-        plan = stand.plans.move(plan, standing, now=LATER)
-        assert (plan.standing, plan.version) == (standing, version)
+    for phase_state, version in zip(way, count(plan.version + 1), strict=False):
+        plan = stand.plans.move(plan, phase_state, now=LATER)
+        assert (plan.phase_state, plan.version) == (phase_state, version)
         assert stand.plans.get(plan.id) == plan
     told = [json.loads(payload) for kind, _, payload in stand.events() if kind == "plan.moved"]
     assert len(told) == plan.version - 1
@@ -369,7 +369,7 @@ def test_of_many_who_saw_the_same_version_exactly_one_moves_the_plan(
     stand: PlanStand, interval: float
 ) -> None:
     plan = stand.processing()
-    won: list[tuple[Standing, str]] = []
+    won: list[tuple[PhaseState, str]] = []
     lost: list[int] = []
 
     def work(number: int) -> None:
@@ -385,7 +385,7 @@ def test_of_many_who_saw_the_same_version_exactly_one_moves_the_plan(
         hammer(work)
     end = stand.plans.get(plan.id)
     assert (len(won), len(lost)) == (1, 7)
-    assert won == [(end.standing, end.error)]
+    assert won == [(end.phase_state, end.error)]
     assert end.version == plan.version + 1
     assert len(stand.events()) == told + 1
 
@@ -398,7 +398,7 @@ def test_a_plan_counts_every_move_that_was_made_by_many(stand: PlanStand) -> Non
         for _ in range(5):
             while True:
                 try:
-                    stand.plans.move(stand.plans.get(plan.id), plan.standing, now=LATER)
+                    stand.plans.move(stand.plans.get(plan.id), plan.phase_state, now=LATER)
                     break
                 except StalePlan:
                     continue

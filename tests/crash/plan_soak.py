@@ -169,9 +169,9 @@ class _Soak:
             with suppress(CleverAgentsError):
                 if one.kind == "cancel" and not plan.state.ended and time.monotonic() > one.cancel_at:
                     cancel(self.container, one.id, "soaked")
-                elif one.kind == "review" and plan.standing == (Phase.EXECUTE, PlanState.COMPLETE):
+                elif one.kind == "review" and plan.phase_state == (Phase.EXECUTE, PlanState.COMPLETE):
                     apply_later(self.container, one.id, message=None, by="soak")
-                elif one.kind == "undo" and plan.standing == (Phase.APPLY, PlanState.APPLIED):
+                elif one.kind == "undo" and plan.phase_state == (Phase.APPLY, PlanState.APPLIED):
                     undo_later(self.container, one.id, message=None, by="soak")
                 elif plan.state is PlanState.ERRORED and one.kind != "cancel":
                     self._again(plan)

@@ -111,7 +111,7 @@ def test_a_plan_of_actors_that_is_killed_anywhere_repeats_no_finished_call(
         before = Known(home)
         try:
             plan = carried_through(home)
-            assert plan.standing == (Phase.APPLY, PlanState.APPLIED), plan
+            assert plan.phase_state == (Phase.APPLY, PlanState.APPLIED), plan
             assert ensure_root_plan(home, before=before) >= tokens
         except BaseException as error:
             error.add_note(f"killed at {name}, the {nth}th time")
@@ -225,7 +225,7 @@ class TakenOver:
         jobs = self._peer.container.jobs
         job = jobs.get(str(self._peer.now(self.plan).job_id))
         jobs.reclaim(job.id, job.fence, job.beat, error="silent", now=self._peer.container.clock.now())
-        assert self._peer.work(self.plan).standing == (Phase.EXECUTE, PlanState.COMPLETE)
+        assert self._peer.work(self.plan).phase_state == (Phase.EXECUTE, PlanState.COMPLETE)
         self.facts = facts_of(self._peer, self.plan)
 
 
@@ -277,8 +277,8 @@ def owner_that_was_taken_over(home: Path, *, naive: bool) -> tuple[object, objec
                     turn = ActorTurn(lambda: runner)
                     owner.adapt = lambda run: replace(
                         run,
-                        strategizing=lambda by: replace(run.strategizing(by), turn=turn),
-                        executing=lambda by: replace(run.executing(by), turn=turn),
+                        strategize_phase=lambda by: replace(run.strategize_phase(by), turn=turn),
+                        execute_phase=lambda by: replace(run.execute_phase(by), turn=turn),
                     )
                 owner.work(plan)
         return taken.facts, facts_of(peer, plan)
@@ -316,7 +316,7 @@ def test_an_owner_that_is_stopped_for_longer_than_its_lease_is_too_late(tmp_path
                     {kind_of_plan(plan.id): JobHandler(bench.handler())}, name="b"
                 )
                 worker.start()
-                until(lambda: bench.now(plan).standing == (Phase.EXECUTE, PlanState.COMPLETE))
+                until(lambda: bench.now(plan).phase_state == (Phase.EXECUTE, PlanState.COMPLETE))
                 facts = facts_of(bench, plan)
                 stopped.send_signal(signal.SIGCONT)
                 assert stopped.wait(240) == 0

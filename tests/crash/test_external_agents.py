@@ -81,7 +81,7 @@ def test_a_killed_worker_takes_its_agent_along_and_the_run_is_made_again(
                 assert wait_none_alive(token, timeout=240) == []
             assert bench.files(plan)["staying.txt"] == "staying\n"
             plan = gone_on(bench, plan)
-            assert plan.standing == COMPLETE, plan.error
+            assert plan.phase_state == COMPLETE, plan.error
             assert bench.files(plan) == EDITED, "what was half done is taken back"
             bench.ensure_consistent(plan)
         finally:
@@ -97,7 +97,7 @@ def test_an_agent_that_was_done_is_not_run_again(tmp_path: Path, point: str) -> 
         plan = bench.parts.lifecycle.resume(bench.now(plan))
         bench.actors["tests/external"] = external("fails")  # if it were run, it would be seen
         plan = bench.work(plan)
-        assert plan.standing == COMPLETE, plan.error
+        assert plan.phase_state == COMPLETE, plan.error
         assert bench.files(plan) == EDITED
         assert [call.state for call in bench.calls(plan)] == [CallState.ENDED]
         bench.ensure_consistent(plan)

@@ -197,7 +197,7 @@ def test_a_plan_that_several_resume_at_once_is_resumed_by_one(agents: Agents) ->
     with agents.container() as container:
         parts = container.plan_parts
         plan = parts.plans.get(ran.id)
-        assert plan.standing == (Phase.EXECUTE, PlanState.COMPLETE), resumed
+        assert plan.phase_state == (Phase.EXECUTE, PlanState.COMPLETE), resumed
         assert parts.history.differences(plan.id) == parts.sandboxes.open(plan.id).scan()
         calls = parts.history.calls(plan.id)
         assert [call.number for call in calls] == list(range(1, len(calls) + 1))
@@ -269,7 +269,7 @@ def test_fifty_checkpoints_leave_no_object_in_the_users_repository(tmp_path: Pat
         plan = bench.done(*[write("large.txt", chance.randbytes(size // 2).hex()) for _ in range(50)])
         assert plan.state is PlanState.COMPLETE
         assert len(bench.calls(plan)) == 50
-        bench.parts.rewriting.rollback(plan, 25)
+        bench.parts.sandbox_edits.rollback(plan, 25)
         bench.ensure_consistent(plan)
         assert objects_of(root) == before
         names = git(root, "for-each-ref", "--format=%(refname)").decode().split()

@@ -111,7 +111,9 @@ class World:
             time.sleep(0.05)
 
     def wait_applied(self, plans: list[Plan]) -> None:
-        self.wait_until("all are applied", lambda: all(self.now(plan).standing == APPLIED for plan in plans))
+        self.wait_until(
+            "all are applied", lambda: all(self.now(plan).phase_state == APPLIED for plan in plans)
+        )
 
     def assert_right(self, plans: list[Plan]) -> None:
         """Each plan's file is there with its one line, by one commit; and the log says what happened."""
@@ -164,7 +166,7 @@ def test_plans_end_right_when_machines_are_killed_at_any_moment(world: World) ->
         reached = chance.random()
 
         def some_are_done(done: int = done) -> bool:
-            return sum(world.now(plan).standing == APPLIED for plan in plans) >= done
+            return sum(world.now(plan).phase_state == APPLIED for plan in plans) >= done
 
         world.wait_until("some are done", some_are_done)
         time.sleep(reached * 0.5)  # any moment is as good as another

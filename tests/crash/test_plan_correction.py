@@ -66,7 +66,7 @@ def corrector(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Corrector]:
 
 def ensure_sound(bench: ActorPlanBench, plan: Plan, *, superseded: int) -> None:
     """It came to the new decisions' result, and to nothing of the old ones'."""
-    assert plan.standing == COMPLETE, plan.error
+    assert plan.phase_state == COMPLETE, plan.error
     bench.ensure_consistent(plan)
     assert "settings.json" not in bench.diff(plan)
     assert "settings.yaml" in bench.diff(plan)
@@ -92,7 +92,7 @@ def test_a_plan_whose_corrector_is_killed_is_corrected_again_or_resumed(
         kept = bench.parts.thinking.corrections.of_plan(plan.id)
         assert len(kept) == (point == "correct.kept")
         if kept:
-            assert plan.standing != COMPLETE
+            assert plan.phase_state != COMPLETE
             plan = bench.parts.lifecycle.resume(plan)
         else:
             _, plan = bench.parts.correction.correct(plan, 2, GUIDANCE)

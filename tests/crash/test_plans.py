@@ -108,7 +108,7 @@ def test_a_plan_that_is_killed_anywhere_loses_nothing_and_does_nothing_twice(
         done = finished_calls(home)
         try:
             plan = carried_through(home)
-            assert plan.standing == (Phase.APPLY, PlanState.APPLIED), plan
+            assert plan.phase_state == (Phase.APPLY, PlanState.APPLIED), plan
             ensure_root_plan(home)
             runs = (next((home / "state/sandboxes").iterdir()) / "tree" / "runs.log").read_text()
             assert runs in ({"ran\n"} if "2" in done else {"ran\n", "ran\nran\n"})

@@ -99,7 +99,7 @@ def test_a_result_is_applied_once_wherever_the_worker_that_applies_it_is_killed(
 
     for home in killed_everywhere(runner, prepare, tmp_path, "apply."):
         plan, text, states = plan_in(home)
-        assert plan.standing == (Phase.APPLY, PlanState.APPLIED)
+        assert plan.phase_state == (Phase.APPLY, PlanState.APPLIED)
         assert (text, states) == ("changed\n", [JobState.SUCCEEDED])
 
 

@@ -79,7 +79,7 @@ def ensure_root_plan(home: Path) -> None:
         done = Counter(call.step for call in calls if call.state is CallState.ENDED)
         assert done == {"merge-1": 1, "merge-2": 1, None: 1}
         assert {call.state for call in calls} <= {CallState.ENDED, CallState.FAILED}
-        assert stand.merging.open_conflicts(parent.plan.id) == ()
+        assert stand.sub_plan_merge.open_conflicts(parent.plan.id) == ()
         told = [stand.told(kind) for kind in (EventType.PLAN_MERGED, EventType.CONFLICT_KEPT)]
         assert [len(facts) for facts in told] == [2, 1]
         assert len(stand.told(EventType.CONFLICT_RESOLVED)) == 1

@@ -98,7 +98,7 @@ def test_a_tree_that_is_killed_anywhere_loses_nothing_and_merges_nothing_twice(
         assert runner.run(home, point=name, nth=nth) == -signal.SIGKILL, (name, nth)
         try:
             plan = carried_through(home)
-            assert plan.standing == COMPLETE, (plan.standing, plan.error, plan.waiting_for)
+            assert plan.phase_state == COMPLETE, (plan.phase_state, plan.error, plan.waiting_for)
             ensure_root_plan(home)
         except BaseException as error:
             error.add_note(f"killed at {name}, the {nth}th time")
@@ -112,7 +112,7 @@ def ensure_root_plan(home: Path) -> None:
         [root] = [plan for plan in bench.parts.plans.list() if plan.parent_id is None]
         children = bench.parts.plans.children(root.id)
         assert [name_of(child) for child in children] == [one.name for one in PARTS]
-        assert {child.standing for child in children} == {COMPLETE}
+        assert {child.phase_state for child in children} == {COMPLETE}
         merged = [str(call.step) for call in bench.calls(root) if call.tool == "merge"]
         ended = [call.step for call in bench.calls(root) if call.tool == "merge" and call.state == "ended"]
         assert sorted(merged) == sorted(ended) == ["merge-1", "merge-2", "merge-3"]

@@ -199,7 +199,7 @@ def test_a_plan_whose_worker_is_killed_goes_on_with_another(world: World) -> Non
     assert owner is not None
     by_pid[owner.pid].kill()
     world.until(lambda: world.job(plan).state.ended, "its job has ended")
-    assert world.at(plan).standing == (Phase.APPLY, PlanState.APPLIED)
+    assert world.at(plan).phase_state == (Phase.APPLY, PlanState.APPLIED)
     assert (world.repository / "done.txt").read_text() == "done\n"
     ended = world.job(plan)
     # A claim for each of three phases, and one for every attempt that was lost: two phases cost none.
@@ -221,7 +221,7 @@ def test_a_worker_that_slept_through_its_lease_is_refused_and_says_so(world: Wor
     world.until(lambda: world.job(plan).fence > first.fence, "another worker has it")
     zombie.send_signal(signal.SIGCONT)
     done = (Phase.EXECUTE, PlanState.COMPLETE)
-    world.until(lambda: world.at(plan).standing == done, "the plan is done")
+    world.until(lambda: world.at(plan).phase_state == done, "the plan is done")
     world.until(lambda: "job.lease_lost" in world.said, "the one that slept knows")
     changes = [(row["path"], row["change"]) for row in changes_of(world.parts, world.at(plan))]
     assert changes == [("done.txt", "created")]

@@ -11,7 +11,7 @@ from cleveragents.core.actions.model import CheckVerdict
 from cleveragents.core.errors import IllegalPlanMove
 from cleveragents.core.event import EventType
 from cleveragents.core.tool import CallState
-from cleveragents.plans.model.plan import Phase, PlanState, Standing, ensure_plan_move, spelt
+from cleveragents.plans.model.plan import Phase, PhaseState, PlanState, ensure_plan_move, spelt
 from cleveragents.plans.model.status import PlanStatus
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "plans.md"
@@ -37,7 +37,7 @@ def moves() -> Iterator[str]:
             yield f"| `{spelt(now)}` | {', '.join(f'`{spelt(wanted)}`' for wanted in then)} |"
 
 
-def _may(now: Standing, wanted: Standing) -> bool:
+def _may(now: PhaseState, wanted: PhaseState) -> bool:
     try:
         ensure_plan_move("p", now, wanted)
     except IllegalPlanMove:

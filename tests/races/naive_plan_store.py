@@ -13,7 +13,7 @@ from cleveragents.core.errors import PlanError, StalePlan
 from cleveragents.core.event import DomainEvent, EventType
 from cleveragents.core.json_value import JsonValue
 from cleveragents.core.tool import CallState, ToolCall
-from cleveragents.plans.model.plan import Plan, Standing, ensure_plan_move
+from cleveragents.plans.model.plan import PhaseState, Plan, ensure_plan_move
 from cleveragents.plans.ports.plans import PlanFacts
 from cleveragents.plans.store.plan_rows import call_row, check_row, plan_row
 from cleveragents.plans.store.sql_plan_records import SqlCallStore, SqlCheckStore
@@ -27,18 +27,18 @@ __all__ = ["LookThenMovePlanStore", "LookThenWriteCallStore", "UnheldCheckStore"
 class UnversionedPlanStore(SqlPlanStore):
     """A move is one transaction, and nobody asks which version it was decided on."""
 
-    def move(self, plan: Plan, wanted: Standing, facts: PlanFacts | None = None, *, now: datetime) -> Plan:
+    def move(self, plan: Plan, wanted: PhaseState, facts: PlanFacts | None = None, *, now: datetime) -> Plan:
         return super().move(self.get(plan.id), wanted, facts, now=now)
 
 
 class LookThenMovePlanStore(SqlPlanStore):
     """The version is asked for, in a transaction of its own: the move that follows trusts the answer."""
 
-    def move(self, plan: Plan, wanted: Standing, facts: PlanFacts | None = None, *, now: datetime) -> Plan:
+    def move(self, plan: Plan, wanted: PhaseState, facts: PlanFacts | None = None, *, now: datetime) -> Plan:
         held = self.get(plan.id)
         if held.version != plan.version:
             raise StalePlan(plan.id, plan.version)
-        ensure_plan_move(held.id, held.standing, wanted)
+        ensure_plan_move(held.id, held.phase_state, wanted)
         moved = replace(held, phase=wanted[0], state=wanted[1], version=held.version + 1)
 
         def unit(connection: Connection) -> Plan:

@@ -14,7 +14,7 @@ from typing import Any
 from cleveragents.core.errors import StalePlan, UnknownJob
 from cleveragents.core.identifiers import Fence, WorkerIdentity
 from cleveragents.jobs.model.job import Job, JobState, NewJob
-from cleveragents.plans.model.plan import Plan, Standing
+from cleveragents.plans.model.plan import PhaseState, Plan
 from cleveragents.plans.ports.plans import PlanFacts
 
 __all__ = ["JobsInMemory", "PlansInMemory"]
@@ -42,7 +42,7 @@ class PlansInMemory:
     def move(
         self,
         plan: Plan,
-        wanted: Standing,
+        wanted: PhaseState,
         facts: PlanFacts | None = None,
         *,
         now: datetime,

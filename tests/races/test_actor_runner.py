@@ -51,10 +51,10 @@ class Entrance:
 class LooksThenEnters(ActorGraph):
     """What a look without the lock would be."""
 
-    def enter(self, standing: ActiveRun) -> None:
-        if standing.request.thread_id in self._standing:
-            raise ThreadBusy(standing.request.thread_id)
-        self._standing[standing.request.thread_id] = standing
+    def enter(self, active_run: ActiveRun) -> None:
+        if active_run.request.thread_id in self._active_runs:
+            raise ThreadBusy(active_run.request.thread_id)
+        self._active_runs[active_run.request.thread_id] = active_run
 
 
 def two_enter(make: type[ActorGraph]) -> Scenario[Entrance]:

@@ -223,7 +223,7 @@ def test_of_processes_that_saw_the_same_version_one_moves_the_plan_and_numbers_h
             child.go()
         said = Counter(line for child in children for line in child.wait_end().splitlines())
         moved = store.get(plan.id)
-    assert (moved.standing, moved.version) == ((Phase.STRATEGIZE, PlanState.QUEUED), 2)
+    assert (moved.phase_state, moved.version) == ((Phase.STRATEGIZE, PlanState.QUEUED), 2)
     wanted = [f"call {number}" for number in range(1, processes * CALLS + 1)]
     assert said == Counter([*wanted, f"moved {moved.error}", *["StalePlan"] * (processes - 1)])
 

@@ -164,11 +164,11 @@ def test_a_rollback_that_was_allowed_before_the_apply_began_is_waited_for(tmp_pa
     with plan_bench(tmp_path) as bench, ThreadPoolExecutor(2) as threads:
         plan = bench.done(write("1.txt", "1\n"), write("2.txt", "2\n"))
         held = HeldCalls(bench.parts.calls)
-        rewriting = replace(bench.parts.rewriting, calls=held)
-        rolled_back = threads.submit(rewriting.rollback, plan, 2)
+        sandbox_edits = replace(bench.parts.sandbox_edits, calls=held)
+        rolled_back = threads.submit(sandbox_edits.rollback, plan, 2)
         assert held.allowed.wait(60)
         applied = threads.submit(bench.apply, plan)
-        while bench.now(plan).standing == plan.standing:
+        while bench.now(plan).phase_state == plan.phase_state:
             assert not applied.done()
         held.go_on.set()
         assert rolled_back.result(60).state.value == "ended"

@@ -60,9 +60,9 @@ class NaiveHolding:
         try:
             yield self.code
         finally:
-            self.let_go()
+            self.release_hold()
 
-    def let_go(self) -> None:
+    def release_hold(self) -> None:
         users = self._users - 1
         self._users = users
         if users == 0:
@@ -73,7 +73,7 @@ def scenario(kind: Any) -> Scenario[Ground]:
     return Scenario(
         name=f"a user and the opener of {kind.__name__}",
         setup=lambda: Ground(kind),
-        workers=[Ground.use, lambda ground: ground.held.let_go()],
+        workers=[Ground.use, lambda ground: ground.held.release_hold()],
         outcome=lambda ground: (ground.code.closed, tuple(ground.seen)),
         allowed=lambda outcome: outcome in {(1, (0,)), (1, ())},
         reachable=frozenset({(1, (0,))}),

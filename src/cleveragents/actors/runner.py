@@ -101,20 +101,20 @@ class BridgeActorRunner:
         self.close()
 
     def _begun(self, request: ActorRequest, message: StreamMessage, listen: Listener) -> GraphRun:
-        standing = ActiveRun(
+        active_run = ActiveRun(
             request=request,
             graph=self._graph.compiled(request.actor, request.actors or _NoActors()),
             saver=DatabaseCheckpointSaver(self._store, fence=request.fence, history=False),
             tell=lambda progress: listen(message.seen(progress)),
         )
-        self._graph.enter(standing)
+        self._graph.enter(active_run)
         try:
             run = self._bridge.create_future_task(message)
         except BaseException:
-            self._graph.leave(standing)
+            self._graph.leave(active_run)
             raise
         # Before the answer is told, so that whoever has it may run the thread again.
-        run.add_done_callback(lambda _: self._graph.leave(standing))
+        run.add_done_callback(lambda _: self._graph.leave(active_run))
         return run
 
 
@@ -211,19 +211,19 @@ class ActorGraph:
     """
 
     def __init__(self) -> None:
-        self._standing: dict[str, ActiveRun] = {}
+        self._active_runs: dict[str, ActiveRun] = {}
         self._compiled: dict[str, tuple[tuple[Actor, ...], CompiledStateGraph[Any, Any, Any, Any]]] = {}
 
-    def enter(self, standing: ActiveRun) -> None:
+    def enter(self, active_run: ActiveRun) -> None:
         """`ThreadBusy` when a run of that thread goes on."""
-        thread_id = standing.request.thread_id
-        entered = self._standing.setdefault(thread_id, standing)
-        if entered is not standing:  # guard: two runs of a thread would mix their checkpoints
+        thread_id = active_run.request.thread_id
+        entered = self._active_runs.setdefault(thread_id, active_run)
+        if entered is not active_run:  # guard: two runs of a thread would mix their checkpoints
             raise ThreadBusy(thread_id)
 
-    def leave(self, standing: ActiveRun) -> None:
+    def leave(self, active_run: ActiveRun) -> None:
         """The run has ended, or was never begun."""
-        del self._standing[standing.request.thread_id]
+        del self._active_runs[active_run.request.thread_id]
 
     def compiled(self, actor: Actor, actors: ActorSource) -> CompiledStateGraph[Any, Any, Any, Any]:
         """The actor's graph, compiled once for as long as it and those it runs stay as they are. Reads them,
@@ -241,10 +241,10 @@ class ActorGraph:
     async def ainvoke(self, input_: Any, config: RunnableConfig | None = None, /) -> dict[str, Any]:
         """Runs the thread from where it stands. `values` of its state, and the `question` if it asks one."""
         configurable = (config or {}).get("configurable", {})
-        standing = self._standing[configurable["thread_id"]]
-        request = standing.request
+        active_run = self._active_runs[configurable["thread_id"]]
+        request = active_run.request
         actor = request.actor
-        run = _Run(standing, standing.graph.copy({"checkpointer": standing.saver}))
+        run = _Run(active_run, active_run.graph.copy({"checkpointer": active_run.saver}))
         seconds = min((s for s in (request.seconds, actor.limits.seconds) if s is not None), default=None)
         try:
             async with within(seconds, f"actor {actor.name}"):
@@ -260,18 +260,18 @@ class ActorGraph:
 class _Run:
     """One thread, taken as far as it goes."""
 
-    standing: ActiveRun
+    active_run: ActiveRun
     graph: CompiledStateGraph[Any, Any, Any, Any]
 
     async def outcome(self, inputs: dict[str, Any]) -> dict[str, Any]:
-        request = self.standing.request
+        request = self.active_run.request
         config: RunnableConfig = {
             "configurable": {"thread_id": request.thread_id},
             "recursion_limit": supersteps(self.graph, request.actor.limits.steps),
         }
         begun: Any = None
         account = RunSpending()
-        if await self.standing.saver.aget_tuple(config) is None:
+        if await self.active_run.saver.aget_tuple(config) is None:
             begun = first_state(request.actor, inputs, path="")
         else:
             state = await self.graph.aget_state(config)
@@ -282,14 +282,14 @@ class _Run:
                 begun = self._answered(state.interrupts)
                 if begun is None:
                     return self._told(state.values, state.interrupts)
-            account = RunSpending(await spent_so_far(self.standing.saver, request.thread_id))
-        context = RunContext(request.host, request.thread_id, self.standing.tell, account)
+            account = RunSpending(await spent_so_far(self.active_run.saver, request.thread_id))
+        context = RunContext(request.host, request.thread_id, self.active_run.tell, account)
         ended = await self.graph.ainvoke(begun, config, context=context, durability="sync")
         return self._told(ended, ended.get("__interrupt__", ()))
 
     def _answered(self, interrupts: Any) -> Command[Any] | None:
         """The first question's answer, if there is one, to it, that it allows."""
-        answer = self.standing.request.answer
+        answer = self.active_run.request.answer
         asked = asked_by(interrupts)
         if answer is None or asked is None or answer.question_id != asked["id"]:  # guard: not to another
             return None
@@ -298,7 +298,7 @@ class _Run:
         return Command(resume={asked["id"]: answer.text})
 
     def _told(self, state: Any, interrupts: Any) -> dict[str, Any]:
-        values = public_values(self.standing.request.actor, state)
+        values = public_values(self.active_run.request.actor, state)
         return {"values": values, "question": asked_by(interrupts)}
 
 

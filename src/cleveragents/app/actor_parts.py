@@ -73,7 +73,7 @@ class ActorParts:
         container = self._container
         return SqlCorrectionStore(container.database, container.identifiers, self._plans.plans)
 
-    def strategizing(
+    def strategize_phase(
         self,
         say: Callable[[str], None] | None,
         told: Callable[[Progress], None] | None,
@@ -98,7 +98,7 @@ class ActorParts:
             say=say or _nothing,
         )
 
-    def executing(
+    def execute_phase(
         self,
         say: Callable[[str], None] | None,
         told: Callable[[Progress], None] | None,

@@ -294,7 +294,7 @@ class Container:
         _ = self._calm
         return Part(self._scope, build, lambda worker: worker.close()).get()
 
-    @shared(lambda calm: calm.let_go())
+    @shared(lambda calm: calm.release_hold())
     def _calm(self) -> CollectorPause:
         from cleveragents.jobs.object_collector import COLLECTOR
 

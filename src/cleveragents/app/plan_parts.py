@@ -172,11 +172,11 @@ class PlanParts:
 
         return ActionLibrary(self._container.database, resource, self.trust, tools=self.tools.names())
 
-    def action_named(self, name: str, resource: str) -> Action:
+    def find_action(self, name: str, resource: str) -> Action:
         """`UnknownAction`, `NotTrusted`."""
         return self.actions(Path(resource)).get(name)
 
-    def brought_along(self, resource: str) -> tuple[str, ...]:
+    def include_patterns(self, resource: str) -> tuple[str, ...]:
         """Patterns of ignored files that the resource names and the user trusts it in."""
         from cleveragents.sandboxes.tree.ignored_files import WORKTREE_INCLUDE, patterns_in
 
@@ -194,7 +194,7 @@ class PlanParts:
             self.calls,
             container.jobs,
             container.processes,
-            later(lambda: self.rewriting),
+            later(lambda: self.sandbox_edits),
             container.clock,
             container.settings.worker.cancel_grace_seconds,
             container.settings.plan.max_parallel,
@@ -218,7 +218,7 @@ class PlanParts:
         )
 
     @Once
-    def merging(self) -> SubPlanMerge:
+    def sub_plan_merge(self) -> SubPlanMerge:
         """What takes results of sub-plans into their parents."""
         from cleveragents.plans.sub_plans.loop import SubPlanMerge
 
@@ -234,7 +234,7 @@ class PlanParts:
         settings, faults = self._container.settings.plan, self._container.faults
         limits = TreeLimits(settings.max_depth, settings.max_fan_out)
         spawning = SubPlanSpawn(self.plans, self.lifecycle, limits, self._container.clock, faults)
-        return SubPlans(self.plans, self.lifecycle, spawning, self.merging, faults)
+        return SubPlans(self.plans, self.lifecycle, spawning, self.sub_plan_merge, faults)
 
     @Once
     def correction(self) -> PlanCorrection:
@@ -248,10 +248,10 @@ class PlanParts:
             self.plans, container.jobs, container.processes, self.lifecycle, container.clock, grace
         )
         kept = self.thinking.decisions, self.thinking.corrections
-        return PlanCorrection(*kept, self.rewriting, pausing, container.clock, container.faults)
+        return PlanCorrection(*kept, self.sandbox_edits, pausing, container.clock, container.faults)
 
     @Once
-    def conflicts_by_hand(self) -> ManualResolution:
+    def manual_resolution(self) -> ManualResolution:
         """Resolves conflicts of plans that nobody runs."""
         from cleveragents.core.policy import READ_ONLY
         from cleveragents.jobs.worker.async_worker import CancellationToken
@@ -290,16 +290,16 @@ class PlanParts:
             self.result,
             self.checks,
             self._container.clock,
-            self.merging.open_conflicts,
+            self.sub_plan_merge.open_conflicts,
             self.directory_of,
             self._container.home,
-            self.remotes.furnishing,
+            self.remotes.remote_setup,
             self.remotes.has_owner,
             self.sandboxes.is_copy,
         )
 
     @Once
-    def rewriting(self) -> SandboxEdits:
+    def sandbox_edits(self) -> SandboxEdits:
         from cleveragents.plans.sandbox_edits import SandboxEdits
 
         changesets = self.remotes.changesets()
@@ -325,7 +325,7 @@ class PlanParts:
             self.history,
             self._container.clock,
             checkpoints,
-            self.merging.merged_parts,
+            self.sub_plan_merge.merged_parts,
         )
 
     @Once
@@ -395,8 +395,8 @@ class PlanParts:
         def make_strategy(plan: Plan) -> Strategy:
             where = str(self.directory_of(plan))
             return ActionStrategist(
-                lambda name, resource: self.action_named(name, where),
-                lambda resource: self.brought_along(where),
+                lambda name, resource: self.find_action(name, where),
+                lambda resource: self.include_patterns(where),
             )(plan)
 
         return PlanRun(
@@ -406,10 +406,10 @@ class PlanParts:
             make_strategy=make_strategy,
             open_execution=open_execution,
             setup=SandboxSetup(SetupCache(self._container.state_directory / "setups")),
-            rewriting=self.rewriting,
+            sandbox_edits=self.sandbox_edits,
             checks=self.checks,
-            strategizing=lambda by: thinking.strategizing(by.progress, by.told, by.on_output),
-            executing=lambda by: thinking.executing(by.progress, by.told, by.on_output),
+            strategize_phase=lambda by: thinking.strategize_phase(by.progress, by.told, by.on_output),
+            execute_phase=lambda by: thinking.execute_phase(by.progress, by.told, by.on_output),
             sub_plans=self.sub_plans,
             think_again=self.correction.think_again,
             lifecycle=self.lifecycle,

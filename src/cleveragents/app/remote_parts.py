@@ -90,7 +90,7 @@ class RemoteParts:
         )
 
     @Once
-    def furnishing(self) -> RemoteSetup:
+    def remote_setup(self) -> RemoteSetup:
         from cleveragents.plans.remote.sandboxes import RemoteSetup
         from cleveragents.sandboxes.setup_cache import SetupCache
 

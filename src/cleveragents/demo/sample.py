@@ -206,7 +206,7 @@ def plan_for(container: Container, goal: str, root: Path, script: Path) -> PlanD
     from cleveragents.plans.ports.plans import PlanDraft
 
     parts = container.plan_parts
-    action = parts.action_named("builtin/goal", str(root))
+    action = parts.find_action("builtin/goal", str(root))
     request = freeze(
         {
             "arguments": thaw(action.parse((f"goal={goal}",), ())),

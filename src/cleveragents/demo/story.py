@@ -231,7 +231,7 @@ class DemoDriver:
     def _tell_results(self) -> None:
         def ready() -> bool:
             plans = [self._plan(label) for label in READY]
-            return all(plan.standing == (Phase.EXECUTE, PlanState.COMPLETE) for plan in plans)
+            return all(plan.phase_state == (Phase.EXECUTE, PlanState.COMPLETE) for plan in plans)
 
         until("the results of the plans", ready)
         self._story.when_ready = self._sample.fingerprint()

@@ -35,7 +35,7 @@ class CollectorPause:
         self._froze = False
 
     def hold(self) -> None:
-        """Until `let_go`, objects that are there now are not looked at."""
+        """Until `release_hold`, objects that are there now are not looked at."""
         with self._lock:
             self._holders += 1
             if self._holders > 1:
@@ -48,7 +48,7 @@ class CollectorPause:
             if self._froze:
                 gc.freeze()
 
-    def let_go(self) -> None:
+    def release_hold(self) -> None:
         """What is unreachable of them by now is found again."""
         with self._lock:
             self._holders -= 1

@@ -39,12 +39,12 @@ class IncludePatterns(Protocol):
 class ActionStrategist:
     """Turns what a plan asks for into a strategy. Reads; changes nothing."""
 
-    action_named: ActionSource
-    brought_along: IncludePatterns
+    find_action: ActionSource
+    include_patterns: IncludePatterns
 
     def __call__(self, plan: Plan) -> Strategy:
         """`UnknownAction`, `NotTrusted`, `InvalidArguments`."""
-        action = self.action_named(plan.action, plan.resource)
+        action = self.find_action(plan.action, plan.resource)
         request = plan.request
         arguments = request.get("arguments")
         rendered = action.render(arguments if isinstance(arguments, Mapping) else {})
@@ -60,7 +60,7 @@ class ActionStrategist:
             include=(
                 *action.include,
                 *_texts(request.get("include")),
-                *self.brought_along(plan.resource),
+                *self.include_patterns(plan.resource),
             ),
             limit_seconds=action.budget.seconds or _SECONDS,
             limit_steps=action.budget.steps or _STEPS,

@@ -188,7 +188,7 @@ class PlanApply:
         """The plan, undone: what it brought in is taken out, what came after it stays. Raises as `apply`;
         a plan that could not be undone stays applied."""
         ensure_root_plan(plan, "undone")
-        if plan.standing != (Phase.APPLY, PlanState.APPLIED):
+        if plan.phase_state != (Phase.APPLY, PlanState.APPLIED):
             raise PlanError(plan.id, f"it is {plan.state.value}; only an applied plan can be undone")
         sandbox = self.sandboxes.open(plan.id)
         terms = ApplyOptions(told, fence=fence, stop=stop)
@@ -362,7 +362,7 @@ class PlanApply:
 
     def _undecided(self, plan: Plan, error: BaseException, fence: Fence | None) -> None:
         """Of one whose push nobody can ask about now. It is not to be taken for one that was not applied."""
-        known = plan.standing == (Phase.APPLY, PlanState.PROCESSING)
+        known = plan.phase_state == (Phase.APPLY, PlanState.PROCESSING)
         text = unknown(error)
         if not known or not isinstance(error, RemoteUnreachable) or plan.error == text:
             return

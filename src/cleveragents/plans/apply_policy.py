@@ -148,7 +148,7 @@ def should_apply(parts: ApplyPolicyParts, plan: Plan) -> bool:
     """Whether it is done, changed something, and goes into the user's files without a look at it, unless its
     checks or its reviewer object."""
     asked = plan.request.get("apply")
-    if plan.standing != _DONE or plan.parent_id is not None or asked == "review":
+    if plan.phase_state != _DONE or plan.parent_id is not None or asked == "review":
         return False
     if asked != "auto" and not is_apply_allowed(plan):
         return False
@@ -175,7 +175,7 @@ def apply_if_allowed(
     is `Unavailable`.
     """
     tell = told or (lambda message: None)
-    if plan.standing != _DONE or plan.parent_id is not None:
+    if plan.phase_state != _DONE or plan.parent_id is not None:
         return plan
     asked = plan.request.get("apply")
     if asked == "review":  # guard: who wants to look at it first does so
@@ -236,7 +236,7 @@ def unknown(error: BaseException) -> str:
 
 def is_unknown(plan: Plan) -> bool:
     """Whether it is one of these."""
-    return plan.standing == (Phase.APPLY, PlanState.PROCESSING) and plan.error is not None
+    return plan.phase_state == (Phase.APPLY, PlanState.PROCESSING) and plan.error is not None
 
 
 def merged_tree_of(plan: Plan) -> str | None:

@@ -127,8 +127,8 @@ class _Hands:
     The stage is set when somebody is needed on it: a plan that only waits for others starts nothing.
     """
 
-    def __init__(self, executing: ExecutePhase, ground: ActorPhase, stack: ExitStack) -> None:
-        self._executing = executing
+    def __init__(self, execute_phase: ExecutePhase, ground: ActorPhase, stack: ExitStack) -> None:
+        self._executing = execute_phase
         self._ground = ground
         self._stack = stack
         self._stage: Stage | None = None

@@ -130,7 +130,7 @@ def left_out_of(parts: FamilyParts, plan: Plan) -> list[tuple[str, str]]:
     names = [str(task["name"]) for task in _tasks(plan)]
     found = [(names[number - 1], why) for number, why in _left_out(parts, plan, children).items()]
     for child in children:
-        if child.standing == _DONE:
+        if child.phase_state == _DONE:
             found += [(f"{title_of(child)}: {name}", why) for name, why in left_out_of(parts, child)]
     return found
 
@@ -144,7 +144,7 @@ def count_of_parts(parts: FamilyParts, plan: Plan) -> str:
     """`3/5`: how many of its own sub-plans are done, of those that it is to have; empty if none."""
     children = parts.plans.children(plan.id)
     wanted = max(wanted_parts(plan), len(children))
-    done = sum(child.standing == _DONE for child in children)
+    done = sum(child.phase_state == _DONE for child in children)
     return f"{done}/{wanted}" if wanted else ""
 
 

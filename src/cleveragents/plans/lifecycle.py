@@ -34,7 +34,7 @@ from cleveragents.core.tool import CallState, ToolCall
 from cleveragents.jobs.model.job import Job, JobState
 from cleveragents.jobs.worker.attempt import marker_of
 from cleveragents.plans.jobs.names import ConcurrencyLimits, should_run
-from cleveragents.plans.model.plan import Phase, Plan, PlanState, Standing, ensure_plan_move
+from cleveragents.plans.model.plan import Phase, PhaseState, Plan, PlanState, ensure_plan_move
 from cleveragents.plans.model.strategy import Strategy
 from cleveragents.plans.model.sub_plan import (
     CONFLICT,
@@ -71,7 +71,7 @@ class PlanLifecycle:
     calls: SqlCallStore
     jobs: JobStore
     processes: ProcessSupervisor
-    rewriting: SandboxEdits
+    sandbox_edits: SandboxEdits
     clock: Clock
     grace_seconds: float = 5.0
     max_parallel: int = 4
@@ -115,16 +115,16 @@ class PlanLifecycle:
                 Remedy("plan.deny", plan.id, text="Deny"),
             )
             raise PlanError(plan.id, "it waits for your approval", answers)
-        self.rewriting.ensure_unmerged(plan)  # guard: what it would do now is not merged again
-        self.rewriting.ensure_taken_in(plan)  # guard: a run brings the sandbox to what is recorded
+        self.sandbox_edits.ensure_unmerged(plan)  # guard: what it would do now is not merged again
+        self.sandbox_edits.ensure_taken_in(plan)  # guard: a run brings the sandbox to what is recorded
         # Before the plan itself, which would find them failed and fail again.
         self._resume_children(plan, model)
         if plan.phase is Phase.EXECUTE and plan.state in (PlanState.ERRORED, PlanState.WAITING):
             # One that waits for more time may have been stopped at a call, too.
             with suppress(SandboxMissing):
-                self.rewriting.take_back_failure(plan)
-        if plan.standing == (Phase.EXECUTE, PlanState.ERRORED):
-            past, now = self.rewriting.history.calls(plan.id), self.clock.now()
+                self.sandbox_edits.take_back_failure(plan)
+        if plan.phase_state == (Phase.EXECUTE, PlanState.ERRORED):
+            past, now = self.sandbox_edits.history.calls(plan.id), self.clock.now()
             leave_out_named(plan, self._children_wanted(plan), past, self.calls, now)
         return self.queue(plan, going_on_with(model))
 
@@ -142,7 +142,7 @@ class PlanLifecycle:
 
     def asking(self, plan: Plan) -> ToolCall | None:
         """The call that waits for leave, if one does."""
-        for call in self.rewriting.history.calls(plan.id):
+        for call in self.sandbox_edits.history.calls(plan.id):
             if call.state is CallState.ASKED and call.approval is None:
                 return call
         return None
@@ -157,7 +157,7 @@ class PlanLifecycle:
             raise PlanError(plan.id, "nothing in it waits for an answer")
         if number not in (None, call.number):  # guard: an answer is to what was seen
             raise PlanError(plan.id, f"call {number} does not wait for an answer; call {call.number} does")
-        self.rewriting.ensure_taken_in(plan)  # guard: a run brings the sandbox to what is recorded
+        self.sandbox_edits.ensure_taken_in(plan)  # guard: a run brings the sandbox to what is recorded
         verdict = "granted" if granted else "denied"
         self.calls.answer(plan.id, call.number, verdict, now=self.clock.now(), by=by)
         return self.queue(plan)
@@ -177,14 +177,16 @@ class PlanLifecycle:
         choices = waited.get("choices")
         if isinstance(choices, Sequence) and choices and text not in choices:
             raise PlanError(plan.id, f"{text!r} is not among the choices: {', '.join(map(str, choices))}")
-        self.rewriting.ensure_taken_in(plan)  # guard: a run brings the sandbox to what is recorded
+        self.sandbox_edits.ensure_taken_in(plan)  # guard: a run brings the sandbox to what is recorded
         return self.queue(plan, {"answer": {"question": waited.get("question"), "text": text}})
 
     def reject(self, plan: Plan) -> Plan:
         """Says that the result is not wanted. `IllegalPlanMove` while it runs or once it has ended;
         `PlanError` for a part that is merged."""
-        ensure_plan_move(plan.id, plan.standing, _REJECTED)  # guard: the calls of one that runs are its own
-        with self.rewriting.unmerged(plan):  # guard: what is rejected is in no result
+        ensure_plan_move(
+            plan.id, plan.phase_state, _REJECTED
+        )  # guard: the calls of one that runs are its own
+        with self.sandbox_edits.unmerged(plan):  # guard: what is rejected is in no result
             self._end_calls(plan, PlanState.REJECTED, "")
             rejected = self.plans.move(plan, _REJECTED, now=self.clock.now())
         self.cancel_children(rejected, "the plan that it is a part of was rejected")
@@ -216,7 +218,7 @@ class PlanLifecycle:
         """Cancels all that is unfinished below it. Whoever moved the plan to its end calls this afterwards:
         a plan that does not run gets no further sub-plan, so none is missed."""
         for child in self.plans.children(plan.id):
-            if child.standing != (Phase.EXECUTE, PlanState.COMPLETE):
+            if child.phase_state != (Phase.EXECUTE, PlanState.COMPLETE):
                 with suppress(PlanError):  # it has ended, or was rejected
                     self._ended_for(child, reason)
 
@@ -244,12 +246,12 @@ class PlanLifecycle:
             plan = self.reconciled(self.plans.get(plan.id))
             if plan.state in (state, PlanState.CANCELLED) or (plan.state.running and self.has_worker(plan)):
                 return plan
-        with self.rewriting.unmerged(plan):  # guard: a result that is merged is not cancelled
+        with self.sandbox_edits.unmerged(plan):  # guard: a result that is merged is not cancelled
             self._end_calls(plan, state, error)
             return self.plans.move(plan, (plan.phase, state), PlanFacts(error=error), now=self.clock.now())
 
     def queue(
-        self, plan: Plan, more: Mapping[str, JsonValue] | None = None, *, wanted: Standing | None = None
+        self, plan: Plan, more: Mapping[str, JsonValue] | None = None, *, wanted: PhaseState | None = None
     ) -> Plan:
         """The plan with a job that goes on with it, from where it stands or from `wanted`. `more` is what
         that job is told. `IllegalPlanMove`; `StalePlan` when somebody moved it since it was read."""
@@ -384,9 +386,9 @@ class PlanLifecycle:
         nothing: then it is cancelled by the next, and what its calls had done is recorded all the same. One
         that is only stopped makes them again. A plan that is rejected makes none again either."""
         if state is PlanState.REJECTED:
-            self.rewriting.end_calls(plan, "its plan was rejected")
+            self.sandbox_edits.end_calls(plan, "its plan was rejected")
         elif state is PlanState.CANCELLED:
-            self.rewriting.end_calls(plan, error.removeprefix("cancelled: "))
+            self.sandbox_edits.end_calls(plan, error.removeprefix("cancelled: "))
 
     def _end_calls_left(self, plan: Plan) -> None:
         """Whoever cancelled or rejected it may have found somebody at work in its sandbox."""
@@ -411,4 +413,4 @@ class PlanLifecycle:
 
 def _is_settled(plan: Plan) -> bool:
     """Whether it is done or failed, so that there is nothing to stop."""
-    return plan.state is PlanState.ERRORED or plan.standing == (Phase.EXECUTE, PlanState.COMPLETE)
+    return plan.state is PlanState.ERRORED or plan.phase_state == (Phase.EXECUTE, PlanState.COMPLETE)

@@ -30,7 +30,7 @@ from cleveragents.jobs.process.supervisor import ProcessSupervisor
 from cleveragents.jobs.worker.attempt import marker_of
 from cleveragents.plans.jobs.names import should_run
 from cleveragents.plans.lifecycle import PlanLifecycle
-from cleveragents.plans.model.plan import Phase, Plan, PlanState, Standing
+from cleveragents.plans.model.plan import Phase, PhaseState, Plan, PlanState
 from cleveragents.plans.model.sub_plan import waits_for_sub_plans
 from cleveragents.plans.ports.plans import PlanFacts
 from cleveragents.plans.store.sql_plan_store import SqlPlanStore
@@ -48,7 +48,7 @@ def waiting_for_correction(plan: Plan) -> JsonValue:
     return {"for": "correction", "what": "it was stopped to be corrected", **offered((resume,))}
 
 
-def waiting_in(phase: Phase) -> tuple[Standing, ...]:
+def waiting_in(phase: Phase) -> tuple[PhaseState, ...]:
     """How a plan that nobody works on comes to wait in that phase."""
     return (phase, PlanState.QUEUED), (phase, PlanState.PROCESSING), (phase, PlanState.WAITING)
 
@@ -95,11 +95,11 @@ class PlanPause:
             cancel = Remedy("plan.cancel", plan.id, text="Finish cancelling it")
             raise PlanError(plan.id, "it was to be cancelled, so it does not go on", (cancel,))
 
-    def _put_down(self, plan: Plan, way: Sequence[Standing]) -> Plan:
-        for standing in way:
+    def _put_down(self, plan: Plan, way: Sequence[PhaseState]) -> Plan:
+        for phase_state in way:
             facts = PlanFacts(waiting_for=waiting_for_correction(plan))
-            waits = standing[1] is PlanState.WAITING
-            plan = self.plans.move(plan, standing, facts if waits else None, now=self.clock.now())
+            waits = phase_state[1] is PlanState.WAITING
+            plan = self.plans.move(plan, phase_state, facts if waits else None, now=self.clock.now())
         return plan
 
     def _end_job(self, plan: Plan, *, told: bool) -> None:
@@ -163,9 +163,9 @@ class PlanPause:
             self.jobs.reclaim(job.id, job.fence, job.beat, error="its worker died", now=self.clock.now())
 
 
-def _way_down(plan: Plan) -> tuple[Standing, ...]:
+def _way_down(plan: Plan) -> tuple[PhaseState, ...]:
     """How it comes to wait; nothing, if it rests by itself. What waits for sub-plans would be woken."""
-    if plan.standing == (Phase.STRATEGIZE, PlanState.COMPLETE):
+    if plan.phase_state == (Phase.STRATEGIZE, PlanState.COMPLETE):
         return waiting_in(Phase.EXECUTE)
     if should_run(plan):
         way = waiting_in(plan.phase)
@@ -174,4 +174,4 @@ def _way_down(plan: Plan) -> tuple[Standing, ...]:
 
 
 def _is_unfinished(child: Plan) -> bool:
-    return not (child.state.ended or child.standing == (Phase.EXECUTE, PlanState.COMPLETE))
+    return not (child.state.ended or child.phase_state == (Phase.EXECUTE, PlanState.COMPLETE))

@@ -25,7 +25,7 @@ from cleveragents.plans.jobs.names import (
     kind_of_plan,
     queue_of,
 )
-from cleveragents.plans.model.plan import Phase, Plan, PlanState, Standing, ensure_plan_move, spelt
+from cleveragents.plans.model.plan import Phase, PhaseState, Plan, PlanState, ensure_plan_move, spelt
 from cleveragents.plans.model.sub_plan import has_news, waits_for_sub_plans
 from cleveragents.plans.ports.plans import PlanFacts
 from cleveragents.plans.store.sql_plan_store import SqlPlanStore
@@ -50,14 +50,14 @@ class PlanQueue:
     lanes: ConcurrencyLimits = field(default_factory=ConcurrencyLimits)
 
     def queue(
-        self, plan: Plan, more: Mapping[str, JsonValue] | None = None, *, wanted: Standing | None = None
+        self, plan: Plan, more: Mapping[str, JsonValue] | None = None, *, wanted: PhaseState | None = None
     ) -> Plan:
         """The plan with a job that goes on with it, from where it stands or from `wanted`. `more` is what
         that job is told. `IllegalPlanMove`; `StalePlan` when somebody moved it since it was read; `QueueFull`
         for one that is new, where no more may wait."""
         told = {} if wanted is None else {_TO: spelt(wanted)}
         wanted = wanted or _queued(plan)
-        ensure_plan_move(plan.id, plan.standing, wanted)
+        ensure_plan_move(plan.id, plan.phase_state, wanted)
         last = self.job_of(plan)
         kept = {} if last is None else going_on_with(last.payload.get("model"))
         payload: Mapping[str, JsonValue] = {"plan_id": plan.id, **kept, **told, **(more or {})}
@@ -93,7 +93,7 @@ class PlanQueue:
     def started(self, plan: Plan, claim: IdempotencyClaim | None = None) -> Plan:
         """The plan that was made, with a job; as it is, if it has had one. `QueueFull`: then the plan is
         gone, unless somebody took over the claim that it was made under, whose it is: `RequestUnderWay`."""
-        if plan.standing != _MADE:
+        if plan.phase_state != _MADE:
             return plan
         try:
             return self.queued(plan)
@@ -129,9 +129,9 @@ class PlanQueue:
     def put_down(self, plan: Plan, waiting_for: JsonValue, fence: Fence | None = None) -> Plan:
         """The plan, waiting; queued, if a sub-plan that it waits for came to rest meanwhile. `StalePlan`,
         `StaleFence`."""
-        standing = plan.phase, PlanState.WAITING
+        phase_state = plan.phase, PlanState.WAITING
         facts = PlanFacts(waiting_for=waiting_for)
-        waits = self.plans.move(plan, standing, facts, now=self.clock.now(), fence=fence)
+        waits = self.plans.move(plan, phase_state, facts, now=self.clock.now(), fence=fence)
         if waits_for_sub_plans(waits):  # guard: who came to rest before this found it busy
             waits = self.woken(waits, self.plans.children(plan.id))
         return waits
@@ -180,7 +180,7 @@ def going_on_with(model: JsonValue) -> Mapping[str, JsonValue]:
     return {} if model is None else {"model": model}
 
 
-def _standing(told: JsonValue) -> Standing | None:
+def _standing(told: JsonValue) -> PhaseState | None:
     """What `spelt` said."""
     if told is None:
         return None
@@ -188,7 +188,7 @@ def _standing(told: JsonValue) -> Standing | None:
     return Phase(phase), PlanState(state)
 
 
-def _queued(plan: Plan) -> Standing:
+def _queued(plan: Plan) -> PhaseState:
     """Where a plan stands when a job is to go on with it."""
     if plan.phase is Phase.ACTION:
         return Phase.STRATEGIZE, PlanState.QUEUED

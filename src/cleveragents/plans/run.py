@@ -117,10 +117,10 @@ class PlanRun:
     make_strategy: MakeStrategy
     open_execution: OpenExecution
     setup: SandboxSetup
-    rewriting: SandboxEdits
+    sandbox_edits: SandboxEdits
     checks: ChecksFor
-    strategizing: Callable[[PlanWatch], StrategizePhase]
-    executing: Callable[[PlanWatch], ExecutePhase]
+    strategize_phase: Callable[[PlanWatch], StrategizePhase]
+    execute_phase: Callable[[PlanWatch], ExecutePhase]
     sub_plans: SubPlans
     think_again: Rethink
     lifecycle: PlanLifecycle
@@ -224,11 +224,11 @@ class PlanRun:
             if strategy.checks:  # refused before anything is spent, not after
                 strategy.policy.ensure_denies_network(f"check {strategy.checks[0].name!r}", isolation)
             for text in strategy.invariants:
-                self._say(plan, f"invariant, {Invariant.parse(text).standing} ({text})")
+                self._say(plan, f"invariant, {Invariant.parse(text).enforcement} ({text})")
             if strategy.casting is not None:
                 sandbox = self._sandbox(plan, strategy, held.fence)
                 with sandbox.occupied():
-                    strategy = self.strategizing(self.watch(plan))(
+                    strategy = self.strategize_phase(self.watch(plan))(
                         self._ground(_Work(plan, strategy, sandbox, job))
                     )
             held.move(Phase.STRATEGIZE, PlanState.COMPLETE, PlanFacts(strategy=strategy.to_json()))
@@ -291,7 +291,7 @@ class PlanRun:
         """None when all is done and checked, or what the plan waits for. `RethinkNeeded`."""
         plan, ground = work.plan, self._ground(work, execution)
         if work.strategy.casting is not None:
-            held.left, waiting = self.executing(self.watch(plan))(ground, rethinks=rethinks)
+            held.left, waiting = self.execute_phase(self.watch(plan))(ground, rethinks=rethinks)
             return waiting
         self._do_steps(work, execution)
         waiting = self.sub_plans.advance(ground, None, lambda what: self._say(plan, what))
@@ -304,7 +304,7 @@ class PlanRun:
         plan, sandbox, setup = work.plan, work.sandbox, work.strategy.setup
         execution = self.open_execution(plan, work.strategy, sandbox, work.job)
         with sandbox.writing(timeout_seconds=execution.busy_seconds):
-            self.rewriting.settle(plan.id, sandbox)
+            self.sandbox_edits.settle(plan.id, sandbox)
         execution.settle()
         self.setup.prepare(setup, sandbox, execution, project=plan.project)
         if setup is not None:  # guard: what it made would count as a step's, and no check see it
@@ -401,8 +401,8 @@ def start_of(plan: Plan) -> StartTree | None:
 
 def _told(plan: Plan, left: Mapping[str, JsonValue] | None = None) -> JsonValue:
     """Where it stands; `values` are what its executor left in its state, for whoever ran that alone."""
-    standing = {"plan": plan.id, "phase": plan.phase.value, "state": plan.state.value}
-    return freeze(standing if not left else {**standing, "values": redact(left)})
+    fields = {"plan": plan.id, "phase": plan.phase.value, "state": plan.state.value}
+    return freeze(fields if not left else {**fields, "values": redact(left)})
 
 
 def _answer_in(values: Mapping[str, JsonValue]) -> str | None:

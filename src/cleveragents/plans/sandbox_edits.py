@@ -138,7 +138,7 @@ class SandboxEdits:
     @contextmanager
     def _parent_held(self, plan: Plan) -> Iterator[None]:
         """Whoever merges holds the parent's sandbox. Only what is done is merged, so another is free."""
-        done = plan.standing == (Phase.EXECUTE, PlanState.COMPLETE)
+        done = plan.phase_state == (Phase.EXECUTE, PlanState.COMPLETE)
         with ExitStack() as held:
             with suppress(SandboxMissing):  # then nobody merges either
                 if done:

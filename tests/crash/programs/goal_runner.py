@@ -78,7 +78,7 @@ def taken_up(bench: ActorPlanBench, plan: Plan) -> Plan:
     """As `agents plan resume` does it."""
     bench.strategies[plan.id] = strategy_in(bench.home)
     plan = bench.parts.lifecycle.reconciled(plan)
-    if plan.phase is Phase.APPLY or plan.standing == (Phase.EXECUTE, PlanState.COMPLETE):
+    if plan.phase is Phase.APPLY or plan.phase_state == (Phase.EXECUTE, PlanState.COMPLETE):
         return plan
     return bench.parts.lifecycle.resume(plan)
 

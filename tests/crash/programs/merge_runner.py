@@ -47,8 +47,8 @@ def carried_through(home: Path, faults: FaultPoints | None = None) -> None:
         parent, *children = (stand.found(name) for name in names)
         for part, child in enumerate(children, start=1):
             stand.merge(parent, child, str(part))
-        if stand.merging.open_conflicts(parent.plan.id):
-            stand.container.plan_parts.conflicts_by_hand.resolve(parent.plan, "a.txt", Take.THEIRS)
+        if stand.sub_plan_merge.open_conflicts(parent.plan.id):
+            stand.container.plan_parts.manual_resolution.resolve(parent.plan, "a.txt", Take.THEIRS)
 
 
 def _child(order: Mapping[str, Any]) -> None:

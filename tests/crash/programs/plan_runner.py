@@ -44,7 +44,7 @@ def taken_up(bench: PlanBench, plan: Plan) -> Plan:
     """As `agents plan resume` does it."""
     bench.strategies[plan.id] = Strategy(STEPS, CHECKS, profile="full-auto")
     plan = bench.parts.lifecycle.reconciled(plan)
-    if plan.phase is Phase.APPLY or plan.standing == (Phase.EXECUTE, PlanState.COMPLETE):
+    if plan.phase is Phase.APPLY or plan.phase_state == (Phase.EXECUTE, PlanState.COMPLETE):
         return plan
     return bench.parts.lifecycle.resume(plan)
 
@@ -53,7 +53,7 @@ def rolled_back(home: Path, checkpoint: int, faults: FaultPoints) -> None:
     """`agents plan rollback`."""
     with plan_bench(home, faults=faults) as bench:
         [plan] = bench.parts.plans.list()
-        bench.parts.rewriting.rollback(plan, checkpoint)
+        bench.parts.sandbox_edits.rollback(plan, checkpoint)
 
 
 def _child(order: Mapping[str, Any]) -> None:

@@ -40,7 +40,7 @@ def carried_through(home: Path, faults: FaultPoints | None = None) -> Plan:
 def taken_up(bench: TreeBench, root: Plan) -> Plan:
     """As `agents plan resume` does it."""
     root = bench.parts.lifecycle.reconciled(root)
-    if root.standing == (Phase.EXECUTE, PlanState.COMPLETE):
+    if root.phase_state == (Phase.EXECUTE, PlanState.COMPLETE):
         return root
     return bench.parts.lifecycle.resume(root)
 

@@ -57,7 +57,7 @@ def states(bench: AgentBench, plan: Plan) -> list[str]:
 
 def test_what_it_said_goes_on_to_the_next_node_and_its_calls_belong_to_the_task(bench: AgentBench) -> None:
     plan = bench.work(bench.task(talker(("write", "new.txt", "new\n"), ("say", "well done"))))
-    assert plan.standing == COMPLETE, plan.error
+    assert plan.phase_state == COMPLETE, plan.error
     assert bench.files(plan)["said.txt"].strip() == "well done"
     assert states(bench, plan) == ["acp ended", "write ended", "write ended"]
     assert len({call.strategy_step for call in bench.calls(plan)}) == 1
@@ -67,11 +67,11 @@ def test_what_it_said_goes_on_to_the_next_node_and_its_calls_belong_to_the_task(
 def test_a_plan_waits_for_a_person_and_goes_on_with_the_answer(bench: AgentBench) -> None:
     actor = talker(("secretly", "own.txt", "x"), ("ask", "fetch", "look"), ("tell_prompt",))
     plan = bench.work(bench.task(actor, profile="auto"))
-    assert plan.standing == (Phase.EXECUTE, PlanState.WAITING)
+    assert plan.phase_state == (Phase.EXECUTE, PlanState.WAITING)
     assert "needs leave for network" in str(plan.waiting_for)
     bench.ensure_consistent(plan)
     plan = bench.answer(plan, granted=True)
-    assert plan.standing == COMPLETE, plan.error
+    assert plan.phase_state == COMPLETE, plan.error
     said = bench.files(plan)["said.txt"]
     assert "look:allow_once" in said
     assert "An earlier session" in said
@@ -81,11 +81,11 @@ def test_a_plan_waits_for_a_person_and_goes_on_with_the_answer(bench: AgentBench
 def test_one_that_fails_stops_its_actor_and_is_begun_anew_when_the_plan_is_resumed(bench: AgentBench) -> None:
     actor = talker(("write", "new.txt", "new\n"), ("stop", "refusal"))
     plan = bench.work(bench.task(actor))
-    assert plan.standing == (Phase.EXECUTE, PlanState.ERRORED)
+    assert plan.phase_state == (Phase.EXECUTE, PlanState.ERRORED)
     assert "refuses to go on" in str(plan.error)
     bench.actors[actor.name] = talker(("tell_prompt",))
     plan = bench.resume(plan)
-    assert plan.standing == COMPLETE, plan.error
+    assert plan.phase_state == COMPLETE, plan.error
     assert "An earlier session" in bench.files(plan)["said.txt"]
     assert bench.files(plan)["new.txt"] == "new\n"
 
@@ -124,7 +124,7 @@ def test_after_kill_9_nothing_of_it_is_left_and_another_session_goes_on(
     assert wait_gone([agent]) == []
     bench.actors[actor.name] = talker(("tell_prompt",), ("read", "new.txt"), ("read", "own.txt"))
     plan = bench.resume(bench.parts.lifecycle.reconciled(bench.now(plan)))
-    assert plan.standing == COMPLETE, plan.error
+    assert plan.phase_state == COMPLETE, plan.error
     said = bench.files(plan)["said.txt"]
     assert "An earlier session" in said
     assert "read:new" in said

@@ -60,7 +60,7 @@ def test_a_goal_is_thought_through_worked_at_and_reviewed(bench: ActorPlanBench)
         executes(answer(call("write", path="new.txt", content="new\n")), DONE),
         reviews(accept()),
     )
-    assert plan.standing == COMPLETE, plan.error
+    assert plan.phase_state == COMPLETE, plan.error
     assert bench.tools_of(plan) == ["read", "write"]
     assert [d.made.choice for d in bench.parts.thinking.decisions.of_plan(plan.id)] == ["so"]
     bench.ensure_consistent(plan)
@@ -91,7 +91,7 @@ def test_a_strategist_that_wants_to_change_something_is_refused(
         executes(says("nothing to do")),
     )
     plan = bench.work(bench.goal(model, cast=("tests/armed", "builtin/executor", None)))
-    assert plan.standing == COMPLETE, plan.error
+    assert plan.phase_state == COMPLETE, plan.error
     assert sandboxes.open(plan.id).scan() == {}
     made = bench.calls(plan)
     assert [(one.state, one.changeset_id) for one in made] == [(CallState.FAILED, None)], "seen, and not made"
@@ -122,7 +122,7 @@ def test_decisions_form_a_tree_and_tasks_are_done_in_the_order_of_their_needs(be
         ],
         reviews(accept()),
     )
-    assert plan.standing == COMPLETE, plan.error
+    assert plan.phase_state == COMPLETE, plan.error
     written = [made.arguments["path"] for made in bench.calls(plan)]
     assert written == ["first.txt", "second.txt", "last.txt"]
     decisions = bench.parts.thinking.decisions.of_plan(plan.id)
@@ -145,7 +145,7 @@ def test_a_check_that_fails_is_told_to_the_executor_which_mends_it(bench: ActorP
         reviews(accept()),
         checks=[check("grep -q right new.txt")],
     )
-    assert plan.standing == COMPLETE, plan.error
+    assert plan.phase_state == COMPLETE, plan.error
     assert (bench.sandbox(plan).root / "new.txt").read_text() == "right\n"
     verdicts = [run.verdict.value for run in bench.parts.check_runs.of_plan(plan.id) if run.required]
     assert verdicts == ["failed", "passed"]
@@ -161,7 +161,7 @@ def test_a_check_whose_program_is_missing_is_left_to_a_person_and_costs_no_round
             checks=[check("no-such-program-at-all new.txt")],
         )
     )
-    assert plan.standing == COMPLETE, plan.error
+    assert plan.phase_state == COMPLETE, plan.error
     assert bench.tools_of(plan) == ["write"]
     assert [run.verdict for run in bench.parts.check_runs.of_plan(plan.id)] == [CheckVerdict.NOT_RUN]
 
@@ -180,7 +180,7 @@ def test_a_check_that_is_a_script_of_the_plans_own_is_mended_when_it_is_missing(
             checks=[check("./check.sh")],
         )
     )
-    assert plan.standing == COMPLETE, plan.error
+    assert plan.phase_state == COMPLETE, plan.error
     assert bench.tools_of(plan) == ["command"]
     verdicts = [run.verdict for run in bench.parts.check_runs.of_plan(plan.id)]
     assert verdicts == [CheckVerdict.NOT_RUN, CheckVerdict.PASSED]
@@ -196,7 +196,7 @@ def test_a_reviewer_sends_back_three_times_and_then_the_objection_stays(bench: A
         reviews(revise("say it better")),
     )
     plan = bench.work(bench.goal(model))
-    assert plan.standing == COMPLETE, plan.error
+    assert plan.phase_state == COMPLETE, plan.error
     assert (bench.sandbox(plan).root / "new.txt").read_text() == "new\nmore\nmore\nmore\n"
     assert reviewer_objection(bench.parts, plan) == "not good - say it better"
     reviewed = [run for run in bench.parts.check_runs.of_plan(plan.id) if run.name == REVIEW]
@@ -213,7 +213,7 @@ def test_what_the_executor_does_not_change_is_not_reviewed_twice(bench: ActorPla
         executes(answer(call("write", path="new.txt", content="new\n")), DONE),
         reviews(revise("say it better")),
     )
-    assert plan.standing == COMPLETE, plan.error
+    assert plan.phase_state == COMPLETE, plan.error
     actors = [thought.actor for thought in bench.thoughts(plan)]
     assert actors.count("builtin/reviewer") == 1
     assert bench.said.count("reviewer reads the changes") == 1, "what is remembered is not read again"
@@ -230,7 +230,7 @@ def test_changes_too_long_to_read_are_reviewed_in_part(bench: ActorPlanBench) ->
         output_tokens=1_000,
     )
     plan = bench.work(bench.goal(model))
-    assert plan.standing == COMPLETE, plan.error
+    assert plan.phase_state == COMPLETE, plan.error
     assert reviewer_objection(bench.parts, plan) is None
 
 
@@ -246,7 +246,7 @@ def test_an_invariant_is_enforced_whatever_way_it_is_broken(bench: ActorPlanBenc
         reviews(accept()),
         invariants=("never touch folder/",),
     )
-    assert plan.standing == COMPLETE, plan.error
+    assert plan.phase_state == COMPLETE, plan.error
     assert bench.states_of(plan) == ["failed", "failed", "ended"]
     assert sorted(bench.parts.history.differences(plan.id)) == ["new.txt"]
     bench.ensure_consistent(plan)
@@ -268,7 +268,7 @@ def test_a_denied_call_is_told_to_the_actor_which_goes_on(bench: ActorPlanBench)
     assert plan.state is PlanState.WAITING, plan.error
     assert "call 2 (write)" in str(bench.waited(plan)["what"])
     plan = bench.answer(plan, True)
-    assert plan.standing == COMPLETE, plan.error
+    assert plan.phase_state == COMPLETE, plan.error
     assert bench.states_of(plan) == ["failed", "ended"]
     assert sorted(bench.parts.history.differences(plan.id)) == ["new.txt"]
     # Each was thought of once, however often the run was put down.
@@ -279,7 +279,7 @@ def test_an_actor_that_says_it_only_reads_changes_nothing_in_any_phase(bench: Ac
     bench.actors["tests/reader"] = actor(thinker(tools=("*",)), name="tests/reader", read_only=True)
     model = bench.script(rule(answer(call("write", path="new.txt", content="new\n")), says("done")))
     plan = bench.work(bench.goal(model, cast=(None, "tests/reader", None)))
-    assert plan.standing == COMPLETE, plan.error
+    assert plan.phase_state == COMPLETE, plan.error
     assert bench.sandbox(plan).scan() == {}
 
 
@@ -309,7 +309,7 @@ def test_a_model_that_cannot_be_reached_ends_the_plan_which_goes_on_later(bench:
     assert "does not answer" in str(plan.error)
     assert bench.spent(plan).reserved.tokens == 0
     plan = bench.resume(plan)
-    assert plan.standing == COMPLETE, plan.error
+    assert plan.phase_state == COMPLETE, plan.error
     assert bench.tools_of(plan) == ["write"]
     states = [thought.state for thought in bench.thoughts(plan)]
     assert states == ["settled"] * 3
@@ -323,13 +323,13 @@ def test_what_a_rollback_took_back_is_done_again(bench: ActorPlanBench) -> None:
         reviews(accept()),
     )
     plan = bench.work(bench.goal(model))
-    bench.parts.rewriting.rollback(plan, 2)
+    bench.parts.sandbox_edits.rollback(plan, 2)
     assert sorted(bench.parts.history.differences(plan.id)) == ["one.txt"]
     plan = bench.resume(plan)
-    assert plan.standing == COMPLETE, plan.error
+    assert plan.phase_state == COMPLETE, plan.error
     assert sorted(bench.parts.history.differences(plan.id)) == ["one.txt", "two.txt"]
     # A second time, now beginning with the first task.
-    bench.parts.rewriting.rollback(bench.now(plan), 1)
+    bench.parts.sandbox_edits.rollback(bench.now(plan), 1)
     plan = bench.resume(plan)
     assert sorted(bench.parts.history.differences(plan.id)) == ["one.txt", "two.txt"]
     bench.ensure_consistent(plan)
@@ -374,7 +374,7 @@ def test_a_plan_that_has_spent_its_budget_waits_for_a_larger_one(
     assert (len(bench.thoughts(plan)), bench.tools_of(plan)) == (1, ["command"])
     bench.raise_limits(plan, ENOUGH)
     plan = bench.resume(plan)
-    assert plan.standing == COMPLETE, plan.error
+    assert plan.phase_state == COMPLETE, plan.error
     assert (bench.sandbox(plan).root / "new.txt").read_text() == "ran\n"
     assert [thought.state for thought in bench.thoughts(plan)] == ["settled"] * 2
 
@@ -399,7 +399,7 @@ def test_a_plan_that_has_used_its_time_waits_for_more(bench: ActorPlanBench, pha
     assert bench.spent(plan).reserved.tokens == 0
     bench.raise_limits(plan, ENOUGH)
     plan = bench.resume(plan)
-    assert plan.standing == COMPLETE, plan.error
+    assert plan.phase_state == COMPLETE, plan.error
     assert bench.tools_of(plan) == ["write"]
 
 
@@ -410,7 +410,7 @@ def test_branches_that_do_not_fit_at_once_take_turns_and_none_is_lost(bench: Act
     cheap = says("so", delay_seconds=0.1, usage={"input": 20, "output": 10})
     model = bench.script(rule(cheap), output_tokens=1_500)
     plan = bench.work(bench.goal(model, cast=(None, "tests/wide", None), limits=BudgetLimits(tokens=4_000)))
-    assert plan.standing == COMPLETE, plan.error
+    assert plan.phase_state == COMPLETE, plan.error
     assert (len(bench.thoughts(plan)), bench.spent(plan).spent.tokens) == (5, 150)
 
 
@@ -422,13 +422,13 @@ def test_a_command_ends_with_the_plans_time(bench: ActorPlanBench) -> None:
         plan = bench.work(bench.goal(model, cast=cast, limits=BudgetLimits(seconds=seconds)))
         if bench.calls(plan):
             break
-    assert plan.state is PlanState.WAITING, (plan.standing, plan.error, bench.calls(plan))
+    assert plan.state is PlanState.WAITING, (plan.phase_state, plan.error, bench.calls(plan))
     assert "--timeout TIME" in offered_in(bench.waited(plan))
     [made] = bench.calls(plan)
     assert isinstance(made.result, Mapping)
     assert made.result["timed_out"] is True
     bench.raise_limits(plan, BudgetLimits(seconds=600.0))
-    assert bench.resume(plan).standing == COMPLETE
+    assert bench.resume(plan).phase_state == COMPLETE
 
 
 def test_the_time_in_which_nobody_worked_is_not_the_plans(bench: ActorPlanBench) -> None:
@@ -530,7 +530,7 @@ def test_a_question_is_waited_for_and_each_answer_is_for_its_own(bench: ActorPla
     with pytest.raises(PlanError, match="not among the choices"):
         bench.reply(plan, "red")
     plan = bench.reply(plan, "s")
-    assert plan.standing == COMPLETE, plan.error
+    assert plan.phase_state == COMPLETE, plan.error
     assert (bench.sandbox(plan).root / "told.txt").read_text() == "l s\n"
     with pytest.raises(PlanError, match="no actor of it asks"):
         bench.reply(plan, "s")
@@ -547,7 +547,7 @@ def test_an_answer_that_comes_twice_or_late_is_used_once(bench: ActorPlanBench) 
         lifecycle.reply(asked, "blue")
     plan = bench.work(plan)
     assert bench.waited(plan)["what"] == "Which size? (s, l)"
-    assert bench.reply(plan, "l").standing == COMPLETE
+    assert bench.reply(plan, "l").phase_state == COMPLETE
     assert (bench.sandbox(plan).root / "told.txt").read_text() == "red l\n"
 
 
@@ -558,7 +558,7 @@ def test_words_that_were_cut_off_are_not_taken_for_the_end_of_the_work(bench: Ac
         executes(says("Let me think about that, at length", cut_off=True)),
     )
     plan = bench.work(bench.goal(model, cast=ALONE))
-    assert plan.standing == COMPLETE, plan.error
+    assert plan.phase_state == COMPLETE, plan.error
     assert bench.tools_of(plan) == ["write"]
 
 

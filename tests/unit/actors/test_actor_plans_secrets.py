@@ -145,7 +145,7 @@ def test_what_a_model_decides_and_plans_is_kept_and_said_without_keys(bench: Act
         executes(says("done")),
     )
     plan = bench.work(bench.goal(model))
-    assert plan.standing == (Phase.EXECUTE, PlanState.COMPLETE), plan.error
+    assert plan.phase_state == (Phase.EXECUTE, PlanState.COMPLETE), plan.error
     kept = bench.parts.thinking.decisions.of_plan(plan.id)[1].made
     assert (kept.question, kept.choice, kept.rationale) == ("With ***?", "yes, ***", "*** works")
     assert kept.alternatives == (Alternative("not ***", "*** is old"),)
@@ -161,7 +161,7 @@ def test_the_reviewer_sees_the_changes_without_keys(bench: ActorPlanBench) -> No
         executes(answer(call("write", path="code.py", content=CODE)), says("done")),
         reviews(accept(), when={"user": r'\+key = "\*\*\*"'}),
     )
-    assert plan.standing == (Phase.EXECUTE, PlanState.COMPLETE), plan.error
+    assert plan.phase_state == (Phase.EXECUTE, PlanState.COMPLETE), plan.error
     assert [run.verdict for run in bench.parts.check_runs.of_plan(plan.id)] == [CheckVerdict.PASSED]
 
 
@@ -169,4 +169,4 @@ def test_what_a_repository_tells_actors_is_told_without_keys(bench: ActorPlanBen
     model = bench.script(executes(says("done"), when={"user": r"The key is \*\*\*\."}))
     alone = (None, "builtin/executor", None)
     plan = bench.work(bench.goal(model, cast=alone, invariants=(f"The key is {KEY}.",)))
-    assert plan.standing == (Phase.EXECUTE, PlanState.COMPLETE), plan.error
+    assert plan.phase_state == (Phase.EXECUTE, PlanState.COMPLETE), plan.error

@@ -75,7 +75,7 @@ PASSING = {
 def test_what_passes_is_tried_again(tmp_path: Path, trouble: str) -> None:
     with wire(tmp_path, PASSING[trouble], rule(WRITE, DONE), retries=2) as made:
         plan = made.reached()
-        assert plan.standing == COMPLETE, plan.error
+        assert plan.phase_state == COMPLETE, plan.error
         assert made.bench.tools_of(plan) == ["write"]
         assert made.server.statistics().requests == 3
         # Whether a try that failed is paid for apart or not, each payment is settled, once.
@@ -133,9 +133,9 @@ def test_a_server_that_never_answers_is_not_waited_for_beyond_the_deadline(tmp_p
             assert plan.state is PlanState.ERRORED
             assert f"no answer within {seconds:g} s" in str(plan.error)
             plan = made.bench.resume(plan)
-            if plan.standing == COMPLETE:
+            if plan.phase_state == COMPLETE:
                 break
-    assert plan.standing == COMPLETE, plan.error
+    assert plan.phase_state == COMPLETE, plan.error
 
 
 @pytest.mark.parametrize("repeat", [10_000_000], ids=["10 MB"])
@@ -144,7 +144,7 @@ def test_an_answer_of_any_size_is_listened_to_for_as_long_as_it_may_be(tmp_path:
     endless = {"reply": {"text": "x", "repeat": repeat}, "times": 1}
     with wire(tmp_path, endless, rule(WRITE, DONE)) as made:
         plan = made.reached()
-        assert plan.standing == COMPLETE, plan.error
+        assert plan.phase_state == COMPLETE, plan.error
         assert made.bench.tools_of(plan) == ["write"]
         assert made.server.statistics().abandoned == 1
         sent = [sum(len(str(message)) for message in body["messages"]) for body in made.server.bodies()]
@@ -158,7 +158,7 @@ def test_malformed_calls_are_told_to_the_model_which_mends_them(tmp_path: Path) 
         tmp_path, rule(broken, answer(call("wriet", path="x")), answer(call("write", path=1)), WRITE, DONE)
     ) as made:
         plan = made.reached()
-        assert plan.standing == COMPLETE, plan.error
+        assert plan.phase_state == COMPLETE, plan.error
         told = [body["messages"][-1]["content"] for body in made.server.bodies()[1:]]
         assert "was not made" in told[0]
         assert "there is no tool 'wriet'" in told[1]
@@ -243,7 +243,7 @@ def test_thirty_two_plans_at_once_each_have_their_own(tmp_path: Path) -> None:
         made.server.wait_until(lambda seen: seen.open == 0)
         for plan in plans:
             now = bench.now(plan)
-            assert now.standing == COMPLETE, now.error
+            assert now.phase_state == COMPLETE, now.error
             assert bench.tools_of(plan) == ["write"]
             assert [thought.state for thought in bench.thoughts(plan)] == ["settled"] * 2
             assert bench.spent(plan).reserved.tokens == 0

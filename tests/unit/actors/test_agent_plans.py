@@ -58,7 +58,7 @@ def only_call(bench: AgentBench, plan: Plan) -> tuple[str, CallState, str]:
 def test_what_an_agent_changed_is_recorded_under_its_one_call(tmp_path: Path, isolation: str) -> None:
     with agent_bench(tmp_path, isolation=isolation) as bench:
         plan = bench.given("edits")
-        assert plan.standing == COMPLETE, plan.error
+        assert plan.phase_state == COMPLETE, plan.error
         assert only_call(bench, plan) == ("agent", CallState.ENDED, "")
         assert bench.files(plan) == {**EDITED, "told.txt": "Do it: a goal"}
         bench.ensure_consistent(plan)
@@ -73,14 +73,14 @@ def test_what_an_agent_changed_is_recorded_under_its_one_call(tmp_path: Path, is
 def test_an_agent_is_told_by_an_argument_or_in_a_file(bench: AgentBench, way: str) -> None:
     words = {"argument": ["{prompt}"], "file": ["--file", "{prompt_file}"], "last argument": []}[way]
     plan = bench.given("edits", *words, prompt_by=way.split()[-1])
-    assert plan.standing == COMPLETE, plan.error
+    assert plan.phase_state == COMPLETE, plan.error
     assert bench.files(plan)["told.txt"] == "Do it: a goal"
 
 
 def test_a_prompt_that_no_argument_holds_is_refused_with_what_to_do(bench: AgentBench) -> None:
     long = "x" * (128 << 10)
     plan = bench.given("edits", prompt=long, prompt_by="argument")
-    assert plan.standing == ERRORED
+    assert plan.phase_state == ERRORED
     assert "say `prompt_by: stdin`, or `file`" in str(plan.error)
     assert bench.files(plan) == FILES
     assert bench.files(bench.given("edits", prompt=long))["told.txt"] == long
@@ -88,7 +88,7 @@ def test_a_prompt_that_no_argument_holds_is_refused_with_what_to_do(bench: Agent
 
 def test_the_end_of_what_it_said_is_kept_and_bounded(bench: AgentBench) -> None:
     plan = bench.given("floods")
-    assert plan.standing == COMPLETE, plan.error
+    assert plan.phase_state == COMPLETE, plan.error
     (call,) = bench.calls(plan)
     assert isinstance(call.result, Mapping)
     output = str(call.result["output"])
@@ -105,7 +105,7 @@ def test_what_it_said_goes_on_to_the_next_node_of_a_graph(bench: AgentBench) -> 
         name="tests/graph", entry="first", nodes=(first, second), state=(StateKey("said"), StateKey("report"))
     )
     plan = bench.work(bench.task(actor))
-    assert plan.standing == COMPLETE, plan.error
+    assert plan.phase_state == COMPLETE, plan.error
     assert bench.files(plan)["said.txt"] == "home=[]\n"
     assert [call.tool for call in bench.calls(plan)] == ["agent", "write"]
 
@@ -131,7 +131,7 @@ def test_it_gets_what_is_named_and_its_secrets_are_in_no_record(
             variables={"SET": "so"},
             home=(".agent", ".missing"),
         )
-        assert plan.standing == COMPLETE, plan.error
+        assert plan.phase_state == COMPLETE, plan.error
         told = bench.output.decode()
         assert "SOME_API_KEY=***\nOTHER_API_KEY=None\nSET=so\n" in told
         assert "home=['.agent', '.agent/settings']" in told
@@ -143,24 +143,24 @@ def test_it_gets_what_is_named_and_its_secrets_are_in_no_record(
 def test_a_program_that_is_not_there_is_told_before_anybody_is_asked(bench: AgentBench) -> None:
     facts = {"argv": ("no-such-agent", "-p"), "network": True, "install": "buy one"}
     plan = bench.given("", policy="supervised", **facts)
-    assert plan.standing == ERRORED
+    assert plan.phase_state == ERRORED
     assert "there is no program 'no-such-agent' on your PATH; to install it: buy one" in str(plan.error)
     assert "model" not in str(plan.error)
 
 
 def test_the_network_needs_leave_and_comes_with_it(bench: AgentBench) -> None:
     plan = bench.given("edits", policy="supervised", network=True)
-    assert plan.standing == WAITING
+    assert plan.phase_state == WAITING
     assert bench.files(plan) == FILES
     plan = bench.answer(plan, True)
-    assert plan.standing == COMPLETE, plan.error
+    assert plan.phase_state == COMPLETE, plan.error
     assert only_call(bench, plan) == ("agent", CallState.ENDED, "")
 
 
 def test_without_leave_it_is_not_run(bench: AgentBench) -> None:
     asked = bench.given("edits", policy="supervised", network=True)
     plan = bench.answer(asked, False)
-    assert plan.standing == ERRORED
+    assert plan.phase_state == ERRORED
     assert "denied" in str(plan.error)
     assert bench.files(plan) == FILES
     denied = bench.given("edits", policy="cautious", network=True)
@@ -174,9 +174,9 @@ def test_only_an_agent_that_wants_the_network_and_has_leave_has_it(tmp_path: Pat
     look = (sys.executable, "-c", "import socket; print(len(socket.if_nameindex()))")
     with agent_bench(tmp_path, isolation="require") as bench:
         plan = bench.given("", argv=look, policy="supervised")
-        assert plan.standing == COMPLETE, plan.error
+        assert plan.phase_state == COMPLETE, plan.error
         plan = bench.answer(bench.given("", argv=look, network=True, policy="supervised"), True)
-        assert plan.standing == COMPLETE, plan.error
+        assert plan.phase_state == COMPLETE, plan.error
     assert bench.output.decode().split() == ["1", str(len(socket.if_nameindex()))]
 
 
@@ -188,7 +188,7 @@ def test_an_isolated_agent_cannot_write_outside(tmp_path: Path) -> None:
     with agent_bench(tmp_path, isolation="require") as bench:
         target = bench.repository / "a.txt"
         plan = bench.given("writes-outside", str(target))
-        assert plan.standing == COMPLETE, plan.error
+        assert plan.phase_state == COMPLETE, plan.error
         assert b"not allowed" in bench.output
         assert target.read_text() == FILES["a.txt"]
         assert bench.files(plan) == {**FILES, "inside.txt": "inside\n"}
@@ -199,14 +199,14 @@ def test_what_is_written_outside_without_isolation_is_never_taken_for_the_plans(
 ) -> None:
     target = tmp_path / "outside.txt"
     plan = bench.given("writes-outside", str(target))
-    assert plan.standing == COMPLETE, plan.error
+    assert plan.phase_state == COMPLETE, plan.error
     assert {change.entry.path for change in bench.parts.history.changes(plan.id)} == {"inside.txt"}
 
 
 def test_an_invariant_holds_for_other_agents_too(bench: AgentBench) -> None:
     actor = external("edits")
     plan = bench.work(bench.task(actor, invariants=("never touch b.txt",)))
-    assert plan.standing == ERRORED
+    assert plan.phase_state == ERRORED
     assert "taken back" in str(plan.error)
     assert bench.files(plan) == FILES
 
@@ -216,7 +216,7 @@ def test_an_invariant_holds_for_other_agents_too(bench: AgentBench) -> None:
 
 def test_an_exit_code_that_is_not_expected_stops_the_actor_and_keeps_what_was_done(bench: AgentBench) -> None:
     plan = bench.given("fails")
-    assert plan.standing == ERRORED
+    assert plan.phase_state == ERRORED
     assert "it ended with exit code 7; it said last: I cannot go on" in str(plan.error)
     tool, state, error = only_call(bench, plan)
     assert (tool, state) == ("agent", CallState.FAILED)
@@ -227,14 +227,14 @@ def test_an_exit_code_that_is_not_expected_stops_the_actor_and_keeps_what_was_do
 
 def test_an_exit_code_may_be_expected(bench: AgentBench) -> None:
     plan = bench.given("fails", "3", expect_exit=(0, 3))
-    assert plan.standing == COMPLETE, plan.error
+    assert plan.phase_state == COMPLETE, plan.error
 
 
 def test_a_failed_run_is_made_again_when_the_plan_is_resumed(bench: AgentBench, tmp_path: Path) -> None:
     plan = bench.given("fails-once", str(tmp_path / "failed"))
-    assert plan.standing == ERRORED
+    assert plan.phase_state == ERRORED
     plan = bench.resume(plan)
-    assert plan.standing == COMPLETE, plan.error
+    assert plan.phase_state == COMPLETE, plan.error
     assert bench.files(plan) == {**EDITED, "told.txt": "Do it: a goal"}, "from before the failed run"
     bench.ensure_consistent(plan)
     states = [call.state for call in bench.calls(plan) if call.tool == "agent"]
@@ -248,7 +248,7 @@ def test_only_the_node_that_failed_is_run_again(bench: AgentBench, tmp_path: Pat
     failing = agent_node("fails-once", str(tmp_path / "failed"))
     actor = Actor(name="tests/two", entry="before", nodes=(before, failing), state=(StateKey("report"),))
     plan = bench.resume(bench.work(bench.task(actor)))
-    assert plan.standing == COMPLETE, plan.error
+    assert plan.phase_state == COMPLETE, plan.error
     assert [call.tool for call in bench.calls(plan) if call.step is not None] == ["write", "agent", "agent"]
     assert bench.files(plan)["before.txt"] == "once\n"
 
@@ -258,7 +258,7 @@ def test_its_time_ends_it_with_all_it_started(bench: AgentBench, token: str) -> 
     while b"ready" not in bench.output and seconds < 60.0:  # its time was over before it had begun
         seconds *= 4
         plan = bench.given("stays", token, seconds=seconds)
-    assert plan.standing == ERRORED
+    assert plan.phase_state == ERRORED
     assert "because its time was over; it said last: ready" in str(plan.error)
     assert alive(int(token)) == []
     assert bench.files(plan)["staying.txt"] == "staying\n"
@@ -266,7 +266,7 @@ def test_its_time_ends_it_with_all_it_started(bench: AgentBench, token: str) -> 
 
 def test_the_plans_own_time_counts_besides(bench: AgentBench, token: str) -> None:
     plan = bench.work(bench.task(external("stays", token), limit_seconds=2.0))
-    assert plan.standing in (ERRORED, WAITING)
+    assert plan.phase_state in (ERRORED, WAITING)
     assert alive(int(token)) == []
     bench.ensure_consistent(plan)
 
@@ -280,7 +280,7 @@ def test_with_more_time_it_is_run_again(bench: AgentBench, token: str) -> None:
         plan = bench.work(
             bench.task(external("stays", token, seconds=own), limits=BudgetLimits(seconds=plans))
         )
-    assert plan.standing == WAITING, plan
+    assert plan.phase_state == WAITING, plan
     bench.parts.thinking.raise_limits(plan, BudgetLimits(seconds=600.0))
     again = bench.work(bench.parts.lifecycle.resume(plan))
     assert [call.state.value for call in bench.calls(again) if call.tool == "agent"] == ["reverted", "failed"]
@@ -289,7 +289,7 @@ def test_with_more_time_it_is_run_again(bench: AgentBench, token: str) -> None:
 
 def test_more_processes_than_it_may_have_end_it_and_that_is_said(bench: AgentBench, token: str) -> None:
     plan = bench.given("crowds", "9", token, processes=8)
-    assert plan.standing == ERRORED
+    assert plan.phase_state == ERRORED
     assert "it was ended, because it had more than 8 processes at once" in str(plan.error)
     assert alive(int(token)) == []
     assert bench.files(plan)["crowd.txt"] == "crowd\n"
@@ -318,7 +318,7 @@ def test_ten_at_once_do_their_work_and_leave_nothing_behind(bench: AgentBench) -
     with bench.worker(*plans) as worker:
         worker.run_until_idle(300)
     for plan in plans:
-        assert bench.now(plan).standing == COMPLETE, bench.now(plan).error
+        assert bench.now(plan).phase_state == COMPLETE, bench.now(plan).error
         assert bench.files(plan) == {**EDITED, "told.txt": "Do it: a goal"}
         bench.ensure_consistent(plan)
 

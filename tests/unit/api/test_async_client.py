@@ -104,7 +104,7 @@ class Endless:
 
     def __init__(self) -> None:
         self.waits = threading.Event()
-        self.let_go = threading.Event()
+        self.release_hold = threading.Event()
         self.ended = threading.Event()
 
     @property
@@ -115,7 +115,7 @@ class Endless:
         try:
             yield plan_id
             self.waits.set()
-            self.let_go.wait(60)
+            self.release_hold.wait(60)
             yield plan_id
         finally:
             self.ended.set()
@@ -138,5 +138,5 @@ def test_a_cancelled_watch_closes_its_generator_and_holds_up_nobody() -> None:
 
     asyncio.run(run())
     assert not endless.ended.is_set()
-    endless.let_go.set()
+    endless.release_hold.set()
     assert endless.ended.wait(5)

@@ -152,7 +152,7 @@ def test_a_half_done_apply_is_found_and_ended(
         said = f"{deed} the apply of plan {plan.id} to {bench.repository}"
         assert told(bench.container, "applies", mend=True) == [(MENDED, said)]
         assert told(bench.container, "applies", mend=True) == [(OK, CLEAN)]
-        assert (bench.now(plan).standing, bench.text("b.txt")) == ((Phase.APPLY, state), text)
+        assert (bench.now(plan).phase_state, bench.text("b.txt")) == ((Phase.APPLY, state), text)
         assert bench.text("a.txt").startswith("one" if text == "alpha\n" else "ONE")
 
 
@@ -358,7 +358,7 @@ def test_a_plan_whose_job_is_gone_can_be_resumed(bench: PlanBench) -> None:
     bench.container.database.write(lambda connection: connection.execute(gone))
     [found] = looked(bench.container, "plans", mend=True)
     assert (found.verdict, found.finding.endswith("its job is gone")) == (WARN, True)
-    assert bench.resume(plan).standing == (Phase.EXECUTE, PlanState.COMPLETE)
+    assert bench.resume(plan).phase_state == (Phase.EXECUTE, PlanState.COMPLETE)
 
 
 @contextmanager

@@ -687,7 +687,7 @@ def test_a_plan_that_nobody_runs_is_cancelled_at_once(
 ) -> None:
     plan = container.plan_parts.lifecycle.create(PlanDraft("g", "builtin/command", str(repository), {}))
     assert "strategize/cancelled" in agents("plan", "cancel", plan.id).out
-    assert container.plan_parts.plans.get(plan.id).standing == (Phase.STRATEGIZE, PlanState.CANCELLED)
+    assert container.plan_parts.plans.get(plan.id).phase_state == (Phase.STRATEGIZE, PlanState.CANCELLED)
     assert agents("plan", "diff", plan.id).err == "nothing was changed\n"
 
 

@@ -91,7 +91,7 @@ def test_it_works_off_what_is_queued_and_says_so(home: Home) -> None:
     mine = f"'plans' and 'plans@{home.container.home}'"
     assert f"one takes jobs from {mine}, 2 jobs at once" in said
     assert "one is gone; it was at 2 jobs" in said
-    assert {home.now(plan).standing for plan in plans} == {(Phase.APPLY, PlanState.APPLIED)}
+    assert {home.now(plan).phase_state for plan in plans} == {(Phase.APPLY, PlanState.APPLIED)}
 
 
 def test_told_to_stop_it_lets_its_job_end_and_takes_no_other(home: Home) -> None:
@@ -107,7 +107,7 @@ def test_told_to_stop_it_lets_its_job_end_and_takes_no_other(home: Home) -> None
     flag.touch()
     ended(process)
     assert process.returncode == 130
-    assert home.now(running).standing == (Phase.APPLY, PlanState.APPLIED)
+    assert home.now(running).phase_state == (Phase.APPLY, PlanState.APPLIED)
     assert home.container.jobs.get(str(waiting.job_id)).state is JobState.QUEUED
 
 
@@ -129,7 +129,7 @@ def test_told_twice_it_gives_its_job_back_at_once_and_another_goes_on(home: Home
     said = ended(home.worker("--until-idle", "--queue", "others", "--queue", "plans"))
     assert "takes jobs from 'others' and 'plans'," in said
     assert "it was at 1 job" in said
-    assert home.now(plan).standing == (Phase.APPLY, PlanState.APPLIED)
+    assert home.now(plan).phase_state == (Phase.APPLY, PlanState.APPLIED)
 
 
 def test_what_a_killed_worker_had_is_taken_up_by_the_next(home: Home) -> None:
@@ -141,7 +141,7 @@ def test_what_a_killed_worker_had_is_taken_up_by_the_next(home: Home) -> None:
     process.wait()
     flag.touch()
     ended(home.worker("--until-idle"))
-    assert home.now(plan).standing == (Phase.APPLY, PlanState.APPLIED)
+    assert home.now(plan).phase_state == (Phase.APPLY, PlanState.APPLIED)
     assert home.container.jobs.get(str(plan.job_id)).attempt == 2
 
 

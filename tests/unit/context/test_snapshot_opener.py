@@ -32,8 +32,8 @@ def test_it_is_closed_when_the_last_user_lets_go_whoever_opened_it_is_done_befor
     index = FakeCodeIndex(TEXTS)
     snapshot = held(index)
     with snapshot.held() as code:
-        snapshot.let_go()
-        snapshot.let_go()
+        snapshot.release_hold()
+        snapshot.release_hold()
         assert (index.closed, len(code.files)) == (0, 3)
     assert index.closed == 1
     with pytest.raises(Closed), snapshot.held():
@@ -55,7 +55,7 @@ def test_many_threads_that_use_it_and_an_opener_that_goes_close_it_once() -> Non
 def use_or_let_go(index: FakeCodeIndex, snapshot: HeldSnapshot, seen: list[int], number: int) -> None:
     """The first thread is the opener; the others note whether it was closed while they used it."""
     if number == 0:
-        snapshot.let_go()
+        snapshot.release_hold()
         return
     with suppress(Closed), snapshot.held():
         seen.append(index.closed)

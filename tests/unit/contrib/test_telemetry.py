@@ -71,7 +71,7 @@ def run_plan(bench: ActorPlanBench) -> Plan:
     )
     check = f"echo {SECRET}; test -e made.txt"
     plan = bench.work(bench.goal(model, checks=[Check(check, check)]))
-    assert plan.standing == (Phase.EXECUTE, PlanState.COMPLETE), plan.error
+    assert plan.phase_state == (Phase.EXECUTE, PlanState.COMPLETE), plan.error
     return bench.apply(plan)
 
 
@@ -195,7 +195,7 @@ def test_a_collector_that_is_down_costs_one_warning_and_no_plan(tmp_path: Path) 
     bench.settings = bench.container.settings = traced(bench.settings, refused())
     with structlog.testing.capture_logs() as said, bench.container:
         plans = [bench.work(bench.plan(write(f"{n}.txt", "x"))) for n in range(2)]
-    assert {plan.standing for plan in plans} == {(Phase.EXECUTE, PlanState.COMPLETE)}
+    assert {plan.phase_state for plan in plans} == {(Phase.EXECUTE, PlanState.COMPLETE)}
     lost = [line for line in said if line["event"] == "telemetry.traces_lost"]
     assert len(lost) == 1
     assert lost[0]["log_level"] == "warning"

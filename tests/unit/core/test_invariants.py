@@ -69,12 +69,12 @@ def test_a_pattern_forbids_what_it_says(text: str, path: str, forbidden: bool) -
 def test_what_is_not_about_paths_is_left_to_readers(text: str) -> None:
     parsed = Invariant.parse(text)
     assert (parsed.patterns, parsed.kept) == ((), ())
-    assert parsed.standing == "only told to actors"
+    assert parsed.enforcement == "only told to actors"
     assert broken_by([text], ["a.py", "the"]) is None
 
 
 @pytest.mark.parametrize(
-    ("text", "standing"),
+    ("text", "enforcement"),
     [
         ("never touch a.py, b/", "enforced: no change of a.py, b/"),
         ("never delete migrations/", "enforced: migrations/ may not be deleted, moved or renamed"),
@@ -85,8 +85,8 @@ def test_what_is_not_about_paths_is_left_to_readers(text: str) -> None:
         ),
     ],
 )
-def test_what_is_enforced_is_said(text: str, standing: str) -> None:
-    assert Invariant.parse(text).standing == standing
+def test_what_is_enforced_is_said(text: str, enforcement: str) -> None:
+    assert Invariant.parse(text).enforcement == enforcement
 
 
 def test_what_may_not_be_deleted_may_be_changed(plans: PlanBench) -> None:

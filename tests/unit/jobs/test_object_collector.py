@@ -17,7 +17,7 @@ from cleveragents.jobs.object_collector import COLLECTOR, CollectorPause
 @pytest.fixture(autouse=True)
 def usual() -> Iterator[None]:
     """Python's own threshold, and nothing left alone, as all suites leave it."""
-    COLLECTOR.let_go()
+    COLLECTOR.release_hold()
     before = gc.get_threshold()
     gc.set_threshold(700, 10, 10)
     yield
@@ -51,7 +51,7 @@ def test_who_wants_less_of_it_is_not_given_more(youngest: int) -> None:
     collector = CollectorPause()
     collector.hold()
     assert gc.get_threshold() == (youngest, 5, 5)
-    collector.let_go()
+    collector.release_hold()
     assert gc.get_threshold() == (youngest, 5, 5)
 
 
@@ -59,6 +59,6 @@ def test_what_somebody_else_froze_stays_so() -> None:
     gc.freeze()
     collector = CollectorPause()
     collector.hold()
-    collector.let_go()
+    collector.release_hold()
     assert gc.get_freeze_count() > 0
     gc.unfreeze()

@@ -60,7 +60,7 @@ def test_all_that_a_worker_logs_between_claim_and_end_names_job_and_plan(home: H
     }
     plan = goal(home)
     said = ended(home.worker("--until-idle"))
-    assert home.now(plan).standing == (Phase.APPLY, PlanState.APPLIED), home.now(plan).error
+    assert home.now(plan).phase_state == (Phase.APPLY, PlanState.APPLIED), home.now(plan).error
     lines = [json.loads(line) for line in said.splitlines() if line.startswith("{")]
     events = [line["event"] for line in lines]
     between = lines[events.index("job.started") : events.index("job.finished") + 1]

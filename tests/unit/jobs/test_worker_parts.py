@@ -72,7 +72,7 @@ def test_plans_are_run_concluded_and_seen(container: Container, tmp_path: Path) 
             "one", f"plans,plans@{container.home}", "embedded", "working",
         )  # fmt: skip
         assert (record.concurrency, record.pid) == (3, container.processes.identity("x").pid)
-    assert container.plan_parts.plans.get(plan.id).standing == (Phase.APPLY, PlanState.APPLIED)
+    assert container.plan_parts.plans.get(plan.id).phase_state == (Phase.APPLY, PlanState.APPLIED)
     assert (tmp_path / "repository" / "made.txt").read_text() == "made\n"
     assert (worker.ended, worker.running) == (1, 0)
     printed = SqlPlanOutput(container.database).read(plan.id)

@@ -13,7 +13,7 @@ from itertools import product
 import pytest
 
 from cleveragents.core.errors import IllegalPlanMove, InvalidRequest
-from cleveragents.plans.model.plan import Phase, Plan, PlanState, Standing, ensure_plan_move, spelt
+from cleveragents.plans.model.plan import Phase, PhaseState, Plan, PlanState, ensure_plan_move, spelt
 
 TABLE = """
 action/queued          strategize/queued action/errored action/cancelled
@@ -44,17 +44,17 @@ ENDED = {PlanState.CANCELLED, PlanState.APPLIED, PlanState.REJECTED, PlanState.U
 STANDINGS = list(product(Phase, PlanState))
 
 
-def _standing(text: str) -> Standing:
+def _standing(text: str) -> PhaseState:
     phase, state = text.split("/")
     return Phase(phase), PlanState(state)
 
 
-def _table() -> dict[Standing, set[Standing]]:
+def _table() -> dict[PhaseState, set[PhaseState]]:
     rows = [line.split() for line in TABLE.replace("\\\n", " ").splitlines() if line.strip()]
     return {_standing(now): {_standing(one) for one in then} for now, *then in rows}
 
 
-def _possible(now: Standing) -> Iterator[Standing]:
+def _possible(now: PhaseState) -> Iterator[PhaseState]:
     for wanted in STANDINGS:
         try:
             ensure_plan_move("p", now, wanted)
@@ -64,12 +64,12 @@ def _possible(now: Standing) -> Iterator[Standing]:
 
 
 @pytest.mark.parametrize("now", STANDINGS, ids=spelt)
-def test_a_plan_may_go_where_the_table_says_and_nowhere_else(now: Standing) -> None:
+def test_a_plan_may_go_where_the_table_says_and_nowhere_else(now: PhaseState) -> None:
     assert set(_possible(now)) == _table().get(now, set())
 
 
 @pytest.mark.parametrize("now", [one for one in STANDINGS if one[1] in ENDED], ids=spelt)
-def test_an_end_leads_nowhere_but_from_applied_to_undone(now: Standing) -> None:
+def test_an_end_leads_nowhere_but_from_applied_to_undone(now: PhaseState) -> None:
     undone = (Phase.APPLY, PlanState.UNDONE)
     assert set(_possible(now)) == ({undone} if now == (Phase.APPLY, PlanState.APPLIED) else set())
 
@@ -81,9 +81,9 @@ def test_what_calls_itself_ended_is_what_leads_nowhere_but_to_an_undo() -> None:
     assert met == {now for now in _reached() if now[1].ended}
 
 
-def _reached() -> set[Standing]:
+def _reached() -> set[PhaseState]:
     """Every standing that a plan can get to from its beginning."""
-    found: set[Standing] = set()
+    found: set[PhaseState] = set()
     new = {(Phase.ACTION, PlanState.QUEUED)}
     while new:
         found |= new
@@ -120,6 +120,6 @@ def test_a_refused_move_says_from_where_to_where_and_survives_pickling() -> None
 def test_a_plan_stands_where_its_phase_and_state_say() -> None:
     now = datetime(2026, 1, 1, tzinfo=UTC)
     plan = Plan("p", "goal", "a/b", "/r", Phase.EXECUTE, PlanState.WAITING, 3, now, now)
-    assert plan.standing == (Phase.EXECUTE, PlanState.WAITING)
-    assert spelt(plan.standing) == "execute/waiting"
+    assert plan.phase_state == (Phase.EXECUTE, PlanState.WAITING)
+    assert spelt(plan.phase_state) == "execute/waiting"
     assert plan.request == {}

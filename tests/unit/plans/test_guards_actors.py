@@ -102,7 +102,7 @@ def test_an_answer_to_an_actor_waits_until_edits_are_taken_in(plans: PlanBench) 
     with pytest.raises(NeedsHuman):
         plans.parts.lifecycle.reply(plan, "this one")
     assert plans.now(plan) == plan
-    plans.parts.rewriting.reread(plan)
+    plans.parts.sandbox_edits.reread(plan)
     with pytest.raises(PlanError, match="asks something else by now"):
         plans.parts.lifecycle.reply(plan, "this one", "What was asked before?")
     assert plans.parts.lifecycle.reply(plan, "this one", "Which one?").state is PlanState.QUEUED

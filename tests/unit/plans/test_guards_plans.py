@@ -40,9 +40,9 @@ def left_half_applied(plans: PlanBench, commit: CommitRequest | None = None) -> 
 
 def test_a_plan_that_failed_when_it_was_all_but_applied_is_left_to_its_journal(plans: PlanBench) -> None:
     plan = left_half_applied(plans)
-    assert plan.standing == UNDER_WAY, "that it failed would be a lie: its files are there"
+    assert plan.phase_state == UNDER_WAY, "that it failed would be a lie: its files are there"
     plans.parts.apply.settle()
-    assert plans.now(plan).standing == (Phase.APPLY, PlanState.APPLIED)
+    assert plans.now(plan).phase_state == (Phase.APPLY, PlanState.APPLIED)
     assert plans.text("x.txt") == "1\n"
 
 
@@ -51,10 +51,10 @@ def test_settling_does_not_say_that_nothing_is_left_of_what_is_out_of_reach(plan
     away = plans.repository.with_name("away")
     plans.repository.rename(away)
     plans.parts.apply.settle()
-    assert plans.now(plan).standing == UNDER_WAY
+    assert plans.now(plan).phase_state == UNDER_WAY
     away.rename(plans.repository)
     plans.parts.apply.settle()
-    assert plans.now(plan).standing == (Phase.APPLY, PlanState.APPLIED)
+    assert plans.now(plan).phase_state == (Phase.APPLY, PlanState.APPLIED)
 
 
 def test_a_plan_whose_apply_is_not_ended_is_not_deleted_from_under_its_journal(plans: PlanBench) -> None:
@@ -106,7 +106,7 @@ def test_a_plan_does_not_complete_with_an_edit_by_hand_that_an_invariant_forbids
     root = plans.sandbox(plan).root
     (root / "ready.log").touch()
     (root / "folder/c.txt").write_text("by hand\n")
-    plans.parts.rewriting.reread(plan)
+    plans.parts.sandbox_edits.reread(plan)
     plan = plans.resume(plan)
-    assert plan.standing == (Phase.EXECUTE, PlanState.ERRORED)
+    assert plan.phase_state == (Phase.EXECUTE, PlanState.ERRORED)
     assert "folder/c.txt was changed, and that is forbidden" in str(plan.error)

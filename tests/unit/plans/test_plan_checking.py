@@ -46,7 +46,7 @@ def test_only_a_pass_is_a_pass(plans: PlanBench, text: str, verdict: CheckVerdic
         plans.apply(plan)
     assert plans.text("b.txt") == "alpha\n"
     plan = plans.now(plan)
-    assert plan.standing == (Phase.APPLY, PlanState.CONSTRAINED)
+    assert plan.phase_state == (Phase.APPLY, PlanState.CONSTRAINED)
     assert said in str(plan.error)
 
 
@@ -302,8 +302,8 @@ def test_edits_by_hand_are_not_thrown_away_by_an_apply(plans: PlanBench) -> None
     mine.write_text("mine\n")
     with pytest.raises(NeedsHuman, match=r"x\.txt changed in its sandbox"):
         plans.apply(plan)
-    assert plans.now(plan).standing == (Phase.EXECUTE, PlanState.COMPLETE)
-    assert plans.parts.rewriting.reread(plans.now(plan)) is not None
+    assert plans.now(plan).phase_state == (Phase.EXECUTE, PlanState.COMPLETE)
+    assert plans.parts.sandbox_edits.reread(plans.now(plan)) is not None
     plans.apply(plan)
     assert plans.text("x.txt") == "mine\n"
 

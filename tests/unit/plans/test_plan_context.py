@@ -66,7 +66,7 @@ def test_strategist_and_executor_are_shown_what_matters_before_they_ask(bench: A
         executes(answer(call("write", path="b.txt", content="x")), says("done"), when=shown),
         reviews(accept()),
     )
-    assert plan.standing == COMPLETE, plan.error
+    assert plan.phase_state == COMPLETE, plan.error
 
 
 def test_the_executor_is_shown_the_files_as_the_plan_has_changed_them(bench: ActorPlanBench) -> None:
@@ -86,7 +86,7 @@ def test_the_executor_is_shown_the_files_as_the_plan_has_changed_them(bench: Act
         ),
         reviews(accept()),
     )
-    assert plan.standing == COMPLETE, plan.error
+    assert plan.phase_state == COMPLETE, plan.error
     assert [made.arguments["path"] for made in bench.calls(plan)] == ["goals.py", "c.txt"]
 
 
@@ -101,7 +101,7 @@ def test_an_actor_asks_for_context_for_history_and_for_what_is_left(bench: Actor
         ),
         cast=ALONE,
     )
-    assert plan.standing == COMPLETE, plan.error
+    assert plan.phase_state == COMPLETE, plan.error
     (asked,) = results(bench, plan, "request_context")
     assert isinstance(asked.result, Mapping)
     assert "sum(steps) // 7" in str(asked.result["text"])
@@ -176,7 +176,7 @@ def test_secrets_of_files_are_in_no_context(bench: ActorPlanBench) -> None:
 def test_an_actor_without_a_place_for_context_causes_no_search(bench: ActorPlanBench) -> None:
     bench.actors["tests/plain"] = actor(thinker(), name="tests/plain")
     plan = bench.reached(rule(says("done")), cast=(None, "tests/plain", None))
-    assert plan.standing == COMPLETE, plan.error
+    assert plan.phase_state == COMPLETE, plan.error
     assert not (bench.home / "state" / "index").exists()
 
 
@@ -184,7 +184,7 @@ def test_no_context_is_no_reason_not_to_begin(bench: ActorPlanBench) -> None:
     """An index that cannot be kept, as where something else is in its place."""
     (bench.home / "state" / "index").write_text("not a directory", encoding="utf-8")
     plan = bench.reached(executes(says("done")), cast=ALONE)
-    assert plan.standing == COMPLETE, plan.error
+    assert plan.phase_state == COMPLETE, plan.error
     assert any("context" in said for said in bench.said)
 
 
@@ -206,12 +206,12 @@ def test_a_first_indexing_of_many_files_is_said_once(bench: ActorPlanBench) -> N
     for number in range(600):
         (bench.repository / f"m{number}.txt").write_text(f"{number}\n", encoding="utf-8")
     plan = bench.reached(executes(says("done")), cast=ALONE)
-    assert plan.standing == COMPLETE, plan.error
+    assert plan.phase_state == COMPLETE, plan.error
     assert len([said for said in bench.said if "which is done once" in said]) == 1
 
 
 def test_whoever_wants_no_context_at_the_start_says_so(bench: ActorPlanBench) -> None:
     limited(bench, starting_tokens=0)
     plan = bench.reached(executes(says("done")), cast=ALONE)
-    assert plan.standing == COMPLETE, plan.error
+    assert plan.phase_state == COMPLETE, plan.error
     assert not (bench.home / "state" / "index").exists()

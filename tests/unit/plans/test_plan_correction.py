@@ -106,15 +106,15 @@ def changed(bench: ActorPlanBench, plan: Plan) -> list[str]:
 
 def test_a_corrected_decision_is_thought_through_again_and_the_rest_is_kept(bench: ActorPlanBench) -> None:
     plan = bench.reached(*USUAL)
-    assert plan.standing == COMPLETE, plan.error
+    assert plan.phase_state == COMPLETE, plan.error
     tree = bench.sandbox(plan).tree(bench.parts.history.states(plan.id))
     thoughts = len(bench.thoughts(plan))
     kept, plan = correction_of(bench).correct(plan, 3, "people want comments in it")
-    assert plan.standing == QUEUED
+    assert plan.phase_state == QUEUED
     assert (kept.number, kept.made.superseded, kept.made.outcome) == (1, (3,), tree)
     assert changed(bench, plan) == ["notes.txt"]
     plan = bench.work(plan)
-    assert plan.standing == COMPLETE, plan.error
+    assert plan.phase_state == COMPLETE, plan.error
     assert changed(bench, plan) == ["notes.txt", "settings.yaml"]
     assert states_of(bench, plan) == ["active", "active", "superseded", "active"]
     assert [call.step for call in bench.calls(plan) if call.tool == "write"] == [
@@ -163,12 +163,12 @@ def test_the_strategist_is_told_what_holds_what_not_and_why(bench: ActorPlanBenc
     _, plan = correction_of(bench).correct(plan, 3, "no JSON, please")
     heard: list[Overhearing] = []
 
-    def overheard(strategizing: StrategizePhase) -> StrategizePhase:
-        heard.append(Overhearing(strategizing.turn))
-        return replace(strategizing, turn=cast("ActorTurn", heard[0]))
+    def overheard(strategize_phase: StrategizePhase) -> StrategizePhase:
+        heard.append(Overhearing(strategize_phase.turn))
+        return replace(strategize_phase, turn=cast("ActorTurn", heard[0]))
 
-    bench.adapt = lambda run: replace(run, strategizing=lambda by: overheard(run.strategizing(by)))
-    assert bench.work(plan).standing == COMPLETE
+    bench.adapt = lambda run: replace(run, strategize_phase=lambda by: overheard(run.strategize_phase(by)))
+    assert bench.work(plan).phase_state == COMPLETE
     (told,) = heard[0].told
     assert told.split("\n\n")[:-1] == [
         "This was planned before. Some of it was wrong, so you plan it again.",
@@ -197,7 +197,7 @@ def test_later_actors_hear_the_guidance(bench: ActorPlanBench) -> None:
     )
     _, plan = correction_of(bench).correct(plan, 3, "with a comment")
     plan = bench.work(plan)
-    assert plan.standing == COMPLETE, plan.error
+    assert plan.phase_state == COMPLETE, plan.error
     assert changed(bench, plan) == ["commented.yaml", "notes.txt"]
 
 
@@ -211,17 +211,17 @@ def test_a_corrector_that_dies_leaves_a_plan_that_can_be_corrected_or_resumed(
         dying.correct(plan, 3, "people want comments in it")
     left = bench.now(plan)
     kept = point == "correct.kept"
-    assert left.standing != COMPLETE or not kept
+    assert left.phase_state != COMPLETE or not kept
     assert (states_of(bench, plan)[2] == "superseded") is kept
     bench.ensure_consistent(plan)
-    if left.standing == COMPLETE:
+    if left.phase_state == COMPLETE:
         left = bench.resume(left)
         assert changed(bench, plan) == ["notes.txt", "settings.json"]
         _, left = correction_of(bench).correct(left, 3, "people want comments in it")
         left = bench.work(left)
     else:
         left = bench.resume(left)
-    assert left.standing == COMPLETE, left.error
+    assert left.phase_state == COMPLETE, left.error
     assert changed(bench, plan) == ["notes.txt", "settings.yaml"]
     assert states_of(bench, plan) == ["active", "active", "superseded", "active"]
 
@@ -241,7 +241,7 @@ def test_a_plan_that_is_not_done_yet_can_be_corrected_again_at_once(bench: Actor
     assert bench.container.jobs.get(first.id).state.ended
     assert (kept.number, kept.made.superseded, kept.made.checkpoint) == (2, (2,), 1)
     plan = bench.work(plan)
-    assert plan.standing == COMPLETE, plan.error
+    assert plan.phase_state == COMPLETE, plan.error
     assert Strategy.from_json(plan.strategy).round == 2
     assert changed(bench, plan) == ["settings.yaml"]
 
@@ -250,9 +250,9 @@ def test_guidance_that_is_added_undoes_nothing_and_is_one_more_task(bench: Actor
     plan = bench.reached(*USUAL)
     kept, plan = correction_of(bench).append(plan, "mention it  in the changelog")
     assert (kept.made.decision, kept.made.superseded, kept.made.checkpoint) == (None, (), None)
-    assert plan.standing == (Phase.EXECUTE, PlanState.QUEUED)
+    assert plan.phase_state == (Phase.EXECUTE, PlanState.QUEUED)
     plan = bench.work(plan)
-    assert plan.standing == COMPLETE, plan.error
+    assert plan.phase_state == COMPLETE, plan.error
     assert changed(bench, plan) == ["mention.txt", "notes.txt", "settings.json"]
     assert set(states_of(bench, plan)) == {"active"}
     strategy = Strategy.from_json(plan.strategy)
@@ -286,16 +286,16 @@ def test_a_plan_that_failed_goes_on_with_added_guidance(bench: ActorPlanBench) -
     model = bench.script(*USUAL)
     _, plan = correction_of(bench).append(plan, "mention it in the changelog", model=model)
     plan = bench.work(plan)
-    assert plan.standing == COMPLETE, plan.error
+    assert plan.phase_state == COMPLETE, plan.error
     assert changed(bench, plan) == ["mention.txt", "notes.txt", "settings.json"]
 
 
 def test_guidance_that_is_added_before_anything_is_decided_is_kept_for_later(bench: ActorPlanBench) -> None:
     plan = bench.goal(bench.script(*USUAL))
     _, plan = correction_of(bench).append(plan, "mention it in the changelog")
-    assert plan.standing == QUEUED
+    assert plan.phase_state == QUEUED
     plan = bench.work(plan)
-    assert plan.standing == COMPLETE, plan.error
+    assert plan.phase_state == COMPLETE, plan.error
     assert Strategy.from_json(plan.strategy).guidance == ("mention it in the changelog",)
 
 
@@ -315,7 +315,7 @@ def test_a_plan_that_its_reviewer_wants_thought_through_again_goes_back_by_itsel
         reviews(rethink("JSON has no comments"), when={"first_user": "settings.json"}),
         reviews(accept()),
     )
-    assert plan.standing == COMPLETE, plan.error
+    assert plan.phase_state == COMPLETE, plan.error
     assert changed(bench, plan) == ["settings.yaml"]
     assert states_of(bench, plan) == ["superseded"] * 3 + ["active"]
     (kept,) = bench.parts.thinking.corrections.of_plan(plan.id)
@@ -332,12 +332,12 @@ def test_a_plan_goes_back_by_itself_only_so_often_and_is_mended_then(bench: Acto
         executes(DONE, when={"first_user": "The reviewer sends it back"}),
         reviews(rethink("no good")),
     )
-    assert plan.standing == COMPLETE, plan.error
+    assert plan.phase_state == COMPLETE, plan.error
     corrections = bench.parts.thinking.corrections.of_plan(plan.id)
     assert [kept.made.by_itself for kept in corrections] == [True] * MOST_RETURNS
     assert Strategy.from_json(plan.strategy).returns == MOST_RETURNS
     _, plan = correction_of(bench).correct(plan, 4, "a person may always")
-    assert plan.standing == QUEUED
+    assert plan.phase_state == QUEUED
 
 
 def test_a_plan_without_a_strategist_is_mended_instead(bench: ActorPlanBench) -> None:
@@ -348,7 +348,7 @@ def test_a_plan_without_a_strategist_is_mended_instead(bench: ActorPlanBench) ->
         reviews(rethink("no good")),
         cast=cast,
     )
-    assert plan.standing == COMPLETE, plan.error
+    assert plan.phase_state == COMPLETE, plan.error
     assert not bench.parts.thinking.corrections.of_plan(plan.id)
 
 
@@ -371,7 +371,7 @@ def test_what_an_executor_decides_is_kept_and_can_be_corrected_from_there(bench:
         ),
         cast=ALONE,
     )
-    assert plan.standing == COMPLETE, plan.error
+    assert plan.phase_state == COMPLETE, plan.error
     (decision,) = bench.parts.thinking.decisions.of_plan(plan.id)
     made = decision.made
     assert (made.question, made.choice, made.parent, made.checkpoint) == ("Which name?", "x", None, 2)
@@ -379,7 +379,7 @@ def test_what_an_executor_decides_is_kept_and_can_be_corrected_from_there(bench:
     _, plan = correction_of(bench).correct(plan, 1, "call it y")
     assert changed(bench, plan) == ["first.txt"]
     plan = bench.work(plan)
-    assert plan.standing == COMPLETE, plan.error
+    assert plan.phase_state == COMPLETE, plan.error
     assert changed(bench, plan) == ["first.txt", "y.txt"]
     assert states_of(bench, plan) == ["superseded"]
 
@@ -450,7 +450,7 @@ def test_what_stands_in_the_way_of_an_apply_can_be_corrected(bench: ActorPlanBen
     for state in (PlanState.QUEUED, PlanState.PROCESSING, PlanState.CONSTRAINED):
         plan = bench.parts.plans.move(plan, (Phase.APPLY, state), now=SystemClock().now())
     _, plan = correction_of(bench).correct(plan, 3, "otherwise")
-    assert bench.work(plan).standing == COMPLETE
+    assert bench.work(plan).phase_state == COMPLETE
 
 
 def test_edits_by_hand_are_not_thrown_away_by_a_correction(bench: ActorPlanBench) -> None:
@@ -462,7 +462,7 @@ def test_edits_by_hand_are_not_thrown_away_by_a_correction(bench: ActorPlanBench
     ):
         with pytest.raises(NeedsHuman, match=r"mine\.txt"):
             correct()
-    bench.parts.rewriting.reread(bench.now(plan))
+    bench.parts.sandbox_edits.reread(bench.now(plan))
     _, plan = correction_of(bench).append(bench.now(plan), "mention it")
     assert "mine.txt" in changed(bench, bench.work(plan))
 
@@ -506,7 +506,7 @@ def test_a_plan_whose_sandbox_is_gone_is_corrected_from_nothing(bench: ActorPlan
     bench.parts.sandboxes.remove(plan.id)
     kept, plan = correction_of(bench).correct(plan, 3, "otherwise", model=bench.script(*USUAL))
     assert (kept.made.outcome, kept.made.checkpoint) == (None, None)
-    assert bench.work(plan).standing == COMPLETE
+    assert bench.work(plan).phase_state == COMPLETE
 
 
 def test_decisions_of_a_strategy_that_was_never_kept_can_be_corrected(bench: ActorPlanBench) -> None:
@@ -547,6 +547,6 @@ def test_a_plan_thinks_again_before_it_did_anything(bench: ActorPlanBench) -> No
     execution = run.open_execution(plan, Strategy.from_json(plan.strategy), sandbox, job)
     moved = correction_of(bench).think_again(plan, "no good", execution, Fence(job.id, job.fence))
     assert moved is not None
-    assert moved.standing == QUEUED
+    assert moved.phase_state == QUEUED
     assert states_of(bench, plan) == ["superseded"] * 3
     assert not bench.calls(plan)

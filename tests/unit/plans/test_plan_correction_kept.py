@@ -103,7 +103,7 @@ def test_a_secret_in_guidance_is_kept_nowhere(bench: ActorPlanBench) -> None:
     plan = bench.work(plan)
     _, plan = bench.parts.correction.correct(plan, 2, said)
     plan = bench.work(plan)
-    assert plan.standing == COMPLETE, plan.error
+    assert plan.phase_state == COMPLETE, plan.error
     assert [one.made.guidance for one in bench.parts.thinking.corrections.of_plan(plan.id)] == [
         "do the mention, its database has password=***"
     ] * 2
@@ -129,7 +129,7 @@ def test_a_plan_whose_corrector_died_before_it_was_queued_goes_on_with_the_corre
     # Whoever looked before that, and would go on with something else, finds that somebody was faster.
     assert bench.parts.correction.gone_on_with(left, "another/model") == queued
     plan = bench.work(queued)
-    assert plan.standing == COMPLETE, (plan.error, plan.waiting_for)
+    assert plan.phase_state == COMPLETE, (plan.error, plan.waiting_for)
     assert changed(bench, plan) == ["json.txt", "mention.txt", "notes.txt"]
     assert bench.parts.correction.gone_on_with(plan) == plan
 
@@ -147,7 +147,7 @@ def test_guidance_that_is_added_has_rounds_of_mending_of_its_own(bench: ActorPla
         reviews(revise("the second"), when={"first_user": r"mention\.txt"}),
         reviews(revise("the first")),
     )
-    assert plan.standing == COMPLETE, plan.error
+    assert plan.phase_state == COMPLETE, plan.error
     _, plan = bench.parts.correction.append(plan, "do the mention")
     plan = bench.work(plan)
     assert changed(bench, plan) == ["mended.txt", "mention.txt", "notes.txt"]
@@ -160,7 +160,7 @@ def test_a_rollback_leaves_no_round_of_mending_that_ended(bench: ActorPlanBench)
     rules = strategizes(planned([decided("Where?", "here")], step("notes", 1))), writes("notes")
     tries = executes(says("tried"), when={"first_user": "- no good"})
     plan = bench.reached(*rules, tries, reviews(revise("no good")))
-    bench.parts.rewriting.rollback(plan, 1)
+    bench.parts.sandbox_edits.rollback(plan, 1)
     mends = executes(
         answer(call("write", path="mended.txt", content="")), DONE, when={"first_user": "- no good"}
     )
@@ -201,14 +201,14 @@ def test_what_was_decided_by_a_call_that_is_undone_no_longer_holds(bench: ActorP
 
 def test_a_rollback_takes_back_what_was_decided_since_and_leaves_no_twins(bench: ActorPlanBench) -> None:
     plan = bench.reached(*CHOOSING)
-    undone = bench.parts.rewriting.rollback(plan, 2)
+    undone = bench.parts.sandbox_edits.rollback(plan, 2)
     assert holding(bench, plan) == [1, 2]
     # As long as that counts.
-    bench.parts.rewriting.rollback(plan, undone.number)
+    bench.parts.sandbox_edits.rollback(plan, undone.number)
     assert holding(bench, plan) == [1, 2, 3]
-    bench.parts.rewriting.rollback(plan, 2)
+    bench.parts.sandbox_edits.rollback(plan, 2)
     plan = bench.resume(plan)
-    assert plan.standing == COMPLETE, plan.error
+    assert plan.phase_state == COMPLETE, plan.error
     assert holding(bench, plan) == [1, 2, 4]
     with pytest.raises(PlanError, match="decision 3 was taken back by a rollback"):
         bench.parts.correction.preview(plan, 3)
@@ -220,7 +220,7 @@ def test_where_all_stays_and_no_step_is_said_nothing_is_done_again(bench: ActorP
     plan = bench.reached(strategizes(nothing, when={"first_user": AGAIN}), *USUAL[1:])
     _, plan = bench.parts.correction.correct(plan, 2, "neither")
     plan = bench.work(plan)
-    assert plan.standing == COMPLETE, plan.error
+    assert plan.phase_state == COMPLETE, plan.error
     assert (names(plan), changed(bench, plan)) == (["notes"], ["notes.txt"])
 
 
@@ -233,7 +233,7 @@ def test_what_a_person_edited_beside_what_is_undone_is_brought_over(bench: Actor
     (root / "mine.txt").write_text("mine\n")
     (root / "notes.txt").write_text("better\n")
     (root / "json.txt").write_text("by hand\n")
-    bench.parts.rewriting.reread(plan)
+    bench.parts.sandbox_edits.reread(plan)
     undoing = bench.parts.correction.preview(plan, 2)
     assert (undoing.paths, undoing.edits_lost) == (("json.txt",), ("json.txt",))
     assert undoing.edits_kept == ("mine.txt", "notes.txt")
@@ -241,7 +241,7 @@ def test_what_a_person_edited_beside_what_is_undone_is_brought_over(bench: Actor
     assert changed(bench, plan) == ["mine.txt", "notes.txt"]
     assert bench.calls(plan)[-1].tool == "reread"
     plan = bench.work(plan)
-    assert plan.standing == COMPLETE, plan.error
+    assert plan.phase_state == COMPLETE, plan.error
     assert changed(bench, plan) == ["mine.txt", "notes.txt", "yaml.txt"]
     assert (root / "notes.txt").read_text() == "better\n"
 
@@ -262,7 +262,7 @@ def test_edits_in_the_way_of_what_is_restored_go_with_what_is_undone(bench: Acto
     (root / "d").rmdir()
     (root / "d").write_text("a file\n")
     (root / "free").write_text("")
-    bench.parts.rewriting.reread(plan)
+    bench.parts.sandbox_edits.reread(plan)
     undoing = bench.parts.correction.preview(plan, 1)
     assert (undoing.edits_kept, undoing.edits_lost) == (("free",), ("a.txt/below", "d", "d/e"))
     _, plan = bench.parts.correction.correct(plan, 1, "otherwise")
@@ -273,7 +273,7 @@ def test_a_plan_that_thinks_again_by_itself_keeps_what_a_person_edited(bench: Ac
     rethink = says({"verdict": "rethink", "findings": ["no JSON"], "summary": "not so"})
     plan = bench.reached(*USUAL[:-1], reviews(accept(), when={"first_user": r"json\.txt"}))
     (bench.sandbox(plan).root / "mine.txt").write_text("mine\n")
-    bench.parts.rewriting.reread(plan)
+    bench.parts.sandbox_edits.reread(plan)
     model = bench.script(
         *USUAL[:-1],
         reviews(accept(), when={"first_user": r"yaml\.txt"}),
@@ -281,5 +281,5 @@ def test_a_plan_that_thinks_again_by_itself_keeps_what_a_person_edited(bench: Ac
     )
     _, plan = bench.parts.correction.append(bench.now(plan), "do the mention", model=model)
     plan = bench.work(plan)
-    assert plan.standing == COMPLETE, plan.error
+    assert plan.phase_state == COMPLETE, plan.error
     assert changed(bench, plan) == ["mine.txt", "yaml.txt"]

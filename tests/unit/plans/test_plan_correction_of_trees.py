@@ -79,13 +79,13 @@ def keys(bench: Bench, plan: Plan) -> list[tuple[str | None, str]]:
 
 def test_a_part_that_was_decided_wrongly_is_done_otherwise_and_the_others_stay(bench: Bench) -> None:
     plan = bench.reached(*RULES, cast=CAST)
-    assert plan.standing == COMPLETE, plan.error
+    assert plan.phase_state == COMPLETE, plan.error
     assert bench.changed(plan) == ["left.txt", "own.txt", "right.txt"]
     undoing = bench.parts.correction.preview(plan, 3)
     assert (undoing.tasks, undoing.paths) == (("right",), ("right.txt",))
     _, plan = bench.parts.correction.correct(plan, 3, "other, please")
     plan = bench.work(plan)
-    assert plan.standing == COMPLETE, plan.error
+    assert plan.phase_state == COMPLETE, plan.error
     assert bench.changed(plan) == ["left.txt", "other.txt", "own.txt"]
     assert keys(bench, plan) == [("1", "complete"), ("2", "cancelled"), ("2~1", "complete")]
     assert [task.name for task in Strategy.from_json(plan.strategy).tasks] == ["left", "other", "own"]
@@ -103,21 +103,21 @@ def test_only_the_part_that_was_decided_wrongly_is_cancelled_and_the_other_goes_
     _, plan = bench.parts.correction.correct(plan, 2, "other, please")
     assert keys(bench, plan) == [("1", "cancelled"), ("2", "queued")]
     plan = bench.work(plan)
-    assert plan.standing == COMPLETE, plan.error
+    assert plan.phase_state == COMPLETE, plan.error
     assert keys(bench, plan) == [("1", "cancelled"), ("2", "complete"), ("1~1", "complete")]
     assert bench.changed(plan) == ["other.txt", "own.txt", "right.txt"]
 
 
 def test_a_part_whose_merge_is_undone_with_another_is_merged_again(bench: Bench) -> None:
     plan = bench.reached(*RULES, cast=CAST)
-    assert plan.standing == COMPLETE, plan.error
+    assert plan.phase_state == COMPLETE, plan.error
     left, right = (child.id for child in bench.parts.plans.children(plan.id))
     undoing = bench.parts.correction.preview(plan, 2)
     assert (undoing.sub_plans, undoing.sub_plans_kept) == ((left,), (right,))
     thoughts = len(bench.thoughts(bench.now(bench.parts.plans.get(right))))
     _, plan = bench.parts.correction.correct(plan, 2, "other, please")
     plan = bench.work(plan)
-    assert plan.standing == COMPLETE, plan.error
+    assert plan.phase_state == COMPLETE, plan.error
     assert keys(bench, plan) == [("1", "cancelled"), ("2", "complete"), ("1~1", "complete")]
     assert {"other.txt", "right.txt"} <= {*bench.changed(plan)}
     assert len(bench.thoughts(bench.parts.plans.get(right))) == thoughts
@@ -134,7 +134,7 @@ def test_a_part_that_began_with_what_is_undone_does_not_go_on(bench: Bench) -> N
     assert (undoing.sub_plans, undoing.sub_plans_kept) == ((left, right), ())
     _, plan = bench.parts.correction.correct(plan, 2, "other, please")
     plan = bench.work(plan)
-    assert plan.standing == COMPLETE, plan.error
+    assert plan.phase_state == COMPLETE, plan.error
     assert keys(bench, plan) == [("1", "cancelled"), ("2", "cancelled"), ("1~1", "complete")]
     assert bench.changed(plan) == ["other.txt"]
 
@@ -144,7 +144,7 @@ def test_a_part_that_failed_is_thought_of_anew(bench: Bench) -> None:
     assert plan.state is PlanState.ERRORED
     _, plan = bench.parts.correction.correct(plan, 2, "other, please", model=bench.script(*RULES))
     assert keys(bench, plan) == [("1", "cancelled"), ("2", "cancelled")]
-    assert bench.work(plan).standing == COMPLETE
+    assert bench.work(plan).phase_state == COMPLETE
 
 
 def test_guidance_that_is_added_leaves_the_parts_at_work(bench: Bench) -> None:
@@ -155,15 +155,15 @@ def test_guidance_that_is_added_leaves_the_parts_at_work(bench: Bench) -> None:
     _, plan = bench.parts.correction.append(plan, "more of it")
     assert {state for _, state in keys(bench, plan)} == {"queued"}
     plan = bench.work(plan)
-    assert plan.standing == COMPLETE, plan.error
+    assert plan.phase_state == COMPLETE, plan.error
     assert bench.changed(plan) == ["left.txt", "more.txt", "own.txt", "right.txt"]
 
 
 def test_a_plan_that_lies_too_deep_has_no_parts_whatever_its_strategist_says(bench: Bench) -> None:
     bench.adapt = lambda run: replace(
-        run, strategizing=lambda by: replace(run.strategizing(by), limits=TreeLimits(depth=0))
+        run, strategize_phase=lambda by: replace(run.strategize_phase(by), limits=TreeLimits(depth=0))
     )
     plan = bench.reached(*RULES, cast=CAST)
-    assert plan.standing == COMPLETE, plan.error
+    assert plan.phase_state == COMPLETE, plan.error
     assert keys(bench, plan) == []
     assert bench.changed(plan) == ["left.txt", "own.txt", "right.txt"]

@@ -144,7 +144,7 @@ def test_a_plan_whose_job_was_ended_between_its_two_phases_is_told_of_it(
     plans.container.jobs.request_cancel(job.id, reason, now=now)
     plans.container.jobs.finish(job.id, job.fence, AttemptOutcome(JobState.CANCELLED), now=now)
     over = plans.parts.lifecycle.reconciled(plan)
-    assert (over.standing, str(over.error).removeprefix("cancelled: ")) == (then, reason)
+    assert (over.phase_state, str(over.error).removeprefix("cancelled: ")) == (then, reason)
     assert plans.now(plan) == over
 
 
@@ -183,7 +183,7 @@ def test_who_works_in_the_sandbox_is_not_disturbed_and_the_next_who_looks_ends_t
 def test_a_call_whose_plan_somebody_went_on_with_is_left_to_them(plans: PlanBench) -> None:
     plan = cut_off(plans)
     plans.parts.plans.move(plan, (plan.phase, PlanState.ERRORED), now=plans.container.clock.now())
-    plans.parts.rewriting.end_calls(plan, "not wanted")
+    plans.parts.sandbox_edits.end_calls(plan, "not wanted")
     assert plans.states_of(plan) == ["started"]
     assert changed(plans, plan) == []
 
@@ -212,11 +212,11 @@ def test_what_cannot_be_recorded_any_more_is_told(
 
 def test_a_sandbox_that_another_machine_has_is_for_that_one_to_look_into(plans: PlanBench) -> None:
     plan = cut_off(plans)
-    rewriting = replace(plans.parts.rewriting, is_elsewhere=lambda plan_id: True)
-    rewriting.end_calls(plan, "not wanted")
+    sandbox_edits = replace(plans.parts.sandbox_edits, is_elsewhere=lambda plan_id: True)
+    sandbox_edits.end_calls(plan, "not wanted")
     assert plans.states_of(plan) == ["started"]
     on_a_remote = replace(plan, resource="git+https://git.example/project.git#main")
-    rewriting.end_calls(on_a_remote, "not wanted")
+    sandbox_edits.end_calls(on_a_remote, "not wanted")
     [(state, error)] = told(plans, plan)
     assert (state, changed(plans, plan)) == ("failed", [])
     assert str(error).endswith("what it changed is not recorded: its sandbox is another machine's")
@@ -298,12 +298,12 @@ def test_a_reread_that_is_interrupted_hinders_nobody_who_edits_on(tmp_path: Path
             file.write_text(f"{nth}\n")
             faults.inner = RaiseAt("store.write.after_commit", lambda: StoreBusy(1.0), nth)
             try:
-                plans.parts.rewriting.reread(plans.now(plan))
+                plans.parts.sandbox_edits.reread(plans.now(plan))
                 interrupted = False
             except StoreBusy:
                 file.write_text(f"{nth}, and more\n")
             faults.inner = None
-            plans.parts.rewriting.reread(plans.now(plan))
+            plans.parts.sandbox_edits.reread(plans.now(plan))
             assert {*plans.states_of(plan)} == {"ended"}
             plans.ensure_consistent(plan)
         taken_in = {call.call_id for call in plans.calls(plan) if call.tool == "reread"}
@@ -350,8 +350,8 @@ def cancelled_with(plans: PlanBench, plan: Plan, name: str, error: Exception) ->
             return Broken(plans.parts.sandboxes.open(plan_id), name, error)
 
     lifecycle = plans.parts.lifecycle
-    rewriting = replace(plans.parts.rewriting, sandboxes=Sandboxes())
-    return replace(lifecycle, rewriting=rewriting).cancel(plan, "not wanted")
+    sandbox_edits = replace(plans.parts.sandbox_edits, sandboxes=Sandboxes())
+    return replace(lifecycle, sandbox_edits=sandbox_edits).cancel(plan, "not wanted")
 
 
 @pytest.mark.parametrize("name", ["scan", "writing"])
@@ -384,7 +384,7 @@ def test_what_a_person_edits_after_a_resolution_was_recorded_is_not_taken_back(
     filing.recorded(call, history.leading_to(plan.id, sandbox, tree))
     (sandbox.root / "x.txt").write_text("by hand\n")
     if taken_in:
-        plans.parts.rewriting.reread(plans.now(plan))
+        plans.parts.sandbox_edits.reread(plans.now(plan))
     assert plans.cancel(plan).state is PlanState.CANCELLED
     assert [call.tool for call in plans.calls(plan)][-2:] == [RESOLVE, "reread"]
     assert not any(call.is_open for call in plans.calls(plan))
@@ -434,7 +434,7 @@ def test_a_call_that_could_not_be_ended_with_its_plan_is_ended_by_the_next_who_l
     rejects = wanted is PlanState.REJECTED
     with plans.sandbox(plan).writing():
         over = plans.parts.lifecycle.reject(plan) if rejects else plans.cancel(plan)
-    assert (over.standing, plans.states_of(plan)) == ((Phase.APPLY, wanted), ["started"])
+    assert (over.phase_state, plans.states_of(plan)) == ((Phase.APPLY, wanted), ["started"])
     assert plans.parts.lifecycle.reconciled(over) == over
     reason = "its plan was rejected" if rejects else "not wanted"
     assert (told(plans, plan), changed(plans, plan)) == ([("failed", f"cancelled: {reason}")], ["made.txt"])
@@ -445,17 +445,17 @@ def test_two_who_look_at_once_at_a_plan_without_a_sandbox_both_see_it(plans: Pla
     with plans.sandbox(plan).writing():
         over = plans.cancel(plan)
     plans.parts.sandboxes.remove(plan.id)
-    rewriting = plans.parts.rewriting
+    sandbox_edits = plans.parts.sandbox_edits
 
     class Meanwhile:
         def __getattr__(self, name: str) -> object:
-            return getattr(rewriting.calls, name)
+            return getattr(sandbox_edits.calls, name)
 
         def move(self, *given: object, **facts: object) -> object:
-            rewriting.end_calls(over, "not wanted")
-            return rewriting.calls.move(*given, **facts)
+            sandbox_edits.end_calls(over, "not wanted")
+            return sandbox_edits.calls.move(*given, **facts)
 
-    slower = replace(plans.parts.lifecycle, rewriting=replace(rewriting, calls=Meanwhile()))
+    slower = replace(plans.parts.lifecycle, sandbox_edits=replace(sandbox_edits, calls=Meanwhile()))
     assert slower.reconciled(over) == over
     assert plans.states_of(plan) == ["failed"]
 
@@ -494,7 +494,7 @@ def stopped_but_one(plans: PlanBench, error: Exception) -> tuple[PlanLifecycle, 
             return plans.parts.plans.get(plan_id)
 
     lifecycle = plans.parts.lifecycle
-    return replace(lifecycle, rewriting=replace(plans.parts.rewriting, plans=Failing())), found
+    return replace(lifecycle, sandbox_edits=replace(plans.parts.sandbox_edits, plans=Failing())), found
 
 
 @pytest.mark.parametrize(

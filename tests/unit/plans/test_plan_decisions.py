@@ -61,7 +61,7 @@ def test_a_plan_that_failed_makes_the_failed_call_again_and_no_other(plans: Plan
     assert plans.resume(plan).state is PlanState.ERRORED
     (plans.sandbox(plan).root / "ready.log").touch()
     plan = plans.resume(plan)
-    assert plan.standing == (Phase.EXECUTE, PlanState.COMPLETE)
+    assert plan.phase_state == (Phase.EXECUTE, PlanState.COMPLETE)
     assert plan.error is None
     assert (plans.sandbox(plan).root / "runs.log").read_text() == "1\n2\n2\n2\n"
     plans.ensure_consistent(plan)
@@ -91,7 +91,7 @@ def test_a_plan_that_failed_before_it_did_anything_can_be_resumed(plans: PlanBen
     plan = plans.plan(write("x.txt", ""))
     kept = plans.strategies.pop(plan.id)
     plan = plans.work(plan)
-    assert plan.standing == (Phase.STRATEGIZE, PlanState.ERRORED)
+    assert plan.phase_state == (Phase.STRATEGIZE, PlanState.ERRORED)
     plans.strategies[plan.id] = kept
     assert plans.resume(plan).state is PlanState.COMPLETE
 
@@ -101,7 +101,7 @@ def test_a_plan_that_was_never_queued_can_be_resumed(plans: PlanBench) -> None:
     new = PlanDraft("a goal", "tests/steps", str(plans.repository))
     plan = plans.parts.plans.create(new, now=SystemClock().now())
     plans.strategies[plan.id] = Strategy((write("x.txt", ""),), profile="full-auto")
-    assert plans.resume(plan).standing == (Phase.EXECUTE, PlanState.COMPLETE)
+    assert plans.resume(plan).phase_state == (Phase.EXECUTE, PlanState.COMPLETE)
 
 
 def test_a_plan_whose_job_was_given_back_goes_on_with_that_very_job(plans: PlanBench) -> None:
@@ -117,7 +117,7 @@ def test_a_plan_between_its_two_phases_goes_on(plans: PlanBench) -> None:
     facts = PlanFacts(strategy=plans.strategies[plan.id].to_json())
     complete = (Phase.STRATEGIZE, PlanState.COMPLETE)
     plans.parts.plans.move(plans.now(plan), complete, facts, now=SystemClock().now())
-    assert plans.work(plan).standing == (Phase.EXECUTE, PlanState.COMPLETE)
+    assert plans.work(plan).phase_state == (Phase.EXECUTE, PlanState.COMPLETE)
 
 
 def test_a_plan_of_a_dead_worker_is_taken_up_at_once(plans: PlanBench) -> None:
@@ -170,7 +170,7 @@ def test_what_has_ended_or_is_to_be_applied_is_not_resumed(plans: PlanBench) -> 
 
 def test_a_rejected_result_reaches_nobodys_files(plans: PlanBench) -> None:
     plan = plans.parts.lifecycle.reject(plans.done(write("x.txt", "")))
-    assert plan.standing == (Phase.APPLY, PlanState.REJECTED)
+    assert plan.phase_state == (Phase.APPLY, PlanState.REJECTED)
     with pytest.raises(IllegalPlanMove):
         plans.apply(plan)
     assert not (plans.repository / "x.txt").exists()
@@ -414,7 +414,7 @@ def test_a_policy_may_forbid_to_apply(plans: PlanBench) -> None:
 def test_an_applied_plan_is_undone_once(plans: PlanBench) -> None:
     plan = plans.apply(plans.done(write("x.txt", "")))
     undone, _ = plans.parts.apply.undo(plan)
-    assert undone.standing == (Phase.APPLY, PlanState.UNDONE)
+    assert undone.phase_state == (Phase.APPLY, PlanState.UNDONE)
     assert not (plans.repository / "x.txt").exists()
     with pytest.raises(PlanError, match="only an applied plan"):
         plans.parts.apply.undo(undone)
@@ -430,7 +430,7 @@ def test_when_the_store_fails_during_an_apply_the_journal_says_what_became_of_it
     broken = replace(apply, checks=unavailable)
     with pytest.raises(StoreBusy):
         broken.apply(plan, CancellationToken())
-    assert plans.now(plan).standing == (Phase.APPLY, PlanState.PROCESSING)
+    assert plans.now(plan).phase_state == (Phase.APPLY, PlanState.PROCESSING)
     apply.settle()
     assert plans.now(plan).state is PlanState.ERRORED
     assert "apply it again" in str(plans.now(plan).error)
@@ -605,7 +605,7 @@ def test_a_sandbox_that_is_busy_while_a_plan_is_applied_leaves_it_to_be_applied_
 
     with pytest.raises(SandboxBusy):
         replace(plans.parts.apply, checks=busy).apply(plan, CancellationToken())
-    assert plans.now(plan).standing == (Phase.APPLY, PlanState.CONSTRAINED)
+    assert plans.now(plan).phase_state == (Phase.APPLY, PlanState.CONSTRAINED)
     assert plans.apply(plan).state is PlanState.APPLIED
 
 

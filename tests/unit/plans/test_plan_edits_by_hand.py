@@ -30,7 +30,7 @@ def test_resuming_a_complete_plan_asks_first_and_then_keeps_what_was_taken_in(pl
         plans.resume(plan)
     assert plans.now(plan) == plan
     ensure_edits_are_there(plans, plan)
-    assert plans.parts.rewriting.reread(plan) is not None
+    assert plans.parts.sandbox_edits.reread(plan) is not None
     assert plans.resume(plan).state is PlanState.COMPLETE
     ensure_edits_are_there(plans, plan)
 
@@ -43,7 +43,7 @@ def test_an_answer_waits_until_edits_are_taken_in(plans: PlanBench, granted: boo
     with pytest.raises(NeedsHuman, match="that is not recorded"):
         plans.answer(plan, granted)
     assert plans.parts.lifecycle.asking(plans.now(plan)) is not None
-    plans.parts.rewriting.reread(plans.now(plan))
+    plans.parts.sandbox_edits.reread(plans.now(plan))
     plans.answer(plan, granted)
     ensure_edits_are_there(plans, plan)
 
@@ -52,10 +52,10 @@ def test_a_rollback_throws_edits_away_only_if_that_was_said(plans: PlanBench) ->
     plan = plans.done(write("x.txt", "1\n"))
     edit_by_hand(plans, plan)
     with pytest.raises(NeedsHuman, match=r"b\.txt, mine\.txt"):
-        plans.parts.rewriting.rollback(plan, 1)
+        plans.parts.sandbox_edits.rollback(plan, 1)
     ensure_edits_are_there(plans, plan)
     assert plans.states_of(plan) == ["ended"]
-    plans.parts.rewriting.rollback(plan, 1, discard=True)
+    plans.parts.sandbox_edits.rollback(plan, 1, discard=True)
     assert plans.sandbox(plan).scan() == {}
     plans.ensure_consistent(plan)
 
@@ -63,9 +63,9 @@ def test_a_rollback_throws_edits_away_only_if_that_was_said(plans: PlanBench) ->
 def test_edits_that_were_taken_in_can_be_taken_out_alone(plans: PlanBench) -> None:
     plan = plans.done(write("x.txt", "1\n"))
     edit_by_hand(plans, plan)
-    taken_in = plans.parts.rewriting.reread(plan)
+    taken_in = plans.parts.sandbox_edits.reread(plan)
     assert taken_in is not None
-    plans.parts.rewriting.rollback(plan, taken_in.number)
+    plans.parts.sandbox_edits.rollback(plan, taken_in.number)
     assert plans.diff(plan, "--name-only").split() == ["x.txt"]
 
 
@@ -131,7 +131,7 @@ def test_who_looks_again_at_the_same_changes_starts_nothing_and_new_ones_are_see
         without_git.setenv("PATH", "")
         assert changes_of(plans.parts, plan) == first
     edit_by_hand(plans, plan)
-    plans.parts.rewriting.reread(plan)
+    plans.parts.sandbox_edits.reread(plan)
     assert [(row["path"], row["change"]) for row in changes_of(plans.parts, plan)] == [
         ("b.txt", "changed"),
         ("mine.txt", "created"),

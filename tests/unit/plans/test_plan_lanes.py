@@ -112,7 +112,7 @@ def test_parts_of_a_plan_are_queued_where_the_whole_is(bench: TreeBench) -> None
         bench.container.jobs.finish(
             job.id, job.fence, AttemptOutcome(JobState.SUCCEEDED), now=bench.container.clock.now()
         )
-    assert bench.now(whole).standing == (Phase.EXECUTE, PlanState.COMPLETE)
+    assert bench.now(whole).phase_state == (Phase.EXECUTE, PlanState.COMPLETE)
     kept = {(job.queue, job.lanes) for job in bench.container.jobs.list()}
     assert kept == {("plans", (Lane("project:shop", 2), Lane("provider:openai", 64)))}
     assert {str(job.payload["plan_id"]) for job in bench.container.jobs.list()} > {whole.id}
@@ -188,7 +188,7 @@ def test_who_only_looks_leaves_a_shared_job_to_who_concludes_its_plan(bench: Tre
     job = claimed_elsewhere(bench)
     bench.handler()(_view(job))
     plan = bench.now(plan)
-    assert plan.standing == (Phase.EXECUTE, PlanState.COMPLETE)
+    assert plan.phase_state == (Phase.EXECUTE, PlanState.COMPLETE)
     now = bench.container.clock.now()
     bench.container.jobs.reclaim(job.id, job.fence, 0, error="silent", now=now)
     assert bench.parts.lifecycle.reconciled(plan) == plan

@@ -18,7 +18,7 @@ from cleveragents.core.identifiers import Fence, WorkerIdentity
 from cleveragents.jobs.model.job import AttemptOutcome, Job, JobState
 from cleveragents.jobs.ports import JobHandler
 from cleveragents.plans.jobs.names import kind_of_plan
-from cleveragents.plans.model.plan import Phase, Plan, PlanState, Standing
+from cleveragents.plans.model.plan import Phase, PhaseState, Plan, PlanState
 from cleveragents.plans.pause import PlanPause
 from cleveragents.plans.ports.plans import PlanDraft, PlanFacts, TreeLimits
 from cleveragents.plans.store.sql_plan_store import SqlPlanStore
@@ -94,7 +94,7 @@ def test_a_running_plan_is_stopped_with_all_its_processes_and_goes_on_when_corre
     finally:
         worker.close()
     plan = bench.now(plan)
-    assert plan.standing == COMPLETE, plan.error
+    assert plan.phase_state == COMPLETE, plan.error
     assert bench.diff(plan, "--name-only").split() == ["quick.txt"]
     jobs = [job for job in bench.container.jobs.list() if job.payload["plan_id"] == plan.id]
     assert [job.state for job in jobs] == [JobState.CANCELLED, JobState.SUCCEEDED]
@@ -116,16 +116,16 @@ def test_a_plan_whose_worker_died_is_stopped_at_once(bench: ActorPlanBench) -> N
     plan = running(bench)
     job = claimed(bench, plan)
     paused = pausing_of(bench).pause(plan)
-    assert paused.standing == WAITING
+    assert paused.phase_state == WAITING
     assert bench.waited(plan)["for"] == "correction"
     assert bench.container.jobs.get(job.id).state is JobState.CANCELLED
-    assert bench.resume(paused).standing == COMPLETE
+    assert bench.resume(paused).phase_state == COMPLETE
 
 
 def test_a_plan_that_nobody_works_on_yet_is_stopped_with_its_job(bench: ActorPlanBench) -> None:
     plan = bench.parts.lifecycle.queue(bench.reached(*thinks(executes(DONE)), cast=CAST))
     paused = pausing_of(bench).pause(plan)
-    assert paused.standing == WAITING
+    assert paused.phase_state == WAITING
     assert bench.container.jobs.get(str(plan.job_id)).state is JobState.CANCELLED
     # Whoever comes by sees a plan that waits, and no plan whose job was cancelled.
     assert bench.parts.lifecycle.reconciled(paused) == paused
@@ -136,7 +136,7 @@ def test_a_plan_between_its_two_phases_waits_in_the_second(bench: ActorPlanBench
     strategy = PlanFacts(strategy=bench.strategies[plan.id].to_json())
     for state in (PlanState.PROCESSING, PlanState.COMPLETE):
         plan = bench.parts.plans.move(plan, (Phase.STRATEGIZE, state), strategy, now=SystemClock().now())
-    assert pausing_of(bench).pause(plan).standing == WAITING
+    assert pausing_of(bench).pause(plan).phase_state == WAITING
 
 
 def test_a_plan_at_rest_is_left_as_it_is(bench: ActorPlanBench) -> None:
@@ -147,14 +147,14 @@ def test_a_plan_at_rest_is_left_as_it_is(bench: ActorPlanBench) -> None:
 class Hurrying(SqlPlanStore):
     """Something happens to the plan just before its first move."""
 
-    def __init__(self, bench: ActorPlanBench, *hurried: Standing) -> None:
+    def __init__(self, bench: ActorPlanBench, *hurried: PhaseState) -> None:
         super().__init__(bench.container.database, bench.container.identifiers)
         self._hurried = [*hurried]
 
     def move(
         self,
         plan: Plan,
-        wanted: Standing,
+        wanted: PhaseState,
         facts: PlanFacts | None = None,
         *,
         now: datetime,
@@ -176,7 +176,7 @@ def test_a_plan_that_completes_at_that_very_moment_stays_complete_and_its_job_is
         bench.container.jobs.finish(job.id, job.fence, outcome, now=SystemClock().now())
 
     pausing = replace(pausing_of(bench), plans=Hurrying(bench, COMPLETE), sleep=ended)
-    assert pausing.pause(plan).standing == COMPLETE
+    assert pausing.pause(plan).phase_state == COMPLETE
     over = bench.container.jobs.get(job.id)
     assert (over.state, over.cancel_reason) == (JobState.SUCCEEDED, None)
 
@@ -296,7 +296,7 @@ def test_a_plan_without_a_job_is_simply_put_down(bench: ActorPlanBench, job_id: 
     plan = bench.parts.plans.create(new, now=SystemClock().now())
     facts = PlanFacts(job_id=job_id)
     plan = bench.parts.plans.move(plan, (Phase.STRATEGIZE, PlanState.QUEUED), facts, now=SystemClock().now())
-    assert pausing_of(bench).pause(plan).standing == (Phase.STRATEGIZE, PlanState.WAITING)
+    assert pausing_of(bench).pause(plan).phase_state == (Phase.STRATEGIZE, PlanState.WAITING)
 
 
 def test_a_plan_that_is_being_applied_is_not_stopped(bench: ActorPlanBench) -> None:

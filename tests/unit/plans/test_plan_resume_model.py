@@ -35,7 +35,7 @@ def test_another_model_is_used_and_stays_with_the_plan(bench: ActorPlanBench) ->
     plan = bench.work(bench.parts.lifecycle.resume(plan, model=second))
     assert plan.state is PlanState.ERRORED
     plan = bench.resume(plan)
-    assert plan.standing == COMPLETE, plan.error
+    assert plan.phase_state == COMPLETE, plan.error
     assert [thought.model for thought in bench.thoughts(plan)] == [first, second, second, second]
 
 
@@ -53,7 +53,7 @@ def test_a_plan_whose_worker_died_goes_on_with_another_model_and_one_job(bench: 
     assert plan.job_id != resumed.job_id
     assert jobs.get(str(plan.job_id)).state is JobState.CANCELLED
     plan = bench.work(resumed)
-    assert plan.standing == COMPLETE, plan.error
+    assert plan.phase_state == COMPLETE, plan.error
     assert {thought.model for thought in bench.thoughts(plan)} == {good}
 
 

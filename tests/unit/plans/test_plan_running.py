@@ -76,7 +76,7 @@ def test_steps_run_in_order_each_on_what_the_one_before_it_left(plans: PlanBench
         command("echo 3 >> new.txt"),
         step("read", path="new.txt"),
     )
-    assert plan.standing == (Phase.EXECUTE, PlanState.COMPLETE)
+    assert plan.phase_state == (Phase.EXECUTE, PlanState.COMPLETE)
     calls = plans.calls(plan)
     assert [(call.number, call.step, call.tool) for call in calls] == [
         (1, "1", "write"),
@@ -99,7 +99,7 @@ def test_steps_run_in_order_each_on_what_the_one_before_it_left(plans: PlanBench
 
 def test_a_step_that_fails_ends_the_plan_with_the_end_of_its_output(plans: PlanBench) -> None:
     plan = plans.done(command("echo start; seq 900; echo the end; exit 4"), write("never.txt", ""))
-    assert plan.standing == (Phase.EXECUTE, PlanState.ERRORED)
+    assert plan.phase_state == (Phase.EXECUTE, PlanState.ERRORED)
     assert plan.error is not None
     assert "exit code 4" in plan.error
     assert plan.error.endswith("the end")
@@ -165,7 +165,7 @@ def test_what_a_policy_asks_for_waits_and_goes_on_after_leave_without_repeating_
     """The run before the question counts in a file that is not recorded, and would show a repetition."""
     counted = command("echo once >> count.log; echo x > made.txt", granted=True)
     plan = plans.done(counted, command("echo twice >> count.log"), profile="manual")
-    assert plan.standing == (Phase.EXECUTE, PlanState.WAITING)
+    assert plan.phase_state == (Phase.EXECUTE, PlanState.WAITING)
     assert "call 2 (command) needs leave for command" in str(plan.waiting_for)
     job = plans.container.jobs.get(str(plan.job_id))
     assert job.state.ended
@@ -253,7 +253,7 @@ def test_a_worker_that_lost_the_plan_to_another_cannot_end_it(plans: PlanBench, 
 
     def overtaken(plan: object) -> Strategy:
         held = plans.parts.plans.get(first.id)
-        plans.parts.plans.move(held, held.standing, now=SystemClock().now())
+        plans.parts.plans.move(held, held.phase_state, now=SystemClock().now())
         if error is not None:
             raise error
         return Strategy((), profile="full-auto")
@@ -297,7 +297,7 @@ def test_a_worker_that_shuts_down_leaves_the_plan_to_another(plans: PlanBench) -
     job.token.cancel("the worker shuts down")
     with pytest.raises(Cancelled):
         plans.handler()(job)
-    assert plans.now(plan).standing == (Phase.EXECUTE, PlanState.PROCESSING)
+    assert plans.now(plan).phase_state == (Phase.EXECUTE, PlanState.PROCESSING)
     plans.give_back(job)
     assert plans.work(plan).state is PlanState.COMPLETE
 
@@ -368,7 +368,7 @@ def test_what_a_part_of_a_step_did_is_not_taken_back_when_the_plan_is_resumed(pl
     )
     failed = execution.call(CallRequest("1.call_a", "command", {"script": "echo 2 > x.txt; exit 3"}))
     assert failed.result is not None
-    assert plans.parts.rewriting.take_back_failure(plans.now(plan)) is None
+    assert plans.parts.sandbox_edits.take_back_failure(plans.now(plan)) is None
     assert (plans.sandbox(plan).root / "x.txt").read_text() == "2\n"
     assert execution.call(CallRequest("1.call_a", "command", {})) == failed
 

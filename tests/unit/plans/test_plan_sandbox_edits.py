@@ -88,13 +88,13 @@ def test_what_was_edited_by_hand_is_recorded_as_ones_own(plans: PlanBench) -> No
     root = plans.sandbox(plan).root
     (root / "x.txt").write_text("mine\n")
     (root / "b.txt").unlink()
-    call = plans.parts.rewriting.reread(plan)
+    call = plans.parts.sandbox_edits.reread(plan)
     assert call is not None
     assert (call.tool, call.state.value, call.step) == ("reread", "ended", None)
     changes = plans.parts.history.changes(plan.id)
     assert [change.entry.path for change in changes] == ["x.txt", "b.txt", "x.txt"]
     plans.ensure_consistent(plan)
-    assert plans.parts.rewriting.reread(plan) is None
+    assert plans.parts.sandbox_edits.reread(plan) is None
     plans.apply(plan)
     assert plans.text("x.txt") == "mine\n"
     assert not (plans.repository / "b.txt").exists()
@@ -105,7 +105,7 @@ def test_a_rollback_takes_files_back_and_a_resumed_plan_makes_the_calls_again(pl
         write("x.txt", "1\n"), edit("x.txt", "1", "2"), command("echo 3 >> x.txt; echo ran >> count.log")
     )
     root = plans.sandbox(plan).root
-    call = plans.parts.rewriting.rollback(plan, 2)
+    call = plans.parts.sandbox_edits.rollback(plan, 2)
     assert (root / "x.txt").read_text() == "1\n"
     assert plans.states_of(plan) == ["ended", "reverted", "reverted", "ended"]
     assert (call.number, call.tool) == (4, "rollback")
@@ -119,7 +119,7 @@ def test_a_rollback_takes_files_back_and_a_resumed_plan_makes_the_calls_again(pl
 
 def test_a_rollback_brings_back_a_file_that_was_there_only_between_two_calls(plans: PlanBench) -> None:
     plan = plans.done(write("x.txt", "1\n"), step("delete", path="x.txt"))
-    plans.parts.rewriting.rollback(plan, 2)
+    plans.parts.sandbox_edits.rollback(plan, 2)
     assert plans.diff(plan, "--name-only").split() == ["x.txt"]
     plans.ensure_consistent(plan)
 
@@ -127,8 +127,8 @@ def test_a_rollback_brings_back_a_file_that_was_there_only_between_two_calls(pla
 def test_a_rollback_of_a_rollback_counts_what_the_first_had_taken_back(plans: PlanBench) -> None:
     """Else a resumed plan would make a call again whose changes are there."""
     plan = plans.done(write("1.txt", ""), write("2.txt", ""), write("3.txt", ""))
-    plans.parts.rewriting.rollback(plan, 2)
-    plans.parts.rewriting.rollback(plan, 3)
+    plans.parts.sandbox_edits.rollback(plan, 2)
+    plans.parts.sandbox_edits.rollback(plan, 3)
     assert plans.states_of(plan) == ["ended", "ended", "reverted", "reverted", "ended"]
     assert plans.diff(plan, "--name-only").split() == ["1.txt", "2.txt"]
     assert plans.resume(plan).state is PlanState.COMPLETE
@@ -139,7 +139,7 @@ def test_a_rollback_of_a_rollback_counts_what_the_first_had_taken_back(plans: Pl
 def test_a_question_that_was_taken_back_waits_for_no_answer(plans: PlanBench) -> None:
     plan = plans.done(command("true", granted=True), write("x.txt", ""), profile="manual")
     assert plan.state is PlanState.WAITING
-    plans.parts.rewriting.rollback(plan, 2)
+    plans.parts.sandbox_edits.rollback(plan, 2)
     assert plans.parts.lifecycle.asking(plan) is None
     plan = plans.resume(plan)
     assert plan.state is PlanState.WAITING
@@ -150,19 +150,22 @@ def test_a_question_that_was_taken_back_waits_for_no_answer(plans: PlanBench) ->
 def test_a_checkpoint_that_is_none_changes_nothing(plans: PlanBench) -> None:
     plan = plans.done(write("x.txt", ""))
     with pytest.raises(UnknownCheckpoint):
-        plans.parts.rewriting.rollback(plan, 7)
+        plans.parts.sandbox_edits.rollback(plan, 7)
     assert plans.states_of(plan) == ["ended"]
 
 
 def test_only_a_plan_that_rests_can_be_rewritten(plans: PlanBench) -> None:
     running = plans.plan(write("x.txt", ""))
     plans.parts.sandboxes.create(_request(plans, running))
-    for rewrite in (plans.parts.rewriting.reread, lambda plan: plans.parts.rewriting.rollback(plan, 1)):
+    for rewrite in (
+        plans.parts.sandbox_edits.reread,
+        lambda plan: plans.parts.sandbox_edits.rollback(plan, 1),
+    ):
         with pytest.raises((PlanError, UnknownCheckpoint)):
             rewrite(running)
     applied = plans.apply(plans.done(write("x.txt", "")))
     with pytest.raises(PlanError, match="it is applied"):
-        plans.parts.rewriting.rollback(applied, 1)
+        plans.parts.sandbox_edits.rollback(applied, 1)
 
 
 def test_a_rollback_of_a_plan_that_was_resumed_meanwhile_is_refused(plans: PlanBench) -> None:
@@ -170,10 +173,10 @@ def test_a_rollback_of_a_plan_that_was_resumed_meanwhile_is_refused(plans: PlanB
     plan = plans.done(write("x.txt", ""), command("exit 1"))
     plans.resume(plan)
     with pytest.raises(StalePlan):
-        plans.parts.rewriting.rollback(plan, 1)
+        plans.parts.sandbox_edits.rollback(plan, 1)
     plans.parts.lifecycle.resume(plans.now(plan))
     with pytest.raises(PlanError, match="it is running"):
-        plans.parts.rewriting.rollback(plans.now(plan), 1)
+        plans.parts.sandbox_edits.rollback(plans.now(plan), 1)
 
 
 @pytest.mark.parametrize("nth", range(1, 7))
@@ -184,7 +187,7 @@ def test_a_rollback_that_is_interrupted_is_finished_by_whoever_comes_next(tmp_pa
         plan = plans.done(write("x.txt", "1\n"), edit("x.txt", "1", "2"))
         faults.inner = RaiseAt("store.write.after_commit", lambda: StoreBusy(1.0), nth)
         try:
-            plans.parts.rewriting.rollback(plan, 2)
+            plans.parts.sandbox_edits.rollback(plan, 2)
         except StoreBusy:
             faults.inner = None
         faults.inner = None
@@ -213,7 +216,7 @@ def test_edits_by_hand_are_not_thrown_away_by_a_resume(plans: PlanBench) -> None
     (plans.sandbox(plan).root / "mended.txt").touch()
     with pytest.raises(NeedsHuman, match=r"mended\.txt changed"):
         plans.parts.lifecycle.resume(plan)
-    assert plans.parts.rewriting.reread(plan) is not None
+    assert plans.parts.sandbox_edits.reread(plan) is not None
     assert plans.resume(plan).state is PlanState.COMPLETE
     assert plans.diff(plan, "--name-only").split() == ["mended.txt", "x.txt"]
 
@@ -274,9 +277,9 @@ def test_a_run_that_is_under_way_records_on_top_of_what_others_recorded_meanwhil
     plan = plans.done(write("x.txt", "1\n"), write("y.txt", "1\n"))
     execution = _execution(plans, plan)
     execution.settle()
-    plans.parts.rewriting.rollback(plans.now(plan), 2)
+    plans.parts.sandbox_edits.rollback(plans.now(plan), 2)
     (plans.sandbox(plan).root / "b.txt").write_text("by hand\n")
-    plans.parts.rewriting.reread(plans.now(plan))
+    plans.parts.sandbox_edits.reread(plans.now(plan))
     call = execution.call(CallRequest("3", "command", {"script": "echo 2 >> x.txt"}))
     changes = [change for change in plans.parts.history.changes(plan.id) if change.entry.tool_call_id]
     assert [one.entry.path for one in changes if one.changeset_id == call.changeset_id] == ["x.txt"]
@@ -304,7 +307,7 @@ def _made_one_by_one(bench: PlanBench, plan: Plan, steps: list[StrategyStep], ch
         count = len(bench.calls(plan))
         checkpoint = 1 + wish % count
         before[count + 1] = dict(sandbox.scan())
-        bench.parts.rewriting.rollback(bench.now(plan), checkpoint)
+        bench.parts.sandbox_edits.rollback(bench.now(plan), checkpoint)
         assert sandbox.scan() == before[checkpoint]
         bench.ensure_consistent(plan)
         _ensure_found(bench, plan, execution)

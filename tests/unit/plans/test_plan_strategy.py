@@ -100,7 +100,7 @@ def test_what_cannot_be_done_is_said_before_anything_is_made(
     plans: PlanBench, action: str, arguments: dict[str, str], said: str
 ) -> None:
     plan = asked(plans, action, arguments=arguments)
-    assert plan.standing == (Phase.STRATEGIZE, PlanState.ERRORED)
+    assert plan.phase_state == (Phase.STRATEGIZE, PlanState.ERRORED)
     assert said in str(plan.error)
     assert plan.id not in plans.parts.sandboxes.sizes()
     with pytest.raises(PlanError, match="no result yet"):

@@ -66,7 +66,7 @@ def other(machines: Callable[..., Machine]) -> Machine:
 
 def done(machine: Machine, place: Remote | Path, **facts: Any) -> Plan:
     plan = machine.plan(place, write("a.txt", "changed\n"), **facts)
-    assert machine.run(machine.claimed(plan)).standing == (Phase.EXECUTE, PlanState.COMPLETE)
+    assert machine.run(machine.claimed(plan)).phase_state == (Phase.EXECUTE, PlanState.COMPLETE)
     return plan
 
 
@@ -84,7 +84,7 @@ def taken_over(machine: Machine, plan: Plan) -> AsyncJob:
 def test_a_result_is_merged_with_what_came_since(remote: Remote, one: Machine) -> None:
     plan = done(one, remote)
     remote.commit({"b.txt": "theirs\n"})
-    assert one.apply(plan).standing == APPLIED
+    assert one.apply(plan).phase_state == APPLIED
     assert (remote.text("a.txt"), remote.text("b.txt")) == ("changed", "theirs")
     assert len(remote.commits_of(plan.id)) == 1
 
@@ -94,7 +94,7 @@ def test_a_branch_that_moves_at_the_last_moment_is_merged_with_again(
 ) -> None:
     one = machines("one", faults=At("apply.push.before", lambda: remote.commit({"b.txt": "theirs\n"})))
     plan = done(one, remote)
-    assert one.apply(plan).standing == APPLIED
+    assert one.apply(plan).phase_state == APPLIED
     assert (remote.text("a.txt"), remote.text("b.txt")) == ("changed", "theirs")
     assert len(remote.commits_of(plan.id)) == 1
 
@@ -119,7 +119,7 @@ def test_a_branch_that_never_rests_is_given_up(remote: Remote, machines: Callabl
         with pytest.raises(RemoteMoved, match="moved meanwhile"):
             one.apply(plan)
     assert faults.times == 3
-    assert one.now(plan.id).standing == CONSTRAINED
+    assert one.now(plan.id).phase_state == CONSTRAINED
     assert remote.commits_of(plan.id) == []
 
 
@@ -130,14 +130,14 @@ def test_a_conflict_is_told_with_its_files_and_nothing_is_pushed(remote: Remote,
         one.apply(plan)
     assert told.value.paths == ("a.txt",)
     assert "another commit of main" in told.value.details
-    assert one.now(plan.id).standing == CONSTRAINED
+    assert one.now(plan.id).phase_state == CONSTRAINED
     assert remote.tip() == tip
 
 
 def test_a_git_directory_in_a_result_is_not_pushed(remote: Remote, one: Machine) -> None:
     tip = remote.commit({"x/HEAD": "ref: refs/heads/main\n", "x/objects/k": "", "x/refs/k": ""})
     plan = one.plan(remote, write("x/config", "[core]\n"))
-    assert one.run(one.claimed(plan)).standing == (Phase.EXECUTE, PlanState.COMPLETE)
+    assert one.run(one.claimed(plan)).phase_state == (Phase.EXECUTE, PlanState.COMPLETE)
     with pytest.raises(ApplyRefused, match=r"a git directory.*: x;"):
         one.apply(plan)
     assert remote.tip() == tip
@@ -160,7 +160,7 @@ def test_a_machine_that_has_no_sandbox_of_the_plan_sets_one_up_for_its_checks(
     checks = (check("grep -q tools kept/tools && test $(cat a.txt) = changed"),)
     plan = done(one, remote, setup=setup, checks=checks)
     remote.commit({"b.txt": "theirs\n"})  # so that they have to run
-    assert other.apply(plan).standing == APPLIED
+    assert other.apply(plan).phase_state == APPLIED
     assert remote.text("a.txt") == "changed"
     assert (other.parts.sandboxes.open(plan.id).root / "kept/tools").exists()
 
@@ -174,7 +174,7 @@ def test_a_setup_that_fails_on_this_machine_keeps_it_from_being_applied(
     with pytest.raises(CheckFailed, match="failed on this machine: not here"):
         other.apply(plan)
     assert remote.tip() == tip
-    assert one.apply(plan).standing == APPLIED
+    assert one.apply(plan).phase_state == APPLIED
 
 
 def test_what_the_remote_does_not_take_is_told_in_its_words(remote: Remote, one: Machine) -> None:
@@ -186,10 +186,10 @@ def test_what_the_remote_does_not_take_is_told_in_its_words(remote: Remote, one:
     tip = remote.tip()
     with pytest.raises(ApplyRefused, match="Fridays"):
         one.apply(plan)
-    assert one.now(plan.id).standing == CONSTRAINED
+    assert one.now(plan.id).phase_state == CONSTRAINED
     assert remote.tip() == tip
     hook.unlink()
-    assert one.apply(plan).standing == APPLIED
+    assert one.apply(plan).phase_state == APPLIED
 
 
 @pytest.mark.parametrize("point", ["apply.push.before", "apply.push.after"])
@@ -201,15 +201,15 @@ def test_another_machine_finds_out_whether_it_was_pushed(
     job = one.apply_job(plan)
     with pytest.raises(Died):
         one.apply(plan, job)
-    assert one.now(plan.id).standing == (Phase.APPLY, PlanState.PROCESSING)
+    assert one.now(plan.id).phase_state == (Phase.APPLY, PlanState.PROCESSING)
     one.lose(job)
     other.parts.apply.settle()  # not its own: whoever did it may be alive
-    assert other.now(plan.id).standing == (Phase.APPLY, PlanState.PROCESSING)
+    assert other.now(plan.id).phase_state == (Phase.APPLY, PlanState.PROCESSING)
     job = taken_over(other, plan)
     if point == "apply.push.before":
-        assert other.now(plan.id).standing == ERRORED
+        assert other.now(plan.id).phase_state == ERRORED
         other.apply(plan, job)
-    assert other.now(plan.id).standing == APPLIED
+    assert other.now(plan.id).phase_state == APPLIED
     assert remote.commits_of(plan.id) == [remote.tip()]
     assert one.parts.applier.undecided() == set()
     assert one.parts.remotes.applier._remotes.engine.journal.open_entries() == []
@@ -225,10 +225,10 @@ def test_what_nobody_has_a_job_for_any_more_is_settled_by_anybody(
     with pytest.raises(Died):
         one.apply(plan, job)
     other.parts.apply.settle()
-    assert other.now(plan.id).standing == (Phase.APPLY, PlanState.PROCESSING)
+    assert other.now(plan.id).phase_state == (Phase.APPLY, PlanState.PROCESSING)
     finish(one, job)
     other.parts.apply.settle()
-    assert other.now(plan.id).standing == APPLIED
+    assert other.now(plan.id).phase_state == APPLIED
     assert remote.commits_of(plan.id) == [remote.tip()]
 
 
@@ -242,7 +242,7 @@ def test_one_whose_apply_was_given_up_too_early_says_that_it_is_done(
 ) -> None:
     one = machines("one", faults=At("apply.push.before", lambda: other.parts.apply.taken_up(plan, None)))
     plan = done(one, remote)
-    assert one.apply(plan).standing == APPLIED
+    assert one.apply(plan).phase_state == APPLIED
     assert remote.commits_of(plan.id) == [remote.tip()]
 
 
@@ -257,7 +257,7 @@ def test_a_machine_that_starts_again_settles_its_own(
         one.apply(plan)
     one.parts.apply.settle()
     standing = ERRORED if point == "apply.push.before" else APPLIED
-    assert one.now(plan.id).standing == standing
+    assert one.now(plan.id).phase_state == standing
     if standing == ERRORED:
         one.apply(plan)
     assert remote.commits_of(plan.id) == [remote.tip()]
@@ -274,7 +274,7 @@ def test_what_is_applied_to_a_directory_of_one_machine_is_that_ones_to_settle(
         other.parts.apply.settle()
         assert other.now(plan.id) == under_way
     one.parts.apply.settle()
-    assert one.now(plan.id).standing == ERRORED
+    assert one.now(plan.id).phase_state == ERRORED
 
 
 def test_what_a_machine_was_applying_to_a_directory_that_never_comes_back_is_deleted_elsewhere(
@@ -304,14 +304,14 @@ def test_what_is_moved_in_a_directory_of_one_machine_is_not_ended_by_one_with_th
         new_repository(here)
         others = done(other, here)
         other.parts.apply.settle()
-        assert other.apply(others).standing == APPLIED
+        assert other.apply(others).phase_state == APPLIED
         here.rename(tmp_path / "the other's")
         aside.rename(here)
         ended.append(1)
 
     one = machines("one", faults=At(point, elsewhere))
     plan = done(one, new_repository(here))
-    assert one.apply(plan).standing == APPLIED
+    assert one.apply(plan).phase_state == APPLIED
     assert (ended, (here / "a.txt").read_text()) == ([1], "changed\n")
 
 
@@ -324,12 +324,12 @@ def test_one_that_wakes_up_after_another_applied_it_pushes_nothing(
 
     def meanwhile() -> None:
         one.lose(job)
-        assert other.apply(plan, taken_over(other, plan)).standing == APPLIED
+        assert other.apply(plan, taken_over(other, plan)).phase_state == APPLIED
 
     with pytest.raises(StaleFence):
         one.apply(plan, job)
     assert remote.commits_of(plan.id) == [remote.tip()]
-    assert other.now(plan.id).standing == APPLIED
+    assert other.now(plan.id).phase_state == APPLIED
 
 
 def test_one_that_wakes_up_before_another_applied_it_has_applied_it(
@@ -347,7 +347,7 @@ def test_one_that_wakes_up_before_another_applied_it_has_applied_it(
     with pytest.raises(StaleFence):
         one.apply(plan, job)
     pushed = remote.tip()
-    assert other.apply(plan, theirs[0]).standing == APPLIED
+    assert other.apply(plan, theirs[0]).phase_state == APPLIED
     assert remote.commits_of(plan.id) == [pushed] == [remote.tip()]
     undone, _ = other.parts.apply.undo(other.now(plan.id))
     assert undone.state is PlanState.UNDONE
@@ -360,7 +360,7 @@ def test_one_that_lost_its_job_does_not_even_begin(remote: Remote, one: Machine,
     one.lose(job)
     with pytest.raises(StaleFence):
         one.apply(plan, job)
-    assert one.now(plan.id).standing == (Phase.EXECUTE, PlanState.COMPLETE)
+    assert one.now(plan.id).phase_state == (Phase.EXECUTE, PlanState.COMPLETE)
     assert remote.commits_of(plan.id) == []
 
 
@@ -373,7 +373,7 @@ def test_one_that_loses_its_job_before_it_pushes_does_not_push(
     with pytest.raises(StaleFence):
         one.apply(plan, job)
     assert remote.commits_of(plan.id) == []
-    assert one.now(plan.id).standing == (Phase.APPLY, PlanState.PROCESSING)
+    assert one.now(plan.id).phase_state == (Phase.APPLY, PlanState.PROCESSING)
 
 
 def test_while_the_remote_is_away_nobody_says_what_became_of_it(
@@ -385,16 +385,16 @@ def test_while_the_remote_is_away_nobody_says_what_became_of_it(
     job = one.apply_job(plan)
     with pytest.raises(RemoteUnreachable):
         one.apply(plan, job)
-    assert one.now(plan.id).standing == (Phase.APPLY, PlanState.PROCESSING)
+    assert one.now(plan.id).phase_state == (Phase.APPLY, PlanState.PROCESSING)
     one.lose(job)
     job = other.claimed(plan, f"apply:{plan.id}")
     with pytest.raises(RemoteUnreachable):
         other.parts.apply.taken_up(other.now(plan.id), fence_of(job))
     one.parts.apply.settle()
-    assert one.now(plan.id).standing == (Phase.APPLY, PlanState.PROCESSING)
+    assert one.now(plan.id).phase_state == (Phase.APPLY, PlanState.PROCESSING)
     away.rename(remote.directory)
     other.parts.apply.taken_up(other.now(plan.id), fence_of(job))
-    assert other.apply(plan, job).standing == APPLIED
+    assert other.apply(plan, job).phase_state == APPLIED
     assert remote.commits_of(plan.id) == [remote.tip()]
 
 
@@ -410,14 +410,14 @@ def test_an_answer_that_was_lost_is_asked_for(
     monkeypatch.setattr(Mirrors, "push", lost)
     one = machines("one")
     plan = done(one, remote)
-    assert one.apply(plan).standing == APPLIED
+    assert one.apply(plan).phase_state == APPLIED
     assert remote.commits_of(plan.id) == [remote.tip()]
 
 
 def test_a_plan_that_changes_nothing_that_is_not_there_pushes_nothing(remote: Remote, one: Machine) -> None:
     plan = done(one, remote)
     tip = remote.commit({"a.txt": "changed\n"})
-    assert one.apply(plan).standing == APPLIED
+    assert one.apply(plan).phase_state == APPLIED
     assert remote.tip() == tip
 
 
@@ -465,7 +465,7 @@ def test_an_undo_merges_again_with_a_branch_that_moved(
 def test_a_plan_may_be_applied_to_a_branch_of_its_own(remote: Remote, one: Machine) -> None:
     plan = done(one, remote, request={"to_branch": "agents/{plan}"})
     tip = remote.tip()
-    assert one.apply(plan).standing == APPLIED
+    assert one.apply(plan).phase_state == APPLIED
     own = f"agents/{plan.id}"
     assert remote.tip() == tip
     assert remote.text("a.txt", own) == "changed"
@@ -495,11 +495,11 @@ def test_a_branch_that_somebody_else_has_is_not_pushed_over(
     for _ in range(2):
         with pytest.raises(ApplyRefused, match=f"has a branch {theirs}, and this plan did not make it"):
             to_branch(one, plan, "review")
-        assert one.now(plan.id).standing == CONSTRAINED
+        assert one.now(plan.id).phase_state == CONSTRAINED
         assert "to_branch" in str(one.now(plan.id).waiting_for)
         assert [remote.tip(theirs), remote.commits_of(plan.id)] == [*pushed, []]
     applied = to_branch(one, plan, "mine")
-    assert (applied.standing, one.parts.remotes.branch_of(applied)) == (APPLIED, "mine")
+    assert (applied.phase_state, one.parts.remotes.branch_of(applied)) == (APPLIED, "mine")
     assert remote.text("a.txt", "mine") == "changed"
     remote.said("branch", "-D", "mine")
     with pytest.raises(ApplyRefused, match="has no branch mine any more"):
@@ -514,7 +514,7 @@ def test_who_pushed_to_a_branch_and_died_is_found_there(
     with pytest.raises(Died):
         to_branch(one, plan, "mine")
     found = other.parts.apply.taken_up(other.now(plan.id), None)
-    assert (found.standing, other.parts.remotes.branch_of(found)) == (APPLIED, "mine")
+    assert (found.phase_state, other.parts.remotes.branch_of(found)) == (APPLIED, "mine")
     assert len(remote.commits_of(plan.id, "mine")) == 1
 
 
@@ -526,9 +526,9 @@ def test_a_plan_whose_branch_was_deleted_says_so_and_can_be_pushed_to_another(
     with pytest.raises(ApplyRefused):
         one.apply(plan, one.apply_job(plan))
     refused = one.now(plan.id)
-    assert refused.standing == CONSTRAINED
+    assert refused.phase_state == CONSTRAINED
     assert "has no branch main any more; push it there again, and apply it again" in str(refused.error)
-    assert to_branch(one, plan, "mine").standing == APPLIED
+    assert to_branch(one, plan, "mine").phase_state == APPLIED
     assert (remote.text("a.txt", "mine"), remote.said("rev-parse", "mine^")) == ("changed", base)
 
 
@@ -585,7 +585,7 @@ def test_the_naive_twin_that_pushes_blindly_loses_what_came_since(
     monkeypatch.setattr(Mirrors, "push", blindly)
     one = machines("one", faults=At("apply.push.before", lambda: remote.commit({"b.txt": "theirs\n"})))
     plan = done(one, remote)
-    assert one.apply(plan).standing == APPLIED
+    assert one.apply(plan).phase_state == APPLIED
     assert remote.text("b.txt") == "alpha"
 
 
@@ -640,15 +640,15 @@ def test_a_copy_is_set_up_once_from_what_is_kept_here(remote: Remote, one: Machi
     plan = done(one, remote, setup=setup, checks=(check("test -e kept/tools && ! grep -q wrong b.txt"),))
     mine = other.plan(remote, write("c.txt", ""), setup=setup)
     other.run(other.claimed(mine))  # so that it is in the cache
-    furnishing = replace(
-        other.parts.remotes.furnishing, commands=lambda there: NoCommands(other.parts.commands(there))
+    remote_setup = replace(
+        other.parts.remotes.remote_setup, commands=lambda there: NoCommands(other.parts.commands(there))
     )
-    apply = replace(other.parts.apply, furnish=furnishing)
+    apply = replace(other.parts.apply, furnish=remote_setup)
     remote.commit({"b.txt": "wrong\n"})
     with pytest.raises(CheckFailed):
         apply.apply(other.now(plan.id), CancellationToken())
     remote.commit({"b.txt": "right\n"})
-    assert apply.apply(other.now(plan.id), CancellationToken())[0].standing == APPLIED
+    assert apply.apply(other.now(plan.id), CancellationToken())[0].phase_state == APPLIED
 
 
 class NoCommands:

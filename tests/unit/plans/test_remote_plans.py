@@ -80,7 +80,7 @@ def other(machines: Callable[..., Machine]) -> Machine:
 
 def done_by(one: Machine, remote: Remote) -> Plan:
     plan = one.plan(remote, *STEPS)
-    assert one.run(one.claimed(plan)).standing == DONE
+    assert one.run(one.claimed(plan)).phase_state == DONE
     return plan
 
 
@@ -95,9 +95,9 @@ def test_a_plan_on_a_remote_is_done_in_a_sandbox_of_its_branch_and_pushed(
     remote: Remote, one: Machine
 ) -> None:
     plan = one.plan(remote, *STEPS, checks=(check("grep -q more b.txt"),))
-    assert one.run(one.claimed(plan)).standing == DONE
+    assert one.run(one.claimed(plan)).phase_state == DONE
     before = remote.tip()
-    assert one.apply(plan).standing == APPLIED
+    assert one.apply(plan).phase_state == APPLIED
     assert_applied_once(remote, plan)
     assert remote.commits_of(plan.id) == [remote.tip()]
     assert remote.said("rev-parse", "main^") == before
@@ -126,9 +126,9 @@ def test_another_machine_goes_on_wherever_one_died(
     remote.commit({"later.txt": "later\n"})  # what comes after a plan began is no part of its base
     other = machines("other")
     other.knows(one)
-    assert other.run(other.claimed(plan)).standing == DONE
+    assert other.run(other.claimed(plan)).phase_state == DONE
     assert "later.txt" not in other.diff(plan)
-    assert other.apply(plan).standing == APPLIED
+    assert other.apply(plan).phase_state == APPLIED
     assert_applied_once(remote, plan)
     assert remote.text("later.txt") == "later"
 
@@ -144,13 +144,13 @@ def test_one_that_wakes_up_records_nothing_more(
 
     def went_on() -> None:
         one.lose(job)
-        assert other.run(other.claimed(plan)).standing == DONE
+        assert other.run(other.claimed(plan)).phase_state == DONE
 
     with pytest.raises(CleverAgentsError) as refused:
         one.run(job)
     assert isinstance(refused.value, StaleFence)
-    assert other.now(plan.id).standing == DONE
-    assert other.apply(plan).standing == APPLIED
+    assert other.now(plan.id).phase_state == DONE
+    assert other.apply(plan).phase_state == APPLIED
     assert_applied_once(remote, plan)
 
 
@@ -171,9 +171,9 @@ def test_a_machine_that_lost_a_plan_and_gets_it_back_begins_with_what_is_recorde
     with pytest.raises(Died):
         other.run(job)
     other.lose(job)
-    assert one.run(one.claimed(plan)).standing == DONE
+    assert one.run(one.claimed(plan)).phase_state == DONE
     assert not stale.exists()
-    assert one.apply(plan).standing == APPLIED
+    assert one.apply(plan).phase_state == APPLIED
     assert_applied_once(remote, plan)
 
 
@@ -187,7 +187,7 @@ def test_what_the_setup_had_made_is_made_again(remote: Remote, machines: Callabl
     one.lose(job)
     other = machines("other")
     other.knows(one)
-    assert other.run(other.claimed(plan)).standing == DONE
+    assert other.run(other.claimed(plan)).phase_state == DONE
     assert "+tools" in other.diff(plan)
 
 
@@ -309,7 +309,7 @@ def test_what_a_remote_brings_along_counts_once_it_is_trusted_and_on_every_machi
     assert (there.name, new.action, new.resource) == (remote.tip(), "team/greet", remote.resource)
     made = other.parts.lifecycle.create(replace(new, request=FrozenObject({"profile": "full-auto"})))
     other.parts.run()(other.claimed(made))
-    assert other.now(made.id).standing == DONE
+    assert other.now(made.id).phase_state == DONE
     assert "hello.txt" in other.diff(made)
     assert not other.parts.trust.look(remote.clone, brought).trusted
     remote.commit({brought: f"{GREET}# more"})
@@ -443,7 +443,7 @@ def test_what_was_kept_of_a_plan_goes_when_its_machine_was_not_heard_of_for_a_mo
 ) -> None:
     """One that died took its sandboxes along, and nobody else could ever say that they are gone."""
     plan = done_by(one, remote)
-    assert one.apply(plan).standing == APPLIED
+    assert one.apply(plan).phase_state == APPLIED
     day, week = timedelta(days=1), timedelta(days=7)
     ago = microseconds(one.container.clock.now() - timedelta(days=31))
 
@@ -508,14 +508,14 @@ def test_a_tree_of_plans_is_worked_on_by_whichever_machine_comes(
     plan = one.parts.lifecycle.create(PlanDraft("whole", GOALS_ACTION, remote.resource))
     turns = [one, other]
     for _ in range(30):
-        if one.now(plan.id).standing == DONE:
+        if one.now(plan.id).phase_state == DONE:
             break
         assert any(each.take_turn(plan) for each in turns)
         turns.reverse()
-    assert one.now(plan.id).standing == DONE
+    assert one.now(plan.id).phase_state == DONE
     tree = (plan, *one.parts.plans.children(plan.id))
     rows = [one.parts.sandboxes.row(each.id) for each in tree]
     assert {row.home for row in rows if row} == {one.container.home, other.container.home}
-    assert other.apply(plan).standing == APPLIED
+    assert other.apply(plan).phase_state == APPLIED
     assert (remote.text("left.txt"), remote.text("right.txt")) == ("2", "1")
     assert len(remote.commits_of(plan.id)) == 1

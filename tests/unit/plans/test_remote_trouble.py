@@ -86,7 +86,7 @@ def test_a_branch_that_another_push_holds_is_tried_again(
     one = machines("one", faults=Held(remote, 2))
     plan, job = wanted(one, remote)
     run(one, job)
-    assert one.now(plan.id).standing == APPLIED
+    assert one.now(plan.id).phase_state == APPLIED
     assert remote.commits_of(plan.id) == [remote.tip()]
 
 
@@ -97,7 +97,7 @@ def test_a_branch_that_is_held_for_ever_is_told_in_the_remotes_words(
     one = machines("one", faults=Held(remote, 100))
     plan, job = wanted(one, remote)
     run(one, job)
-    assert one.now(plan.id).standing == (Phase.APPLY, PlanState.CONSTRAINED)
+    assert one.now(plan.id).phase_state == (Phase.APPLY, PlanState.CONSTRAINED)
     assert "cannot lock ref" in str(one.now(plan.id).error)
 
 
@@ -129,14 +129,14 @@ def test_a_result_whose_remote_is_away_is_applied_when_it_is_back(
         run(one, again(one, plan, job), told)
     assert any("shop.git" in line for line in told)
     away_now = one.now(plan.id)
-    assert away_now.standing == (Phase.APPLY, PlanState.CONSTRAINED)
+    assert away_now.phase_state == (Phase.APPLY, PlanState.CONSTRAINED)
     assert "shop.git cannot be reached: fatal: " in str(away_now.error)
     assert "does not appear to be a git repository; git's own settings say" in str(away_now.error)
     assert "nothing was changed, apply it again once it answers" in str(away_now.error)
     assert "apply" in can_of(one.parts, away_now)
     away.rename(remote.directory)
     run(one, again(one, plan, one.claimed_jobs[-1]))
-    assert one.now(plan.id).standing == APPLIED
+    assert one.now(plan.id).phase_state == APPLIED
 
 
 def test_a_machine_without_a_sandbox_of_the_plan_says_that_the_remote_is_away_too(
@@ -153,7 +153,7 @@ def test_a_machine_without_a_sandbox_of_the_plan_says_that_the_remote_is_away_to
     assert unapplied_of(other.parts, plan) == Unapplied()
     with pytest.raises(RemoteUnreachable):
         other.apply(plan)
-    assert other.now(plan.id).standing == (Phase.APPLY, PlanState.CONSTRAINED)
+    assert other.now(plan.id).phase_state == (Phase.APPLY, PlanState.CONSTRAINED)
     assert "once it answers" in str(other.now(plan.id).error)
 
 
@@ -166,7 +166,7 @@ def test_a_remote_that_goes_away_after_the_push_is_asked_until_it_answers(
     with pytest.raises(RemoteUnreachable):  # so that the job is tried again: nobody else looks at it
         run(one, job)
     unknown = one.now(plan.id)
-    assert unknown.standing == PROCESSING
+    assert unknown.phase_state == PROCESSING
     assert str(unknown.error).startswith("it may be applied or not: file://")
     other = machines("other")
     other.knows(one)
@@ -182,7 +182,7 @@ def test_a_remote_that_goes_away_after_the_push_is_asked_until_it_answers(
         ensure_decidable(unknown)
     away.rename(remote.directory)
     run(other, again(other, plan, job))
-    assert other.now(plan.id).standing == APPLIED
+    assert other.now(plan.id).phase_state == APPLIED
     assert remote.commits_of(plan.id) == [remote.tip()]
 
 
@@ -196,7 +196,7 @@ def test_a_plan_that_somebody_moves_while_it_is_applied_is_looked_at_again(
     one.parts.plans.move(before, (Phase.APPLY, PlanState.QUEUED), now=one.container.clock.now())
     with pytest.raises(StalePlan):
         apply_if_allowed(one.parts, before, fence=Fence(job.id, job.fence))
-    assert apply_if_allowed(one.parts, before).standing == (Phase.APPLY, PlanState.QUEUED)
+    assert apply_if_allowed(one.parts, before).phase_state == (Phase.APPLY, PlanState.QUEUED)
 
 
 def test_a_machine_that_starts_again_leaves_alone_what_another_has_the_job_of(
@@ -207,14 +207,14 @@ def test_a_machine_that_starts_again_leaves_alone_what_another_has_the_job_of(
     plan, job = wanted(one, remote)
     with pytest.raises(Died):
         run(one, job)
-    assert one.now(plan.id).standing == PROCESSING
+    assert one.now(plan.id).phase_state == PROCESSING
     one.lose(job)
     one.parts.apply.settle()
-    assert one.now(plan.id).standing == PROCESSING
+    assert one.now(plan.id).phase_state == PROCESSING
     other = machines("other")
     other.knows(one)
     run(other, other.claimed(plan))
-    assert other.now(plan.id).standing == APPLIED
+    assert other.now(plan.id).phase_state == APPLIED
     assert remote.commits_of(plan.id) == [remote.tip()]
 
 
@@ -230,9 +230,9 @@ def test_two_who_find_the_same_commit_at_once_say_it_once(
     engine.mirrors.fetch(address)
     landed = engine.landed(plan.id, address, pushing.base_of(plan.id, address))
     assert landed is not None
-    assert one.parts.apply.taken_up(one.now(plan.id), None).standing == APPLIED
+    assert one.parts.apply.taken_up(one.now(plan.id), None).phase_state == APPLIED
     assert engine.record_landed(landed, None).commit == remote.tip()
-    assert other.now(plan.id).standing == APPLIED
+    assert other.now(plan.id).phase_state == APPLIED
     assert [entry.id for entry in engine.journal.latest(remote.resource, 5)] == [landed.entry.id]
 
 

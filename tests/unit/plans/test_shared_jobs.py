@@ -115,7 +115,7 @@ def test_a_result_is_applied_by_itself_if_policy_or_user_say_so(
     plan = desk.plan(profile=profile, **({} if asked is None else {"apply": asked}))
     told = desk.run(desk.claimed())
     after = desk.now(plan)
-    assert (after.standing == APPLIED) is applied
+    assert (after.phase_state == APPLIED) is applied
     assert told == {"plan": plan.id, "phase": after.phase.value, "state": after.state.value}
     assert (desk.bench.repository / "made.txt").exists() is applied
     assert desk.ended == [plan.id]
@@ -141,7 +141,7 @@ def test_where_phases_are_apart_each_is_a_claim_of_its_own_and_none_costs_an_att
     apart = [("execute", 1, 1), ("apply", 1, 2)]
     assert seen == apart[: 1 + applied]
     after = desk.now(plan)
-    assert (after.standing == APPLIED) is applied
+    assert (after.phase_state == APPLIED) is applied
     assert told == {"plan": plan.id, "phase": after.phase.value, "state": after.state.value}
 
 
@@ -179,7 +179,7 @@ def test_a_cancelled_job_tells_no_plan_but_its_own(desk: Desk) -> None:
     own = jobs.get(str(plan.job_id))
     desk.bench.apply(plan)
     cancel_plan_of(replace(own, cancel_reason="enough"), lifecycle)
-    assert desk.now(plan).standing == APPLIED, "and what has ended stays as it is"
+    assert desk.now(plan).phase_state == APPLIED, "and what has ended stays as it is"
 
 
 def test_a_result_that_holds_no_change_is_no_reason_for_another_phase(desk: Desk) -> None:
@@ -220,7 +220,7 @@ def test_who_has_lost_the_plan_does_not_apply_it(desk: Desk) -> None:
     )
     with pytest.raises(Cancelled):
         lost(job)
-    assert desk.now(plan).standing == (Phase.EXECUTE, PlanState.COMPLETE)
+    assert desk.now(plan).phase_state == (Phase.EXECUTE, PlanState.COMPLETE)
 
 
 def test_a_job_that_is_not_the_plan_s_any_more_concludes_nothing(desk: Desk) -> None:
@@ -229,9 +229,9 @@ def test_a_job_that_is_not_the_plan_s_any_more_concludes_nothing(desk: Desk) -> 
     stale, current = desk.claimed(), desk.claimed()
     desk.bench.handler()(current)
     desk.run(stale)
-    assert desk.now(plan).standing == (Phase.EXECUTE, PlanState.COMPLETE)
+    assert desk.now(plan).phase_state == (Phase.EXECUTE, PlanState.COMPLETE)
     desk.run(current)
-    assert desk.now(plan).standing == APPLIED
+    assert desk.now(plan).phase_state == APPLIED
 
 
 def test_an_apply_that_its_worker_had_to_give_back_is_made_by_the_next(desk: Desk) -> None:
@@ -243,9 +243,9 @@ def test_an_apply_that_its_worker_had_to_give_back_is_made_by_the_next(desk: Des
     token.cancel("the worker shuts down")
     with pytest.raises(Cancelled):
         desk.bench.parts.apply.apply(desk.now(plan), token)
-    assert desk.now(plan).standing == (Phase.APPLY, PlanState.CONSTRAINED)
+    assert desk.now(plan).phase_state == (Phase.APPLY, PlanState.CONSTRAINED)
     desk.run(desk.given_back(job))
-    assert desk.now(plan).standing == APPLIED
+    assert desk.now(plan).phase_state == APPLIED
 
 
 def test_what_stood_in_the_way_of_an_earlier_attempt_is_not_tried_again(desk: Desk) -> None:
@@ -300,7 +300,7 @@ def test_an_apply_that_was_stopped_while_it_waited_for_another_is_made_by_the_ne
         waits(job)
     assert not desk.now(plan).state.running
     desk.run(desk.given_back(job))
-    assert desk.now(plan).standing == APPLIED
+    assert desk.now(plan).phase_state == APPLIED
 
 
 @pytest.mark.parametrize("what", ["plan", "apply", "undo"])
@@ -340,7 +340,7 @@ def test_an_undo_that_is_cancelled_while_it_is_prepared_takes_nothing_out(desk: 
     token.cancel("not wanted")
     with pytest.raises(Cancelled):
         desk.bench.parts.apply.undo(desk.now(plan), stop=token)
-    assert desk.now(plan).standing == APPLIED
+    assert desk.now(plan).phase_state == APPLIED
     assert desk.bench.text("made.txt") == "made\n"
 
 
@@ -417,7 +417,7 @@ def test_an_apply_that_is_cancelled_in_its_second_round_is_not_left_under_way(de
     moved = replace(desk.bench.parts.apply, applier=Moving(desk.bench.parts.apply.applier, token))
     with pytest.raises(Cancelled):
         moved.apply(plan, token)
-    assert desk.now(plan).standing == (Phase.APPLY, PlanState.CONSTRAINED)
+    assert desk.now(plan).phase_state == (Phase.APPLY, PlanState.CONSTRAINED)
 
 
 @pytest.mark.parametrize("moves", [1, 2], ids=["queued", "processing"])
@@ -445,7 +445,7 @@ def test_an_apply_that_took_too_long_to_stop_is_not_left_under_way(desk: Desk, m
     with pytest.raises(Cancelled):
         slow.apply(plan, job.token, fence=Fence(job.id, job.fence))
     over = desk.now(plan)
-    assert (over.standing, can_retry_apply(over)) == ((Phase.APPLY, PlanState.CONSTRAINED), True)
+    assert (over.phase_state, can_retry_apply(over)) == ((Phase.APPLY, PlanState.CONSTRAINED), True)
     assert not (desk.bench.repository / "made.txt").exists()
     assert desk.apply(desk.asked("apply", plan))["state"] == "applied"
 
@@ -545,4 +545,4 @@ def test_an_undo_that_is_refused_says_once_why_and_that_the_plan_is_still_applie
         f"plan {plan.id}: the undo was refused, and it is still applied: it conflicts with"
     )
     assert said.count(plan.id) == 1
-    assert desk.now(plan).standing == APPLIED
+    assert desk.now(plan).phase_state == APPLIED

@@ -30,11 +30,11 @@ def said(plans: PlanBench, plan: Plan) -> list[tuple[str, str]]:
 def test_what_passed_before_a_rollback_did_not_pass_on_what_is_left(plans: PlanBench) -> None:
     plan = plans.done(write("x.txt", "1\n"), write("y.txt", "2\n"), checks=[check("true"), check("false")])
     assert said(plans, plan) == [("true", "passed"), ("false", "failed")]
-    plans.parts.rewriting.rollback(plan, 2)
+    plans.parts.sandbox_edits.rollback(plan, 2)
     assert said(plans, plan) == [("true", "passed on other files"), ("false", "failed on other files")]
-    plans.parts.rewriting.rollback(plan, 1)
+    plans.parts.sandbox_edits.rollback(plan, 1)
     assert said(plans, plan)[0] == ("true", "passed on other files"), "nothing is changed any more"
-    plans.parts.rewriting.rollback(plan, 3)
+    plans.parts.sandbox_edits.rollback(plan, 3)
     assert said(plans, plan)[0] == ("true", "passed"), "the rollbacks were taken back: these files it saw"
 
 
@@ -45,20 +45,20 @@ def test_edits_and_files_that_are_left_out_make_other_files_too(plans: PlanBench
     plans.parts.result.review(plan, ReviewKind.PATH, "y.txt", accepted=True)
     assert said(plans, plan) == [("true", "passed")]
     (plans.sandbox(plan).root / "x.txt").write_text("mine\n")
-    plans.parts.rewriting.reread(plan)
+    plans.parts.sandbox_edits.reread(plan)
     assert said(plans, plan) == [("true", "passed on other files")]
 
 
 def test_nothing_new_is_said_without_the_files(plans: PlanBench) -> None:
     plan = plans.done(write("x.txt", "1\n"), write("y.txt", "2\n"), checks=[check("true")])
-    plans.parts.rewriting.rollback(plan, 2)
+    plans.parts.sandbox_edits.rollback(plan, 2)
     plans.parts.sandboxes.remove(plan.id)
     assert said(plans, plan) == [("true", "passed")]
 
 
 def test_what_did_not_run_saw_no_files(plans: PlanBench) -> None:
     plan = plans.done(write("x.txt", ""), write("y.txt", ""), checks=[check("no-such-program-at-all")])
-    plans.parts.rewriting.rollback(plan, 2)
+    plans.parts.sandbox_edits.rollback(plan, 2)
     assert said(plans, plan) == [("no-such-program-at-all", "not run")]
 
 
@@ -82,7 +82,7 @@ def test_what_failed_as_merged_is_what_keeps_it_back(plans: PlanBench) -> None:
 def test_a_pass_of_other_files_is_none_of_a_plan_that_could_not_be_applied(plans: PlanBench) -> None:
     """What stood in the way was found before any check ran."""
     plan = plans.done(edit("b.txt", "alpha", "beta"), write("y.txt", ""), checks=[check("true")])
-    plans.parts.rewriting.rollback(plan, 2)
+    plans.parts.sandbox_edits.rollback(plan, 2)
     (plans.repository / "b.txt").write_text("the user's\n")
     with pytest.raises(ApplyConflict):
         plans.apply(plan)
@@ -94,7 +94,7 @@ def test_while_it_is_applied_a_check_of_the_merged_files_holds(plans: PlanBench)
     seen: list[list[tuple[str, str]]] = []
     both = [check("true"), check("true; true")]
     plan = plans.done(edit("a.txt", "two", "2"), write("y.txt", ""), checks=both)
-    plans.parts.rewriting.rollback(plan, 2)
+    plans.parts.sandbox_edits.rollback(plan, 2)
     (plans.repository / "b.txt").write_text("the user's\n")
     plans.parts.own_checkout = lambda *asked: seen.append(said(plans, plan))
     plans.apply(plan)
@@ -114,7 +114,7 @@ def test_a_reviewers_word_is_of_its_files_also_once_they_are_applied(plans: Plan
     runs, tree = plans.parts.check_runs, plans.parts.result.tree(plan, plans.sandbox(plan))
     runs.record(reviewed(plan, tree, "builtin/reviewer"))
     assert said(plans, plan) == [(REVIEW, "passed")]
-    plans.parts.rewriting.rollback(plan, 2)
+    plans.parts.sandbox_edits.rollback(plan, 2)
     assert said(plans, plan) == [(REVIEW, "passed on other files")]
     assert plans.apply(plan).state is PlanState.APPLIED
     assert said(plans, plan) == [(REVIEW, "passed on other files")]

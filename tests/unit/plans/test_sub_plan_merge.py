@@ -109,8 +109,8 @@ def test_what_children_did_in_different_places_is_all_in_the_parent(
     assert parent.text("a.txt") == with_line(2, "by the one", (19, "by the other"))
     assert parent.text("new.txt") == "new\n"
     assert not (parent.sandbox.root / "gone.txt").exists()
-    assert stand.merging.merged_parts(parent.plan.id) == {"1", "2"}
-    first, second = stand.merging.outcomes(parent.plan.id)
+    assert stand.sub_plan_merge.merged_parts(parent.plan.id) == {"1", "2"}
+    first, second = stand.sub_plan_merge.outcomes(parent.plan.id)
     assert (first.plan_id, first.title, first.files) == (one.plan.id, "the one", 2)
     assert (second.base, second.tree) == (other.sandbox.base, parent.tree)
     told = [fact for fact in stand.told(EventType.PLAN_MERGED) if fact["child"] == other.plan.id]
@@ -203,7 +203,7 @@ def test_both_sides_of_a_conflict_in_text_are_in_the_file_and_in_the_records(
     assert conflict.theirs is not None
     assert parent.sandbox.content(conflict.ours.content).decode() == with_line(5, "ours", (1, "top"))
     assert parent.sandbox.content(conflict.theirs.content).decode() == with_line(5, "theirs", (20, "bottom"))
-    assert stand.merging.open_conflicts(parent.plan.id) == (conflict,)
+    assert stand.sub_plan_merge.open_conflicts(parent.plan.id) == (conflict,)
     told = [fact for fact in stand.told(EventType.CONFLICT_KEPT) if fact["child"] == child]
     assert told == [{"child": child, "key": "2", "path": "a.txt", "kind": "content"}]
 
@@ -261,7 +261,7 @@ def test_of_what_cannot_be_marked_ours_is_left_and_both_are_kept(stand: MergeSta
     }
     assert not any(kept.marked for kept in found.values())
     assert found["new/three"].theirs_path == "old/three"
-    assert "name" not in {kept.path for kept in stand.merging.open_conflicts(parent.plan.id)}
+    assert "name" not in {kept.path for kept in stand.sub_plan_merge.open_conflicts(parent.plan.id)}
     assert (parent.sandbox.root / "pixel.bin").read_bytes() == b"\0ours"
     assert parent.text("place") == "still a file\n"
     assert parent.text("tree/leaf") == "another leaf\n"
@@ -279,7 +279,7 @@ def test_a_side_is_taken_in_the_marked_places_only(stand: MergeStand, parent: Wo
     assert parent.text("a.txt") == with_line(
         5, take, (1, "top"), (12, "changed since the merge"), (20, "bottom")
     )
-    assert stand.merging.open_conflicts(parent.plan.id) == ()
+    assert stand.sub_plan_merge.open_conflicts(parent.plan.id) == ()
     ensure_recorded(stand, parent)
     told = [fact for fact in stand.told(EventType.CONFLICT_RESOLVED) if fact["number"] == call.number]
     assert {"number": call.number, "merge": conflict.merge, "path": "a.txt", "take": take} in told
@@ -297,10 +297,10 @@ def test_an_edit_resolves_a_conflict_once_no_mark_is_left(stand: MergeStand, par
     divided = [line for line in lines if not line.startswith((">>>>>>>", "======= plan"))]
     parent.writes({"a.txt": "".join(divided)}, "4.more")
     assert "still has the mark '======='" in str(stand.resolve(parent, "a.txt", "edited", "4.two").error)
-    assert len(stand.merging.open_conflicts(parent.plan.id)) == 1
+    assert len(stand.sub_plan_merge.open_conflicts(parent.plan.id)) == 1
     parent.writes({"a.txt": with_line(5, "both")}, "5")
     assert stand.resolve(parent, "a.txt", "edited", "5.one").state is CallState.ENDED
-    assert stand.merging.open_conflicts(parent.plan.id) == ()
+    assert stand.sub_plan_merge.open_conflicts(parent.plan.id) == ()
     assert parent.text("a.txt") == with_line(5, "both")
 
 
@@ -326,7 +326,7 @@ def test_either_side_of_a_file_and_a_directory_can_be_taken(
         assert parent.text("place/inside") == "inside\n"
         assert parent.text("place/deep/er") == "deeper\n"
     ensure_recorded(stand, parent)
-    assert stand.merging.open_conflicts(parent.plan.id) == ()
+    assert stand.sub_plan_merge.open_conflicts(parent.plan.id) == ()
 
 
 def test_a_file_whose_directory_was_renamed_can_go_back_to_where_it_was_put(
@@ -370,22 +370,22 @@ def test_conflicts_of_two_merges_at_one_path_end_together(stand: MergeStand, par
     for number, child in enumerate(children):
         child.writes({"a.txt": with_line(5, f"by {number}")})
     merged(stand, parent, *children)
-    assert len(stand.merging.open_conflicts(parent.plan.id)) == 2
+    assert len(stand.sub_plan_merge.open_conflicts(parent.plan.id)) == 2
     assert stand.resolve(parent, "a.txt", "ours", "4.one").state is CallState.ENDED
     assert parent.text("a.txt") == with_line(5, "by 0")
-    assert stand.merging.open_conflicts(parent.plan.id) == ()
+    assert stand.sub_plan_merge.open_conflicts(parent.plan.id) == ()
 
 
 def test_who_takes_a_call_back_opens_the_conflict_again(stand: MergeStand, parent: Worker) -> None:
     conflict = disagreeing(stand, parent)
     resolved = stand.resolve(parent, "a.txt", "theirs", "3.one")
     rested = at_rest(stand, parent)
-    stand.parts.rewriting.rollback(stand.parts.plans.get(parent.plan.id), resolved.number)
-    assert stand.merging.open_conflicts(parent.plan.id) == (conflict,)
+    stand.parts.sandbox_edits.rollback(stand.parts.plans.get(parent.plan.id), resolved.number)
+    assert stand.sub_plan_merge.open_conflicts(parent.plan.id) == (conflict,)
     assert "<<<<<<< plan" in rested.text("a.txt")
-    stand.parts.rewriting.rollback(stand.parts.plans.get(parent.plan.id), conflict.merge)
-    assert stand.merging.open_conflicts(parent.plan.id) == ()
-    assert stand.merging.merged_parts(parent.plan.id) == {"1"}
+    stand.parts.sandbox_edits.rollback(stand.parts.plans.get(parent.plan.id), conflict.merge)
+    assert stand.sub_plan_merge.open_conflicts(parent.plan.id) == ()
+    assert stand.sub_plan_merge.merged_parts(parent.plan.id) == {"1"}
     assert rested.text("a.txt") == with_line(5, "ours", (1, "top"))
     other = stand.found(conflict.plan_id)
     (again,) = stand.merge(rested, other, "2").conflicts
@@ -398,7 +398,7 @@ def test_a_child_whose_sandbox_is_gone_is_not_merged(stand: MergeStand, parent: 
     stand.parts.sandboxes.remove(child.plan.id)
     with pytest.raises(SandboxMissing):
         stand.merge(parent, child, "1")
-    assert stand.merging.merged_parts(parent.plan.id) == frozenset()
+    assert stand.sub_plan_merge.merged_parts(parent.plan.id) == frozenset()
     assert not (stand.found(parent.plan.id).sandbox.root / "new.txt").exists()
 
 
@@ -417,7 +417,7 @@ def test_a_person_resolves_between_runs_and_what_they_edited_is_recorded(
     stand: MergeStand, parent: Worker
 ) -> None:
     disagreeing(stand, parent)
-    by_hand = stand.container.plan_parts.conflicts_by_hand
+    by_hand = stand.container.plan_parts.manual_resolution
     with pytest.raises(PlanError, match="it is running"):
         by_hand.resolve(parent.plan, "a.txt", Take.OURS)
     rested = at_rest(stand, parent)
@@ -431,7 +431,7 @@ def test_a_person_resolves_between_runs_and_what_they_edited_is_recorded(
         by_hand.resolve(rested.plan, "a.txt", Take.THEIRS)
     call = by_hand.resolve(rested.plan, "a.txt", Take.EDITED)
     assert (call.state, call.step) == (CallState.ENDED, None)
-    assert stand.merging.open_conflicts(parent.plan.id) == ()
+    assert stand.sub_plan_merge.open_conflicts(parent.plan.id) == ()
     ensure_recorded(stand, rested)
     assert rested.sandbox.files_below(rested.tree).keys() >= {"a.txt", "note.txt"}
 
@@ -439,13 +439,13 @@ def test_a_person_resolves_between_runs_and_what_they_edited_is_recorded(
 def test_a_person_takes_a_side(stand: MergeStand, parent: Worker) -> None:
     disagreeing(stand, parent)
     rested = at_rest(stand, parent)
-    stand.container.plan_parts.conflicts_by_hand.resolve(rested.plan, "a.txt", Take.THEIRS)
+    stand.container.plan_parts.manual_resolution.resolve(rested.plan, "a.txt", Take.THEIRS)
     assert rested.text("a.txt") == with_line(5, "theirs", (1, "top"), (20, "bottom"))
     ensure_recorded(stand, rested)
     now = stand.container.clock.now()
     ended = stand.parts.plans.move(rested.plan, (Phase.ACTION, PlanState.CANCELLED), now=now)
     with pytest.raises(PlanError, match="it is cancelled"):
-        stand.container.plan_parts.conflicts_by_hand.resolve(ended, "a.txt", Take.OURS)
+        stand.container.plan_parts.manual_resolution.resolve(ended, "a.txt", Take.OURS)
 
 
 def test_an_actor_is_told_both_sides_in_bounded_length(stand: MergeStand, parent: Worker) -> None:
@@ -453,7 +453,7 @@ def test_an_actor_is_told_both_sides_in_bounded_length(stand: MergeStand, parent
     one.writes({"kept.txt": "changed\n" + "x" * 5_000, "pixel.bin": b"\0ours", "a.txt": with_line(5, "ours")})
     other.writes({"kept.txt": None, "pixel.bin": b"\0theirs", "a.txt": with_line(5, "theirs")})
     merged(stand, parent, one, other)
-    conflicts = stand.merging.open_conflicts(parent.plan.id)
+    conflicts = stand.sub_plan_merge.open_conflicts(parent.plan.id)
     words = conflict_task(conflicts, parent.sandbox.content)
     assert "the other" in words
     assert (
@@ -499,7 +499,7 @@ def test_a_side_that_has_no_room_is_not_taken(stand: MergeStand, parent: Worker)
     assert stand.resolve(parent, "place/name", "edited", "4.three").state is CallState.FAILED
     assert stand.resolve(parent, "place/name", "ours", "4.four").state is CallState.ENDED
     assert parent.text("place/name").startswith("by us\nline 2\n")
-    assert {one.path for one in stand.merging.open_conflicts(parent.plan.id)} == {"new/three"}
+    assert {one.path for one in stand.sub_plan_merge.open_conflicts(parent.plan.id)} == {"new/three"}
     ensure_recorded(stand, parent)
 
 
@@ -524,11 +524,11 @@ def test_what_a_person_was_cut_off_at_is_ended_by_the_next_run(stand: MergeStand
     """An open call would hide whatever is edited by hand later."""
     conflict = disagreeing(stand, parent)
     rested = at_rest(stand, parent)
-    cut_off(stand.container.plan_parts.conflicts_by_hand, rested, "resolve.files.after")
+    cut_off(stand.container.plan_parts.manual_resolution, rested, "resolve.files.after")
     rested.execution.settle()
     *_, last = stand.parts.history.calls(parent.plan.id)
     assert (last.tool, last.state) == ("resolve", CallState.FAILED)
-    assert stand.merging.open_conflicts(parent.plan.id) == (conflict,)
+    assert stand.sub_plan_merge.open_conflicts(parent.plan.id) == (conflict,)
     assert "<<<<<<< plan" in rested.text("a.txt")
 
 
@@ -538,7 +538,7 @@ def test_what_a_person_was_cut_off_at_is_settled_by_the_next_one(
 ) -> None:
     disagreeing(stand, parent)
     rested = at_rest(stand, parent)
-    by_hand = stand.container.plan_parts.conflicts_by_hand
+    by_hand = stand.container.plan_parts.manual_resolution
     cut_off(by_hand, rested, point)
     if point == "resolve.ending.after":
         with pytest.raises(ToolRefused, match="there is no open conflict"):

@@ -56,7 +56,7 @@ def waited_for(plan: Plan) -> Any:
 
 def test_what_parts_did_is_merged_into_the_whole(trees: TreeBench) -> None:
     plan = trees.worked(part("x", write("x.txt", "x\n")), part("y", edit("a.txt", "one", "ONE")))
-    assert plan.standing == COMPLETE, plan.error
+    assert plan.phase_state == COMPLETE, plan.error
     assert trees.file(plan, "x.txt") == "x\n"
     assert trees.file(plan, "a.txt").startswith("ONE\n")
     assert trees.merges(plan) == ["merge-1", "merge-2"]
@@ -76,14 +76,14 @@ def test_a_part_begins_with_the_merged_result_of_what_it_needs(trees: TreeBench)
         part("other", write("y.txt", "1\n")),
         part("then", edit("x.txt", "1", "2"), command("test -e y.txt"), needs=[1, 2]),
     )
-    assert plan.standing == COMPLETE, plan.error
+    assert plan.phase_state == COMPLETE, plan.error
     assert trees.file(plan, "x.txt") == "2\n"
 
 
 def test_parts_may_have_parts(trees: TreeBench) -> None:
     inner = part("inner", parts=[part("deep", write("deep.txt", "1\n")), part("wide", write("wide.txt", ""))])
     plan = trees.worked(inner, part("beside", write("beside.txt", "")))
-    assert plan.standing == COMPLETE, plan.error
+    assert plan.phase_state == COMPLETE, plan.error
     assert trees.file(plan, "deep.txt") == "1\n"
     deep = trees.child(trees.child(plan, "inner"), "deep")
     assert (deep.depth, deep.root) == (2, plan.id)
@@ -96,7 +96,7 @@ def test_a_part_that_fails_is_named_and_what_needs_it_is_not_run(trees: TreeBenc
         part("sound", write("sound.txt", "")),
         part("later", write("later.txt", ""), needs=[1]),
     )
-    assert plan.standing == ERRORED
+    assert plan.phase_state == ERRORED
     broken = trees.child(plan, "breaks")
     assert f"sub-plan 1 of 3 (breaks) failed: step 'command' ended with exit code 1 [{broken.id}]" in str(
         plan.error
@@ -109,7 +109,7 @@ def test_a_part_that_fails_is_named_and_what_needs_it_is_not_run(trees: TreeBenc
 
     mended.touch()
     plan = trees.resume(plan)
-    assert plan.standing == COMPLETE, plan.error
+    assert plan.phase_state == COMPLETE, plan.error
     assert trees.merges(plan) == ["merge-2", "merge-1", "merge-3"]
     trees.ensure_consistent(plan)
 
@@ -125,7 +125,7 @@ def test_with_fail_fast_the_first_failure_stops_the_others_until_it_is_mended(
         part("later", write("later.txt", ""), needs=[1]),
         fail_fast=True,
     )
-    assert plan.standing == ERRORED
+    assert plan.phase_state == ERRORED
     inner = trees.child(plan, "inner")
     below = trees.child(inner, "asks")
     told = "stopped, because another part of the same plan failed"
@@ -136,7 +136,7 @@ def test_with_fail_fast_the_first_failure_stops_the_others_until_it_is_mended(
     plan = trees.resume(plan)
     trees.parts.lifecycle.answer(trees.now(below), True)
     plan = trees.work(plan)
-    assert plan.standing == COMPLETE, plan.error
+    assert plan.phase_state == COMPLETE, plan.error
     assert trees.merges(plan) == ["merge-2", "merge-1", "merge-3"]
 
 
@@ -154,10 +154,10 @@ def test_with_fail_fast_a_part_at_work_is_stopped_and_goes_on_later(trees: TreeB
     worker.run_until_idle(120)
     worker.close()
     plan, works = trees.now(plan), trees.child(plan, "works")
-    assert (plan.standing, works.standing) == (ERRORED, ERRORED)
+    assert (plan.phase_state, works.phase_state) == (ERRORED, ERRORED)
     mended.touch()
     plan = trees.resume(plan)
-    assert plan.standing == COMPLETE, plan.error
+    assert plan.phase_state == COMPLETE, plan.error
     assert trees.file(plan, "y.txt") == "y\n"
     trees.ensure_consistent(plan)
 
@@ -174,8 +174,8 @@ def test_a_part_that_is_done_before_it_hears_of_a_failure_stays_done(trees: Tree
 
     trees.adapt = lambda run: replace(run, watch=lambda one: PlanWatch(meanwhile))
     plan = trees.work(plan)
-    assert plan.standing == ERRORED
-    assert trees.child(plan, "works").standing == COMPLETE
+    assert plan.phase_state == ERRORED
+    assert trees.child(plan, "works").phase_state == COMPLETE
     assert trees.merges(plan) == ["merge-1"]
 
 
@@ -184,15 +184,15 @@ def test_a_cancelled_part_is_said_once_and_then_gone_on_without(trees: TreeBench
     plan = work_once(
         trees, trees.tree(part("x", write("x.txt", "")), part("y", write("y.txt", ""), needs=[1]))
     )
-    assert plan.standing == WAITING
+    assert plan.phase_state == WAITING
     child = trees.cancel(trees.child(plan, "x"))
     assert child.state is PlanState.CANCELLED
     plan = trees.work(plan)
-    assert plan.standing == ERRORED
+    assert plan.phase_state == ERRORED
     assert f"sub-plan 1 of 2 (x) was cancelled [{child.id}]" in str(plan.error)
     assert "(x) was cancelled" in str(plan.error)
     plan = trees.resume(plan)
-    assert plan.standing == COMPLETE, plan.error
+    assert plan.phase_state == COMPLETE, plan.error
     assert trees.merges(plan) == []
     assert [call.arguments["plan"] for call in trees.calls(plan) if call.tool == "leave_out"] == [child.id]
 
@@ -238,7 +238,7 @@ def test_a_part_of_what_was_cancelled_does_not_begin(trees: TreeBench) -> None:
 def test_what_a_part_waits_for_is_told_by_the_whole(trees: TreeBench) -> None:
     asks = part("asks", replace(command("echo > made.txt"), granted=False), profile="manual")
     plan = trees.worked(part("inner", parts=[asks]), part("y", write("y.txt", "")))
-    assert plan.standing == WAITING
+    assert plan.phase_state == WAITING
     child = trees.child(trees.child(plan, "inner"), "asks")
     waited = waited_for(plan)
     assert waited["for"] == "sub-plans"
@@ -247,14 +247,14 @@ def test_what_a_part_waits_for_is_told_by_the_whole(trees: TreeBench) -> None:
     assert [ask["plan"] for ask in waited["asks"]] == [child.id]
     trees.parts.lifecycle.answer(child, True)
     plan = trees.work(plan)
-    assert plan.standing == COMPLETE, plan.error
+    assert plan.phase_state == COMPLETE, plan.error
     assert trees.file(plan, "made.txt") == "\n"
 
 
 def test_a_strategy_that_is_too_large_starts_nothing(tmp_path: Path) -> None:
     with tree_bench(tmp_path, settings={"max_fan_out": 2, "max_depth": 1}) as trees:
         plan = trees.worked(*[part(name, write(name, "")) for name in "abc"])
-        assert plan.standing == ERRORED
+        assert plan.phase_state == ERRORED
         assert "wants 3 sub-plans, and may have 2 (plan.max_fan_out)" in str(plan.error)
         assert trees.parts.plans.children(plan.id) == []
         plan = trees.worked(part("inner", parts=[part("deep", write("deep.txt", ""))]))
@@ -267,18 +267,18 @@ def test_leave_for_parts_that_nobody_listed_is_asked_once(trees: TreeBench) -> N
     parts = [part("x", write("x.txt", "")), part("y", write("y.txt", ""))]
     trees.know(part("whole", parts=parts), profile="review")
     plan = trees.work(trees.parts.lifecycle.queue(trees.made("whole")))
-    assert plan.standing == WAITING
+    assert plan.phase_state == WAITING
     assert [(call.tool, call.state.value) for call in trees.calls(plan)] == [("spawn", "asked")]
     assert trees.parts.plans.children(plan.id) == []
     plan = trees.answer(plan, True)
-    assert plan.standing == COMPLETE, plan.error
+    assert plan.phase_state == COMPLETE, plan.error
     assert [call.tool for call in trees.calls(plan)] == ["spawn", "merge", "merge"]
 
 
 def test_parts_that_may_not_be_are_refused(trees: TreeBench) -> None:
     trees.know(part("whole", parts=[part("x", write("x.txt", ""))]), profile="review", action_profile="ci")
     plan = trees.work(trees.parts.lifecycle.queue(trees.made("whole")))
-    assert plan.standing == ERRORED
+    assert plan.phase_state == ERRORED
     assert "spawn" in str(plan.error)
     assert trees.parts.plans.children(plan.id) == []
 
@@ -289,14 +289,14 @@ def test_what_parts_disagree_about_waits_for_a_person_and_is_never_complete(tree
         part("y", edit("a.txt", "one", "Eins")),
         part("after", write("after.txt", ""), needs=[2]),
     )
-    assert plan.standing == WAITING
+    assert plan.phase_state == WAITING
     assert waited_for(plan)["for"] == "conflict"
     assert waited_for(plan)["what"] == "sub-plans disagree about a.txt"
     assert "ONE" in trees.file(plan, "a.txt")
     assert "Eins" in trees.file(plan, "a.txt")
     with pytest.raises(PlanError, match="the conflicts are not resolved"):
         trees.apply(plan)
-    assert trees.resume(plan).standing == WAITING
+    assert trees.resume(plan).phase_state == WAITING
     with pytest.raises(StopIteration):
         trees.child(plan, "after")
 
@@ -335,7 +335,7 @@ def test_cleaning_up_frees_merged_parts_and_keeps_the_others(trees: TreeBench) -
     trees.work(plan)
     merged, still, broken = (trees.child(plan, name) for name in ("x", "still", "breaks"))
     merge = next(call for call in trees.calls(plan) if call.step == "merge-2")
-    trees.parts.rewriting.rollback(trees.now(plan), merge.number)
+    trees.parts.sandbox_edits.rollback(trees.now(plan), merge.number)
     freed = {one.plan_id for one in trees.parts.cleanup.collect(timedelta(0))}
     assert freed == {merged.id}
     assert trees.parts.cleanup.loss_of(trees.now(plan)) == "it holds changes that were never applied"
@@ -355,14 +355,14 @@ def test_a_part_that_was_freed_when_it_was_merged_is_merged_again_after_a_rollba
     # Twice, so that what was merged without the part's sandbox can be merged again, too.
     for _ in range(2):
         *_, merge = (call for call in trees.calls(plan) if call.step == "merge-1")
-        trees.parts.rewriting.rollback(trees.now(plan), merge.number)
+        trees.parts.sandbox_edits.rollback(trees.now(plan), merge.number)
         assert not (trees.sandbox(plan).root / "x.txt").exists()
         plan = trees.resume(plan)
-        assert plan.standing == ERRORED
+        assert plan.phase_state == ERRORED
         assert trees.file(plan, "x.txt") == "x\n"
     mended.touch()
     plan = trees.resume(plan)
-    assert plan.standing == COMPLETE, plan.error
+    assert plan.phase_state == COMPLETE, plan.error
     assert trees.file(plan, "a.txt").startswith("ONE\n")
     with pytest.raises(SandboxMissing):
         trees.sandbox(first)
@@ -378,12 +378,12 @@ def test_a_part_is_merged_into_a_sandbox_that_was_made_anew(
     if not is_committed:
         (trees.repository / "a.txt").write_text("not committed\none\ntwo\n")
     plan = trees.worked(part("x", edit("a.txt", "one", "ONE"), command(f"test -e {mended}")))
-    assert plan.standing == ERRORED
+    assert plan.phase_state == ERRORED
     trees.parts.sandboxes.remove(plan.id)
     (trees.repository / "later.txt").write_text("the user went on\n")
     mended.touch()
     plan = trees.resume(plan)
-    assert plan.standing == COMPLETE, plan.error
+    assert plan.phase_state == COMPLETE, plan.error
     assert "ONE\n" in trees.file(plan, "a.txt")
     assert trees.file(plan, "later.txt") == "the user went on\n"
     assert sorted(trees.parts.history.differences(plan.id)) == ["a.txt"]
@@ -424,12 +424,12 @@ def test_a_whole_hears_of_a_part_whose_worker_died_without_a_word(trees: TreeBen
     failed = AttemptOutcome(JobState.FAILED, error="its worker died, and again")
     trees.container.jobs.finish(job.id, job.fence, failed, now=now)
     plan = trees.parts.lifecycle.reconciled(trees.now(plan))
-    assert plan.standing == (Phase.EXECUTE, PlanState.QUEUED)
+    assert plan.phase_state == (Phase.EXECUTE, PlanState.QUEUED)
     plan = trees.work(plan)
-    assert plan.standing == ERRORED
+    assert plan.phase_state == ERRORED
     assert "(x) failed: its worker died, and again" in str(plan.error)
     plan = trees.resume(plan)
-    assert plan.standing == COMPLETE, plan.error
+    assert plan.phase_state == COMPLETE, plan.error
 
 
 def test_a_tree_whose_worker_died_too_often_is_run_until_nothing_goes_on_by_itself(trees: TreeBench) -> None:
@@ -450,7 +450,7 @@ def test_a_tree_whose_worker_died_too_often_is_run_until_nothing_goes_on_by_itse
     worker.start()
     run_until_rest(trees.container, [plan, beside], worker)
     for one, name in ((trees.now(plan), "deep"), (trees.now(beside), "beside")):
-        assert one.standing == ERRORED
+        assert one.phase_state == ERRORED
         assert f"({name}) failed: its worker died" in str(one.error)
 
 
@@ -499,8 +499,8 @@ def test_a_job_that_is_claimed_before_its_plan_was_moved_takes_it_up(trees: Tree
     plan = trees.made("x")
     new = NewJob(kind_of_plan(plan.id), {"plan_id": plan.id}, key=key_of_job(plan), at_most=4)
     trees.container.jobs.submit(new, now=trees.container.clock.now())
-    assert trees.work(plan).standing == COMPLETE
-    assert trees.parts.lifecycle.queueing.queue(plan).standing == COMPLETE
+    assert trees.work(plan).phase_state == COMPLETE
+    assert trees.parts.lifecycle.queueing.queue(plan).phase_state == COMPLETE
 
 
 def test_a_job_of_a_plan_that_was_decided_about_since_does_nothing(trees: TreeBench) -> None:
@@ -544,7 +544,7 @@ def test_a_part_that_is_cancelled_before_it_is_queued_does_not_begin(tmp_path: P
         plan = trees.tree(part("x", write("x.txt", "")))
         faults.deed = lambda: trees.cancel(trees.child(plan, "x"))
         plan = trees.work(plan)
-        assert plan.standing == ERRORED
+        assert plan.phase_state == ERRORED
         assert "(x) was cancelled" in str(plan.error)
         assert trees.calls(trees.child(plan, "x")) == []
 
@@ -584,7 +584,7 @@ def test_a_step_of_its_own_needs_an_actor(trees: TreeBench) -> None:
     tasks = (*trees.named["whole"].tasks, Task("own"))
     trees.named["whole"] = replace(trees.named["whole"], tasks=tasks)
     plan = trees.work(trees.parts.lifecycle.queue(trees.made("whole")))
-    assert plan.standing == ERRORED
+    assert plan.phase_state == ERRORED
     assert plan.error == "step 2 (own) needs an actor, and it has none"
 
 
@@ -592,9 +592,9 @@ def test_a_rejected_part_is_no_result(trees: TreeBench) -> None:
     plan = trees.worked(part("breaks", FAILS))
     child = trees.parts.lifecycle.reject(trees.child(plan, "breaks"))
     plan = trees.resume(plan)
-    assert plan.standing == ERRORED
+    assert plan.phase_state == ERRORED
     assert f"sub-plan 1 of 1 (breaks) was rejected [{child.id}]" in str(plan.error)
-    assert trees.resume(plan).standing == COMPLETE
+    assert trees.resume(plan).phase_state == COMPLETE
     assert trees.merges(plan) == []
 
 
@@ -626,7 +626,7 @@ def test_what_waits_for_more_budget_goes_on_with_the_whole(trees: TreeBench) -> 
     trees.parts.lifecycle.wake(child)
     plan = trees.work(plan)
     assert "(x) waits for you: it is used up" in waited_for(plan)["what"]
-    assert trees.resume(plan).standing == COMPLETE
+    assert trees.resume(plan).phase_state == COMPLETE
 
 
 def test_a_plan_that_is_sent_elsewhere_goes_there_whoever_moves_it(trees: TreeBench) -> None:
@@ -634,7 +634,7 @@ def test_a_plan_that_is_sent_elsewhere_goes_there_whoever_moves_it(trees: TreeBe
     there = (Phase.STRATEGIZE, PlanState.QUEUED)
     queueing = trees.parts.lifecycle.queueing
     queued = queueing.queue(plan, wanted=there)
-    assert queued.standing == there
+    assert queued.phase_state == there
     assert queueing.taken_up_by(str(queued.job_id), plan) == queued  # it saw the plan before it was moved
     with pytest.raises(StalePlan):
         trees.parts.lifecycle.queue(replace(queued, version=2))

@@ -71,7 +71,7 @@ def test_a_strategist_has_large_parts_done_by_plans_of_their_own(bench: Bench) -
         executes(answer(call("command", script="cat left.txt right.txt > both.txt")), DONE),
         reviews(accept()),
     )
-    assert plan.standing == COMPLETE, plan.error
+    assert plan.phase_state == COMPLETE, plan.error
     assert (bench.sandbox(plan).root / "both.txt").read_text() == "left\nright\n"
     assert bench.tools_of(plan) == ["spawn", "merge", "merge", "command", "task"]
     left = bench.child(plan, 1)
@@ -88,7 +88,7 @@ def test_its_own_steps_are_done_beside_the_parts(bench: Bench) -> None:
         executes(answer(call("write", path="own.txt", content="own\n")), DONE),
         reviews(accept()),
     )
-    assert plan.standing == COMPLETE, plan.error
+    assert plan.phase_state == COMPLETE, plan.error
     # Done before the part was, and not again when the whole went on.
     assert bench.tools_of(plan) == ["spawn", "write", "task", "merge"]
     assert bench.said.count("step 2 of 2: own") == 1
@@ -110,17 +110,17 @@ def test_what_parts_disagree_about_is_resolved_by_the_executor(bench: Bench) -> 
         when={"first_user": "Conflicts came up when this was merged"},
     )
     plan = bench.reached(resolves, *CLASH)
-    assert plan.standing == COMPLETE, (plan.error, plan.waiting_for)
+    assert plan.phase_state == COMPLETE, (plan.error, plan.waiting_for)
     assert (bench.sandbox(plan).root / "b.txt").read_text() == "left and right\n"
     assert bench.tools_of(plan) == ["spawn", "merge", "merge", "write", "resolve"]
-    assert bench.parts.merging.open_conflicts(plan.id) == ()
+    assert bench.parts.sub_plan_merge.open_conflicts(plan.id) == ()
     bench.ensure_consistent(plan)
 
 
 def test_what_the_executor_leaves_open_goes_to_a_person(bench: Bench) -> None:
     leaves = executes(says("I cannot say"), when={"first_user": "Conflicts came up when this was merged"})
     plan = bench.reached(leaves, *CLASH)
-    assert plan.standing == (Phase.EXECUTE, PlanState.WAITING)
+    assert plan.phase_state == (Phase.EXECUTE, PlanState.WAITING)
     assert bench.waited(plan)["for"] == "conflict"
     asked = len(bench.thoughts(plan))
     assert bench.resume(plan).state is PlanState.WAITING
@@ -130,6 +130,6 @@ def test_what_the_executor_leaves_open_goes_to_a_person(bench: Bench) -> None:
 def test_a_part_that_fails_fails_the_whole_before_anybody_reviews_it(bench: Bench) -> None:
     model = bench.script(*thinks(part("left")), executes(answer(fault={"status": 400})), reviews(accept()))
     plan = bench.work(bench.goal(model))
-    assert plan.standing == (Phase.EXECUTE, PlanState.ERRORED)
+    assert plan.phase_state == (Phase.EXECUTE, PlanState.ERRORED)
     assert "sub-plan 1 of 1 (left) failed" in str(plan.error)
     assert "reviewer reads the changes" not in bench.said

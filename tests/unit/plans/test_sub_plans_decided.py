@@ -44,13 +44,13 @@ def test_what_is_merged_is_decided_about_with_the_whole(trees: TreeBench) -> Non
     plan = trees.worked(part("one", write("x.txt", "")))
     child = trees.child(plan, "one")
     (trees.sandbox(child).root / "x.txt").write_text("edited\n")
-    rewriting, lifecycle = trees.parts.rewriting, trees.parts.lifecycle
+    sandbox_edits, lifecycle = trees.parts.sandbox_edits, trees.parts.lifecycle
     for decide in (
         lambda: lifecycle.reject(child),
         lambda: lifecycle.cancel(child, "not wanted"),
         lambda: lifecycle.resume(child),
-        lambda: rewriting.rollback(child, 1, discard=True),
-        lambda: rewriting.reread(child),
+        lambda: sandbox_edits.rollback(child, 1, discard=True),
+        lambda: sandbox_edits.reread(child),
     ):
         with pytest.raises(PlanError, match=f"merged into plan {plan.id}") as told:
             decide()
@@ -59,10 +59,10 @@ def test_what_is_merged_is_decided_about_with_the_whole(trees: TreeBench) -> Non
     assert len(trees.calls(child)) == 1
     # The plan takes the merge back: then its part can be decided about again, and is not merged after that.
     merge = next(call for call in trees.calls(plan) if call.tool == "merge")
-    rewriting.rollback(plan, merge.number)
+    sandbox_edits.rollback(plan, merge.number)
     lifecycle.reject(child)
     plan = trees.resume(plan)
-    assert plan.standing == ERRORED
+    assert plan.phase_state == ERRORED
     assert f"(one) was rejected [{child.id}]" in str(plan.error)
 
 
@@ -70,10 +70,10 @@ def test_a_part_that_is_not_merged_yet_can_be_rejected_and_is_not_merged_then(tr
     plan = work_once(trees, trees.tree(part("one", write("x.txt", ""))))
     work_once(trees, plan)
     child = trees.child(plan, "one")
-    assert child.standing == COMPLETE
+    assert child.phase_state == COMPLETE
     trees.parts.lifecycle.reject(child)
     plan = trees.work(plan)
-    assert plan.standing == ERRORED
+    assert plan.phase_state == ERRORED
     assert "(one) was rejected" in str(plan.error)
     assert trees.merges(plan) == []
 
@@ -84,13 +84,13 @@ def test_a_part_that_is_rejected_when_it_is_about_to_be_merged_is_not(trees: Tre
 
         def reach(self, name: str) -> None:
             child = trees.child(plan, "one") if name == "sub_plan.merge.before" else None
-            if child is not None and child.standing == COMPLETE:
+            if child is not None and child.phase_state == COMPLETE:
                 trees.parts.lifecycle.reject(child)
 
     plan = trees.tree(part("one", write("x.txt", "")), part("two", write("y.txt", "")))
     trees.container.faults = Rejects()
     plan = trees.work(plan)
-    assert plan.standing == ERRORED
+    assert plan.phase_state == ERRORED
     assert trees.child(plan, "one").state is PlanState.REJECTED
     assert trees.merges(plan) == ["merge-2"]
 
@@ -99,21 +99,21 @@ def test_a_part_is_not_decided_about_while_it_is_merged(trees: TreeBench) -> Non
     plan = trees.worked(part("one", write("x.txt", "")))
     child = trees.child(plan, "one")
     merge = next(call for call in trees.calls(plan) if call.tool == "merge")
-    trees.parts.rewriting.rollback(plan, merge.number)
+    trees.parts.sandbox_edits.rollback(plan, merge.number)
     held = ExitStack()
-    with trees.parts.rewriting.unmerged(child), held, pytest.raises(SandboxBusy):
+    with trees.parts.sandbox_edits.unmerged(child), held, pytest.raises(SandboxBusy):
         held.enter_context(trees.sandbox(plan).writing(timeout_seconds=0.0))  # as whoever merges does
 
 
 def test_only_what_the_plan_had_named_is_left_out(trees: TreeBench) -> None:
     plan = trees.worked(part("bad", FAILS), part("good", write("good.txt", "")), fail_fast=True)
-    assert plan.standing == ERRORED
+    assert plan.phase_state == ERRORED
     bad = trees.cancel(trees.child(plan, "bad"))
     plan = trees.resume(plan)
-    assert plan.standing == ERRORED  # it had not said that it would go on without it
+    assert plan.phase_state == ERRORED  # it had not said that it would go on without it
     assert f"(bad) was cancelled [{bad.id}]" in str(plan.error)
     plan = trees.resume(plan)
-    assert plan.standing == COMPLETE, plan.error
+    assert plan.phase_state == COMPLETE, plan.error
     assert "left out: bad (cancelled)" in trees.said
 
 
@@ -123,7 +123,7 @@ def test_what_needs_what_is_left_out_is_named_too(trees: TreeBench) -> None:
     )
     trees.cancel(trees.child(plan, "one"))
     plan = trees.resume(trees.resume(plan))
-    assert plan.standing == COMPLETE, plan.error
+    assert plan.phase_state == COMPLETE, plan.error
     assert "left out: one (cancelled), three (needs one)" in trees.said
     assert trees.parts.sub_plans.left_out_of(plan) == {1: "cancelled", 3: "needs one"}
 
@@ -133,10 +133,10 @@ def test_what_is_cancelled_far_below_is_named_before_it_is_left_out(trees: TreeB
     inner = trees.child(plan, "inner")
     deep = trees.cancel(trees.child(inner, "deep"))
     plan = trees.resume(plan)
-    assert plan.standing == ERRORED
+    assert plan.phase_state == ERRORED
     assert f"(deep) was cancelled [{deep.id}]" in str(plan.error)
     plan = trees.resume(plan)
-    assert plan.standing == COMPLETE, plan.error
+    assert plan.phase_state == COMPLETE, plan.error
     assert trees.file(plan, "wide.txt") == ""
     assert "left out: deep (cancelled)" in trees.said
 

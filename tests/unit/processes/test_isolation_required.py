@@ -169,7 +169,7 @@ def test_without_isolation_a_command_that_the_user_typed_is_refused_or_run(
         assert "without bubblewrap the network cannot be denied; install bubblewrap" in str(plan.error)
         assert plans.calls(plan) == []
     else:
-        assert plan.standing == (Phase.EXECUTE, PlanState.COMPLETE), plan.error
+        assert plan.phase_state == (Phase.EXECUTE, PlanState.COMPLETE), plan.error
 
 
 @pytest.mark.parametrize("profile", PROFILES)
@@ -178,10 +178,10 @@ def test_without_isolation_a_check_runs_or_the_plan_fails_before_it_spends_anyth
 ) -> None:
     plan = plans.done(checks=[check("true")], profile=profile)
     if profile in DENY_NETWORK:
-        assert plan.standing == (Phase.STRATEGIZE, PlanState.ERRORED)
+        assert plan.phase_state == (Phase.STRATEGIZE, PlanState.ERRORED)
         assert "check 'true' cannot run: profile" in str(plan.error)
     else:
-        assert plan.standing == (Phase.EXECUTE, PlanState.COMPLETE), plan.error
+        assert plan.phase_state == (Phase.EXECUTE, PlanState.COMPLETE), plan.error
         assert [run.verdict.value for run in plans.parts.check_runs.of_plan(plan.id)] == ["passed"]
 
 
@@ -193,7 +193,7 @@ def test_with_isolation_a_typed_command_and_a_check_run_under_every_profile(
     with plan_bench(tmp_path, isolation="require") as bench:
         typed = replace(command("echo x > made.txt"), granted=True)
         plan = bench.done(typed, checks=[check("test -f made.txt")], profile=profile)
-        assert plan.standing == (Phase.EXECUTE, PlanState.COMPLETE), plan.error
+        assert plan.phase_state == (Phase.EXECUTE, PlanState.COMPLETE), plan.error
         assert plan.isolation is Isolation.BUBBLEWRAP
 
 

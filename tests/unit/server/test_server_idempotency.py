@@ -220,7 +220,7 @@ def test_a_plan_whose_server_was_killed_before_it_was_queued_is_queued_by_the_ne
     made = container.plan_parts.plans.create(new, now=container.clock.now(), claim=claim(bench, "unqueued"))
     assert made.job_id is None
     again = shared_plan(container, asked, by="ada", claim=claim(bench, "unqueued"))
-    assert (again.id, again.standing) == (made.id, (Phase.STRATEGIZE, PlanState.QUEUED))
+    assert (again.id, again.phase_state) == (made.id, (Phase.STRATEGIZE, PlanState.QUEUED))
     assert container.jobs.get(str(again.job_id)).payload["plan_id"] == made.id
     assert shared_plan(container, asked, by="ada", claim=claim(bench, "unqueued")) == again
 

@@ -69,7 +69,7 @@ def test_no_process_of_a_server_outlives_a_plan_however_the_plan_ends(
     ended = []
     for model in (fine, broken, fine):
         plan = bench.work(bench.goal(model))
-        ended.append(plan.standing)
+        ended.append(plan.phase_state)
         assert bench.tools_of(plan) == ["mcp__near__work"]
         # One server in Strategize, and in Execute another with a child of its own.
         started = pids.read(3)
@@ -83,7 +83,7 @@ def test_a_server_that_cannot_be_started_is_named_and_the_plan_goes_on(
 ) -> None:
     configure(tmp_path, "gone")
     plan = bench.reached(PLANNED, executes(says("done")))
-    assert plan.standing == COMPLETE, plan.error
+    assert plan.phase_state == COMPLETE, plan.error
     told = [line for line in bench.said if line.startswith("MCP server near: it ended before it was ready")]
     assert len(told) == 2  # once in each phase
 
@@ -142,7 +142,7 @@ def test_what_a_server_plants_when_it_ends_is_gone_however_the_plan_ends(
     else:
         bench.work(plan)
     plan = bench.now(plan)
-    assert plan.standing == ENDINGS[how], plan.error
+    assert plan.phase_state == ENDINGS[how], plan.error
     assert planted.exists()
     tree = bench.parts.sandboxes.directory / plan.id / "tree"
     assert unsafe_in(tree / ".git") == []

@@ -163,13 +163,13 @@ def test_one_approval_holds_for_the_whole_plan(
     plan = bench.work(
         bench.goal(model, profile="manual", cast=("builtin/strategist", "builtin/executor", None))
     )
-    assert plan.standing == (STRATEGIZE, PlanState.WAITING)
+    assert plan.phase_state == (STRATEGIZE, PlanState.WAITING)
     assert not canary.is_used
     plan = bench.answer(plan, granted=True)
     assert canary.is_used
     if kind == "http":
         assert {one["X-T"] for one in canary.requests} == {SECRET}
-    assert plan.standing == (EXECUTE, PlanState.COMPLETE), plan.error
+    assert plan.phase_state == (EXECUTE, PlanState.COMPLETE), plan.error
     assert [one.state for one in bench.calls(plan)] == [CallState.ENDED]
 
 
@@ -179,7 +179,7 @@ def test_a_plan_goes_on_without_a_server_that_a_person_denied(
 ) -> None:
     configure(bench, tmp_path, "own", canary.entry(kind))
     plan = bench.answer(run(bench, EXECUTE, "manual"), granted=False)
-    assert plan.standing == (EXECUTE, PlanState.COMPLETE), plan.error
+    assert plan.phase_state == (EXECUTE, PlanState.COMPLETE), plan.error
     assert not canary.is_used
     assert any("a person denied MCP server canary" in line for line in bench.said)
 
@@ -211,7 +211,7 @@ def test_a_denied_server_that_an_actor_names_is_absent(
     configure(bench, tmp_path, "own", canary.entry(kind))
     cast = executor(bench, LlmNode(name="work", prompt="${task}", tools=(tool,)))
     plan = bench.work(bench.goal(bench.script({"turns": [says("done")]}), profile="ci", cast=cast))
-    assert plan.standing == (EXECUTE, PlanState.COMPLETE), plan.error
+    assert plan.phase_state == (EXECUTE, PlanState.COMPLETE), plan.error
     assert not canary.is_used
 
 
@@ -234,7 +234,7 @@ def test_a_call_waits_for_the_approval_of_its_server(
     configure(bench, tmp_path, "own", canary.entry(kind))
     cast = executor(bench, ToolNode(name="work", tool="mcp__canary__work"))
     plan = bench.work(bench.goal(bench.script(), profile="manual", cast=cast))
-    assert plan.standing == (EXECUTE, PlanState.WAITING)
+    assert plan.phase_state == (EXECUTE, PlanState.WAITING)
     assert bench.tools_of(plan) == ["mcp"]
     assert not canary.is_used
     bench.answer(plan, granted=True)

@@ -62,7 +62,7 @@ def ensure_undoable_now(container: Container, plan_id: str, *, message: str | No
         raise PlanError(plan.id, f"it is a part of plan {plan.root}, and undone with it")
     if not plan.state.ended or plan.state is PlanState.APPLIED:
         ensure_reachable(parts, plan)
-    if plan.standing != (Phase.APPLY, PlanState.APPLIED):
+    if plan.phase_state != (Phase.APPLY, PlanState.APPLIED):
         raise PlanError(plan.id, f"it is {plan.state.value}; only an applied plan can be undone")
     ensure_undoable(parts, plan)
     ensure_apply_request(plan, message, None)

@@ -65,7 +65,7 @@ def needs_of(parts: PlanParts, plan: Plan) -> str | None:
         return None if is_stopped(plan) else "error"
     if plan.state is PlanState.CONSTRAINED:
         return "conflict"
-    if plan.standing != DONE or plan.parent_id is not None:
+    if plan.phase_state != DONE or plan.parent_id is not None:
         return None
     if has_open_conflicts(parts, plan):
         return "conflict"
@@ -144,7 +144,7 @@ def _steps_of_resting(parts: PlanParts, plan: Plan) -> set[str]:
         found.add("review")
     if parts.history.calls(plan.id) and is_kept(parts, plan):
         found.add("rollback")
-    has_result = plan.standing == DONE or (plan.phase is Phase.APPLY and plan.state in _APPLIED_AGAIN)
+    has_result = plan.phase_state == DONE or (plan.phase is Phase.APPLY and plan.state in _APPLIED_AGAIN)
     if has_result and changed and not undecided and plan.parent_id is None and _may_apply(plan):
         found.add("apply")
     if has_result or plan.state is PlanState.ERRORED:
@@ -164,7 +164,7 @@ def is_resumable(parts: PlanParts, plan: Plan) -> bool:
         return not has_active_sub_plans(parts, plan)
     if plan.state is PlanState.WAITING:
         return parts.lifecycle.asking(plan) is None and waited(plan) != "question"
-    if plan.standing == DONE and not is_merged(parts, plan):
+    if plan.phase_state == DONE and not is_merged(parts, plan):
         # What a rollback took back is made again. A correction takes back, too, and goes on by itself.
         made = [call for call in parts.history.calls(plan.id) if call.step is not None]
         return bool(made) and made[-1].state is CallState.REVERTED

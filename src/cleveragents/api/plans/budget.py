@@ -119,7 +119,7 @@ def _is_resumable(parts: PlanParts, plan: Plan) -> bool:
         return False
     if parts.lifecycle.asking(plan) is not None:
         return False
-    parts.rewriting.ensure_taken_in(plan)
+    parts.sandbox_edits.ensure_taken_in(plan)
     return True
 
 
@@ -136,7 +136,7 @@ def role_assignment_of(parts: PlanParts, plan: Plan) -> RoleAssignment | None:
 
     if plan.strategy is not None:
         return Strategy.from_json(plan.strategy).casting
-    return ActionStrategist(parts.action_named, parts.brought_along)(plan).casting
+    return ActionStrategist(parts.find_action, parts.include_patterns)(plan).casting
 
 
 def spending_of(parts: PlanParts, plan: Plan) -> dict[str, JsonValue]:

@@ -234,7 +234,7 @@ def named_action(parts: PlanParts, name: str, root: Path) -> Action:
     for shipped in builtin_actions():
         if shipped.name == name:
             return shipped
-    return parts.action_named(name, str(root))
+    return parts.find_action(name, str(root))
 
 
 def _ensure_sound(parts: PlanParts, action: Action, step: Step, root: Path) -> None:

@@ -320,17 +320,17 @@ class LocalPlans:
 
     def rollback(self, plan_id: str, checkpoint: int, *, discard: bool = False) -> PlanView:
         with self._reachable(plan_id) as plan:
-            self._parts.rewriting.rollback(plan, checkpoint, discard=discard)
+            self._parts.sandbox_edits.rollback(plan, checkpoint, discard=discard)
             return self._view(plan)
 
     def capture(self, plan_id: str) -> PlanView:
         with self._reachable(plan_id) as plan:
-            self._parts.rewriting.reread(plan)
+            self._parts.sandbox_edits.reread(plan)
             return self._view(plan)
 
     def resolve(self, plan_id: str, path: str, take: Take) -> PlanView:
         with self._reachable(plan_id) as plan:
-            self._container.plan_parts.conflicts_by_hand.resolve(plan, path, take)
+            self._container.plan_parts.manual_resolution.resolve(plan, path, take)
             return self._view(plan)
 
     def conflicts(
@@ -341,7 +341,7 @@ class LocalPlans:
 
         plan, begins = self._read(plan_id), int(after or 0)
         ensure_reachable(self._parts, plan)
-        found = self._parts.merging.open_conflicts(plan.id)
+        found = self._parts.sub_plan_merge.open_conflicts(plan.id)
         sandbox = self._parts.sandboxes.look(plan.id) if found else None
         items = tuple(
             view_of(OpenConflictView, conflict_with_sides(conflict, sandbox))

@@ -52,9 +52,9 @@ def steps_from(parts: PlanParts, plan: Plan, commit: CommitRequest | None = None
         return [*_steps_below(parts, plan), *_steps_of_tree(parts, plan)]
     if plan.state is PlanState.WAITING or has_open_conflicts(parts, plan):
         steps = _steps_of_waiting(parts, plan)
-    elif plan.standing == DONE and plan.parent_id is not None:
+    elif plan.phase_state == DONE and plan.parent_id is not None:
         return _steps_of_part(parts, plan)
-    elif plan.standing == DONE:
+    elif plan.phase_state == DONE:
         steps = _steps_of_done(parts, plan, diff, apply, reject)
     elif plan.phase is Phase.APPLY and plan.state in (PlanState.CONSTRAINED, PlanState.ERRORED):
         review = _step(plan, "review", "leave files out", reject=None)

@@ -106,7 +106,7 @@ def _is_worked_on(parts: PlanParts, plan: Plan) -> bool:
 
 def _unasked(parts: PlanParts, plan: Plan) -> Row:
     """Whether its result may be applied without a question, and what speaks against that."""
-    if plan.standing != DONE:
+    if plan.phase_state != DONE:
         return {"apply_allowed": False, "held_back": ()}
     return {"apply_allowed": is_apply_allowed(plan), "held_back": held_back(parts, plan)}
 
@@ -165,7 +165,7 @@ def _status(parts: PlanParts, plan: Plan) -> PlanStatus:
         sub_plans_run=waits_for_sub_plans(plan) and not asked_below(plan),
         in_conflict=has_open_conflicts(parts, plan),
         merged=plan.parent_id is not None and is_merged(parts, plan),
-        changed=plan.standing != DONE or bool(parts.history.changes(plan.id)),
+        changed=plan.phase_state != DONE or bool(parts.history.changes(plan.id)),
     )
 
 

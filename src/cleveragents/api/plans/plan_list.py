@@ -27,7 +27,7 @@ _PAGE = 1000
 
 def row_of(parts: PlanParts, plan: Plan, children: Sequence[Plan]) -> Row:
     """One plan in a list, and how many of its sub-plans are done."""
-    done = sum(child.standing == DONE for child in children)
+    done = sum(child.phase_state == DONE for child in children)
     return fields_of(plan) | {
         "isolation": isolation_of(parts, plan),
         "sub_plans": max(wanted_parts(plan), len(children)),

@@ -205,7 +205,9 @@ def cancel(container: Container, plan_id: str, reason: str, *, discard: bool = F
     if plan.state is PlanState.CANCELLED:
         why = (plan.error or "").removeprefix("cancelled: ")
         raise PlanError(plan.id, f"it was cancelled already ({why}); nothing was changed")
-    if plan.standing in _KEPT and not discard:  # guard: no result is thrown away by a cancel that came late
+    if (
+        plan.phase_state in _KEPT and not discard
+    ):  # guard: no result is thrown away by a cancel that came late
         reject = Remedy("plan.reject", plan.id, text="Drop its result")
         raise PlanError(plan.id, "it is done, and nothing is left to cancel", (reject,))
     if plan.state.running and plan.phase is Phase.APPLY:

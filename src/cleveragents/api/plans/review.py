@@ -32,7 +32,7 @@ def review_files(
 ) -> list[str]:
     """Takes each in or leaves it out, and returns the files that are meant. `PlanError` if one names nothing,
     and then none was reviewed."""
-    with parts.rewriting.unmerged(plan):  # guard: what is merged is reviewed with the whole
+    with parts.sandbox_edits.unmerged(plan):  # guard: what is merged is reviewed with the whole
         known = _changed_files(parts, plan) if verdicts else []
         files = [(path, taken) for name, taken in verdicts for path in _meant_files(plan, known, name)]
         _ensure_known(parts, plan, [changeset for changeset, _ in changesets])

@@ -87,10 +87,10 @@ def pending_request_of(plan: Plan) -> str:
 def status_text_of(parts: PlanParts, plan: Plan) -> str:
     """Where the plan stands, in words."""
     if should_run(plan) and parts.lifecycle.should_cancel(plan):
-        return f"{spelt(plan.standing)}: it was to be cancelled, and whoever worked on it is gone"
+        return f"{spelt(plan.phase_state)}: it was to be cancelled, and whoever worked on it is gone"
     if plan.state.running and plan.phase is not Phase.APPLY and not parts.lifecycle.has_worker(plan):
-        return f"{spelt(plan.standing)}: {_of_idle(parts, plan)}"
-    meaning = _MEANINGS.get(plan.standing)
+        return f"{spelt(plan.phase_state)}: {_of_idle(parts, plan)}"
+    meaning = _MEANINGS.get(plan.phase_state)
     if is_unknown(plan):
         meaning = "it may be applied or not, and its remote cannot be asked"
     if is_stopped(plan):
@@ -107,7 +107,7 @@ def status_text_of(parts: PlanParts, plan: Plan) -> str:
     elif plan.state is PlanState.COMPLETE and not parts.history.changes(plan.id):
         meaning = "done, nothing was changed"
     without = left_out_text(parts, plan) if plan.state in _RESULTS else ""
-    return spelt(plan.standing) + (f": {meaning}" if meaning else "") + (f"; {without}" if without else "")
+    return spelt(plan.phase_state) + (f": {meaning}" if meaning else "") + (f"; {without}" if without else "")
 
 
 def _of_idle(parts: PlanParts, plan: Plan) -> str:
@@ -131,7 +131,7 @@ def _in_short(parts: PlanParts, plan: Plan) -> str:
         return CONFLICT
     if is_stopped(plan):
         return "stopped"
-    if plan.standing != DONE:
+    if plan.phase_state != DONE:
         return plan.state.value
     if plan.parent_id is not None:
         return "merged" if is_merged(parts, plan) else "to merge"
@@ -173,5 +173,5 @@ def is_stopped(plan: Plan) -> bool:
 def has_open_conflicts(parts: PlanParts, plan: Plan) -> bool:
     """Whether its sub-plans disagree about something, said by itself or found by whoever took back what was
     decided."""
-    asked = plan.standing == DONE or (plan.state is PlanState.WAITING and waited(plan) == CONFLICT)
+    asked = plan.phase_state == DONE or (plan.state is PlanState.WAITING and waited(plan) == CONFLICT)
     return asked and bool(wanted_parts(plan)) and bool(conflicts_of(parts, plan))

@@ -62,7 +62,7 @@ def create_action(session: Session, file: Path, replace: bool, output: Output) -
         raise click.exceptions.Exit(error.exit_code) from None
     progress(f"{made.name} is kept; `{_usage(made, prefix_of(session))}` runs it")
     for text in made.invariants:
-        progress(f"invariant, {Invariant.parse(text).standing} ({text})")
+        progress(f"invariant, {Invariant.parse(text).enforcement} ({text})")
     output.record({"name": made.name, "description": made.description})
 
 
@@ -156,7 +156,7 @@ def _doing(action: ActionView) -> dict[str, JsonValue]:
     for check in action.checks:
         fields[f"check {check.name}"] = f"{check.command}{'' if check.required else ' (informational)'}"
     for number, invariant in enumerate(action.invariants, start=1):
-        fields[f"invariant {number}"] = f"{invariant} ({Invariant.parse(invariant).standing})"
+        fields[f"invariant {number}"] = f"{invariant} ({Invariant.parse(invariant).enforcement})"
     return fields
 
 

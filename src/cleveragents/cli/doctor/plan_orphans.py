@@ -42,14 +42,14 @@ def unfinished_applies(container: Container) -> Sequence[Orphan]:
         container.plan_parts.apply.settle()
         return f"plan {plan.id} is {container.plan_parts.plans.get(plan.id).state.value}; apply it again"
 
-    def leftover_of(entry: JournalEntry) -> Orphan:
+    def orphan_of(entry: JournalEntry) -> Orphan:
         what = f"the {entry.kind} of plan {entry.plan_id} to {entry.resource} was interrupted"
         if not is_absent(entry):
             return Orphan(what, partial(mend_entry, entry))
         advice = f"bring it back, or `agents plan delete {entry.plan_id} --yes` to give it up"
         return Orphan(f"{what}, and that is out of reach", advice=advice)
 
-    found = [leftover_of(entry) for entry in entries]
+    found = [orphan_of(entry) for entry in entries]
     told = {entry.plan_id for entry in entries}
     for plan in _running(container):
         if plan.phase is Phase.APPLY and plan.id not in told and not applier.is_busy(plan.resource):
@@ -72,21 +72,21 @@ def _interrupted(container: Container, plan: Plan) -> Iterator[Orphan]:
         job = None
     # A sub-plan goes on with all that it is a part of.
     resume = f"`agents plan resume {plan.root}` goes on with it"
-    standing = spelt(plan.standing)
+    phase_state = spelt(plan.phase_state)
     if job is None:
-        yield Orphan(f"plan {plan.id} is {standing}, and its job is gone", advice=resume)
+        yield Orphan(f"plan {plan.id} is {phase_state}, and its job is gone", advice=resume)
     elif job.state.ended and container.plan_parts.plans.get(plan.id).version == plan.version:
 
         def mend() -> str:
             moved = container.plan_parts.lifecycle.reconciled(container.plan_parts.plans.get(plan.id))
             return f"plan {plan.id} is {moved.state.value} now, as its job was {job.state.value}"
 
-        yield Orphan(f"plan {plan.id} is {standing}, and its job is over: {job.state.value}", mend)
+        yield Orphan(f"plan {plan.id} is {phase_state}, and its job is over: {job.state.value}", mend)
     elif container.plan_parts.lifecycle.should_cancel(plan):
         settle = f"`agents plan cancel {plan.id}` settles that"
         yield Orphan(f"plan {plan.id} was to be cancelled, and its worker died before", advice=settle)
     elif job.state is JobState.RUNNING and _owner_died(container, job):
-        yield Orphan(f"plan {plan.id} is {standing}, and its worker died", advice=resume)
+        yield Orphan(f"plan {plan.id} is {phase_state}, and its worker died", advice=resume)
 
 
 def _owner_died(container: Container, job: Job) -> bool:

@@ -228,10 +228,10 @@ class PlansFollower:
 
     def _say_standing(self, plan_id: str, phase: str, state: str) -> None:
         """Says where the plan stands, unless that was said last."""
-        standing = f"{phase}/{state}"
-        if self._standings and self._said_standings.get(plan_id) != standing:
-            self._said_standings[plan_id] = standing
-            self.say(plan_id, standing)
+        phase_state = f"{phase}/{state}"
+        if self._standings and self._said_standings.get(plan_id) != phase_state:
+            self._said_standings[plan_id] = phase_state
+            self.say(plan_id, phase_state)
 
     def _refusal(self, plan_id: str) -> str | None:
         """Has it cancelled; why it is not, where that is about this plan alone."""

@@ -137,7 +137,7 @@ class BestFileFirst:
             place = fragment.place
             best[place.path] = max(best.get(place.path, 0.0), place.score)
 
-        def standing(fragment: PackedFragment) -> tuple[float, str, int, int]:
+        def rank_of(fragment: PackedFragment) -> tuple[float, str, int, int]:
             place = fragment.place
             span = place.span
             first, last = (span.first, -span.last) if span else (0, 0)
@@ -145,7 +145,7 @@ class BestFileFirst:
 
         more = {one.place.path for one in fragments if one.rendering.depth is not Depth.PATH}
         bare = [one for one in fragments if one.rendering.depth is Depth.PATH and one.place.path in more]
-        return sorted((one for one in fragments if one not in bare), key=standing)
+        return sorted((one for one in fragments if one not in bare), key=rank_of)
 
 
 class ShortPreamble:

@@ -167,12 +167,12 @@ class ContextPipeline:
 
         def close(_: CancelSignal) -> None:
             begun.append(True)
-            opened.held.let_go()
+            opened.held.release_hold()
 
         seconds = min(max(deadline.left, _LEAST_SECONDS), _CLOSING_SECONDS)
         run_step(self._parts.steps, "index.close", close, seconds=seconds)
         if not begun:  # guard: with no thread free there, it is closed all the same
-            threading.Thread(target=opened.held.let_go, name="context-close", daemon=True).start()
+            threading.Thread(target=opened.held.release_hold, name="context-close", daemon=True).start()
 
     # ── the answer ────────────────────────────────────────────────────────────────────────────────
 

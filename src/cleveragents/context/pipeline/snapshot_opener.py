@@ -74,7 +74,7 @@ class HeldSnapshot:
                 last = self._one_less()
             self._close_if(last)
 
-    def let_go(self) -> None:
+    def release_hold(self) -> None:
         """The opener needs it no more; only the first call counts."""
         with self._lock:
             if not self._opener_holds:  # guard: a second call would let go for somebody else
@@ -135,10 +135,10 @@ class PendingSnapshot:
         try:
             opened = OpenedCode(held, _files(held.code, self._most_files), _notes(held.code, in_time))
         except BaseException:
-            held.let_go()
+            held.release_hold()
             raise
         if not self._offer(opened):
-            held.let_go()
+            held.release_hold()
         return None
 
     def take(self) -> OpenedCode | None:

@@ -9,7 +9,7 @@ Invariants: what must hold whatever a plan does. Those about paths are enforced;
 
 `never touch migrations/, *.lock` forbids changes, `never delete tests/` only that files go: a pattern that
 ends in `/` means all below it, one without any `/` a name in every directory, others are paths from the root,
-with `*`, `?` and `**`. They are people's sentences, so what is made of one is said (`standing`). A sentence
+with `*`, `?` and `**`. They are people's sentences, so `enforcement` says what is made of each. A sentence
 with a condition or an exception is left to readers: by its words alone it might forbid the opposite.
 """
 
@@ -288,7 +288,7 @@ class Invariant:
         return bool(self.patterns or self.kept)
 
     @property
-    def standing(self) -> str:
+    def enforcement(self) -> str:
         """Whether a program sees to it, and to what of it."""
         said = [f"no change of {', '.join(self.patterns)}"] if self.patterns else []
         said += [f"{', '.join(self.kept)} may not be deleted, moved or renamed"] if self.kept else []

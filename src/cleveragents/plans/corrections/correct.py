@@ -89,14 +89,14 @@ class PlanCorrection:
 
     decisions: DecisionStore
     corrections: SqlCorrectionStore
-    rewriting: SandboxEdits
+    sandbox_edits: SandboxEdits
     pausing: PlanPause
     clock: Clock
     faults: FaultPoints = field(default_factory=NoFaults)
 
     @property
     def history(self) -> PlanHistory:
-        return self.rewriting.history
+        return self.sandbox_edits.history
 
     def preview(self, plan: Plan, number: int) -> CorrectionEffects:
         """What correcting that decision would supersede and undo, as the plan stands. Changes nothing.
@@ -147,14 +147,16 @@ class PlanCorrection:
         self.preview(plan, number)  # what cannot be done is said before anything is stopped
         plan = self._paused(plan)
         undoing = self.preview(plan, number)
-        gone = [self.rewriting.plans.get(child) for child in undoing.sub_plans]
+        gone = [self.sandbox_edits.plans.get(child) for child in undoing.sub_plans]
         self.pausing.end_sub_plans(plan, gone)
         outcome = self._outcome(plan)
-        self.rewriting.ensure_taken_in(plan)  # guard: a run brings the sandbox to what is recorded
+        self.sandbox_edits.ensure_taken_in(plan)  # guard: a run brings the sandbox to what is recorded
         if undoing.checkpoint is not None:
             work = undone_work(self.history, plan.id, undoing.checkpoint)
-            self.rewriting.rollback(plan, undoing.checkpoint)
-            self.rewriting.bring_over(plan, work.edits)  # guard: a person's own work belongs to no decision
+            self.sandbox_edits.rollback(plan, undoing.checkpoint)
+            self.sandbox_edits.bring_over(
+                plan, work.edits
+            )  # guard: a person's own work belongs to no decision
         self.faults.reach("correct.rolled_back")
         made = NewCorrection(
             guidance=words,
@@ -173,13 +175,13 @@ class PlanCorrection:
         words = _sound(plan, guidance)
         self.ensure_correctable(plan)
         plan = self._paused(plan)
-        self.rewriting.ensure_taken_in(plan)  # guard: a run brings the sandbox to what is recorded
+        self.sandbox_edits.ensure_taken_in(plan)  # guard: a run brings the sandbox to what is recorded
         made = NewCorrection(guidance=words, outcome=self._outcome(plan))
         if plan.phase is Phase.STRATEGIZE:
             return self._kept(plan, made, Phase.STRATEGIZE, _Asked(model, claim))
         if plan.state is PlanState.ERRORED:
             with suppress(SandboxMissing):
-                self.rewriting.take_back_failure(plan)
+                self.sandbox_edits.take_back_failure(plan)
         strategy = Strategy.from_json(plan.strategy)
         task = Task(_name_of(words), words, round=strategy.round)
         strategy = replace(strategy, tasks=(*strategy.tasks, task), guidance=(*strategy.guidance, words))
@@ -220,7 +222,7 @@ class PlanCorrection:
             by_itself=True,
         )
         if checkpoint is not None:
-            own = replace(self.rewriting, calls=execution.calls)
+            own = replace(self.sandbox_edits, calls=execution.calls)
             edits = undone_work(self.history, plan.id, checkpoint).edits
             own.take_back(plan.id, checkpoint, execution.sandbox)
             own.put_back(plan.id, edits, execution.sandbox)
@@ -273,7 +275,7 @@ class PlanCorrection:
         before = [call for call in calls if checkpoint is None or call.number < checkpoint]
         kept: list[Plan] = []
         gone: list[Plan] = []
-        for child in self.rewriting.plans.children(plan.id):
+        for child in self.sandbox_edits.plans.children(plan.id):
             if not (child.state.ended or is_merged(before, child.key)):
                 stays = (
                     child.key in parts and can_continue(child) and not self._is_built_on(work, plan, child)
@@ -286,7 +288,7 @@ class PlanCorrection:
         start = child.request.get("start")
         if not work.touched or not isinstance(start, Mapping):
             return False
-        return work.is_in(self.rewriting.sandboxes.open(plan.id).changes_of(str(start["tree"])))
+        return work.is_in(self.sandbox_edits.sandboxes.open(plan.id).changes_of(str(start["tree"])))
 
     def _paused(self, plan: Plan) -> Plan:
         plan = self.pausing.pause(plan, sub_plans=False)
@@ -297,7 +299,7 @@ class PlanCorrection:
     def _outcome(self, plan: Plan) -> str | None:
         """The name of the tree that the plan has come to."""
         try:
-            sandbox = self.rewriting.sandboxes.open(plan.id)
+            sandbox = self.sandbox_edits.sandboxes.open(plan.id)
         except SandboxMissing:
             return None
         return sandbox.tree(self.history.states(plan.id))

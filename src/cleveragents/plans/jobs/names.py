@@ -71,7 +71,7 @@ def phase_of(job: Job, plans: SqlPlanStore) -> str:
         return ""
     if name != "plan":
         return name
-    if plan.job_id == job.id and plan.standing == (Phase.EXECUTE, PlanState.COMPLETE):
+    if plan.job_id == job.id and plan.phase_state == (Phase.EXECUTE, PlanState.COMPLETE):
         return Phase.APPLY.value
     # One that is just submitted may say where the plan is to go on; the plan is moved there after that.
     wanted = job.payload.get("to") if plan.job_id != job.id else None
@@ -83,7 +83,7 @@ def should_run(plan: Plan) -> bool:
     """Whether it was left before the end of what a job does: between its two phases, too."""
     if plan.phase is Phase.APPLY:
         return False
-    return plan.state.running or plan.standing == (Phase.STRATEGIZE, PlanState.COMPLETE)
+    return plan.state.running or plan.phase_state == (Phase.STRATEGIZE, PlanState.COMPLETE)
 
 
 def client_queue(home: str) -> str:

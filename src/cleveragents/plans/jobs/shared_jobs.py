@@ -28,7 +28,7 @@ from cleveragents.jobs.worker.async_worker import AsyncJob
 from cleveragents.plans.apply_policy import ApplyPolicyParts, apply_if_allowed, can_retry_apply, should_apply
 from cleveragents.plans.jobs.names import kind_of_plan, should_run
 from cleveragents.plans.lifecycle import PlanLifecycle
-from cleveragents.plans.model.plan import Phase, Plan, PlanState, Standing
+from cleveragents.plans.model.plan import Phase, PhaseState, Plan, PlanState
 
 __all__ = ["ApplyJob", "PlanJob", "PlanObserver", "UndoJob", "cancel_plan_of"]
 
@@ -65,7 +65,7 @@ class ApplyJob:
 
     def applied(self, job: AsyncJob, plan: Plan) -> Plan:
         """The plan, applied, be it by another attempt. `PlanError`, having said why not."""
-        if plan.standing == _APPLIED:  # guard: nothing is applied twice
+        if plan.phase_state == _APPLIED:  # guard: nothing is applied twice
             return plan
         job.token.raise_if_cancelled()
         try:
@@ -94,7 +94,7 @@ class UndoJob:
         plan = self.parts.plans.get(str(job.payload["plan_id"]))
         try:
             plan = _settled(self.parts, job, self.watched)
-            if plan.standing == _UNDONE:  # guard: an earlier attempt did it
+            if plan.phase_state == _UNDONE:  # guard: an earlier attempt did it
                 return _told(plan)
             job.token.raise_if_cancelled()
             told = self.watched.of(plan)
@@ -124,7 +124,7 @@ class PlanJob:
     def __call__(self, job: AsyncJob) -> JsonValue | HandedOn:
         """Where the plan stands, unless there is more to do for it."""
         plan_id = str(job.payload["plan_id"])
-        before = self.parts.plans.get(plan_id).standing if self.phases_apart else None
+        before = self.parts.plans.get(plan_id).phase_state if self.phases_apart else None
         try:
             answer = self.run(job)
             plan = self.parts.plans.get(plan_id)
@@ -138,11 +138,11 @@ class PlanJob:
             self.watched.end(plan_id)
         return answer if after == plan else _told(after)
 
-    def _has_a_next_phase(self, before: Standing, plan: Plan) -> bool:
+    def _has_a_next_phase(self, before: PhaseState, plan: Plan) -> bool:
         """Also the first one, for a plan that is to be thought through again."""
         if should_run(plan):
             return True
-        return before != plan.standing and should_apply(self.parts, plan)
+        return before != plan.phase_state and should_apply(self.parts, plan)
 
     def _concluded(self, job: AsyncJob, plan: Plan) -> Plan:
         if plan.phase is Phase.APPLY and job.attempt > 1:

@@ -23,7 +23,7 @@ from cleveragents.core.errors import IllegalPlanMove
 from cleveragents.core.json_value import FrozenObject, JsonValue
 from cleveragents.core.policy import Isolation
 
-__all__ = ["Phase", "Plan", "PlanState", "Standing", "ensure_plan_move", "spelt"]
+__all__ = ["Phase", "PhaseState", "Plan", "PlanState", "ensure_plan_move", "spelt"]
 
 
 class Phase(str, Enum):
@@ -60,7 +60,7 @@ class PlanState(str, Enum):
         return self in (PlanState.CANCELLED, PlanState.APPLIED, PlanState.REJECTED, PlanState.UNDONE)
 
 
-Standing = tuple[Phase, PlanState]
+PhaseState = tuple[Phase, PlanState]
 
 _A, _S, _E, _P = Phase.ACTION, Phase.STRATEGIZE, Phase.EXECUTE, Phase.APPLY
 _Q, _PR, _W, _C = PlanState.QUEUED, PlanState.PROCESSING, PlanState.WAITING, PlanState.COMPLETE
@@ -68,7 +68,7 @@ _ERR, _CAN = PlanState.ERRORED, PlanState.CANCELLED
 _APPLIED, _CON, _REJ = PlanState.APPLIED, PlanState.CONSTRAINED, PlanState.REJECTED
 
 
-def _moves(phase: Phase, then: Standing | None) -> dict[Standing, frozenset[Standing]]:
+def _moves(phase: Phase, then: PhaseState | None) -> dict[PhaseState, frozenset[PhaseState]]:
     """The moves that every phase has, and its way to the next one."""
     onward = {then} if then else set()
     return {
@@ -83,7 +83,7 @@ def _moves(phase: Phase, then: Standing | None) -> dict[Standing, frozenset[Stan
     }
 
 
-_MOVES: Mapping[Standing, frozenset[Standing]] = {
+_MOVES: Mapping[PhaseState, frozenset[PhaseState]] = {
     (_A, _Q): frozenset({(_S, _Q), (_A, _ERR), (_A, _CAN)}),
     (_A, _ERR): frozenset({(_A, _CAN)}),
     (_A, _CAN): frozenset(),
@@ -104,15 +104,15 @@ _MOVES: Mapping[Standing, frozenset[Standing]] = {
 }
 
 
-def ensure_plan_move(plan_id: str, now: Standing, wanted: Standing) -> None:
+def ensure_plan_move(plan_id: str, now: PhaseState, wanted: PhaseState) -> None:
     """Raises `IllegalPlanMove` unless a plan may go from `now` to `wanted`."""
     if wanted not in _MOVES.get(now, frozenset()):
         raise IllegalPlanMove(plan_id, spelt(now), spelt(wanted))
 
 
-def spelt(standing: Standing) -> str:
+def spelt(phase_state: PhaseState) -> str:
     """`execute/waiting`, as people read it."""
-    return f"{standing[0].value}/{standing[1].value}"
+    return f"{phase_state[0].value}/{phase_state[1].value}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,5 +156,5 @@ class Plan:
         return self.root_id or self.id
 
     @property
-    def standing(self) -> Standing:
+    def phase_state(self) -> PhaseState:
         return self.phase, self.state

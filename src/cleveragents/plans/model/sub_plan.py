@@ -190,7 +190,7 @@ def _before(needed: Iterable[TaskStatus]) -> TaskStatus:
 
 
 def _fate_of(child: Plan) -> TaskStatus:
-    if child.standing == (Phase.EXECUTE, PlanState.COMPLETE):
+    if child.phase_state == (Phase.EXECUTE, PlanState.COMPLETE):
         return TaskStatus.FINISHED
     if child.state is PlanState.ERRORED:
         return TaskStatus.FAILED
@@ -224,7 +224,7 @@ def ended_by(reason: str) -> tuple[PlanState, str]:
 
 def is_at_rest(plan: Plan) -> bool:
     """Whether nothing comes of it without somebody else: not while it, or a plan below it, is at work."""
-    if plan.state.running or plan.standing == (Phase.STRATEGIZE, PlanState.COMPLETE):
+    if plan.state.running or plan.phase_state == (Phase.STRATEGIZE, PlanState.COMPLETE):
         return False
     return not waits_for_sub_plans(plan) or bool(asked_below(plan))
 

@@ -55,7 +55,7 @@ class TreeLimits:
 
 @dataclass(frozen=True, slots=True)
 class PlanFacts:
-    """What a move changes besides the standing; what is None stays, except that a move clears error and
+    """What a move changes besides phase and state; what is None stays, except that a move clears error and
     what was waited for unless it says them. Of two isolations the weaker one is kept. An empty answer
     removes the old one."""
 

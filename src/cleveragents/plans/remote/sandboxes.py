@@ -311,8 +311,8 @@ class RemoteSandboxes(SandboxRegistry):
         """What was done elsewhere and left no trace here is to be done again."""
         for call in self._take_over.history.calls(plan_id):
             unrecorded = call.state is CallState.ENDING and not self._is_recorded(call, fence)
-            furnishing = call.step == SETUP and call.state in (CallState.ENDING, CallState.ENDED)
-            if unrecorded or furnishing:
+            remote_setup = call.step == SETUP and call.state in (CallState.ENDING, CallState.ENDED)
+            if unrecorded or remote_setup:
                 self._to_be_made_again(call, fence)
 
     def _is_recorded(self, call: ToolCall, fence: Fence) -> bool:

@@ -21,7 +21,7 @@ from cleveragents.core.json_value import JsonValue, freeze
 from cleveragents.core.records import facts_of, record_of
 from cleveragents.jobs.store.rows import ensure_owned
 from cleveragents.plans.model.correction import Correction, NewCorrection, taken_back_of
-from cleveragents.plans.model.plan import Plan, Standing
+from cleveragents.plans.model.plan import PhaseState, Plan
 from cleveragents.plans.ports.plans import PlanFacts
 from cleveragents.plans.store.plan_rows import encoded
 from cleveragents.plans.store.sql_plan_records import SqlCallStore
@@ -146,7 +146,7 @@ class SqlCorrectionStore:
         self,
         plan: Plan,
         made: NewCorrection,
-        way: Sequence[Standing],
+        way: Sequence[PhaseState],
         facts: PlanFacts | None = None,
         *,
         now: datetime,
@@ -166,10 +166,10 @@ class SqlCorrectionStore:
             keep_made(connection, claim, plan.id)  # guard: a request that is repeated makes nothing twice
             ensure_owned(connection, fence)
             moved = plan
-            for left, standing in zip(range(len(way), 0, -1), way, strict=True):
+            for left, phase_state in zip(range(len(way), 0, -1), way, strict=True):
                 # The first move holds the plan, so whoever numbers a correction is alone.
                 said = facts if left == 1 else None
-                moved = self._plans.move_in(connection, moved, standing, said, now=now)
+                moved = self._plans.move_in(connection, moved, phase_state, said, now=now)
             kept = Correction(plan.id, _next_number(connection, plan.id), made, now)
             connection.execute(corrections.insert(), _correction_row(kept))
             self._tell(connection, EventType.PLAN_CORRECTED, kept, **_told(kept))

@@ -21,7 +21,7 @@ from cleveragents.core.identifiers import Fence, IdentifierSource
 from cleveragents.core.json_value import JsonValue
 from cleveragents.core.policy import weaker
 from cleveragents.jobs.store.rows import ensure_owned
-from cleveragents.plans.model.plan import Phase, Plan, PlanState, Standing, ensure_plan_move, spelt
+from cleveragents.plans.model.plan import Phase, PhaseState, Plan, PlanState, ensure_plan_move, spelt
 from cleveragents.plans.ports.plans import PlanDraft, PlanFacts, TreeLimits
 from cleveragents.plans.store.plan_rows import encoded, plan_of, plan_row
 from cleveragents.storage.actor_tables import (
@@ -218,7 +218,7 @@ class SqlPlanStore:
         with self._database.read() as connection:
             return [plan_of(row) for row in connection.execute(query).mappings()]
 
-    def counts(self, *, scope: ProjectScope = None) -> Mapping[Standing, int]:
+    def counts(self, *, scope: ProjectScope = None) -> Mapping[PhaseState, int]:
         """How many plans of these projects there are in each phase and state; sub-plans are not counted."""
         query = select(plans.c.phase, plans.c.state, func.count()).where(plans.c.parent_id.is_(None))
         if scope is not None:
@@ -244,14 +244,15 @@ class SqlPlanStore:
     def move(
         self,
         plan: Plan,
-        wanted: Standing,
+        wanted: PhaseState,
         facts: PlanFacts | None = None,
         *,
         now: datetime,
         fence: Fence | None = None,
     ) -> Plan:
-        """The plan in its new standing, provided that nobody moved it since `plan` was read, and that whoever
-        moves it for a job still has that job.
+        """Move the plan to a new phase and state, if nothing moved it since `plan` was read.
+
+        With a `fence`, the job must still belong to the caller.
 
         `IllegalPlanMove`, `StalePlan`, `StaleFence`; then nothing changed.
         """
@@ -266,7 +267,7 @@ class SqlPlanStore:
         self,
         connection: Connection,
         plan: Plan,
-        wanted: Standing,
+        wanted: PhaseState,
         facts: PlanFacts | None = None,
         *,
         now: datetime,
@@ -274,7 +275,7 @@ class SqlPlanStore:
         """The same as a part of the transaction under way, to be kept together with the rest of it."""
         facts = facts or PlanFacts()
         held = _held(connection, plan)
-        ensure_plan_move(held.id, held.standing, wanted)
+        ensure_plan_move(held.id, held.phase_state, wanted)
         wanted_plan = replace(
             held,
             phase=wanted[0],
@@ -291,7 +292,7 @@ class SqlPlanStore:
         row = plan_row(wanted_plan)
         moved = plan_of(row)
         connection.execute(_MOVE, {"plan_id": held.id} | {name: row[name] for name in _CHANGED})
-        was = spelt(held.standing)
+        was = spelt(held.phase_state)
         append_to_outbox(connection, self._event(EventType.PLAN_MOVED, moved, now, was=was))
         return moved
 

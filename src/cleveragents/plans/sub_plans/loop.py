@@ -185,7 +185,7 @@ class SubPlans:
     plans: SqlPlanStore
     lifecycle: PlanLifecycle
     spawning: SubPlanSpawn
-    merging: SubPlanMerge
+    sub_plan_merge: SubPlanMerge
     faults: FaultPoints
 
     def advance(
@@ -201,13 +201,13 @@ class SubPlans:
 
     def view_of(self, plan: Plan, strategy: Strategy) -> TreeView:
         """How the plan's tasks stand, from its records."""
-        calls = self.lifecycle.rewriting.history.calls(plan.id)
+        calls = self.lifecycle.sandbox_edits.history.calls(plan.id)
         done = {call.arguments["part"] for call in calls if call.tool == TASK and call.state in DONE}
         children = {str(child.key): child for child in self.plans.children(plan.id)}
         return TreeView(
             strategy,
             {part: children[part] for part in _parts_of(strategy.tasks) if part in children},
-            self.merging.merged_parts(plan.id),
+            self.sub_plan_merge.merged_parts(plan.id),
             parts_left_out(calls),
             {number for number, task in enumerate(strategy.tasks, start=1) if task.part(number) in done},
         )
@@ -215,13 +215,13 @@ class SubPlans:
     def left_out_of(self, plan: Plan) -> Mapping[int, str]:
         """Why the tasks of the plan are left out that are, by number."""
         strategy = Strategy.from_json(plan.strategy) if plan.strategy is not None else None
-        if strategy is None or not parts_left_out(self.lifecycle.rewriting.history.calls(plan.id)):
+        if strategy is None or not parts_left_out(self.lifecycle.sandbox_edits.history.calls(plan.id)):
             return {}
         return self.view_of(plan, strategy).left_out_why()
 
     def has_open_conflict(self, plan: Plan) -> JsonValue | None:
         """What it would have to wait for, if nobody has said what is to become of a conflict."""
-        conflicts = self.merging.open_conflicts(plan.id)
+        conflicts = self.sub_plan_merge.open_conflicts(plan.id)
         return waiting_for_resolution(plan, conflicts) if conflicts else None
 
     def _alone(self, ground: ActorPhase, hands: TaskExecutor | None) -> JsonValue | None:
@@ -290,7 +290,7 @@ class _Advance:
         assert child is not None  # it is finished
         self.parts.faults.reach("sub_plan.merge.before")
         try:
-            outcome = self.parts.merging.merge(
+            outcome = self.parts.sub_plan_merge.merge(
                 self._plan, child, task.part(number), self._execution, lambda: self._ensure_unchanged(child)
             )
         except StalePlan as stale:
@@ -350,7 +350,7 @@ class _Advance:
         )
 
     def _settle_conflicts(self) -> JsonValue | None:
-        conflicts = self.parts.merging.open_conflicts(self._plan.id)
+        conflicts = self.parts.sub_plan_merge.open_conflicts(self._plan.id)
         if conflicts and self.hands is not None:
             self.hands.resolve(conflicts)
         return self.parts.has_open_conflict(self._plan) if conflicts else None
