@@ -57,7 +57,7 @@ def test_what_fits_exactly_is_given_and_one_token_more_is_not(budgets: SqlBudget
         reserve(budgets, 41, key="2")
     reserve(budgets, 40, key="3")
     assert budgets.view("p").reserved == Spend(0, 100, 2)
-    assert "0 of 100 tokens are spent, 60 reserved, and it may take 41 more" in str(refused.value)
+    assert "0 of 100 tokens spent, 60 reserved; the next call may use up to 41" in str(refused.value)
     assert refused.value.remedies[0].options == {"limits.tokens": 101}
 
 

@@ -191,14 +191,14 @@ def test_malformed_arguments_are_a_precise_problem(ask: Asking) -> None:
     assert (cut.tool, dict(cut.arguments)) == ("read", {})
     assert cut.problem is not None
     assert "not JSON: Expecting value at character 10" in cut.problem
-    assert listed.problem == "the arguments are a list; they have to be one JSON object"
-    assert number.problem == "the arguments are not JSON: NaN is no JSON number"
+    assert listed.problem == "the arguments are a list; pass one JSON object"
+    assert number.problem == "the arguments are not JSON: NaN is not a JSON number"
 
 
 def test_no_arguments_at_all_are_none_and_odd_ones_are_refused(ask: Asking) -> None:
     nothing, null, half, large = ask("empty call", tools=TOOLS).message.requests
     assert (dict(nothing.arguments), nothing.problem) == ({}, None)
-    assert (null.tool, null.problem) == ("nowhere", "the arguments are null; they have to be one JSON object")
+    assert (null.tool, null.problem) == ("nowhere", "the arguments are null; pass one JSON object")
     assert half.problem is not None
     assert "half a character" in half.problem
     assert (dict(large.arguments), large.tool) == ({}, "read")
@@ -289,7 +289,7 @@ def test_half_an_answer_is_none(ask: Asking, said: str) -> None:
 @pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")
 @pytest.mark.parametrize("said", ["nonsense", "wrong type"])
 def test_what_nobody_understands_is_no_answer(ask: Asking, said: str) -> None:
-    with pytest.raises(ModelUnavailable, match="not understood"):
+    with pytest.raises(ModelUnavailable, match="unexpected response"):
         ask(said)
 
 

@@ -1,4 +1,4 @@
-"""Language models behind one port: providers, calls, budgets, prices, retries.
+"""Language models behind one port: providers, calls, budgets, prices and retries.
 
-A call is reserved at its worst case before it is made, across the whole tree of plans.
+Each call reserves its worst case from the budget of the whole plan tree before it is made.
 """

@@ -1,13 +1,11 @@
-"""The model calls of one plan: reserved at their worst case, made, settled at what they took.
+"""The model calls of a plan: reserved at their worst case, made, and settled at their actual cost.
 
-A call whose end nobody saw (cancelled, cut off, no word in time) counts at its worst case: the provider may
-charge for it. One that the provider turned down, or that never reached it, costs nothing.
+A call whose end was not observed (cancelled, cut off, timed out) counts at its worst case, because the
+provider may charge for it. A call that the provider rejected, or that never reached it, costs nothing.
 
-A call that does not fit waits for those of its run, and of its tree's other plans in this process, that are
-under way: they were reserved at their worst case and mostly take less. Giving up at once would end the run:
-they would be cancelled, and count at that worst.
-
-How many calls on a budget are under way in this process, and how many have ended.
+A call that does not fit the budget waits for running calls of the same plan tree in this process: they are
+reserved at their worst case and usually take less. Failing immediately would end the run, and its running
+calls would be cancelled and charged at their worst case.
 """
 
 from __future__ import annotations
@@ -35,23 +33,25 @@ __all__ = ["CallName", "ModelCalls", "OpenCalls", "OpenCallsOfTrees", "Traffic",
 
 
 _LEAST_OUTPUT = 512
-"""Tokens that an answer needs to be worth asking for, when the budget leaves no more."""
+"""Shortest answer worth requesting when the budget is nearly spent, in tokens."""
 _LOOK_SECONDS = 0.05
 
 _ELSEWHERE_SECONDS = 2.0
-"""How long calls of other processes are waited for: nobody here knows whether they are alive."""
+"""How long to wait for calls of other processes, which may be dead."""
 _FIRST_PAUSE_SECONDS = 0.5
 _LONGEST_PAUSE_SECONDS = 30.0
 
 
 def out_of_time(plan_id: str) -> BudgetExhausted:
-    """What a plan is told whose time is over."""
-    return BudgetExhausted(plan_id, "the time it may take is over")
+    """Return the error for a plan that reached its time limit."""
+    return BudgetExhausted(plan_id, "the time limit is reached")
 
 
 @dataclass(frozen=True, slots=True)
 class CallName:
-    """Who calls. `key` names the call for good within its plan: made again, it forfeits its first try."""
+    """The identity of a call. `key` is unique within its plan: a repeated call with the same key forfeits the
+    reservation of the first.
+    """
 
     key: str
     actor: str
@@ -59,13 +59,13 @@ class CallName:
 
 
 class OpenCalls:
-    """Counts calls that hold a part of a budget.
+    """A count of running calls that hold a part of a budget.
 
     Thread safety:
         Owner: the runs whose calls it counts; any thread may begin and end one.
         Lock: `_lock` guards both counts, for arithmetic only.
-        Guarantee: `open` is how many were begun and not ended, and no end goes uncounted.
-    Cancel safety: nothing here waits. Whoever began a call ends it, cancelled or not.
+        Guarantee: `open` is the number of calls begun and not ended, and every end is counted.
+    Cancel safety: nothing here waits. The caller that began a call ends it, cancelled or not.
     """
 
     def __init__(self) -> None:
@@ -89,15 +89,14 @@ class OpenCalls:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelCalls:
-    """Calls on one budget. Any number may run at once, on one event loop.
+    """Model calls on one budget. Any number may run concurrently, on one event loop.
 
-    A try that may have cost something is paid for before the next is made, up to `retries` times more; what
-    costs nothing the model itself tries again. `patience_seconds` is how long an answer may take: after it
-    nothing is tried again, and no call under way is waited for any longer. When there are no `seconds_left`,
-    no call is begun any more.
+    An attempt that may have cost something is paid for before the next one, up to `retries` more times; the
+    model itself retries attempts that cost nothing. `patience_seconds` bounds an answer: after it, nothing is
+    retried and no running call is waited for. No call starts when `seconds_left` reaches 0.
 
-    Cancel safety: a cancelled call has closed its connection, and counts at its worst case; one that still
-        waits for room has reserved nothing.
+    Cancel safety: a cancelled call has closed its connection and counts at its worst case; a call that still
+    waits for the budget has reserved nothing.
     """
 
     models: ModelSource
@@ -119,21 +118,23 @@ class ModelCalls:
         name: CallName,
         on_token: Callable[[str], None] | None = None,
     ) -> ModelReply:
-        """The answer of that model, or of the fallback where it has none. `BudgetExhausted`, `PriceUnknown`,
-        and what `Model.reply` raises."""
+        """Return the answer of the model, or of the fallback if the model is unavailable.
+
+        Raises `BudgetExhausted`, `PriceUnknown` and the errors of `Model.reply`.
+        """
         heard = _Heard(on_token)
         try:
             return await self._tried(await self._opened(model), request, name, heard)
         except ModelUnavailable:
             second = self.fallback
-            if second is None or second == model or heard.anything:  # guard: no answer out of two halves
+            if second is None or second == model or heard.anything:  # guard: no mix of two answers
                 raise
             other = replace(name, key=f"{name.key}/fallback")
             return await self._tried(await self._opened(second), request, other, heard)
 
     async def _opened(self, model: str) -> Model:
         known = self.models.get_nowait(model)
-        # The first time a provider's library is imported, which may take seconds: not on the loop.
+        # Opening imports the provider's library, which may take seconds. It must not block the event loop.
         return known if known is not None else await asyncio.to_thread(self.models.get, model)
 
     async def _tried(self, model: Model, request: ModelRequest, name: CallName, heard: _Heard) -> ModelReply:
@@ -150,7 +151,7 @@ class ModelCalls:
         return await self._call(model, request, name, heard)
 
     async def _call(self, model: Model, request: ModelRequest, name: CallName, heard: _Heard) -> ModelReply:
-        if self.seconds_left is not None and self.seconds_left() <= 0:  # guard: an actor's time began later
+        if self.seconds_left is not None and self.seconds_left() <= 0:  # guard: an actor has its own limit
             raise out_of_time(self.plan_id)
         reservation, request = await self._leave(model, request, name)
         priced = model.facts.price is not None
@@ -165,7 +166,7 @@ class ModelCalls:
             await self._settled(reservation, spent, usage, priced)
             raise
         except BaseException:
-            # Cancelled, or worse: what the provider did meanwhile nobody knows.
+            # Cancelled, or worse: the provider may have completed the call.
             await self._settled(reservation, reservation.worst, None, priced)
             raise
         await self._settled(reservation, _spent(model, reply.usage, reservation), reply.usage, priced)
@@ -174,8 +175,9 @@ class ModelCalls:
     async def _leave(
         self, model: Model, request: ModelRequest, name: CallName
     ) -> tuple[Reservation, ModelRequest]:
-        """Leave to make the call; a shorter answer is asked for where the budget leaves no room for more, and
-        nobody is under way who may yet give some back."""
+        """Reserve the call. Request a shorter answer if the budget has no room and no running call can still
+        return some.
+        """
         give_up = self.clock.monotonic() + self.patience_seconds
         alone = False
         while True:
@@ -183,21 +185,20 @@ class ModelCalls:
             try:
                 return await self._asked(lambda: self._reserved(model, request, name))
             except BudgetExhausted:
-                if await self._wait_ended(ended):  # guard: siblings would be cancelled, at their worst
+                if await self._wait_ended(ended):  # guard: failing would cancel siblings at their worst case
                     continue
             try:
                 return await self._asked(lambda: self._afforded(model, request, name))
             except BudgetExhausted:
-                # Of several that found nobody under way, one has the rest by now, or is about to begin with
-                # it: it is waited for like any other. Who is alone twice is alone.
-                nobody = not self.open_calls.look().open
-                if (alone and nobody) or self.clock.monotonic() >= give_up:  # guard: nobody waits for ever
+                # Of several callers that found no running call, one has reserved the rest by now or is about
+                # to; the others wait for it. A caller that finds no running call twice really is alone.
+                idle = not self.open_calls.look().open
+                if (alone and idle) or self.clock.monotonic() >= give_up:  # guard: the wait must end
                     raise
-                alone = nobody
+                alone = idle
 
     async def _wait_ended(self, before: int) -> bool:
-        """Whether a call has ended since there were that many; False if none is under way, or none ends in
-        time."""
+        """Wait until a call ends and return True; return False if none is running or none ends in time."""
         began = self.clock.monotonic()
         while True:
             traffic = self.open_calls.look()
@@ -207,7 +208,7 @@ class ModelCalls:
             if not traffic.open:
                 view = await asyncio.to_thread(self.budgets.view, self.root_id)
                 patience = min(patience, _ELSEWHERE_SECONDS) if view.reserved.steps else 0.0
-            if self.clock.monotonic() - began >= patience:  # guard: nobody waits for ever, nor for nobody
+            if self.clock.monotonic() - began >= patience:  # guard: no wait without open calls
                 return False
             await self.sleep(_LOOK_SECONDS)
 
@@ -219,7 +220,7 @@ class ModelCalls:
             return await asyncio.shield(reserving)
         except asyncio.CancelledError:
             with suppress(CleverAgentsError):
-                reservation, _ = await reserving  # guard: given after the cancel, it is still given back
+                reservation, _ = await reserving  # guard: a reservation made after the cancel is released
                 await asyncio.to_thread(self._released, reservation)
             raise
 
@@ -258,7 +259,7 @@ class ModelCalls:
         )
 
     def _affordable(self, model: Model, read: int) -> int:
-        """How long an answer the rest of the budget pays for, after the input."""
+        """Return the longest answer that the rest of the budget pays for, after the input."""
         view = self.budgets.view(self.root_id)
         taken = view.spent + view.reserved
         bounds: list[int] = []
@@ -279,7 +280,7 @@ class ModelCalls:
             finally:
                 self.open_calls.end()
 
-        # Shielded: a cancel that comes now must not leave the reservation open.
+        # Shielded: a cancellation now must not leave the reservation open.
         await asyncio.shield(asyncio.to_thread(settle))
 
     def _released(self, reservation: Reservation) -> None:
@@ -290,7 +291,9 @@ class ModelCalls:
 
 
 class _Heard:
-    """Hands pieces of an answer on, and remembers that there were some. Not thread-safe: the call's own."""
+    """A listener that records whether any piece arrived and passes pieces on. Not thread-
+    safe: one per call.
+    """
 
     def __init__(self, listener: Callable[[str], None] | None) -> None:
         self._listener = listener
@@ -303,7 +306,7 @@ class _Heard:
 
 
 def _spent(model: Model, usage: Usage | None, reservation: Reservation) -> Spend:
-    """What the call took; its worst case, where the provider does not say."""
+    """Return the actual spend of a call; its worst case if the provider reports no usage."""
     if usage is None:
         return reservation.worst
     price = model.facts.price
@@ -315,7 +318,7 @@ def _charged(error: CleverAgentsError) -> bool:
 
 
 def _took(error: CleverAgentsError) -> Usage | None:
-    """What the provider says a failed call took."""
+    """Return the usage that the provider reported for a failed call."""
     if not isinstance(error, ModelUnavailable | ModelRefused) or error.took is None:
         return None
     return Usage(*error.took)
@@ -323,20 +326,21 @@ def _took(error: CleverAgentsError) -> Usage | None:
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """A moment: calls that are `open` now, and those that `ended` before."""
+    """A snapshot: calls that are `open` now and calls that have `ended`."""
 
     open: int
     ended: int
 
 
 class OpenCallsOfTrees:
-    """One count for all plans of a tree: what a sibling here has reserved, it will settle or give back.
+    """One `OpenCalls` for all plans of a tree, so that plans can wait for reservations of their siblings.
 
     Thread safety:
-        Owner: whoever lets plans run in this process; any thread may ask.
+        Owner: the process that runs the plans; any thread may ask.
         Lock: `_lock` guards the dictionary, for a look-up or an insertion.
-        Guarantee: all who ask for a tree while somebody holds its count get the same one; when nobody does,
-            it is gone.
+        Guarantee: while any caller holds the count of a tree, all callers get the same one; it is removed
+        with
+            its last holder.
     Cancel safety: nothing here waits.
     """
 

@@ -1,15 +1,14 @@
-"""All models there are, by `provider/name`: providers are the modules of `providers`, and what installed
-packages offer as entry points.
+"""The catalogue of models, by `provider/name`, and the list of their prices.
 
-Looking at names and facts imports nothing that takes long; the library of a provider is imported when a model
-of it is first asked for, which can take a second or two: not on an event loop. Every model comes wrapped: a
-place among the calls under way, a breaker, a deadline, retries, in that order from outside.
+Providers are the modules of `providers` and the entry points of installed packages. Names and facts load
+quickly. Opening a model imports its provider's library, which can take seconds, so do not open one on an
+event loop. Every model is wrapped, from outside in, by a concurrency limit, a circuit breaker, a deadline and
+retries.
 
-Facts about models: what they cost, read and write, from the list that is shipped and one of the user's.
-
-What is in no list is unknown, not free. A dated name (`gpt-4o-2024-08-06`) has the facts of the undated one
-unless it is listed itself. Where the user points a provider at another server, the shipped list says nothing
-about what answers there; the user's own still does.
+Facts about models (prices and token limits) come from the shipped list and the user's own list. A model that
+is in neither list has an unknown price; it is not free. A dated name (`gpt-4o-2024-08-06`) has the facts of
+the undated one unless it is listed itself. If the user points a provider at another server, the shipped list
+no longer applies to it, but the user's list does.
 """
 
 from __future__ import annotations
@@ -50,21 +49,23 @@ __all__ = ["ENTRY_POINTS", "UNKNOWN_CONTEXT", "UNKNOWN_OUTPUT", "ModelCatalogue"
 
 
 ENTRY_POINTS = "cleveragents.models"
-"""The group; an entry's name is the provider's, its object a `Provider`."""
+"""Entry point group. Each entry is named after its provider and refers to a `Provider`."""
 _FAILURES_IN_A_ROW = 5
 _COOL_DOWN_SECONDS = 30.0
 
 UNKNOWN_CONTEXT = 32_768
 
 UNKNOWN_OUTPUT = 4_096
-"""Of models that are in no list: what all but the smallest can do."""
+"""Limits assumed for unlisted models; all but the smallest models meet them."""
 _DATED = re.compile(r"-(?:\d{4}-\d{2}-\d{2}|\d{8}|latest|\d{3}|0)$")
-_PICODOLLARS_A_TOKEN = 10**6  # of a price of one dollar per million tokens
+_PICODOLLARS_A_TOKEN = 10**6  # for a price for one dollar per million tokens
 _KEYS = {"input", "output", "cached", "context_tokens", "output_tokens", "tool_calls"}
 
 
 class PriceList:
-    """The facts of models by `provider/name`, the user's before the shipped. Immutable."""
+    """Facts about models by `provider/name`. The user's list takes precedence over the shipped one.
+    Immutable.
+    """
 
     def __init__(self, own: str = "") -> None:
         self._shipped, self.as_of, self._text_callers = _shipped()
@@ -79,7 +80,7 @@ class PriceList:
         return ModelFacts(name, UNKNOWN_CONTEXT, UNKNOWN_OUTPUT)
 
     def nearest(self, name: str) -> str | None:
-        """What somebody who wrote that may have meant; None if it is listed, or like nothing that is."""
+        """Return the closest listed name; None if the name is listed or nothing is close."""
         every = {**self._shipped, **self._own}
         if name in every or _DATED.sub("", name) in every:
             return None
@@ -92,17 +93,17 @@ class PriceList:
         return ToolCallMode.TEXT if text else None
 
     def known(self) -> tuple[ModelFacts, ...]:
-        """All that is listed, in the order of names."""
+        """Return all listed models, sorted by name."""
         every = {**self._shipped, **self._own}
         return tuple(every[name] for name in sorted(every))
 
 
 class ModelCatalogue:
-    """`Models` as the settings say. It holds nothing open: models keep no connections.
+    """The `Models` that the settings describe. Holds no resources: models keep no connections.
 
-    Any thread may use it: what it keeps is only ever added to, in one step each. A model that two threads
-    open at once is the first one's for both; all models of a provider share its places and its breaker. The
-    keys it finds are masked as long as `secrets`, or where there are none the catalogue, exists.
+    Any thread may use it: its dictionaries only grow, in single atomic steps. If two threads open the same
+    model at once, both get the first one. All models of a provider share its concurrency limit and its
+    breaker. Keys are masked as long as `secrets` exists, or the catalogue if none is passed.
     """
 
     def __init__(
@@ -138,7 +139,7 @@ class ModelCatalogue:
     def facts(self, name: str) -> ModelFacts:
         provider, model = self._parted(name)
         if provider.reads_facts is not None:
-            opened = self._opened.get(name)  # it answers by what it read then, and reading takes a while
+            opened = self._opened.get(name)  # an open model has read its facts, and reading is slow
             return provider.reads_facts(name, model) if opened is None else opened.facts
         facts = self._prices.facts(name)
         mode = self._mode(provider, facts)
@@ -156,12 +157,12 @@ class ModelCatalogue:
         return found
 
     def is_file(self, name: str) -> bool:
-        """Whether the model is a file, which is read to know anything of it."""
+        """Return whether the model is a file whose facts must be read."""
         provider = name.partition("/")[0]
         return provider in self.providers() and self._provider(provider).reads_facts is not None
 
     def needs_key(self, name: str) -> bool:
-        """Whether the model's provider takes a key at all, where it is."""
+        """Return whether the model needs an API key at its current address."""
         provider = name.partition("/")[0]
         if provider not in self.providers():
             return True
@@ -169,33 +170,34 @@ class ModelCatalogue:
         return bool(known.variables) and self._base_url(known) is None
 
     def providers(self) -> tuple[str, ...]:
-        """Their names, of those that are built in and those that are installed."""
+        """Return the names of all built-in and installed providers."""
         return tuple(sorted({*self._builtin, *self._offered}))
 
     @property
     def prices_as_of(self) -> str:
-        """When the shipped prices were looked up."""
+        """The date of the shipped prices."""
         return self._prices.as_of
 
     # ── opening ───────────────────────────────────────────────────────────────────────────────────
 
     def _open(self, name: str) -> Model:
         provider, model = self._parted(name)
-        self._prices.known()  # a list of the user's that is wrong is said before anything is paid for
+        self._prices.known()  # report a mistake in the user's price list before anything is paid for
         facts = self.facts(name)
         self._check_installed(provider, name)
         key = self._keys.find(provider.variables)
-        # What no request can carry would be taken for a bad connection, and tried again and again.
+        # A key that no request can carry would look like a failed connection and be retried.
         strange = next((sign for sign in key or "" if not "!" <= sign <= "~"), None)
         if strange is not None:
-            problem = f"its key has {strange!r} in it, as no key has; {_where_keys_go(provider.variables)}"
+            remedy = _where_keys_go(provider.variables)
+            problem = f"the API key contains the invalid character {strange!r}; {remedy}"
             raise ConfigurationError(f"model {name}", problem)
         base_url = self._base_url(provider)
         if provider.variables and key is None and base_url is None:
-            problem = f"needs a key; {_where_keys_go(provider.variables)} (we never store it)"
+            problem = f"needs an API key; {_where_keys_go(provider.variables)} (CleverAgents never stores it)"
             near = self._prices.nearest(name)
             if near is not None:
-                problem += f"; it is in no list of ours: did you mean {near}?"
+                problem += f"; the model is not listed, did you mean {near}?"
             raise ConfigurationError(f"model {name}", problem)
         opening = ModelSpec(
             facts=facts,
@@ -274,14 +276,14 @@ class ModelCatalogue:
         breaker = CircuitBreaker(
             failure_threshold=_FAILURES_IN_A_ROW,
             cool_down_seconds=_COOL_DOWN_SECONDS,
-            # A trial may take as long as an answer may: a second one beside it would tell no more.
+            # A trial may take as long as an answer. A second trial in parallel would show nothing new.
             trial_lease_seconds=self._settings.timeout_seconds + 1.0,
             clock=self._clock,
         )
         return self._breakers.setdefault(provider, breaker)
 
     def _base_url(self, provider: Provider) -> str | None:
-        """Where the user says that it is; None is where it always is."""
+        """Return the address that the user configured; None for the provider's default."""
         if not provider.base_url_variables:
             return None
         if provider.name == "openai" and self._settings.base_url:
@@ -289,7 +291,7 @@ class ModelCatalogue:
         for variable in provider.base_url_variables:
             url = self._environment.get(variable)
             if url and not is_web_address(url):
-                raise ConfigurationError(variable, "should be a URL that begins with http:// or https://")
+                raise ConfigurationError(variable, "must be a URL that starts with http:// or https://")
             if url:
                 return url
         return None
@@ -318,16 +320,16 @@ class ModelCatalogue:
             example = next(
                 (other for other in listed if other.startswith(f"{provider}/")), f"{provider}/NAME"
             )
-            return f"say which model of {provider}, as in {example}"
+            return f"add the name of a model, such as {example}"
         bare = {other.partition("/")[2]: other for other in listed}
         close = get_close_matches(provider, self.providers(), n=1, cutoff=0.75)
         if close and f"{close[0]}/{model}" in listed:
             return f"there is no provider {provider!r}; did you mean {close[0]}/{model}?"
-        what = f"there is no provider {provider!r}" if model else "a model is named provider/model"
+        what = f"there is no provider {provider!r}" if model else "write it as provider/model"
         near = [bare.get(one, one) for one in get_close_matches(name, [*listed, *bare], n=1, cutoff=0.75)]
         if near and not model:
             return f"{what}; did you mean {near[0]}?"
-        near = near or close  # a model of it that nobody knows is no advice
+        near = near or close  # suggesting an unknown model of a known provider would not help
         meant = f"did you mean {near[0]}? " if near else ""
         return f"{what}; {meant}the providers are {', '.join(self.providers())}"
 
@@ -343,7 +345,7 @@ class ModelCatalogue:
     def _offered(self) -> Mapping[str, EntryPoint]:
         found = installed(ENTRY_POINTS) if self._entries is None else self._entries
         ordered = sorted(found, key=lambda entry: (entry.name, entry.value))
-        # What `openai` means does not depend on what else is installed.
+        # A built-in provider cannot be replaced by an installed package.
         return {entry.name: entry for entry in reversed(ordered) if entry.name not in self._builtin}
 
     def _provider(self, name: str) -> Provider:
@@ -353,14 +355,17 @@ class ModelCatalogue:
 
 
 def _load_entry(entry: EntryPoint) -> Provider:
-    """What the package offers; whatever its code raises is said to be its own."""
+    """Load the provider of an installed package. Raises `ConfigurationError` that names the package for any
+    error of its code.
+    """
     try:
         offered = entry.load()
     except (Exception, SystemExit) as error:
         problem = f"{entry.value} cannot be loaded ({type(error).__name__}: {error})"
         raise ConfigurationError(f"provider {entry.name}", problem) from error
     if not isinstance(offered, Provider) or offered.name != entry.name:
-        raise ConfigurationError(f"provider {entry.name}", f"{entry.value} is no provider of that name")
+        problem = f"{entry.value} is not a provider named {entry.name!r}"
+        raise ConfigurationError(f"provider {entry.name}", problem)
     return offered
 
 
@@ -389,26 +394,26 @@ def _read(path: str) -> Mapping[str, ModelFacts]:
     except OSError as error:
         raise ConfigurationError(path, f"cannot be read: {error.strerror}; see models.prices") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigurationError(path, f"is no TOML: {error}") from None
+        raise ConfigurationError(path, f"is not valid TOML: {error}") from None
     return _parsed(document, path)
 
 
 def _parsed(document: Mapping[str, Any], source: str) -> Mapping[str, ModelFacts]:
     models = document.get("models")
     if not isinstance(models, dict):
-        raise ConfigurationError(source, 'has no [models."provider/name"]; the reference shows one')
+        raise ConfigurationError(source, 'has no [models."provider/name"] table; add one')
     return {name: _facts(name, entry, source) for name, entry in models.items()}
 
 
 def _facts(name: str, entry: object, source: str) -> ModelFacts:
     where = f"{source}: {name}"
     if not isinstance(entry, dict):
-        raise ConfigurationError(where, "should be a table")
+        raise ConfigurationError(where, "must be a table")
     unknown = sorted(set(entry) - _KEYS)
     if unknown:
         raise ConfigurationError(where, f"unknown key {unknown[0]!r}; known: {', '.join(sorted(_KEYS))}")
     if ("input" in entry) != ("output" in entry):
-        raise ConfigurationError(where, "a price is both, input and output")
+        raise ConfigurationError(where, "a price needs both input and output")
     price = None
     if "input" in entry:
         cached = _per_token(entry["cached"], where) if "cached" in entry else None
@@ -432,14 +437,15 @@ def _tool_calls(mode: object, where: str) -> ToolCallMode | None:
 
 def _per_token(dollars_a_million: object, where: str) -> int:
     if isinstance(dollars_a_million, bool) or not isinstance(dollars_a_million, (int, Decimal)):
-        raise ConfigurationError(where, "a price is a number: dollars per million tokens")
+        raise ConfigurationError(where, "a price must be a number: dollars per million tokens")
     exact = Decimal(dollars_a_million) * _PICODOLLARS_A_TOKEN
     if not exact.is_finite() or exact < 0 or exact != int(exact):
-        raise ConfigurationError(where, f"{dollars_a_million} is no price: it is 0 or more, to 6 decimals")
+        remedy = "use 0 or more, with at most 6 decimals"
+        raise ConfigurationError(where, f"{dollars_a_million} is not a price; {remedy}")
     return int(exact)
 
 
 def _tokens(number: object, where: str) -> int:
     if isinstance(number, bool) or not isinstance(number, int) or number < 1:
-        raise ConfigurationError(where, "a number of tokens is a whole number above 0")
+        raise ConfigurationError(where, "a token count must be a whole number greater than 0")
     return number

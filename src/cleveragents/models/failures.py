@@ -1,8 +1,8 @@
-"""What goes wrong with a call, in our words: the one place that knows how libraries and providers say it.
+"""Translation of provider errors into CleverAgents errors.
 
-Libraries differ in their classes and agree on HTTP: so the status decides, wherever in the chain of causes it
-is found, and what has none is a connection that failed or an answer that nobody understood. Both are worth
-another try; what a provider refused is not.
+Only this module knows how libraries and providers report errors. Libraries use different classes but agree on
+HTTP, so the first HTTP status in the chain of causes decides. An error without a status is a failed
+connection or an invalid response; both may be retried. A refusal by the provider is not retried.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ _NUMBER = re.compile(r"(?<![\w.])\d{3,9}(?![\w.]*\d)")
 _RETRY_DELAY = re.compile(r"retryDelay\W{1,6}(\d+(?:\.\d+)?)s")
 _WRONG_KEY = ("API key not valid", "API_KEY_INVALID")
 _REMEDIES = {
-    401: "the key is not accepted; check {keys}",
-    402: "there is no credit left with the provider",
-    403: "the key does not allow this; check {keys}",
-    404: "the provider has no such model, or the address is wrong",
+    401: "the API key was rejected; check {keys}",
+    402: "the account has no credit left",
+    403: "the API key lacks permission; check {keys}",
+    404: "model not found; check its name and the base URL",
 }
 _NOT_SENT = (
     "ClientConnector",
@@ -52,16 +52,17 @@ _NOT_SENT = (
     "UnsupportedProtocol",
     "Write",
 )
-"""How the errors begin of what never reached the provider."""
+"""Name prefixes of errors raised before the request reaches the provider."""
 _SAID_IN_STREAMS = ("APIError", "StreamFailed")
-"""What is raised for an error that came instead of a piece, with no status of its own."""
+"""Names of errors that arrive within a stream and have no HTTP status."""
 _TRANSPORTS = ("httpx", "httpcore", "aiohttp", "requests", "ssl", "socket", "anyio", "h11")
 
 
 @dataclass(frozen=True, slots=True)
 class FailedCall:
-    """The call that failed: of which model, how much it wrote and may read, and where its key comes from.
-    `place` is where the user says that it is, with what says so."""
+    """The model and request of a failed call: the tokens it needs, the model's limit and the variables of the
+    key. `place` is the base URL that the user configured and the setting it comes from.
+    """
 
     model: str
     needed: int
@@ -71,7 +72,7 @@ class FailedCall:
 
 
 def translated(error: Exception, subject: FailedCall) -> CleverAgentsError:
-    """Ours for theirs."""
+    """Convert an error of a provider's library into a CleverAgents error."""
     if isinstance(error, CleverAgentsError):
         return error
     status = _status(error)
@@ -81,18 +82,20 @@ def translated(error: Exception, subject: FailedCall) -> CleverAgentsError:
     if status is not None:
         return failure_of_status(subject, status, said, _retry_after(error))
     if _timed_out(error):
-        return ModelUnavailable(subject.model, "no answer in time")
+        return ModelUnavailable(subject.model, "the request timed out")
     if _is_transport(error):
         deepest = [*_causes(error)][-1]
         if subject.place:
-            where = f"the connection to {_shortened(subject.place)} failed"
-            return ModelUnavailable(subject.model, f"{where} ({_brief(deepest)}): is the server running?")
+            failed = f"the connection to {_shortened(subject.place)} failed ({_brief(deepest)})"
+            return ModelUnavailable(subject.model, f"{failed}; check that the server is running")
         return ModelUnavailable(subject.model, f"the connection failed ({_brief(deepest)})")
-    return ModelUnavailable(subject.model, f"its answer is not understood ({said})")
+    return ModelUnavailable(subject.model, f"unexpected response ({said})")
 
 
 def may_have_cost(error: Exception) -> bool:
-    """Whether the provider had the whole request and did not turn it down: then it may have worked at it."""
+    """Return whether the provider may charge for the call: it received the whole request and did not refuse
+    it.
+    """
     if _status(error) is not None:
         return False
     names = {type(cause).__name__ for cause in _causes(error)}
@@ -102,7 +105,7 @@ def may_have_cost(error: Exception) -> bool:
 def failure_of_status(
     subject: FailedCall, status: int, said: str, retry_after: float | None = None
 ) -> CleverAgentsError:
-    """What an HTTP status means to the caller."""
+    """Return the error for an HTTP status."""
     said = _shortened(said)
     if status in (400, 413, 422, 500) and _TOO_LONG.search(said):
         return _too_long(subject, said)
@@ -110,7 +113,7 @@ def failure_of_status(
     if meant in _AGAIN or meant >= 500:
         what = "too many requests" if status == 429 else f"HTTP {status}"
         return ModelUnavailable(subject.model, f"{what} ({said})", retry_after)
-    remedy = _REMEDIES.get(meant, "the request is not accepted")
+    remedy = _REMEDIES.get(meant, "the provider rejected the request")
     near = PriceList().nearest(subject.model) if meant == 404 and not subject.place else None
     if near is not None:
         remedy += f"; did you mean {near}?"
@@ -119,7 +122,7 @@ def failure_of_status(
 
 
 def _meant(status: int, said: str) -> int:
-    """Some say with one status what others say with another."""
+    """Return the usual status for this error. Providers use different statuses for the same problem."""
     if any(word in said for word in _NO_CREDIT):
         return 402
     return 401 if any(word in said for word in _WRONG_KEY) else status
@@ -162,7 +165,7 @@ def _retry_after(error: Exception) -> float | None:
             seconds = float(value) / unit
         except ValueError:
             return _seconds_until(value)
-        if not isfinite(seconds):  # guard: nobody can wait for nan, or tell it
+        if not isfinite(seconds):  # guard: nan cannot be waited for or stored
             return None
         return max(seconds, 0.0)
     match = _RETRY_DELAY.search(str(error))
@@ -172,14 +175,14 @@ def _retry_after(error: Exception) -> float | None:
 def _seconds_until(date: str) -> float | None:
     try:
         moment = parsedate_to_datetime(date)
-    except (ValueError, OverflowError):  # a year that no calendar has
+    except (ValueError, OverflowError):  # no such year
         return None
     aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     return max((aware - datetime.now(UTC)).total_seconds(), 0.0)
 
 
 def _is_too_long(error: Exception, status: int | None, said: str) -> bool:
-    # By name, because the class is in a library that need not be installed.
+    # Compared by name: the library that defines the class may not be installed.
     names = {cls.__name__ for cause in _causes(error) for cls in type(cause).__mro__}
     if "ContextOverflowError" in names:
         return True
@@ -187,7 +190,9 @@ def _is_too_long(error: Exception, status: int | None, said: str) -> bool:
 
 
 def _too_long(subject: FailedCall, said: str) -> ContextTooLong:
-    """With the provider's numbers where it says them: the smaller is what it reads, the larger what came."""
+    """Return the error with the numbers of the provider's message if it has two: the smaller is the limit,
+    the larger is the size of the request.
+    """
     numbers = sorted(int(number) for number in _NUMBER.findall(said.replace(",", "")))
     if len(numbers) >= 2:
         return ContextTooLong(subject.model, numbers[-1], numbers[0])
@@ -210,11 +215,11 @@ def _is_transport(error: Exception) -> bool:
 
 
 def _said(error: Exception) -> str:
-    """What the provider said, with the word it has for it."""
+    """Return the provider's message, followed by its error code."""
     said = next((_shortened(said) for said in map(_message, _causes(error)) if said), None) or _brief(error)
     codes = (getattr(cause, "code", None) for cause in _causes(error))
     code = next((code for code in codes if isinstance(code, str) and code not in said), None)
-    # Behind the message: `invalid_api_key: …` would be a name with its value, and masked.
+    # The code follows the message: `invalid_api_key: …` would look like a secret and be masked.
     return f"{said} ({code})" if code else said
 
 
@@ -223,7 +228,7 @@ def _brief(error: BaseException) -> str:
 
 
 def _message(error: BaseException) -> str | None:
-    """The provider's own words, within what the library made of them."""
+    """Return the provider's message inside the library's error."""
     for said in (getattr(error, "body", None), getattr(error, "details", None)):
         inner = said.get("error", said) if isinstance(said, Mapping) else None
         message = inner.get("message") if isinstance(inner, Mapping) else None

@@ -1,17 +1,12 @@
-"""A model behind a LangChain chat model: one adapter for all providers that LangChain speaks to.
+"""An adapter for all providers that LangChain supports.
 
-Always streamed, because that is how a cancelled call ends at once, and how an answer that was cut off is told
-from one that ended: a stream without a reason for its end is a connection that was lost. Tool calls are put
-together from their pieces here, and parsed strictly: LangChain would complete a half-written call and hand it
-over as a whole one.
+Answers are always streamed: a cancelled call then ends immediately, and a stream without a finish reason
+reveals a lost connection. Tool calls are assembled from their pieces here and parsed strictly, because
+LangChain would complete a half-written call and return it as valid.
 
-Our messages and tools as LangChain's, and what a model wrote as requests for tools.
-
-On the way out names and ids are made to fit the narrowest provider: letters, digits, `_` and `-` in names;
-ids that occur once. The requests of a conversation are numbered anew each time, from its beginning, so that
-the same conversation is always sent as the same bytes and a provider's cache keeps knowing it.
-
-A piece of an answer, as it comes: what the adapter reads of it, whichever library or wire it came by.
+Outgoing names and ids are restricted to what every provider accepts: letters, digits, `_` and `-` in names,
+and unique ids. Requests are renumbered from the start of the conversation each time, so that the same
+conversation is always sent as the same bytes and provider caches keep working.
 """
 
 from __future__ import annotations
@@ -66,11 +61,14 @@ _LONGEST_NAME = 64
 
 
 class LangChainModel:
-    """`Model` on a chat model. `options` turns a request into what the provider's class takes as arguments
-    of a call; `sums_usage` says whether its pieces of usage add up, or each says what there was so far;
-    `tells_schema`, whether the prompt describes the schema. `place` is as for `FailedCall`.
+    """A `Model` that calls a LangChain chat model.
 
-    Any number of calls may run at once, on any loop: the chat model keeps no connection between calls.
+    `options` converts a request into keyword arguments of the chat model. `sums_usage` says whether the
+    streamed usage values are increments or running totals. `tells_schema` adds the answer's schema to the
+    prompt. `place` is passed to `FailedCall`.
+
+    Any number of calls may run concurrently, on any event loop: the chat model keeps no connection between
+    calls.
     """
 
     def __init__(
@@ -101,12 +99,15 @@ class LangChainModel:
         return self._estimator.count(request)
 
     async def reply(self, request: ModelRequest, on_token: Callable[[str], None] | None = None) -> ModelReply:
-        """As `Model.reply`, without retries. `on_token` gets an empty text when a tool call begins: from then
-        on the answer has begun. A failure says whether the provider may charge for it: for all that comes
-        after the first piece, thoughts that nobody is told among it."""
+        """Return the answer, as `Model.reply`, without retries.
+
+        `on_token` receives an empty string when a tool call starts, which marks the start of the answer. An
+        error states whether the provider may charge for the call. Every error after the first piece may be
+        charged, even if that piece held only hidden reasoning.
+        """
         names = ToolNames([tool.name for tool in request.tools])
         heard = _Heard(names, request.max_output_tokens, self._sums_usage)
-        tell = on_token or _nobody
+        tell = on_token or _ignore
         async with aclosing(self._pieces(request, names)) as pieces:
             while True:
                 try:
@@ -144,13 +145,13 @@ def _schema_in_words(schema: Mapping[str, JsonValue]) -> Message:
     return Message(MessageRole.SYSTEM, said)
 
 
-def _nobody(piece: str) -> None:
-    """Nobody listens."""
+def _ignore(piece: str) -> None:
+    """Ignore a piece."""
 
 
 @dataclass(slots=True)
 class _Writing:
-    """A tool call that is being written."""
+    """A tool call that is still being received."""
 
     id: str = ""
     tool: str = ""
@@ -158,12 +159,12 @@ class _Writing:
 
 
 class ToolNames:
-    """Names that every provider takes, for those of the tools, and back. Immutable once made."""
+    """A mapping between tool names and the aliases that every provider accepts. Immutable."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self._outside: dict[str, str] = {}
         self._inside: dict[str, str] = {}
-        # Those that fit as they are come first, and keep their names.
+        # Valid names come first, so that they stay unchanged.
         for name in sorted(names, key=lambda name: _fitting(name) != name):
             alias = _fitting(name)
             number = 1
@@ -174,17 +175,17 @@ class ToolNames:
             self._inside[alias] = name
 
     def outside(self, name: str) -> str:
-        """As the provider is told."""
+        """Return the name that the provider sees."""
         return self._outside.get(name) or _fitting(name)
 
     def inside(self, name: str) -> str:
-        """As we call it; what no tool of ours is called stays as it is."""
+        """Return the tool name for a provider's alias; unknown names are returned unchanged."""
         return self._inside.get(name, name)
 
 
 @dataclass(slots=True)
 class _Heard:
-    """What came so far of one answer. Used by the task that makes the call."""
+    """The part of an answer received so far. Used only by the task that makes the call."""
 
     names: ToolNames
     max_output_tokens: int
@@ -199,11 +200,13 @@ class _Heard:
 
     @property
     def endless(self) -> bool:
-        """A server that does not keep to the limit is not listened to for ever."""
+        """Return whether the answer is far longer than its limit, so that a misbehaving server cannot stream
+        forever.
+        """
         return self.length > _CHARACTERS_A_TOKEN * self.max_output_tokens + _CHARACTERS_SPARE
 
     def take(self, piece: ReplyChunk) -> str | None:
-        """Adds a piece; what a listener gets of it, if anything."""
+        """Add a piece and return the text for the listener: None if there is nothing to report."""
         self.begun = True
         if piece.ended:
             self.ended = piece.ended.lower()
@@ -221,13 +224,13 @@ class _Heard:
 
     @property
     def took(self) -> tuple[int, int, int] | None:
-        """What the provider says it took, once it has said all: before, there is more to come."""
+        """Return the usage that the provider reported; None before the end, when the usage is incomplete."""
         if self.usage is None or self.ended is None:
             return None
         return self.usage.input_tokens, self.usage.output_tokens, self.usage.cached_tokens
 
     def charged(self, failure: CleverAgentsError, error: Exception) -> CleverAgentsError:
-        """The failure, with what it costs."""
+        """Return the error with its charge recorded."""
         if not isinstance(failure, ModelUnavailable | ModelRefused):
             return failure
         if not self.begun and not (isinstance(failure, ModelUnavailable) and may_have_cost(error)):
@@ -235,8 +238,9 @@ class _Heard:
         return replace(failure, charged=True, took=self.took)
 
     def _take_call(self, call: CallChunk) -> bool:
-        """Adds a piece of a call; whether a new one began. An id that changes begins one, as some servers
-        give all calls the same index."""
+        """Add a piece of a tool call and return whether a new call starts. A changed id starts a new call,
+        because some servers give all calls the same index.
+        """
         writing = self.open.get(call.index)
         began = writing is None or bool(call.id and writing.id and call.id != writing.id)
         if writing is None or began:
@@ -249,25 +253,26 @@ class _Heard:
         return began
 
     def reply(self, model: str) -> ModelReply:
-        """The whole answer; `ModelUnavailable` if it did not come to its end, `ModelRefused` if a filter
-        stopped it."""
+        """Return the complete answer. Raises `ModelUnavailable` if the answer is incomplete, `ModelRefused`
+        if a content filter stopped it.
+        """
         cut_off = self.endless or self.ended in _CUT_OFF
-        if self.ended is None and not self.endless:  # guard: half an answer is not an answer
-            lost = "the connection was lost in the middle of the answer"
+        if self.ended is None and not self.endless:  # guard: an incomplete answer is not an answer
+            lost = "the connection was lost during the answer"
             raise ModelUnavailable(model, lost, charged=True)
         text = well_formed("".join(self.text))
         if self.ended in _FILTERED:
-            stopped = f"the provider stopped the answer ({self.ended}); say it otherwise"
+            stopped = f"the provider stopped the answer ({self.ended}); rephrase the request"
             raise ModelRefused(model, stopped, charged=True, took=self.took)
         if self.ended in _BROKEN and not self.calls:
-            broken = f"the answer broke off ({self.ended})"
+            broken = f"the answer ended early ({self.ended})"
             raise ModelUnavailable(model, broken, charged=True, took=self.took)
         requests = tuple(
             tool_request(
                 call.id or f"call_{number}",
                 self.names.inside(call.tool),
                 "".join(call.written),
-                # Only the last one can have been cut off by the end of the answer.
+                # Only the last call can be cut off by the end of the answer.
                 cut_off=cut_off and number == len(self.calls) - 1,
             )
             for number, call in enumerate(self.calls)
@@ -282,27 +287,28 @@ def _fitting(name: str) -> str:
 
 @dataclass(slots=True)
 class RequestNumbers:
-    """Ids of requests, each given once; an answer gets the id of the oldest request that still waits. Not
-    thread-safe: made for one conversation that is told."""
+    """Unique ids for the requests of one conversation. An answer gets the id of the oldest open request with
+    the same original id. Not thread-safe: create one per conversation sent.
+    """
 
     given: int = 0
     waiting: dict[str, deque[str]] = field(default_factory=dict)
 
     def ask(self, original: str) -> str:
-        """The id of a request."""
+        """Return a new id for a request."""
         self.given += 1
         number = f"call_{self.given}"
         self.waiting.setdefault(original, deque()).append(number)
         return number
 
     def answer(self, original: str) -> str:
-        """The id of the request that is answered."""
+        """Return the id of the request that an answer belongs to."""
         waiting = self.waiting.get(original)
         return waiting.popleft() if waiting else original
 
 
 def lc_messages(messages: Sequence[Message], names: ToolNames) -> list[BaseMessage]:
-    """The conversation as LangChain has it: what the system says in one message, at the beginning."""
+    """Convert a conversation to LangChain messages, with all system messages joined into one at the start."""
     from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, ToolMessage
 
     numbering = RequestNumbers()
@@ -330,7 +336,7 @@ def lc_messages(messages: Sequence[Message], names: ToolNames) -> list[BaseMessa
 
 
 def lc_tools(request: ModelRequest, names: ToolNames) -> list[dict[str, Any]]:
-    """The tools in the form that LangChain takes for every provider."""
+    """Convert the tools to the format that LangChain accepts for every provider."""
     return [
         {
             "type": "function",
@@ -345,13 +351,13 @@ def lc_tools(request: ModelRequest, names: ToolNames) -> list[dict[str, Any]]:
 
 
 def well_formed(text: str) -> str:
-    """The text without what no store can keep: halves of characters, and NUL."""
+    """Replace characters that no store accepts: lone surrogates and NUL."""
     whole = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     return whole.replace("\0", "\ufffd")
 
 
 def tool_request(call_id: str, tool: str, written: str, *, cut_off: bool) -> ToolRequest:
-    """What the model wrote as a request; one that cannot be made says precisely why."""
+    """Parse a tool call as the model wrote it. For an invalid call, `problem` states the exact reason."""
     tool = well_formed(tool)
     if not tool:
         return ToolRequest(call_id, "", {}, "the call names no tool")
@@ -362,23 +368,23 @@ def tool_request(call_id: str, tool: str, written: str, *, cut_off: bool) -> Too
     except (ValueError, RecursionError) as error:
         return ToolRequest(call_id, tool, {}, _why_no_json(error, written, cut_off))
     if not isinstance(arguments, Mapping):
-        kind = {list: "a list", str: "a text", type(None): "null"}.get(type(arguments), "a single value")
-        return ToolRequest(call_id, tool, {}, f"the arguments are {kind}; they have to be one JSON object")
+        kind = {list: "a list", str: "a string", type(None): "null"}.get(type(arguments), "a single value")
+        return ToolRequest(call_id, tool, {}, f"the arguments are {kind}; pass one JSON object")
     found = unkeepable(arguments)
-    if found is not None:  # guard: no checkpoint could keep it, and the run would end there
-        return ToolRequest(call_id, tool, {}, f"the arguments cannot be used: {found}; write them without")
+    if found is not None:  # guard: no checkpoint could store it, which would end the run
+        return ToolRequest(call_id, tool, {}, f"the arguments contain {found}; remove it")
     return ToolRequest(call_id, tool, arguments)
 
 
 def _no_number(name: str) -> object:
-    raise ValueError(f"{name} is no JSON number")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def _why_no_json(error: Exception, written: str, cut_off: bool) -> str:
     if cut_off:
         return (
             f"the arguments were cut off after {len(written)} characters, because the answer reached its "
-            "limit; do less in one call"
+            "limit; split the work into smaller calls"
         )
     if isinstance(error, RecursionError):
         return "the arguments are nested too deeply"
@@ -390,7 +396,7 @@ def _why_no_json(error: Exception, written: str, cut_off: bool) -> str:
 
 @dataclass(slots=True)
 class CallChunk:
-    """A piece of a tool call. `index` says of which; pieces of one call have the same."""
+    """A piece of a tool call. All pieces of one call have the same `index`."""
 
     index: object
     id: str
@@ -400,7 +406,7 @@ class CallChunk:
 
 @dataclass(slots=True)
 class ReplyChunk:
-    """What came at once. `ended` is the provider's word for why the answer is over."""
+    """A piece of a streamed answer. `ended` is the provider's finish reason."""
 
     text: str = ""
     ended: str | None = None
@@ -410,8 +416,9 @@ class ReplyChunk:
 
 @dataclass(frozen=True, slots=True)
 class ChatInput:
-    """What a chat model is told in one call: `tools` in the form that LangChain takes for all providers,
-    `options` as the provider's class takes them."""
+    """The input of one call: `tools` in LangChain's format for all providers, `options` as keyword arguments
+    of the chat model.
+    """
 
     messages: Sequence[Message]
     names: ToolNames
@@ -421,15 +428,15 @@ class ChatInput:
 
 @runtime_checkable
 class StreamsChunks(Protocol):
-    """A chat model with a shorter way than LangChain's stream."""
+    """A chat model that streams pieces without LangChain's `astream`."""
 
     def pieces(self, talk: ChatInput) -> AsyncGenerator[ReplyChunk, None]:
-        """Makes one call, and gives what comes as it comes. Closing it ends the call."""
+        """Make one call and yield its pieces as they arrive. Closing the generator ends the call."""
         ...
 
 
 async def pieces_of(chat: BaseChatModel, talk: ChatInput) -> AsyncGenerator[ReplyChunk, None]:
-    """What `StreamsChunks.pieces` gives, for any chat model of LangChain's."""
+    """Stream the pieces of any LangChain chat model, as `StreamsChunks.pieces`."""
     speaker: Any = chat.bind_tools(talk.tools) if talk.tools else chat
     stream = speaker.astream(lc_messages(talk.messages, talk.names), **talk.options)
     async with aclosing(stream):

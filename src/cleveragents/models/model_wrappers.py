@@ -1,17 +1,16 @@
-"""How many calls a provider gets from this process at once, first come, first served.
+"""Wrappers around models: a concurrency limit, a circuit breaker, a deadline and retries.
 
-Leaves a provider alone that does not answer: the circuit breaker around its models.
+The concurrency limit of a provider covers all event loops of this process, first come, first served.
 
-What counts is a call that found no answer after all its retries. A refusal says that the provider is there,
-and a cancellation says nothing; neither counts.
+The circuit breaker counts calls that failed after all their retries. A refusal shows that the provider is
+reachable, and a cancellation shows nothing; neither counts.
 
-A bound on one answer: from the first try to the last word, retries and their waits among it.
+The deadline bounds a whole answer, including its retries and their waits.
 
-Tries again what failed for want of an answer: with growing waits, drawn by lot, or as long as told to.
-
-Nothing is tried again once an answer has begun, or may have: its pieces were handed out, somebody has read
-them, and the provider charges for them. The caller hears `ModelUnavailable`, and decides with its budget in
-hand: it has reserved one answer, not several.
+Failed calls are retried after increasing, randomised waits, or after the wait that the provider requests. A
+call is not retried once an answer has started or may have started: the listener has already received its
+pieces, the provider charges for them, and the budget reserved only one answer. The caller receives
+`ModelUnavailable` and decides.
 """
 
 from __future__ import annotations
@@ -48,17 +47,18 @@ class _Waiter:
 
 
 class FairSemaphore:
-    """So many places, given in the order they were asked for, to tasks of any event loop.
+    """A fair semaphore for tasks of any event loop.
 
-    `asyncio.Semaphore` would do for one loop; a process may have several, and the provider counts them all.
+    `asyncio.Semaphore` works for one loop only; a process may have several, and the provider counts the calls
+    of all of them.
 
     Thread safety:
         Owner: the catalogue; any task of any loop may ask.
-        Lock: `_lock` guards the free places and the queue, for arithmetic only; nobody is woken under it.
-        Guarantee: never are more than `places` held at once; nobody gets one before whoever asked earlier
-            and still waits; a place that is free has nobody waiting for it.
-    Cancel safety: a waiter that is cancelled is out of the queue, and a place that it was just given goes to
-        the next one.
+        Lock: `_lock` guards the free places and the queue, for arithmetic only; no waiter is woken under it.
+        Guarantee: at most `places` are held at once; places are granted in the order of the requests; a place
+            is never free while a waiter is queued.
+    Cancel safety: a cancelled waiter leaves the queue, and a place that it was just granted goes to the next
+        waiter.
     """
 
     def __init__(self, places: int) -> None:
@@ -68,7 +68,7 @@ class FairSemaphore:
 
     @asynccontextmanager
     async def place(self) -> AsyncIterator[None]:
-        """Waits for a place, and holds it."""
+        """Wait for a place and hold it."""
         await self._enter()
         try:
             yield
@@ -77,12 +77,12 @@ class FairSemaphore:
 
     @property
     def free(self) -> int:
-        """Places that nobody holds."""
+        """The number of free places."""
         return self._free
 
     @property
     def waiting(self) -> int:
-        """Those in the queue."""
+        """The number of queued waiters."""
         return len(self._waiting)
 
     async def _enter(self) -> None:
@@ -97,7 +97,7 @@ class FairSemaphore:
             raise
 
     def _take(self, waiter: _Waiter) -> bool:
-        """Whether there was a place; else the waiter is in the queue."""
+        """Take a free place and return True, or queue the waiter and return False."""
         with self._lock:
             if self._free > 0:
                 self._free -= 1
@@ -110,28 +110,28 @@ class FairSemaphore:
             granted = waiter.granted
             if waiter in self._waiting:
                 self._waiting.remove(waiter)
-        if granted:  # guard: the place was given to somebody who is going
+        if granted:  # guard: the cancelled waiter had just been granted the place
             self._leave()
 
     def _leave(self) -> None:
-        """Gives the place to the first in the queue; if its loop has ended meanwhile, to the next."""
+        """Pass the place to the first waiter in the queue whose event loop still runs."""
         while True:
             with self._lock:
                 if not self._waiting:
                     self._free += 1
                     return
                 waiter = self._waiting.popleft()
-                waiter.granted = True  # guard: decided here, whatever becomes of the waiter before it wakes
+                waiter.granted = True  # guard: decided here, even if the waiter is cancelled before it wakes
             try:
                 waiter.loop.call_soon_threadsafe(waiter.wake)
             except RuntimeError:
-                waiter.granted = False  # its loop is closed, nobody will wake there
+                waiter.granted = False  # its loop is closed, so it will never wake
                 continue
             return
 
 
 class WrappedModel:
-    """What every `Model` around another one has in common: it is that model, called with more care."""
+    """Base of a `Model` that wraps another one and adds behaviour to its calls."""
 
     def __init__(self, model: Model) -> None:
         self._model = model
@@ -145,8 +145,9 @@ class WrappedModel:
 
 
 class LimitedModel(WrappedModel):
-    """`Model` that takes a place of its provider for each call. A call keeps its place while it waits to be
-    tried again: whoever came next would meet the same refusal."""
+    """A `Model` that holds a place of its provider during each call, including the waits between retries.
+    Another call in that place would meet the same refusal.
+    """
 
     def __init__(self, model: Model, places: FairSemaphore) -> None:
         super().__init__(model)
@@ -158,9 +159,9 @@ class LimitedModel(WrappedModel):
 
 
 class BreakingModel(WrappedModel):
-    """`Model` behind the breaker of its provider, which all models of that provider share.
+    """A `Model` behind the circuit breaker that all models of its provider share.
 
-    Cancel safety: a cancelled call gives its permit back uncounted.
+    Cancel safety: a cancelled call returns its permit uncounted.
     """
 
     def __init__(self, model: Model, breaker: CircuitBreaker, provider: str) -> None:
@@ -173,7 +174,7 @@ class BreakingModel(WrappedModel):
             permit = self._breaker.acquire(self._provider)
         except BreakerOpen as refused:
             wait = refused.retry_after_seconds
-            problem = f"{self._provider} failed several times in a row and is left alone for {wait:.0f} s"
+            problem = f"{self._provider} failed several times in a row; calls are paused for {wait:.0f} s"
             raise ModelUnavailable(self._model.facts.name, problem, wait) from None
         try:
             reply = await self._model.reply(request, on_token)
@@ -181,14 +182,14 @@ class BreakingModel(WrappedModel):
             permit.failure(error)
             raise
         except BaseException:
-            permit.release()  # guard: or the trial of a half-open breaker would be out for good
+            permit.release()  # guard: without it, the trial of a half-open breaker would never end
             raise
         permit.success()
         return reply
 
 
 class DeadlineModel(WrappedModel):
-    """Ends a call that takes longer than `seconds`; its connection is closed as that of a cancelled one."""
+    """A `Model` that ends a call after `seconds` and closes its connection."""
 
     def __init__(self, model: Model, seconds: float) -> None:
         super().__init__(model)
@@ -199,16 +200,18 @@ class DeadlineModel(WrappedModel):
             async with asyncio.timeout(self._seconds) as bound:
                 return await self._model.reply(request, on_token)
         except TimeoutError:
-            if not bound.expired():  # guard: a timeout of somebody else's is not ours to explain
+            if not bound.expired():  # guard: a timeout raised inside the call is not this deadline
                 raise
             problem = f"no answer within {self._seconds:g} s (models.timeout_seconds)"
-            # It has the request, and may be at it still.
+            # The provider has the request and may still be working on it.
             raise ModelUnavailable(self._model.facts.name, problem, charged=True) from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryPolicy:
-    """How often, and how long in all. A wait that would end after `seconds` is not begun."""
+    """Limits of retrying: the number of retries and the total time. A wait that would end after `seconds` is
+    not started.
+    """
 
     retries: int
     seconds: float
@@ -218,11 +221,11 @@ class RetryPolicy:
 
 
 class RetryingModel(WrappedModel):
-    """`Model` that makes a call again while it finds nobody to answer it.
+    """A `Model` that retries a call while the provider is unavailable.
 
-    The wait doubles with each try, from half a second to half a minute, and each is between half of that and
-    all of it; a provider that says how long to wait is heeded, with the same share on top, so that those
-    who were told the same do not come back at once.
+    The wait doubles with each attempt, from half a second to 30 seconds, and is then randomised between half
+    and all of that. If the provider requests a wait, a random share is added to it, so that callers with the
+    same instruction do not return at the same moment.
     """
 
     def __init__(self, model: Model, patience: RetryPolicy) -> None:
@@ -243,9 +246,9 @@ class RetryingModel(WrappedModel):
                 late = patience.clock() - began + wait > patience.seconds
                 if tries > patience.retries or late:
                     raise
-                if error.charged:  # guard: one answer is reserved
+                if error.charged:  # guard: only one answer is reserved
                     raise
-                if listening.heard:  # guard: an answer that has begun was heard and is charged for
+                if listening.heard:  # guard: an answer that has begun is charged and partly delivered
                     raise
             await patience.sleep(wait)
 
@@ -257,7 +260,7 @@ class RetryingModel(WrappedModel):
 
 @dataclass(slots=True)
 class _Listening:
-    """Passes pieces on, and knows whether there were any."""
+    """A listener that records whether any piece arrived and passes pieces on."""
 
     on_token: Callable[[str], None] | None
     heard: bool = False

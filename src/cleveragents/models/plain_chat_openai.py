@@ -1,14 +1,13 @@
-"""LangChain's client for OpenAI's protocol, without the libraries' walk through what is sent and answered.
+"""LangChain's OpenAI client without the conversion overhead of the libraries.
 
-OpenAI's library looks at every value of every message and tool to find out whether its type wants it spelt
-otherwise, and makes an object of every value of every piece of an answer, of which LangChain makes others.
-For a conversation that takes longer than everything else that is done for a call. So messages are spelt as
-the protocol wants them at once, sent over the connections that the library would use, and pieces are read as
-they come over the wire. What is sent is the same.
+OpenAI's library inspects every value of every message to find out whether it must be renamed. It also builds
+an object for every value of every streamed chunk, and LangChain converts each of them again. For a long
+conversation this takes longer than all other work of a call. This client therefore writes messages in the
+protocol's format, sends them over the library's connections, and parses the streamed chunks itself. The
+request body is the same.
 
-An answer as OpenAI's protocol streams it: events of a server, each a piece as JSON.
-
-A handful of values are read of each piece; all else it may have is left alone.
+An answer is a stream of server-sent events, each with a chunk as JSON. Only a few fields of each chunk are
+read; the others are ignored.
 """
 
 from __future__ import annotations
@@ -34,20 +33,23 @@ __all__ = ["DONE", "EventLines", "PlainChatOpenAI", "StreamFailed", "piece_of"]
 
 
 _DEVELOPED = re.compile(r"^o\d")
-"""Models whose system is called their developer."""
+"""Models whose system role is called `developer`."""
 
 DONE = b"[DONE]"
-"""The data of the event that ends a stream."""
+"""The data of the last event of a stream."""
 _LONGEST_EVENT = 1 << 25
 _MOST_TOKENS = 1 << 40
 
 
 class PlainChatOpenAI(ChatOpenAI):
-    """`ChatOpenAI`; in pieces, the body it sends is the same."""
+    """A `ChatOpenAI` that streams pieces directly. The request body is the same."""
 
     async def pieces(self, talk: ChatInput) -> AsyncGenerator[ReplyChunk, None]:
-        """As `StreamsChunks.pieces`. `openai.APIStatusError`, what the library's transport raises,
-        `StreamFailed`, and `ValueError` for a piece of another shape."""
+        """Make one call and yield its pieces, as `StreamsChunks.pieces`.
+
+        Raises `openai.APIStatusError`, the errors of the library's transport, `StreamFailed`, and
+        `ValueError` for a malformed chunk.
+        """
         transport = self.root_async_client._client
         request = transport.build_request(
             "POST",
@@ -68,9 +70,9 @@ class PlainChatOpenAI(ChatOpenAI):
                         return
                     spoke = True
                     yield piece_of(data)
-            if not spoke:  # guard: a page of somebody else is no connection that was lost
+            if not spoke:  # guard: a web page instead of a stream is a wrong address, not a lost connection
                 kind = response.headers.get("content-type", "something")
-                raise ValueError(f"{kind} in the place of an answer in pieces; is the address right?")
+                raise ValueError(f"got {kind} instead of a stream; check the base URL")
         finally:
             await response.aclose()
 
@@ -101,7 +103,9 @@ class PlainChatOpenAI(ChatOpenAI):
 
 
 def _messages(messages: Sequence[Message], names: ToolNames, system: str) -> list[dict[str, Any]]:
-    """The conversation as the protocol spells it: what the system says in one message, at the beginning."""
+    """Return the conversation in the protocol's format, with all system messages joined into one at the
+    start.
+    """
     numbers = RequestNumbers()
     told: list[dict[str, Any]] = []
     said = [message.text for message in messages if message.role is MessageRole.SYSTEM]
@@ -132,7 +136,7 @@ def _messages(messages: Sequence[Message], names: ToolNames, system: str) -> lis
 
 
 def _refused(response: Any) -> openai.APIStatusError:
-    """What the library makes of such an answer."""
+    """Return the error that the library would raise for this response."""
     said = response.text.strip()
     try:
         body = json.loads(said)
@@ -144,17 +148,19 @@ def _refused(response: Any) -> openai.APIStatusError:
 
 
 class StreamFailed(Exception):
-    """The provider says in the middle of its answer that it failed; `body` is what it says."""
+    """The provider reported an error within the stream. `body` is the reported error."""
 
     def __init__(self, body: object) -> None:
         super().__init__(str(body))
         self.body = body
-        # By the names that those who read failures look for.
+        # The attribute that `failures` reads.
         self.code = body.get("code") if isinstance(body, dict) else None
 
 
 class EventLines:
-    """Puts events together from bytes as they come. Not thread-safe: the call's own."""
+    """A parser that assembles server-sent events from chunks of bytes. Not thread-safe: each call has its
+    own.
+    """
 
     def __init__(self) -> None:
         self._rest = bytearray()
@@ -163,8 +169,9 @@ class EventLines:
         self._begun = False
 
     def take(self, chunk: bytes) -> Iterator[bytes]:
-        """The data of each event that is whole by now; one that never ends is none, nor is one without any.
-        `ValueError` for one that is longer than anybody writes."""
+        """Yield the data of each complete event; events without data are skipped. Raises `ValueError` if an
+        event exceeds the maximum size.
+        """
         for ended in self._lines(chunk):
             line = ended.rstrip(b"\r\n")
             if line.startswith(b"data:"):
@@ -175,13 +182,13 @@ class EventLines:
                 self._data, self._data_bytes = [], 0
                 if data:
                     yield data
-        if len(self._rest) + self._data_bytes > _LONGEST_EVENT:  # guard: what has no end is not kept
-            raise ValueError(f"an event of more than {_LONGEST_EVENT} bytes")
+        if len(self._rest) + self._data_bytes > _LONGEST_EVENT:  # guard: an endless event is not kept
+            raise ValueError(f"an event exceeds {_LONGEST_EVENT} bytes")
 
     def _lines(self, chunk: bytes) -> list[bytes]:
-        """Those that are whole, with their ends. A line that ends in CR may go on with LF."""
+        """Return the complete lines, with their line ends. An LF may still follow a final CR."""
         self._rest += chunk
-        if b"\n" not in chunk and b"\r" not in chunk:  # else a long line is copied with every piece of it
+        if b"\n" not in chunk and b"\r" not in chunk:  # without this, a long line is copied with every chunk
             return []
         lines = bytes(self._rest).splitlines(keepends=True)
         self._rest = bytearray(b"" if lines[-1].endswith(b"\n") else lines.pop())
@@ -192,7 +199,7 @@ class EventLines:
 
 
 def piece_of(data: bytes) -> ReplyChunk:
-    """The piece that an event holds. `StreamFailed`; `ValueError` for what is no piece."""
+    """Parse the piece in an event. Raises `StreamFailed`, or `ValueError` for a malformed chunk."""
     chunk = _chunk(data)
     if chunk.error:
         raise StreamFailed(chunk.error)
@@ -212,7 +219,7 @@ def _chunk(data: bytes) -> _Chunk:
     except msgspec.ValidationError:
         raise
     except msgspec.DecodeError:
-        # Half a character, or a number that is none: some servers write them, and Python reads them.
+        # Some servers write lone surrogates or NaN, which Python's parser accepts.
         return msgspec.convert(json.loads(data.decode("utf-8", "replace")), _Chunk)
 
 
@@ -251,7 +258,7 @@ _DECODER = msgspec.json.Decoder(_Chunk)
 
 
 def _text(content: str | list[_Part] | None) -> str:
-    if isinstance(content, list):  # some servers give parts, of which those that are text have it so
+    if isinstance(content, list):  # some servers send a list of parts; only text parts have `text`
         return "".join(part.text or "" for part in content)
     return content or ""
 
@@ -262,7 +269,7 @@ def _call(call: _Call) -> CallChunk:
 
 
 def _taken(said: object) -> Usage | None:
-    """As far as it can be read: an answer is not lost for how somebody counts."""
+    """Return the usage as far as it is readable. A malformed usage must not discard the answer."""
     if not isinstance(said, dict):
         return None
     details = said.get("prompt_tokens_details")
@@ -273,5 +280,5 @@ def _taken(said: object) -> Usage | None:
 def _count(said: object) -> int:
     if not isinstance(said, int | float) or not isfinite(said):
         return 0
-    # What is taken is never given back, and is a number that a store can keep.
+    # A count is never negative and always fits into a database column.
     return min(max(int(said), 0), _MOST_TOKENS)

@@ -1,6 +1,6 @@
-"""Language models: one port, whoever answers behind it.
+"""Ports for language models and the values they exchange.
 
-Where budgets are kept: reserved before a call, settled after it, across the whole tree of plans.
+Budgets are reserved before a call and settled after it, across the whole plan tree.
 """
 
 from __future__ import annotations
@@ -39,8 +39,9 @@ class ToolCallMode(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class ModelFacts:
-    """What is known of a model before it is called. `price` None is unknown, not nothing; `keyed` says
-    whether the key it needs is there, if it needs one."""
+    """Facts about a model that are known before a call. `price` None means unknown, not free. `keyed` is
+    False if the model needs an API key and none is set.
+    """
 
     name: str
     context_tokens: int
@@ -53,7 +54,7 @@ class ModelFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelRequest:
-    """What is asked. With a `schema` the answer is to be a JSON object of that shape, as text."""
+    """A request to a model. With a `schema`, the answer is the text of a JSON object that matches it."""
 
     messages: Sequence[Message]
     tools: Sequence[ToolSpec] = ()
@@ -64,8 +65,9 @@ class ModelRequest:
 
 @dataclass(frozen=True, slots=True)
 class ModelReply:
-    """What was answered, and what it took. `model` is the one that really answered; `cut_off` says that the
-    answer reached `max_output_tokens`; `usage` None: the provider did not say."""
+    """The answer of a model and its usage. `model` is the model that answered. `cut_off` means that the
+    answer reached `max_output_tokens`. `usage` is None if the provider did not report it.
+    """
 
     message: Message
     model: str
@@ -74,20 +76,21 @@ class ModelReply:
 
 
 class Model(Protocol):
-    """One model of one provider. Any number of calls may run at once on one event loop."""
+    """One model of one provider. Any number of calls may run concurrently on one event loop."""
 
     @property
     def facts(self) -> ModelFacts: ...
 
     def count_tokens(self, request: ModelRequest) -> int:
-        """At least as many as the provider will count as input; never fewer than it has."""
+        """Return an upper bound of the input tokens that the provider will count."""
         ...
 
     async def reply(self, request: ModelRequest, on_token: Callable[[str], None] | None = None) -> ModelReply:
-        """The answer, its text handed to `on_token` in pieces as they come.
+        """Return the answer and pass its text to `on_token` as it arrives.
 
-        `ModelUnavailable` (after retries: limits, timeouts, server errors), `ModelRefused` (key, quota, a
-        request it does not take), `ContextTooLong`. Cancelling the call closes its connection.
+        Raises `ModelUnavailable` if rate limits, timeouts or server errors persist after all retries,
+        `ModelRefused` if the provider rejects the key or the request or no credit is left, and
+        `ContextTooLong`. Cancelling the call closes its connection.
         """
         ...
 
@@ -96,25 +99,28 @@ class ModelSource(Protocol):
     """Models by `provider/name`."""
 
     def get(self, name: str) -> Model:
-        """`UnknownModel`; `ConfigurationError` where a key, a base URL or a package is missing."""
+        """Return the model.
+
+        Raises `UnknownModel`, or `ConfigurationError` if a key, a base URL or a package is missing.
+        """
         ...
 
     def get_nowait(self, name: str) -> Model | None:
-        """What `get` gave before; None where it has yet to be opened, which may take a while."""
+        """Return the model if it is already open, else None. Opening a model may take seconds."""
         ...
 
     def facts(self, name: str) -> ModelFacts:
-        """Without opening anything. `UnknownModel`."""
+        """Return the facts about a model without opening it. Raises `UnknownModel`."""
         ...
 
     def known(self) -> Sequence[ModelFacts]:
-        """What is listed; models that are not may work as well."""
+        """Return the listed models. Models that are not listed may work as well."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class BudgetState:
-    """A budget as it stands. `reserved` is for calls that are under way, at their worst case."""
+    """The state of a budget. `reserved` covers running calls, at their worst case."""
 
     root_id: str
     limits: BudgetLimits
@@ -124,7 +130,7 @@ class BudgetState:
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """Leave to spend that much, once. `id` names it for `settle`."""
+    """A reservation: permission to spend up to `worst`, once. Pass it to `settle` or `release`."""
 
     id: str
     root_id: str
@@ -134,7 +140,7 @@ class Reservation:
 
 @dataclass(frozen=True, slots=True)
 class ModelCall:
-    """One call of a model, for the account: what it took, or the worst it may have."""
+    """A record of one model call: its actual cost, or its worst case if that is unknown."""
 
     plan_id: str
     actor: str

@@ -1,9 +1,8 @@
-"""What a provider is to the catalogue: its name, what it needs, and how a model of it is opened.
+"""Model providers: what the catalogue needs to open a model, and where API keys come from.
 
-Keys of providers: from the environment, else from the keyring; held in memory only, never shown.
-
-A key that was found is added to the known secrets before the caller gets it. It is handed on as it is, to the
-library that needs it, and kept in nothing else of ours.
+Keys come from the environment or, if absent there, from the keyring. Every key is added to the known secrets
+before a caller receives it. It is passed only to the provider's library, kept in memory only, and never
+shown.
 """
 
 from __future__ import annotations
@@ -18,17 +17,19 @@ __all__ = ["ONE_CALL_EACH", "SERVICE", "Keys", "ModelSpec", "Provider", "ask_key
 
 
 ONE_CALL_EACH = {"Connection": "close"}
-"""Headers: no connection outlives its call. Beside an answer of seconds a new one costs nothing, and none is
-ever stale, left over at the end, or tied to a loop that is gone."""
+"""Request headers that close the connection after each call. An answer takes seconds, so a new connection
+costs little, and no connection can become stale or outlive its event loop.
+"""
 
 SERVICE = "cleveragents"
-"""Under which the keyring holds keys, each named like its variable."""
+"""Keyring service that holds the keys. Each entry is named after its environment variable."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSpec:
-    """A model to be opened. `model` is its name at the provider; `timeout_seconds` bounds a whole answer,
-    and is kept by whoever calls: a library that takes a limit of its own may be told it."""
+    """Arguments to open a model. `model` is its name at the provider. `timeout_seconds` bounds a whole
+    answer; the caller enforces it, and a provider's library may receive it as well.
+    """
 
     facts: ModelFacts
     model: str
@@ -39,12 +40,12 @@ class ModelSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provider:
-    """One provider. `open` may import what takes long; whatever it finds missing it says as
-    `ConfigurationError`.
+    """A model provider. `open` may import slow libraries and raises `ConfigurationError` if something is
+    missing.
 
-    `module` is what it imports, `extra` the extra of ours that installs it, `variables` those that may hold
-    its key (any of them), `base_url_variables` those that may say where it is. `reads_facts` is for models
-    that say themselves what they can do.
+    `module` is the library it imports, and `extra` is the CleverAgents extra that installs it. `variables`
+    lists the environment variables that may hold its key, and `base_url_variables` those that may override
+    its address. `reads_facts` is set for models that describe themselves.
     """
 
     name: str
@@ -57,7 +58,7 @@ class Provider:
 
 
 def ask_keyring(variable: str) -> str | None:
-    """What the keyring holds under that name; None where there is none, locked or not installed."""
+    """Return the keyring entry; None if it is missing or the keyring is locked or not installed."""
     try:
         import keyring
         from keyring.errors import KeyringError
@@ -70,8 +71,10 @@ def ask_keyring(variable: str) -> str | None:
 
 
 class Keys:
-    """Finds keys, and adds them to `secrets`. Any thread may use it; nothing else is kept but for which names
-    the keyring had one."""
+    """Finds API keys and adds them to `secrets`.
+
+    Any thread may use it. It stores no keys, only which variables have an entry in the keyring.
+    """
 
     def __init__(
         self,
@@ -86,18 +89,18 @@ class Keys:
         self._in_keyring: dict[str, bool] = {}
 
     def find(self, variables: Sequence[str]) -> str | None:
-        """The first there is: of all variables, then of the keyring."""
+        """Return the first key found: in the environment, then in the keyring."""
         sources: tuple[Callable[[str], str | None], ...] = (self._environment.get, self._keyring)
         for source in sources:
             for variable in variables:
                 key = (source(variable) or "").strip()
                 if key:
-                    self._secrets.add(key)  # guard: before anything can print it
+                    self._secrets.add(key)  # guard: masked before anything can print it
                     return key
         return None
 
     def has(self, variables: Sequence[str]) -> bool:
-        """Whether there is one. The keyring is asked once: it may be slow, and may ask its owner."""
+        """Return whether a key exists. The keyring is asked only once: it may be slow or prompt the user."""
         if any((self._environment.get(variable) or "").strip() for variable in variables):
             return True
         for variable in variables:

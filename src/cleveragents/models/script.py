@@ -1,9 +1,9 @@
-"""Scripts: what a scripted model answers, rule by rule.
+"""Scripts: the answers of a scripted model, as rules.
 
-A rule says when it applies and what is answered then; the first one that applies does. Matching looks at the
-conversation alone, so the same conversation gets the same answer in every process and after every restart.
-Only `times`, `skip` and `every` count requests: they are for misbehaviour that goes away when one tries
-again, and their counts last as long as the model or the server that has the script.
+A rule states when it applies and what it answers; the first rule that applies is used. Matching depends only
+on the conversation, so the same conversation gets the same answer in every process and after every restart.
+Only `times`, `skip` and `every` count requests. They simulate errors that disappear on a retry, and their
+counts live as long as the model or server that uses the script.
 """
 
 from __future__ import annotations
@@ -41,18 +41,20 @@ class _Part(BaseModel):
 
 
 class ScriptCondition(_Part):
-    """What has to hold, all of it. Texts are regular expressions, searched for anywhere."""
+    """The conditions of a rule; all of them must hold. Texts are regular expressions that
+    may match anywhere.
+    """
 
-    system: str | None = Field(default=None, description="in the system prompt")
-    user: str | None = Field(default=None, description="in the last thing the user said")
-    first_user: str | None = Field(default=None, description="in the first thing the user said")
-    answer: str | None = Field(default=None, description="in the last tool's answer, when it comes last")
-    tool: str | None = Field(default=None, description="the tool whose answer comes last, by its name")
-    model: str | None = Field(default=None, description="in the name of the model that is asked")
+    system: str | None = Field(default=None, description="matches the system prompt")
+    user: str | None = Field(default=None, description="matches the last user message")
+    first_user: str | None = Field(default=None, description="matches the first user message")
+    answer: str | None = Field(default=None, description="matches the last message if it is a tool result")
+    tool: str | None = Field(default=None, description="name of the tool whose result is the last message")
+    model: str | None = Field(default=None, description="matches the name of the model")
     turn: _COUNT | None = Field(
-        default=None, description="how often the model spoke since the user last did, from 0"
+        default=None, description="number of model messages since the last user message"
     )
-    offered: str | None = Field(default=None, description="a tool that the model may call, by its name")
+    offered: str | None = Field(default=None, description="name of a tool that the model may call")
 
     @field_validator("system", "user", "first_user", "answer", "model")
     @classmethod
@@ -61,12 +63,12 @@ class ScriptCondition(_Part):
             try:
                 re.compile(value)
             except re.error as error:
-                raise ValueError(f"is no regular expression: {error}") from None
+                raise ValueError(f"is not a regular expression: {error}") from None
         return value
 
 
 class ScriptedCall(_Part):
-    """A tool call. `raw` is written as it stands, in place of the arguments: so that it can be wrong."""
+    """A tool call. `raw` replaces the arguments verbatim, so that a script can produce invalid ones."""
 
     tool: str
     arguments: dict[str, Any] = {}
@@ -75,44 +77,46 @@ class ScriptedCall(_Part):
 
 
 class ScriptedUsage(_Part):
-    """Tokens that the model says it took; what is not said is counted, four bytes to a token."""
+    """The token usage that the model reports. Missing values are estimated from the bytes."""
 
     input: _COUNT | None = None
     output: _COUNT | None = None
     cached: _COUNT = 0
-    unsaid: bool = Field(default=False, description="the model does not say what it took")
+    unsaid: bool = Field(default=False, description="report no usage")
 
 
 class ScriptedFault(_Part):
-    """How it misbehaves. An HTTP status is answered at once; the others spoil the answer on its way."""
+    """A simulated failure. An HTTP status is returned immediately; the others break the answer while it is
+    sent.
+    """
 
     status: Annotated[int, Field(ge=400, le=599)] | None = None
     message: str = "scripted to fail"
     code: str | None = None
     retry_after_seconds: _SECONDS | None = None
     cut_after: _COUNT | None = Field(
-        default=None, description="the connection is cut after so many pieces of the answer"
+        default=None, description="cut the connection after this many pieces of the answer"
     )
-    hang: bool = Field(default=False, description="nothing is ever answered")
-    raw: list[str] | None = Field(default=None, description="sent in place of the answer, as it stands")
+    hang: bool = Field(default=False, description="never answer")
+    raw: list[str] | None = Field(default=None, description="events to send verbatim instead of the answer")
 
 
 class ScriptedAnswer(_Part):
-    """What is said, and how: text, tool calls, how long it takes."""
+    """An answer: its text, tool calls, timing and failure."""
 
     text: str = ""
     repeat: Annotated[int, Field(ge=1, le=10_000_000)] = Field(
-        default=1, description="how often the text is said, for answers of any size"
+        default=1, description="number of times to repeat the text"
     )
     calls: list[ScriptedCall] = []
     usage: ScriptedUsage = ScriptedUsage()
-    cut_off: bool = Field(default=False, description="it ends as if it had reached its limit")
-    delay_seconds: _SECONDS = Field(default=0.0, description="before the first piece")
-    piece_seconds: _SECONDS = Field(default=0.0, description="before each further piece")
+    cut_off: bool = Field(default=False, description="end as if the answer reached its token limit")
+    delay_seconds: _SECONDS = Field(default=0.0, description="delay before the first piece")
+    piece_seconds: _SECONDS = Field(default=0.0, description="delay before each further piece")
     fault: ScriptedFault | None = None
 
     def pieces(self) -> list[str]:
-        """The text as it is streamed: word by word, or in larger pieces where it is long."""
+        """Return the streamed pieces of the text: words, or larger pieces of a long text."""
         text = self.text * self.repeat
         if len(text) > 65_536:
             return [text[start : start + 4096] for start in range(0, len(text), 4096)]
@@ -120,26 +124,26 @@ class ScriptedAnswer(_Part):
 
 
 class ScriptRule(_Part):
-    """When it applies, and what is answered: always the same, or by turns."""
+    """A rule: its conditions and its answer, either always the same or one for each turn."""
 
     when: ScriptCondition = ScriptCondition()
     reply: ScriptedAnswer | None = None
     turns: list[ScriptedAnswer] | None = Field(
-        default=None, description="the answers to the first turn, the second …; after them it does not apply"
+        default=None, description="answers by turn; the rule does not apply after the last one"
     )
-    skip: _COUNT = Field(default=0, description="requests that it lets pass first")
-    times: _COUNT | None = Field(default=None, description="requests that it answers at most")
-    every: Annotated[int, Field(ge=1)] = Field(default=1, description="it answers each so many-th")
+    skip: _COUNT = Field(default=0, description="number of matching requests to skip first")
+    times: _COUNT | None = Field(default=None, description="maximum number of requests to answer")
+    every: Annotated[int, Field(ge=1)] = Field(default=1, description="answer every n-th request")
 
     @model_validator(mode="after")
     def _answers(self) -> ScriptRule:
         if (self.reply is None) == (self.turns is None):
-            raise ValueError("needs either reply or turns")
+            raise ValueError("needs either `reply` or `turns`")
         return self
 
 
 class ScriptedFacts(_Part):
-    """What is known of the model. Prices are in dollars per million tokens."""
+    """ScriptedFacts about the model. Prices are in dollars per million tokens."""
 
     context_tokens: Annotated[int, Field(ge=1)] = 128_000
     output_tokens: Annotated[int, Field(ge=1)] = 8_192
@@ -149,7 +153,7 @@ class ScriptedFacts(_Part):
 
 
 class Script(_Part):
-    """All rules of one model or server."""
+    """The rules of one model or server."""
 
     version: Literal[1] = 1
     facts: ScriptedFacts = ScriptedFacts()
@@ -158,7 +162,7 @@ class Script(_Part):
 
 @dataclass(frozen=True, slots=True)
 class _Scene:
-    """A conversation as rules look at it."""
+    """The parts of a conversation that rules match."""
 
     system: str
     user: str
@@ -191,10 +195,10 @@ class _Scene:
 
 
 class ScriptRunner:
-    """A script at work: finds the answer to a conversation.
+    """A script in use: finds the answer to a conversation.
 
     Thread safety:
-        Owner: the model or the server that it belongs to; any thread may ask.
+        Owner: the model or server that created it; any thread may ask.
         Lock: `_lock` guards the counts of requests per rule, for arithmetic only.
         Guarantee: each request is counted once by every rule that fits it, up to the one that answers.
     Cancel safety: no call waits.
@@ -208,7 +212,7 @@ class ScriptRunner:
     def answer(
         self, messages: Sequence[Message], *, model: str, offered: Sequence[str] = ()
     ) -> ScriptedAnswer | None:
-        """What the first rule that applies says; None where none does."""
+        """Return the answer of the first rule that applies; None if no rule does."""
         scene = _Scene.of(messages)
         for number, rule in enumerate(self.script.rules):
             found = _match(rule, scene, model, offered)
@@ -220,7 +224,7 @@ class ScriptRunner:
         return None
 
     def forget(self) -> None:
-        """Counts from the beginning again."""
+        """Reset the counts of requests."""
         self._seen = [0] * len(self.script.rules)
 
     def _due(self, number: int, rule: ScriptRule) -> bool:
@@ -240,7 +244,7 @@ def _said(rule: ScriptRule, turn: int) -> ScriptedAnswer | None:
 
 
 def _match(rule: ScriptRule, scene: _Scene, model: str, offered: Sequence[str]) -> dict[str, str] | None:
-    """The named groups of its expressions; None if it does not fit."""
+    """Return the named groups of the rule's expressions; None if the rule does not match."""
     when = rule.when
     exact = (
         when.turn is None or when.turn == scene.turn,
@@ -268,7 +272,7 @@ def _match(rule: ScriptRule, scene: _Scene, model: str, offered: Sequence[str]) 
 
 
 def _filled(answer: ScriptedAnswer, groups: dict[str, str]) -> ScriptedAnswer:
-    """With `${name}` replaced by what the rule's expressions found under that name."""
+    """Replace each `${name}` by the named group that the rule's expressions matched."""
     if not groups:
         return answer
     calls = [

@@ -1,4 +1,4 @@
-"""From the text of a script to the script, or to everything that is wrong with it, line by line."""
+"""Parsing of script files. Errors name the line of every mistake."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ if TYPE_CHECKING:
 
 __all__ = ["NO_SCRIPT", "UNREADABLE", "load_script", "read_script"]
 
-NO_SCRIPT = "it is no script; a script begins with `rules:`"
-"""What is wrong with a file that is something else."""
+NO_SCRIPT = "not a script; a script starts with `rules:`"
+"""The problem of a file that is not a script at all."""
 
 UNREADABLE = "cannot be read: "
-"""So what is wrong begins where a file is none that can be read."""
+"""Prefix of the problem of an unreadable file."""
 
 _RULES = b"rules"
 
 
 def load_script(path: Path) -> Script:
-    """The script in a file; `ConfigurationError` says what is wrong with it."""
+    """Load a script from a file. Raises `ConfigurationError` with every mistake."""
     from cleveragents.config.yaml.document import SIZE_LIMIT_BYTES
 
     try:
         with path.open("rb") as opened:
-            content = opened.read(SIZE_LIMIT_BYTES + 1)  # guard: however large it is
+            content = opened.read(SIZE_LIMIT_BYTES + 1)  # guard: reads a bounded part of a file of any size
     except OSError as error:
         raise ConfigurationError(str(path), f"{UNREADABLE}{error.strerror}") from None
     return read_script(content, str(path))
 
 
 def read_script(content: str | bytes, source: str) -> Script:
-    """The script of a YAML text, which errors call `source`."""
+    """Parse a script from YAML. Errors refer to it as `source`."""
     from pydantic import ValidationError
 
     from cleveragents.config.yaml.document import DocumentKind, read_yaml
@@ -46,12 +46,13 @@ def read_script(content: str | bytes, source: str) -> Script:
     from cleveragents.models.script import Script
 
     raw = content.encode() if isinstance(content, str) else content
-    # Whoever names a model names a file: of one that is no script, nothing is quoted to them.
-    if _RULES not in raw:  # guard: not by what is wrong with its YAML
+    # Any user who names a model can name any file. Errors about a file that is not a script must not quote
+    # it.
+    if _RULES not in raw:  # guard: before the YAML parser can quote the file
         raise _no_script(source)
     kind = DocumentKind("script", "rules:", _refusal)
     document = read_yaml(raw, source, kind)
-    if not isinstance(document.data, Mapping) or "rules" not in document.data:  # guard: not by its keys
+    if not isinstance(document.data, Mapping) or "rules" not in document.data:  # guard: no key is quoted
         raise _no_script(source)
     try:
         return Script.model_validate(plain(document.data))
@@ -71,7 +72,7 @@ def _refusal(source: str, problems: tuple[str, ...]) -> ConfigurationError:
 
 
 def _keys_at(place: tuple[str | int, ...]) -> tuple[str, ...]:
-    """Which keys a part of a script may have."""
+    """Return the keys that a part of a script may have."""
     from cleveragents.models.script import Script
 
     part: object = Script
@@ -88,7 +89,7 @@ def _fields_of(part: object) -> Mapping[str, FieldInfo]:
 
 
 def _part_in(annotation: object) -> object:
-    """The part that a field holds, alone or in a list."""
+    """Return the model class inside an annotation, alone or in a list."""
     return next(filter(_fields_of, (annotation, *map(_part_in, get_args(annotation)))), None)
 
 

@@ -1,4 +1,4 @@
-"""A model that answers from a script, in this process: for tests, demonstrations and trying actors out."""
+"""A model that answers from a script, in this process, for tests, demonstrations and trying out actors."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ __all__ = ["ScriptedModel", "scripted_facts", "scripted_usage", "written"]
 
 _BYTES_READ = 8
 _BYTES_WRITTEN = 4
-"""To a token, where the script does not say what it took. Fewer read than any estimate says."""
+"""Bytes per token if the script does not state its usage. The result is below any estimate."""
 _PICODOLLARS_A_TOKEN = 10**6
 
 
 def scripted_facts(name: str, script: Script) -> ModelFacts:
-    """What the script says of itself."""
+    """Return the facts that a script declares."""
     facts = script.facts
     price = None
     if facts.input_price is not None and facts.output_price is not None:
@@ -40,7 +40,9 @@ def scripted_facts(name: str, script: Script) -> ModelFacts:
 
 
 class ScriptedModel:
-    """`Model` on a script. Any number of calls may run at once, on any loop: see `ScriptRunner`."""
+    """A `Model` that answers from a script. Any number of calls may run concurrently, on any event loop; see
+    `ScriptRunner`.
+    """
 
     def __init__(
         self,
@@ -55,7 +57,7 @@ class ScriptedModel:
 
     @classmethod
     def from_file(cls, name: str, path: Path) -> ScriptedModel:
-        """Of the script in that file."""
+        """Create a model from a script file."""
         return cls(name, load_script(path))
 
     @property
@@ -71,7 +73,7 @@ class ScriptedModel:
         answer = self._scripting.answer(request.messages, model=name, offered=offered)
         if answer is None:
             last = request.messages[-1].text if request.messages else ""
-            raise ModelRefused(name, f"no rule of the script fits; the last message is {last[:80]!r}")
+            raise ModelRefused(name, f"no rule of the script matches; the last message is {last[:80]!r}")
         if answer.delay_seconds:
             await self._sleep(answer.delay_seconds)
         await self._misbehave(answer.fault, request)
@@ -92,7 +94,7 @@ class ScriptedModel:
             said = f"{fault.code}: {fault.message}" if fault.code else fault.message
             raise failure_of_status(subject, fault.status, said, fault.retry_after_seconds)
         if fault.raw is not None:
-            raise ModelUnavailable(name, "its answer is not understood")
+            raise ModelUnavailable(name, "unexpected response")
 
     async def _speak(self, answer: ScriptedAnswer, on_token: Callable[[str], None] | None) -> None:
         pieces = [*answer.pieces(), *("" for _ in answer.calls)]
@@ -103,16 +105,18 @@ class ScriptedModel:
             if on_token is not None:
                 on_token(piece)
         if cut_after is not None:
-            raise ModelUnavailable(self._facts.name, "the connection was lost in the middle of the answer")
+            raise ModelUnavailable(self._facts.name, "the connection was lost during the answer")
 
 
 def written(call: ScriptedCall) -> str:
-    """The arguments as the model writes them."""
+    """Return the arguments of a call as the model writes them."""
     return call.raw if call.raw is not None else json.dumps(call.arguments, ensure_ascii=False)
 
 
 def scripted_usage(answer: ScriptedAnswer, messages: Sequence[Message]) -> Usage:
-    """What the script says it took, or what the answer and the texts of the conversation come to."""
+    """Return the usage that the script declares, or an estimate from the bytes of the conversation and the
+    answer.
+    """
     said = answer.usage
     output = len((answer.text * answer.repeat).encode()) + sum(len(written(call)) for call in answer.calls)
     counted = sum(len(message.text.encode("utf-8", "surrogatepass")) for message in messages)

@@ -1,16 +1,15 @@
-"""How many tokens a model will read: an estimate that is meant to be too high, never too low.
+"""Token estimates that err on the high side.
 
-Only a provider knows its tokenizer. What is certain for all in use is that no token is shorter than a byte,
-so the bytes of a text are a bound; but they are four times what prose takes, and a context window guarded by
-that would be three quarters unused. The compromise: each kind of character is charged what a wordy tokenizer
-takes for it (digits and punctuation one by one, rare scripts and emoji by their bytes), words by their
-letters, a token for every three, and what is too long and too mixed for a word almost by its letters. Prose
-and source code come out at less than twice what they take, base64 a little above it. No estimate exceeds the
-bound.
+Only a provider knows its tokenizer. No token is shorter than a byte, so the number of bytes is a safe upper
+bound. But prose takes a quarter of that bound, so it would leave three quarters of a context window unused.
+The estimate is therefore a compromise. Each kind of character is charged at the rate of a verbose tokenizer:
+digits and punctuation one token each, rare scripts and emoji by their bytes, words one token for every three
+letters, and long mixed strings almost one token per character. Prose and source code are estimated at less
+than twice their real count, base64 slightly above it. No estimate exceeds the byte bound.
 
-Text can be made up that takes more still (letters drawn by lot, parted by spaces; characters of the rarest
-kind). A provider says afterwards what it counted; so a model that was once found to take more is charged
-more from then on: `Estimator`.
+Some artificial texts take more than their estimate (random letters separated by spaces, very rare
+characters). `Estimator` corrects this: once a provider reports a higher count, all later estimates for that
+model are raised.
 """
 
 from __future__ import annotations
@@ -25,12 +24,12 @@ from cleveragents.models.ports import ModelRequest
 __all__ = ["Estimator", "estimate_request", "estimate_text"]
 
 _MESSAGE = 8
-"""Around each message: who speaks, where it begins and ends."""
+"""Overhead of a message: its role and its delimiters."""
 _TOOL = 16
-"""Around each tool; providers write schemas in a form of their own, most of them a shorter one."""
+"""Overhead of a tool. Providers convert schemas to their own format, which is usually shorter."""
 _REQUEST = 16
 
-# Each kind of ASCII. Long runs without a space may be names and paths, or base64, hashes and keys.
+# One group per kind of ASCII text. A long run without spaces may be a name, a path, base64, a hash or a key.
 _PIECES = re.compile(
     r"""
       (?P<mixed> [A-Za-z0-9+/_-]{24,}=* )
@@ -44,22 +43,24 @@ _PIECES = re.compile(
 )
 _PARTS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|([-=*#_~./])\1{3,}|.")
 _SCRAMBLED = 3.0
-"""Characters to a part: names have more, what is drawn by lot has fewer."""
+"""Average characters per part below which a string counts as random. Names have longer parts."""
 _LONG_WORD = 12
 
 
-# A conversation is counted again with every call, and only its end is new. Keyed by what tells texts apart
-# well enough for an estimate, so that no text is held.
+# A conversation is counted again with every call, and only its end is new. The key is a hash and a length, so
+# that no text is kept in memory.
 _known: dict[tuple[int, int], int] = {}
 _KNOWN_BOUND = 16_384
-# Tools are the same ones in every call of a run, and cannot change; while one is held, no other has its id.
+# The tools of a run are immutable and the same in every call. Holding a tool keeps its id unique.
 _known_tools: dict[int, tuple[ToolSpec, int]] = {}
 _TOOLS_BOUND = 1024
 _encoder = json.JSONEncoder(ensure_ascii=False, default=thaw)
 
 
 def estimate_text(text: str) -> int:
-    """Tokens of the text: at most its bytes, and meant to be at least what any provider counts."""
+    """Return an estimate of the tokens in a text: at most its bytes, and meant to be at least any provider's
+    count.
+    """
     key = (hash(text), len(text))
     found = _known.get(key)
     if found is None:
@@ -77,7 +78,7 @@ def _estimate(text: str) -> int:
 
 
 def estimate_request(request: ModelRequest) -> int:
-    """Tokens of everything that is sent: messages, their requests, tools, the schema."""
+    """Return an estimate of the tokens in a whole request: messages, tool calls, tools and schema."""
     total = _REQUEST
     for message in request.messages:
         total += _MESSAGE + estimate_text(message.text)
@@ -86,25 +87,27 @@ def estimate_request(request: ModelRequest) -> int:
     for tool in request.tools:
         total += _estimate_tool(tool)
     if request.schema is not None:
-        # Some providers are told the schema in words as well.
+        # Some providers also receive the schema as text.
         total += _TOOL + 2 * _estimate_json(request.schema)
     return total
 
 
 class Estimator:
-    """Counts for one model, and learns from it. Any thread may use it: a lesson that two learn at once may
-    be learnt by one of them only, and comes again with the next call."""
+    """Estimates the tokens of requests to one model and learns from its reported counts.
+
+    Any thread may use it. If two threads learn at once, one update may be lost; the next call repeats it.
+    """
 
     def __init__(self) -> None:
         self._factor = 1.0
 
     def count(self, request: ModelRequest) -> int:
-        """At least what `estimate_request` says, and as much more as the model once took."""
+        """Return the estimate for a request, raised by the largest underestimate seen so far."""
         return int(estimate_request(request) * self._factor) + 1
 
     def learn(self, request: ModelRequest, counted: int) -> None:
-        """The model counted so many: what is taken too low once is not taken too low again."""
-        self._factor = max(self._factor, counted / estimate_request(request))  # guard: it only ever grows
+        """Raise later estimates if the model counted more tokens than estimated."""
+        self._factor = max(self._factor, counted / estimate_request(request))  # guard: the factor only grows
 
 
 def _estimate_tool(tool: ToolSpec) -> int:
@@ -140,7 +143,7 @@ def _charge(kind: str, length: int, piece: str) -> int:
         return 1 + length // 4
     if kind == "blank":
         return 1 + length // 8
-    return 0 if kind == "space" else 1  # one space is part of the word that follows
+    return 0 if kind == "space" else 1  # a single space belongs to the next word
 
 
 def _mixed(length: int, piece: str) -> int:
@@ -152,20 +155,20 @@ def _mixed(length: int, piece: str) -> int:
 
 
 def _word(length: int) -> int:
-    """What has more letters than words have is no word, and takes more."""
+    """Return the tokens of a word. Letters beyond the usual length of a word count double."""
     usual = min(length, _LONG_WORD)
     return -(-usual // 3) + -(-2 * (length - usual) // 3)
 
 
 def _weight(character: str) -> int:
-    """Of one character that is not ASCII, by how many bytes it has and which script it belongs to."""
+    """Return the tokens of a non-ASCII character, by its script and its number of bytes."""
     point = ord(character)
-    if 0x400 <= point < 0x460:  # Russian, which all tokenizers know well
+    if 0x400 <= point < 0x460:  # Russian, which all tokenizers encode well
         return 1
     if point < 0x800:
         return 2
     if point >= 0x10000:
         return 4
     if 0x3040 <= point < 0xA000 or 0xAC00 <= point < 0xD7B0 or 0x2000 <= point < 0x2C00:
-        return 2  # Chinese, Japanese, Korean; typographic signs
+        return 2  # Chinese, Japanese, Korean; typographic symbols
     return 3

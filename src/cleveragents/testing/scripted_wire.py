@@ -146,7 +146,7 @@ class Responder:
         answer = self.scripting.answer(messages, model=model, offered=offered)
         if answer is None:
             last = messages[-1].text[:80] if messages else ""
-            await _error(exchange, 400, f"no rule of the script fits; the last message is {last!r}")
+            await _error(exchange, 400, f"no rule of the script matches; the last message is {last!r}")
             return
         if self.latency_seconds + answer.delay_seconds:
             await asyncio.sleep(self.latency_seconds + answer.delay_seconds)

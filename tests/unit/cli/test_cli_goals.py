@@ -151,7 +151,7 @@ def test_a_plan_without_a_strategist_decided_nothing(agents: Agents) -> None:
 def test_a_budget_that_is_spent_is_waited_for_and_raised(agents: Agents, repository: Path) -> None:
     ran = agents("run", "Say color", "--yes", "--max-steps", "3")
     assert ran.code == 3, ran.err
-    assert "3 of 3 steps are spent" in ran.err
+    assert "3 of 3 steps spent" in ran.err
     assert f"agents plan resume {ran.id} --max-steps 4  raise the limit and continue" in ran.err
     less = agents("plan", "resume", ran.id, "--max-steps", "2")
     assert (less.code, "may spend 3 steps already" in less.err) == (2, True), less.err
@@ -164,7 +164,7 @@ def test_a_budget_that_is_spent_is_waited_for_and_raised(agents: Agents, reposit
 
 def test_a_plan_whose_time_is_over_says_how_much_would_be_more(agents: Agents) -> None:
     ran = agents("run", "Say color", "--timeout", "0.001s")
-    assert (ran.code, "it waits: the time it may take is over" in ran.err) == (3, True), ran.err
+    assert (ran.code, "it waits: the time limit is reached" in ran.err) == (3, True), ran.err
     assert f"agents plan resume {ran.id} --timeout 61s  raise the limit and continue" in ran.err
     again = agents("plan", "resume", ran.id, "--timeout", "61s", "--yes")
     assert again.code == 0, again.err
@@ -190,7 +190,7 @@ def test_a_call_of_a_tool_that_is_not_there_is_seen_and_kept(agents: Agents, tmp
     (tmp_path / "typo.yaml").write_text(script)
     ran = agents("run", "Say color", "--model", f"scripted/{tmp_path}/typo.yaml")
     assert "  editt {" in ran.err
-    assert "    it failed: there is no tool 'editt'; there are: " in ran.err
+    assert "    it failed: there is no tool 'editt'; available: " in ran.err
     [*_, kept] = json.loads(agents("plan", "log", ran.id, "--format", "json").out)
     assert (kept["tool"], kept["state"]) == ("editt", "failed")
     assert "there is no tool 'editt'" in kept["error"]

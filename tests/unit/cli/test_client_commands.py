@@ -574,7 +574,7 @@ def test_a_model_is_tried_and_a_commit_is_searched_on_the_server(
     told = json.loads(asked(*words).out)
     assert (told["answer"], told["cut_off"]) == ("Here I am.", False)
     unscripted = asked("model", "test", f"scripted/{script}", "--prompt", "Something else")
-    assert (unscripted.code, "no rule of the script fits" in unscripted.err) == (2, True), unscripted.err
+    assert (unscripted.code, "no rule of the script matches" in unscripted.err) == (2, True), unscripted.err
     (bench.repository / "README.md").unlink()
     monkeypatch.chdir(tmp_path)
     there = ("context", "--in", str(bench.repository), "--files", "where is the colour?")

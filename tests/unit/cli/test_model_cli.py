@@ -70,7 +70,7 @@ def test_a_server_that_does_not_run_is_named_with_what_says_where_it_is(agents: 
             "--set", f"models.base_url={url}", "--set", "models.retries=0", "model", "test", "openai/x"
         )
     assert ended.code == 75
-    assert f"the connection to {url} (models.base_url" in ended.err
+    assert f"the connection to {url} (from models.base_url" in ended.err
     assert "is the server running?" in ended.err
 
 
@@ -122,7 +122,7 @@ def test_without_a_name_it_is_the_default(agents: Agents) -> None:
         ("opneai/gpt-4.1-mini", 2, "did you mean openai/gpt-4.1-mini?"),
         ("opneai/x", 2, "there is no provider 'opneai'; did you mean openai? the providers are anthropic, "),
         ("nope/gpt-4", 2, "no provider 'nope'; did you mean openai/gpt-4o? the providers are anthropic, "),
-        ("gpt-4o", 2, "a model is named provider/model; did you mean openai/gpt-4o?"),
+        ("gpt-4o", 2, "write it as provider/model; did you mean openai/gpt-4o?"),
         ("nope/foo", 2, "there is no provider 'nope'; the providers are anthropic, "),
         ("quux/x", 2, "there is no provider 'quux'; the providers are anthropic, "),
         ("openai/gpt-4o", 2, "set OPENAI_API_KEY"),
@@ -139,17 +139,17 @@ def test_mistakes_end_in_a_sentence(agents: Agents, name: str, code: int, said: 
 
 def test_a_file_that_is_no_script_is_said_to_be_what_it_is(agents: Agents, tmp_path: Path) -> None:
     for content, said in (
-        (b"", "s.yaml is empty; a script begins with `rules:`"),
-        (b"\0\xff", "s.yaml is no text; a script begins with `rules:`"),
-        (b"key: hunter2", "s.yaml is no script; a script begins with `rules:`"),
+        (b"", "s.yaml is empty; a script starts with `rules:`"),
+        (b"\0\xff", "s.yaml is not text; a script starts with `rules:`"),
+        (b"key: hunter2", "s.yaml is not a script; a script starts with `rules:`"),
     ):
         (tmp_path / "s.yaml").write_bytes(content)
         ended = agents("model", "test", "scripted/s.yaml")
         assert (ended.code, ended.err) == (2, f"error: model 'scripted/s.yaml': {said}\n")
     (tmp_path / "d").mkdir()
-    assert "d is a directory; a script is a file" in agents("model", "test", "scripted/d").err
+    assert "d is a directory, not a script" in agents("model", "test", "scripted/d").err
     os.mkfifo(tmp_path / "pipe")
-    assert "pipe is no plain file" in agents("model", "test", "scripted/pipe").err
+    assert "pipe is not a regular file" in agents("model", "test", "scripted/pipe").err
     assert "there is no file none.yaml\n" in agents("model", "test", "scripted/none.yaml").err
     (tmp_path / "loop").symlink_to("loop")
     assert "loop cannot be read: " in agents("model", "test", "scripted/loop").err

@@ -159,7 +159,7 @@ def test_nobody_is_asked_when_the_plans_time_is_over(budgets: SqlBudgetStore) ->
     model = FakeModel("m/a")
     of = replace(calls(budgets, model), seconds_left=lambda: left.pop(0))
     ask(of)
-    with pytest.raises(BudgetExhausted, match="time it may take is over"):
+    with pytest.raises(BudgetExhausted, match="the time limit is reached"):
         ask(of)
     assert (len(model.asked), budgets.view("plan").spent.steps) == (1, 1)
 

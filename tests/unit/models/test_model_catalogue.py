@@ -106,10 +106,10 @@ def test_a_model_is_opened_once_with_its_name_and_key() -> None:
     [
         ("gpt-4o-mini", "did you mean openai/gpt-4o-mini?"),
         ("opnai/whatever", "did you mean openai? the providers are"),
-        ("openai", "say which model of openai, as in openai/gpt-4.1"),
-        ("acme/", "say which model of acme, as in acme/NAME"),
-        ("zzz", "a model is named provider/model; the providers are"),
-        ("", "a model is named provider/model"),
+        ("openai", "add the name of a model, such as openai/gpt-4.1"),
+        ("acme/", "add the name of a model, such as acme/NAME"),
+        ("zzz", "write it as provider/model; the providers are"),
+        ("", "write it as provider/model"),
         ("scripted/nowhere.yaml", "there is no file nowhere.yaml"),
     ],
 )
@@ -136,7 +136,7 @@ def test_a_key_that_no_request_can_carry_is_refused_before_one_is_sent(wrong: st
     with pytest.raises(ConfigurationError) as caught:
         catalogue({"OPENAI_API_KEY": wrong}).get("openai/gpt-4o")
     strange = next(sign for sign in wrong if sign not in "sk-one")
-    assert f"its key has {strange!r} in it, as no key has; set OPENAI_API_KEY" in str(caught.value)
+    assert f"the API key contains the invalid character {strange!r}; set OPENAI_API_KEY" in str(caught.value)
     assert wrong not in str(caught.value)
 
 
@@ -232,7 +232,7 @@ def test_a_wrong_mode_in_a_list_is_named(tmp_path: Path) -> None:
 
 
 def test_an_address_that_is_none_is_named_with_its_variable() -> None:
-    with pytest.raises(ConfigurationError, match="OPENAI_BASE_URL: should be a URL"):
+    with pytest.raises(ConfigurationError, match="OPENAI_BASE_URL: must be a URL"):
         catalogue({"OPENAI_BASE_URL": "nonsense"}).get("openai/x")
 
 
@@ -277,7 +277,7 @@ def test_all_models_of_a_provider_share_its_breaker() -> None:
     for _ in range(5):
         with pytest.raises(CleverAgentsError, match="busy"):
             asyncio.run(one.reply(REQUEST))
-    with pytest.raises(CleverAgentsError, match="left alone"):
+    with pytest.raises(CleverAgentsError, match="calls are paused"):
         asyncio.run(other.reply(REQUEST))
 
 

@@ -132,7 +132,7 @@ def test_the_status_is_found_behind_other_errors() -> None:
 def test_an_error_that_is_its_own_cause_is_read_once() -> None:
     error = Theirs()
     error.__context__ = error
-    assert "not understood (oops)" in str(told(error))
+    assert "unexpected response (oops)" in str(told(error))
 
 
 @pytest.mark.parametrize(
@@ -166,7 +166,7 @@ def test_a_connection_that_failed_is_unavailable(error: Exception) -> None:
 
 def test_a_wait_that_was_too_long_is_unavailable() -> None:
     for error in (TimeoutError(), ReadTimeout()):
-        assert "no answer in time" in str(told(error))
+        assert "the request timed out" in str(told(error))
 
 
 def test_ours_stay_as_they_are() -> None:
@@ -254,7 +254,7 @@ def test_arguments_nested_without_end_are_a_problem(depth: int) -> None:
 def test_arguments_that_are_no_object_are_a_problem(written: str) -> None:
     (request,) = heard(piece(calls=(call(0, name="a", args=written),)), piece(ended="stop")).message.requests
     assert request.problem is not None
-    assert "have to be one JSON object" in request.problem
+    assert "pass one JSON object" in request.problem
 
 
 def test_usage_is_added_up_or_taken_as_it_last_was() -> None:
@@ -274,12 +274,12 @@ def test_halves_of_characters_and_nul_are_replaced() -> None:
 
 
 def test_an_answer_without_an_end_is_none() -> None:
-    with pytest.raises(ModelUnavailable, match="lost in the middle"):
+    with pytest.raises(ModelUnavailable, match="lost during the answer"):
         heard(piece("half"))
 
 
 def test_an_answer_that_broke_off_is_none() -> None:
-    with pytest.raises(ModelUnavailable, match="broke off"):
+    with pytest.raises(ModelUnavailable, match="ended early"):
         heard(piece(ended="MALFORMED_FUNCTION_CALL"))
 
 
@@ -289,7 +289,7 @@ def test_a_filter_refuses() -> None:
 
 
 def test_whatever_a_library_raises_is_translated() -> None:
-    with pytest.raises(ModelUnavailable, match="not understood"):
+    with pytest.raises(ModelUnavailable, match="unexpected response"):
         heard(piece("a"), KeyError("choices"))
 
 

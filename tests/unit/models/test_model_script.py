@@ -88,7 +88,7 @@ def test_facts_are_those_of_the_script() -> None:
 def test_a_request_that_no_rule_fits_is_shown_its_last_message() -> None:
     model = ScriptedModel("scripted/s", read_script("rules: []", "s"))
     for messages, shown in (([Message(MessageRole.USER, "hello")], "'hello'"), ([], "''")):
-        with pytest.raises(ModelRefused, match=f"no rule of the script fits; the last message is {shown}"):
+        with pytest.raises(ModelRefused, match=f"no rule of the script matches; the last message is {shown}"):
             asyncio.run(model.reply(ModelRequest(messages=messages, max_output_tokens=1)))
 
 
@@ -108,7 +108,7 @@ def test_delays_are_slept(tmp_path: Path) -> None:
     ("text", "problem"),
     [
         ("rules: [", "line 1"),
-        ("- a", "begins with `rules:`"),
+        ("- a", "starts with `rules:`"),
         ("rules:\n  - replay: {}", "line 2: unknown key 'replay'; did you mean 'reply'?"),
         (
             "rules:\n  - reply: {text: 5}\n    wen: {}\n    turns: [{calls: [{tol: x}]}]\nold: 1",
@@ -116,13 +116,13 @@ def test_delays_are_slept(tmp_path: Path) -> None:
             "line 4: 'tool' is missing; line 4: unknown key 'tol'; did you mean 'tool'?; "
             "line 5: unknown key 'old'; known: version, facts, rules",
         ),
-        ("rules:\n  - when: {}", "line 2: 'rules' needs either reply or turns"),
-        ("rules:\n  - reply: {}\n    turns: []", "needs either reply or turns"),
-        ("rules:\n  - when: {user: '('}\n    reply: {}", "line 2: 'user' is no regular expression"),
+        ("rules:\n  - when: {}", "line 2: 'rules' needs either `reply` or `turns`"),
+        ("rules:\n  - reply: {}\n    turns: []", "needs either `reply` or `turns`"),
+        ("rules:\n  - when: {user: '('}\n    reply: {}", "line 2: 'user' is not a regular expression"),
         ("rules:\n  - reply: {fault: {status: 200}}", "'status' should be greater than or equal to 400"),
         ("rules:\n  - reply:\n      calls:\n        - {}", "line 4: 'tool' is missing"),
         ("version: 2\nrules: []", "line 1: 'version' should be 1"),
-        ("facts: {}", "it is no script"),
+        ("facts: {}", "not a script"),
     ],
 )
 def test_a_script_that_is_wrong_says_where(text: str, problem: str) -> None:

@@ -144,7 +144,7 @@ def test_what_is_no_request_is_refused(
 
 def test_a_request_that_no_rule_fits_is_refused() -> None:
     with ScriptedServer(read_script("rules: []", "s")) as server:
-        assert "no rule of the script fits" in whole(server, "hi")["error"]["message"]
+        assert "no rule of the script matches" in whole(server, "hi")["error"]["message"]
         assert "no rule" in whole(server, "hi", messages=[])["error"]["message"]
 
 

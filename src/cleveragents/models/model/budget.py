@@ -1,11 +1,11 @@
-"""Budgets: what a plan and everything below it may spend, and the arithmetic of reserving it.
+"""Budgets: the limits of a plan and its sub-plans, and the arithmetic of reserving them.
 
-A call is reserved at its worst case before it is made (its whole input, and the longest answer it may get)
-and settled at what it really took afterwards. So what is spent and what is reserved together never exceed
-the limit, whoever else spends at the same time.
+A call is reserved at its worst case before it is made (its whole input and the longest possible answer) and
+settled at its actual usage afterwards. So spent plus reserved never exceeds a limit, even with concurrent
+callers.
 
-Money is counted in picodollars: a price of one dollar per million tokens is a million of them per token, so
-that no sum is ever rounded.
+Money is counted in picodollars. A price of one dollar per million tokens is a million picodollars per token,
+so sums are never rounded.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from cleveragents.models.model.conversation import Usage
 __all__ = ["PICODOLLARS", "BudgetLimits", "Price", "Spend", "dollars", "exceeded"]
 
 PICODOLLARS = 10**12
-"""In a dollar."""
+"""Picodollars per dollar."""
 
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """Of one model, in picodollars per token."""
+    """The price of a model, in picodollars per token."""
 
     input: int
     output: int
     cached: int | None = None
 
     def of(self, usage: Usage) -> int:
-        """What the tokens cost; those that were cached count as input where no price for them is known."""
+        """Return the cost of the tokens. Cached tokens cost as much as input if their price is unknown."""
         cached = self.input if self.cached is None else self.cached
         fresh = usage.input_tokens - usage.cached_tokens
         return fresh * self.input + usage.cached_tokens * cached + usage.output_tokens * self.output
@@ -41,7 +41,9 @@ class Price:
 
 @dataclass(frozen=True, slots=True)
 class BudgetLimits:
-    """What may be spent; None is no limit. `picodollars` needs a price for every model that is used."""
+    """Limits of a budget; None means no limit. `picodollars` requires a known price for
+    every model in use.
+    """
 
     picodollars: int | None = None
     tokens: int | None = None
@@ -53,13 +55,13 @@ class BudgetLimits:
 
     @classmethod
     def from_json(cls, kept: Mapping[str, Any]) -> BudgetLimits:
-        """What `to_json` gave."""
+        """Restore limits from the result of `to_json`."""
         return record_of(cls, kept)
 
 
 @dataclass(frozen=True, slots=True)
 class Spend:
-    """Of one call, or of all together. A step is one call of a model."""
+    """An amount spent by one call or by several. One step is one model call."""
 
     picodollars: int = 0
     tokens: int = 0
@@ -72,7 +74,7 @@ class Spend:
 
 
 def exceeded(limits: BudgetLimits, spend: Spend) -> tuple[str, ...]:
-    """Which limits such a spend would break: `money`, `tokens`, `steps`."""
+    """Return the limits that this spend would exceed: `money`, `tokens`, `steps`."""
     pairs = (
         ("money", limits.picodollars, spend.picodollars),
         ("tokens", limits.tokens, spend.tokens),
@@ -82,7 +84,7 @@ def exceeded(limits: BudgetLimits, spend: Spend) -> tuple[str, ...]:
 
 
 def dollars(picodollars: int) -> str:
-    """`$0.0123`, with as many digits as it takes to show that it is not nothing."""
+    """Format an amount as `$0.0123`, with enough digits to tell a small amount from zero."""
     amount = picodollars / PICODOLLARS
     if amount >= 1 or not picodollars:
         return f"${amount:,.2f}"

@@ -1,7 +1,7 @@
-"""What is said between an actor and a model: messages, requests for tools, and what they cost in tokens.
+"""Conversations between an actor and a model: messages, tool requests and token usage.
 
-Everything is plain JSON underneath, because a checkpoint of a graph keeps it, and another process goes on
-from there.
+All values convert to plain JSON, because graph checkpoints store them and another process may continue from a
+checkpoint.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["Message", "MessageRole", "ToolRequest", "Usage"]
 
 
 class MessageRole(str, Enum):
-    """Who speaks."""
+    """The author of a message."""
 
     SYSTEM = "system"
     USER = "user"
@@ -27,10 +27,10 @@ class MessageRole(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class ToolRequest:
-    """A call that a model wants made. `problem` says why it cannot be: what the model wrote is no JSON
-    object, or was cut off; then `arguments` is empty.
+    """A tool call that a model requests. `problem` says why the call is invalid: the arguments are not a JSON
+    object, or were cut off. `arguments` is then empty.
 
-    `id` is the model's own name for it and need not be unique: some servers count from 0 in every reply.
+    `id` is assigned by the model and need not be unique: some servers count from 0 in every reply.
     """
 
     id: str
@@ -44,7 +44,9 @@ class ToolRequest:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One message. An assistant's may ask for tools; a tool's answers the request named by `request_id`."""
+    """One message. An assistant message may request tool calls; a tool message answers the request
+    `request_id`.
+    """
 
     role: MessageRole
     text: str = ""
@@ -52,7 +54,7 @@ class Message:
     request_id: str | None = None
 
     def to_json(self) -> JsonValue:
-        """As a checkpoint keeps it: only what it has."""
+        """Return the message as a checkpoint stores it, without empty fields."""
         kept: dict[str, Any] = {"role": self.role.value, "text": self.text}
         if self.requests:
             kept["requests"] = [
@@ -65,7 +67,7 @@ class Message:
 
     @classmethod
     def from_json(cls, kept: Mapping[str, Any]) -> Message:
-        """What `to_json` gave, thawed or not."""
+        """Restore a message from the result of `to_json`, frozen or not."""
         return cls(
             role=MessageRole(kept["role"]),
             text=str(kept["text"]),
@@ -79,7 +81,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens of one call, or of many together. `cached_tokens` are among the input's."""
+    """Tokens of one call, or of several. `input_tokens` includes `cached_tokens`."""
 
     input_tokens: int = 0
     output_tokens: int = 0
@@ -91,7 +93,7 @@ class Usage:
 
     @classmethod
     def sum(cls, usages: Iterable[Usage]) -> Usage:
-        """All of them together."""
+        """Return the sum of several usages."""
         every = list(usages)
         return cls(
             sum(usage.input_tokens for usage in every),

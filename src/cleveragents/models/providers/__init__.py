@@ -1,1 +1,1 @@
-"""Providers of models, one module each; it has its name, and a `PROVIDER` for the catalogue."""
+"""Built-in model providers. Each module is named after its provider and defines `PROVIDER`."""

@@ -1,4 +1,4 @@
-"""Anthropic's models."""
+"""Anthropic models."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Google's Gemini models, by an API key."""
+"""Google Gemini models, authenticated with an API key."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _open(opening: ModelSpec) -> Model:
         api_key=SecretStr(opening.key or "none"),
         base_url=opening.base_url,
         additional_headers=ONE_CALL_EACH,
-        max_retries=1,  # tries in all, as that library counts
+        max_retries=1,  # the library counts all attempts, not only retries
         timeout=opening.timeout_seconds,
         vertexai=False,
     )
@@ -35,7 +35,7 @@ def _options(request: ModelRequest) -> Mapping[str, Any]:
     options: dict[str, Any] = {"max_output_tokens": request.max_output_tokens}
     if request.temperature is not None:
         options["temperature"] = request.temperature
-    if request.schema is not None and not request.tools:  # it takes only one of the two
+    if request.schema is not None and not request.tools:  # the API accepts only one of the two
         options["response_mime_type"] = "application/json"
     return options
 

@@ -1,4 +1,4 @@
-"""OpenAI, and every server that speaks its protocol: llama.cpp, vLLM, Ollama, OpenRouter, and more."""
+"""OpenAI and all servers that speak its protocol, such as llama.cpp, vLLM, Ollama and OpenRouter."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _open(opening: ModelSpec) -> Model:
     elsewhere = opening.base_url is not None
     chat = PlainChatOpenAI(
         model=opening.model,
-        api_key=SecretStr(opening.key or "none"),  # a server of one's own may need none
+        api_key=SecretStr(opening.key or "none"),  # a local server may need no key
         base_url=opening.base_url or _HERE,
         default_headers=ONE_CALL_EACH,
         max_retries=0,
@@ -39,7 +39,7 @@ def _open(opening: ModelSpec) -> Model:
     def options(request: ModelRequest) -> Mapping[str, Any]:
         return _options(request, elsewhere)
 
-    place = f"{opening.base_url} (models.base_url or {_PLACE_VARIABLE} says so)" if elsewhere else ""
+    place = f"{opening.base_url} (from models.base_url or {_PLACE_VARIABLE})" if elsewhere else ""
     return LangChainModel(chat, opening.facts, options, keys=(_VARIABLE,), place=place, sums_usage=False)
 
 
@@ -47,11 +47,11 @@ def _options(request: ModelRequest, elsewhere: bool) -> Mapping[str, Any]:
     options: dict[str, Any] = {"max_tokens": request.max_output_tokens}
     body: dict[str, Any] = {}
     if elsewhere:
-        body["max_tokens"] = request.max_output_tokens  # the name that older servers know
+        body["max_tokens"] = request.max_output_tokens  # older servers only know this name
     if request.temperature is not None:
         options["temperature"] = request.temperature
     if request.schema is not None:
-        # In the body, because the library checks answers to its own `response_format` and raises.
+        # Passed in the body: the library validates answers to its own `response_format` and raises.
         answer = {"name": "answer", "schema": thaw(request.schema), "strict": False}
         body["response_format"] = {"type": "json_schema", "json_schema": answer}
     if body:

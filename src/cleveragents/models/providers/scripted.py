@@ -30,8 +30,11 @@ def _facts(name: str, model: str) -> ModelFacts:
 
 
 def _path(name: str, model: str) -> Path:
-    """`UnknownModel`, in the same words for whatever is no script: users of a server name paths of its
-    machine, and are not to find out which files it has."""
+    """Return the path of a script.
+
+    Raises `UnknownModel` with the same text for a missing file and for a file that is not a script. Users of
+    a server can name any path on its machine and must not learn which files exist there.
+    """
     from cleveragents.models.script_document import NO_SCRIPT, UNREADABLE, load_script
 
     path = _place(model)
@@ -42,15 +45,16 @@ def _path(name: str, model: str) -> Path:
         load_script(path)
     except ConfigurationError as error:
         none = error.problem == NO_SCRIPT or error.problem.startswith(UNREADABLE)
-        if none:  # guard: what is there is not told apart from what is not
+        if none:  # guard: a missing file and another kind of file must look the same
             raise nothing from None
         raise
     return path
 
 
 def what_is_there(name: str) -> str | None:
-    """Why a model that the catalogue refused is no script; None where it was not to be one. Only for who may
-    look at this machine's files anyway."""
+    """Explain why a name that the catalogue refused is not a script; None if it does not name one. The
+    explanation reveals which files exist, so show it only to users with access to this machine.
+    """
     from cleveragents.models.script_document import NO_SCRIPT
 
     provider, _, model = name.partition("/")
@@ -60,35 +64,35 @@ def what_is_there(name: str) -> str | None:
         path = _place(model)
         mode = path.stat().st_mode
         if stat.S_ISDIR(mode):
-            return f"{model} is a directory; a script is a file"
+            return f"{model} is a directory, not a script"
         if not stat.S_ISREG(mode):
-            return f"{model} is no plain file, as a script is"
+            return f"{model} is not a regular file"
         with path.open("rb") as opened:
             begins = opened.read(_LOOKED_AT)
     except (FileNotFoundError, NotADirectoryError):
         return f"there is no file {model}"
     except OSError as error:
         return f"{model} cannot be read: {error.strerror}"
-    except ValueError:  # no name of a file has a NUL in it
+    except ValueError:  # no file name contains a NUL
         return None
-    return model + NO_SCRIPT.replace("it is no script", _kind_of(begins), 1)
+    return f"{model} is {_kind_of(begins)}{NO_SCRIPT.removeprefix('not a script')}"
 
 
 def _place(model: str) -> Path:
     try:
         return Path(model).expanduser()
-    except RuntimeError:  # `~somebody`, and there is no such user
+    except RuntimeError:  # `~name`, and no such user exists
         return Path(model)
 
 
 def _kind_of(begins: bytes) -> str:
     if not begins.strip():
-        return " is empty"
+        return "empty"
     try:
         getincrementaldecoder("utf-8")().decode(begins)
     except UnicodeDecodeError:
-        return " is no text"
-    return " is no text" if b"\0" in begins else " is no script"
+        return "not text"
+    return "not text" if b"\0" in begins else "not a script"
 
 
 def _is_readable(path: Path) -> bool:

@@ -1,9 +1,9 @@
-"""Budgets on a database: one row for a tree of plans, and one for every call of a model.
+"""Budgets in a database: one row for each plan tree, and one for each model call.
 
-Whether a call fits is decided where it is reserved: the budget's row is held, looked at and written in one
-transaction. So of two callers that both would fit alone, only one gets the rest.
+Whether a call fits is decided when it is reserved: one transaction locks, reads and updates the budget's row.
+So of two callers that would each fit alone, only one gets the remaining budget.
 
-The statements that every call of a model needs, compiled once for each kind of database.
+The statements that every model call needs are compiled once for each database dialect.
 """
 
 from __future__ import annotations
@@ -48,9 +48,8 @@ _ENDED = ("state", "ended_at", "picodollars", "input_tokens", "output_tokens", "
 class SqlBudgetStore:
     """Budgets by the root plan of a tree. Every method is one atomic step, from any process.
 
-    At no moment is spent + reserved more than a limit; what was reserved by a worker that died stays
-    reserved until `forfeit` counts it as spent. Stateless but for the database, so any thread may share
-    it.
+    Spent plus reserved never exceeds a limit. Reservations of a dead worker stay reserved until `forfeit`
+    counts them as spent. Any thread may share the store: its only state is the database.
     """
 
     def __init__(self, database: Database, identifiers: IdentifierSource) -> None:
@@ -59,11 +58,11 @@ class SqlBudgetStore:
         self._sql = budget_statements(database.dialect)
 
     def open(self, root_id: str, limits: BudgetLimits, *, now: datetime) -> BudgetState:
-        """The budget, made if there is none; an existing one keeps its limits."""
+        """Return the budget, creating it if it is missing. An existing budget keeps its limits."""
 
         def unit(connection: Connection) -> BudgetState:
             row = self._sql.hold(connection, root_id)
-            if row is not None:  # guard: an open budget keeps what was spent of it
+            if row is not None:  # guard: an open budget keeps its spend
                 return _view(row)
             told = self._event(EventType.BUDGET_OPENED, root_id, now, {"limits": limits.to_json()})
             append_to_outbox(connection, told)
@@ -74,7 +73,7 @@ class SqlBudgetStore:
         return self._database.write(unit) if row is None else _view(row)
 
     def view(self, root_id: str) -> BudgetState:
-        """A budget that was never opened has no limits and nothing spent."""
+        """Return the budget. A budget that was never opened has no limits and nothing spent."""
         with self._database.read() as connection:
             row = self._sql.look(connection, root_id)
         return BudgetState(root_id, BudgetLimits(), Spend(), Spend()) if row is None else _view(row)
@@ -92,11 +91,13 @@ class SqlBudgetStore:
         now: datetime,
         priced: bool = True,
     ) -> Reservation:
-        """`BudgetExhausted` when it does not fit, `PriceUnknown` when money is limited and the call is not
-        `priced`: then nothing is reserved.
+        """Reserve the worst case of a call.
 
-        A repeated `key` (a call that is made again after a crash) forfeits what was reserved before, in
-        the same step. A spend that takes the tree over 90 % of a limit leaves an event, once for a limit.
+        Raises `BudgetExhausted` if it does not fit, or `PriceUnknown` if money is limited and the call is not
+        `priced`. Nothing is reserved in either case.
+
+        A repeated `key` (a call that is made again after a crash) forfeits the earlier reservation in the
+        same step. Spending 90 % of a limit emits an event, once per limit.
         """
         reservation = Reservation(self._identifiers.new(), root_id, plan_id, worst)
 
@@ -104,11 +105,11 @@ class SqlBudgetStore:
             row = self._sql.hold(connection, root_id) or _opened(connection, root_id, BudgetLimits())
             again = self._sql.open_under(connection, plan_id, key)
             view = _forfeited(connection, _view(row), again, now)
-            if not priced and view.limits.picodollars is not None:  # guard: unknown is not nothing
+            if not priced and view.limits.picodollars is not None:  # guard: unknown is not free
                 raise PriceUnknown(model)
             wanted = view.spent + view.reserved + worst
             broken = exceeded(view.limits, wanted)
-            if broken:  # guard: what does not fit is not reserved
+            if broken:  # guard: a call that does not fit is not reserved
                 raise _exhausted(plan_id, view, worst, broken[0])
             call: dict[str, Any] = {
                 "id": reservation.id,
@@ -138,8 +139,9 @@ class SqlBudgetStore:
         now: datetime,
         priced: bool = True,
     ) -> None:
-        """Once: counts what was really spent. Settling again changes nothing. Where nobody knows the price,
-        the call's money stays unknown, which is not nothing."""
+        """Replace the reservation by the actual spend. Settling again has no effect. The cost of a call with
+        an unknown price stays unknown, not zero.
+        """
         tokens: dict[str, Any] = {"picodollars": spent.picodollars if priced else None}
         if usage is not None:
             tokens["input_tokens"] = usage.input_tokens
@@ -148,36 +150,36 @@ class SqlBudgetStore:
         self._end(reservation, "settled", spent, tokens, now)
 
     def release(self, reservation: Reservation, *, now: datetime) -> None:
-        """The call was never made: nothing is spent."""
+        """Cancel the reservation of a call that was never made."""
         self._end(reservation, "released", Spend(), {"picodollars": 0}, now)
 
     def forfeit(self, plan_id: str, *, now: datetime) -> Spend:
-        """Counts as spent what earlier, dead runs of the plan had reserved."""
+        """Count the reservations of earlier, dead runs of the plan as spent, and return their sum."""
 
         def unit(connection: Connection) -> Spend:
             open_calls = connection.execute(_reserved(plan_id)).mappings().all()
             if not open_calls:
                 return Spend()
             row = self._sql.hold(connection, str(open_calls[0]["root_id"]))
-            assert row is not None  # it was made before the first call was
-            # Looked up again: whoever held the budget before us may have settled one.
+            assert row is not None  # the budget exists before its first call
+            # Read again: the previous holder of the row may have settled a call.
             left = connection.execute(_reserved(plan_id)).mappings().all()
             _forfeited(connection, _view(row), left, now)
             return _sum(left)
 
         with self._database.read() as connection:
-            if connection.execute(_reserved(plan_id)).first() is None:  # as of nearly every run
+            if connection.execute(_reserved(plan_id)).first() is None:  # true for nearly every run
                 return Spend()
         return self._database.write(unit)
 
     def raise_limits(self, root_id: str, limits: BudgetLimits, *, now: datetime) -> BudgetState:
-        """New limits; what is None there stays as it is."""
+        """Set new limits. A limit of None stays unchanged."""
 
         def unit(connection: Connection) -> BudgetState:
             row = self._sql.hold(connection, root_id) or _opened(connection, root_id, BudgetLimits())
             raised = {name: value for name, value in _limits_row(limits).items() if value is not None}
             if raised:
-                # A new limit is warned of anew.
+                # A new limit gets a new warning.
                 values = {**raised, "warned": ""}
                 connection.execute(update(budgets).where(budgets.c.root_id == root_id).values(values))
                 told = self._event(EventType.BUDGET_RAISED, root_id, now, {"limits": limits.to_json()})
@@ -187,7 +189,7 @@ class SqlBudgetStore:
         return self._database.write(unit)
 
     def calls_of(self, plan_id: str) -> Sequence[ModelCall]:
-        """In order."""
+        """Return the calls of a plan in order."""
         wanted = select(model_calls).where(model_calls.c.plan_id == plan_id).order_by(model_calls.c.number)
         with self._database.read() as connection:
             return [_call(row) for row in connection.execute(wanted).mappings()]
@@ -214,7 +216,7 @@ class SqlBudgetStore:
         self._database.write(unit)
 
     def _warn(self, connection: Connection, view: BudgetState, warned: str, now: datetime) -> None:
-        """Says, once for each limit, that little is left of it."""
+        """Emit an event, once for each limit, when a limit is nearly spent."""
         before = set(filter(None, warned.split(",")))
         near = {
             name
@@ -287,7 +289,7 @@ def _sum(calls: Sequence[Mapping[Any, Any]]) -> Spend:
 def _forfeited(
     connection: Connection, view: BudgetState, calls: Sequence[Mapping[Any, Any]], now: datetime
 ) -> BudgetState:
-    """The budget after those calls count as spent: nobody will ever say what they really took."""
+    """Count these calls as spent and return the budget. Their actual cost will never be known."""
     if not calls:
         return view
     for call in calls:
@@ -295,7 +297,7 @@ def _forfeited(
         values = {
             "state": "forfeited",
             "ended_at": microseconds(now),
-            # Nothing at its worst is a price that nobody knew.
+            # A worst case of zero means that the price was unknown.
             "picodollars": call["worst_picodollars"] or None,
         }
         connection.execute(lost.values(values))
@@ -317,8 +319,8 @@ def _exhausted(plan_id: str, view: BudgetState, worst: Spend, limit: str) -> Bud
     most = getattr(view.limits, name)
     allowed = dollars(most) if limit == "money" else f"{most:,}"
     unit = "" if limit == "money" else f" {limit}"
-    what = f"{spent} of {allowed}{unit} are spent, {reserved} reserved, and it may take {more} more"
-    # A limit is a total: the least that lets this call be made, money in whole cents.
+    what = f"{spent} of {allowed}{unit} spent, {reserved} reserved; the next call may use up to {more}"
+    # A limit is a total. This is the lowest one that allows the call; money is in whole cents.
     least = sum(amounts)
     if limit == "money":
         return BudgetExhausted(plan_id, what, "usd", -(-least * 100 // PICODOLLARS) / 100)
@@ -332,7 +334,7 @@ def _call(row: Mapping[Any, Any]) -> ModelCall:
 
 
 class BudgetStatements:
-    """Immutable once made; any thread may use it, each with a connection of its own."""
+    """The prepared statements of the store. Immutable; any thread may use them with its own connection."""
 
     def __init__(self, dialect: str) -> None:
         of_root = budgets.c.root_id == bindparam("root")
@@ -356,28 +358,28 @@ class BudgetStatements:
         )
 
     def look(self, connection: Connection, root_id: str) -> Mapping[str, Any] | None:
-        """The budget's row."""
+        """Return the budget's row."""
         return self._look.run(connection, {"root": root_id}).first()
 
     def hold(self, connection: Connection, root_id: str) -> Mapping[str, Any] | None:
-        """The budget's row, nobody else's to spend from until the transaction is over."""
+        """Return the budget's row and lock it until the transaction ends."""
         return self._hold.run(connection, {"root": root_id}).first()
 
     def keep(self, connection: Connection, root_id: str, counted: Mapping[str, int]) -> None:
-        """What is spent and reserved of it now."""
+        """Store the spent and reserved amounts."""
         self._keep.run(connection, {"root": root_id, **counted})
 
     def open_under(self, connection: Connection, plan_id: str, key: str) -> list[Mapping[str, Any]]:
-        """The plan's calls of that name that nobody has ended."""
+        """Return the plan's open calls with this key."""
         wanted = {"plan": plan_id, "open": "reserved", "name": key}
         return self._again.run(connection, wanted).every()
 
     def begin(self, connection: Connection, call: Mapping[str, object]) -> None:
-        """Adds a call."""
+        """Insert a call."""
         self._begin.run(connection, call)
 
     def end(self, connection: Connection, call_id: str, ended: Mapping[str, object]) -> bool:
-        """Ends a call; False if it had ended. What the provider did not say is not known."""
+        """End a call; return False if it has already ended. Usage that was not reported is stored as NULL."""
         values: dict[str, Any] = dict.fromkeys(_ENDED)
         return bool(
             self._end.run(connection, {"call": call_id, "open": "reserved", **values, **ended}).rowcount
@@ -386,7 +388,7 @@ class BudgetStatements:
 
 @cache
 def budget_statements(dialect: str) -> BudgetStatements:
-    """Those for that kind of database."""
+    """Return the statements for a database dialect."""
     return BudgetStatements(dialect)
 
 

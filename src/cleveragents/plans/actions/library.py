@@ -152,7 +152,7 @@ class ActionLibrary:
 
 def _ensure_own_namespace(action: Action, source: str) -> None:
     if action.namespace == BUILTIN_NAMESPACE:  # guard: what is shipped means the same everywhere
-        problem = f"the namespace {BUILTIN_NAMESPACE!r} is for what is shipped; choose another"
+        problem = f"the namespace {BUILTIN_NAMESPACE!r} is reserved; choose another"
         raise InvalidAction(source, (problem,))
 
 

@@ -139,7 +139,7 @@ class ActorTools:
         left = None if self.seconds_left is None else self.seconds_left()
         if left is not None and left <= 0:  # guard: what has no time is not begun
             plan_id = self.execution.sandbox.plan_id
-            raise BudgetExhausted(plan_id, "the time it may take is over")
+            raise BudgetExhausted(plan_id, "the time limit is reached")
         if of_actor is None:
             return left
         return of_actor() if left is None else min(left, of_actor())

@@ -126,7 +126,7 @@ class AgentSessions:
         plan_left = self.tools.seconds_left
         if plan_left is not None and plan_left() <= 0:
             plan_id = self.tools.execution.sandbox.plan_id
-            return BudgetExhausted(plan_id, "the time it may take is over")
+            return BudgetExhausted(plan_id, "the time limit is reached")
         return ToolRefused(request.name, f"it took longer than it may ({request.seconds:g} s), and was ended")
 
     def _time(self, own: Callable[[], float], of_run: Callable[[], float] | None) -> Callable[[], float]:
