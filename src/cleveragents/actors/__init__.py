@@ -1,5 +1,5 @@
-"""Actors: YAML compiled to LangGraph graphs, and run.
+"""Actors: YAML files compiled to LangGraph graphs, and their runs.
 
-An actor's file is validated whole, every mistake with its line; a run repeats no finished tool call after a
-crash.
+Validation reports every mistake of a file with its line. After a crash, a run does not repeat finished tool
+calls.
 """

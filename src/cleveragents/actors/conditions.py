@@ -1,9 +1,9 @@
 """Conditions of routes: a small language over an actor's state, evaluated by simpleeval, never by `eval`.
 
-What there is: names of the state, their parts (`review.verdict`, `files[0]`), texts, numbers, lists, `and`,
-`or`, `not`, comparisons, `in`, `+`, `-`, and the functions below. Whatever else somebody writes is refused
-when the actor is read, not when a run gets there. A part by a dot is looked up in the object like one in
-brackets: no attribute of a Python object is ever reached.
+A condition consists of names of the state, their parts (`review.verdict`, `files[0]`), strings, numbers,
+lists, `and`, `or`, `not`, comparisons, `in`, `+`, `-`, and the functions below. Anything else is rejected
+when the actor is loaded, not during a run. A part after a dot is looked up like one in brackets, so
+attributes of Python objects are never accessed.
 """
 
 from __future__ import annotations
@@ -54,44 +54,45 @@ _CONSTANTS = (str, int, float, bool, type(None))
 
 
 class Condition:
-    """One condition, checked against the names that there are. Immutable; any thread may use it."""
+    """A condition that was checked against the available names. Immutable; any thread may use it."""
 
     __slots__ = ("_tree", "text")
 
     def __init__(self, text: str, names: Collection[str]) -> None:
-        """`InvalidCondition`, with what is wrong and what to write instead."""
+        """Parse and check a condition. Raises `InvalidCondition` with the problem and a remedy."""
         self.text = text
         self._tree = self._parsed()
         self._check(names)
 
     def holds(self, values: Mapping[str, JsonValue]) -> bool:
-        """Whether it does, for these values. `InvalidCondition` where that cannot be said: a part that an
-        object does not have, a text compared with a number."""
+        """Evaluate the condition. Raises `InvalidCondition` if that is impossible: a missing part, or a
+        string compared with a number.
+        """
         from simpleeval import EvalWithCompoundTypes, InvalidExpression
 
-        # One for each evaluation, because it keeps what it is at.
+        # The evaluator keeps state, so each evaluation needs its own.
         evaluator = EvalWithCompoundTypes(
             operators=dict(_OPERATORS), functions=dict(FUNCTIONS), names=dict(values)
         )
         try:
             return bool(evaluator.eval(self.text, self._tree.body))
         except KeyError as missing:
-            raise self._wrong(f"there is no {missing.args[0]!r} in it now") from missing
+            raise self._wrong(f"{missing.args[0]!r} is missing") from missing
         except (InvalidExpression, TypeError, ValueError, IndexError, ArithmeticError) as error:
-            raise self._wrong(f"it cannot be decided now: {error}") from error
+            raise self._wrong(f"cannot evaluate: {error}") from error
 
     def _parsed(self) -> ast.Expression:
-        if len(self.text) > _LONGEST:  # guard: a parser's stack is not without end
-            raise self._wrong(f"it is longer than {_LONGEST} characters")
+        if len(self.text) > _LONGEST:  # guard: the parser's stack is bounded
+            raise self._wrong(f"longer than {_LONGEST} characters")
         try:
             tree = ast.parse(self.text.strip(), mode="eval")
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
             problem = error.msg if isinstance(error, SyntaxError) else str(error)
             raise self._wrong(
-                f"this is no condition ({problem}); for example: verdict == 'approved'"
+                f"not a valid condition ({problem}); for example: verdict == 'approved'"
             ) from error
-        if sum(1 for _ in ast.walk(tree)) > _MOST_PARTS:  # guard: what is evaluated is bounded
-            raise self._wrong(f"it has more than {_MOST_PARTS} parts")
+        if sum(1 for _ in ast.walk(tree)) > _MOST_PARTS:  # guard: bounds the evaluation
+            raise self._wrong(f"more than {_MOST_PARTS} parts")
         _PartsByName().visit(tree)
         return ast.fix_missing_locations(tree)
 
@@ -107,7 +108,7 @@ class Condition:
 
 
 class _PartsByName(ast.NodeTransformer):
-    """Makes `a.b` the same as `a["b"]`."""
+    """Rewrites `a.b` to `a["b"]`."""
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
         self.generic_visit(node)
@@ -115,24 +116,24 @@ class _PartsByName(ast.NodeTransformer):
 
 
 def _problem(node: ast.AST, names: Collection[str], *, is_called: bool) -> str | None:
-    if not isinstance(node, _SHAPES):  # guard: what is not known to be harmless is refused
+    if not isinstance(node, _SHAPES):  # guard: only what is known to be harmless
         known = "comparisons, and, or, not, in, +, -, names of the state and texts, numbers, lists"
-        return f"{type(node).__name__} is not part of a condition; there are {known}"
+        return f"{type(node).__name__} is not allowed in a condition; use {known}"
     if isinstance(node, ast.Constant) and not isinstance(node.value, _CONSTANTS):
-        return f"{node.value!r} is not part of a condition"
+        return f"{node.value!r} is not allowed in a condition"
     if isinstance(node, ast.Call):
         return _problem_of_call(node)
     if isinstance(node, ast.Name) and not is_called and node.id not in names:
         near = get_close_matches(node.id, list(names), n=1)
-        hint = f"did you mean {near[0]}?" if near else f"there are: {', '.join(names) or 'none'}"
-        return f"there is no {node.id!r} in the state; {hint}"
+        hint = f"did you mean {near[0]}?" if near else f"available: {', '.join(names) or 'none'}"
+        return f"the state has no {node.id!r}; {hint}"
     return None
 
 
 def _problem_of_call(node: ast.Call) -> str | None:
     known = ", ".join(FUNCTIONS)
-    if not isinstance(node.func, ast.Name) or node.func.id not in FUNCTIONS:  # guard: no other function
-        return f"there is no such function; there are: {known}"
+    if not isinstance(node.func, ast.Name) or node.func.id not in FUNCTIONS:  # guard: only these functions
+        return f"unknown function; use one of: {known}"
     if node.keywords:
         return f"{node.func.id} takes no named arguments"
     return None

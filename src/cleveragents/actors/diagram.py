@@ -1,6 +1,6 @@
-"""An actor's graph for eyes: as Mermaid text, and as a tree for the terminal.
+"""Drawings of an actor's graph: as Mermaid text, and as a tree for the terminal.
 
-Labels are somebody else's words: nothing in them can end a label, or move the cursor of a terminal.
+Labels contain foreign text. It is escaped, so that it cannot end a label or control the terminal.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ _PLAIN_BRACKETS = ("[", "]")
 
 
 def node_type(node: Node) -> str:
-    """As the YAML says it."""
+    """Return the node's type as in YAML."""
     return type(node).__name__.removesuffix("Node").lower()
 
 
 def edges(actor: Actor) -> Iterator[tuple[str, str, str]]:
-    """From which node to which, and on which condition; empty for none."""
+    """Yield the edges as source, target and condition; the condition is empty if there is none."""
     for node in actor.nodes:
         if isinstance(node, RouterNode):
             last = len(node.routes) - 1
@@ -48,8 +48,8 @@ def edges(actor: Actor) -> Iterator[tuple[str, str, str]]:
 
 
 def mermaid(actor: Actor) -> str:
-    """A flowchart that Mermaid draws: https://mermaid.live, or a fenced block in Markdown."""
-    # Numbers, because names like `end` or `graph` mean something to Mermaid.
+    """Return a flowchart for Mermaid: https://mermaid.live, or a fenced block in Markdown."""
+    # Numbers, because names such as `end` or `graph` have a meaning in Mermaid.
     ids = {node.name: f"n{number}" for number, node in enumerate(actor.nodes, start=1)}
     ids[END] = "stop"
     lines = ["flowchart TD", "    begin((start))"]
@@ -66,8 +66,9 @@ def mermaid(actor: Actor) -> str:
 
 
 def tree(name: str, entry: str, edges: Iterable[tuple[str, str, str]], doing: Mapping[str, str]) -> Tree:
-    """What follows what, from the entry on; a node that was shown before is only named again. `doing` says
-    of each node what it does."""
+    """Return the graph as a tree, starting at the entry. A repeated node appears without its successors.
+    `doing` describes each node.
+    """
     from rich.text import Text
     from rich.tree import Tree
 
@@ -102,7 +103,7 @@ def tree(name: str, entry: str, edges: Iterable[tuple[str, str, str]], doing: Ma
 
 
 def doing(kind: str, facts: Mapping[str, Any]) -> str:
-    """What a node of that type does, by its fields."""
+    """Describe a node by its type and fields."""
     if kind == "llm":
         tools = facts["tools"]
         more = ", ".join(filter(None, [facts["model"] or "", f"{len(tools)} tools" if tools else ""]))

@@ -1,12 +1,11 @@
-"""All actors that can be named here: those shipped, the user's, and the repository's.
+"""The library of actors: built-in ones, the user's, and the repository's.
 
-Of two with one name the first counts, in that order: a repository cannot put its own in the place of what
-the user knows. Its actors are shown with whether they are trusted, and only trusted ones are given out; the
-prompts that stand in files of their own count with the actor.
+If several actors have the same name, the first in that order is used, so a repository cannot replace an actor
+that the user knows. Actors of a repository are listed with their trust, and only trusted ones can be used.
+Prompt files are trusted together with their actor.
 
-The actors that are shipped: YAML files beside this module, and their prompts, read like anybody's.
-
-Those for other agents are many, and are read when somebody asks for one of them, or for all.
+Built-in actors are YAML files in this package. The many actors for external agents are read only when one of
+them, or the whole list, is requested.
 """
 
 from __future__ import annotations
@@ -43,17 +42,17 @@ __all__ = [
 ]
 
 
-# A file with a mistake anywhere is no YAML perhaps, but mostly says its name.
+# An invalid file may not parse as YAML, but usually still contains its name.
 _NAMED = re.compile(rb"^name:[ \t]*[\"']?([A-Za-z0-9_./-]+)", re.MULTILINE)
 ActorOrigin: TypeAlias = Literal["builtin", "request", "user", "repository"]
 
 EXTERNAL_NAMESPACE = "external"
-"""Of the actors that are other agents."""
+"""Namespace of the actors that run external agents."""
 
 
 @dataclass(frozen=True, slots=True)
 class ActorListing:
-    """An actor that was found. `problem` says why it cannot be used; `trusted`, whether it may run."""
+    """A listed actor. `problem` says why it cannot be used; `trusted`, whether it may run."""
 
     name: str
     origin: ActorOrigin
@@ -64,16 +63,18 @@ class ActorListing:
 
 
 def user_actors_directory() -> Path:
-    """Beside the user's settings: `~/.config/cleveragents/actors`."""
+    """Return the directory of the user's actors: `~/.config/cleveragents/actors`."""
     from cleveragents.config.loader import user_file_path
 
     return user_file_path(os.environ).parent / "actors"
 
 
 class ActorLibrary:
-    """`Actors`: those known in one repository (or in none). Stateless: any thread may share it. `tools` are
-    the names of the tools that exist; without them, tools are not checked. `sent` is the YAML of one more,
-    that came with the request of the plan which asks."""
+    """The `Actors` of one repository, or of none. Stateless: any thread may share it.
+
+    `tools` are the names of the existing tools; without them, tool names are not checked. `sent` is the YAML
+    of an additional actor that was sent with the plan's request.
+    """
 
     def __init__(
         self,
@@ -91,13 +92,13 @@ class ActorLibrary:
         self._sent = sent
 
     def get(self, name: str) -> Actor:
-        """Of that name, or in that file, which no YAML may name: only the user does.
+        """Return the actor with that name or in that file. Only the user can name a file; YAML cannot.
 
-        `UnknownActor` with the nearest; `NotTrusted`; `InvalidActor` if its file is broken.
+        Raises `UnknownActor` with the closest name, `NotTrusted`, or `InvalidActor` if the file is invalid.
         """
         if is_actor_file(name):
             return self._given_out(self._of_user(Path(name)))
-        # Reading them takes a while, and all of them are in that namespace.
+        # Reading these takes time, and all of them are in one namespace.
         for listing in self._found(external=name.startswith(f"{EXTERNAL_NAMESPACE}/")):
             if listing.name == name:
                 return self._given_out(listing)
@@ -105,8 +106,7 @@ class ActorLibrary:
         raise UnknownActor(name, near[0] if near else None)
 
     def file_of(self, name: str) -> Path:
-        """Where the actor of that name is written, or the file itself. `UnknownActor`, `NotTrusted`,
-        `InvalidActor`."""
+        """Return the file of an actor. Raises `UnknownActor`, `NotTrusted` or `InvalidActor`."""
         self.get(name)
         if is_actor_file(name):
             return Path(name)
@@ -116,12 +116,12 @@ class ActorLibrary:
         return Path(listing.source) if listing.origin == "user" else Path(str(self._root), listing.source)
 
     def list(self) -> Sequence[ActorListing]:
-        """All of them, in the order in which they count; broken ones with what is wrong with them."""
+        """Return all actors in order of precedence, including invalid ones with their problems."""
         found: list[ActorListing] = []
         names: set[str] = set()
         for listing in self._found():
             if listing.name in names:
-                why = f"there is another actor {listing.name}, which counts before it"
+                why = f"hidden by another actor {listing.name}"
                 listing = changed(listing, problem=listing.problem or why)
             names.add(listing.name)
             found.append(listing)
@@ -142,14 +142,14 @@ class ActorLibrary:
                 yield self._brought(self._root, relative)
 
     def _of_user(self, path: Path) -> ActorListing:
-        # Until it can be read, a file's name is all that names its actor.
+        # Until the file is parsed, its name stands for the actor's.
         listing = ActorListing(path.stem, "user", str(path), True)
         try:
             with path.open("rb") as file:
                 content = file.read(SIZE_LIMIT_BYTES + 1)
         except OSError as error:
-            return changed(listing, problem=f"it cannot be read: {error.strerror}")
-        # Whoever keeps their files elsewhere and links them has the prompts there, too.
+            return changed(listing, problem=f"cannot be read: {error.strerror}")
+        # If the file is a symbolic link, its prompts are beside the target.
         return self._loaded(listing, content, prompts_beside(path.resolve().parent))
 
     def _brought(self, root: Path, relative: str) -> ActorListing:
@@ -168,24 +168,24 @@ class ActorLibrary:
             trusted.append(found is not None and found.trusted)
             return None if found is None else found.content
 
-        # The bytes that were judged, not the file once more.
+        # Load the bytes whose trust was checked, not the file again.
         loaded = self._loaded(listing, file.content, prompt)
-        return changed(loaded, trusted=all(trusted))  # guard: a prompt is as good as what it tells to do
+        return changed(loaded, trusted=all(trusted))  # guard: a prompt decides what its actor does
 
     def _loaded(self, listing: ActorListing, content: bytes, prompts: PromptReader) -> ActorListing:
         try:
             actor = load_actor(content, listing.source, tools=self._tools, prompts=prompts)
         except InvalidActor as error:
-            named = _NAMED.search(content)  # whoever asks for it by name is told what is wrong with it
+            named = _NAMED.search(content)  # so that a request by name reports the problem
             name = named[1].decode() if named else listing.name
             return changed(listing, name=name, problem="; ".join(error.problems))
-        if actor.name.startswith(f"{BUILTIN_NAMESPACE}/"):  # guard: what is shipped means the same everywhere
-            problem = f"the namespace {BUILTIN_NAMESPACE!r} is for what is shipped; choose another"
+        if actor.name.startswith(f"{BUILTIN_NAMESPACE}/"):  # guard: a built-in name means the same everywhere
+            problem = f"the namespace {BUILTIN_NAMESPACE!r} is reserved; choose another"
             return changed(listing, problem=problem)
         return changed(listing, name=actor.name, actor=actor)
 
     def _given_out(self, listing: ActorListing) -> Actor:
-        if not listing.trusted:  # guard: what a repository brings along runs nothing unasked
+        if not listing.trusted:  # guard: an actor of a repository runs only after it was trusted
             raise NotTrusted(f"actor {listing.name} ({listing.source})", str(self._root))
         if listing.actor is None:
             raise InvalidActor(listing.source, (str(listing.problem),))
@@ -193,17 +193,17 @@ class ActorLibrary:
 
 
 def builtin_actors() -> tuple[Actor, ...]:
-    """Our own, by name."""
+    """Return the built-in actors, sorted by name."""
     return _actors_in(BUILTIN_NAMESPACE)
 
 
 def external_actors() -> tuple[Actor, ...]:
-    """Those that run other agents, by name."""
+    """Return the built-in actors for external agents, sorted by name."""
     return _actors_in(EXTERNAL_NAMESPACE)
 
 
 def shipped_file(name: str) -> Path:
-    """Where the shipped actor of that name is written."""
+    """Return the file of a built-in actor."""
     return Path(str(files("cleveragents.actors"))) / f"{name}.yaml"
 
 

@@ -1,14 +1,11 @@
-"""From the text of an actor to the actor, or to a list of everything that is wrong with it.
+"""Loading of actors from YAML, with a list of all mistakes.
 
-The shape is checked by pydantic, the meaning by `actors/model/rules.py`; both look at the whole file. Prompts
-may stand in files beside it: whoever loads an actor says how those are read.
+Pydantic checks the shape and `actors/model/rules.py` the meaning; both check the whole file. Prompts may be
+in separate files, which the caller's reader loads. The schema of an llm node's answer must be a JSON Schema
+without external references.
 
-Whether the schema of an llm node's answer is one: JSON Schema that needs nothing from elsewhere.
-
-From the values of a file to an actor, as far as they can be understood.
-
-The shape may be wrong: then what is of another type counts as left out, so that the rules can still judge the
-rest. Of a right shape nothing is lost.
+If the shape is wrong, a value of the wrong type counts as missing, so that the rules can still check the
+rest. A correct file is converted without loss.
 """
 
 from __future__ import annotations
@@ -81,7 +78,7 @@ _EXAMPLES = {
 _Fields = Mapping[str, JsonValue]
 
 ONLY_NODE: Mapping[str, str] = {"llm": "think", "tool": "call", "command": "work", "acp": "work"}
-"""What the node of an actor that is not a graph is called, by the actor's type."""
+"""The name of the only node of an actor that is not a graph, by the actor's type."""
 
 
 def load_actor(
@@ -92,10 +89,10 @@ def load_actor(
     actors: ActorSource | None = None,
     prompts: PromptReader | None = None,
 ) -> Actor:
-    """The actor of a YAML text. `source` names it in errors; `tools` and `actors` are those that exist, if
-    known; `prompts` reads a file beside it.
+    """Load an actor from YAML. `source` names it in errors; `tools` and `actors` are the existing ones, if
+    known; `prompts` reads prompt files.
 
-    `InvalidActor` holds every mistake, in the order of the lines.
+    Raises `InvalidActor` with every mistake, in the order of the lines.
     """
     raw = content.encode("utf-8", "surrogateescape") if isinstance(content, str) else content
     document = read_yaml(raw, source, _KIND)
@@ -121,19 +118,19 @@ def load_actor(
 
 @dataclass(slots=True)
 class _Preparation:
-    """Makes one way of writing out of two, and notes what it cannot make."""
+    """Normalises values that can be written in two ways, and collects problems."""
 
     read: PromptReader | None
     problems: list[Problem] = field(default_factory=list)
     files: dict[Place, str] = field(default_factory=dict)
 
     def told(self, place: Place, problem: str) -> Problem:
-        """The problem, with the file that the text came from."""
+        """Return the problem, extended by the file that the text comes from."""
         file = self.files.get(place)
         return place, problem if file is None else f"{problem} (in {file})"
 
     def prepared(self, data: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:
-        """The file with the texts of its prompts, and lists for what may be a single name."""
+        """Return the file's data with the texts of its prompts, and with lists instead of single names."""
         nodes = data.get("nodes")
         made = dict(self._node(data, ()))
         if isinstance(nodes, Mapping):
@@ -155,7 +152,7 @@ class _Preparation:
     def _prompt(self, said: Mapping[str, JsonValue], place: Place) -> str:
         relative = said.get("file")
         if set(said) != {"file"} or not isinstance(relative, str):
-            self.problems.append((place, f"{place[-1]!r} should be text, or {{file: prompts/name.md}}"))
+            self.problems.append((place, f"{place[-1]!r} must be text or {{file: prompts/name.md}}"))
             return "?"
         try:
             text = prompt_text(relative, self.read)
@@ -194,20 +191,22 @@ def _name_problems(data: Mapping[str, JsonValue]) -> Iterator[Problem]:
         yield ("name",), name_problem(name)
     for node, fields in mapping_of(data.get("nodes")).items():
         named = mapping_of(fields).get("actor")
-        if isinstance(named, str) and is_actor_file(named):  # guard: a file is run if its user names it
+        if isinstance(named, str) and is_actor_file(named):  # guard: only the user may name a file to run
             yield (
                 ("nodes", node, "actor"),
-                f"{named[:60]!r} is a file; write the name of the actor in it",
+                f"{named[:60]!r} is a file; use the name of the actor in it",
             )
 
 
 def _in_file(data: Mapping[str, JsonValue], place: Place) -> Place:
-    """Where it stands: the only node of an actor that is no graph has its fields at the top."""
+    """Return the place in the file. An actor that is not a graph has the fields of its only node at the top
+    level.
+    """
     return place[2:] if data.get("type") in ONLY_NODE and place[:1] == ("nodes",) else place
 
 
 def schema_problems(actor: Actor) -> Iterator[Problem]:
-    """What is wrong with the schemas of its nodes, and where."""
+    """Yield the problems of the schemas of an actor's nodes, with their places."""
     for node in actor.nodes:
         if isinstance(node, LlmNode) and node.schema is not None:
             for place, problem in _problems(node.schema):
@@ -222,10 +221,10 @@ def _problems(schema: Mapping[str, JsonValue]) -> Iterator[Problem]:
         Draft202012Validator.check_schema(thaw(schema))
     except SchemaError as error:
         place: Place = tuple(error.path)
-        yield place, f"this is no JSON Schema: {error.message[:200]}"
+        yield place, f"not a valid JSON Schema: {error.message[:200]}"
     for place, name in _references(schema, ()):
-        if not name.startswith("#/"):  # guard: a validator would fetch it from wherever it says
-            yield place, f"{name[:60]!r} leads out of this schema; write it out, or refer to '#/$defs/…'"
+        if not name.startswith("#/"):  # guard: a validator would fetch it from any address
+            yield place, f"{name[:60]!r} refers outside this schema; write it inline, or refer to '#/$defs/…'"
 
 
 def _references(part: JsonValue, place: Place) -> Iterator[tuple[Place, str]]:
@@ -240,7 +239,7 @@ def _references(part: JsonValue, place: Place) -> Iterator[tuple[Place, str]]:
 
 
 def understood(data: _Fields, document: str) -> Actor:
-    """The actor of the file."""
+    """Convert the data of a file to an actor."""
     only = ONLY_NODE.get(_text(data.get("type")))
     if only is None:
         nodes = tuple(_node(name, mapping_of(item)) for name, item in mapping_of(data.get("nodes")).items())
@@ -331,7 +330,7 @@ def _command(name: str, fields: _Fields, after: tuple[str, ...]) -> CommandNode:
 
 
 def _agent(name: str, fields: _Fields, after: tuple[str, ...]) -> dict[str, Any]:
-    """What nodes for other agents have in common."""
+    """Return the fields that all nodes for external agents share."""
     processes = fields.get("processes")
     return {
         "name": name,

@@ -1,7 +1,7 @@
-"""What an actor's YAML may hold. Types are strict: YAML has types, and a quoted number is text.
+"""Pydantic models of an actor's YAML. Types are strict: YAML has types, and a quoted number is text.
 
-Two things are written in two ways, a prompt and `next`; the loader makes one of them before the models look,
-and the JSON Schema for editors knows both.
+A prompt and `next` can each be written in two ways. The loader normalises them before validation; the JSON
+Schema for editors accepts both.
 """
 
 from __future__ import annotations
@@ -20,7 +20,12 @@ _Text = Annotated[str, StringConstraints(min_length=1)]
 _WRITTEN_TEXT = {"type": "string", "minLength": 1}
 _PROMPT_FILE = {
     "type": "object",
-    "properties": {"file": {**_WRITTEN_TEXT, "description": "A file beside this one, such as prompts/x.md."}},
+    "properties": {
+        "file": {
+            **_WRITTEN_TEXT,
+            "description": "Path of a prompt file, relative to this file, such as prompts/x.md.",
+        }
+    },
     "required": ["file"],
     "additionalProperties": False,
 }
@@ -42,14 +47,14 @@ class StateKeyModel(_Model):
 
     type: _StateType = "string"
     reducer: Literal["replace", "append", "sum", "merge"] = Field(
-        default="replace", description="How two writes at once become one; `replace` allows a single writer."
+        default="replace", description="How parallel writes are combined; `replace` allows a single writer."
     )
-    default: object = Field(default=None, description="What it is before the first write.")
+    default: object = Field(default=None, description="The value before the first write.")
     description: str = ""
 
 
 class LimitsModel(_Model):
-    """How far one run may go. A step is one model or tool call."""
+    """Limits of one run. A step is one model or tool call."""
 
     steps: Annotated[int, Field(ge=1, le=100_000)] = 200
     tokens: Annotated[int, Field(ge=1)] | None = None
@@ -59,13 +64,13 @@ class LimitsModel(_Model):
 
 class _Llm(_Model):
     type: Literal["llm"]
-    system: _Prompt = Field(default="", description="What comes before the prompt.")
-    prompt: _Prompt = Field(description="What the user says first; ${key} is a key of the state.")
-    model: _Text | None = Field(default=None, description="provider/model; left out: the run's own.")
-    tools: list[_Text] = Field(default=[], description='Tools that it may call; "*" is all that there are.')
-    output: _Text | None = Field(default=None, description="The key that its answer is written to.")
+    system: _Prompt = Field(default="", description="The system prompt.")
+    prompt: _Prompt = Field(description="The first user message; ${key} inserts a key of the state.")
+    model: _Text | None = Field(default=None, description="provider/model; defaults to the model of the run.")
+    tools: list[_Text] = Field(default=[], description='Tools the model may call; "*" allows all tools.')
+    output: _Text | None = Field(default=None, description="The key that receives the answer.")
     answer_schema: dict[str, object] | None = Field(
-        default=None, alias="schema", description="JSON Schema of an object that it has to answer with."
+        default=None, alias="schema", description="JSON Schema of the object that the model must answer with."
     )
     max_output_tokens: Annotated[int, Field(ge=1)] | None = None
     temperature: Annotated[float, Field(ge=0, le=2, allow_inf_nan=False)] | None = None
@@ -75,41 +80,51 @@ class _Tool(_Model):
     type: Literal["tool"]
     tool: _Text
     arguments: dict[str, object] = Field(
-        default_factory=dict, alias="with", description="The tool's arguments; ${key} is filled in."
+        default_factory=dict,
+        alias="with",
+        description="The tool's arguments; ${key} inserts a key of the state.",
     )
-    output: _Text | None = Field(default=None, description="The key that its result is written to.")
+    output: _Text | None = Field(default=None, description="The key that receives the result.")
 
 
 class _Agent(_Model):
-    argv: list[str] = Field(min_length=1, description="The program and its arguments; no shell is involved.")
-    prompt: _Prompt = Field(description="What the agent is told; ${key} is a key of the state.")
+    argv: list[str] = Field(
+        min_length=1, description="The program and its arguments; they run without a shell."
+    )
+    prompt: _Prompt = Field(description="The agent's prompt; ${key} inserts a key of the state.")
     environment: list[_Text] = Field(
-        default=[], description="Names of your variables that it gets, such as the one with its key."
+        default=[], description="Names of your environment variables to pass through, such as its API key."
     )
     home: list[_Text] = Field(
-        default=[], description="Paths below your home that it gets a copy of, such as its settings."
+        default=[], description="Paths below your home to copy for the agent, such as its settings."
     )
-    network: bool = Field(default=False, description="Whether it needs the network; the policy decides.")
+    network: bool = Field(
+        default=False, description="Whether the agent needs the network; the policy decides."
+    )
     seconds: Annotated[float, Field(gt=0, le=30 * 86_400, allow_inf_nan=False)] = Field(
-        default=AGENT_SECONDS, description="When to end it, if it has not ended."
+        default=AGENT_SECONDS, description="Time limit of the agent, in seconds."
     )
     processes: Annotated[int, Field(ge=1, le=100_000)] = Field(
-        default=AGENT_PROCESSES, description="With more than these at once it is ended."
+        default=AGENT_PROCESSES, description="Maximum number of processes; the agent is stopped beyond it."
     )
-    output: _Text | None = Field(default=None, description="The key that the end of its output goes to.")
-    install: str = Field(default="", description="How to get the program, for whoever does not have it.")
+    output: _Text | None = Field(
+        default=None, description="The key that receives the end of the agent's output."
+    )
+    install: str = Field(default="", description="How to install the program.")
 
 
 class _Command(_Agent):
     type: Literal["command"]
-    variables: dict[str, str] = Field(default_factory=dict, description="Variables that are set for it.")
+    variables: dict[str, str] = Field(
+        default_factory=dict, description="Environment variables to set for the agent."
+    )
     prompt_by: Literal["stdin", "argument", "file"] = Field(
         default="stdin",
-        description="How it is told: by its input, in place of {prompt} in argv (or as its last argument), "
-        "or by a path in place of {prompt_file}.",
+        description="How the agent receives the prompt: on standard input, as {prompt} in argv (or as the "
+        "last argument), or in the file {prompt_file}.",
     )
     expect_exit: list[Annotated[int, Field(ge=0, le=255)]] = Field(
-        default=[0], min_length=1, description="The exit codes that mean that it did what it was told."
+        default=[0], min_length=1, description="Exit codes that mean success."
     )
 
 
@@ -118,19 +133,19 @@ class _Acp(_Agent):
 
 
 class CommandNodeModel(_Command):
-    """Runs another agent as a command."""
+    """Runs an external agent as a command."""
 
     next: _Next = ["end"]
 
 
 class AcpNodeModel(_Acp):
-    """Talks to another agent by the Agent Client Protocol."""
+    """Runs an external agent over the Agent Client Protocol."""
 
     next: _Next = ["end"]
 
 
 class LlmNodeModel(_Llm):
-    """Asks a model, and makes the tool calls it asks for."""
+    """Calls a model and makes the tool calls that it requests."""
 
     next: _Next = ["end"]
 
@@ -142,14 +157,14 @@ class ToolNodeModel(_Tool):
 
 
 class RouteModel(_Model):
-    """One way of a router; without `when`, always open."""
+    """A route of a router; without `when`, it always applies."""
 
     to: _Text
     when: _Text | None = Field(default=None, description="A condition on the state: verdict == 'accept'")
 
 
 class RouterNodeModel(_Model):
-    """Goes the first way whose condition holds."""
+    """Takes the first route whose condition holds."""
 
     type: Literal["router"]
     routes: list[RouteModel] = Field(min_length=1)
@@ -161,18 +176,21 @@ class SubgraphNodeModel(_Model):
     type: Literal["subgraph"]
     actor: _Text
     inputs: dict[str, object] = Field(
-        default_factory=dict, description="By the other's keys; ${key} is ours."
+        default_factory=dict,
+        description="Inputs of the actor, by its keys; ${key} inserts a key of this state.",
     )
-    outputs: dict[str, _Text] = Field(default_factory=dict, description="The other's keys, by ours.")
+    outputs: dict[str, _Text] = Field(
+        default_factory=dict, description="Keys of the actor's state to copy back, by keys of this state."
+    )
     next: _Next = ["end"]
 
 
 class HumanNodeModel(_Model):
-    """Asks a person and waits."""
+    """Asks a person and waits for the answer."""
 
     type: Literal["human"]
     question: _Text
-    output: _Text = Field(description="The key that the answer is written to.")
+    output: _Text = Field(description="The key that receives the answer.")
     choices: list[_Text] = []
     next: _Next = ["end"]
 
@@ -186,7 +204,7 @@ NODES: dict[str, type[_Model]] = {
     "command": CommandNodeModel,
     "acp": AcpNodeModel,
 }
-"""The types of nodes, as `type` says them."""
+"""Node models by the value of `type`."""
 
 _Node: TypeAlias = Annotated[
     LlmNodeModel
@@ -201,37 +219,37 @@ _Node: TypeAlias = Annotated[
 
 
 class ActorModel(_Model):
-    """What all actors have."""
+    """The fields of all actors."""
 
     name: str = Field(description="namespace/name")
     description: str = ""
     state: dict[str, StateKeyModel] = Field(default_factory=dict)
     limits: LimitsModel = LimitsModel()
-    read_only: bool = Field(default=False, description="Whether it may change nothing.")
+    read_only: bool = Field(default=False, description="Whether the actor may only read.")
 
 
 class LlmActorModel(_Llm, ActorModel):
-    """An actor of one llm node."""
+    """An actor with a single llm node."""
 
 
 class ToolActorModel(_Tool, ActorModel):
-    """An actor of one tool node."""
+    """An actor with a single tool node."""
 
 
 class CommandActorModel(_Command, ActorModel):
-    """An actor of one command node: another agent."""
+    """An actor with a single command node, which runs an external agent."""
 
 
 class AcpActorModel(_Acp, ActorModel):
-    """An actor of one acp node: another agent."""
+    """An actor with a single acp node, which runs an external agent."""
 
 
 class GraphActorModel(ActorModel):
-    """An actor of nodes that lead to each other."""
+    """An actor with several connected nodes."""
 
     type: Literal["graph"]
-    model: _Text | None = Field(default=None, description="For the llm nodes that name none.")
-    entry: _Text = Field(description="The node to begin with.")
+    model: _Text | None = Field(default=None, description="The model of llm nodes that name none.")
+    entry: _Text = Field(description="The first node.")
     nodes: dict[str, _Node] = Field(min_length=1, max_length=NODES_LIMIT)
 
 
@@ -242,25 +260,26 @@ ACTORS: dict[str, type[ActorModel]] = {
     "command": CommandActorModel,
     "acp": AcpActorModel,
 }
-"""The types of actors, as `type` says them."""
+"""Actor models by the value of `type`."""
 
 
 _Actor: TypeAlias = LlmActorModel | GraphActorModel | ToolActorModel | CommandActorModel | AcpActorModel
 
 
 def actor_file() -> TypeAdapter[_Actor]:
-    """Any of them."""
+    """Return the adapter for all types of actors."""
     return TypeAdapter(Annotated[_Actor, Field(discriminator="type")])
 
 
 def place_in_file(place: Place) -> Place:
-    """pydantic puts a node's type behind its name; the file does not."""
+    """Convert a pydantic location to a place in the file: pydantic inserts a node's type after its name."""
     return (*place[:2], *place[3:]) if place[:1] == ("nodes",) else place
 
 
 def keys_at(actor: type[ActorModel], node_type: str, place: Place) -> list[str]:
-    """The keys that may stand at that place of such an actor, in the order of the documentation; `node_type`
-    is the type of the node that the place is in, if it is in one."""
+    """Return the keys that are allowed at a place of an actor, in the order of the documentation. `node_type`
+    is the type of the node at that place, if any.
+    """
     model: type[_Model] = actor
     if place[:1] == ("state",):
         model = StateKeyModel

@@ -1,7 +1,4 @@
-"""Actors at work: what runs them, and what they may use while they run.
-
-Agents of other makers that are talked to while they work: one session, and what they ask of us in it.
-"""
+"""Ports for running actors: the runner, the host of their nodes, and sessions with external agents."""
 
 from __future__ import annotations
 
@@ -41,16 +38,16 @@ StopReason: TypeAlias = Literal["end_turn", "max_tokens", "max_turn_requests", "
 
 
 class ActorSource(Protocol):
-    """Actors by name, as they are known in a resource."""
+    """The actors of a resource, by name."""
 
     def get(self, name: str) -> Actor:
-        """`UnknownActor`, `InvalidActor`, `NotTrusted`."""
+        """Return the actor. Raises `UnknownActor`, `InvalidActor` or `NotTrusted`."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class ToolAnswer:
-    """What a tool said, as the model reads it: never longer than a model can read."""
+    """The result of a tool call as the model reads it, bounded in size."""
 
     text: str
     failed: bool = False
@@ -58,28 +55,32 @@ class ToolAnswer:
 
 
 class ActorHost(Protocol):
-    """What the nodes of one run may use. Calls may come from several nodes at once.
+    """The services that the nodes of one run may use. Several nodes may call it concurrently.
 
-    `key` and `step` name a call for good within the run's plan: a call that was finished under that name is
-    not made again, its outcome is returned.
+    `key` and `step` are permanent names of a call within the run's plan. A call that has finished under its
+    name is not made again; its recorded result is returned.
     """
 
     def facts(self, model: str | None) -> ModelFacts:
-        """Of the model that a node names, or of the run's own. `UnknownModel`, `ConfigurationError`."""
+        """Return the facts about a node's model; None means the run's default model. Raises `UnknownModel` or
+        `ConfigurationError`.
+        """
         ...
 
     def models(self, model: str | None) -> Sequence[ModelFacts]:
-        """Who may answer: that model, or the run's own, and behind it whoever stands in where it cannot.
-        Afterwards its tokens are counted at once. Blocking: it may have to be imported, its key to be looked
-        up. `UnknownModel`, `ConfigurationError`."""
+        """Return the models that may answer: the node's model or the run's default, then its fallback. After
+        this call, counting tokens does not block.
+
+        Blocks: it may import a library or look up a key. Raises `UnknownModel` or `ConfigurationError`.
+        """
         ...
 
     def models_nowait(self, model: str | None) -> Sequence[ModelFacts] | None:
-        """As `models`, where nothing has to be waited for; None where something may have to be."""
+        """Return the same as `models` if that is possible without blocking, else None."""
         ...
 
     def count_tokens(self, model: str | None, request: ModelRequest) -> int:
-        """At least as many as the model reads."""
+        """Return an upper bound of the input tokens."""
         ...
 
     async def think(
@@ -92,12 +93,13 @@ class ActorHost(Protocol):
         node: str,
         on_token: Callable[[str], None] | None = None,
     ) -> ModelReply:
-        """One call of a model: reserved, made, settled. `BudgetExhausted` before it is made; what
-        `Model.reply` raises."""
+        """Make one model call: reserve, call, settle. Raises `BudgetExhausted` before the call, and the
+        errors of `Model.reply`.
+        """
         ...
 
     def specs(self, names: Sequence[str]) -> Sequence[ToolSpec]:
-        """The tools of those names, as far as this run may use them. `UnknownTool`."""
+        """Return the named tools that this run may use. Raises `UnknownTool`."""
         ...
 
     def use(
@@ -108,13 +110,15 @@ class ActorHost(Protocol):
         step: str,
         seconds_left: Callable[[], float] | None = None,
     ) -> ToolAnswer:
-        """One tool call, blocking, and stopped when there are no `seconds_left`. What the tool refuses, a
-        policy denies or a person denied is a failed answer. `NeedsHuman` when somebody has to be asked first;
-        `Cancelled`."""
+        """Make one tool call. Blocks, and stops the call when `seconds_left` reaches 0.
+
+        A refusal by the tool, a policy or a person is returned as a failed answer. Raises `NeedsHuman` if an
+        approval is needed first, and `Cancelled`.
+        """
         ...
 
     def refuse(self, tool: str, arguments: Mapping[str, JsonValue], reason: str, *, step: str) -> None:
-        """Keeps a call that a model asked for and that is not made, so that all can see it. Blocking."""
+        """Record a requested call that is not made, so that it is visible. Blocks."""
         ...
 
     def converse(
@@ -125,19 +129,18 @@ class ActorHost(Protocol):
         told: Callable[[AgentUpdate], None],
         seconds_left: Callable[[], float] | None = None,
     ) -> str:
-        """One session with an agent of another maker, blocking: what it said last. Everything it did is
-        recorded by then, in calls named below `step`. A session that was finished is not had again; after one
-        that was cut off another is begun, and told so.
+        """Run one session with an external agent and return its last message. Blocks.
 
-        `told` is called on any thread. `ToolRefused` when it failed or a policy denies it; `NeedsHuman`,
-        `Cancelled`.
+        All its actions are recorded as calls below `step`. A finished session is not repeated. After an
+        interrupted session a new one starts, and its prompt says so. `told` may be called on any thread.
+        Raises `ToolRefused` if the session failed or a policy denies it, `NeedsHuman` and `Cancelled`.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class QuestionAnswer:
-    """What a person said to one question, and to no other."""
+    """A person's answer to one particular question."""
 
     question_id: str
     text: str
@@ -145,9 +148,10 @@ class QuestionAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActorRequest:
-    """A run to be made. `thread_id` names it for good: a run that ended is not repeated, one that was cut off
-    goes on at its last finished call. `answer` is what a person said to the question it waits for; `actors`
-    are those that subgraphs name, known where the run works."""
+    """A run to start or to continue. `thread_id` is its permanent name: a finished run is not repeated, and
+    an interrupted run continues after its last finished call. `answer` answers the question that the run
+    waits for. `actors` resolves the names of subgraphs.
+    """
 
     actor: Actor
     thread_id: str
@@ -163,7 +167,7 @@ class ActorRequest:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What a person is asked; any text answers it, unless there are choices. Its id is never used again."""
+    """A question to a person. Without `choices`, any text is a valid answer. The id is never reused."""
 
     id: str
     node: str
@@ -173,27 +177,29 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class ActorOutcome:
-    """Where the run stands: ended with these values of its state, or waiting for an answer."""
+    """The outcome of a run: the final values of its state, or a question to answer first."""
 
     values: Mapping[str, JsonValue]
     question: Question | None = None
 
 
 class ActorRunner(Protocol):
-    """Runs actors, any number at once, from any thread."""
+    """Runs actors. Any number may run concurrently, from any thread."""
 
     def run(self, request: ActorRequest) -> ActorOutcome:
-        """Blocks until the run ends or asks. Whatever of ours a node raised is raised (`BudgetExhausted`,
-        `NeedsHuman`, `ActorStopped`, `ModelUnavailable` …); `Cancelled`, after everything it began has ended;
-        `DeadlineExceeded`; `GraphFailed` for the rest."""
+        """Run an actor until it ends or asks a question. Blocks.
+
+        Raises the CleverAgents errors of its nodes (`BudgetExhausted`, `NeedsHuman`, `ActorStopped`,
+        `ModelUnavailable` …), `Cancelled` after everything it started has ended, `DeadlineExceeded`, and
+        `GraphFailed` for all other errors.
+        """
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentRequest:
-    """What is to be run, and what it is told. `name` is what people call it; the rest is as in `AgentNode`.
-
-    `network` is what it gets, not what it wishes for.
+    """A session to run: the external agent, its prompt and its permissions. `name` is the display name;
+    `network` states whether the network was granted. The other fields are those of `AgentNode`.
     """
 
     name: str
@@ -209,7 +215,7 @@ class AgentRequest:
 
 @dataclass(frozen=True, slots=True)
 class AgentUpdate:
-    """What it lets be seen, as progress names it."""
+    """An update from an external agent, in the terms of `Progress`."""
 
     kind: ProgressKind
     text: str = ""
@@ -218,7 +224,9 @@ class AgentUpdate:
 
 @dataclass(frozen=True, slots=True)
 class AgentOutcome:
-    """Why it stopped, in the protocol's words, and what it said last. Only `end_turn` is a success."""
+    """The outcome of a session: the protocol's stop reason and the last message. Only `end_turn` is a
+    success.
+    """
 
     stop: StopReason
     text: str
@@ -226,8 +234,9 @@ class AgentOutcome:
 
 @dataclass(frozen=True, slots=True)
 class PermissionRequest:
-    """Something that it asks leave for before it does it itself: the `kind` of the protocol, and what the
-    request says of it."""
+    """An action for which the agent requests permission before it performs it. `kind` is the protocol's kind
+    of action; the other fields are taken from the request.
+    """
 
     kind: str
     title: str
@@ -237,7 +246,7 @@ class PermissionRequest:
 
 @dataclass(frozen=True, slots=True)
 class TerminalCommand:
-    """A command that it wants run. Without arguments, `command` may be a line for the shell."""
+    """A command that the agent asks to run. Without arguments, `command` may be a shell command line."""
 
     command: str
     arguments: tuple[str, ...] = ()
@@ -246,56 +255,62 @@ class TerminalCommand:
 
 
 class AgentClient(Protocol):
-    """Who answers an agent in one session. Any thread may ask; calls block.
+    """The client side of one agent session. Any thread may call it; calls block.
 
-    Paths are absolute, as the protocol wants them. `ToolRefused` is an answer to the agent; whatever else is
-    raised ends the session, and comes out of `Agents.run`.
+    Paths are absolute, as the protocol requires. `ToolRefused` is reported to the agent. Any other error ends
+    the session and is raised by `Agents.run`.
     """
 
     @property
     def directory(self) -> Path:
-        """Where it works."""
+        """The working directory of the session."""
         ...
 
     def read(self, path: str, line: int | None, limit: int | None) -> str:
-        """The text of a file, or of so many lines from that one (from 1); all of it, or `ToolRefused`."""
+        """Return the text of a file, or `limit` lines from line `line` (starting at 1). Raises `ToolRefused`
+        instead of truncating.
+        """
         ...
 
     def write(self, path: str, content: str) -> None:
-        """Makes that the file's text."""
+        """Replace the content of a file."""
         ...
 
     def run(
         self, command: TerminalCommand, ended: StopSignal, on_output: Callable[[bytes], None]
     ) -> int | None:
-        """The exit code; None for one that was `ended`, or had no time left. No process outlives it."""
+        """Run a command and return its exit code; None if it was stopped by `ended` or ran out of time. No
+        process of it remains.
+        """
         ...
 
     def permit(self, wanted: PermissionRequest) -> bool:
-        """Whether it may."""
+        """Return whether the action is permitted."""
         ...
 
     def did(self, what: str) -> None:
-        """It says that something it did by itself is done: what it changed is recorded."""
+        """Record the changes of an action that the agent reports as finished."""
         ...
 
     def told(self, update: AgentUpdate) -> None:
-        """Lets it be seen. Does not block."""
+        """Publish an update. Does not block."""
         ...
 
 
 class Agents(Protocol):
-    """Runs agents, any number at once, from any thread."""
+    """Runs external agents. Any number may run concurrently, from any thread."""
 
     def ensure_there(self, request: AgentRequest) -> None:
-        """`ToolRefused` says what is not installed, and how to get it: before anybody is asked for leave."""
+        """Raise `ToolRefused` with installation instructions if the agent is not installed. Call it before
+        asking for an approval.
+        """
         ...
 
     def run(self, request: AgentRequest, client: AgentClient, stop: StopSignal) -> AgentOutcome:
-        """One session with one prompt. When this returns, or raises, the agent has ended, with every process
-        that it started.
+        """Run one session with one prompt. When this returns or raises, all processes of the agent have
+        ended.
 
-        `Cancelled` when told to stop: it was asked to leave first. `ToolRefused` when it cannot be run, does
-        not speak the protocol, breaks its bounds, or ends before it answered.
+        Raises `Cancelled` if `stop` is set, after asking the agent to cancel. Raises `ToolRefused` if the
+        agent cannot be started, does not speak the protocol, exceeds its limits, or ends before it answers.
         """
         ...

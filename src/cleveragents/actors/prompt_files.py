@@ -1,4 +1,4 @@
-"""Prompts that stand in files beside an actor's YAML: `prompt: {file: prompts/plan.md}`."""
+"""Prompts in files next to an actor's YAML: `prompt: {file: prompts/plan.md}`."""
 
 from __future__ import annotations
 
@@ -12,33 +12,35 @@ from cleveragents.core.errors import ConfigurationError
 __all__ = ["PromptReader", "prompt_text", "prompts_beside"]
 
 PromptReader: TypeAlias = Callable[[str], bytes | None]
-"""Reads the file of that relative path; None if there is none, `ConfigurationError` if it cannot be read."""
+"""Reads a file by its relative path; returns None if it is missing. Raises `ConfigurationError` if it is
+unreadable.
+"""
 
 _SIZE_LIMIT_BYTES = 64 << 10
 
 
 def prompts_beside(directory: Path) -> PromptReader:
-    """Reads files of that directory, and nothing outside of it."""
+    """Return a reader for files inside a directory; it cannot read anything outside."""
     return lambda relative: read_inside(directory, relative)
 
 
 def prompt_text(relative: str, read: PromptReader | None) -> str:
-    """The text of the file; `ValueError` says what is wrong with it."""
-    if not _is_beside(relative):  # guard: a prompt may be sent anywhere, so it is no way to read any file
+    """Return the text of a prompt file. Raises `ValueError` with the problem."""
+    if not _is_beside(relative):  # guard: a prompt may be sent anywhere, so it must not read arbitrary files
         raise ValueError(
-            f"{relative[:60]!r} is no file beside this one; write a name like prompts/plan.md, "
-            f"at most one folder down, ending with {' or '.join(PROMPT_ENDINGS)}"
+            f"{relative[:60]!r} is not a prompt file; use a path like prompts/plan.md, "
+            f"at most one folder deep, with the suffix {' or '.join(PROMPT_ENDINGS)}"
         )
     if read is None:
-        raise ValueError("files beside it are not read here; write the text itself")
+        raise ValueError("prompt files are not supported here; write the prompt inline")
     try:
         content = read(relative)
     except ConfigurationError as error:
         raise ValueError(f"{relative} {error.problem}") from None
     if content is None:
-        raise ValueError(f"there is no file {relative!r} beside this one")
+        raise ValueError(f"there is no prompt file {relative!r}")
     if len(content) > _SIZE_LIMIT_BYTES:
-        raise ValueError(f"{relative} is larger than {_SIZE_LIMIT_BYTES >> 10} KiB; a prompt is short")
+        raise ValueError(f"{relative} is larger than {_SIZE_LIMIT_BYTES >> 10} KiB; shorten the prompt")
     try:
         return content.decode("utf-8-sig").strip()
     except UnicodeDecodeError:

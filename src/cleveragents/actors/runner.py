@@ -1,9 +1,8 @@
-"""Runs actors: a message goes to the bridge, what is seen is told as it comes, the answer is the outcome.
+"""Runs actors on the bridge: sends a message, reports progress as it arrives, and returns the outcome.
 
-The one graph that the bridge knows of actors: it looks up whose run it is, and runs that actor's graph.
-
-A message carries no objects, so what belongs to a run waits here under its thread, from before the message is
-sent until the run has ended. That is also what keeps two runs from going on under one name.
+The bridge knows a single graph for all actors. It looks up the run by its thread id and runs that actor's
+graph. A message carries no objects, so the objects of a run are kept here under its thread id from before the
+message is sent until the run ends. This also prevents two concurrent runs with the same thread id.
 """
 
 from __future__ import annotations
@@ -52,20 +51,20 @@ __all__ = ["ACTORS", "ActiveRun", "ActorGraph", "BridgeActorRunner"]
 
 
 ACTORS = "actors"
-"""What the bridge calls the graph that runs them all."""
+"""The bridge's name for the graph that runs all actors."""
 _LOOK_SECONDS = 0.1
 
 _MOST_COMPILED = 64
 
 
 class BridgeActorRunner:
-    """Passes `ActorRunner`, on a bridge of its own.
+    """Implements `ActorRunner` on its own bridge.
 
     Thread safety:
-        Owner: whoever made it closes it. Any thread may run anything.
-        Guarantee: a call that returned, or raised, has left nothing running; of two at once for one thread id
-            one runs, and the other gets `ThreadBusy`.
-    Cancel safety: a caller that is interrupted has cancelled the run and waited for its end.
+        Owner: the caller that created it closes it. Any thread may run anything.
+        Guarantee: when a call returns or raises, nothing of it is still running; of two concurrent calls with
+            one thread id, one runs and the other raises `ThreadBusy`.
+    Cancel safety: an interrupted caller has cancelled the run and waited for its end.
     """
 
     def __init__(
@@ -77,7 +76,9 @@ class BridgeActorRunner:
         self._numbers = count(1)
 
     def run(self, request: ActorRequest) -> ActorOutcome:
-        """As the port says. `ThreadBusy`; `QueueFull` and `Closed` of the bridge."""
+        """Run an actor, as the port describes. Also raises `ThreadBusy`, and `QueueFull` and `Closed` of the
+        bridge.
+        """
         request.stop.raise_if_cancelled()
         name = f"{ACTORS}-{next(self._numbers)}"
         message = StreamMessage(name, ACTORS, dict(request.inputs), thread_id=request.thread_id)
@@ -89,7 +90,7 @@ class BridgeActorRunner:
             return _outcome(_followed(inbox, request, ask), request.stop)
 
     def close(self) -> None:
-        """Cancels what runs and ends the loop."""
+        """Cancel all runs and end the loop."""
         self._bridge.close()
 
     def __enter__(self) -> BridgeActorRunner:
@@ -113,13 +114,13 @@ class BridgeActorRunner:
         except BaseException:
             self._graph.leave(active_run)
             raise
-        # Before the answer is told, so that whoever has it may run the thread again.
+        # Before the answer is delivered, so that its receiver can run the thread again.
         run.add_done_callback(lambda _: self._graph.leave(active_run))
         return run
 
 
 class _NoActors:
-    """For a run whose caller knows none."""
+    """The actors of a run without subgraphs."""
 
     def get(self, name: str) -> Actor:
         raise UnknownActor(name)
@@ -129,7 +130,7 @@ def _followed(inbox: Inbox, request: ActorRequest, ask: Callable[[], None]) -> S
     try:
         return _told(inbox, request)
     except BaseException:
-        ask()  # guard: whoever interrupts this leaves no run behind
+        ask()  # guard: an interrupted caller leaves no run behind
         _told(inbox, None)
         raise
 
@@ -161,7 +162,7 @@ def _outcome(answer: StreamMessage, stop: StopSignal) -> ActorOutcome:
 
 @runtime_checkable
 class _Announcing(Protocol):
-    """A signal that tells by itself; tokens and their views do."""
+    """A stop signal that calls back when it is cancelled, such as a token or a view of one."""
 
     def on_cancel(self, callback: Callable[[], None]) -> AbstractContextManager[object]: ...
 
@@ -191,7 +192,7 @@ def _asked_when_cancelled(stop: StopSignal, ask: Callable[[], None]) -> Iterator
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ActiveRun:
-    """A run that goes on, or is about to. `tell` is called on the bridge's loop."""
+    """A run that is in progress or about to start. `tell` is called on the bridge's loop."""
 
     request: ActorRequest
     graph: CompiledStateGraph[Any, Any, Any, Any]
@@ -200,14 +201,15 @@ class ActiveRun:
 
 
 class ActorGraph:
-    """What `RxPyLangGraphBridge` is given under one name, for all actors of this process.
+    """The graph that `RxPyLangGraphBridge` runs for all actors of this process.
 
     Thread safety:
-        Owner: whoever made the bridge. Any thread may compile, enter and leave; `ainvoke` is the loop's.
-        Lock: none. A run enters by one `dict.setdefault`, which is one step for all threads; a graph that two
-            compile at once is the same graph.
-        Guarantee: of all who enter one thread before any of them leaves, exactly one does not raise.
-    Cancel safety: entering and leaving never wait; a run that is cancelled is left by who entered it.
+        Owner: the creator of the bridge. Any thread may compile, enter and leave; `ainvoke` belongs to the
+        loop.
+        Lock: none. A run enters by one atomic `dict.setdefault`; a graph that two threads compile at once is
+            the same graph.
+        Guarantee: of all callers that enter one thread before any of them leaves, exactly one does not raise.
+    Cancel safety: entering and leaving never wait; the caller that entered a run leaves it, cancelled or not.
     """
 
     def __init__(self) -> None:
@@ -215,19 +217,20 @@ class ActorGraph:
         self._compiled: dict[str, tuple[tuple[Actor, ...], CompiledStateGraph[Any, Any, Any, Any]]] = {}
 
     def enter(self, active_run: ActiveRun) -> None:
-        """`ThreadBusy` when a run of that thread goes on."""
+        """Register a run. Raises `ThreadBusy` if the thread has a run already."""
         thread_id = active_run.request.thread_id
         entered = self._active_runs.setdefault(thread_id, active_run)
         if entered is not active_run:  # guard: two runs of a thread would mix their checkpoints
             raise ThreadBusy(thread_id)
 
     def leave(self, active_run: ActiveRun) -> None:
-        """The run has ended, or was never begun."""
+        """Remove a run that has ended or never started."""
         del self._active_runs[active_run.request.thread_id]
 
     def compiled(self, actor: Actor, actors: ActorSource) -> CompiledStateGraph[Any, Any, Any, Any]:
-        """The actor's graph, compiled once for as long as it and those it runs stay as they are. Reads them,
-        so it is for the caller's thread. What `compile_actor` raises."""
+        """Return the actor's compiled graph, cached until the actor or one of its subgraphs changes. Reads
+        files, so call it on the caller's thread. Raises the errors of `compile_actor`.
+        """
         every = _with_those_it_runs(actor, actors)
         known = self._compiled.get(actor.name)
         if known is not None and known[0] == every:
@@ -239,7 +242,9 @@ class ActorGraph:
         return graph
 
     async def ainvoke(self, input_: Any, config: RunnableConfig | None = None, /) -> dict[str, Any]:
-        """Runs the thread from where it stands. `values` of its state, and the `question` if it asks one."""
+        """Run the thread from its last checkpoint. Return the `values` of its state, and its `question` if it
+        asks one.
+        """
         configurable = (config or {}).get("configurable", {})
         active_run = self._active_runs[configurable["thread_id"]]
         request = active_run.request
@@ -250,15 +255,15 @@ class ActorGraph:
             async with within(seconds, f"actor {actor.name}"):
                 return await run.outcome(dict(input_))
         except GraphRecursionError as endless:
-            raise ActorStopped(actor.name, "it goes round in circles without making a call") from endless
+            raise ActorStopped(actor.name, "the graph loops without making a call") from endless
         except InvalidUpdateError as clash:
-            reason = f"branches that run at once wrote the same key; give it a reducer ({clash})"
+            reason = f"parallel branches wrote the same key; give it a reducer ({clash})"
             raise ActorStopped(actor.name, reason) from clash
 
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """One thread, taken as far as it goes."""
+    """One execution of a thread, until it ends or asks."""
 
     active_run: ActiveRun
     graph: CompiledStateGraph[Any, Any, Any, Any]
@@ -275,8 +280,8 @@ class _Run:
             begun = first_state(request.actor, inputs, path="")
         else:
             state = await self.graph.aget_state(config)
-            # Not `next`: that leaves out nodes whose writes are kept, though nothing has followed them yet.
-            if not state.tasks:  # guard: what has ended is not run again, and only that
+            # Not `next`: it omits nodes whose writes are stored but have no successor yet.
+            if not state.tasks:  # guard: only an ended run is not continued
                 return self._told(state.values, ())
             if state.interrupts:
                 begun = self._answered(state.interrupts)
@@ -288,12 +293,12 @@ class _Run:
         return self._told(ended, ended.get("__interrupt__", ()))
 
     def _answered(self, interrupts: Any) -> Command[Any] | None:
-        """The first question's answer, if there is one, to it, that it allows."""
+        """Return the answer to the first question, if the request has one that matches and is allowed."""
         answer = self.active_run.request.answer
         asked = asked_by(interrupts)
-        if answer is None or asked is None or answer.question_id != asked["id"]:  # guard: not to another
+        if answer is None or asked is None or answer.question_id != asked["id"]:  # guard: this question
             return None
-        if asked["choices"] and answer.text not in asked["choices"]:  # guard: only what was offered
+        if asked["choices"] and answer.text not in asked["choices"]:  # guard: only one of the choices
             return None
         return Command(resume={asked["id"]: answer.text})
 
@@ -303,7 +308,7 @@ class _Run:
 
 
 def _with_those_it_runs(actor: Actor, actors: ActorSource) -> tuple[Actor, ...]:
-    """It and all below, so that a change in one of them is noticed."""
+    """Return an actor and all actors below it, so that a change in any of them is noticed."""
     every = {actor.name: actor}
     for one in (queue := [actor]):
         for node in one.nodes:

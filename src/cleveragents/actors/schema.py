@@ -1,4 +1,4 @@
-"""The JSON Schema of actor files, for editors: made of the models, and shipped as a file."""
+"""The JSON Schema of actor files, for editors: generated from the models and shipped as a file."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ SCHEMA_FILE = "actor.schema.json"
 
 
 def schema_text() -> str:
-    """As the models say it now."""
+    """Return the schema of the current models."""
     from cleveragents.actors.models import actor_file
 
     schema = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "An actor of CleverAgents",
+        "title": "CleverAgents actor",
         **actor_file().json_schema(),
     }
     return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
 
 
 def shipped_schema() -> str:
-    """The file that is shipped; a test compares it with the models."""
+    """Return the shipped schema. A test compares it with the models."""
     return (files("cleveragents.actors") / SCHEMA_FILE).read_text(encoding="utf-8")

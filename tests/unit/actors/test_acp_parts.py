@@ -224,7 +224,7 @@ def test_a_terminal_tells_what_its_command_could_not_do() -> None:
         deaf = created(terminals, "deaf")
         terminals.kill(deaf)
         assert (await terminals.wait(deaf)).exit_code == 7
-        with pytest.raises(ToolRefused, match="being ended"):
+        with pytest.raises(ToolRefused, match="the session is ending"):
             await terminals.wait(created(terminals, "broken"))
 
     with_terminals(work)
@@ -234,7 +234,7 @@ def test_there_are_only_so_many_terminals() -> None:
     async def work(terminals: Terminals) -> None:
         created(terminals, "x")
         created(terminals, "x")
-        with pytest.raises(ToolRefused, match="there are 2 already"):
+        with pytest.raises(ToolRefused, match="all 2 terminals are in use"):
             created(terminals, "x")
 
     with_terminals(work, most=2)

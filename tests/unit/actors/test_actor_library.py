@@ -183,8 +183,8 @@ def test_a_repository_cannot_put_its_own_in_the_place_of_what_the_user_knows(
     assert "theirs" not in prompt_of(library, "builtin/executor")
     problems = {listing.source: listing.problem for listing in library.list() if listing.problem}
     assert problems == {
-        f"{OURS}/executor.yaml": "the namespace 'builtin' is for what is shipped; choose another",
-        f"{OURS}/one.yaml": "there is another actor team/one, which counts before it",
+        f"{OURS}/executor.yaml": "the namespace 'builtin' is reserved; choose another",
+        f"{OURS}/one.yaml": "hidden by another actor team/one",
     }
 
 
@@ -204,9 +204,9 @@ def test_broken_files_are_listed_with_what_is_wrong_and_spoil_nothing_else(
     (root / OURS / "lost.yaml").symlink_to("nothing.yaml")
     listed = {listing.source.rpartition("/")[2]: listing for listing in library.list()[3:]}
     assert listed["good.yaml"].problem is None
-    assert "it cannot be read: Is a directory" in str(listed["folder.yaml"].problem)
-    assert "it cannot be read: No such file" in str(listed["gone.yaml"].problem)
-    assert "there is no file 'prompts/none.md' beside this one" in str(listed["bad.yaml"].problem)
+    assert "cannot be read: Is a directory" in str(listed["folder.yaml"].problem)
+    assert "cannot be read: No such file" in str(listed["gone.yaml"].problem)
+    assert "there is no prompt file 'prompts/none.md'" in str(listed["bad.yaml"].problem)
     assert "leads out of the repository" in str(listed["outside.yaml"].problem)
     assert listed["lost.yaml"].problem == "it is gone"
     assert library.get("me/good").name == "me/good"

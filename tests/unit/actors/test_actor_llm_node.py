@@ -131,7 +131,7 @@ def test_a_call_that_waits_for_leave_is_made_once_it_is_there(bench: Bench) -> N
     ("wrong", "told"),
     [
         (ToolRequest("1", "look", {}, "the arguments are no JSON object"), "no JSON object"),
-        (ToolRequest("1", "lok", {}), "there is no tool 'lok'; there are: look"),
+        (ToolRequest("1", "lok", {}), "there is no tool 'lok'; available: look"),
     ],
 )
 def test_a_malformed_call_goes_back_with_what_is_wrong(bench: Bench, wrong: ToolRequest, told: str) -> None:
@@ -150,12 +150,12 @@ def test_a_tool_that_an_actor_was_not_given_is_not_called(bench: Bench) -> None:
     assert [step.rpartition(".think.")[2] for _, _, step in host.refused] == ["1", "2"]
     _, asked, told = host.thoughts[1].request.messages
     assert (asked.text, asked.requests) == ("Let me look.", ()), "a provider wants every request answered"
-    assert "there are: none" in told.text
+    assert "available: none" in told.text
 
 
 def test_a_model_that_keeps_asking_for_tools_where_there_are_none_is_stopped(bench: Bench) -> None:
     host = ScriptedHost(lambda _: asks_for(("look", {})))
-    with pytest.raises(ActorStopped, match="no usable answer in 4 tries: there is no tool 'look'"):
+    with pytest.raises(ActorStopped, match="no valid answer in 4 attempts: there is no tool 'look'"):
         bench.run(one(worker(tools=())), host)
     assert len(host.thoughts) == 4
 
@@ -312,7 +312,7 @@ def test_nothing_that_may_take_its_time_is_asked_on_the_loop(bench: Bench) -> No
 def test_an_empty_answer_is_asked_for_again(bench: Bench) -> None:
     host = ScriptedHost(["  ", "words"])
     assert bench.run(one(worker(tools=())), host).values["text"] == "words"
-    assert "it is empty" in host.thoughts[1].last
+    assert "the answer is empty" in host.thoughts[1].last
 
 
 def test_a_structured_answer_writes_its_parts(bench: Bench) -> None:
@@ -328,9 +328,9 @@ def test_a_wrong_shape_goes_back_three_times_and_then_stops(bench: Bench) -> Non
     host = ScriptedHost(['{"n": "3"}', "[1]", "{", '{"n": 3}'])
     assert bench.run(one(worker(tools=(), schema=SHAPE, output=None)), host).values["n"] == 3
     assert "n: '3' is not of type 'integer'" in host.thoughts[1].last
-    assert "it is of type list" in host.thoughts[2].last
+    assert "it has type list" in host.thoughts[2].last
     stubborn = ScriptedHost(lambda _: "no")
-    with pytest.raises(ActorStopped, match="no usable answer in 4 tries"):
+    with pytest.raises(ActorStopped, match="no valid answer in 4 attempts"):
         bench.run(one(worker(tools=(), schema=SHAPE)), stubborn)
     assert len(stubborn.thoughts) == 4
 
@@ -339,13 +339,13 @@ def test_a_part_of_another_type_goes_back_though_the_schema_leaves_it_open(bench
     host = ScriptedHost(['{"n": "three", "text": null}', '{"n": 3, "text": null}'])
     outcome = bench.run(one(worker(tools=(), schema={"type": "object"}, output=None)), host)
     assert (outcome.values["n"], outcome.values["text"]) == (3, None)
-    assert "n: it has to be of type integer" in host.thoughts[1].last
+    assert "n: must be of type integer" in host.thoughts[1].last
 
 
 def test_half_a_thought_is_no_answer(bench: Bench) -> None:
     host = ScriptedHost([says("Let me think about", cut_off=True), "brief"])
     assert bench.run(one(worker(tools=())), host).values["text"] == "brief"
-    assert "cut off at its longest" in host.thoughts[1].last
+    assert "the answer was cut off; be brief" in host.thoughts[1].last
 
 
 def test_an_answer_that_was_cut_off_is_told_to_be_shorter() -> None:
@@ -428,7 +428,7 @@ def test_a_summary_that_does_not_fit_is_done_without(bench: Bench, summary: str)
     host, sizes = busy(12, "x" * 300, summary)
     assert bench.run(one(worker()), host).values["text"] == "done"
     assert max(sizes) <= SMALL.context_tokens
-    assert "were left out, for want of room" in host.thoughts[-1].request.messages[1].text
+    assert "were left out to save space" in host.thoughts[-1].request.messages[1].text
     assert all(whole(thought) for thought in host.thoughts)
 
 

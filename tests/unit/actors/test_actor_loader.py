@@ -169,7 +169,7 @@ def test_a_tool_actor_is_a_graph_of_one_node_too() -> None:
         ("model: openai/large", "model: 5", "line 5: 'model' should be text; put it in quotes"),
         ("description: what was", "descr: what was", "line 7: unknown key 'descr'; did you mean 'desc"),
         ("type: list", "type: array", "line 8: 'type' should be 'string', 'integer', 'number'"),
-        ("[x]", "x", "line 8: the default should be of type list, as `type` says"),
+        ("[x]", "x", "line 8: the default must be of type list"),
         ("steps: 50", "steps: 0", "line 10: 'steps' should be greater than or equal to 1"),
         ("usd: 1", "usd: -1", "line 10: 'usd' should be greater than 0"),
         ("seconds: 60.5", "second: 1", "line 10: unknown key 'second'; did you mean 'seconds'?"),
@@ -180,14 +180,14 @@ def test_a_tool_actor_is_a_graph_of_one_node_too() -> None:
         ("type: llm", "type: lmm", "line 15: there is no type 'lmm'; did you mean 'llm'?"),
         ('    prompt: "${task}"\n', "", "line 14: 'prompt' is missing; for example: prompt:"),
         ("${task}", "${taks}", "line 17: there is no key of the state 'taks'; did you mean ${task}?"),
-        ('"${task}"', "{file: a.md, x: 1}", "line 17: 'prompt' should be text, or {file: prompts/name.md}"),
+        ('"${task}"', "{file: a.md, x: 1}", "line 17: 'prompt' must be text or {file: prompts/name.md}"),
         ('"${task}"', "[a]", "line 17: 'prompt' should be text; put it in quotes"),
         ("[read,", "[raed,", "line 19: there is no tool 'raed'; did you mean 'read'?"),
         ("[read,", "[5,", "line 19: entry 1 of 'tools' should be text; put it in quotes"),
-        ("output: report", "output: reprot", "line 20: there is no key 'reprot' in the state; did you mean"),
-        ("{type: object,", "{type: list,", "line 21: an answer's schema is that of an object"),
-        ("{type: object,", "{type: object, required: 5,", "line 21: this is no JSON Schema: 5 is not of"),
-        ("{answer: {", "{answer: {$ref: 'http://x/y', ", "line 21: 'http://x/y' leads out of this schema"),
+        ("output: report", "output: reprot", "line 20: the state has no key 'reprot'; did you mean"),
+        ("{type: object,", "{type: list,", "line 21: the schema of an answer must describe an object"),
+        ("{type: object,", "{type: object, required: 5,", "line 21: not a valid JSON Schema: 5 is not of"),
+        ("{answer: {", "{answer: {$ref: 'http://x/y', ", "line 21: 'http://x/y' refers outside this schema"),
         ("temperature: 0.5", "temperature: hot", "line 23: 'temperature' should be a number"),
         ("[check, ask]", "[chek, ask]", "line 24: there is no node 'chek'; did you mean 'check'?"),
         ("[check, ask]", "[]", "line 24: 'next' is empty"),
@@ -200,12 +200,12 @@ def test_a_tool_actor_is_a_graph_of_one_node_too() -> None:
         (
             "answer == 'yes'",
             "anser == 'yes'",
-            "line 40: the condition \"anser == 'yes'\": there is no 'anser'",
+            "line 40: the condition \"anser == 'yes'\": the state has no 'anser'",
         ),
-        ("      - {to: again}\n", "", "line 39: no way is left when none of the conditions holds"),
+        ("      - {to: again}\n", "", "line 39: no route matches if all conditions are false"),
         ("outputs: {report: report}", "outputs: {report: 5}", "line 46: 'report' should be text"),
-        ("actor: ", "actor: /x.yaml #", "line 44: '/x.yaml' is a file; write the name of the actor in it"),
-        ("  again:\n", "  end:\n", "line 42: 'end' means a place of every graph"),
+        ("actor: ", "actor: /x.yaml #", "line 44: '/x.yaml' is a file; use the name of the actor in it"),
+        ("  again:\n", "  end:\n", "line 42: 'end' is a reserved name"),
     ],
 )
 def test_a_mistake_is_told_with_its_line_and_a_remedy(old: str, new: str, problem: str) -> None:
@@ -226,7 +226,7 @@ def test_the_mistakes_of_an_actor_without_nodes_are_where_its_keys_are() -> None
     text = 'name: a/b\ntype: llm\ntools: [raed]\noutput: x\nprompt: "${taks}"\nnext: end\n'
     assert problems(text, tools=["read"]) == [
         "line 3: there is no tool 'raed'; did you mean 'read'?",
-        "line 4: there is no key 'x' in the state; declare it: `state: {x: {type: string}}`",
+        "line 4: the state has no key 'x'; declare it: `state: {x: {type: string}}`",
         "line 5: there is no key of the state 'taks'; did you mean ${task}? (a plain ${ is written $${)",
         "line 6: unknown key 'next'; known here: name, description, state, limits, read_only, type, system, "
         "prompt, model, tools, output, schema, max_output_tokens, temperature",
@@ -278,7 +278,7 @@ def test_other_actors_are_looked_at_where_they_are_known() -> None:
     )
     (itself,) = problems(changed("builtin/executor", "team/careful"), actors=Others())
     assert itself == (
-        "line 44: it would run itself, without end: team/careful → team/careful; name another actor"
+        "line 44: the actor would run itself in a loop: team/careful → team/careful; name another actor"
     )
 
 
@@ -313,7 +313,7 @@ def test_a_prompt_comes_from_beside_the_file_and_nowhere_else(path: str) -> None
         raise AssertionError(f"{relative} was read")
 
     found = problems(FILED.replace("s.md", f'"{path}"').replace("{file: prompts/p.txt}", "x"), prompts=read)
-    assert found[0].startswith(f"line 3: {path!r} is no file beside this one; write a name like prompts/plan")
+    assert found[0].startswith(f"line 3: {path!r} is not a prompt file; use a path like prompts/plan")
 
 
 def test_a_link_that_leads_out_is_not_followed(tmp_path: Path) -> None:
@@ -332,9 +332,9 @@ def refuse(relative: str) -> bytes:
 @pytest.mark.parametrize(
     ("read", "problem"),
     [
-        (None, "files beside it are not read here; write the text itself"),
-        (lambda relative: None, "there is no file 's.md' beside this one"),
-        (lambda relative: b"x" * 70_000, "s.md is larger than 64 KiB; a prompt is short"),
+        (None, "prompt files are not supported here; write the prompt inline"),
+        (lambda relative: None, "there is no prompt file 's.md'"),
+        (lambda relative: b"x" * 70_000, "s.md is larger than 64 KiB; shorten the prompt"),
         (lambda relative: b"\xff", "s.md is not UTF-8 text; save it as UTF-8"),
         (refuse, "s.md is not a regular file"),
     ],

@@ -484,7 +484,7 @@ def test_a_limit_of_the_actors_own_is_not_blamed_on_the_model(bench: ActorPlanBe
     model = bench.script(rule(answer(call("read", path="a.txt")), DONE))
     plan = bench.work(bench.goal(model, cast=(None, "tests/brief", None)))
     assert plan.state is PlanState.ERRORED
-    assert "which is its limit" in str(plan.error)
+    assert "it reached its limit" in str(plan.error)
     assert "a stronger model" not in str(plan.error)
 
 
@@ -565,7 +565,7 @@ def test_words_that_were_cut_off_are_not_taken_for_the_end_of_the_work(bench: Ac
 def test_a_model_that_is_cut_off_whatever_it_is_told_is_stopped(bench: ActorPlanBench) -> None:
     plan = bench.work(bench.goal(bench.script({"reply": says("and on, and on", cut_off=True)}), cast=ALONE))
     assert plan.state is PlanState.ERRORED
-    assert "it was cut off" in str(plan.error)
+    assert "the answer was cut off" in str(plan.error)
     assert "a stronger model may do better" in str(plan.error)
     assert len(bench.thoughts(plan)) == 4
 

@@ -100,13 +100,13 @@ def test_end_is_no_place_to_begin() -> None:
 def test_a_node_that_nothing_leads_to_is_an_orphan() -> None:
     found = problems(actor(llm("one"), llm("lost", "one"), llm("loster", "lost")))
     assert set(found) == {("nodes", "lost"), ("nodes", "loster")}
-    assert found["nodes", "lost"] == "nothing leads to 'lost'; name it in a `next`, or take it out"
+    assert found["nodes", "lost"] == "no node leads to 'lost'; add it to a `next`, or remove it"
 
 
 def test_a_circle_without_a_way_out_never_ends() -> None:
     found = problems(actor(llm("one", "two"), llm("two", "three"), llm("three", "two")))
     assert set(found) == {("nodes", "one"), ("nodes", "two"), ("nodes", "three")}
-    assert found["nodes", "two"].startswith("no way leads from 'two' to 'end'; let it, or a router after it")
+    assert found["nodes", "two"].startswith("no path leads from 'two' to 'end'; add a path from it")
 
 
 def test_a_circle_with_a_way_out_is_a_loop_like_any() -> None:
@@ -120,22 +120,22 @@ def test_routers_that_lead_only_to_each_other_are_a_circle_even_with_a_way_out()
     three = router("three", ("end", None))
     found = problems(actor(one, two, three))
     assert set(found) == {("nodes", "one")}
-    assert found["nodes", "one"].startswith("'one', 'two': routers that lead to each other for ever; put")
+    assert found["nodes", "one"].startswith("'one', 'two': these routers form an endless loop; add")
     itself = actor(router("one", ("one", "task == 'x'"), ("end", None)))
     assert ("nodes", "one") in problems(itself)
 
 
 def test_a_router_always_finds_a_way_and_takes_each_of_its_ways() -> None:
     nowhere = problems(actor(router("one", ("end", "task == 'x'"))))
-    assert nowhere["nodes", "one", "routes"].endswith("add one without `when`, such as `- to: end`")
+    assert nowhere["nodes", "one", "routes"].endswith("add a route without `when`, such as `- to: end`")
     shadowed = problems(actor(router("one", ("end", None), ("end", "task == 'x'"), ("end", None))))
     assert set(shadowed) == {("nodes", "one", "routes", 0)}
 
 
 def test_a_next_names_each_node_once_and_end_alone() -> None:
     found = problems(actor(llm("one", "two", "two", "end"), llm("two")))
-    assert found["nodes", "one", "next", 1] == "'two' is said twice; keep one"
-    assert found["nodes", "one", "next", 2] == "'end' stands beside other names; take it out"
+    assert found["nodes", "one", "next", 1] == "'two' is listed twice; remove one"
+    assert found["nodes", "one", "next", 2] == "'end' cannot be combined with other names; remove it"
 
 
 def test_more_nodes_than_anybody_writes_are_not_looked_at() -> None:
@@ -155,8 +155,8 @@ def test_branches_that_write_one_key_at_once_are_refused() -> None:
     left, right = llm("left", output="report"), llm("right", output="report")
     found = problems(fork(left, right))
     assert found == {
-        ("nodes", "right"): "'left' and 'right' run at once, and both write 'report'; "
-        "give it a reducer (append, sum, merge), or let each write a key of its own"
+        ("nodes", "right"): "'left' and 'right' run in parallel and both write 'report'; "
+        "give the key a reducer (append, sum, merge), or write to different keys"
     }
     assert problems(fork(left, right, reducer="append", kind="list")) == {}
 
@@ -277,10 +277,10 @@ def test_outputs_go_to_keys_of_the_actors_own() -> None:
     )
     found = problems(actor(*nodes, state=KEYS))
     assert found == {
-        ("nodes", "a", "output"): "there is no key 'reprot' in the state; did you mean 'report'? "
+        ("nodes", "a", "output"): "the state has no key 'reprot'; did you mean 'report'? "
         "If not, declare it: `state: {reprot: {type: string}}`",
-        ("nodes", "b", "output"): "'goal' is what the run was given, and stays; write to a key of your own",
-        ("nodes", "c", "outputs", "zzz"): "there is no key 'zzz' in the state; "
+        ("nodes", "b", "output"): "'goal' is a read-only input of the run; write to another key",
+        ("nodes", "c", "outputs", "zzz"): "the state has no key 'zzz'; "
         "declare it: `state: {zzz: {type: string}}`",
     }
 
@@ -309,12 +309,12 @@ def test_what_a_node_writes_fits_the_key() -> None:
         ("g", "outputs", "count"),
         ("g", "outputs", "facts"),
     }
-    assert "text is written to 'count', which is of type integer" in wrong["nodes", "a", "output"]
-    assert "a `schema` that has it" in wrong["nodes", "a", "output"]
+    assert "writes text to 'count', which has type integer" in wrong["nodes", "a", "output"]
+    assert "a `schema` with that property" in wrong["nodes", "a", "output"]
     assert "`reducer: append`" in wrong["nodes", "b", "output"]
-    assert "an object is written to 'count'" in wrong["nodes", "c", "output"]
-    assert wrong["nodes", "d", "output"].endswith("which is of type boolean; make it `type: string`")
-    assert "make it `type: integer`" in wrong["nodes", "g", "outputs", "facts"]
+    assert "writes an object to 'count'" in wrong["nodes", "c", "output"]
+    assert wrong["nodes", "d", "output"].endswith("which has type boolean; set `type: string`")
+    assert "set `type: integer`" in wrong["nodes", "g", "outputs", "facts"]
 
 
 def test_tools_are_those_that_exist_unless_a_server_brings_them() -> None:
@@ -322,7 +322,7 @@ def test_tools_are_those_that_exist_unless_a_server_brings_them() -> None:
     judged = actor(llm("a", "b", tools=tools), ToolNode(name="b", tool="wrte"))
     assert problems(judged, tools=["read", "write"]) == {
         ("nodes", "a", "tools", 0): "there is no tool 'raed'; did you mean 'read'?",
-        ("nodes", "a", "tools", 2): "'read' is said twice; keep one",
+        ("nodes", "a", "tools", 2): "'read' is listed twice; remove one",
         ("nodes", "b", "tool"): "there is no tool 'wrte'; did you mean 'write'?",
     }
     assert set(problems(judged)) == {("nodes", "a", "tools", 2)}
@@ -343,7 +343,7 @@ def test_an_answers_schema_is_that_of_an_object_and_fits_the_state() -> None:
     )
     found = problems(actor(llm("a", schema=schema), state=KEYS))
     assert set(found) == {("nodes", "a", "schema"), ("nodes", "a", "schema", "properties", "report")}
-    assert "is of type array, and the state's of type string" in str(list(found.values()))
+    assert "has type array in the schema and type string in the state" in str(list(found.values()))
 
 
 def test_subgraphs_name_actors_that_exist_and_keys_that_they_have() -> None:
@@ -372,7 +372,7 @@ def test_subgraphs_name_actors_that_exist_and_keys_that_they_have() -> None:
         found["nodes", "b", "inputs", "dnoe"] == "team/x has no key 'dnoe' in its state; did you mean 'done'?"
     )
     assert "has no key 'x' in its state" in found["nodes", "b", "outputs", "report"]
-    assert "it would run itself" in found["nodes", "c", "actor"]
+    assert "the actor would run itself" in found["nodes", "c", "actor"]
     assert len(found) == 4
     assert set(problems(judged)) == {("nodes", "c", "actor")}
 

@@ -108,7 +108,7 @@ LASTING: dict[str, tuple[dict[str, Any], str]] = {
         {"reply": answer(call("write", path=7, content=["x"]))},
         "tests/worker was stopped",
     ),
-    "nothing but silence": ({"reply": says("")}, "it is empty"),
+    "nothing but silence": ({"reply": says("")}, "the answer is empty"),
 }
 
 
@@ -160,7 +160,7 @@ def test_malformed_calls_are_told_to_the_model_which_mends_them(tmp_path: Path) 
         plan = made.reached()
         assert plan.phase_state == COMPLETE, plan.error
         told = [body["messages"][-1]["content"] for body in made.server.bodies()[1:]]
-        assert "was not made" in told[0]
+        assert "was not called" in told[0]
         assert "there is no tool 'wriet'" in told[1]
         assert "content" in told[2]
         # Those that were not made are seen among the plan's, too.

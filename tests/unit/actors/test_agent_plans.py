@@ -81,7 +81,7 @@ def test_a_prompt_that_no_argument_holds_is_refused_with_what_to_do(bench: Agent
     long = "x" * (128 << 10)
     plan = bench.given("edits", prompt=long, prompt_by="argument")
     assert plan.phase_state == ERRORED
-    assert "say `prompt_by: stdin`, or `file`" in str(plan.error)
+    assert "use `prompt_by: stdin` or `file`" in str(plan.error)
     assert bench.files(plan) == FILES
     assert bench.files(bench.given("edits", prompt=long))["told.txt"] == long
 
@@ -217,10 +217,10 @@ def test_an_invariant_holds_for_other_agents_too(bench: AgentBench) -> None:
 def test_an_exit_code_that_is_not_expected_stops_the_actor_and_keeps_what_was_done(bench: AgentBench) -> None:
     plan = bench.given("fails")
     assert plan.phase_state == ERRORED
-    assert "it ended with exit code 7; it said last: I cannot go on" in str(plan.error)
+    assert "it exited with code 7; last line of output: I cannot go on" in str(plan.error)
     tool, state, error = only_call(bench, plan)
     assert (tool, state) == ("agent", CallState.FAILED)
-    assert "exit code 7" in error
+    assert "exited with code 7" in error
     assert bench.files(plan) == {**FILES, "half.txt": "half\n"}
     bench.ensure_consistent(plan)
 
@@ -259,7 +259,7 @@ def test_its_time_ends_it_with_all_it_started(bench: AgentBench, token: str) -> 
         seconds *= 4
         plan = bench.given("stays", token, seconds=seconds)
     assert plan.phase_state == ERRORED
-    assert "because its time was over; it said last: ready" in str(plan.error)
+    assert "it reached its time limit; last line of output: ready" in str(plan.error)
     assert alive(int(token)) == []
     assert bench.files(plan)["staying.txt"] == "staying\n"
 
@@ -290,7 +290,7 @@ def test_with_more_time_it_is_run_again(bench: AgentBench, token: str) -> None:
 def test_more_processes_than_it_may_have_end_it_and_that_is_said(bench: AgentBench, token: str) -> None:
     plan = bench.given("crowds", "9", token, processes=8)
     assert plan.phase_state == ERRORED
-    assert "it was ended, because it had more than 8 processes at once" in str(plan.error)
+    assert "it was stopped: it exceeded its limit of 8 processes" in str(plan.error)
     assert alive(int(token)) == []
     assert bench.files(plan)["crowd.txt"] == "crowd\n"
 

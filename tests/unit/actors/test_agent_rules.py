@@ -96,26 +96,26 @@ def test_it_is_drawn_with_the_program_that_it_runs() -> None:
     [
         (("prompt: x",), "'argv' is missing; for example: argv: [claude, --print]"),
         (("argv: []", "prompt: x"), "'argv' is empty"),
-        (('argv: [" "]', "prompt: x"), "it names no program; write its name first"),
-        (('argv: ["a\\0b"]', "prompt: x"), "there is a NUL character in it"),
-        (("argv: [a]", "prompt: x", "prompt_by: file"), "write {prompt_file} where its path goes"),
-        (('argv: [a, "{prompt}"]', "prompt: x"), "say `prompt_by: argument`, or take it out"),
+        (('argv: [" "]', "prompt: x"), "the program is missing; put its name first"),
+        (('argv: ["a\\0b"]', "prompt: x"), "it contains a NUL character"),
+        (("argv: [a]", "prompt: x", "prompt_by: file"), "needs {prompt_file} in `argv`"),
+        (('argv: [a, "{prompt}"]', "prompt: x"), "set `prompt_by: argument`, or remove it"),
         (
             ('argv: [a, "--f={prompt_file}"]', "prompt: x", "prompt_by: argument"),
-            "say `prompt_by: file`, or take it out",
+            "set `prompt_by: file`, or remove it",
         ),
         (("argv: [a]", 'prompt: "${tsak}"'), "did you mean ${task}?"),
-        (("argv: [a]", "prompt: x", "environment: [KEY=value]"), "'KEY=value' is no variable's name"),
-        (("argv: [a]", "prompt: x", "environment: [K, K]"), "'K' is said twice; keep one"),
-        (("argv: [a]", "prompt: x", "environment: [CLEVERAGENTS_TOKEN]"), "is ours, and no agent gets it"),
-        (("argv: [a]", "prompt: x", "variables: {a-b: x}"), "'a-b' is no variable's name"),
-        (("argv: [a]", "prompt: x", "home: [/etc/passwd]"), "'/etc/passwd' is no such path"),
-        (("argv: [a]", "prompt: x", "home: [../other]"), "'../other' is no such path"),
-        (("argv: [a]", "prompt: x", "home: [.]"), "'.' is no such path"),
-        (("argv: [a]", "prompt: x", "home: ['~/.a']"), "'~/.a' is no such path"),
-        (("argv: [a]", "prompt: x", "home: [.a, .a]"), "'.a' is said twice; keep one"),
-        (("argv: [a]", "prompt: x", "read_only: true"), "the actor is `read_only`; take that out"),
-        (("argv: [a]", "prompt: x", "output: rep"), "there is no key 'rep' in the state"),
+        (("argv: [a]", "prompt: x", "environment: [KEY=value]"), "'KEY=value' is not a variable name"),
+        (("argv: [a]", "prompt: x", "environment: [K, K]"), "'K' is listed twice; remove one"),
+        (("argv: [a]", "prompt: x", "environment: [CLEVERAGENTS_TOKEN]"), "is reserved for CleverAgents"),
+        (("argv: [a]", "prompt: x", "variables: {a-b: x}"), "'a-b' is not a variable name"),
+        (("argv: [a]", "prompt: x", "home: [/etc/passwd]"), "'/etc/passwd' is not a path below your home"),
+        (("argv: [a]", "prompt: x", "home: [../other]"), "'../other' is not a path below your home"),
+        (("argv: [a]", "prompt: x", "home: [.]"), "'.' is not a path below your home"),
+        (("argv: [a]", "prompt: x", "home: ['~/.a']"), "'~/.a' is not a path below your home"),
+        (("argv: [a]", "prompt: x", "home: [.a, .a]"), "'.a' is listed twice; remove one"),
+        (("argv: [a]", "prompt: x", "read_only: true"), "the actor is `read_only`, but"),
+        (("argv: [a]", "prompt: x", "output: rep"), "the state has no key 'rep'"),
         (("argv: [a]", "prompt: x", "prompt_by: smoke"), "'prompt_by' should be 'stdin'"),
         (("argv: [a]", "prompt: x", "expect_exit: [300]"), "should be less than or equal to 255"),
         (("argv: [a]", "prompt: x", "processes: 0"), "should be greater than or equal to 1"),
@@ -129,4 +129,4 @@ def test_every_mistake_is_told_with_a_remedy(lines: tuple[str, ...], problem: st
 def test_the_tool_that_runs_other_agents_cannot_be_named(where: str) -> None:
     kind = "tool" if where.startswith("tool:") else "llm"
     text = f"name: team/x\ntype: {kind}\n{where}\n" + ("prompt: x\n" if kind == "llm" else "")
-    assert "'agent' is no tool to be named; write a node of type command or acp" in problems_of(text)
+    assert "'agent' cannot be listed as a tool; use a node of type command or acp" in problems_of(text)

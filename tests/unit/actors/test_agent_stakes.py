@@ -8,7 +8,7 @@ from cleveragents.actors.model.actor import at_stake, server_request
 def test_what_it_does_not_get_is_said_as_well() -> None:
     asked = {"argv": ("agent", "-p"), "environment": (), "home": (), "network": False}
     assert at_stake(asked) == (
-        ": it runs agent, which gets none of your variables, nothing of your home and no network"
+        ": it runs agent with none of your variables, no files of your home and no network"
     )
 
 

@@ -216,19 +216,20 @@ def test_one_with_a_mistake_is_left_out_and_named(root: Path, tmp_path: Path, tr
     trust.give(root, trust.survey(root).files)
     loaded = load_skills(root, trust, mine)
     assert loaded.found == ()
-    assert ["that of its folder" in loaded.notes[0], "must begin with a head" in loaded.notes[1]] == [
-        True
-    ] * 2
+    assert [
+        "must match its folder" in loaded.notes[0],
+        "must start with front matter" in loaded.notes[1],
+    ] == [True] * 2
     assert "leads out" in loaded.notes[2]
 
 
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("---\nname: a\n---\n", "`description` must say"),
+        ("---\nname: a\n---\n", "`description` must have"),
         ("---\ndescription: x\n---\n", "`name` must be"),
         ("---\nname: A B\ndescription: x\n---\n", "`name` must be"),
-        (f"---\nname: a\ndescription: {'x' * 1025}\n---\n", "`description` must say"),
+        (f"---\nname: a\ndescription: {'x' * 1025}\n---\n", "`description` must have"),
         ("---\n- a\n---\n", "`name` must be"),
         ("---\nname: &x a\ndescription: *x\n---\n", "anchor"),
     ],
@@ -267,7 +268,7 @@ def test_an_actor_reads_a_skill_and_its_other_files_and_nothing_else(
             use(skills, root, name=name, file=file)
     with pytest.raises(ToolRefused, match="did you mean 'release'"):
         use(skills, root, name="releas")
-    with pytest.raises(ToolRefused, match="there are greet, release"):
+    with pytest.raises(ToolRefused, match="available: greet, release"):
         use(skills, root, name="zzz")
     with pytest.raises(InvalidToolCall):
         use(skills, root)

@@ -127,8 +127,8 @@ def test_actors_that_run_each_other_are_a_circle(agents: Agents) -> None:
     Path("one.yaml").write_text(ONE.replace(", outputs: {answer: done}", ""))
     ended = agents("actor", "validate", "one.yaml", "two.yaml")
     assert ended.code == 2
-    assert "line 18: it would run itself, without end: team/one → team/two → team/one; name" in ended.err
-    assert "line 4: it would run itself, without end: team/two → team/one → team/two; name" in ended.err
+    assert "line 18: the actor would run itself in a loop: team/one → team/two → team/one; name" in ended.err
+    assert "line 4: the actor would run itself in a loop: team/two → team/one → team/two; name" in ended.err
 
 
 def test_every_mistake_of_every_file_is_told(agents: Agents) -> None:

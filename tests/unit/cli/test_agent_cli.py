@@ -100,11 +100,11 @@ def test_what_a_failing_agent_said_last_is_shown_and_where_the_rest_is(agents: A
     (mine / "fails.yaml").write_text(FAILS)
     ran = agents("run", "hi", "--actor", "me/fails")
     assert ran.code == 1
-    assert "it failed: agent: it ended with exit code 7; it said last: why" in ran.err
+    assert "it failed: agent: it exited with code 7; last line of output: why" in ran.err
     plan = json.loads(agents("plan", "list", "--format", "json").out)[0]["id"]
     assert f"agents plan log {plan} 1" in ran.err
     shown = agents("plan", "show", plan).out
-    assert "it said last: why" in shown
+    assert "last line of output: why" in shown
     assert "\\n" not in shown
     log = agents("plan", "log", plan, "1").out
     assert "  begun\n  why\n" in log
@@ -116,7 +116,7 @@ def test_who_is_asked_for_leave_is_told_what_is_at_stake(agents: Agents, mine: P
     ran = agents("run", "hi", "--actor", "me/asks")
     assert ran.code == 3
     assert (
-        "needs leave for network: it runs sh, which gets your variables MY_AGENT_KEY, OTHER_SETTING, "
+        "needs leave for network: it runs sh with your variables MY_AGENT_KEY, OTHER_SETTING, "
         "copies of ~/.agent/login and the network"
     ) in ran.err
 

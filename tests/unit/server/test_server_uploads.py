@@ -92,7 +92,7 @@ SENT = {
         "entry: a\nnodes: {a: {type: subgraph, actor: {file}, next: end}}\n",
         "there is no actor",
     ),
-    "a prompt of the server": ("type: llm\nprompt: {file: passwd.md}\n", "write the text itself"),
+    "a prompt of the server": ("type: llm\nprompt: {file: passwd.md}\n", "write the prompt inline"),
 }
 
 
@@ -225,7 +225,7 @@ def test_a_model_that_is_a_file_of_the_machine_tells_nothing_of_what_is_in_it(
     file.write_text(content)
     body = {"resource": "shop", "goal": "x", "model": f"scripted/{file}"}
     answer = bench.operator.post("/api/plans", json=body)
-    assert "it is no script" in answer.json()["detail"]
+    assert "not a script" in answer.json()["detail"]
     assert "hunter2" not in answer.text
     file.unlink()
     # Nor whether it is there.
@@ -246,7 +246,7 @@ def test_a_model_that_is_no_plain_file_is_not_waited_for_and_told_as_one_that_is
     for path, body in (("/models/trial", {}), ("/plans", {"resource": "shop", "goal": "x"})):
         answer = bench.operator.post(f"/api{path}", json={**body, "model": model})
         assert answer.status_code == 404, answer.text
-        assert f"there is no file {place}, or it is no script" in answer.json()["detail"]
+        assert f"there is no file {place}, or not a script" in answer.json()["detail"]
 
 
 def test_a_model_that_is_a_very_large_file_is_refused_without_being_read(

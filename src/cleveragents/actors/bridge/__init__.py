@@ -1,1 +1,1 @@
-"""The bridge between streams and graphs: one loop thread, admission, back-pressure, a bounded close."""
+"""The bridge between streams and graphs: one loop thread, admission, back-pressure and a bounded close."""

@@ -1,4 +1,4 @@
-"""From a stream of requests to the stream of their answers."""
+"""Conversion of a stream of requests to the stream of their answers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ Submit = Callable[[StreamMessage], Future[StreamMessage]]
 
 
 def answers(source: Observable[StreamMessage], submit: Submit, loop: LoopThread) -> Observable[StreamMessage]:
-    """Each subscription submits what its source gives, and delivers the answers as they come."""
+    """Return the answers to the requests of `source`, in the order in which they arrive. Each subscription
+    submits its own requests.
+    """
 
     def subscribe(
         observer: abc.ObserverBase[StreamMessage], scheduler: abc.SchedulerBase | None = None
@@ -36,13 +38,13 @@ def answers(source: Observable[StreamMessage], submit: Submit, loop: LoopThread)
 
 
 class _Delivery:
-    """The answers of one subscription, one at a time.
+    """The answers of one subscription, delivered one at a time.
 
     Thread safety:
         Owner: the subscription. The source may call from any thread, one call at a time as Rx demands.
         Lock: `_lock` guards all state, for arithmetic only; the observer is called outside it.
-        Guarantee: no two calls of the observer overlap; its end comes after every answer; nothing is
-            delivered after `dispose`, except a call that had begun.
+        Guarantee: calls of the observer never overlap; its end comes after every answer; nothing is delivered
+            after `dispose`, except a call that had begun.
     Cancel safety: `dispose` asks the runs to end and does not wait for them.
     """
 
@@ -53,15 +55,15 @@ class _Delivery:
         self._lock = threading.Lock()
         self._runs: set[Future[StreamMessage]] = set()
         self._waiting: deque[Callable[[], None]] = deque()
-        self._open = 1  # the source, and each request that has no answer yet
+        self._open = 1  # the source, and each request without an answer
         self._end: Callable[[], None] = observer.on_completed
         self._delivering = False
         self._disposed = False
 
     def request(self, message: StreamMessage) -> None:
-        """The source gave a request. At the bridge's bound this waits, and so does the source."""
+        """Submit a request. Waits, and so blocks the source, while the bridge is full."""
         with self._lock:
-            if self._disposed:  # guard: nobody would hear the answer
+            if self._disposed:  # guard: the answer would have no receiver
                 return
             self._open += 1
         try:
@@ -77,16 +79,16 @@ class _Delivery:
             run.cancel()
 
     def source_failed(self, error: Exception) -> None:
-        """The source failed: what is in flight is still answered, then the error goes on."""
+        """Deliver the error of the source after the answers in flight."""
         self._end = lambda: self._observer.on_error(error)
         self.source_ended()
 
     def source_ended(self) -> None:
-        """No more requests; the stream ends with the last answer."""
+        """End the stream after the last answer."""
         self._enqueue(None)
 
     def dispose(self) -> None:
-        """Nobody listens any more."""
+        """Cancel all runs and deliver nothing more."""
         with self._lock:
             self._disposed = True
             self._waiting.clear()
@@ -109,7 +111,7 @@ class _Delivery:
                 self._waiting.append(call)
             if self._open == 0:
                 self._waiting.append(self._end)
-        # Elsewhere than on the loop the caller may hold locks that the observer wants.
+        # Outside the loop, the caller may hold locks that the observer needs.
         if self._loop.is_current() or not self._loop.post(self._deliver):
             self._deliver()
 
@@ -120,12 +122,14 @@ class _Delivery:
                 call()
                 call = self._next(beginning=False)
         except BaseException:
-            self.dispose()  # an observer that raised is in no state to hear more
+            self.dispose()  # an observer that raised cannot receive more
             raise
 
     def _next(self, beginning: bool) -> Callable[[], None] | None:
         with self._lock:
-            if beginning and self._delivering:  # guard: calls must not overlap; who delivers goes on
+            if (
+                beginning and self._delivering
+            ):  # guard: calls must not overlap; the current deliverer continues
                 return None
             self._delivering = False
             if self._disposed or not self._waiting:  # guard: nothing is delivered after dispose

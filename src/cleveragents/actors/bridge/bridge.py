@@ -1,13 +1,9 @@
-"""The bridge between streams and graphs: messages in, graph runs on a loop of its own, messages out.
+"""The bridge between streams and graphs: messages in, graph runs on the bridge's own loop, messages out.
 
-The loop has its own thread, so the caller may be any thread, with a loop or without. Admission and the
-closing of the bridge are decided under one lock (`AdmissionLedger`): what was admitted before a clean-up
-is in its snapshot, what comes after is either refused or not its business, and nothing is in between.
-
-Who is in flight: one lock decides admission, removal and closing, so that nobody slips in between.
-
-It knows neither loops nor graphs. A snapshot taken here holds everything that was ever admitted and has
-not ended; after `close` it holds everything there will ever be.
+The loop has its own thread, so any thread may call the bridge, with or without a loop. One lock
+(`AdmissionLedger`) decides admission, removal and closing. A clean-up's snapshot contains every run that was
+admitted before it and has not ended; after `close`, it contains all runs there will ever be. The ledger knows
+neither loops nor graphs.
 """
 
 from __future__ import annotations
@@ -49,26 +45,28 @@ log = structlog.get_logger()
 _NAME = "the graph bridge"
 
 _ASKING_SHARE = 0.8
-"""Of a clean-up's time, for those that heed a cancellation; the rest is for a second one."""
+"""Share of a clean-up's time for the first cancellation; the rest is for the second."""
 
 _CANCELS_PER_TURN = 100
-"""So that cancelling thousands of runs does not keep the loop from serving the others."""
+"""Limits the cancellations per turn of the loop, so that cancelling thousands of runs does not block the
+others.
+"""
 _NODE_THREADS = 64
 
 T = TypeVar("T")
 
 
 class Graph(Protocol):
-    """What the bridge needs of a compiled LangGraph graph."""
+    """The part of a compiled LangGraph graph that the bridge uses."""
 
     def ainvoke(self, input_: Any, config: Any = None, /) -> Any:
-        """Runs the graph; awaitable."""
+        """Run the graph; awaitable."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Cleanup:
-    """What became of the runs that were in flight when a clean-up began."""
+    """The result of a clean-up: how the runs in flight ended."""
 
     cancelled: int = 0
     ended_otherwise: int = 0
@@ -79,8 +77,8 @@ class RxPyLangGraphBridge:
     """Runs graphs for messages, at most `max_in_flight` at once.
 
     Thread safety:
-        Owner: whoever made it closes it. Any thread may call anything; on the bridge's own loop, calls
-            that would wait raise `BlockingOnLoop`.
+        Owner: the caller that created it closes it. Any thread may call anything; on the bridge's own loop,
+            calls that would wait raise `BlockingOnLoop`.
         Lock: `_tasks_lock` guards `_active_tasks` and whether the bridge is closed, for set operations
             only; no event, callback or graph runs under it.
         Guarantee: `create_future_task` raises, or its run is in `_active_tasks` before it returns and
@@ -116,10 +114,11 @@ class RxPyLangGraphBridge:
     # ── work ──
 
     def create_future_task(self, msg: StreamMessage) -> GraphRun:
-        """Starts a run of the message's graph. The future's result is a message, however the run ends.
+        """Start a run of the message's graph. The future always resolves with a message, however the run
+        ends.
 
-        At the bound it waits for room, up to `admission_seconds`, then raises `QueueFull`; a thread that
-        runs an event loop is never made to wait. `UnknownGraph`, `Closed`.
+        At the limit, this waits for room up to `admission_seconds` and then raises `QueueFull`; a thread with
+        a running event loop does not wait. Also raises `UnknownGraph` and `Closed`.
         """
         if self._forked():  # guard: a fork has no loop thread, and maybe a lock held for ever
             raise Closed(f"{_NAME} of another process")
@@ -128,16 +127,16 @@ class RxPyLangGraphBridge:
             raise UnknownGraph(msg.graph, tuple(sorted(self._graphs)))
         run = GraphRun(self._new_run_id(), msg, self._loop_thread)
         self._ledger.admit(run, 0.0 if _runs_a_loop() else self._admission_seconds)
-        if not self._loop_thread.post(self._begin, run, graph):  # guard: the loop ended since
+        if not self._loop_thread.post(self._begin, run, graph):  # guard: the loop has ended meanwhile
             self._resolve(run, run.message.failure(LoopStopped(_NAME)))
         return run
 
     def run(self, source: Observable[StreamMessage]) -> Observable[StreamMessage]:
-        """The answers to a stream of requests, each as its run ends: `source.pipe(bridge.run)`.
+        """Return the answers to a stream of requests, each when its run ends: `source.pipe(bridge.run)`.
 
-        Refusals, errors and timeouts are messages too. Answers arrive on the bridge's loop, one at a
-        time: a slow observer wants an `observe_on` in between. The stream ends after the source's end,
-        with the last answer. Disposing it cancels its runs, and nothing is delivered any more.
+        Refusals, errors and timeouts are messages, too. Answers arrive on the bridge's loop, one at a time;
+        put an `observe_on` before a slow observer. The stream ends after the source has ended and the last
+        answer is delivered. Disposing it cancels its runs and stops the delivery.
         """
         from cleveragents.actors.bridge.answer_stream import answers
 
@@ -146,22 +145,22 @@ class RxPyLangGraphBridge:
     # ── endings ──
 
     def cleanup_tasks(self, timeout: float = 5.0) -> Cleanup:
-        """Cancels every run admitted before and waits for their ends, up to `timeout` seconds.
+        """Cancel all admitted runs and wait for their ends, up to `timeout` seconds. The bridge stays usable.
 
-        Those still there after most of the time are cancelled a second time. The bridge stays usable.
+        Runs that are still there after most of the time are cancelled a second time.
         """
         self._refuse_on_the_loop("cleanup_tasks()")
         if self._forked():  # guard: in a fork the lock may be held for ever
             return Cleanup()
         runs = self._ledger.snapshot()
-        return self._drain(runs, timeout, Cancelled("the bridge was told to clean up"))
+        return self._drain(runs, timeout, Cancelled("the bridge is cleaning up"))
 
     async def cleanup_tasks_async(self, timeout: float = 5.0) -> Cleanup:
-        """As `cleanup_tasks`, on any event loop, which it does not block."""
+        """Do the same as `cleanup_tasks` on any event loop, without blocking it."""
         if self._forked():  # guard: in a fork the lock may be held for ever
             return Cleanup()
         runs = self._ledger.snapshot()
-        why = Cancelled("the bridge was told to clean up")
+        why = Cancelled("the bridge is cleaning up")
         self._stop_all(runs, why)
         left = await _ended_within(runs, timeout * _ASKING_SHARE)
         self._stop_all(left, why, insist=True)
@@ -169,10 +168,11 @@ class RxPyLangGraphBridge:
         return _account(runs)
 
     def close(self, timeout: float = 5.0) -> Cleanup:
-        """Refuses new work, cancels and drains as `cleanup_tasks` does, and ends the loop's thread.
+        """Refuse new work, cancel and drain as `cleanup_tasks` does, and end the loop's thread. Closing twice
+        is safe.
 
-        The thread has two seconds more. A run that does not end in time is abandoned: its future
-        resolves with an error. Closing twice is closing once.
+        The thread gets two more seconds. A run that does not end in time is abandoned: its future resolves
+        with an error.
         """
         self._refuse_on_the_loop("close()")
         if self._forked():  # guard: there is nothing to close in a fork
@@ -209,7 +209,7 @@ class RxPyLangGraphBridge:
             self._loop_thread.post(self._stop_some, runs[_CANCELS_PER_TURN:], why, insist)
 
     def loop_stopping(self, asked: bool) -> None:
-        """Not for callers: the loop's thread says that the loop has stopped."""
+        """Internal: called by the loop's thread when the loop has stopped."""
         runs = self._ledger.close()
         if not asked:
             log.error("bridge.loop_stopped", in_flight=len(runs))
@@ -217,14 +217,14 @@ class RxPyLangGraphBridge:
             run.stop(LoopStopped(_NAME))
 
     def loop_stopped(self) -> None:
-        """Not for callers: the loop's thread says that nothing will run any more."""
+        """Internal: called by the loop's thread when nothing will run any more."""
         self._ledger.close()
         self._abandon(LoopStopped(_NAME))
 
     # ── anywhere ──
 
     def _resolve(self, run: GraphRun, answer: StreamMessage) -> None:
-        if not self._remove_task(run):  # guard: somebody else has resolved it
+        if not self._remove_task(run):  # guard: another thread has resolved it
             return
         if self._events is not None:
             self._events.ended(run.id, answer)
@@ -269,7 +269,7 @@ async def _execute(graph: Graph, message: StreamMessage) -> Any:
 
 
 async def _ended_within(runs: tuple[GraphRun, ...], seconds: float) -> tuple[GraphRun, ...]:
-    """The runs that have not ended in that time."""
+    """Return the runs that have not ended in time."""
     if runs:
         loop = asyncio.get_running_loop()
         all_ended = asyncio.Event()
@@ -281,11 +281,11 @@ async def _ended_within(runs: tuple[GraphRun, ...], seconds: float) -> tuple[Gra
 
 
 def _when_all_ended(runs: tuple[GraphRun, ...], act: Callable[[], object]) -> None:
-    endings = count(1)  # next() on it is one C call, so exactly one ending is the last
+    endings = count(1)  # next() is one C call, so exactly one ending is the last
 
     def ended(_: object) -> None:
         if next(endings) == len(runs):
-            with suppress(RuntimeError):  # the waiter's loop is closed: it does not wait any more
+            with suppress(RuntimeError):  # the waiter's loop is closed, so it no longer waits
                 act()
 
     for run in runs:
@@ -308,7 +308,7 @@ def _runs_a_loop() -> bool:
 
 
 class AdmissionLedger(Generic[T]):
-    """At most `bound` items at once; none after `close`.
+    """A set of at most `bound` items; none is admitted after `close`.
 
     Thread safety:
         Owner: the bridge, which also gives the lock and the set. Any thread may call.
@@ -320,7 +320,7 @@ class AdmissionLedger(Generic[T]):
 
     def __init__(self, name: str, bound: int, active: set[T], tasks_lock: threading.Lock) -> None:
         if bound < 1:
-            raise ValueError("the bound of what is in flight must be at least 1")
+            raise ValueError("the maximum number of runs in flight must be at least 1")
         self._name = name
         self._bound = bound
         self._active = active
@@ -329,9 +329,11 @@ class AdmissionLedger(Generic[T]):
         self._closed = False
 
     def admit(self, item: T, patience_seconds: float) -> None:
-        """Takes the item in, waiting for room if it must. `Closed`; `QueueFull` when patience is over."""
+        """Admit an item, waiting for room if necessary. Raises `Closed`, or `QueueFull` after
+        `patience_seconds`.
+        """
         with self._tasks_lock:
-            if len(self._active) >= self._bound:  # guard: what is in flight is bounded
+            if len(self._active) >= self._bound:  # guard: bounds the runs in flight
                 self._room.wait_for(self._may_go_on, patience_seconds)
             if self._closed:  # guard: nothing is admitted after close took its snapshot
                 raise Closed(self._name)
@@ -340,21 +342,23 @@ class AdmissionLedger(Generic[T]):
             self._active.add(item)
 
     def remove(self, item: T) -> bool:
-        """Whether this call took the item out; whoever did speaks for its end."""
+        """Remove an item and return whether this call removed it. Only that caller may
+        report the item's end.
+        """
         with self._tasks_lock:
-            if item not in self._active:  # guard: only one caller may speak for the item's end
+            if item not in self._active:  # guard: only one caller may report the item's end
                 return False
             self._active.remove(item)
             self._room.notify()
             return True
 
     def snapshot(self) -> tuple[T, ...]:
-        """What is in flight at one moment."""
+        """Return the items in flight."""
         with self._tasks_lock:
             return tuple(self._active)
 
     def close(self) -> tuple[T, ...]:
-        """Refuses everything from now on, wakes those who wait for room; returns what is left."""
+        """Refuse all further items, wake the waiters, and return the items in flight."""
         with self._tasks_lock:
             self._closed = True
             self._room.notify_all()

@@ -1,11 +1,11 @@
-"""One run of one graph: a future for everybody, a tree of tasks and threads on the loop.
+"""One run of one graph: a future for its callers, and a tree of tasks and threads on the loop.
 
-A run is over when all of it is: the graph's own task, every task that its nodes made, and every thread
-that a synchronous node still occupies. Only then does its future resolve. A second cancellation makes
-LangGraph stop waiting for its nodes, and a cancelled call to a thread leaves the thread running; whoever
-trusted the first sign of an end would hand the sandbox on while a node still writes to it.
+A run has ended when all of its parts have: the graph's task, every task that its nodes created, and every
+thread that a synchronous node occupies. Only then does its future resolve. A second cancellation makes
+LangGraph stop waiting for its nodes, and cancelling a call to a thread leaves the thread running. A caller
+that trusted the first sign of an end could release the sandbox while a node still writes to it.
 
-The facts about graph runs, published as events.
+`RunEvents` publishes the runs as events.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ __all__ = ["GraphRun", "RunEvents", "adopt_call", "adopting_task_factory"]
 
 
 class GraphRun(Future[StreamMessage]):
-    """Resolves with the message that says how the run really ended; it never raises what the graph raised.
+    """A future that resolves with a message about the run's actual end. It never raises the graph's error.
 
     Thread safety:
-        Owner: the bridge. Any thread may use what it has of a future; `begin`, `stop` and whatever has a
+        Owner: the bridge. Any thread may use the methods of a future; `begin`, `stop` and all names with a
             leading underscore belong to the loop's thread.
         Lock: the future's own; the rest is touched on the loop only.
         Guarantee: it is pending until everything that the run started has ended, also after `cancel`.
@@ -63,21 +63,23 @@ class GraphRun(Future[StreamMessage]):
         self._on_end: Callable[[GraphRun], None] | None = None
         self._timer: asyncio.TimerHandle | None = None
 
-    # ── for everybody ──
+    # ── for any thread ──
 
     def cancel(self) -> bool:
-        """Asks the run to end; False when it has ended. A second request changes nothing."""
+        """Ask the run to end; return False if it has ended. A second request has no effect."""
         if self.done():
             return False
         return self._loop.post(self.stop, Cancelled("the future of the run was cancelled"))
 
     def result(self, timeout: float | None = None) -> StreamMessage:
-        """The answer. `TimeoutError` when it is not there in time, `BlockingOnLoop` on the loop itself."""
+        """Return the answer. Raises `TimeoutError` if it does not arrive in time, and `BlockingOnLoop` on the
+        loop itself.
+        """
         self._refuse_to_wait_for_myself("result()")
         return super().result(timeout)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """None, always: errors are answers. Waits as `result` does."""
+        """Return None: errors are answers. Waits as `result` does."""
         self._refuse_to_wait_for_myself("exception()")
         return super().exception(timeout)
 
@@ -88,25 +90,28 @@ class GraphRun(Future[StreamMessage]):
     # ── on the loop ──
 
     def begin(self, work: Callable[[], Coroutine[Any, Any, Any]], on_end: Callable[[GraphRun], None]) -> bool:
-        """Starts the work, unless the run was stopped before; `on_end` hears of the end in either case."""
+        """Start the work, unless the run was stopped before. `on_end` is called at the end in either case."""
         self._on_end = on_end
         if self._why is not None:  # guard: a run that was cancelled in the queue never starts
             self._settle()
             return False
-        context, self._context = self._context, None  # it refers to the run: a cycle, if it were kept
+        context, self._context = (
+            self._context,
+            None,
+        )  # it refers to the run, so keeping it would create a cycle
         self._root = self._loop.loop.create_task(work(), context=context)
         self._root.add_done_callback(self._root_ended)
         return True
 
     def limit(self, seconds: float) -> None:
-        """Stops the run when the time is over."""
+        """Stop the run after `seconds`."""
         why = DeadlineExceeded(f"graph {self.message.graph!r}", seconds)
         self._timer = self._loop.loop.call_later(seconds, self.stop, why)
 
     def stop(self, why: CleverAgentsError, insist: bool = False) -> None:
-        """Cancels the run, once: a second cancellation would break into the nodes' clean-up.
+        """Cancel the run, once: a second cancellation would interrupt the nodes' clean-up.
 
-        `insist` does just that, to all of the run's tasks, for nodes that swallowed the first.
+        `insist` does exactly that, to all of the run's tasks, for nodes that swallowed the first one.
         """
         first = self._why is None
         if first:
@@ -120,7 +125,7 @@ class GraphRun(Future[StreamMessage]):
                 task.cancel()
 
     def answer(self) -> StreamMessage:
-        """How the run ended."""
+        """Return the message that describes the run's end."""
         root = self._root
         if root is None or root.cancelled():
             why = self._why or Cancelled("the graph cancelled itself")
@@ -134,7 +139,7 @@ class GraphRun(Future[StreamMessage]):
         return self.message.result(output if isinstance(output, Mapping) else {"output": output})
 
     def _root_ended(self, root: asyncio.Task[Any]) -> None:
-        # Until here nobody listened for the ends of the parts: most runs have none left by now.
+        # Callbacks are added only now: most runs have no running parts left.
         for task in self._tasks:
             self._outlived_by(task)
         for call in self._calls:
@@ -144,7 +149,7 @@ class GraphRun(Future[StreamMessage]):
 
     def _adopt(self, task: asyncio.Task[Any]) -> None:
         if self._on_end is None:
-            return  # made by a callback that outlived the run; the loop's last round will find it
+            return  # created by a callback that outlived the run; the loop cancels it when it stops
         if len(self._tasks) >= self._prune_at:
             self._tasks = [earlier for earlier in self._tasks if not earlier.done()]
             self._prune_at = max(_PRUNE_AT, 2 * len(self._tasks))
@@ -154,7 +159,7 @@ class GraphRun(Future[StreamMessage]):
 
     def _outlived_by(self, task: asyncio.Task[Any]) -> None:
         if not task.done():
-            task.cancel()  # what the graph did not wait for, nobody will
+            task.cancel()  # the graph did not wait for this task, so nothing else will
             task.add_done_callback(lambda _: self._settle())
 
     def _settle(self) -> None:
@@ -189,7 +194,7 @@ def adopting_task_factory(
     coro: Coroutine[Any, Any, Any] | Generator[Any, None, Any],
     **options: Any,
 ) -> asyncio.Task[Any]:
-    """A task like any other, which the run in whose context it is made answers for."""
+    """Create a task and attach it to the run whose context it is created in."""
     task: asyncio.Task[Any] = asyncio.Task(coro, loop=loop, **options)
     run = _current.get()
     if run is not None:
@@ -198,7 +203,7 @@ def adopting_task_factory(
 
 
 def adopt_call(call: Future[Any]) -> None:
-    """The run in whose context a thread is asked for answers for it, too."""
+    """Attach a call on a thread to the run whose context it is made in."""
     run = _current.get()
     if run is not None:
         run._calls = [earlier for earlier in run._calls if not earlier.done()]
@@ -215,11 +220,11 @@ def _kind_of(why: CleverAgentsError) -> MessageKind:
 
 @dataclass(frozen=True, slots=True)
 class RunEvents:
-    """Where runs are announced, from the loop: without ever waiting for room on the bus.
+    """Publishes events about runs from the loop, without ever waiting for room on the bus.
 
-    An event that the publisher refuses is lost, which is logged, and costs no run its answer; a bus without
-    room counts it as refused.
-    An event names the graph, the message and the class of an error, never contents: they may hold secrets.
+    An event that the publisher refuses is lost; the loss is logged, and the run still gets its answer. A full
+    bus counts it as refused. An event names the graph, the message and the class of an error, but no
+    contents, which may hold secrets.
     """
 
     publisher: EventPublisher
@@ -227,11 +232,11 @@ class RunEvents:
     clock: Clock
 
     def started(self, run_id: str, request: StreamMessage) -> None:
-        """The run left the queue."""
+        """Publish that the run left the queue."""
         self._emit(EventType.GRAPH_RUN_STARTED, run_id, request)
 
     def ended(self, run_id: str, answer: StreamMessage) -> None:
-        """The run is over, in the way that the answer says."""
+        """Publish that the run ended as the answer says."""
         self._emit(_ENDINGS[answer.kind], run_id, answer)
 
     def _emit(self, event_type: EventType, run_id: str, message: StreamMessage) -> None:
@@ -247,7 +252,7 @@ class RunEvents:
                 payload=payload,
             )
             self.publisher.emit(event, wait=False)
-        except QueueFull as full:  # not worth a traceback: it comes in crowds
+        except QueueFull as full:  # no traceback: many events may be lost at once
             log.error("graph.event_lost", event_type=event_type.value, run_id=run_id, error=str(full))
         except Exception:
             log.exception("graph.event_lost", event_type=event_type.value, run_id=run_id)

@@ -1,12 +1,11 @@
-"""One event loop on one thread of its own, and the only door to it.
+"""One event loop on its own thread, and the only way to reach it.
 
-`asyncio.ensure_future` from a foreign thread starts nothing until the loop happens to wake, and
-`Task.cancel` from one is not delivered: everything crosses here, by `call_soon_threadsafe`.
+`asyncio.ensure_future` from another thread starts nothing until the loop happens to wake, and `Task.cancel`
+from one is not delivered. So everything crosses by `call_soon_threadsafe`.
 
-Threads for synchronous nodes: daemons, because a hung one must not keep the interpreter from exiting.
-
-The loop's usual default executor joins its threads at exit, for ever if need be, and has `cpus + 4` of
-them, so a few hung nodes would stop all others.
+Synchronous nodes run on daemon threads, because a hung node must not keep the interpreter from exiting. The
+default executor of a loop joins its threads at exit, however long that takes, and has only `cpus + 4` of
+them, so a few hung nodes would block all others.
 """
 
 from __future__ import annotations
@@ -30,22 +29,24 @@ Ts = TypeVarTuple("Ts")
 log = structlog.get_logger()
 
 _LAST_ROUND_SECONDS = 0.5
-"""For what is left on a loop that stops: cancelled once more, it gets this long to end."""
+"""Time for the remaining tasks of a stopping loop to end after a last cancellation."""
 
 _STOP_SECONDS = 2.0
-"""A loop that nobody blocks has ended by then: tasks, generators and threads get a last round each."""
+"""Time for the thread to end. A loop that is not blocked ends by then: tasks, generators and threads each get
+a last round.
+"""
 
 _IDLE_SECONDS = 60.0
-"""No wait is for ever; a thread that wakes to nothing waits again."""
+"""Bounds each wait of an idle thread, which then waits again."""
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
 class LoopTenant(Protocol):
-    """Whose work the loop runs. Each is called once, on the loop's thread, when the loop has stopped."""
+    """The user of the loop. Each method is called once, on the loop's thread, when the loop has stopped."""
 
     def loop_stopping(self, asked: bool) -> None:
-        """The loop stopped, `asked` by `stop` or by somebody else; a last round follows."""
+        """The loop stopped; `asked` is False if it was not `stop` that stopped it. A last round follows."""
         ...
 
     def loop_stopped(self) -> None:
@@ -59,9 +60,9 @@ class LoopThread:
     Thread safety:
         Owner: the bridge. Any thread may `post` and `stop`; the loop itself is touched on its thread only.
         Lock: none; the crossing is `call_soon_threadsafe`, and `_serving` is written on the loop.
-        Guarantee: a posted callback runs on the loop's thread, or `post` returns False, or the tenant
-            hears `loop_stopped`; callbacks of one poster run in the order in which it posted them.
-    Cancel safety: `stop` may be given up and called again; the loop stops all the same.
+        Guarantee: a posted callback runs on the loop's thread, or `post` returns False, or the tenant's
+            `loop_stopped` is called; callbacks of one thread run in the order in which it posted them.
+    Cancel safety: `stop` may be interrupted and called again; the loop stops all the same.
     """
 
     def __init__(self, name: str, tenant: LoopTenant, threads: NodeThreads) -> None:
@@ -69,7 +70,7 @@ class LoopThread:
         self._tenant = tenant
         self._threads = threads
         self._serving = True
-        # Callbacks run in a context of nobody's, or a run submitted by a node would start inside that
+        # Callbacks run in a neutral context. Otherwise a run submitted by a node would start inside that
         # node's context. They run one at a time, so they can share it.
         self._context = contextvars.Context()
         self.loop = asyncio.new_event_loop()
@@ -78,7 +79,7 @@ class LoopThread:
         self._thread.start()
 
     def post(self, callback: Callable[[*Ts], object], *args: *Ts) -> bool:
-        """Runs the callback on the loop, soon; False when the loop is gone."""
+        """Run the callback on the loop soon; return False if the loop is gone."""
         try:
             self.loop.call_soon_threadsafe(callback, *args, context=self._context)
         except RuntimeError:  # what asyncio raises for a closed loop
@@ -86,11 +87,13 @@ class LoopThread:
         return True
 
     def is_current(self) -> bool:
-        """Whether the caller is on the loop's own thread, where waiting for it would never end."""
+        """Return whether the caller is on the loop's own thread, where waiting for the loop
+        would never end.
+        """
         return threading.get_ident() == self._thread.ident
 
     def stop(self) -> None:
-        """Asks the loop to stop, once; returns when its thread has ended, or after two seconds."""
+        """Ask the loop to stop, once. Return when its thread has ended, or after two seconds."""
         self.post(self._stop)
         self._thread.join(_STOP_SECONDS)
 
@@ -117,8 +120,8 @@ class LoopThread:
             try:
                 self.loop.run_forever()
             except (KeyboardInterrupt, SystemExit) as error:
-                # asyncio lets these two through, and ends the loop. A node's wish to exit is the answer
-                # of its run, which carries it; the other runs go on.
+                # asyncio re-raises these two and ends the loop. A node's attempt to exit becomes the answer
+                # of its run; the other runs continue.
                 log.warning("loop.exit_refused", loop=self._name, error=repr(error))
             else:
                 return
@@ -129,7 +132,7 @@ class LoopThread:
             task.cancel()
         try:
             self.loop.run_until_complete(_wind_up(self.loop, left))
-        except BaseException:  # the loop ends here, whatever anybody still raises on it
+        except BaseException:  # the loop ends here, whatever is still raised on it
             log.exception("loop.last_round_failed", loop=self._name)
 
 
@@ -137,17 +140,17 @@ async def _wind_up(loop: asyncio.AbstractEventLoop, left: set[asyncio.Task[objec
     if left:
         await asyncio.wait(left, timeout=_LAST_ROUND_SECONDS)
     await asyncio.wait_for(loop.shutdown_asyncgens(), _LAST_ROUND_SECONDS)
-    await asyncio.sleep(0)  # callbacks of what ended last
+    await asyncio.sleep(0)  # for callbacks of the tasks that ended last
 
 
 class NodeThreads(ThreadPoolExecutor):
-    """The default executor of a bridge's loop. `on_call` hears of every call at its submission.
+    """The default executor of a bridge's loop. `on_call` is called with every submitted call.
 
-    It is a `ThreadPoolExecutor` by type only, because asyncio accepts nothing else as a default; none of
-    that class's state is used. Threads are made on demand, up to `bound`, and live until `shutdown`.
+    It is a `ThreadPoolExecutor` by type only, because asyncio accepts nothing else as a default; none of that
+    class's state is used. Threads are created on demand, up to `bound`, and live until `shutdown`.
 
     Thread safety:
-        Owner: the loop's thread, on which asyncio calls `submit` and `shutdown`; nobody else may.
+        Owner: the loop's thread, on which asyncio calls `submit` and `shutdown`; no other thread may.
         Lock: `_lock` guards the calls that wait, the number of idle threads and the shut-down; held for
             arithmetic only, no call runs and no thread is started under it. `_workers` is the owner's.
         Guarantee: a call runs once, or its future was cancelled before it began; at most `bound` run. A
@@ -167,11 +170,11 @@ class NodeThreads(ThreadPoolExecutor):
         self._is_shut_down = False
 
     def submit(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
-        """Runs the call on an idle thread or a new one; behind the others when there are `bound`.
+        """Run the call on an idle thread or a new one; queue it if there are `bound` threads.
 
-        `RuntimeError` when a new thread is needed and the system refuses it: then the call never runs.
+        Raises `RuntimeError` if a new thread is needed and the system refuses it; the call then never runs.
         """
-        if self._is_shut_down:  # guard: nobody would run it
+        if self._is_shut_down:  # guard: no thread would run it
             raise RuntimeError("the threads for synchronous nodes were shut down")
         future: Future[R] = Future()
 
@@ -196,7 +199,7 @@ class NodeThreads(ThreadPoolExecutor):
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False, seconds: float = 0.0) -> None:
-        """Ends the threads, as each becomes free; waits for `seconds` at most, whatever `wait` says."""
+        """End each thread when it becomes idle; wait for at most `seconds`, whatever `wait` says."""
         with self._lock:
             self._is_shut_down = True
             self._work.notify_all()
@@ -205,11 +208,11 @@ class NodeThreads(ThreadPoolExecutor):
             worker.join(max(0.0, give_up - time.monotonic()))
 
     def _enqueue(self, call: Callable[[], None]) -> bool:
-        """Whether one more thread is needed for it, and allowed."""
+        """Queue a call and return whether another thread is needed and allowed."""
         with self._lock:
             self._calls.append(call)
             self._work.notify()
-            # A thread counts as idle until it has its call in hand, so that each idle one stands for a call.
+            # A thread counts as idle until it has taken its call, so each idle thread stands for one call.
             served = len(self._calls) <= self._idle
         return not served and len(self._workers) < self._bound
 
@@ -220,9 +223,11 @@ class NodeThreads(ThreadPoolExecutor):
 
     def _serve(self) -> None:
         while (call := self._next_call()) is not None:
-            with suppress(BaseException):  # the future carries it; a SystemExit does not end the thread
+            with suppress(
+                BaseException
+            ):  # the future carries the error; a SystemExit does not end the thread
                 call()
-            del call  # or its arguments would live until the next one comes
+            del call  # otherwise its arguments would live until the next call
 
     def _next_call(self) -> Callable[[], None] | None:
         with self._lock:

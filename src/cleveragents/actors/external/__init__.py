@@ -1,1 +1,1 @@
-"""Agents by other makers: run as commands, or spoken to over the Agent Client Protocol."""
+"""External agents: run as commands, or over the Agent Client Protocol."""

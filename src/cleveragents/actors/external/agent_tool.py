@@ -1,6 +1,6 @@
-"""Runs somebody else's agent in the sandbox. For nodes of actors: no model can call it.
+"""A tool that runs an external agent in the sandbox, for nodes of actors; no model can call it.
 
-That it failed is an error of the call, unlike with `command`: there is nobody who would read its exit code.
+Unlike with `command`, a failed agent is an error of the call, because no model reads its exit code.
 """
 
 from __future__ import annotations
@@ -26,37 +26,37 @@ __all__ = ["AgentArguments", "AgentTool", "AgentToolResult", "AgentTools"]
 _OUTPUT_BYTES = 64 << 10
 _SHOWN_CHARACTERS = 2_000
 _LAST_CHARACTERS = 300
-# What Linux takes in one word of a command line, its end included.
+# Linux's limit for one argument, including its terminator.
 _LONGEST_WORD_BYTES = (128 << 10) - 1
 _PROMPT_NAME = ".cleveragents-prompt.md"
 
 
 class AgentArguments(Arguments):
-    argv: list[str] = Field(min_length=1, description="the program and its arguments; no shell is involved")
-    prompt: str = Field(description="what it is told")
+    argv: list[str] = Field(min_length=1, description="the program and its arguments, run without a shell")
+    prompt: str = Field(description="the prompt")
     prompt_by: Literal["stdin", "argument", "file"] = "stdin"
-    variables: dict[str, str] = Field(default={}, description="variables that are set for it")
-    environment: list[str] = Field(default=[], description="names of the user's variables that it gets")
-    home: list[str] = Field(default=[], description="paths below the user's home that it gets a copy of")
+    variables: dict[str, str] = Field(default={}, description="environment variables to set")
+    environment: list[str] = Field(default=[], description="names of the user's variables to pass through")
+    home: list[str] = Field(default=[], description="paths below the user's home to copy")
     network: bool = False
     timeout_seconds: float = Field(default=AGENT_SECONDS, gt=0)
     processes: int = Field(default=AGENT_PROCESSES, ge=1)
     expect_exit: list[int] = Field(default=[0], min_length=1)
-    install: str = Field(default="", description="how to get the program")
+    install: str = Field(default="", description="how to install the program")
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
         for word in self.words:
             if "\0" in word:
-                raise ValueError("there is a NUL character in it")
+                raise ValueError("it contains a NUL character")
             if len(word.encode("utf-8", "surrogateescape")) > _LONGEST_WORD_BYTES:
-                limit = f"an argument holds less than {(_LONGEST_WORD_BYTES + 1) >> 10} KiB"
-                raise ValueError(f"{limit}, and this one is longer; say `prompt_by: stdin`, or `file`")
+                limit = f"the argument exceeds {(_LONGEST_WORD_BYTES + 1) >> 10} KiB"
+                raise ValueError(f"{limit}; use `prompt_by: stdin` or `file`")
         return self
 
     @property
     def words(self) -> tuple[str, ...]:
-        """What is run."""
+        """The command line to run."""
         if self.prompt_by == "file":
             path = f"{HOME_IN_ARGV}/{_PROMPT_NAME}"
             return tuple(word.replace(PROMPT_FILE, path) for word in self.argv)
@@ -84,14 +84,14 @@ class AgentArguments(Arguments):
 
 class AgentToolResult(Result):
     exit_code: int
-    output: str = Field(description="the end of what it said")
+    output: str = Field(description="the end of the output")
     truncated: bool
     seconds: float
 
 
 class AgentTool(TypedTool[AgentArguments, AgentToolResult]):
     name = AGENT_TOOL
-    description = "Runs another agent in the sandbox, as an actor's node says."
+    description = "Runs an external agent in the sandbox, for a node of an actor."
     capability = Capability.COMMAND
     writes = True
     runs_commands = True
@@ -112,7 +112,7 @@ class AgentTool(TypedTool[AgentArguments, AgentToolResult]):
         problem = _problem(arguments, done)
         if problem is not None:
             raise ToolRefused(self.name, f"{problem}{_said(done)}")
-        assert done.exit_code is not None  # what we ended is a problem
+        assert done.exit_code is not None  # a stopped command has a problem
         return AgentToolResult(
             exit_code=done.exit_code,
             output=done.output,
@@ -122,34 +122,37 @@ class AgentTool(TypedTool[AgentArguments, AgentToolResult]):
 
 
 class AgentTools(FixedTools):
-    """`ToolSource` of the one that runs other agents. It names none, so no list of tools has it."""
+    """A `ToolSource` for the tool that runs external agents. It lists no names, so no list of tools contains
+    it.
+    """
 
     def __init__(self) -> None:
         super().__init__(AgentTool())
 
     def names(self) -> tuple[str, ...]:
-        return ()  # guard: what it gives out of the user's, an author says, not a model
+        return ()  # guard: an author grants the user's variables and files, not a model
 
 
 def _problem(arguments: AgentArguments, done: CommandResult) -> str | None:
-    """Why it did not do what it was told, if so."""
+    """Return why the agent failed, or None."""
     if done.timed_out:
-        return f"it was ended after {done.seconds:.0f} seconds, because its time was over"
+        return f"it was stopped after {done.seconds:.0f} seconds: it reached its time limit"
     if done.crowded:
-        return f"it was ended, because it had more than {arguments.processes} processes at once"
+        return f"it was stopped: it exceeded its limit of {arguments.processes} processes"
     if done.exit_code not in arguments.expect_exit:
-        return f"it ended with exit code {done.exit_code}"
+        return f"it exited with code {done.exit_code}"
     return None
 
 
 def _said(done: CommandResult) -> str:
     end = redact_text(done.output).strip()
     if not end:
-        return "; it said nothing"
-    # The first line is what is shown where there is room for one, and why it failed is mostly said last.
+        return "; no output"
+    # The first line appears where there is room for only one, and the reason of a failure is usually the last
+    # output.
     last = end.rpartition("\n")[2].strip()
-    said = f"; it said last: {last[-_LAST_CHARACTERS:]}"
+    said = f"; last line of output: {last[-_LAST_CHARACTERS:]}"
     if last == end and len(end) <= _LAST_CHARACTERS:
         return said
     cut = f"…{end[-_SHOWN_CHARACTERS:]}" if len(end) > _SHOWN_CHARACTERS else end
-    return f"{said}\nthe end of what it said:\n{cut}"
+    return f"{said}\nthe end of its output:\n{cut}"

@@ -1,17 +1,16 @@
-"""LangGraph's checkpointer on our database.
+"""A LangGraph checkpointer on the CleverAgents database.
 
-A long value is kept once for each of its versions, apart from the checkpoints that are made of it; a short
-one is cheaper inside the checkpoint. Versions end in chance: two branches that go on from one checkpoint
-count alike, and each must find its own values again.
+A long value is stored once per version, separate from the checkpoints that use it; a short one is stored
+inside the checkpoint, which is cheaper. Versions end in random digits: two branches that continue from one
+checkpoint count alike, and each must find its own values again.
 
-What a task wrote is kept when it has ended, and tells all there is to tell of the step. The checkpoint that
-LangGraph makes of it says the same again, so where one task follows it is put together with what that one
-writes: one transaction a step instead of two. Whoever is killed between goes on from the writes.
+The writes of a task are stored when it ends and describe the step completely. The checkpoint that LangGraph
+makes of them adds nothing. So if exactly one task follows, the checkpoint is stored together with that task's
+writes: one transaction per step instead of two. A process killed in between continues from the writes.
 
-How the values of a graph become bytes: plain values, and the few marks that LangGraph itself puts down.
-
-Whatever names a class could make the reader import and call it. So nothing of that kind is written, and what
-somebody else wrote into the database is not revived either.
+Values are serialised as plain values and LangGraph's own markers. A format that names classes could make the
+reader import and call them, so such values are neither written nor revived, even if another program wrote
+them into the database.
 """
 
 from __future__ import annotations
@@ -53,14 +52,14 @@ _SHORT_CHARACTERS = 64
 _BRANCH = "branch:to:"
 
 _WAYS = (_BRANCH, "join:", "__")
-"""How the channels are called that lead to a task."""
+"""Prefixes of the channels that trigger a task."""
 
 _KEPT: Blob = ("", b"")
-"""What the store has already, with an earlier checkpoint."""
+"""Marks a value that the store already has from an earlier checkpoint."""
 
 _KINDS = ("null", "bytes", "bytearray", "msgpack")
 _PLAIN = (type(None), bool, int, float, str, bytes, bytearray)
-# Without these, objects would slip through as if they were plain, and come back as something else.
+# Without these options, objects would be written like plain values and read back as something else.
 _STRICT = (
     ormsgpack.OPT_NON_STR_KEYS
     | ormsgpack.OPT_PASSTHROUGH_DATACLASS
@@ -73,8 +72,9 @@ _STRICT = (
 
 @dataclass(slots=True)
 class _Step:
-    """A step of a single task. `held` is its checkpoint, while that is held back; `written` resolves when
-    what the task wrote is kept (True), or is not."""
+    """A step with a single task. `held` is its checkpoint while it is held back; `written` resolves to
+    whether the task's writes were stored.
+    """
 
     checkpoint_id: str
     held: StoredCheckpoint | None = None
@@ -82,21 +82,21 @@ class _Step:
 
 
 class DatabaseCheckpointSaver(BaseCheckpointSaver[str]):
-    """Checkpoints of the graphs of one run, in a `SqlCheckpointStore`, under the run's fence.
+    """Checkpoints of one run's graphs in a `SqlCheckpointStore`, written under the run's fence.
 
-    Without a fence anybody may write; with one, a worker that lost its job gets `StaleFence`. Values are
-    plain (`PlainSerializer`); anything else is `InvalidPayload`. Deleting a thread deletes those below it,
-    too (`id/…`).
+    Without a fence, any caller may write; with one, a worker that lost its job gets `StaleFence`. Values must
+    be plain (`PlainSerializer`), otherwise `InvalidPayload` is raised. Deleting a thread also deletes the
+    threads below it (`id/…`).
 
-    With `history` it keeps no state, so any thread and any loop may share it. Without, it belongs to one run
-    and its loop: each checkpoint takes the place of those before its parent, so that a thread can go on where
-    it stands, and nowhere else; and one that a single task follows is held back until that has written
-    something, which is then kept with it. Nothing else is written, or read, in its namespace or below before
-    it is kept.
+    With `history`, the saver is stateless, and any thread and loop may share it. Without it, the saver
+    belongs to one run and its loop. Each checkpoint then replaces those before its parent, so a thread can
+    continue only from its latest state. A checkpoint that a single task follows is held back until that task
+    writes, and both are stored together. Before that, nothing else is written or read in its namespace or
+    below.
 
-    The asynchronous methods put values into bytes at once, so that nobody changes them meanwhile, and go to
-    the database on the loop's default executor: a loop that waits for a busy database would wait with all
-    its runs. A cancelled call may still be carried out.
+    The asynchronous methods serialise values immediately, so that later changes do not affect them. They
+    access the database on the loop's default executor, because waiting for a busy database on the loop would
+    block all its runs. A cancelled call may still be carried out.
     """
 
     def __init__(
@@ -178,7 +178,7 @@ class DatabaseCheckpointSaver(BaseCheckpointSaver[str]):
     ) -> RunnableConfig:
         stored = self._stored(config, checkpoint, metadata, new_versions)
         before = self._steps.get(stored.namespace)
-        if before is not None and before.written is not None:  # guard: its parent comes with those writes
+        if before is not None and before.written is not None:  # guard: its parent is stored with those writes
             await asyncio.shield(before.written)
         await self._keep_held(stored.namespace)
         if not await self._is_held(stored, checkpoint):
@@ -217,14 +217,14 @@ class DatabaseCheckpointSaver(BaseCheckpointSaver[str]):
         self._steps.clear()
         await _aside(self.delete_thread, thread_id)
 
-    # ── what LangGraph asks besides ──
+    # ── other methods of the interface ──
 
     def get_next_version(self, current: str | None, channel: None) -> str:
         number = 0 if current is None else int(str(current).partition(".")[0])
         return f"{number + 1:010}.{token_hex(6)}"
 
     def with_allowlist(self, extra_allowlist: Collection[tuple[str, ...]]) -> DatabaseCheckpointSaver:
-        """Itself: a graph's classes are not plain, whatever its state declares."""
+        """Return itself: classes of a graph's state are never plain."""
         return self
 
     # ── to and from the store ──
@@ -273,7 +273,7 @@ class DatabaseCheckpointSaver(BaseCheckpointSaver[str]):
         ]
 
     async def _keep_held(self, namespace: str) -> None:
-        """Puts what is held back of the namespace and of those above it, the outermost first."""
+        """Store the held checkpoints of the namespace and of those above it, the outermost first."""
         waiting: list[StoredCheckpoint] = []
         for name in sorted(self._steps, key=len):
             step = self._steps[name]
@@ -284,7 +284,9 @@ class DatabaseCheckpointSaver(BaseCheckpointSaver[str]):
             await _aside(self._put, held)
 
     async def _is_held(self, stored: StoredCheckpoint, checkpoint: Checkpoint) -> bool:
-        """Holds it back, if it is one that may be: what it is made of is kept, and one task follows."""
+        """Hold the checkpoint back if its parent's writes are stored and exactly one task follows; return
+        whether it is held.
+        """
         before = self._steps.pop(stored.namespace, None)
         if self._history or not _is_followed_by_one(checkpoint):
             return False
@@ -293,7 +295,7 @@ class DatabaseCheckpointSaver(BaseCheckpointSaver[str]):
             if before is None or before.checkpoint_id != stored.parent_id or before.written is None:
                 return False
             # LangGraph waits for checkpoints, not for writes.
-            if not await asyncio.shield(before.written):  # guard: the next call begins when this one is kept
+            if not await asyncio.shield(before.written):  # guard: the next call starts after it is stored
                 return False
         step.held = stored
         return True
@@ -310,7 +312,7 @@ class DatabaseCheckpointSaver(BaseCheckpointSaver[str]):
             place.get("checkpoint_ns", ""),
             place["checkpoint_id"],
             writes,
-            # An error or an interrupt may be followed by another one; what a task answered stays.
+            # An error or an interrupt may be replaced by a later one; the result of a task stays.
             replace=all(write.channel in WRITES_IDX_MAP for write in writes),
             fence=self._fence,
             checkpoint=held,
@@ -350,13 +352,14 @@ class DatabaseCheckpointSaver(BaseCheckpointSaver[str]):
 
 
 async def _aside(call: Callable[..., R], *arguments: Any) -> R:
-    """The call, on a thread that may wait."""
+    """Run a blocking call on the default executor."""
     return await asyncio.get_running_loop().run_in_executor(None, call, *arguments)
 
 
 def _is_followed_by_one(checkpoint: Checkpoint) -> bool:
-    """Whether exactly one task follows. Where several do, what one of them writes could be kept before the
-    checkpoint that another one brings along; where none does, nothing would ever be written."""
+    """Return whether exactly one task follows. With several, the writes of one could be stored before the
+    checkpoint that is held for another; with none, nothing would ever be written.
+    """
     ways = [name for name in checkpoint.get("updated_channels") or () if name.startswith(_WAYS)]
     return len(ways) == 1 and (ways[0] == START or ways[0].startswith(_BRANCH))
 
@@ -382,9 +385,10 @@ def _config(thread_id: str, namespace: str, checkpoint_id: str) -> RunnableConfi
 
 
 class PlainSerializer(JsonPlusSerializer):
-    """LangGraph's serialiser, for what JSON knows, bytes, and LangGraph's own marks. `InvalidPayload`.
+    """LangGraph's serialiser, restricted to JSON values, bytes and LangGraph's markers. Raises
+    `InvalidPayload`.
 
-    An error is kept in words: nobody goes on from what a task failed with, it is only looked at.
+    An error is stored as text: a run never continues from a task's error, it is only displayed.
     """
 
     def __init__(self) -> None:
@@ -404,19 +408,19 @@ class PlainSerializer(JsonPlusSerializer):
 
     def loads_typed(self, data: tuple[str, bytes]) -> Any:
         if data[0] not in _KINDS:  # guard: other kinds revive objects
-            raise InvalidPayload("a value of a graph", f"it was written as {data[0]!r}")
+            raise InvalidPayload("a value of a graph", f"stored with the unknown format {data[0]!r}")
         return super().loads_typed(data)
 
 
 def _told(value: object) -> str:
-    """Errors in words, and nothing else."""
+    """Convert an error to text; reject everything else."""
     if isinstance(value, BaseException):
         return repr(value)
     raise TypeError(type(value).__qualname__)
 
 
 def _ensure_plain(value: object) -> None:
-    """Looks at all of it, because something in it is not plain."""
+    """Raise `InvalidPayload` for the value that is not plain."""
     if isinstance(value, list) or type(value) is tuple:
         for item in value:
             _ensure_plain(item)

@@ -1,25 +1,20 @@
-"""From an actor to a LangGraph graph: nodes to nodes, routes to conditional edges, actors to subgraphs.
+"""The compiler from actors to LangGraph graphs: nodes to nodes, routes to conditional edges, actors to
+subgraphs.
 
-An llm node with tools becomes two, one that asks the model and one that makes its calls, so that LangGraph
-keeps a checkpoint after each; without tools it stays one, because LangGraph looks at all of them at every
-step. Where branches meet, LangGraph's edges from several nodes at once do the waiting; a branch with several
-ways to arrive gets a node of its own there, which they all lead to.
+An llm node with tools becomes two nodes, one that calls the model and one that makes its tool calls, so that
+LangGraph writes a checkpoint after each. Without tools it stays one node, because LangGraph inspects all
+nodes at every step. Where branches meet, LangGraph's edges from several nodes do the waiting. A branch with
+several ways to arrive gets an extra node there, which they all lead to.
 
-Where branches meet: which nodes have to wait, and for whom. Pure; nothing here knows LangGraph.
+Meetings of branches are found without LangGraph. A node with several names in `next` forks. After a fork,
+each step belongs to one branch, to several, or to none. Branches arrive at an edge that leads from a step of
+fewer branches to a step of more. Arrivals of the same branches are alternatives, because a router chose one
+of them; arrivals of other branches must all happen. Forks are processed from the inside out: the meeting of
+an inner fork is one step of the outer fork.
 
-A node with several names in `next` forks: from there on, a step of the graph belongs to one branch, to
-several, or to none. An edge that leads from what belongs to fewer branches into what belongs to more is
-where branches arrive. Arrivals of the same branches are alternatives (a router chose one of them), those of
-others have to come as well. Forks are looked at from the inside out: what an inner fork's branches met at is
-one step of the outer's.
-
-LangGraph's channel for nodes that wait for several others, kept as a list: checkpoints are plain.
-
-LangGraph's nodes without what only tracers need.
-
-LangGraph runs the function of a node, and then what writes its result, as a chain of LangChain's: it tells
-callbacks of each part, keeps a tree of them, and gives the function a task of its own. Nobody listens here:
-what a run lets be seen goes to its host. Without it a step of a graph costs a seventh less.
+Barrier channels are stored as lists, because checkpoints are plain. Nodes run without LangChain's tracing
+chain, which calls callbacks, records a tree of calls and starts an extra task. CleverAgents has no tracers,
+because progress goes to the host, and a step is a seventh cheaper without the chain.
 """
 
 from __future__ import annotations
@@ -84,19 +79,19 @@ Edge = tuple[str, str]
 def compile_actor(
     actor: Actor, actors: ActorSource, *, above: tuple[str, ...] = ()
 ) -> CompiledStateGraph[Any, Any, Any, Any]:
-    """The graph of an actor and, in it, those of the actors it names; without a checkpointer of its own.
+    """Compile an actor, including the actors that it runs as subgraphs. The graph has no checkpointer.
 
-    `UnknownActor` and the like from `actors`; `InvalidActor` when an actor leads back to itself, or when its
-    `entry` or a `next` names nothing; `InvalidCondition`.
+    Raises the errors of `actors`, `InvalidActor` if an actor runs itself or if `entry` or a `next` names a
+    missing node, and `InvalidCondition`.
     """
-    if actor.name in above:  # guard: this would go on for ever
+    if actor.name in above:  # guard: a recursive actor would never end
         way = " → ".join((*above, actor.name))
-        raise InvalidActor(actor.name, (f"it runs itself: {way}; take one of the subgraphs out",))
+        raise InvalidActor(actor.name, (f"the actor runs itself: {way}; remove one of the subgraphs",))
     return _Compilation(actor, actors, above).compiled()
 
 
 class _Compilation:
-    """One actor on its way. Not thread-safe: one call's own."""
+    """The compilation of one actor. Not thread-safe: one per call."""
 
     def __init__(self, actor: Actor, actors: ActorSource, above: tuple[str, ...]) -> None:
         self._actor = actor
@@ -130,7 +125,7 @@ class _Compilation:
     def _check_names(self) -> None:
         wanted = {self._actor.entry, *(to for node in self._actor.nodes for to in node.next)} - {END}
         missing = sorted(wanted - set(self._nodes))
-        if missing:  # guard: an edge to nowhere
+        if missing:  # guard: an edge needs a target
             problems = tuple(f"there is no node {name!r}" for name in missing)
             raise InvalidActor(self._actor.name, problems)
 
@@ -174,7 +169,8 @@ class _Compilation:
         onward = [self._target((node.name, to)) for to in node.next]
         ways = {MODEL: [name], TOOLS: [f"{name}.tools"], ONWARD: onward}
 
-        # They say themselves where to go: an edge that looked would have every channel copied for it.
+        # The nodes choose their successors themselves. With a conditional edge, LangGraph would copy every
+        # channel.
         async def think(state: State, runtime: Runtime[RunContext]) -> Command[Any]:
             update, way = await step.think(state, runtime)
             return Command(update=update, goto=ways[way])
@@ -192,18 +188,18 @@ class _Compilation:
     # ── edges ──
 
     def _named(self, node: str) -> str:
-        """LangGraph wants nodes and keys to have different names."""
+        """Return the node's name in the graph. LangGraph requires different names for nodes and keys."""
         return f"{node}.node" if node in self._keys else node
 
     def _target(self, edge: Edge) -> str:
-        """What a node leads to by this edge: another, or the place where its branch arrives."""
+        """Return the target of an edge: another node, or the arrival point of its branch."""
         if edge in self._groups:
             meeting, number = self._groups[edge]
             return f"{meeting.name}.{number + 1}"
         return GRAPH_END if edge[1] == END else self._named(edge[1])
 
     def _arrives_itself(self, edge: Edge) -> bool:
-        """Whether a node that always takes this edge is the only one of its branch to arrive there."""
+        """Return whether the edge's source always takes it and is the only arrival of its branch."""
         if edge not in self._groups:
             return False
         meeting, number = self._groups[edge]
@@ -233,11 +229,11 @@ class _Compilation:
 
 
 async def _pass(state: State) -> None:
-    """A place to wait at."""
+    """Do nothing: a node at which branches wait."""
 
 
 def _ways(node: Node) -> tuple[str, ...]:
-    """The branches that run at once; a router takes one of its ways."""
+    """Return the successors that run in parallel; a router takes only one of its routes."""
     if isinstance(node, RouterNode):
         return ()
     return tuple(dict.fromkeys(to for to in node.next if to != END))
@@ -245,8 +241,9 @@ def _ways(node: Node) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Join:
-    """`target` goes on when of every group one of its edges was taken. Its `name` stands for it as the source
-    of an edge, where branches of an outer fork meet again."""
+    """A meeting of branches. `target` continues when one edge of every group was taken. `name` replaces it as
+    the source of an edge where branches of an outer fork meet.
+    """
 
     name: str
     target: str
@@ -254,7 +251,9 @@ class Join:
 
 
 def meetings(entry: str, edges: Iterable[Edge], forks: Mapping[str, Sequence[str]]) -> tuple[Join, ...]:
-    """Every meeting of the graph, inner ones first. `forks` are the nodes that go several ways at once."""
+    """Return all meetings of the graph, inner ones first. `forks` maps the nodes that start parallel branches
+    to those branches.
+    """
     graph = _Graph(edges)
     depth = graph.depths(entry)
     found: list[Join] = []
@@ -267,7 +266,7 @@ def meetings(entry: str, edges: Iterable[Edge], forks: Mapping[str, Sequence[str
 
 
 class _Graph:
-    """Edges that change while meetings are found. Not thread-safe: one call's own."""
+    """The edges of a graph, which change while meetings are found. Not thread-safe: one per call."""
 
     def __init__(self, edges: Iterable[Edge]) -> None:
         self.edges = list(dict.fromkeys(edges))
@@ -331,7 +330,7 @@ def _add(groups: list[tuple[set[str], set[Edge]]], owners: set[str], edge: Edge)
 
 
 class PlainBarrier(NamedBarrierValue[str]):
-    """Available when all of `names` have arrived, as its parent is."""
+    """A `NamedBarrierValue` that stores its state as a list."""
 
     __slots__ = ()
 
@@ -346,7 +345,7 @@ class PlainBarrier(NamedBarrierValue[str]):
 def with_plain_barriers(
     graph: CompiledStateGraph[Any, Any, Any, Any],
 ) -> CompiledStateGraph[Any, Any, Any, Any]:
-    """The same graph; its edges from several nodes at once keep lists."""
+    """Replace the graph's barrier channels by `PlainBarrier` and return the graph."""
     for name, channel in graph.channels.items():
         if type(channel) is NamedBarrierValue:
             plain = PlainBarrier(channel.typ, channel.names)
@@ -356,20 +355,21 @@ def with_plain_barriers(
 
 
 class PlainSteps:
-    """What a node does, one thing after the other, in the task that runs the node. Of a runnable it has what
-    LangGraph asks for on a loop."""
+    """The parts of a node, run one after the other in the node's task. Implements the part of `Runnable` that
+    LangGraph uses on a loop.
+    """
 
     def __init__(self, steps: Sequence[Runnable[Any, Any]]) -> None:
         self._first, *self._others = steps
 
     async def ainvoke(self, given: Any, config: RunnableConfig) -> Any:
-        # An interrupt and a graph below ask for it there.
+        # An interrupt and a subgraph read the config from there.
         before = var_child_runnable_config.get()
         var_child_runnable_config.set(config)
         try:
             said = await self._first.ainvoke(given, config)
         finally:
-            # Not by a token: a run that is torn down may be so from elsewhere.
+            # Not reset by a token: a run may be torn down from another context.
             var_child_runnable_config.set(before)
         for step in self._others:
             said = await step.ainvoke(said, config)
@@ -379,7 +379,7 @@ class PlainSteps:
 def with_plain_steps(
     graph: CompiledStateGraph[Any, Any, Any, Any],
 ) -> CompiledStateGraph[Any, Any, Any, Any]:
-    """The same graph, whose nodes are run plainly."""
+    """Replace the chains of the graph's nodes by `PlainSteps` and return the graph."""
     for node in graph.nodes.values():
         steps = getattr(node.node, "steps", None)
         if steps is not None:

@@ -1,13 +1,12 @@
-"""The node that asks a model: one model call for each time it runs, so that each has its own checkpoint.
+"""The llm node: one model call per execution, so that each call has its own checkpoint.
 
-It runs again after the calls its model asked for were made, after an answer that was no use, and after its
-conversation was summarised. Each visit is a conversation of its own; the numbers of its calls run on, because
-they name the calls for good. Without tools there is nobody to make calls: a model that asks for one all the
-same is told so, and its requests are not kept, for no provider takes one that was never answered.
+The node runs again after its tool calls, after an invalid answer, and after its conversation was summarised.
+Each visit is a separate conversation, but the call numbers continue, because they permanently name the calls.
+A node without tools cannot make tool calls. If its model requests one, the node answers with an error and
+drops the request, because no provider accepts a request without an answer.
 
-Answers of a given shape: taken out of what a model wrote, and judged by the schema.
-
-The tool calls that a model asked for, one at a time, each with a checkpoint of its own behind it.
+Answers with a schema are extracted from the model's text and validated. Tool calls are made one at a time,
+each followed by a checkpoint.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ __all__ = [
 ]
 
 
-# Where a conversation goes next.
+# Where a conversation continues.
 MODEL = "model"
 TOOLS = "tools"
 ONWARD = "onward"
@@ -62,13 +61,13 @@ _MOST_PROBLEMS = 5
 _MOST_FAILURES = 3
 
 _NEARBY = 10
-"""Calls ago that a failure is remembered: a longer way round is no circle."""
+"""Number of calls after which an earlier failure is forgotten: a longer cycle does not count as a loop."""
 _SHOWN = 120
 
 
 @dataclass(slots=True)
 class _Talk:
-    """A conversation while a node works on it; `kept` of its messages are in the state already."""
+    """A conversation during a step. The first `kept` messages are already in the state."""
 
     messages: list[Message]
     counters: dict[str, Any]
@@ -76,7 +75,7 @@ class _Talk:
 
 
 class LlmStep:
-    """The node of an actor that asks a model."""
+    """The step that calls a model."""
 
     def __init__(self, actor: Actor, node: LlmNode) -> None:
         self._actor = actor
@@ -84,8 +83,9 @@ class LlmStep:
         self._keys = {key.name: key for key in actor.state}
 
     async def think(self, state: State, runtime: Runtime[RunContext]) -> tuple[dict[str, Any], str]:
-        """Makes one model call: the next answer, or a summary of what has become too long. What it writes to
-        the state, and where the conversation goes next: MODEL, TOOLS or ONWARD."""
+        """Make one model call: the next answer, or a summary if the conversation is too long. Return the
+        update of the state, and where the conversation continues: MODEL, TOOLS or ONWARD.
+        """
         place = NodeLabel(runtime.context, self._actor.name, path_in(state, self._node.name))
         place.ensure_not_stopped()
         talk = self._talk(state, place)
@@ -95,15 +95,15 @@ class LlmStep:
             account, asked_model = await self._fit(talk, call, number)
             if asked_model:
                 return {**account, **self._kept(talk)}, MODEL
-            # A name of its own for each, because each asks something else.
+            # Each attempt sends a different request, so each has its own name.
             name = f"{number}-{refusals}" if refusals else f"{number}"
             try:
                 reply, cost = await call.reply(talk.messages, name)
                 break
             except ContextTooLong:
-                if refusals == _MOST_REFUSALS:  # guard: not for ever
+                if refusals == _MOST_REFUSALS:  # guard: a bounded number of attempts
                     raise
-        if reply.message.requests and not self._node.tools:  # guard: nobody would answer them
+        if reply.message.requests and not self._node.tools:  # guard: no tool node would answer them
             await self._refuse(talk, reply, place)
             return {**cost, **self._kept(talk)}, MODEL
         update = {**cost, **self._heard(talk, reply, place), **self._kept(talk)}
@@ -112,7 +112,9 @@ class LlmStep:
         return update, MODEL if talk.counters["open"] else ONWARD
 
     async def _fit(self, talk: _Talk, call: NodeModelCall, number: int) -> tuple[dict[str, Any], bool]:
-        """Shortens the conversation to what the model reads. What that cost, and whether it was asked."""
+        """Shorten the conversation to the model's window. Return the cost, and whether the
+        model was called.
+        """
         account: dict[str, Any] = {}
         window = call.window
         if window.fits(talk.messages):
@@ -144,13 +146,15 @@ class LlmStep:
 
     def _kept(self, talk: _Talk) -> dict[str, Any]:
         name = self._node.name
-        if not talk.counters["open"]:  # its next visit begins anew, and nobody reads this one again
+        if not talk.counters[
+            "open"
+        ]:  # the next visit starts a new conversation, and this one is not read again
             return said(name, (), talk.counters, replacing=True)
         new = [message.to_json() for message in talk.messages[talk.kept :]]
         return said(name, new, talk.counters, replacing=not talk.kept)
 
     def _heard(self, talk: _Talk, reply: ModelReply, place: NodeLabel) -> dict[str, Any]:
-        """What the answer writes to the state; and it is added to the conversation."""
+        """Add the answer to the conversation and return its update of the state."""
         message = reply.message
         place.tell(ProgressKind.THOUGHT, message.text)
         talk.messages = [*talk.messages, message]
@@ -164,10 +168,10 @@ class LlmStep:
         return self._outputs(value)
 
     async def _refuse(self, talk: _Talk, reply: ModelReply, place: NodeLabel) -> None:
-        """Calls that were asked for are seen like any other, and answered in words."""
+        """Report the requested calls as failed and tell the model why."""
         message = reply.message
         place.tell(ProgressKind.THOUGHT, message.text)
-        reason = f"there is no tool {message.requests[0].tool!r}; there are: none"
+        reason = f"there is no tool {message.requests[0].tool!r}; available: none"
         for request in message.requests:
             talk.counters["calls"] = talk.counters.get("calls", 0) + 1
             await not_made(request, place, str(talk.counters["calls"]), reason)
@@ -177,27 +181,27 @@ class LlmStep:
     def _judged(self, reply: ModelReply) -> tuple[Any, str]:
         text = reply.message.text
         if not text.strip():
-            return None, "it is empty"
+            return None, "the answer is empty"
         if self._node.schema is None:
-            # guard: half a thought is no answer
-            return (None, "it was cut off at its longest; be brief") if reply.cut_off else (text, "")
+            # guard: a truncated answer is not an answer
+            return (None, "the answer was cut off; be brief") if reply.cut_off else (text, "")
         answer = structured(text, self._node.schema, cut_off=reply.cut_off)
         for name, part in (answer.value or {}).items():
             key = self._keys.get(name)
             if key is not None and not key.takes(part):  # guard: a schema may leave a type open
-                return None, f"{name}: it has to be of type {key.type}"
+                return None, f"{name}: must be of type {key.type}"
         return answer.value, answer.problem
 
     def _correct(self, talk: _Talk, problem: str) -> None:
         corrections = talk.counters.get("corrections", 0) + 1
         if corrections > _MOST_CORRECTIONS:  # guard: a model that never gets it right is stopped
-            reason = f"node {self._node.name} got no usable answer in {corrections} tries: {problem}"
+            reason = f"node {self._node.name} got no valid answer in {corrections} attempts: {problem}"
             raise ActorStopped(self._actor.name, reason)
         talk.counters["corrections"] = corrections
         wanted = "Answer again." if self._node.schema is None else "Answer again, with the JSON object alone."
         talk.messages = [
             *talk.messages,
-            Message(MessageRole.USER, f"Your answer is of no use: {problem}. {wanted}"),
+            Message(MessageRole.USER, f"Your answer is invalid: {problem}. {wanted}"),
         ]
 
     def _outputs(self, value: Any) -> dict[str, Any]:
@@ -211,27 +215,29 @@ class LlmStep:
 
 @dataclass(frozen=True, slots=True)
 class StructuredAnswer:
-    """The object, or what is wrong with it in words for the model."""
+    """The object in an answer, or its problem as a text for the model."""
 
     value: dict[str, Any] | None
     problem: str = ""
 
 
 def structured(text: str, schema: Mapping[str, JsonValue], *, cut_off: bool = False) -> StructuredAnswer:
-    """The JSON object in the text, if it has the shape. Small models wrap it in words or in a fence."""
+    """Extract the JSON object from a text and validate it. Small models wrap the object in prose or in a code
+    fence.
+    """
     value, problem = _object_in(text)
     if value is None:
-        ending = "; it was cut off, so make it shorter" if cut_off else ""
-        return StructuredAnswer(None, f"it is not a JSON object: {problem}{ending}")
+        ending = "; the answer was cut off, make it shorter" if cut_off else ""
+        return StructuredAnswer(None, f"the answer is not a JSON object: {problem}{ending}")
     found = unkeepable(value)
-    if found is not None:  # guard: no checkpoint could keep it, or nobody read it again
-        return StructuredAnswer(None, f"it cannot be used: {found}")
+    if found is not None:  # guard: no checkpoint could store it
+        return StructuredAnswer(None, f"the answer contains {found}")
     wrong = _violations(value, schema)
     return StructuredAnswer(None, "; ".join(wrong)) if wrong else StructuredAnswer(value)
 
 
 def _object_in(text: str) -> tuple[dict[str, Any] | None, str]:
-    problem = "there is none"
+    problem = "no object found"
     for number, candidate in enumerate(_candidates(text)):
         try:
             value = json.loads(candidate, parse_constant=_refuse)
@@ -240,7 +246,7 @@ def _object_in(text: str) -> tuple[dict[str, Any] | None, str]:
             continue
         if isinstance(value, dict):
             return value, ""
-        problem = f"it is of type {type(value).__name__}"
+        problem = f"it has type {type(value).__name__}"
     return None, problem
 
 
@@ -267,16 +273,19 @@ def _place(path: Any) -> str:
 
 
 class ToolLoop:
-    """The node beside an llm node that makes its calls."""
+    """The step that makes the tool calls of an llm node."""
 
     def __init__(self, actor: Actor, node: LlmNode) -> None:
         self._actor = actor
         self._node = node
 
     async def call(self, state: State, runtime: Runtime[RunContext]) -> tuple[dict[str, Any], bool]:
-        """Makes the first call that has no answer yet. What it writes to the state, and whether there are
-        more. `ActorStopped` after the one that failed once too often: by then its answer is in the state, so
-        that the model hears of it when the run is taken up again."""
+        """Make the first call that has no answer yet. Return the update of the state, and whether more calls
+        are pending.
+
+        The same failure too many times in a row ends the run with `ActorStopped`, but only at the next step:
+        by then the answer is in the state, and the model sees it when the run is resumed.
+        """
         name = self._node.name
         place = NodeLabel(runtime.context, self._actor.name, path_in(state, name))
         place.ensure_not_stopped()
@@ -302,17 +311,18 @@ class ToolLoop:
 
 def _refusal(request: ToolRequest, specs: Sequence[ToolSpec]) -> str | None:
     if request.problem is not None:
-        return f"this call of {request.tool} was not made: {request.problem}"
+        return f"{request.tool} was not called: {request.problem}"
     known = [spec.name for spec in specs]
-    if request.tool not in known:  # guard: only what the actor was given
-        return f"there is no tool {request.tool!r}; there are: {', '.join(known) or 'none'}"
+    if request.tool not in known:  # guard: only tools that the actor may use
+        return f"there is no tool {request.tool!r}; available: {', '.join(known) or 'none'}"
     return None
 
 
 def _repeated(talk: dict[str, Any], request: ToolRequest, answer: ToolAnswer, *, writes: bool) -> str | None:
-    """Counts failures of one kind; why that is enough, when it is. What succeeds in between forgives them
-    only if it may have changed something: a model that reads the file and sends the same edit again has
-    learnt nothing."""
+    """Count identical failures and return the reason to stop when there are too many. A successful call
+    resets the count only if it may have changed something: a model that reads the file and sends the same
+    edit again has learnt nothing.
+    """
     if not answer.failed:
         if writes:
             talk.pop("failures", None)
@@ -327,7 +337,7 @@ def _repeated(talk: dict[str, Any], request: ToolRequest, answer: ToolAnswer, *,
     if times < _MOST_FAILURES:
         talk["failures"] = {**failures, failing: [times, number]}
         return None
-    return f"its call of {request.tool} failed {times} times in the same way: {answer.text[:500]}"
+    return f"the call of {request.tool} failed {times} times in the same way: {answer.text[:500]}"
 
 
 async def _used(request: ToolRequest, place: NodeLabel, call: str) -> ToolAnswer:
@@ -340,7 +350,7 @@ async def _used(request: ToolRequest, place: NodeLabel, call: str) -> ToolAnswer
 
 
 async def not_made(request: ToolRequest, place: NodeLabel, call: str, reason: str) -> ToolAnswer:
-    """It is seen like any other, and nothing is done."""
+    """Record and report a requested call that is not made."""
     tool = request.tool[:_SHOWN] or "a tool without a name"
     place.tell(ProgressKind.TOOL, f"{tool} {shown_arguments(request.arguments)}")
     step = place.context.tool_step(place.path, call)
@@ -350,15 +360,16 @@ async def not_made(request: ToolRequest, place: NodeLabel, call: str, reason: st
 
 
 def pending_requests(messages: Sequence[Mapping[str, Any]]) -> tuple[ToolRequest, ...]:
-    """Those of the model's last answer that were not answered: they are answered in order, because their ids
-    need not be unique."""
+    """Return the unanswered requests of the model's last message. Requests are answered in order, because
+    their ids need not be unique.
+    """
     answers = list(takewhile(lambda kept: kept["role"] == MessageRole.TOOL.value, reversed(messages)))
     asked = Message.from_json(messages[-1 - len(answers)])
     return asked.requests[len(answers) :]
 
 
 def shown_arguments(arguments: object) -> str:
-    """On one line, and not too long."""
+    """Return the arguments on one line, truncated."""
     spelt = json.dumps(arguments, ensure_ascii=False, default=thaw)
     return spelt if len(spelt) <= _SHOWN else f"{spelt[:_SHOWN]}…"
 

@@ -1,10 +1,8 @@
-"""One call of a model for an llm node: how it is asked, within what the model reads and may cost.
+"""One model call of an llm node, within the model's window and the run's limits.
 
-Keeps a conversation within what a model reads.
-
-First the answers of tools that are long past are cut to their heads; then the oldest exchanges give way to a
-summary by the model itself; where that is not to be had, or does not fit, they are left out. What a model
-asked for and what it was answered stay together throughout, for no provider takes one without the other.
+A conversation that exceeds the window is shortened. First, old tool results are truncated. Then the model
+summarises the oldest exchanges. If it cannot, or if the summary does not fit, they are dropped. Tool requests
+and their results always stay together, because no provider accepts one without the other.
 """
 
 from __future__ import annotations
@@ -42,8 +40,9 @@ Summarise = Callable[[Sequence[Message]], Awaitable[str | None]]
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """What a model can read. `count` says what a request with these messages takes; up to `comfortable`
-    tokens nothing is cut, beyond `limit` nothing can be asked."""
+    """The context window of a model. `count` returns the tokens of a request with these messages. Nothing is
+    cut up to `comfortable` tokens; no request may exceed `limit`.
+    """
 
     model: str
     count: Callable[[Sequence[Message]], int]
@@ -56,7 +55,7 @@ class Window:
 
 @dataclass(slots=True, eq=False)
 class NodeModelCall:
-    """A call to be made at one place of a run, for a node with these tools. Not thread-safe: a step's own."""
+    """A model call at one place of a run, for one node. Not thread-safe: one per step."""
 
     actor: Actor
     node: LlmNode
@@ -66,38 +65,39 @@ class NodeModelCall:
     specs: Sequence[ToolSpec]
     _asked: ModelRequest | None = None
     _counted: int = 0
-    """The request that was counted last, which is mostly what is asked next, and what it takes."""
+    """The request that was counted last, which is usually the next one sent, and its tokens."""
 
     @classmethod
     async def at(cls, actor: Actor, node: LlmNode, place: NodeLabel, state: State) -> NodeModelCall:
-        """Asks the host what the model is, once in a run, and which tools there are."""
+        """Create a call. Asks the host for the model, once per run, and for the tools."""
         context, name = place.context, node.model or actor.model
         models = context.models.get(name)
         if models is None:
             models = context.host.models_nowait(name)
             if models is None:
-                # On a thread: a model may have to be imported.
+                # On a thread: opening a model may import a library.
                 models = await asyncio.to_thread(context.host.models, name)
             context.models[name] = models
         return cls(actor, node, place, state, models, await context.tools(node.tools))
 
     @property
     def facts(self) -> ModelFacts:
-        """Of the model that is asked; it may read less than it is known for."""
+        """The facts about the model. Its window may be smaller than documented."""
         facts = self.models[0]
         room = self.place.context.rooms.get(facts.name)
         return facts if room is None else replace(facts, context_tokens=min(room, facts.context_tokens))
 
     @property
     def window(self) -> Window:
-        """What the model can read beside the longest answer it may give."""
+        """The window that remains beside the longest possible answer."""
         facts = self.facts
         context, answer = facts.context_tokens, self._most_of(facts)
         return Window(facts.name, self._count, int(context * _COMFORT) - answer, context - answer)
 
     async def reply(self, messages: Sequence[Message], call: str) -> tuple[ModelReply, dict[str, Any]]:
-        """The answer, and what it adds to the run's account. After a `ContextTooLong` the model's window is
-        smaller, for the rest of the run."""
+        """Return the answer and its cost as an update of the run's account. After `ContextTooLong`, the
+        model's window is smaller for the rest of the run.
+        """
         request = self._request(messages)
         try:
             return await self._make(request, call, streamed=True)
@@ -105,11 +105,13 @@ class NodeModelCall:
             read = self._count(messages)
             room = _room(read, read + request.max_output_tokens, refused)
             self.place.context.rooms[self.models[0].name] = room
-            self._asked = None  # the next answer has to be shorter
+            self._asked = None  # the next answer must be shorter
             raise
 
     async def summary(self, old: Sequence[Message], number: int) -> tuple[str | None, dict[str, Any]]:
-        """A summary, and what it adds to the account; None where the model cannot even read that."""
+        """Return a summary and its cost as an update of the account; None if the model cannot read even the
+        transcript.
+        """
         request = self._summary_request(transcript(old))
         if request is None:
             return None, {}
@@ -167,7 +169,7 @@ class NodeModelCall:
         return self._counted
 
     def _counted_in(self, request: ModelRequest) -> int:
-        if request is self._asked:  # a summary is another one
+        if request is self._asked:  # a summary is a different request
             return self._counted
         return self.place.context.host.count_tokens(self._model, request)
 
@@ -176,17 +178,18 @@ class NodeModelCall:
         return self.node.model or self.actor.model
 
     def _most_of(self, facts: ModelFacts) -> int:
-        """The longest answer of such a model."""
+        """Return the maximum length of the model's answer."""
         wanted = self.node.max_output_tokens
-        # An answer that might take the whole window would leave nothing to read.
+        # An answer that may fill the whole window would leave no room for input.
         if wanted is None:
             return max(1, min(facts.output_tokens, facts.context_tokens // 4))
         return max(1, min(wanted, facts.output_tokens, facts.context_tokens // 2))
 
 
 def _room(read: int, asked: int, refused: ContextTooLong) -> int:
-    """What the model reads, as we count: less than was asked of it, by the provider's numbers if they are of
-    any use, and never so little that a wrong number would leave nothing."""
+    """Return the model's window by our count: smaller than the refused request, scaled by the provider's
+    numbers if they are plausible, and never so small that a wrong number leaves nothing.
+    """
     room = refused.limit * min(asked, refused.needed) // max(1, refused.needed)
     if not 0 < room < asked:  # guard: each refusal makes it smaller
         room = asked * 3 // 4
@@ -200,14 +203,14 @@ def _middle_cut(text: str, characters: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class FittedMessages:
-    """Messages that fit. `asked_model`: a summary was asked for, whether it was of use or not."""
+    """Messages that fit. `asked_model` means that a summary was requested, whether or not it was used."""
 
     messages: list[Message]
     asked_model: bool = False
 
 
 async def fitted(messages: list[Message], window: Window, summarise: Summarise) -> FittedMessages:
-    """The same conversation, shortened as far as it must be. `ContextTooLong` when nothing helps."""
+    """Shorten a conversation as little as possible. Raises `ContextTooLong` if nothing helps."""
     if window.fits(messages):
         return FittedMessages(messages)
     head, exchanges = _parts(messages)
@@ -225,7 +228,7 @@ async def fitted(messages: list[Message], window: Window, summarise: Summarise) 
 
 
 def transcript(messages: Sequence[Message]) -> str:
-    """As text, to be summarised."""
+    """Return the messages as text, to be summarised."""
     lines = []
     for message in messages:
         lines.append(f"[{message.role.value}] {message.text}")
@@ -234,7 +237,7 @@ def transcript(messages: Sequence[Message]) -> str:
 
 
 def _without_oldest(head: list[Message], exchanges: list[list[Message]], window: Window) -> list[Message]:
-    left_out = [*head, _note("Earlier exchanges were left out, for want of room.")]
+    left_out = [*head, _note("Earlier exchanges were left out to save space.")]
     for first in range(1, len(exchanges)):
         if window.fits(_joined(left_out, exchanges[first:])):
             return _joined(left_out, exchanges[first:])
@@ -246,14 +249,16 @@ def _without_oldest(head: list[Message], exchanges: list[list[Message]], window:
     if exchanges and window.count(tried) > window.limit:
         tried = [*head, _note(f"Your last step was too long to be kept: {_named(exchanges[-1])}.")]
     needed = window.count(tried)
-    if needed > window.limit:  # guard: what no model can read is not sent
+    if needed > window.limit:  # guard: a request beyond the window is not sent
         raise ContextTooLong(window.model, needed, window.limit)
     return tried
 
 
 def _parts(messages: list[Message]) -> tuple[list[Message], list[list[Message]]]:
-    """What comes before the first answer of the model: the instructions and the task; and every answer with
-    all that follows it. An earlier summary is the first exchange's own, so that it is summarised again."""
+    """Split a conversation into its head (the instructions and the task) and its exchanges, each an answer
+    with everything that follows it. An earlier summary belongs to the first exchange, so that it is
+    summarised again.
+    """
     first = next((n for n, message in enumerate(messages) if message.role is MessageRole.USER), 0) + 1
     exchanges: list[list[Message]] = []
     for message in messages[first:]:

@@ -1,21 +1,14 @@
-"""The node that has another agent do the work: a program of somebody else's, run as one tool call.
+"""The steps of all nodes except the llm node.
 
-So all that holds for calls holds for it: it needs leave, what it changed is recorded under it, it ends with
-its time or a cancel, and once finished it is not made again.
+A command node runs an external agent as one tool call. So all rules for tool calls apply: it needs approval,
+its changes are recorded, it ends with its time limit or a cancellation, and a finished call is not repeated.
 
-The node that chooses a way: conditions over the state, the first that holds.
+A human node ends the run by LangGraph's interrupt; a later run continues with the answer. A subgraph node
+runs another actor's graph with its own state and checkpoints.
 
-The node that makes one tool call, with arguments out of the state.
-
-The node that asks a person: LangGraph's interrupt ends the run, and the answer goes on with it.
-
-The node that runs another actor: its graph, nested in ours, with a state and checkpoints of its own.
-
-The node that has another agent do the work, and talks to it by the Agent Client Protocol meanwhile.
-
-A session is not one call, but many: what the agent reads, writes and runs through us, and what it did by
-itself, have calls of their own. So it begins anew when it was cut off, and is told so; only a session that
-was finished is never had again.
+An acp node runs a session over the Agent Client Protocol. A session is not one call but many: each file that
+the agent reads or writes, each command it runs through us, and each of its own actions is a separate call. An
+interrupted session therefore starts again with a note in its prompt; a finished session is never repeated.
 """
 
 from __future__ import annotations
@@ -73,15 +66,16 @@ __all__ = [
 
 
 class CommandStep:
-    """The node of an actor that runs another agent."""
+    """The step that runs an external agent as a command."""
 
     def __init__(self, actor: Actor, node: CommandNode) -> None:
         self._actor = actor
         self._node = node
 
     async def run(self, state: State, runtime: Runtime[RunContext]) -> dict[str, Any]:
-        """Runs it to its end. `AgentFailed` when it does, with the end of what it said: what it changed by
-        then is recorded."""
+        """Run the agent to its end. Raises `AgentFailed` with the end of its output if it fails; its changes
+        up to then are recorded.
+        """
         node = self._node
         place = NodeLabel(runtime.context, self._actor.name, path_in(state, node.name))
         visit = state[ACCOUNT]["visits"].get(node.name, 0) + 1
@@ -119,7 +113,7 @@ class CommandStep:
 
 
 class RouterStep:
-    """The node of an actor that chooses. `InvalidCondition` for a condition that is none."""
+    """The step that chooses a route. Raises `InvalidCondition` for an invalid condition."""
 
     def __init__(self, actor: Actor, node: RouterNode) -> None:
         self._actor = actor
@@ -130,13 +124,15 @@ class RouterStep:
         ]
 
     async def enter(self, state: State, runtime: Runtime[RunContext]) -> None:
-        """Lets it be seen that the run is here; the choice is the edge's."""
+        """Report progress; the conditional edge makes the choice."""
         place = NodeLabel(runtime.context, self._actor.name, path_in(state, self._node.name))
         place.tell(ProgressKind.NODE)
 
-    # Async, because LangGraph would send it to a thread otherwise.
+    # Async, because LangGraph would run a synchronous function on a thread.
     async def chosen(self, state: State) -> str:
-        """Where it goes on. `ActorStopped` when nothing holds, or when that cannot be said."""
+        """Return the chosen successor. Raises `ActorStopped` if no condition holds, or if one cannot be
+        evaluated.
+        """
         values = public_values(self._actor, state)
         try:
             for to, condition in self._ways:
@@ -144,11 +140,11 @@ class RouterStep:
                     return to
         except InvalidCondition as undecided:
             raise ActorStopped(self._actor.name, f"node {self._node.name}: {undecided}") from undecided
-        raise ActorStopped(self._actor.name, f"no route of node {self._node.name} holds")
+        raise ActorStopped(self._actor.name, f"no route of node {self._node.name} matches")
 
 
 class ToolStep:
-    """The node of an actor that calls a tool."""
+    """The step that calls a tool."""
 
     def __init__(self, actor: Actor, node: ToolNode) -> None:
         self._actor = actor
@@ -156,7 +152,9 @@ class ToolStep:
         self._keys = {key.name: key for key in actor.state}
 
     async def call(self, state: State, runtime: Runtime[RunContext]) -> dict[str, Any]:
-        """Makes the call. `ActorStopped` when it fails: there is no model here that could do better."""
+        """Make the call. Raises `ActorStopped` if it fails, because no model is here to try
+        something else.
+        """
         node = self._node
         place = NodeLabel(runtime.context, self._actor.name, path_in(state, node.name))
         arguments = filled_values(node.arguments, self._actor, state)
@@ -179,21 +177,21 @@ class ToolStep:
     def _of_its_type(self, key: str, text: str, value: Any) -> Any:
         known = self._keys.get(key, StateKey(key))
         given = text if value is None or known.type == "string" else plain(value)
-        if not known.takes(given):  # guard: what reads it, or adds it up, could not say what is wrong
-            problem = f"what {self._node.tool} gave is not of type {known.type}, as {key!r} is"
+        if not known.takes(given):  # guard: a later reader or reducer could not explain the error
+            problem = f"the result of {self._node.tool} does not fit {key!r}, which has type {known.type}"
             raise ActorStopped(self._actor.name, f"node {self._node.name}: {problem}")
         return given
 
 
 class HumanStep:
-    """The node of an actor that asks. It runs from the top again with the answer, so it has no effects."""
+    """The step that asks a person. It runs again from the top with the answer, so it has no side effects."""
 
     def __init__(self, actor: Actor, node: HumanNode) -> None:
         self._actor = actor
         self._node = node
 
     async def ask(self, state: State, runtime: Runtime[RunContext]) -> dict[str, Any]:
-        """The answer; the first time it does not return."""
+        """Return the answer. The first execution interrupts the run instead."""
         path = path_in(state, self._node.name)
         NodeLabel(runtime.context, self._actor.name, path).tell(ProgressKind.NODE)
         text = filled_text(self._node.question, state)
@@ -202,23 +200,24 @@ class HumanStep:
 
 
 def question_of(asked: Mapping[str, Any]) -> Question:
-    """What `asked_by` made of an interrupt."""
+    """Convert the result of `asked_by` to a question."""
     return Question(str(asked["id"]), str(asked["node"]), str(asked["text"]), tuple(asked["choices"]))
 
 
 def asked_by(interrupts: Sequence[Any]) -> dict[str, Any] | None:
-    """The first question, as a message carries it; None where nothing is asked."""
+    """Return the first question as a message carries it; None if there is none."""
     return {"id": interrupts[0].id, **interrupts[0].value} if interrupts else None
 
 
 def supersteps(graph: CompiledStateGraph[Any, Any, Any, Any], steps: int) -> int:
-    """LangGraph's recursion limit for so many calls: between two of them every other node may have its turn,
-    and a circle without any call ends as well."""
+    """Return LangGraph's recursion limit for a number of calls. Every other node may run between two calls,
+    and a loop without calls still ends.
+    """
     return (steps + 1) * (len(graph.nodes) + 1)
 
 
 class SubgraphStep:
-    """The node of an actor that runs another."""
+    """The step that runs another actor."""
 
     def __init__(
         self, actor: Actor, node: SubgraphNode, inner: Actor, graph: CompiledStateGraph[Any, Any, Any, Any]
@@ -229,7 +228,7 @@ class SubgraphStep:
         self._graph = graph
 
     async def run(self, state: State, runtime: Runtime[RunContext]) -> dict[str, Any]:
-        """Its values for ours, when it has ended. What was cut off inside it goes on where it was."""
+        """Run the actor and return its outputs. An interrupted run continues inside it."""
         node = self._node
         path = path_in(state, node.name)
         NodeLabel(runtime.context, self._actor.name, path).tell(ProgressKind.NODE)
@@ -238,8 +237,8 @@ class SubgraphStep:
         purse.ensure_a_step_is_left()
         visit = state[ACCOUNT]["visits"].get(node.name, 0) + 1
         given = {name: state.get(name, "") for name in GIVEN} | filled_values(node.inputs, self._actor, state)
-        # Visits are told apart, or the calls of the second would pass for those of the first; by a character
-        # that no node's name has, or they would pass for those of another node.
+        # Visits have different paths. Otherwise the calls of a second visit would be taken for those of the
+        # first. `#` occurs in no node name, so they cannot be taken for those of another node either.
         below = path if visit == 1 else f"{path}#{visit}"
         account.open_below(purse, self._inner, below)
         ended = await self._ended(first_state(self._inner, given, path=below))
@@ -255,14 +254,14 @@ class SubgraphStep:
 
 
 class AcpStep:
-    """The node of an actor that talks to another agent."""
+    """The step that runs an external agent over the Agent Client Protocol."""
 
     def __init__(self, actor: Actor, node: AcpNode) -> None:
         self._actor = actor
         self._node = node
 
     async def run(self, state: State, runtime: Runtime[RunContext]) -> dict[str, Any]:
-        """Has a session to its end. `AgentFailed` when it fails: what it did by then is recorded."""
+        """Run a session to its end. Raises `AgentFailed` if it fails; its actions up to then are recorded."""
         node = self._node
         place = NodeLabel(runtime.context, self._actor.name, path_in(state, node.name))
         visit = state[ACCOUNT]["visits"].get(node.name, 0) + 1
@@ -270,7 +269,7 @@ class AcpStep:
         place.tell(ProgressKind.NODE)
         loop = asyncio.get_running_loop()
 
-        def told(update: AgentUpdate) -> None:  # on whichever thread
+        def told(update: AgentUpdate) -> None:  # on any thread
             loop.call_soon_threadsafe(partial(place.tell, update.kind, update.text, failed=update.failed))
 
         converse = partial(
@@ -286,7 +285,7 @@ class AcpStep:
                 said = await asyncio.to_thread(converse)
             except ToolRefused as refusal:
                 place.tell(ProgressKind.TOOL_DONE, str(refusal), failed=True)
-                reason = f"its agent in node {node.name} failed: {refusal.reason}"
+                reason = f"the agent in node {node.name} failed: {refusal.reason}"
                 raise AgentFailed(self._actor.name, reason) from refusal
         place.tell(ProgressKind.TOOL_DONE, said.partition("\n")[0])
         update: dict[str, Any] = {ACCOUNT: {"steps": 1, "visits": {node.name: visit}}}

@@ -1,12 +1,10 @@
-"""What the nodes of one run share: the host, who hears of progress, and how calls are named for good.
+"""The context that the nodes of one run share: the host, progress, permanent call names, deadlines and the
+account.
 
-Time for a part of a run, after which it is cancelled.
-
-What a run has spent, live: branches that run at once share what is left, and a subgraph spends of all
-above it. The state keeps the same sums, so that a resumed run goes on counting; but it knows of a call only
-when the step that made it is over, and of a subgraph's only when that has ended.
-
-What one call takes of the limits of a run, and what it writes to the state's account.
+The account tracks spending while the run is in progress: parallel branches share the remaining limit, and a
+subgraph also spends from all actors above it. The state stores the same sums, so that a resumed run continues
+counting. But the state includes a call only when its step has ended, and a subgraph's calls only when the
+subgraph has ended.
 """
 
 from __future__ import annotations
@@ -48,18 +46,18 @@ __all__ = [
 ]
 
 
-# Of the innermost part with a time, which is no later than that of any around it.
+# The deadline of the innermost part with a time limit, which is never later than an outer one.
 _ends: ContextVar[float | None] = ContextVar("ends", default=None)
 
 A_STEP = Spend(steps=1)
-"""What a tool call takes."""
+"""The spend of a tool call."""
 
 
 class RunSpending:
-    """The purses of one run, by the path of subgraphs that leads to their actors. `begun` is what a run that
-    is resumed had spent at each.
+    """The purses of one run, by the path of subgraphs to their actors. `begun` holds the earlier spend of a
+    resumed run.
 
-    Not thread-safe: it belongs to the loop on which the run's nodes are.
+    Not thread-safe: it belongs to the loop that runs the nodes.
     """
 
     def __init__(self, begun: Mapping[str, Spend] | None = None) -> None:
@@ -68,24 +66,24 @@ class RunSpending:
         self._waiting: list[asyncio.Future[None]] = []
 
     def purse(self, actor: Actor, state: State) -> ActorSpending:
-        """Of the actor whose state that is."""
+        """Return the purse of the actor with this state."""
         account = state[ACCOUNT]
         purse = self._purses.get(account["path"]) or self._opened(actor, account["path"], None)
         purse.spent = _larger(purse.spent, account)
         return purse
 
     def open_below(self, above: ActorSpending, actor: Actor, path: str) -> None:
-        """For an actor that is about to run as a subgraph; what it spends is spent of those above, too."""
+        """Open a purse for an actor that runs as a subgraph. Its spend also counts for the purses above."""
         self._opened(actor, path, above)
 
     async def settling(self) -> None:
-        """Until one of the calls that go on has ended."""
+        """Wait until a running call has ended."""
         waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(waiting)
         await waiting
 
     def settled(self) -> None:
-        """A call has ended: whoever waited may look again."""
+        """Wake all waiters after a call has ended."""
         woken, self._waiting = self._waiting, []
         for waiting in woken:
             if not waiting.done():
@@ -99,12 +97,12 @@ class RunSpending:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RunContext:
-    """Given to every node as LangGraph's context; subgraphs inherit it. It is the loop's own, and ends with
-    the run: a run that is resumed begins with a new one.
+    """The LangGraph context of all nodes; subgraphs inherit it. It belongs to the loop and to one run; a
+    resumed run gets a new one.
 
-    `models` are those that may answer for a name, as the host said; `specs` the tools that a list of names
-    means, the same throughout a run, because a model may ask for what it was told of; `rooms` what a provider
-    said its model reads, where that is less than is known of it; `stopped` the nodes that got nowhere, and
+    `models` caches the models that may answer, by name. `specs` caches the tools of each list of names: they
+    stay the same throughout a run, because a model may call any tool it has been shown. `rooms` holds windows
+    that providers reported to be smaller than documented. `stopped` holds nodes that made no progress, and
     why.
     """
 
@@ -118,22 +116,23 @@ class RunContext:
     stopped: dict[str, str] = field(default_factory=dict)
 
     async def tools(self, names: Sequence[str]) -> Sequence[ToolSpec]:
-        """Those that a node's list of names means. What `ActorHost.specs` raises."""
+        """Return the tools for a node's list of names. Raises the errors of `ActorHost.specs`."""
         key = tuple(names)
         known = self.specs.get(key, None if key else ())
         if known is None:
-            # On a thread: tools may have to be started before they can be listed.
+            # On a thread: listing tools may start their servers.
             known = self.specs[key] = await asyncio.to_thread(self.host.specs, names)
         return known
 
     def model_key(self, path: str, call: str) -> str:
-        """Names a model call within its plan: the thread, the node, which one."""
+        """Return the name of a model call within its plan: thread, node and number."""
         return f"{self.thread_id}:{path}.{call}"
 
     def tool_step(self, path: str, call: str) -> str:
-        """Names a tool call within its plan: its task first, as records of strategies want it.
+        """Return the name of a tool call within its plan. It starts with the task, as the records of
+        strategies require.
 
-        Of a thread `plan/phase/task` the task is the third part; whatever follows it stays in the name.
+        In a thread `plan/phase/task`, the task is the third part; further parts stay in the name.
         """
         parts = self.thread_id.split("/")
         task = parts[2:] or parts[-1:]
@@ -142,32 +141,32 @@ class RunContext:
 
 @dataclass(frozen=True, slots=True)
 class NodeLabel:
-    """A node as progress names it."""
+    """A node's identity in progress updates."""
 
     context: RunContext
     actor: str
     path: str
 
     def ensure_not_stopped(self) -> None:
-        """`ActorStopped` when the node got nowhere in this run."""
+        """Raise `ActorStopped` if the node made no progress in this run."""
         reason = self.context.stopped.get(self.path)
         if reason is not None:  # guard: a model that learns nothing is stopped
             raise ActorStopped(self.actor, reason)
 
     def tell(self, kind: ProgressKind, text: str = "", *, failed: bool = False) -> None:
-        """Lets it be seen."""
+        """Report progress."""
         self.context.tell(Progress(kind, self.actor, self.path, text, failed))
 
 
 def path_in(state: State, node: str) -> str:
-    """`a.b`: the node, behind the subgraphs that lead to it."""
+    """Return the node's path behind its subgraphs, as in `a.b`."""
     above = state[ACCOUNT]["path"]
     return f"{above}.{node}" if above else node
 
 
 @asynccontextmanager
 async def within(seconds: float | None, what: str) -> AsyncIterator[None]:
-    """`DeadlineExceeded` when the block has not ended in time; by then it was cancelled and cleaned up."""
+    """Cancel the block after `seconds` and raise `DeadlineExceeded`. The block has cleaned up by then."""
     around = _ends.get()
     ends = None if seconds is None else time.monotonic() + seconds
     here = _ends.set(min((end for end in (around, ends) if end is not None), default=None))
@@ -175,7 +174,9 @@ async def within(seconds: float | None, what: str) -> AsyncIterator[None]:
         async with asyncio.timeout(seconds) as timeout:
             yield
     except TimeoutError as late:
-        if seconds is None or not timeout.expired():  # guard: somebody else's timeout is none of ours
+        if (
+            seconds is None or not timeout.expired()
+        ):  # guard: a timeout raised inside the block is not this deadline
             raise
         raise DeadlineExceeded(what, seconds) from late
     finally:
@@ -183,18 +184,20 @@ async def within(seconds: float | None, what: str) -> AsyncIterator[None]:
 
 
 def time_left() -> Callable[[], float] | None:
-    """Says, on any thread, how many seconds the part of the run has left that this is called in; None where
-    it has no end. A thread is not cancelled with its task: it has to look for itself."""
+    """Return a function that gives the seconds left for the current part of the run, on any thread; None if
+    there is no limit. A thread is not cancelled with its task, so it must check for itself.
+    """
     ends = _ends.get()
     return None if ends is None else lambda: ends - time.monotonic()
 
 
 class SpendingReservation:
-    """Leave for one call. It counts as its worst case as long as it goes on, then as `spent`; as nothing when
-    it fails. Entering it waits where other calls of the run hold what it needs and may give it back, and
-    raises `ActorStopped` when it might break a limit.
+    """A reservation for one call. It counts at its worst case while the call runs, then as `spent`, and as
+    nothing if the call fails. Entering waits while other calls of the run hold the required amount, and
+    raises `ActorStopped` if the call might exceed a limit.
 
-    Not thread-safe: the loop's own. A class, because a generator for each call would cost more than the sums.
+    Not thread-safe: it belongs to the loop. A class, because a generator per call would cost more than the
+    sums.
     """
 
     __slots__ = ("_account", "_chain", "_worst", "spent")
@@ -223,10 +226,10 @@ class SpendingReservation:
 
 
 class ActorSpending:
-    """What one actor has spent within its limits, and what is reserved for its calls that go on: those of its
-    subgraphs included.
+    """The spend of one actor within its limits, and the amount reserved for its running calls, including
+    those of its subgraphs.
 
-    Not thread-safe: the loop's own. Cancel safety: a call that was cancelled gives back what it had reserved.
+    Not thread-safe: it belongs to the loop. Cancel safety: a cancelled call returns its reservation.
     """
 
     def __init__(self, account: RunSpending, actor: Actor, above: ActorSpending | None, spent: Spend) -> None:
@@ -238,20 +241,22 @@ class ActorSpending:
 
     @property
     def counts_money(self) -> bool:
-        """Whether a limit of money is to be kept, here or above."""
+        """Whether a limit on money applies, here or above."""
         return any(purse._actor.limits.usd is not None for purse in self._chain)
 
     def ensure_a_step_is_left(self) -> None:
-        """`ActorStopped` when as many calls were made as may be made."""
+        """Raise `ActorStopped` if the limit on calls is reached."""
         for purse in self._chain:
             purse._ensure_within(Spend(steps=1))
 
     def reserved(self, worst: Spend) -> SpendingReservation:
-        """Leave for one call, to be entered."""
+        """Return a reservation for one call, to be entered."""
         return SpendingReservation(self._account, self._chain, worst)
 
     def holds(self, worst: Spend) -> bool:
-        """Whether the call fits now; if not, it may when others have ended. `ActorStopped`."""
+        """Return whether the call fits now; if not, it may fit when others have ended. Raises `ActorStopped`
+        if it can never fit.
+        """
         self._ensure_within(worst)
         return self._broken(self.spent + self.reserved_sum + worst) is None
 
@@ -262,8 +267,8 @@ class ActorSpending:
 
     def _broken(self, total: Spend) -> str | None:
         limits = self._actor.limits
-        if total.steps > limits.steps:  # guard: a loop ends
-            return f"it has made {limits.steps} model and tool calls, which is its limit"
+        if total.steps > limits.steps:  # guard: bounds every loop
+            return f"it reached its limit of {limits.steps} model and tool calls"
         if limits.tokens is not None and total.tokens > limits.tokens:  # guard: tokens
             return f"the next call might exceed its limit of {limits.tokens} tokens"
         if limits.usd is not None and total.picodollars > limits.usd * PICODOLLARS:  # guard: money
@@ -272,8 +277,9 @@ class ActorSpending:
 
 
 async def spent_so_far(saver: BaseCheckpointSaver[Any], thread_id: str) -> dict[str, Spend]:
-    """What a run that was cut off had spent, by path: what its states say, what tasks of a step that is not
-    over have written, and what subgraphs that have not ended spent of those above them."""
+    """Return the spend of an interrupted run by path: the sums in its states, the writes of unfinished steps,
+    and the spend of unfinished subgraphs, added to the actors above them.
+    """
     newest: dict[str, CheckpointTuple] = {}
     async for kept in saver.alist({"configurable": {"thread_id": thread_id}}):
         newest.setdefault(kept.config["configurable"]["checkpoint_ns"], kept)
@@ -293,13 +299,15 @@ async def spent_so_far(saver: BaseCheckpointSaver[Any], thread_id: str) -> dict[
 
 
 def _goes_on(kept: CheckpointTuple, above: CheckpointTuple | None, namespace: str) -> bool:
-    """Whether a subgraph belongs to the step where the graph above stands, and has not told it its sums."""
+    """Return whether a subgraph belongs to the current step of the graph above and has not reported its sums
+    yet.
+    """
     if above is None:
         return False
     if kept.metadata.get("parents", {}).get(namespace) != above.checkpoint["id"]:
         return False
     task_id = kept.config["configurable"]["checkpoint_ns"].rpartition(":")[2]
-    # guard: what has ended is counted once
+    # guard: an ended subgraph is counted once
     return not any(task == task_id and channel == ACCOUNT for task, channel, _ in above.pending_writes or ())
 
 
@@ -308,7 +316,7 @@ def _spend(account: Mapping[str, Any]) -> Spend:
 
 
 def _larger(spent: Spend, account: Mapping[str, Any]) -> Spend:
-    """What is known already, or what the state says where that is more."""
+    """Return the larger of the known spend and the one in the state."""
     money, tokens, steps = account["money"], account["tokens"], account["steps"]
     if money <= spent.picodollars and tokens <= spent.tokens and steps <= spent.steps:
         return spent
@@ -321,29 +329,33 @@ def _less(one: Spend, other: Spend) -> Spend:
 
 @dataclass(frozen=True, slots=True)
 class CallCost:
-    """Of one model call. `models` are those that may answer: the one that is asked, and who stands in."""
+    """The cost of one model call. `models` are the models that may answer: the requested one and its
+    fallback.
+    """
 
     models: Sequence[ModelFacts]
     usage: Usage
 
     def worst(self, *, priced: bool) -> Spend:
-        """Whoever answers. `PriceUnknown` when it is to be `priced` and one of them has no price."""
+        """Return the worst case over all models. Raises `PriceUnknown` if `priced` and a price is missing."""
         unpriced = [facts for facts in self.models if facts.price is None]
-        if priced and unpriced:  # guard: a limit that nobody can keep is refused
+        if priced and unpriced:  # guard: a limit that cannot be enforced is refused
             raise PriceUnknown(unpriced[0].name)
-        # guard: the dearest, for it may be the one that answers
+        # guard: the most expensive model may be the one that answers
         money = max(_price(facts, self.usage) for facts in self.models)
         return Spend(money, self.usage.total, 1)
 
     def of(self, reply: ModelReply) -> Spend:
-        """At the price of the model that answered; at worst where its provider did not say."""
+        """Return the cost at the price of the model that answered; the worst case if usage
+        was not reported.
+        """
         usage = reply.usage or self.usage
         answering = [facts for facts in self.models if facts.name == reply.model] or self.models
         return Spend(_price(answering[0], usage), usage.total, 1)
 
 
 def written(spent: Spend) -> dict[str, Any]:
-    """A write to the account."""
+    """Return an update of the account."""
     return {ACCOUNT: {"steps": spent.steps, "tokens": spent.tokens, "money": spent.picodollars}}
 
 

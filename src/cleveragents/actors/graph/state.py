@@ -1,8 +1,7 @@
-"""The state of an actor's graph: a channel for every key, and a few of our own that no key can be called.
+"""The state of an actor's graph: a channel for every key, and internal channels whose names no key can have.
 
-Channels hold plain JSON only, because checkpoints keep them and another process goes on from there.
-
-Templates over the state of an actor: what nodes say, ask and hand on.
+Channels hold only plain JSON, because checkpoints store them and another process may continue from there.
+Templates over the state produce prompts, questions and arguments.
 """
 
 from __future__ import annotations
@@ -40,16 +39,18 @@ __all__ = [
 
 State = Mapping[str, Any]
 
-# A colon keeps them apart from keys, and from nodes: LangGraph allows none in a node's name.
+# The colon separates them from keys and from nodes: LangGraph forbids it in node names.
 ACCOUNT = ":account"
-"""What the run has spent, its subgraphs included: `steps` (model and tool calls), `tokens`, `money` (in
-picodollars); how often each node was left, in `visits`, because its calls are named by that; and the `path`
-of subgraphs that leads here. A write adds to it."""
+"""The run's account, including subgraphs: `steps` (model and tool calls), `tokens` and `money` (picodollars);
+`visits`, the number of completed visits per node, which names its calls; and `path`, the subgraphs that lead
+here. A write adds to it.
+"""
 
 TALKS = ":talks"
 """The conversations of the llm nodes, by node: `messages`, and `counters`, which outlast a conversation. They
-share a channel, because LangGraph looks at every one at every step; a conversation that has ended is emptied,
-so that a checkpoint keeps only what goes on. A write is what `said` gives."""
+share one channel, because LangGraph inspects every channel at every step. A finished conversation is emptied,
+so that checkpoints store only running ones. `said` creates a write.
+"""
 _SILENCE: Mapping[str, Any] = {"messages": [], "counters": {}}
 _EMPTY: Mapping[StateType, JsonValue] = {
     "string": "",
@@ -62,26 +63,28 @@ _EMPTY: Mapping[StateType, JsonValue] = {
 
 
 def messages_in(state: State, node: str) -> list[Any]:
-    """What the model of an llm node and its tools said, in the conversation that goes on there."""
+    """Return the messages of an llm node's current conversation."""
     messages: list[Any] = state[TALKS][node]["messages"]
     return messages
 
 
 def counters_in(state: State, node: str) -> dict[str, Any]:
-    """An llm node's counters, to be changed and written back."""
+    """Return a copy of an llm node's counters, to be changed and written back."""
     return dict(state.get(TALKS, {}).get(node, _SILENCE)["counters"])
 
 
 def said(
     node: str, messages: Iterable[JsonValue], counters: Mapping[str, Any], *, replacing: bool = False
 ) -> dict[str, Any]:
-    """A write that adds messages to a node's conversation, or replaces them all."""
+    """Return a write that adds messages to a node's conversation, or replaces them all."""
     told = [plain(message) for message in messages]
     return {TALKS: {node: {"replacing": replacing, "messages": told, "counters": counters}}}
 
 
 def state_schema(actor: Actor) -> type[Any]:
-    """As LangGraph wants it: annotations by name, with a reducer for each key that has one."""
+    """Return the state schema for LangGraph: annotations by name, with a reducer for each
+    key that has one.
+    """
     fields: dict[str, Any] = dict.fromkeys(GIVEN, str)
     fields |= {key.name: _channel(key) for key in actor.state}
     fields[ACCOUNT] = Annotated[dict, _counted]
@@ -90,30 +93,31 @@ def state_schema(actor: Actor) -> type[Any]:
 
 
 def first_state(actor: Actor, inputs: Mapping[str, JsonValue], *, path: str) -> dict[str, Any]:
-    """What a run begins with. `InvalidPayload` for an input that the actor has no key for, `ActorStopped` for
-    one that is of another type."""
+    """Return the initial state of a run. Raises `InvalidPayload` for an unknown input, and `ActorStopped` for
+    an input of the wrong type.
+    """
     values: dict[str, Any] = dict.fromkeys(GIVEN, "")
     for key in actor.state:
         values[key.name] = plain(_EMPTY[key.type] if key.default is None else key.default)
     for name, value in inputs.items():
-        if name not in values:  # guard: an input that nobody reads is a mistake of the caller
-            raise InvalidPayload(f"the inputs of actor {actor.name}", f"it has no key {name!r}")
+        if name not in values:  # guard: an unread input is a mistake of the caller
+            raise InvalidPayload(f"the inputs of actor {actor.name}", f"the actor has no key {name!r}")
         values[name] = plain(value)
     for key in actor.state:
-        if not key.takes(values[key.name]):  # guard: whoever adds to it could not say what is wrong
-            raise ActorStopped(actor.name, f"its input {key.name!r} has to be of type {key.type}")
+        if not key.takes(values[key.name]):  # guard: a reducer could not explain the error
+            raise ActorStopped(actor.name, f"its input {key.name!r} must be of type {key.type}")
     counted = {"steps": 0, "tokens": 0, "money": 0, "visits": {}}
     return {**values, ACCOUNT: {"path": path, **counted}}
 
 
 def public_values(actor: Actor, state: State) -> dict[str, Any]:
-    """The keys, without channels of our own."""
+    """Return the values of the actor's keys, without internal channels."""
     names = (*GIVEN, *(key.name for key in actor.state))
     return {name: state[name] for name in names if name in state}
 
 
 def plain(value: object) -> Any:
-    """Dicts and lists all the way down."""
+    """Convert a value to nested dicts and lists."""
     return thaw(freeze(value))
 
 
@@ -162,19 +166,20 @@ _REDUCERS: Mapping[Reducer, tuple[type[Any], Callable[[Any, Any], Any]]] = {
 
 
 def filled_text(template: str, state: State) -> str:
-    """A text; lists and objects in it are spelt as JSON, what is not there as nothing."""
+    """Fill a template to a text. Lists and objects are written as JSON, None as an empty string."""
     return str(filled(template, _Spelt(state))) if "$" in template else template
 
 
 def filled_values(template: Mapping[str, JsonValue], actor: Actor, state: State) -> dict[str, Any]:
-    """Each with its type where it is nothing but a reference."""
+    """Fill templates. A value that is only a reference keeps its type."""
     values: dict[str, Any] = plain(filled(template, public_values(actor, state)))
     return values
 
 
 class _Spelt(dict[str, JsonValue]):
-    """Keys of the state as text, each spelt when it is asked for: mostly they are many, and few are wanted.
-    No template names a channel of our own, because an actor's templates are checked against its keys."""
+    """Keys of the state as text, converted on demand: there are many keys, and a template uses few of them.
+    No template can name an internal channel, because templates are checked against the actor's keys.
+    """
 
     __slots__ = ("_state",)
 

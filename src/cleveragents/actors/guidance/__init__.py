@@ -1,1 +1,1 @@
-"""What people wrote down for agents: instructions and skills, the user's and the repository's."""
+"""Guidance for agents: instructions and skills of the user and of the repository."""

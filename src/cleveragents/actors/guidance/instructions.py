@@ -1,16 +1,14 @@
-"""What an actor is told besides its task: the user's own words, the repository's, and which skills there are.
+"""Instructions for an actor in addition to its task: the user's, the repository's, and the list of skills.
 
-Whose words are whose is marked, because they do not weigh the same: the user's count before the repository's.
+Each part is marked with its origin, because the user's instructions take precedence over the repository's.
+`AGENTS.md` holds the instructions of a repository or of one of its directories. It is read in every
+repository, trusted or not: a model that works on a repository reads its text anyway, and this text can
+neither run nor permit anything. Policies, budgets, invariants and trust are enforced by code that no prompt
+reaches. The files are read from the sandbox, so they are as they were when the plan started, or as the plan
+changed them, which the user sees in its diff.
 
-`AGENTS.md`: instructions that a repository, or one of its directories, has for whoever works there.
-
-They are read in every repository that the user runs a plan in, trusted or not. Whoever reads a repository's
-files with a model puts its text before the model anyway, and this text can run nothing and loosen nothing:
-policies, budgets, invariants and trust are kept by code that no prompt reaches. So that a model need not
-guess whose words they are, they are marked as the repository's. They are taken from the sandbox, hence as
-they were when the plan began, or as the plan left them, which the user sees in its diff.
-
-A link that leads out, a pipe or a huge file is passed over: none of it can be the repository's instructions.
+A link that leads outside, a pipe or a huge file is ignored: none of them can be the repository's
+instructions.
 """
 
 from __future__ import annotations
@@ -45,16 +43,17 @@ _WHOSE = (
 AGENTS_FILE = "AGENTS.md"
 
 MOST_CHARACTERS = 24_000
-"""Of all files together: about 6,000 tokens, which even a small model has room for."""
+"""Limit for all files together: about 6,000 tokens, which fits even a small model."""
 _MOST_FILES = 50
 _DIRECTORIES_LIMIT = 5_000
-# Large, made by tools, and not the repository's own.
+# Large, generated, and not the repository's own.
 _SKIPPED = frozenset({"node_modules", "venv", "__pycache__", "site-packages", "dist", "build", "target"})
 
 
 def instructions_for(root: Path, *, directory: str = "", own: str = "", skills: Sequence[Skill] = ()) -> str:
-    """All of it as one text; empty if there is nothing. `root` is the sandbox's, `directory` where the plan
-    works in it; `own` are the user's words, as `user_instructions` gives them."""
+    """Return all instructions as one text; empty if there are none. `root` is the sandbox, `directory` the
+    plan's directory in it, and `own` the result of `user_instructions`.
+    """
     files = agents_files(root, directory)
     parts = [f"The user's own instructions:\n\n{own}"] if own else []
     parts += [_told(file) for file in files if file.text is not None]
@@ -70,8 +69,10 @@ def instructions_for(root: Path, *, directory: str = "", own: str = "", skills: 
 
 
 def user_instructions(environment: Mapping[str, str]) -> str:
-    """What the user wrote for all their plans, in `~/.config/cleveragents/AGENTS.md`; empty if nothing."""
-    file = user_file_path(environment).with_name(AGENTS_FILE).resolve()  # a link is the user's own
+    """Return the user's instructions for all plans, from `~/.config/cleveragents/AGENTS.md`; empty if there
+    are none.
+    """
+    file = user_file_path(environment).with_name(AGENTS_FILE).resolve()  # the user may link the file
     try:
         content = read_inside(file.parent, file.name)
     except ConfigurationError:
@@ -82,7 +83,7 @@ def user_instructions(environment: Mapping[str, str]) -> str:
 def _told(file: AgentsFile) -> str:
     where = f"below {file.folder}/" if file.folder else "there"
     end = f"</{AGENTS_FILE}>"
-    text = str(file.text).replace(end, f"< /{AGENTS_FILE}>")  # guard: only we say where its words end
+    text = str(file.text).replace(end, f"< /{AGENTS_FILE}>")  # guard: the text may hold its own end mark
     return f"{_WHOSE.format(path=file.path, where=where)}\n\n<{AGENTS_FILE}>\n{text}\n{end}"
 
 
@@ -101,7 +102,9 @@ def _listed(skills: Sequence[Skill]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class AgentsFile:
-    """One file: `folder` is what it speaks of, empty for all; `text` is None where it is only named."""
+    """One file. `folder` is the directory it applies to, empty for all; `text` is None if the file is only
+    listed.
+    """
 
     path: str
     folder: str
@@ -111,10 +114,11 @@ class AgentsFile:
 def agents_files(
     root: Path, directory: str = "", *, directories_limit: int = _DIRECTORIES_LIMIT
 ) -> tuple[AgentsFile, ...]:
-    """Those on the way from the root to `directory` with their text, the nearest last, since it counts most;
-    then the names of the others, whose text whoever goes there can read.
+    """Return the files on the path from the root to `directory` with their texts, the most specific one last,
+    because it takes precedence. Then return the other files without their texts, which an agent can read when
+    it works there.
 
-    The nearest has its room first: what is too long is cut, and says so.
+    The most specific file gets the space first. A longer one is truncated and says so.
     """
     way = _way(directory)
     texts: dict[str, str] = {}
@@ -152,9 +156,11 @@ def _cut(text: str, room: int, path: str) -> str:
 
 
 def _folders(root: Path, limit: int) -> Iterator[str]:
-    """Where else there is one, in order of path, within bounds; links are not followed."""
+    """Yield the other directories that contain a file, sorted by path and bounded in number; links are not
+    followed.
+    """
     for number, (folder, names) in enumerate(walk_inside(root, _is_skipped)):
-        if number >= limit:  # guard: somebody else's tree can be endless
+        if number >= limit:  # guard: a foreign tree can be endless
             return
         if AGENTS_FILE in names:
             yield folder

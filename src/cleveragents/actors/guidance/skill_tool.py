@@ -1,4 +1,4 @@
-"""The tool with which an actor reads a skill; there is one only where there are skills that may be used."""
+"""The tool that reads a skill. It exists only if usable skills exist."""
 
 from __future__ import annotations
 
@@ -21,19 +21,21 @@ _LARGEST_BYTES = 200_000
 
 
 class SkillArguments(Arguments):
-    name: str = Field(description="the skill, as it is listed")
+    name: str = Field(description="the name of the skill")
     file: str = Field(default="", description="another file of the skill, relative to its folder")
 
 
 class SkillResult(Result):
     name: str
-    folder: str = Field(description="where its other files are, if they are in the sandbox; else empty")
+    folder: str = Field(description="the folder of its other files, if it is in the sandbox; else empty")
     text: str
 
 
 class SkillTool(TypedTool[SkillArguments, SkillResult]):
     name = "skill"
-    description = "Reads a skill: how something is done here. Or, with `file`, another file of its folder."
+    description = (
+        "Reads a skill: instructions for a kind of task. With `file`, reads another file of its folder."
+    )
     capability = Capability.READ
     arguments = SkillArguments
     result = SkillResult
@@ -45,14 +47,14 @@ class SkillTool(TypedTool[SkillArguments, SkillResult]):
         skill = self._skills.get(arguments.name)
         if skill is None:
             near = get_close_matches(arguments.name, [*self._skills], n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(self._skills)}"
+            hint = f"did you mean {near[0]!r}?" if near else f"available: {', '.join(self._skills)}"
             raise ToolRefused(self.name, f"there is no skill {arguments.name!r}; {hint}")
         text = self._file(skill, arguments.file) if arguments.file else skill.text
         return SkillResult(name=skill.name, folder="" if skill.own else skill.folder, text=text)
 
     def _file(self, skill: Skill, name: str) -> str:
         try:
-            # guard: nothing of the user's but the skill's
+            # guard: only files inside the skill's folder
             content = read_inside(Path(skill.folder), name) if skill.own else self._brought(skill, name)
         except ConfigurationError as error:
             raise ToolRefused(self.name, f"{name!r} {error.problem}") from None
@@ -61,19 +63,19 @@ class SkillTool(TypedTool[SkillArguments, SkillResult]):
         return content[:_LARGEST_BYTES].decode("utf-8", "replace")
 
     def _brought(self, skill: Skill, name: str) -> bytes | None:
-        """The repository's file, as it was trusted."""
+        """Return a file of the repository as it was trusted."""
         path = normpath(f"{skill.folder}/{name}")
-        if skill.look is None or not path.startswith(f"{skill.folder}/"):  # guard: the skill's files alone
+        if skill.look is None or not path.startswith(f"{skill.folder}/"):  # guard: inside its folder
             return None
         file = skill.look(path)
-        if file is not None and not file.trusted:  # guard: a skill is followed, all of it
+        if file is not None and not file.trusted:  # guard: an actor follows all files of a skill
             hint = f"the user may read {skill.root}/{path}, then trust it"
             raise ToolRefused(self.name, f"{name!r} of the skill {skill.name!r} is not trusted; {hint}")
         return None if file is None else file.content
 
 
 class SkillTools(FixedTools):
-    """`ToolSource` of that one tool, or of none. Any thread may ask."""
+    """A `ToolSource` with this tool, or with none if there are no skills. Any thread may use it."""
 
     def __init__(self, skills: Skills) -> None:
         super().__init__(*([SkillTool(skills.found)] if skills.found else []))

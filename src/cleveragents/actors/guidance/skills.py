@@ -1,9 +1,9 @@
-"""Skills: folders with a `SKILL.md` that says how something is done, read by an actor when it needs it.
+"""Skills: folders with a `SKILL.md` that describes how to do something, read by an actor on demand.
 
-The user's are in `~/.config/cleveragents/skills`; a repository's in `.cleveragents/skills` and `skills`, and
-they count once they are trusted: unlike general instructions a skill is there to be followed step by step,
-with commands to run. What was trusted is what is read: the text, and that of its other files, comes from the
-trust store, not from the sandbox, in which a plan can write.
+The user's skills are in `~/.config/cleveragents/skills`, a repository's in `.cleveragents/skills` and
+`skills`. A repository's skills must be trusted first: unlike general instructions, a skill is followed step
+by step and contains commands to run. The texts are read from the trust store, not from the sandbox, which a
+plan can change.
 """
 
 from __future__ import annotations
@@ -50,8 +50,9 @@ LookAt: TypeAlias = Callable[[str], RepositoryFile | None]
 
 @dataclass(frozen=True, slots=True)
 class Skill:
-    """One skill: `text` is what its file says after the head. `folder` is where its other files are: in the
-    repository, relative to its root; of the user's own, an absolute path."""
+    """A skill. `text` is the content of its file after the front matter. `folder` holds its other files:
+    relative to the repository's root, or an absolute path for the user's own.
+    """
 
     name: str
     description: str
@@ -60,32 +61,35 @@ class Skill:
     own: bool
     look: LookAt | None = field(default=None, compare=False)
     root: str = ""
-    """Of a repository's: how its other files are seen, with whether they are trusted; and where it is."""
+    """`look` and `root` are set for a repository's skill: `look` reads its other files with their trust, and
+    `root` is the repository.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Skills:
-    """Those that may be used, by name, and what the user should know of the others."""
+    """The usable skills by name, and notes for the user about the others."""
 
     found: tuple[Skill, ...] = ()
     notes: tuple[str, ...] = ()
 
 
 def user_skills_directory(environment: Mapping[str, str]) -> Path:
-    """`$XDG_CONFIG_HOME/cleveragents/skills`."""
+    """Return `$XDG_CONFIG_HOME/cleveragents/skills`."""
     return user_file_path(environment).with_name("skills")
 
 
 def load_skills(resource: Path, trust: SqlTrustStore, user_directory: Path) -> Skills:
-    """All that counts in that repository. Of two of one name the user's counts. One with a mistake is left
-    out, with a note: it is no reason to do nothing."""
+    """Load the skills for a repository. The user's skill takes precedence over a repository's with the same
+    name. An invalid skill is skipped with a note.
+    """
     found: dict[str, Skill] = {}
     notes: list[str] = []
     look = partial(trust.look, resource)
     for name in _names(user_directory, ""):
         path = user_directory / name / SKILL_FILE
         try:
-            content = read_inside(path.parent, SKILL_FILE)  # a link to the folder is the user's own
+            content = read_inside(path.parent, SKILL_FILE)  # the user may link the folder
             if content is not None:
                 found[name] = parse_skill(content, str(path), str(path.parent), own=True)
         except ConfigurationError as error:
@@ -95,7 +99,7 @@ def load_skills(resource: Path, trust: SqlTrustStore, user_directory: Path) -> S
             brought = trust.look(resource, f"{folder}/{SKILL_FILE}")
             if brought is None:
                 continue
-            if not brought.trusted:  # guard: what a repository brings is not followed before it is trusted
+            if not brought.trusted:  # guard: a skill of a repository is not followed before it is trusted
                 path = resource / brought.path
                 notes.append(f"the skill {path} is not trusted; read it, then trust it")
                 continue
@@ -107,22 +111,24 @@ def load_skills(resource: Path, trust: SqlTrustStore, user_directory: Path) -> S
 
 
 def parse_skill(content: bytes, source: str, folder: str, *, own: bool) -> Skill:
-    """The skill of a file. `ConfigurationError` names every mistake."""
+    """Parse a skill. Raises `ConfigurationError` with every mistake."""
     text = content.decode("utf-8", "replace")
     front = _FRONT.match(text)
     if front is None:
-        raise ConfigurationError(source, "must begin with a head: `---`, `name: …`, `description: …`, `---`")
+        raise ConfigurationError(
+            source, "must start with front matter: `---`, `name: …`, `description: …`, `---`"
+        )
     values = read_yaml(front.group(1).encode(), source, _KIND).data
     if not isinstance(values, Mapping):
         values = {}
     name, description = values.get("name"), values.get("description")
     problems: list[str] = []
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        problems.append("`name` must be of small letters, digits and single `-`, at most 64 characters")
+        problems.append("`name` must be lowercase letters, digits and single hyphens, at most 64 characters")
     elif name != folder.rpartition("/")[2]:
-        problems.append(f"`name` is {name!r}, and must be that of its folder")
+        problems.append(f"`name` is {name!r}, but must match its folder")
     if not isinstance(description, str) or not 0 < len(description.strip()) <= _LONGEST_DESCRIPTION:
-        problems.append(f"`description` must say in 1 to {_LONGEST_DESCRIPTION} characters when it is of use")
+        problems.append(f"`description` must have 1 to {_LONGEST_DESCRIPTION} characters")
     if problems:
         raise ConfigurationError(source, "; ".join(problems))
     told = " ".join(str(description).split())
@@ -130,5 +136,5 @@ def parse_skill(content: bytes, source: str, folder: str, *, own: bool) -> Skill
 
 
 def _names(root: Path, folder: str) -> list[str]:
-    """The folders there, in order; none if it leads out of the root."""
+    """Return the names of the subfolders, sorted; none if the folder leads outside the root."""
     return [name for name in names_inside(root, folder) if not name.startswith(".")][:_MOST_SKILLS]

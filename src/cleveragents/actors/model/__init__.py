@@ -1,1 +1,1 @@
-"""Actors and the rules that make one valid: data and rules, no I/O."""
+"""Actors and their validation rules: data and rules, no I/O."""

@@ -1,14 +1,13 @@
-"""Actors: who thinks. A graph of nodes over a shared state, as YAML describes it; pure structure.
+"""Actors: graphs of nodes over a shared state, as YAML describes them. Structure only.
 
-`type: llm`, `tool`, `command` and `acp` in YAML are short for a graph of one node. What makes a graph wrong
-is in `actor_rules.py`, what makes it run in `actors/graph/compiler.py`.
+In YAML, `type: llm`, `tool`, `command` and `acp` are short for a graph of one node. `actors/model/rules.py`
+validates a graph and `actors/graph/compiler.py` makes it executable.
 
-A node that follows nothing but `end` leaves the graph. Several names in `next` run at once, as branches; a
-node that several branches lead to runs when all of them have arrived.
+A node whose only successor is `end` leaves the graph. Several names in `next` start parallel branches; a node
+that several branches lead to runs when all of them have arrived.
 
-What an agent or an MCP server runs and receives, in words for the person who approves or denies it.
-
-What a running actor lets be seen meanwhile; what came of it is in the records, not here.
+This module also describes external agents and MCP servers to the person who approves them, and defines the
+progress updates of a running actor. Results are in the records, not in progress updates.
 """
 
 from __future__ import annotations
@@ -52,14 +51,14 @@ __all__ = [
 
 
 END = "end"
-"""Where a path leaves the graph; no node may have this name."""
+"""The successor that leaves the graph; no node may have this name."""
 
 GIVEN: tuple[str, ...] = ("goal", "task", "definition_of_done", "instructions", "context")
-"""What every run has in its state without declaring it; empty text where the caller gave none."""
+"""Keys that every state has without declaring them; empty if the caller passes none."""
 AGENT_SECONDS = 3600.0
 
 AGENT_PROCESSES = 256
-"""What another agent may take, unless its node says otherwise."""
+"""Default limits of an external agent."""
 StateType: TypeAlias = Literal["string", "integer", "number", "boolean", "list", "object"]
 Reducer: TypeAlias = Literal["replace", "append", "sum", "merge"]
 PromptBy: TypeAlias = Literal["stdin", "argument", "file"]
@@ -77,9 +76,9 @@ _SHOWN = 300
 
 @dataclass(frozen=True, slots=True)
 class StateKey:
-    """A named value that nodes read and write. Its reducer says how two writes at once become one:
-    `replace` allows a single writer at a time, `append` joins lists, `sum` adds numbers, `merge` joins
-    objects."""
+    """A named value that nodes read and write. The reducer combines parallel writes: `replace` allows a
+    single writer at a time, `append` joins lists, `sum` adds numbers, `merge` joins objects.
+    """
 
     name: str
     type: StateType = "string"
@@ -88,15 +87,16 @@ class StateKey:
     description: str = ""
 
     def takes(self, value: object) -> bool:
-        """Whether such a value may be written to it: text is told of anything, a list that is appended to
-        has room for anything, and nothing at all may take the place of a value."""
+        """Return whether a value may be written to the key. A string key accepts any value as text, an
+        appended list accepts any element, and None may replace any value.
+        """
         if self.type == "string" or self.reducer == "append":
             return True
         return is_of_type(value, self.type) or (value is None and self.reducer == "replace")
 
 
 def is_of_type(value: object, kind: str) -> bool:
-    """Whether it is what keys of that type begin with."""
+    """Return whether a value has the given state type."""
     if isinstance(value, bool):
         return kind == "boolean"
     return isinstance(value, _OF_TYPE.get(kind, (object,)))
@@ -104,11 +104,11 @@ def is_of_type(value: object, kind: str) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LlmNode:
-    """Asks a model, and makes the tool calls it asks for until it asks for none.
+    """Calls a model and makes its tool calls until it requests none.
 
-    `prompt` is a template over the state, the first thing the user says; `system` is what comes before. The
-    final text, or with `schema` (JSON Schema of an object) the final object, goes to the key `output`; with a
-    schema, the object's properties that are keys of the state are written, too.
+    `prompt` is a template over the state and becomes the first user message; `system` is the system prompt.
+    The final text, or with `schema` (JSON Schema of an object) the final object, is written to the key
+    `output`. With a schema, properties whose names are keys of the state are written as well.
     """
 
     name: str
@@ -125,7 +125,7 @@ class LlmNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolNode:
-    """Makes one tool call, with arguments that are templates over the state."""
+    """Makes one tool call. The arguments are templates over the state."""
 
     name: str
     tool: str
@@ -136,7 +136,7 @@ class ToolNode:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Where to go when the condition holds; None always holds."""
+    """A target and its condition; None always holds."""
 
     to: str
     when: str | None = None
@@ -144,7 +144,7 @@ class Route:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RouterNode:
-    """Goes the first way whose condition holds."""
+    """Takes the first route whose condition holds."""
 
     name: str
     routes: tuple[Route, ...]
@@ -156,8 +156,9 @@ class RouterNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubgraphNode:
-    """Runs another actor. `inputs` are templates over our state by the other's keys, `outputs` the other's
-    keys by ours."""
+    """Runs another actor. `inputs` are templates over this state, by keys of the other actor. `outputs` are
+    keys of the other actor, by keys of this state.
+    """
 
     name: str
     actor: str
@@ -168,7 +169,7 @@ class SubgraphNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HumanNode:
-    """Asks a person and waits, for as long as it takes: the run ends and the answer goes on with it."""
+    """Asks a person. The run ends, and a later run continues with the answer."""
 
     name: str
     question: str
@@ -179,12 +180,13 @@ class HumanNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentNode:
-    """Hands the work to a program of somebody else's that is an agent itself, in the sandbox.
+    """Runs an external agent in the sandbox.
 
-    `environment` names the variables of ours that it gets, `home` the files and directories of the user's
-    home that it gets a copy of; nothing else of either. It has the network only where it wants it and the
-    policy gives it, and is ended after so many `seconds`, or when more `processes` than that run at once.
-    The end of what it said goes to the key `output`. `install` says how to get the program.
+    `environment` names the variables that are passed through, and `home` the files and directories below the
+    user's home that are copied; the agent receives nothing else of either. It has network access only if it
+    asks for it and the policy grants it. It is stopped after `seconds`, or when it has more than `processes`
+    processes. The end of its output is written to the key `output`. `install` says how to install the
+    program.
     """
 
     name: str
@@ -202,10 +204,11 @@ class AgentNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandNode(AgentNode):
-    """An agent that is run as a command: it is told once, works, and exits with one of `expect_exit`.
+    """An external agent that runs as a command: it receives one prompt, works, and exits with one of
+    `expect_exit`.
 
-    It is told on its standard input, by an argument (`{prompt}` in `argv`, or the last one), or in a file
-    (`{prompt_file}` in `argv`). `variables` are set for it.
+    The prompt is passed on standard input, as an argument (`{prompt}` in `argv`, or the last one), or in a
+    file (`{prompt_file}` in `argv`). `variables` are set in its environment.
     """
 
     variables: Mapping[str, str] = field(default_factory=dict)
@@ -215,8 +218,9 @@ class CommandNode(AgentNode):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AcpNode(AgentNode):
-    """An agent that speaks the Agent Client Protocol over its standard streams: what it wants to write or to
-    run, it asks us for."""
+    """An external agent that speaks the Agent Client Protocol over its standard streams. It sends us requests
+    to write files and run commands.
+    """
 
 
 Node: TypeAlias = LlmNode | ToolNode | RouterNode | SubgraphNode | HumanNode | CommandNode | AcpNode
@@ -224,7 +228,7 @@ Node: TypeAlias = LlmNode | ToolNode | RouterNode | SubgraphNode | HumanNode | C
 
 @dataclass(frozen=True, slots=True)
 class ActorLimits:
-    """How far one run may go; None is no limit of the actor's own. A step is one model or tool call."""
+    """Limits of one run; None means that the actor sets no limit. A step is one model or tool call."""
 
     steps: int = 200
     tokens: int | None = None
@@ -234,7 +238,7 @@ class ActorLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Actor:
-    """An actor, complete and consistent. `document` is the text it was read from."""
+    """A complete and consistent actor. `document` is the text it was read from."""
 
     name: str
     entry: str
@@ -247,28 +251,30 @@ class Actor:
     document: str = field(default="", compare=False)
 
     def node(self, name: str) -> Node:
-        """`KeyError` where there is none; there always is in an actor that was loaded."""
+        """Return the node. Raises `KeyError` if it is missing, which cannot happen for references within a
+        loaded actor.
+        """
         return {node.name: node for node in self.nodes}[name]
 
 
 def is_actor_file(name: str) -> bool:
-    """Whether that names a YAML file and no actor: a name has no dot."""
+    """Return whether a name refers to a YAML file instead of an actor; actor names contain no dot."""
     return name.endswith((".yaml", ".yml"))
 
 
 def sent_actor_of(request: Mapping[str, JsonValue]) -> str | None:
-    """The YAML of an actor that came with what a plan asks for, which that plan alone knows."""
+    """Return the YAML of an actor that was sent with a plan's request. Only that plan knows it."""
     text = request.get("sent_actor")
     return text if isinstance(text, str) else None
 
 
 def server_request(arguments: Mapping[str, JsonValue]) -> str:
-    """What the start of an MCP server, or a connection to it, does and gives away."""
+    """Describe the start of an MCP server or the connection to it, and the variables it receives."""
     name, url = arguments.get("server"), arguments.get("url")
     target = f"connect to MCP server {name} at {url}" if url else f"start MCP server {name}"
     if not url:
         target += f": {arguments.get('command')}"
-    # The variables come first, and the target is cut: a long command hides nothing.
+    # The target is truncated and the variables follow it, so a long command cannot hide them.
     received = [f"your variable {one}" for one in _names(arguments.get("variables"))]
     received += [f"header {one}" for one in _names(arguments.get("headers"))]
     received += [f"env {one}" for one in _names(arguments.get("env"))]
@@ -278,17 +284,19 @@ def server_request(arguments: Mapping[str, JsonValue]) -> str:
 
 
 def at_stake(arguments: Mapping[str, JsonValue]) -> str:
-    """In words, to be put behind the question; nothing for calls that are no agent's."""
+    """Describe what an external agent runs and receives, to append to the approval question; empty for other
+    calls.
+    """
     argv = _names(arguments.get("argv"))
     if not argv or "environment" not in arguments or "home" not in arguments:
         return ""
     variables, home = _names(arguments["environment"]), _names(arguments["home"])
     gets = [
         f"your variables {', '.join(variables)}" if variables else "none of your variables",
-        f"copies of {', '.join(f'~/{path}' for path in home)}" if home else "nothing of your home",
+        f"copies of {', '.join(f'~/{path}' for path in home)}" if home else "no files of your home",
         "the network" if arguments.get("network") else "no network",
     ]
-    return f": it runs {argv[0]}, which gets {', '.join(gets[:-1])} and {gets[-1]}"
+    return f": it runs {argv[0]} with {', '.join(gets[:-1])} and {gets[-1]}"
 
 
 def _names(value: JsonValue) -> list[str]:
@@ -297,7 +305,7 @@ def _names(value: JsonValue) -> list[str]:
 
 
 class ProgressKind(str, Enum):
-    """What there is to see."""
+    """Kinds of progress updates."""
 
     NODE = "node"
     THINKING = "thinking"
@@ -309,8 +317,9 @@ class ProgressKind(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """One thing seen. `text` is a piece of the answer (PIECE), or what is done to what (TOOL), or what came
-    of it (TOOL_DONE, THOUGHT); `node` is the path through subgraphs, `a.b`."""
+    """A progress update. `text` is a piece of the answer (PIECE), the call (TOOL) or its result (TOOL_DONE,
+    THOUGHT). `node` is the path through subgraphs, `a.b`.
+    """
 
     kind: ProgressKind
     actor: str

@@ -1,4 +1,4 @@
-"""Which ways an actor's graph goes: what is reached, what never ends, what runs at once. Pure."""
+"""Paths through an actor's graph: unreachable nodes, endless loops and parallel nodes. Pure functions."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _Ways = Mapping[str, tuple[str, ...]]
 
 
 def unreachable(actor: Actor) -> tuple[str, ...]:
-    """The nodes that no way from the entry leads to."""
+    """Return the nodes that no path from the entry reaches."""
     reached = _reached((actor.entry,), _ways(actor.nodes))
     return tuple(node.name for node in actor.nodes if node.name not in reached)
 
 
 def never_ending(actor: Actor) -> tuple[str, ...]:
-    """The nodes from which no way leads out of the graph."""
+    """Return the nodes from which no path leads to `end`."""
     backwards: dict[str, tuple[str, ...]] = {}
     for node in actor.nodes:
         for target in node.next:
@@ -38,7 +38,7 @@ def never_ending(actor: Actor) -> tuple[str, ...]:
 
 
 def router_circle(actor: Actor) -> tuple[str, ...]:
-    """Routers that lead from one to the next and back, without a call in between; empty if there are none."""
+    """Return routers that form a loop without any other node in between; empty if there are none."""
     ways = _ways(node for node in actor.nodes if isinstance(node, RouterNode))
     for name, targets in ways.items():
         if name in _reached(targets, ways):
@@ -47,10 +47,10 @@ def router_circle(actor: Actor) -> tuple[str, ...]:
 
 
 def at_once(actor: Actor) -> Iterator[tuple[str, str]]:
-    """Pairs of nodes that may run at the same time, each once, in the order of the file.
+    """Yield each pair of nodes that may run in parallel once, in the order of the file.
 
-    Where a node forks, every branch owns what it leads to before it comes back; what several branches own
-    comes after they met. Nodes whose owners have nothing in common do not wait for each other.
+    At a fork, each branch owns the nodes it reaches without passing the fork again. A node owned by several
+    branches comes after they meet. Two nodes without a common owner do not wait for each other.
     """
     ways = _ways(actor.nodes)
     found: dict[tuple[str, str], None] = {}
@@ -70,7 +70,7 @@ def at_once(actor: Actor) -> Iterator[tuple[str, str]]:
 
 
 def written_by(node: Node, keys: Iterable[str]) -> frozenset[str]:
-    """Which of the keys of the state the node writes."""
+    """Return the given keys of the state that a node writes."""
     written: set[str] = set()
     if isinstance(node, (LlmNode, ToolNode, HumanNode, AgentNode)) and node.output is not None:
         written.add(node.output)

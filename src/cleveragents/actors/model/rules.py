@@ -1,10 +1,8 @@
-"""What makes an actor wrong: each mistake with its place and what to do about it. Pure.
+"""Validation rules for actors. Each problem has a place and a remedy. Pure functions.
 
-The shape of the file is checked elsewhere, so here it may still be wrong: nothing is taken for granted, and
-an empty name stands for one that is missing, which is told there. Places are those of a graph's file: a
-`type: llm` actor is a graph of one node here, too.
-
-What makes a node for another agent wrong: its command line, and what of the user's it wants. Pure.
+The shape of the file is validated elsewhere, so it may still be wrong here. The rules take nothing for
+granted; an empty name stands for a missing one, which is reported there. Places refer to a graph's file;
+here, a `type: llm` actor is a graph of one node.
 """
 
 from __future__ import annotations
@@ -56,7 +54,7 @@ EVERY_TOOL = "*"
 _Problem = tuple[Place, str]
 _NODE_NAME = re.compile(r"[a-z][a-z0-9_-]{0,62}")
 _RESERVED = (END, "start")
-# A name with one of these belongs to a server or is a pattern; what it means is known when it runs.
+# A name with one of these marks belongs to a server or is a pattern. It is resolved at run time.
 _FOREIGN = ("__", ".", ":", "/", "*")
 _REDUCED = {"append": ("list",), "sum": ("integer", "number"), "merge": ("object",)}
 _OF_KIND: Mapping[StateType, JsonValue] = {
@@ -70,10 +68,10 @@ _OF_KIND: Mapping[StateType, JsonValue] = {
 _JSON_TYPES = {"array": ("list",), "integer": ("integer", "number")}
 
 PROMPT = "{prompt}"
-"""In a command line: the prompt."""
+"""Placeholder for the prompt in a command line."""
 
 PROMPT_FILE = "{prompt_file}"
-"""In a command line: the path of a file that holds the prompt."""
+"""Placeholder in a command line for the path of a file with the prompt."""
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 _OWN_PREFIX = "CLEVERAGENTS_"
@@ -81,8 +79,9 @@ _OWN_PREFIX = "CLEVERAGENTS_"
 
 @dataclass(frozen=True, slots=True)
 class ActorEnvironment:
-    """What an actor is judged against, as far as it is known: the names of tools, the other actors (`find`
-    raises what is wrong with one), and how a condition is checked (`InvalidCondition`)."""
+    """The context an actor is validated against, as far as it is known: tool names, other actors (`find`
+    raises if one is invalid), and a check for conditions (raises `InvalidCondition`).
+    """
 
     tools: Collection[str] | None = None
     find: Callable[[str], Actor] | None = None
@@ -94,14 +93,14 @@ def is_node_name(name: str) -> bool:
 
 
 def is_key_name(name: str) -> bool:
-    """Whether templates and conditions can name it."""
+    """Return whether templates and conditions can refer to the name."""
     return name.isascii() and name.isidentifier() and name.islower() and not keyword.iskeyword(name)
 
 
 def actor_problems(actor: Actor, around: ActorEnvironment) -> list[_Problem]:
-    """Everything that is wrong with it, and where."""
-    if len(actor.nodes) > NODES_LIMIT:  # guard: whoever wrote the file decides how long it is looked at
-        return [(("nodes",), f"it has more than {NODES_LIMIT} nodes; move some into an actor of their own")]
+    """Return all problems of an actor and their places."""
+    if len(actor.nodes) > NODES_LIMIT:  # guard: bounds the time that validation of a foreign file may take
+        return [(("nodes",), f"it has more than {NODES_LIMIT} nodes; move some into another actor")]
     problems = [problem for key in actor.state for problem in _key_problems(key)]
     for node in actor.nodes:
         problems += [(("nodes", node.name, *place), text) for place, text in _of_node(actor, node, around)]
@@ -114,15 +113,15 @@ def actor_problems(actor: Actor, around: ActorEnvironment) -> list[_Problem]:
 def _key_problems(key: StateKey) -> Iterator[_Problem]:
     place: Place = ("state", key.name)
     if key.name in GIVEN:
-        yield place, f"every run has {key.name!r} already; leave it out, or choose another name"
+        yield place, f"{key.name!r} is predefined in every run; remove it, or choose another name"
     elif not is_key_name(key.name):
-        yield place, f"{key.name[:60]!r} is no key's name; use small letters, digits and underscores"
+        yield place, f"{key.name[:60]!r} is not a valid key; use lowercase letters, digits and underscores"
     wanted = _REDUCED.get(key.reducer)
     if wanted is not None and key.type not in wanted:
-        remedy = f"make it `type: {wanted[0]}`, or leave the reducer out"
-        yield (*place, "reducer"), f"{key.reducer!r} is not for values of type {key.type}; {remedy}"
+        remedy = f"set `type: {wanted[0]}`, or remove the reducer"
+        yield (*place, "reducer"), f"{key.reducer!r} does not work with type {key.type}; {remedy}"
     if key.default is not None and not is_of_type(key.default, key.type):
-        yield (*place, "default"), f"the default should be of type {key.type}, as `type` says"
+        yield (*place, "default"), f"the default must be of type {key.type}"
 
 
 # ── one node ──
@@ -130,9 +129,12 @@ def _key_problems(key: StateKey) -> Iterator[_Problem]:
 
 def _of_node(actor: Actor, node: Node, around: ActorEnvironment) -> Iterator[_Problem]:
     if node.name in _RESERVED:
-        yield (), f"{node.name!r} means a place of every graph; give the node another name"
+        yield (), f"{node.name!r} is a reserved name; rename the node"
     elif not is_node_name(node.name):
-        yield (), f"{node.name[:60]!r} is no node's name; use small letters, digits, hyphens and underscores"
+        yield (
+            (),
+            f"{node.name[:60]!r} is not a node name; use lowercase letters, digits, hyphens and underscores",
+        )
     if isinstance(node, RouterNode):
         yield from _router_problems(actor, node, around)
         return
@@ -156,9 +158,9 @@ def _next_problems(actor: Actor, names: tuple[str, ...]) -> Iterator[_Problem]:
         place: Place = ("next", number)
         yield from _target_problem(actor, place, name)
         if name in names[:number]:
-            yield place, f"{name!r} is said twice; keep one"
+            yield place, f"{name!r} is listed twice; remove one"
     if END in names and len(names) > 1:
-        yield ("next", names.index(END)), f"{END!r} stands beside other names; take it out"
+        yield ("next", names.index(END)), f"{END!r} cannot be combined with other names; remove it"
 
 
 def _target_problem(actor: Actor, place: Place, name: str) -> Iterator[_Problem]:
@@ -172,20 +174,20 @@ def _router_problems(actor: Actor, node: RouterNode, around: ActorEnvironment) -
     for number, route in enumerate(node.routes):
         yield from _target_problem(actor, ("routes", number, "to"), route.to)
         if route.when is None and number != last:
-            yield ("routes", number), "it has no `when`, so those after it are never taken; put it last"
+            yield ("routes", number), "a route without `when` hides the routes after it; move it to the end"
         if route.when is not None and around.condition is not None:
             try:
                 around.condition(route.when, _names(actor))
             except InvalidCondition as error:
                 yield ("routes", number, "when"), str(error)
     if node.routes and node.routes[last].when is not None:
-        remedy = f"add one without `when`, such as `- to: {END}`"
-        yield ("routes",), f"no way is left when none of the conditions holds; {remedy}"
+        remedy = f"add a route without `when`, such as `- to: {END}`"
+        yield ("routes",), f"no route matches if all conditions are false; {remedy}"
 
 
 def _text_problems(actor: Actor, node: Node) -> Iterator[_Problem]:
     lists = [key.name for key in actor.state if key.type == "list"]
-    # What people and models read may hold anything; arguments keep their types.
+    # Texts for people and models may contain lists; arguments keep their types.
     for place, template, typed in _templates(node):
         found = template_problems(template, _names(actor), lists if typed else (), noun="key of the state")
         for within, problem in found:
@@ -210,24 +212,24 @@ def _llm_problems(actor: Actor, node: LlmNode, around: ActorEnvironment) -> Iter
         if tool != EVERY_TOOL:
             yield from _tool_problem(("tools", number), tool, around)
         if tool in node.tools[:number]:
-            yield ("tools", number), f"{tool!r} is said twice; keep one"
+            yield ("tools", number), f"{tool!r} is listed twice; remove one"
     if node.schema is None:
         return
     if node.schema.get("type") != "object":
-        yield ("schema",), "an answer's schema is that of an object; begin it with `type: object`"
+        yield ("schema",), "the schema of an answer must describe an object; add `type: object`"
     properties = node.schema.get("properties")
     types = {key.name: key.type for key in actor.state}
     for name, part in properties.items() if isinstance(properties, Mapping) else ():
         said = part.get("type") if isinstance(part, Mapping) else None
         if name in types and isinstance(said, str) and types[name] not in _JSON_TYPES.get(said, (said,)):
-            problem = f"the answer's {name!r} is of type {said}, and the state's of type {types[name]}"
-            yield ("schema", "properties", name), f"{problem}; they go together, so make them the same"
+            problem = f"{name!r} has type {said} in the schema and type {types[name]} in the state"
+            yield ("schema", "properties", name), f"{problem}; use the same type for both"
 
 
 def _tool_problem(place: Place, tool: str, around: ActorEnvironment) -> Iterator[_Problem]:
     known = around.tools
     if tool == AGENT_TOOL:  # guard: a model that could call it could ask for any variable of the user's
-        yield place, f"{tool!r} is no tool to be named; write a node of type command or acp"
+        yield place, f"{tool!r} cannot be listed as a tool; use a node of type command or acp"
         return
     if known is None or not tool or tool in known or any(mark in tool for mark in _FOREIGN):
         return
@@ -239,7 +241,7 @@ def _subgraph_problems(actor: Actor, node: SubgraphNode, around: ActorEnvironmen
         yield from _output_problem(actor, ("outputs", ours), ours)
     way = _way_back(actor.name, node.actor, around)
     if way:
-        problem = f"it would run itself, without end: {' → '.join((actor.name, *way))}"
+        problem = f"the actor would run itself in a loop: {' → '.join((actor.name, *way))}"
         yield ("actor",), f"{problem}; name another actor"
         return
     if around.find is None or not node.actor:
@@ -265,13 +267,13 @@ def _taken_over(actor: Actor, node: SubgraphNode, other: Actor) -> Iterator[_Pro
             problem = f"{other.name} has no key {theirs[:60]!r} in its state"
             yield ("outputs", ours), f"{problem}; {_hint(theirs, _names(other))}"
         elif ours in keys and not keys[ours].takes(_OF_KIND[kinds[theirs]]):
-            problem = f"{theirs!r} of {other.name} is of type {kinds[theirs]}"
-            problem += f", and {ours!r} of type {keys[ours].type}"
-            yield ("outputs", ours), f"{problem}; make it `type: {kinds[theirs]}`"
+            problem = f"{theirs!r} of {other.name} has type {kinds[theirs]}"
+            problem += f" and {ours!r} has type {keys[ours].type}"
+            yield ("outputs", ours), f"{problem}; set `type: {kinds[theirs]}`"
 
 
 def _way_back(name: str, first: str, around: ActorEnvironment) -> tuple[str, ...]:
-    """Which actors lead from the first to the one of that name, by their subgraphs; empty if none do."""
+    """Return the chain of subgraphs from the first actor to the named one; empty if there is none."""
     ways: list[tuple[str, ...]] = [(first,)]
     seen = {first}
     while ways:
@@ -291,38 +293,40 @@ def _carried_out_by(name: str, around: ActorEnvironment) -> list[str]:
     try:
         found = around.find(name)
     except CleverAgentsError:
-        return []  # told where it is named
+        return []  # reported where the actor is named
     return [node.actor for node in found.nodes if isinstance(node, SubgraphNode)]
 
 
 def _output_problem(actor: Actor, place: Place, key: str) -> Iterator[_Problem]:
     known = [item.name for item in actor.state]
     if key in GIVEN:
-        yield place, f"{key!r} is what the run was given, and stays; write to a key of your own"
+        yield place, f"{key!r} is a read-only input of the run; write to another key"
     elif key not in known:
         remedy = f"declare it: `state: {{{key[:60]}: {{type: string}}}}`"
         near = get_close_matches(key, known, n=1)
         hint = f"did you mean {near[0]!r}? If not, {remedy}" if near else remedy
-        yield place, f"there is no key {key[:60]!r} in the state; {hint}"
+        yield place, f"the state has no key {key[:60]!r}; {hint}"
 
 
 def _written_problem(actor: Actor, node: LlmNode | ToolNode | HumanNode | AgentNode) -> Iterator[_Problem]:
-    """What a tool gives is known when it is called; all else is known now."""
+    """Yield a problem if the node's output does not fit its key. The output type of a tool is only known when
+    it is called.
+    """
     kind: StateType = "object" if isinstance(node, LlmNode) and node.schema is not None else "string"
     found = next((key for key in actor.state if key.name == node.output), None)
     if isinstance(node, ToolNode) or found is None or found.takes(_OF_KIND[kind]):
         return
-    what, remedy = "text", "make it `type: string`"
+    what, remedy = "text", "set `type: string`"
     if kind == "object":
         what, remedy = (
             "an object",
-            "make it `type: object`, or name no output: parts go to keys of their names",
+            "set `type: object`, or remove `output` to write each property to the key of its name",
         )
     elif found.type == "list":
-        remedy += ", or give it `reducer: append`"
+        remedy += ", or add `reducer: append`"
     elif isinstance(node, LlmNode):
-        remedy += ", or give the node a `schema` that has it"
-    yield ("output",), f"{what} is written to {found.name!r}, which is of type {found.type}; {remedy}"
+        remedy += ", or give the node a `schema` with that property"
+    yield ("output",), f"the node writes {what} to {found.name!r}, which has type {found.type}; {remedy}"
 
 
 # ── the graph ──
@@ -338,17 +342,17 @@ def _path_problems(actor: Actor) -> Iterator[_Problem]:
     circle = router_circle(actor)
     if circle:
         way = ", ".join(repr(name) for name in circle)
-        problem = f"{way}: routers that lead to each other for ever"
-        yield ("nodes", circle[0]), f"{problem}; put a node that does something in between"
+        problem = f"{way}: these routers form an endless loop"
+        yield ("nodes", circle[0]), f"{problem}; add a node that is not a router between them"
     known = {END, *(node.name for node in actor.nodes)}
-    # With one name mistaken, everything behind it would look lost, and everything before it endless.
+    # One wrong name would make every node behind it look unreachable and every node before it endless.
     if not all(name in known for name in (actor.entry, *(to for node in actor.nodes for to in node.next))):
         return
     for name in unreachable(actor):
-        yield ("nodes", name), f"nothing leads to {name!r}; name it in a `next`, or take it out"
+        yield ("nodes", name), f"no node leads to {name!r}; add it to a `next`, or remove it"
     for name in never_ending(actor):
-        problem = f"no way leads from {name!r} to {END!r}"
-        yield ("nodes", name), f"{problem}; let it, or a router after it, go to {END!r}"
+        problem = f"no path leads from {name!r} to {END!r}"
+        yield ("nodes", name), f"{problem}; add a path from it to {END!r}"
 
 
 def _writer_problems(actor: Actor) -> Iterator[_Problem]:
@@ -356,8 +360,8 @@ def _writer_problems(actor: Actor) -> Iterator[_Problem]:
     writes = {node.name: written_by(node, single) for node in actor.nodes}
     for first, second in at_once(actor):
         for key in sorted(writes[first] & writes[second]):
-            problem = f"{first!r} and {second!r} run at once, and both write {key!r}"
-            remedy = "give it a reducer (append, sum, merge), or let each write a key of its own"
+            problem = f"{first!r} and {second!r} run in parallel and both write {key!r}"
+            remedy = "give the key a reducer (append, sum, merge), or write to different keys"
             yield ("nodes", second), f"{problem}; {remedy}"
 
 
@@ -367,18 +371,21 @@ def _names(actor: Actor) -> tuple[str, ...]:
 
 def _hint(word: str, known: Collection[str]) -> str:
     near = get_close_matches(word, list(known), n=1)
-    return f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(known) or 'none'}"
+    return f"did you mean {near[0]!r}?" if near else f"available: {', '.join(known) or 'none'}"
 
 
 def agent_problems(actor: Actor, node: AgentNode) -> Iterator[_Problem]:
-    """What is wrong with it, and where in it."""
+    """Yield the problems of a node for an external agent: its command line, variables and files."""
     if actor.read_only:
-        yield (), "it runs a program that may change anything, and the actor is `read_only`; take that out"
+        yield (
+            (),
+            "the actor is `read_only`, but this program may change files; remove `read_only`",
+        )
     if node.argv and not node.argv[0].strip():
-        yield ("argv", 0), "it names no program; write its name first: [claude, --print]"
+        yield ("argv", 0), "the program is missing; put its name first: [claude, --print]"
     for number, word in enumerate(node.argv):
         if "\0" in word:
-            yield ("argv", number), "there is a NUL character in it; take it out"
+            yield ("argv", number), "it contains a NUL character; remove it"
     if isinstance(node, CommandNode):
         yield from _prompt_problems(node)
         for name in node.variables:
@@ -391,25 +398,25 @@ def _prompt_problems(node: CommandNode) -> Iterator[_Problem]:
     for mark, way in ((PROMPT, "argument"), (PROMPT_FILE, "file")):
         there = [number for number, word in enumerate(node.argv) if mark in word]
         if node.prompt_by == way == "file" and not there:
-            yield ("argv",), f"the prompt is in a file that nothing names; write {mark} where its path goes"
+            yield ("argv",), f"`prompt_by: file` needs {mark} in `argv`; write it where the path goes"
         if node.prompt_by != way and there:
-            problem = f"{mark} stands there, and the prompt comes by {node.prompt_by}"
-            yield ("argv", there[0]), f"{problem}; say `prompt_by: {way}`, or take it out"
+            problem = f"{mark} does not work with `prompt_by: {node.prompt_by}`"
+            yield ("argv", there[0]), f"{problem}; set `prompt_by: {way}`, or remove it"
 
 
 def _environment_problems(node: AgentNode) -> Iterator[_Problem]:
     for number, name in enumerate(node.environment):
         place: Place = ("environment", number)
-        yield from _variable_problem(place, name, "the name alone: it has the value that it has for you")
+        yield from _variable_problem(place, name, "only the name; the value comes from your environment")
         if name in node.environment[:number]:
-            yield place, f"{name!r} is said twice; keep one"
+            yield place, f"{name!r} is listed twice; remove one"
 
 
 def _variable_problem(place: Place, name: str, example: str) -> Iterator[_Problem]:
     if not _VARIABLE.fullmatch(name):
-        yield place, f"{name[:60]!r} is no variable's name; write {example}"
+        yield place, f"{name[:60]!r} is not a variable name; write {example}"
     elif name.startswith(_OWN_PREFIX):
-        yield place, f"{name[:60]!r} is ours, and no agent gets it; take it out"
+        yield place, f"{name[:60]!r} is reserved for CleverAgents; remove it"
 
 
 def _home_problems(node: AgentNode) -> Iterator[_Problem]:
@@ -417,7 +424,7 @@ def _home_problems(node: AgentNode) -> Iterator[_Problem]:
         path = PurePosixPath(name)
         plain = path.as_posix() == name and "\0" not in name and name != "."
         if not plain or path.is_absolute() or ".." in path.parts or "~" in path.parts:
-            remedy = "write a path below your home, such as .config/tool/settings.json"
-            yield ("home", number), f"{name[:60]!r} is no such path; {remedy}"
+            remedy = "write a relative path, such as .config/tool/settings.json"
+            yield ("home", number), f"{name[:60]!r} is not a path below your home; {remedy}"
         elif name in node.home[:number]:
-            yield ("home", number), f"{name!r} is said twice; keep one"
+            yield ("home", number), f"{name!r} is listed twice; remove one"

@@ -1,1 +1,1 @@
-"""Checkpoints of graphs in the database, each written under the fence of its job."""
+"""Graph checkpoints in the database, each written under the fence of its job."""

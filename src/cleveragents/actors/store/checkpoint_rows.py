@@ -1,7 +1,4 @@
-"""Checkpoints as rows: what the columns of `graph_checkpoints`, `graph_values` and `graph_writes` hold.
-
-Where the checkpoints of graphs are kept: bytes by thread, opaque here.
-"""
+"""Checkpoints as rows of `graph_checkpoints`, `graph_values` and `graph_writes`. Values are opaque bytes."""
 
 from __future__ import annotations
 
@@ -28,7 +25,7 @@ __all__ = [
 ]
 
 
-# Channels and versions by themselves: SQLite finds pairs by a walk through all of a thread's values.
+# Channels and versions are matched separately: for pairs, SQLite scans all values of a thread.
 _VALUES = select(graph_values).where(
     graph_values.c.thread_id == bindparam("thread_id"),
     graph_values.c.namespace == bindparam("namespace"),
@@ -42,11 +39,11 @@ _WRITES = select(graph_writes).where(
 )
 
 Blob = tuple[str, bytes]
-"""A value as a serialiser left it: how, and what."""
+"""A serialised value: the name of its format, and its bytes."""
 
 
 def checkpoint_row(checkpoint: StoredCheckpoint) -> dict[str, object]:
-    """The checkpoint itself, and the versions of its values. `InvalidPayload`."""
+    """Return the row of a checkpoint, with the versions of its values. Raises `InvalidPayload`."""
     ids = {
         "thread": checkpoint.thread_id,
         "namespace": checkpoint.namespace,
@@ -67,7 +64,7 @@ def checkpoint_row(checkpoint: StoredCheckpoint) -> dict[str, object]:
 
 
 def value_rows(checkpoint: StoredCheckpoint) -> list[dict[str, object]]:
-    """Those of its values that are to be kept. `InvalidPayload`."""
+    """Return the rows of its new values. Raises `InvalidPayload`."""
     rows: list[dict[str, object]] = []
     for channel, (version, (kind, content)) in checkpoint.values.items():
         if not kind:
@@ -87,7 +84,7 @@ def value_rows(checkpoint: StoredCheckpoint) -> list[dict[str, object]]:
 
 
 def write_rows(key: Mapping[str, str], writes: Sequence[StoredWrite]) -> list[dict[str, object]]:
-    """The writes of a checkpoint, whose columns are `key`. `InvalidPayload`."""
+    """Return the rows of writes; `key` identifies their checkpoint. Raises `InvalidPayload`."""
     ensure_storable("a checkpoint", key)
     return [{**key, **_write_columns(write)} for write in writes]
 
@@ -107,7 +104,9 @@ def _write_columns(write: StoredWrite) -> dict[str, object]:
 
 
 def filled(connection: Connection, rows: Sequence[Row[Any]], location: str) -> list[StoredCheckpoint]:
-    """The rows with their values and writes, in the same order. `DatabaseFailed` when a value is missing."""
+    """Load the values and writes of checkpoint rows, in the same order. Raises `DatabaseFailed` if a value is
+    missing.
+    """
     places: dict[tuple[str, str], list[Row[Any]]] = {}
     for row in rows:
         places.setdefault((row.thread_id, row.namespace), []).append(row)
@@ -120,7 +119,7 @@ def filled(connection: Connection, rows: Sequence[Row[Any]], location: str) -> l
         for row in here:
             wanted = versions[row.checkpoint_id]
             missing = [name for name, version in wanted.items() if (name, version) not in values]
-            if missing:  # guard: a graph never goes on from half a state
+            if missing:  # guard: a graph never continues from an incomplete state
                 raise DatabaseFailed(location, f"a checkpoint of {thread_id} lacks its {missing[0]!r}")
             own = {name: (version, values[name, version]) for name, version in wanted.items()}
             key = (thread_id, namespace, row.checkpoint_id)
@@ -129,7 +128,7 @@ def filled(connection: Connection, rows: Sequence[Row[Any]], location: str) -> l
 
 
 def versions_of(kept: str) -> dict[str, str]:
-    """Of which version each value of a checkpoint is, as it is kept."""
+    """Parse the stored versions of a checkpoint's values."""
     versions: dict[str, str] = json.loads(kept)
     return versions
 
@@ -173,14 +172,15 @@ def _writes(
         )
         found.setdefault(row.checkpoint_id, []).append(write)
     for writes in found.values():
-        # The order in which a step applies them. Sorted here: databases disagree on the order of text.
+        # The order in which a step applies them. Sorted here, because databases disagree on the order of
+        # text.
         writes.sort(key=lambda write: (write.task_path, write.task_id, write.index))
     return found
 
 
 @dataclass(frozen=True, slots=True)
 class StoredWrite:
-    """What one task of a step wrote, before the step was over."""
+    """A write of one task, stored before its step has ended."""
 
     task_id: str
     index: int
@@ -191,8 +191,9 @@ class StoredWrite:
 
 @dataclass(frozen=True, slots=True)
 class StoredCheckpoint:
-    """A checkpoint. `values` are the channels' values by name, each at its version. One that `supersedes` is,
-    with its parent, all that is needed from now on."""
+    """A checkpoint. `values` maps channels to versions and values. If it `supersedes`, only it and its parent
+    are needed from now on.
+    """
 
     thread_id: str
     namespace: str

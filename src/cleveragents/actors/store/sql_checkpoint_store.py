@@ -1,13 +1,12 @@
-"""Checkpoints of graphs on a database: each write one transaction, with the look at who may write in it.
+"""Graph checkpoints in a database. Each write is one transaction that also checks the writer's fence.
 
-A thread that was deleted stays deleted. A late checkpoint is refused because the one it follows is gone; a
-thread's first one follows none, and whoever writes it begins the thread anew. What a task wrote may come
-before its checkpoint, so it is always kept; without its checkpoint nobody ever sees it.
+A deleted thread stays deleted: a late checkpoint is refused because its parent is gone. The first checkpoint
+of a thread has no parent and starts the thread anew. The writes of a task may arrive before their checkpoint,
+so they are always stored; without their checkpoint they are never read.
 
-What a checkpoint makes superfluous is deleted with the transaction that keeps it.
-
-A conversation is one value, kept anew with every message: without this, a run would leave the square of what
-was said in it. The parent stays, because whoever writes next after it has to find it.
+A checkpoint's transaction also deletes the rows that it makes obsolete. A conversation is one value that is
+stored again with every message, so without this, the size of a run would grow quadratically. The parent
+stays, because the next writer needs to find it.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ _IN_NAMESPACE = (
     graph_checkpoints.c.thread_id == bindparam("thread_id"),
     graph_checkpoints.c.namespace == bindparam("namespace"),
 )
-# Held until the transaction is over: nobody deletes the parent meanwhile.
+# Locked until the transaction ends, so that the parent cannot be deleted meanwhile.
 _STANDS = (
     select(graph_checkpoints.c.versions)
     .where(*_IN_NAMESPACE, graph_checkpoints.c.checkpoint_id == bindparam("checkpoint_id"))
@@ -80,11 +79,11 @@ _FIRST, _LAST = "\x01", "\U0010ffff"
 class SqlCheckpointStore:
     """Checkpoints by thread. Every method is one atomic step; what returned survives kill -9.
 
-    A write with a fence is refused (`StaleFence`) unless the job still runs under that token: checked in
-    the same transaction. Stateless but for the database, so any thread may share it.
+    A write with a fence raises `StaleFence` unless the job still runs under that token; this is checked in
+    the same transaction. Stateless except for the database, so any thread may share it.
 
-    To `put`, a value whose serialiser has no name (`("", b"")`) is one that was kept with an earlier
-    checkpoint of the thread: its version is noted, and nothing is written again.
+    In `put`, a value with an empty format (`("", b"")`) was already stored with an earlier checkpoint of the
+    thread: only its version is recorded.
     """
 
     def __init__(self, database: Database) -> None:
@@ -101,7 +100,7 @@ class SqlCheckpointStore:
     def get(
         self, thread_id: str, namespace: str = "", checkpoint_id: str | None = None
     ) -> StoredCheckpoint | None:
-        """That checkpoint with its values and writes; the latest, if none is named."""
+        """Return a checkpoint with its values and writes; the latest if no id is given."""
         if not all(is_storable(text) for text in (thread_id, namespace, checkpoint_id or "")):
             return None
         wanted = {"thread_id": thread_id, "namespace": namespace, "checkpoint_id": checkpoint_id}
@@ -114,8 +113,9 @@ class SqlCheckpointStore:
     def list(
         self, thread_id: str | None, *, namespace: str | None = None, before: str | None = None
     ) -> Iterator[StoredCheckpoint]:
-        """Read in pages, so that a reader who stops early, or takes long, holds nothing. Checkpoints that are
-        written meanwhile are newer than what is still to come, so they are not in it."""
+        """Yield checkpoints, newest first. They are read in pages, so a slow or stopped reader holds no
+        resources. Checkpoints written meanwhile are newer and not included.
+        """
         if not all(is_storable(text or "") for text in (thread_id, namespace, before)):
             return
         query = _newest_first(thread_id, namespace)
@@ -133,10 +133,10 @@ class SqlCheckpointStore:
             last = rows[-1]
 
     def put(self, checkpoint: StoredCheckpoint, *, fence: Fence | None = None) -> None:
-        """Keeps the checkpoint and those of its values that are new; `writes` is not looked at.
+        """Store a checkpoint and its new values; `writes` is ignored.
 
-        One that supersedes is the end of all that came before its parent in its namespace, and of the
-        namespaces below it (`namespace|…`): graphs that the step before it ran.
+        A superseding checkpoint deletes everything before its parent in its namespace, and the namespaces
+        below it (`namespace|…`), which belong to graphs that the previous step ran.
         """
         putting = self._putting(checkpoint)
 
@@ -157,9 +157,9 @@ class SqlCheckpointStore:
         fence: Fence | None = None,
         checkpoint: StoredCheckpoint | None = None,
     ) -> None:
-        """Keeps them; one that is there already (task and index) is replaced or left, as `replace` says.
+        """Store writes. An existing one (same task and index) is replaced only if `replace` is set.
 
-        `checkpoint` is the one they belong to, where it was not put yet: it is kept with them, or neither.
+        `checkpoint` is their checkpoint if it was not stored yet: both are stored together or not at all.
         """
         key = {"thread_id": thread_id, "namespace": namespace, "checkpoint_id": checkpoint_id}
         rows = write_rows(key, writes)
@@ -176,18 +176,18 @@ class SqlCheckpointStore:
         self._database.write(unit)
 
     def threads(self) -> Sequence[str]:
-        """The names of all threads of which something is kept."""
+        """Return the ids of all stored threads."""
         with self._database.read() as connection:
             return connection.scalars(select(graph_checkpoints.c.thread_id).distinct()).all()
 
     def delete_threads(self, beginning: str) -> None:
-        """Forgets the thread of that name, and those below it (`beginning/…`)."""
+        """Delete a thread and those below it (`beginning/…`)."""
         if not is_storable(beginning):
             return
 
         def unit(connection: Connection) -> None:
             doomed = delete(graph_checkpoints).where(_of_threads(graph_checkpoints, beginning))
-            # A checkpoint may be added while the one it follows is waited for; the next look finds it.
+            # A checkpoint may be added while its parent's lock is awaited; the next iteration finds it.
             while connection.execute(doomed).rowcount:
                 pass
             for table in (graph_values, graph_writes):
@@ -196,7 +196,9 @@ class SqlCheckpointStore:
         self._database.write(unit)
 
     def _putting(self, checkpoint: StoredCheckpoint) -> Callable[[Connection], None]:
-        """What puts it, in whatever transaction. `InvalidPayload` at once."""
+        """Return a function that stores the checkpoint in a given transaction. Raises `InvalidPayload`
+        immediately.
+        """
         row = checkpoint_row(checkpoint)
         values = value_rows(checkpoint)
 
@@ -214,7 +216,7 @@ class SqlCheckpointStore:
         if fence is None:
             return
         running = self._runs.run(connection, {"job_id": fence.job_id, "token": fence.token}).first()
-        if running is None:  # guard: whoever lost the job writes nothing more
+        if running is None:  # guard: a worker that lost the job writes nothing more
             raise StaleFence(fence.job_id, fence.token)
 
     def _parent(self, connection: Connection, checkpoint: StoredCheckpoint) -> Mapping[str, Any] | None:
@@ -226,13 +228,13 @@ class SqlCheckpointStore:
             "checkpoint_id": checkpoint.parent_id,
         }
         parent = self._stands.run(connection, place).first()
-        if parent is None:  # guard: a late write brings nothing back
+        if parent is None:  # guard: a late write must not revive a deleted thread
             raise UnknownPlan(checkpoint.thread_id.partition("/")[0])
         return parent
 
 
 def _inserting(table: Table, dialect: str, *, replace: bool) -> PreparedStatement:
-    """The insert that replaces, or leaves, a row of the same key."""
+    """Return an insert that replaces, or keeps, an existing row with the same key."""
     insert = insert_into(table, dialect)
     if not replace:
         return PreparedStatement(insert.on_conflict_do_nothing(), dialect)
@@ -257,7 +259,7 @@ def _newest_first(thread_id: str | None, namespace: str | None) -> Select[Any]:
 
 
 def _after(last: Row[Any]) -> ColumnElement[bool]:
-    """What comes behind that row, in the order of `_newest_first`."""
+    """Return the condition for rows after this one, in the order of `_newest_first`."""
     table = graph_checkpoints.c
     same = table.checkpoint_id == last.checkpoint_id
     return or_(
@@ -275,7 +277,7 @@ def _of_threads(table: Table, beginning: str) -> ColumnElement[bool]:
 
 
 class CheckpointThinning:
-    """The deletes for one kind of database (`Database.dialect`). It keeps no state."""
+    """The statements that delete obsolete rows, for one database dialect. Stateless."""
 
     def __init__(self, dialect: str) -> None:
         self._older = [
@@ -295,9 +297,9 @@ class CheckpointThinning:
         )
 
     def run(self, connection: Connection, checkpoint: StoredCheckpoint, of_parent: Mapping[str, str]) -> None:
-        """Deletes what neither the checkpoint nor its parent, whose values are of those versions, is made of;
-        and all that is in namespaces below. A value that is no longer part of any may stay until the channel
-        has another."""
+        """Delete everything that neither the checkpoint nor its parent (with versions `of_parent`) uses, and
+        all namespaces below. A value that no checkpoint uses may stay until its channel gets a new one.
+        """
         namespace = checkpoint.namespace
         place = {
             "thread_id": checkpoint.thread_id,
@@ -308,7 +310,7 @@ class CheckpointThinning:
         }
         for statement in (*self._older, self._below):
             statement.run(connection, place)
-        # Versions count up, so that older ones of a channel are smaller, as text, too.
+        # Versions count up, and older ones are also smaller as text.
         outdated = [
             {**place, "channel": channel, "version": min(version, of_parent.get(channel, version))}
             for channel, (version, (kind, _)) in checkpoint.values.items()

@@ -1,1 +1,1 @@
-"""The messages that streams carry into graphs and out of them."""
+"""The messages that streams pass to graphs and receive from them."""

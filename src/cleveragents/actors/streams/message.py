@@ -1,8 +1,5 @@
-"""What a stream carries: a request to run a graph, what is seen of that run, and how it ended.
-
-What is done to streams of messages on their way.
-
-Ways of messages: from a request to all that comes of it.
+"""Messages of streams: a request to run a graph, progress of the run, and its end; and operators on such
+streams.
 """
 
 from __future__ import annotations
@@ -28,7 +25,7 @@ _MOST_WAITING = 4096
 
 
 class MessageKind(str, Enum):
-    """A request, something seen of its run, or the way the run really ended."""
+    """The kind of a message: a request, progress of its run, or the way the run ended."""
 
     REQUEST = "request"
     RESULT = "result"
@@ -46,11 +43,11 @@ class MessageKind(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class StreamMessage:
-    """One message. Whatever comes of a request has its id and its graph.
+    """A message. All messages about a request have its id and its graph.
 
-    `content` is the graph's input or its output; the mapping cannot be changed, its values are the
-    graph's own. `thread_id` names the conversation for graphs that were compiled with a checkpointer.
-    An answer that is not a result says why in `error`.
+    `content` is the graph's input or output; the mapping is read-only, its values belong to the graph.
+    `thread_id` names the conversation for graphs with a checkpointer. An answer that is not a result states
+    the reason in `error`.
     """
 
     id: str
@@ -64,15 +61,15 @@ class StreamMessage:
         object.__setattr__(self, "content", MappingProxyType(dict(self.content)))
 
     def result(self, content: Mapping[str, object]) -> StreamMessage:
-        """The answer of a run that gave a result."""
+        """Return the answer with a result."""
         return StreamMessage(self.id, self.graph, content, MessageKind.RESULT, self.thread_id)
 
     def failure(self, error: CleverAgentsError, kind: MessageKind = MessageKind.ERROR) -> StreamMessage:
-        """The answer of a run that gave none; the request's content goes with it, for a retry."""
+        """Return the answer with an error. It keeps the request's content, for a retry."""
         return StreamMessage(self.id, self.graph, self.content, kind, self.thread_id, error)
 
     def seen(self, progress: Progress) -> StreamMessage:
-        """Something seen of the run that this request began."""
+        """Return a progress message of the run that this request started."""
         content = {
             "actor": progress.actor,
             "node": progress.node,
@@ -82,7 +79,7 @@ class StreamMessage:
         return StreamMessage(self.id, self.graph, content, MessageKind(progress.kind.value), self.thread_id)
 
     def progress(self) -> Progress:
-        """What `seen` was given. `ValueError` when this is a request or an answer."""
+        """Return the progress that was passed to `seen`. Raises `ValueError` for a request or an answer."""
         content = self.content
         return Progress(
             ProgressKind(self.kind.value),
@@ -96,25 +93,26 @@ class StreamMessage:
 Listener = Callable[[StreamMessage], None]
 
 Submit = Callable[[StreamMessage, Listener], "Future[StreamMessage]"]
-"""Begins the run of a request. The listener hears what is seen of it, one message at a time and none after
-the future is done; the future always resolves with the answer."""
+"""Starts the run of a request. The listener receives its progress, one message at a time and none after the
+future is done; the future always resolves with the answer.
+"""
 
 ANSWERS = frozenset({MessageKind.RESULT, MessageKind.ERROR, MessageKind.TIMEOUT, MessageKind.CANCELLED})
-"""One of these ends what a request began."""
+"""The kinds of messages that end a request."""
 
 
 def only(*kinds: MessageKind) -> Callable[[Observable[StreamMessage]], Observable[StreamMessage]]:
-    """Messages of these kinds, and no others."""
+    """Return an operator that keeps only messages of these kinds."""
     from reactivex import operators
 
     return operators.filter(lambda message: message.kind in kinds)
 
 
 class Inbox:
-    """A stream's messages for the thread that asks for them, so that a slow one holds up no loop.
+    """A queue between a stream and the thread that reads it, so that a slow reader does not block the loop.
 
-    Any thread may deliver. When too many wait, what is merely to be seen is left out; an answer never is.
-    Not thread-safe on the reading side: one thread reads.
+    Any thread may deliver. When too many messages wait, progress is dropped, but never an answer. Not
+    thread-safe on the reading side: one thread reads.
     """
 
     def __init__(self, stream: Observable[StreamMessage], *, most_waiting: int = _MOST_WAITING) -> None:
@@ -123,28 +121,29 @@ class Inbox:
         stream.subscribe(self._deliver, self._waiting.put, lambda: self._waiting.put(None))
 
     def __iter__(self) -> Iterator[StreamMessage]:
-        """Every message as it comes, until the stream ends; raises what it failed with."""
+        """Yield every message until the stream ends; raise the stream's error."""
         while (message := self._waiting.get()) is not None:
             if isinstance(message, Exception):
                 raise message
             yield message
 
     def _deliver(self, message: StreamMessage) -> None:
-        if message.kind in ANSWERS or self._waiting.qsize() < self._most_waiting:  # guard: a bound
+        if message.kind in ANSWERS or self._waiting.qsize() < self._most_waiting:  # guard: bounds the queue
             self._waiting.put(message)
 
 
 class StreamRoute:
-    """Where requests go. Immutable; any thread may send."""
+    """A destination of requests. Immutable; any thread may send."""
 
     def __init__(self, submit: Submit) -> None:
         self._submit = submit
 
     def send(self, request: StreamMessage, cancel: Observable[None]) -> Observable[StreamMessage]:
-        """For each subscription, one run: what is seen of it, at last its answer, then the end.
+        """Return a stream that starts one run per subscription: its progress, its answer, then the end.
 
-        A refusal is an answer, too. An item of `cancel` asks the run to end, which its answer then tells,
-        when everything it began has ended. Disposing asks as well, and tells nothing any more.
+        A refusal is an answer, too. An item of `cancel` asks the run to end; its answer arrives when
+        everything it started has ended. Disposing the subscription also asks it to end, and delivers nothing
+        more.
         """
         import reactivex
         from reactivex.disposable import CompositeDisposable, Disposable

@@ -19,24 +19,25 @@ _GRACE_SECONDS = 1.0
 
 
 class AcpAgents:
-    """Runs agents at one place. Stateless but for that: any thread may share it, and each session has a loop
-    of its own, on a thread that ends with it."""
+    """Runs agents in one sandbox. Any thread may share it; each session has its own loop, on a thread that
+    ends with it.
+    """
 
     def __init__(self, place: ProgramEnvironment, bounds: SessionBounds | None = None) -> None:
-        # A cancel leaves them five seconds in all, and some go by before force is used.
+        # A cancellation allows five seconds in total, and part of that passes before the agent is killed.
         self._place = replace(place, grace_seconds=min(place.grace_seconds, _GRACE_SECONDS))
         self._bounds = bounds or SessionBounds()
 
     def ensure_there(self, request: AgentRequest) -> None:
-        """As the port says."""
+        """Check that the agent is installed, as the port describes."""
         absence = absence_of_acp() or absence_of(request.argv[0], request.install)
         if absence is not None:
             raise ToolRefused(request.name, absence)
 
     def run(self, request: AgentRequest, client: AgentClient, stop: StopSignal) -> AgentOutcome:
-        """As the port says."""
+        """Run a session, as the port describes."""
         self.ensure_there(request)
-        import_module("acp")  # here, because it takes its time, and the loop has none
+        import_module("acp")  # imported here, because it is slow and would block the loop
         from cleveragents.actors.external.acp.session import AcpSession
 
         session = AcpSession(request, client, self._place, self._bounds)
@@ -48,4 +49,4 @@ class AcpAgents:
 
 
 async def _nothing() -> None:
-    """All has ended by now; what still occupies a thread is waited for."""
+    """Do nothing: everything has ended, and closing waits for occupied threads."""

@@ -1,11 +1,11 @@
-"""What an agent asks us for, answered: each request checked, done on a thread, and its failure an answer.
+"""Answers to an agent's requests: each is validated and carried out on a thread; its failure is an answer,
+too.
 
-What ends the session, such as a person who has to be asked first, is handed to the session instead.
+Errors that end the session, such as a missing approval, are passed to the session instead.
 
-The terminals of one session: each is one recorded command, run on a thread, that is asked about meanwhile.
-
-A terminal is made at once, and its command waits for its turn: calls in a sandbox are made one after the
-other. The agent can look at what it says, wait for it and end it, as the protocol has it.
+A terminal is one recorded command on a thread. It is created immediately, and its command waits for its turn,
+because calls in a sandbox run one after the other. The agent can read its output, wait for it and kill it, as
+the protocol defines.
 """
 
 from __future__ import annotations
@@ -49,8 +49,9 @@ _CANNOT_RUN = 126
 
 
 class AcpHandler:
-    """`acp`'s handler of what comes from the agent. `session_id` is the session's, once it has one; `end` is
-    told what ends it. Not thread-safe: the session's loop uses it."""
+    """The `acp` handler for messages from the agent. `session_id` is set once the session exists; `end`
+    receives the error that ends it. Not thread-safe: only the session's loop uses it.
+    """
 
     def __init__(
         self,
@@ -85,7 +86,7 @@ class AcpHandler:
         }
 
     async def __call__(self, method: str, params: Any, is_notification: bool) -> Any:
-        """The answer. `RequestError` for what cannot be done."""
+        """Answer a request. Raises `RequestError` if it fails."""
         from acp import RequestError
 
         if is_notification:
@@ -94,7 +95,7 @@ class AcpHandler:
         if method not in self._methods:
             raise RequestError.method_not_found(method)
         if self._under_way >= self._bounds.requests:  # guard: each holds a thread
-            raise RequestError(_FAILED, "too much is asked for at once; wait for some answers")
+            raise RequestError(_FAILED, "too many concurrent requests; wait for some answers")
         model, answer = self._methods[method]
         asked = self._checked(model, params)
         self._under_way += 1
@@ -125,7 +126,7 @@ class AcpHandler:
         except ValidationError as error:
             problems = [f"{'.'.join(map(str, found['loc']))}: {found['msg']}" for found in error.errors()[:4]]
             raise RequestError.invalid_params({"details": "; ".join(problems)}) from None
-        if getattr(asked, "session_id", None) != self.session_id:  # guard: there is no other
+        if getattr(asked, "session_id", None) != self.session_id:  # guard: only this session exists
             raise RequestError.invalid_params({"details": "there is no such session"})
         return asked
 
@@ -143,7 +144,7 @@ class AcpHandler:
         if isinstance(error, ToolRefused):
             raise RequestError(_FAILED, str(error))
         self._end(error)
-        raise RequestError(_FAILED, "the session is being ended")
+        raise RequestError(_FAILED, "the session is ending")
 
     async def _read(self, asked: ReadTextFileRequest) -> Any:
         from acp.schema import ReadTextFileResponse
@@ -180,7 +181,9 @@ class AcpHandler:
         return {}
 
     def _did(self, what: str) -> None:
-        """One at a time: what comes meanwhile is filed with the next."""
+        """Record the agent's own changes, one recording at a time. Changes that are reported meanwhile become
+        part of the next recording.
+        """
         if self._filing is None or self._filing.done():
             self._filing = asyncio.create_task(self._file(what))
             self._filing.add_done_callback(seen)
@@ -189,13 +192,14 @@ class AcpHandler:
         await self._in_thread(partial(self._client.did, what))
 
     async def _in_turn(self, work: Callable[[], T]) -> T:
-        """The same, after whatever was asked for before: an agent need not wait for answers to send more, and
-        the last that it wrote is what stays. `ToolRefused` when its turn does not come."""
+        """Run `work` on a thread after all earlier requests. An agent may send requests without waiting for
+        answers, and its last write must win. Raises `ToolRefused` if the turn does not come in time.
+        """
         try:
             async with asyncio.timeout(self._bounds.turn_seconds):
                 await self._order.acquire()  # guard: threads would take their turns in any order
         except TimeoutError:
-            reason = "what was asked for before is still being done; wait for its end, or kill it"
+            reason = "an earlier request is still running; wait for it, or kill it"
             raise ToolRefused("acp", reason) from None
         try:
             return await self._in_thread(work)
@@ -203,7 +207,9 @@ class AcpHandler:
             self._order.release()
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
-        """What `work` returns. What ends the session does so also when nobody waits for it."""
+        """Run `work` on a thread and return its result. An error that ends the session does so even if the
+        result is not awaited.
+        """
         call = asyncio.get_running_loop().run_in_executor(None, partial(copy_context().run, work))
         call.add_done_callback(self._look_at)
         return await call
@@ -217,7 +223,7 @@ class AcpHandler:
 
 
 def chosen(options: list[PermissionOption], allowed: bool) -> Any:
-    """The option that means it, for this once where that can be said; none, where none does."""
+    """Return the option for the decision, preferring the one-time variant; cancelled if there is none."""
     from acp.schema import AllowedOutcome, DeniedOutcome, RequestPermissionResponse
 
     for kind in _MEANT[allowed]:
@@ -229,7 +235,7 @@ def chosen(options: list[PermissionOption], allowed: bool) -> Any:
 
 
 class Terminals:
-    """Not thread-safe: the session's loop uses it."""
+    """The terminals of one session. Not thread-safe: only the session's loop uses it."""
 
     def __init__(
         self,
@@ -244,9 +250,9 @@ class Terminals:
         self._numbers = count(1)
 
     def create(self, request: CreateTerminalRequest) -> str:
-        """Its name. `ToolRefused` when there are too many."""
+        """Create a terminal and return its name. Raises `ToolRefused` if there are too many."""
         if len(self._open) >= self._most:  # guard: each is a thread
-            raise ToolRefused("terminal", f"there are {self._most} already; release some")
+            raise ToolRefused("terminal", f"all {self._most} terminals are in use; release one")
         command = TerminalCommand(
             request.command,
             tuple(request.args or ()),
@@ -268,7 +274,7 @@ class Terminals:
         return name
 
     def output(self, name: str) -> TerminalOutputResponse:
-        """What it has said so far."""
+        """Return the output so far."""
         from acp.schema import TerminalOutputResponse
 
         terminal = self._found(name)
@@ -277,7 +283,7 @@ class Terminals:
         )
 
     async def wait(self, name: str) -> WaitForTerminalExitResponse:
-        """How it ended, when it has."""
+        """Wait for the command to end and return its exit status."""
         from acp.schema import WaitForTerminalExitResponse
 
         terminal = self._found(name)
@@ -285,22 +291,22 @@ class Terminals:
         await asyncio.wait({terminal.task})
         status = terminal.status()
         if status is None:
-            raise ToolRefused("terminal", "the session is being ended")
+            raise ToolRefused("terminal", "the session is ending")
         return WaitForTerminalExitResponse(exit_code=status.exit_code, signal=status.signal)
 
     def kill(self, name: str) -> None:
-        """Ends its command; its output is still there."""
-        self._found(name).ended.cancel("the agent ended it")
+        """Stop the command; its output remains available."""
+        self._found(name).ended.cancel("killed by the agent")
 
     def release(self, name: str) -> None:
-        """Ends its command and forgets it."""
+        """Stop the command and forget the terminal."""
         self.kill(name)
         del self._open[name]
 
     def close(self) -> None:
-        """Ends all commands, without waiting for them."""
+        """Stop all commands without waiting for them."""
         for terminal in self._open.values():
-            terminal.ended.cancel("the session is over")
+            terminal.ended.cancel("the session has ended")
 
     def _found(self, name: str) -> _Terminal:
         terminal = self._open.get(name)
@@ -310,7 +316,7 @@ class Terminals:
 
 
 class _Terminal:
-    """One command and the end of what it says."""
+    """One command and the end of its output."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -340,11 +346,11 @@ class _Terminal:
     def text(self) -> str:
         kept = bytes(self._kept)
         if self.truncated:
-            kept = kept.lstrip(bytes(range(0x80, 0xC0)))  # the rest of a character that was cut
+            kept = kept.lstrip(bytes(range(0x80, 0xC0)))  # the rest of a truncated character
         return kept.decode("utf-8", "replace")
 
     def status(self) -> TerminalExitStatus | None:
-        """None as long as it runs."""
+        """Return the exit status; None while the command runs."""
         from acp.schema import TerminalExitStatus
 
         if not self._has_ended:
@@ -355,6 +361,8 @@ class _Terminal:
 
 
 def seen(task: asyncio.Task[None]) -> None:
-    """Its error was told to the session, where it matters; asyncio need not complain of it."""
+    """Mark a task's error as retrieved: the session has received it if it matters, and asyncio must not log
+    it.
+    """
     if not task.cancelled():
         task.exception()

@@ -1,11 +1,9 @@
-"""One session with one agent, on the loop that owns it: started, told its task, ended whatever happens.
+"""One session with one agent on its own loop: started, prompted, and always ended.
 
-An agent's command as the guard is to run it, with what its node says that it gets of the user's.
-
-What the protocol's library talks through: messages as lines on the agent's socket, bounded.
-
-The library can read a stream itself. This one is here because ours has to bound what an agent sends, to pass
-over what is no message without printing it, and to let nothing through that the library would stumble over.
+`agent_program` builds the agent's command with the variables and files that its node grants. `LineTransport`
+carries the protocol's messages as lines on the agent's socket. The library's own stream reader does not
+suffice: this transport bounds what an agent sends, skips lines that are not messages without printing them,
+and drops messages that would break the library.
 """
 
 from __future__ import annotations
@@ -57,13 +55,13 @@ _DEEPEST = 100
 
 @dataclass(eq=False)
 class _Broken(Exception):
-    """It cannot go on; said of the agent once it has ended, when all that it complained of is there."""
+    """The session cannot continue. Reported after the agent has ended, when its error output is complete."""
 
     what: str
 
 
 class AcpSession:
-    """Not thread-safe: the loop on which it runs uses it."""
+    """A session with one agent. Not thread-safe: only its loop uses it."""
 
     def __init__(
         self, request: AgentRequest, client: AgentClient, place: ProgramEnvironment, bounds: SessionBounds
@@ -73,12 +71,12 @@ class AcpSession:
         self._place = place
         self._bounds = bounds
         self._faults = ProtocolFaults()
-        # guard: what it was given is in nothing that it says
+        # guard: secrets passed to the agent are masked in its output
         self._mask = mask_for(request.environment, os.environ, place.secrets)
         self._process: StdioProcess | None = None
 
     async def run(self, stop: StopSignal) -> AgentOutcome:
-        """As `Agents.run` says; when this returns, the agent has ended."""
+        """Run the session, as `Agents.run`. When this returns, the agent has ended."""
         workers = self._bounds.requests + self._bounds.terminals
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(workers, thread_name_prefix="acp"))
         self._process = StdioProcess(agent_program(self._request, self._place), self._mask)
@@ -88,7 +86,7 @@ class AcpSession:
             await self._process.end()
             raise self._refusal(broken.what) from None
         finally:
-            await self._process.end()  # guard: whatever happens, nothing of it is left
+            await self._process.end()  # guard: the agent's processes end in every case
 
     async def _talked(self, process: StdioProcess, stop: StopSignal) -> AgentOutcome:
         from acp.connection import Connection
@@ -116,7 +114,7 @@ class AcpSession:
         over: asyncio.Future[BaseException],
         stop: StopSignal,
     ) -> AgentOutcome:
-        """Its turn, until it is over, or somebody ends it."""
+        """Run the agent's turn until it ends or is stopped."""
         talk = asyncio.create_task(self._turn(connection, answering))
         told = asyncio.create_task(_told_to_stop(stop))
         try:
@@ -131,7 +129,7 @@ class AcpSession:
                 task.cancel()
             await asyncio.wait({talk, told})
             if not talk.cancelled():
-                talk.exception()  # it has been raised, or came of being ended
+                talk.exception()  # already raised, or caused by the stop
 
     async def _turn(self, connection: Connection, answering: AcpHandler) -> AgentOutcome:
         from acp import schema
@@ -150,10 +148,10 @@ class AcpSession:
                 about = await self._asked(connection, "initialize", hello, schema.InitializeResponse)
                 if about.protocol_version != _VERSION:
                     version = about.protocol_version
-                    raise _Broken(f"it speaks version {version} of the protocol, and we speak {_VERSION}")
+                    raise _Broken(f"it speaks protocol version {version}; version {_VERSION} is required")
                 session = await self._asked(connection, "session/new", begin, schema.NewSessionResponse)
         except TimeoutError:
-            raise _Broken(f"it did not get ready within {self._bounds.start_seconds:g} s") from None
+            raise _Broken(f"it was not ready within {self._bounds.start_seconds:g} s") from None
         answering.session_id = session.session_id
         prompt = schema.PromptRequest(
             session_id=session.session_id,
@@ -173,14 +171,14 @@ class AcpSession:
             said = f"{self._mask.text(str(error))[:_SAID]}{_details(self._mask.value(error.data))}"
             raise _Broken(f"{method} failed: {said}") from None
         except ValidationError:
-            raise _Broken(f"what it answered to {method} is no answer") from None
+            raise _Broken(f"its response to {method} is invalid") from None
         except ConnectionError:
             raise _Broken(f"it ended before it answered {method}") from None
 
     async def _cancel(
         self, connection: Connection, answering: AcpHandler, talk: asyncio.Task[AgentOutcome]
     ) -> None:
-        """It may end its turn itself, for a moment."""
+        """Ask the agent to cancel, and give it a moment to end its turn."""
         from acp.schema import CancelNotification
         from acp.utils import notify_model
 
@@ -199,13 +197,13 @@ class AcpSession:
         assert process is not None
         report = process.report
         if report is not None and report["refused"] not in (None, NOT_EXECUTED):
-            what = f"it cannot be run: {report['refused']}"
+            what = f"it cannot be started: {report['refused']}"
         elif report is not None and report["cause"] == "processes":
-            what = f"it had more than {self._request.processes} processes at once, and was ended"
+            what = f"it was stopped: it exceeded its limit of {self._request.processes} processes"
         elif self._faults.found:
-            what = f"{self._faults.found}, so it was ended"
+            what = f"it was stopped: {self._faults.found}"
         complaint = process.complaint or redact_text(self._mask.text(self._faults.printed))[-_PRINTED:]
-        said = f"; it said: {complaint}" if complaint else ""
+        said = f"; its output: {complaint}" if complaint else ""
         return ToolRefused(name, redact_text(f"{what[: 2 * _SAID]}{said}"))
 
 
@@ -218,20 +216,21 @@ async def _quiet(work: Coroutine[Any, Any, None]) -> None:
     try:
         await work
     except ConnectionError:
-        return  # it is gone, which is all that was wanted
+        return  # the agent is gone, as intended
 
 
 def _details(data: Any) -> str:
-    """What many agents say about an error beside its message."""
+    """Return the details that many agents add to an error."""
     if isinstance(data, dict) and isinstance(data.get("details"), str):
         return f" ({data['details'][:_SAID]})"
     return ""
 
 
 def agent_program(request: AgentRequest, place: ProgramEnvironment) -> GuardProgram:
-    """What the guard runs. `ToolRefused`: there is no such program, or it cannot be isolated though it must.
+    """Return the program for the guard to run. Raises `ToolRefused` if it does not exist or cannot be
+    isolated as required.
 
-    The directory that it names as `private` is the caller's to remove.
+    The caller removes the directory `private` that it names.
     """
     bubblewrap = bubblewrap_for(place, request.name)
     command = Command(
@@ -257,7 +256,7 @@ def agent_program(request: AgentRequest, place: ProgramEnvironment) -> GuardProg
 
 
 class LineTransport:
-    """`acp`'s `Transport`. Not thread-safe: the session's loop uses it."""
+    """The `acp` transport. Not thread-safe: only the session's loop uses it."""
 
     def __init__(
         self,
@@ -275,31 +274,31 @@ class LineTransport:
         self._bytes = 0
 
     async def send(self, message: dict[str, Any]) -> None:
-        """`ConnectionError` when nobody is there any more."""
+        """Send a message. Raises `ConnectionError` if the agent is gone."""
         line = json.dumps(message, separators=(",", ":")).encode() + b"\n"
         async with self._sending:
             self._writer.write(line)
             await self._writer.drain()
 
     async def receive(self) -> dict[str, Any] | None:
-        """The next message; None when there is none, or the agent is no longer listened to."""
-        # What is in the buffer comes without waiting, and whoever answers has to get a turn.
+        """Return the next message; None at the end, or if the agent is no longer read."""
+        # Buffered messages arrive without waiting, and the tasks that answer them need a turn.
         await asyncio.sleep(0)
         return await next_message(self._reader, self._parsed, self._faults)
 
     async def close(self) -> None:
-        """Whoever owns the process ends it."""
+        """Do nothing: the owner of the process ends it."""
 
     def _parsed(self, line: bytes) -> dict[str, Any]:
         self._messages += 1
         self._bytes += len(line)
-        if self._messages > self._bounds.messages or self._bytes > self._bounds.bytes_:  # guard: a flood ends
-            self._faults.found = "it said more than anybody reads"
+        if self._messages > self._bounds.messages or self._bytes > self._bounds.bytes_:  # guard: a bound
+            self._faults.found = "it sent too much output"
         return message_in(line)
 
 
 def _is_deeper(value: object, levels: int) -> bool:
-    """Whether it is nested deeper than that many levels."""
+    """Return whether a value is nested deeper than `levels`."""
     layer = [value]
     for _ in range(levels):
         inner = [one for item in layer for one in _inside(item)]
@@ -316,19 +315,19 @@ def _inside(value: object) -> Iterable[object]:
 
 
 def message_in(line: bytes) -> dict[str, Any]:
-    """A request, an answer or a notification. `ValueError` for anything else."""
+    """Parse a request, a response or a notification. Raises `ValueError` for anything else."""
     try:
         message = json.loads(line)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
-    if _is_deeper(message, _DEEPEST):  # guard: what looks at it goes down level by level
+    if _is_deeper(message, _DEEPEST):  # guard: later code recurses into it
         raise ValueError("it is nested too deeply")
     if not isinstance(message, dict):
-        raise ValueError("it is no object")
+        raise ValueError("it is not an object")
     if "method" in message:
         fits = isinstance(message["method"], str)
     else:
         fits = "id" in message and isinstance(message.get("error") or {}, dict)
     if not fits or not isinstance(message.get("id"), int | str | None):
-        raise ValueError("it is no message")
+        raise ValueError("it is not a message")
     return message

@@ -1,6 +1,5 @@
-"""What an agent lets be seen while it works: gathered, bounded, and told as progress.
-
-How much an agent may say and ask for in one session, and how long we are patient with it.
+"""Updates of an agent while it works: collected, bounded, and reported as progress. Also the limits of a
+session.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ _MARKS = {"completed": "x", "in_progress": "~", "pending": " "}
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """A tool call of the agent's own, as far as it has told."""
+    """A tool call of the agent, as far as it is reported."""
 
     kind: str = "other"
     title: str = ""
@@ -42,8 +41,9 @@ class _Call:
 
 
 class Updates:
-    """The updates of one session. `tell` and `did` must not block. Not thread-safe: the session's loop uses
-    it."""
+    """The updates of one session. `tell` and `did` must not block. Not thread-safe: only the session's loop
+    uses it.
+    """
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class Updates:
         return self._said + self._masked[ProgressKind.PIECE].rest
 
     def take(self, update: object) -> None:
-        """One update, of whichever kind."""
+        """Process one update of any kind."""
         from acp import schema
 
         match update:
@@ -83,7 +83,7 @@ class Updates:
                 self._take_plan(update)
 
     def wanted(self, call: ToolCallUpdate) -> PermissionRequest:
-        """What a request for leave is about, with what was told of the same call before."""
+        """Return the action of a permission request, combined with earlier updates about the same call."""
         known = self._noted(call)
         try:
             details = freeze(known.details)
@@ -92,7 +92,7 @@ class Updates:
         return PermissionRequest(known.kind, known.title, known.paths, details)
 
     def finish(self) -> None:
-        """Tells what is left to tell."""
+        """Report everything that is still pending."""
         self._end_message()
         self._end_of(ProgressKind.THINKING)
         self.flush()
@@ -108,19 +108,19 @@ class Updates:
                 self._tell(AgentUpdate(kind, shown))
 
     def _say(self, text: str) -> None:
-        if self._is_over:  # after something else, another message begins
+        if self._is_over:  # after another update, a new message starts
             self._said, self._is_over = "", False
         self._add(self._masked[ProgressKind.PIECE].feed(text))
 
     def _add(self, text: str) -> None:
-        self._said = (self._said + text)[-_MOST_TEXT:]  # guard: it may talk for ever
+        self._said = (self._said + text)[-_MOST_TEXT:]  # guard: an agent may send text for ever
         self._gather(ProgressKind.PIECE, text)
 
     def _end_of(self, kind: ProgressKind) -> None:
         self._gather(kind, self._masked[kind].finish())
 
     def _gather(self, kind: ProgressKind, text: str) -> None:
-        """Together: one piece for each token would be more than anybody can look at."""
+        """Collect text, because one update per token would be too many."""
         if not text:
             return
         self._pieces[kind] = (self._pieces[kind] + text)[-_MOST_PIECE:]
@@ -168,17 +168,18 @@ class Updates:
         return call
 
     def _show(self, kind: ProgressKind, text: str, *, failed: bool = False) -> None:
-        if self._left_to_show > 0:  # guard: whoever looks on is not flooded
+        if self._left_to_show > 0:  # guard: a viewer must not be flooded
             self._left_to_show -= 1
             self._tell(AgentUpdate(kind, text, failed))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionBounds:
-    """`start_seconds`: until it is ready, which may include fetching itself; `cancel_seconds`: to end its
-    turn once it is told to. `messages` and `bytes_` are all that it may say, `requests` what it may ask for
-    at once, `turn_seconds` how long one request waits for those before it, `terminals` how many it may have
-    open; `shown` how much of what it does is let be seen."""
+    """Limits of a session. `start_seconds` bounds the start, which may include a download; `cancel_seconds`
+    the end of a turn after a cancellation. `messages` and `bytes_` bound all output, `requests` the
+    concurrent requests, `turn_seconds` the wait of a request for earlier ones, `terminals` the open
+    terminals, and `shown` the progress updates.
+    """
 
     start_seconds: float = 60.0
     cancel_seconds: float = 0.5
