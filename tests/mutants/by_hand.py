@@ -106,7 +106,7 @@ BY_HAND: dict[tuple[str, str], tuple[str, str]] = {
         "redact_text(kept_text(label))[:_LABEL_CHARACTERS]",
         "kept_text(label)[:_LABEL_CHARACTERS]",
     ),
-    ("models/script_document.py", "however large it is"): (
+    ("models/script_document.py", "reads a bounded part"): (
         "opened.read(SIZE_LIMIT_BYTES + 1)",
         "opened.read()",
     ),
@@ -132,8 +132,8 @@ BY_HAND: dict[tuple[str, str], tuple[str, str]] = {
         "sandboxes.c.home.is_not_distinct_from(row.home)",
         "sandboxes.c.plan_id == row.plan_id",
     ),
-    ("actors/external/agent_tool.py", "an author says, not a model"): ("return ()", "return (AGENT_TOOL,)"),
-    ("models/calls.py", "given after the cancel"): (
+    ("actors/external/agent_tool.py", "files, not a model"): ("return ()", "return (AGENT_TOOL,)"),
+    ("models/calls.py", "made after the cancel"): (
         "reservation, _ = await reserving",
         "raise",
     ),
@@ -145,23 +145,23 @@ BY_HAND: dict[tuple[str, str], tuple[str, str]] = {
         "redact_content(result) if of_files else redact(result)",
         "redact_content(result)",
     ),
-    ("actors/graph/run_context.py", "what has ended is counted once"): (
+    ("actors/graph/run_context.py", "an ended subgraph is counted once"): (
         "not any(task == task_id and channel == ACCOUNT for task, channel, _ in above.pending_writes or ())",
         "True",
     ),
-    ("actors/graph/run_context.py", "the dearest, for it may be"): (
+    ("actors/graph/run_context.py", "the most expensive model may"): (
         "max(_price(facts, self.usage) for facts in self.models)",
         "_price(self.models[0], self.usage)",
     ),
-    ("context/index/view.py", "what nobody wants shown"): (
+    ("context/index/view.py", "files that may be ignored"): (
         "sorted({*paths} - {*doubtful})",
         "paths",
     ),
-    ("context/index/sqlite_code_index.py", "somebody waits for the answer"): (
+    ("context/index/sqlite_code_index.py", "the caller waits for the answer"): (
         "replace(self.file, busy_seconds=_REMEMBER_SECONDS)",
         "self.file",
     ),
-    ("actors/library.py", "a prompt is as good as"): ("trusted=all(trusted)", "trusted=True"),
+    ("actors/library.py", "a prompt decides what its actor"): ("trusted=all(trusted)", "trusted=True"),
     ("apply/exchange.py", "no link is followed"): (
         "_DIRECTORY,",
         "_DIRECTORY & ~os.O_NOFOLLOW,",
@@ -206,11 +206,11 @@ BY_HAND: dict[tuple[str, str], tuple[str, str]] = {
         "arguments",
     ),
     (_TOOL_DIRECTORIES, "it may be a pipe by now"): (" | os.O_NONBLOCK", ""),
-    ("actors/guidance/instructions.py", "only we say where its words end"): (
+    ("actors/guidance/instructions.py", "its own end mark"): (
         '.replace(end, f"< /{AGENTS_FILE}>")',
         "",
     ),
-    ("actors/guidance/skill_tool.py", "nothing of the user's but the skill's"): (
+    ("actors/guidance/skill_tool.py", "only files inside the skill's"): (
         "read_inside(Path(skill.folder), name)",
         "(Path(skill.folder) / name).read_bytes()",
     ),
@@ -223,7 +223,7 @@ BY_HAND: dict[tuple[str, str], tuple[str, str]] = {
         "None if name.startswith(OWN_PREFIX) else variables.get(name)",
         "variables.get(name)",
     ),
-    ("actors/external/acp/updates.py", "it may talk for ever"): ("[-_MOST_TEXT:]", ""),
+    ("actors/external/acp/updates.py", "may send text for ever"): ("[-_MOST_TEXT:]", ""),
     ("tools/mcp/tools.py", "a repository's server says of itself"): (" and self.server.own", ""),
     ("git/plumbing.py", "adding a submodule runs git inside it"): (
         "self._gitlinks(index)",
@@ -234,8 +234,8 @@ BY_HAND: dict[tuple[str, str], tuple[str, str]] = {
         " and is_object_store(store) and not is_inside(store, secret)",
         "",
     ),
-    ("models/model_wrappers.py", "decided here, whatever becomes"): ("waiter.granted = True", "..."),
-    ("models/tokens.py", "it only ever grows"): (
+    ("models/model_wrappers.py", "decided here, even if"): ("waiter.granted = True", "..."),
+    ("models/tokens.py", "the factor only grows"): (
         "max(self._factor, counted / estimate_request(request))",
         "counted / estimate_request(request)",
     ),
@@ -243,11 +243,11 @@ BY_HAND: dict[tuple[str, str], tuple[str, str]] = {
         'read_file(repository.common_dir, path) or b""',
         "file.read_bytes() if (file := repository.common_dir / path).exists() else b''",
     ),
-    ("actors/graph/llm_node.py", "half a thought is no answer"): (
-        '(None, "it was cut off at its longest; be brief") if reply.cut_off else (text, "")',
+    ("actors/graph/llm_node.py", "a truncated answer is not"): (
+        '(None, "the answer was cut off; be brief") if reply.cut_off else (text, "")',
         '(text, "")',
     ),
-    ("actors/external/acp/session.py", "what it was given is in nothing"): (
+    ("actors/external/acp/session.py", "secrets passed to the agent are masked"): (
         "mask_for(request.environment, os.environ, place.secrets)",
         "mask_for((), os.environ, place.secrets)",
     ),

@@ -1,4 +1,4 @@
-"""The code index: what repositories hold, ready to be searched."""
+"""Ports for the code index: searchable snapshots of repositories."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class CodePlace:
-    """What is looked at: a directory as it is now, or a commit of the repository that it is in.
+    """The code to search: a directory in its current state, or a commit of the repository that contains it.
 
-    `home` is the repository whose index is shared; without it, the one that `root` belongs to. A plan's
-    sandbox names the user's repository here.
+    `home` is the repository whose index is shared; by default, the one that contains `root`. For a plan's
+    sandbox, it is the user's repository.
 
-    `git_dir` is for the files of a sandbox: the git directory to ask. The `.git` among these files is
-    written by the plan's commands, and is not looked at.
+    `git_dir` is the git directory to use for the files of a sandbox. The `.git` among these files is ignored,
+    because the plan's commands can write to it.
     """
 
     root: Path
@@ -45,7 +45,9 @@ class CodePlace:
 
 @dataclass(frozen=True, slots=True)
 class IndexStatus:
-    """`files` are in the place, `indexed` of them can be searched; `notes` say what went differently."""
+    """The state of an index: `files` in the place, and how many of them are `indexed`. `notes` report
+    problems.
+    """
 
     files: int
     indexed: int
@@ -57,12 +59,12 @@ class IndexStatus:
 
 
 IndexProgress = Callable[[int, int], None]
-"""Hears how many of how many contents are done; called on the thread that opens the snapshot."""
+"""Receives the number of indexed contents and their total, on the thread that opens the snapshot."""
 
 
 @dataclass(frozen=True, slots=True)
 class Postings:
-    """Where a term stands: chunk numbers of the snapshot, ascending, and how often in each."""
+    """The occurrences of a term: chunk numbers of the snapshot, ascending, and the count in each."""
 
     chunks: NDArray[np.int32]
     counts: NDArray[np.float32]
@@ -70,8 +72,9 @@ class Postings:
 
 @dataclass(frozen=True, slots=True)
 class ChunkLayout:
-    """The lay-out of a snapshot's chunks: `document_of[chunk]`; `first_chunk[document]`, with one more at the
-    end; `lengths[chunk]`, which is how many terms its body has."""
+    """The layout of a snapshot's chunks: `document_of[chunk]`; `first_chunk[document]`, with one more entry
+    at the end; and `lengths[chunk]`, the number of terms in its body.
+    """
 
     document_of: NDArray[np.int32]
     first_chunk: NDArray[np.int32]
@@ -79,10 +82,10 @@ class ChunkLayout:
 
 
 class CodeSnapshot(Protocol):
-    """What a place holds at one moment. It does not change while it is open; any thread may ask.
+    """The contents of a place at one moment. It does not change while it is open; any thread may read it.
 
-    A document is a distinct content, so a file that is there twice is searched once. Opaque and not yet
-    indexed files have a document without chunks.
+    A document is a distinct content, so a file that occurs twice is searched once. Opaque files and files
+    that are not indexed yet have a document without chunks.
     """
 
     @property
@@ -90,7 +93,7 @@ class CodeSnapshot(Protocol):
 
     @property
     def files(self) -> Sequence[CodeFile]:
-        """In order of path."""
+        """All files, sorted by path."""
         ...
 
     @property
@@ -100,21 +103,22 @@ class CodeSnapshot(Protocol):
     def chunks(self) -> ChunkLayout: ...
 
     def postings(self, field: Field, terms: Sequence[str]) -> Mapping[str, Postings]:
-        """For each term that occurs; terms are in lower case."""
+        """Return the postings of each term that occurs; terms are in lower case."""
         ...
 
     def analyses(self, documents: Sequence[int]) -> Mapping[int, FileAnalysis]:
-        """Without the chunks' terms. Documents that are not indexed are missing."""
+        """Return the analyses without the terms of chunks. Documents that are not indexed are missing."""
         ...
 
     def text(self, path: str) -> str:
-        """The content as it was when the snapshot was made; `SourceChanged` if it is to be had no more,
-        `KeyError` for a path that the snapshot lacks."""
+        """Return the content as it was when the snapshot was made. Raises `SourceChanged` if it is no longer
+        available, and `KeyError` for an unknown path.
+        """
         ...
 
 
 class CodeIndex(Protocol):
-    """Opens snapshots, indexing what is new. Several processes may do so at once, on one repository."""
+    """Opens snapshots and indexes new contents. Several processes may do so at once on one repository."""
 
     def open(
         self,
@@ -124,8 +128,10 @@ class CodeIndex(Protocol):
         progress: IndexProgress | None = None,
         cancelled: CancelSignal | None = None,
     ) -> AbstractContextManager[CodeSnapshot]:
-        """A snapshot with everything indexed; after `seconds` with what is indexed by then, which its status
-        says. An index that is broken or of another version is built anew, and a note says so; one that
-        cannot be written is done without. `SourceMissing`: there is no such directory or commit.
-        `Cancelled`."""
+        """Open a snapshot with everything indexed; after `seconds`, with what is indexed by then, as its
+        status reports.
+
+        A damaged or outdated index is rebuilt, and a note says so; an index that cannot be written is kept in
+        memory. Raises `SourceMissing` if the directory or commit does not exist, and `Cancelled`.
+        """
         ...

@@ -1,9 +1,9 @@
-"""The ten parts of the context pipeline, each replaceable, and what strategies are made from.
+"""The ten parts of the context pipeline, each replaceable, and the inputs of strategies.
 
-A part is replaced by configuration (`context.<part>`) or by an entry point of the group
-`cleveragents.context`; a strategy is added as a module of `context/strategies` or by an entry
-point of `cleveragents.context_strategies`. The pipeline believes none of them: one that raises, hangs or
-answers nonsense is done without, and the answer says so.
+Replace a part by configuration (`context.<part>`) or an entry point of the group `cleveragents.context`. Add
+a strategy as a module of `context/strategies` or an entry point of `cleveragents.context_strategies`. The
+pipeline trusts none of them: if one raises, hangs or returns invalid data, the pipeline continues without it
+and says so in the answer.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ __all__ = [
 ]
 
 CountTokens = Callable[[str], int]
-"""The tokenizer in use: what it says of a text counts against the budget."""
+"""The tokenizer in use: counts the tokens of a text against the budget."""
 
 
 @dataclass(frozen=True, slots=True)
 class PastCommit:
-    """A commit of the history, without its merge parents' changes."""
+    """A commit of the history, without the changes of its merged parents."""
 
     id: str
     at: datetime
@@ -60,16 +60,16 @@ class PastCommit:
 
 
 class CommitHistory(Protocol):
-    """The past of a repository. Any thread may ask."""
+    """The history of a repository. Any thread may use it."""
 
     def commits(self, place: CodePlace, *, limit: int) -> Sequence[PastCommit]:
-        """The latest ones that lead to what the place holds, newest first; none where there is no git."""
+        """Return the latest commits of the place, newest first; none without git."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class StrategyGround:
-    """What a strategy may use for one question. `decisions` are those of the plan that asks."""
+    """The data that a strategy may use for one question. `decisions` are those of the asking plan."""
 
     code: CodeSnapshot
     history: CommitHistory
@@ -77,12 +77,12 @@ class StrategyGround:
 
 
 MakeStrategy = Callable[[StrategyGround], ContextStrategy]
-"""How a strategy is offered: cheap, without I/O; the work is done by `retrieve`."""
+"""Creates a strategy. It must be cheap and do no I/O; `retrieve` does the work."""
 
 
 class StrategySelector(Protocol):
     def select(self, question: str, names: Sequence[str]) -> Sequence[str]:
-        """The names of the strategies to ask, of those there are."""
+        """Return the names of the strategies to ask, out of `names`."""
         ...
 
 
@@ -104,7 +104,7 @@ class StrategyExecutor(Protocol):
 
 class Deduplicator(Protocol):
     def merge(self, fragments: Sequence[ContextFragment]) -> Sequence[Candidate]:
-        """Each place once, with all that was said of it."""
+        """Return each place once, with all findings about it."""
         ...
 
 
@@ -114,13 +114,15 @@ class Scorer(Protocol):
 
 class DetailDepthResolver(Protocol):
     def choices(self, ranking: Ranking, code: CodeSnapshot, count: CountTokens) -> Sequence[Choice]:
-        """For the best places, the depths at which each can be shown; no definition is cut in half."""
+        """Return the possible depths of the best places; no definition is cut in half."""
         ...
 
 
 class Packer(Protocol):
     def pack(self, choices: Sequence[Choice], tokens: int) -> Sequence[PackedFragment]:
-        """At most one rendering of each choice, together within `tokens`, worth as much as possible."""
+        """Return at most one rendering of each choice, together within `tokens` and with the highest total
+        value.
+        """
         ...
 
 
@@ -130,11 +132,11 @@ class Orderer(Protocol):
 
 class Preamble(Protocol):
     def write(self, question: str, ranking: Ranking, tokens: int, count: CountTokens) -> str:
-        """What precedes the fragments, within `tokens`."""
+        """Return the text before the fragments, within `tokens`."""
         ...
 
 
 class Skeleton(Protocol):
     def draw(self, code: CodeSnapshot, ranking: Ranking, tokens: int, count: CountTokens) -> str:
-        """The shape of the repository, within `tokens` however large it is."""
+        """Return an outline of the repository, within `tokens` regardless of its size."""
         ...

@@ -1,13 +1,13 @@
-"""The context pipeline's executor: strategies at once, by a deadline, with a breaker for each.
+"""The executor of the context pipeline: runs strategies in parallel, with a deadline and a circuit breaker
+for each.
 
-`CircuitBreaker` decides who may be called; `ParallelStrategyExecutor` has them called on the threads of
-`strategy_threads`, each invocation being looked after by a `strategy_execution`.
+`CircuitBreaker` decides which strategies may be called. `ParallelStrategyExecutor` calls them on the threads
+of `strategy_threads`, and a `StrategyExecution` manages each invocation: it starts the strategies, waits for
+them and reports each one.
 
-One invocation of the strategy executor: begins strategies, waits for them, accounts for each.
-
-What a strategy returns is judged on the strategy's own thread, because even looking at it can hang or
-raise. Permits are settled by the thread that called `execute` alone, after the crew has said under its lock
-whether an answer came in time: so a late answer can change nothing.
+The result of a strategy is validated on the strategy's own thread, because even reading it can hang or raise.
+Only the thread that called `execute` settles permits, after the crew has decided under its lock whether an
+answer arrived in time. So a late answer can change nothing.
 """
 
 from __future__ import annotations
@@ -49,20 +49,20 @@ __all__ = [
 ]
 
 
-_LOOK_SECONDS: Final = 0.02  # nothing wakes us when a cancel signal is set, so it is looked at this often
+_LOOK_SECONDS: Final = 0.02  # a cancel signal wakes no thread, so it is polled
 _MAX_ERROR_CHARACTERS: Final = 500
 
 
 class ParallelStrategyExecutor:
-    """Runs strategies at once on at most `max_workers` threads, shared by all who call `execute`.
+    """Runs strategies in parallel on at most `max_workers` threads, shared by all callers of `execute`.
 
-    It is back by the deadline whatever the strategies do. One that hangs keeps its thread, which is
-    replaced; after `max_stragglers` of them no more are, and when hung ones hold every thread, strategies
-    are reported as saturated at once. Code that never releases the GIL cannot be left behind: a strategy
-    bounds its inputs and regular expressions itself.
+    It returns by the deadline whatever the strategies do. A hung strategy keeps its thread, which is replaced
+    until there are `max_stragglers` of them. When hung strategies hold every thread, further ones are
+    reported as saturated immediately. Code that never releases the GIL cannot be abandoned, so a strategy
+    must bound its inputs and regular expressions itself.
 
     Thread safety:
-        Owner: whoever made it closes it; any number of threads may execute at once.
+        Owner: the creator closes it; any number of threads may execute at once.
         Lock: none of its own; the breaker and the crew of threads have theirs, never held together.
         Guarantee: each strategy of each execution is reported exactly once, and what ends after it was
             reported changes neither the report nor the breaker.
@@ -100,10 +100,11 @@ class ParallelStrategyExecutor:
         strategy_seconds: float | None = None,
         cancelled: CancelSignal | None = None,
     ) -> ExecutionReport:
-        """What the strategies found within `deadline_seconds`, and what became of each, in their order.
+        """Return the results of the strategies within `deadline_seconds`, and the status of each, in their
+        order.
 
-        `strategy_seconds` bounds each one from when it begins. `ValueError` for a time that is not above 0
-        and finite; `Closed` after `close`.
+        `strategy_seconds` bounds each strategy from its start. Raises `ValueError` for a time that is not
+        finite and greater than 0, and `Closed` after `close`.
         """
         terms = ExecutionOptions(
             request=request,
@@ -121,14 +122,14 @@ class ParallelStrategyExecutor:
         return StrategyExecution(terms, self._circuit_breaker, self._crew).run(strategies)
 
     def statistics(self) -> ThreadPoolStatistics:
-        """The threads as they are at one moment; the breaker has its own."""
+        """Return a snapshot of the threads; the breaker has its own."""
         return self._crew.statistics()
 
     def close(self, timeout: float = 5.0) -> tuple[str, ...]:
-        """Refuses new executions and waits for the strategies that run, up to `timeout` seconds.
+        """Refuse new executions and wait for running strategies, up to `timeout` seconds.
 
-        Those not begun are reported to their callers as cancelled. Returns the names of the strategies that
-        still run; no other thread is left.
+        Strategies that have not started are reported to their callers as cancelled. Return the names of the
+        strategies that still run; no other thread is left.
         """
         return self._crew.close(timeout)
 
@@ -143,7 +144,7 @@ class ParallelStrategyExecutor:
 
 @dataclass(frozen=True, slots=True)
 class ExecutionOptions:
-    """What one execution asks, and how long it may take."""
+    """The request of one execution and its time limits."""
 
     request: ContextRequest
     deadline_seconds: float
@@ -155,7 +156,7 @@ class ExecutionOptions:
     def __post_init__(self) -> None:
         for seconds in (self.deadline_seconds, self.strategy_seconds):
             if not (isfinite(seconds) and seconds > 0):
-                raise ValueError(f"a deadline is a finite time above 0, not {seconds}")
+                raise ValueError(f"a deadline must be finite and greater than 0, not {seconds}")
 
     @property
     def is_cancelled(self) -> bool:
@@ -163,7 +164,9 @@ class ExecutionOptions:
 
 
 class StrategyExecution:
-    """Not thread-safe: used by the thread that called `execute`; `_Attempt` says what others touch."""
+    """One invocation of the executor. Not thread-safe: used by the thread that called `execute`; `_Attempt`
+    documents what other threads access.
+    """
 
     def __init__(self, terms: ExecutionOptions, breaker: CircuitBreaker, crew: StrategyCrew) -> None:
         self._terms = terms
@@ -175,7 +178,7 @@ class StrategyExecution:
         self._waiting: dict[ThreadCall[_Answer], _Attempt] = {}
 
     def run(self, strategies: Sequence[ContextStrategy]) -> ExecutionReport:
-        """Returns when every strategy is reported, at the deadline at the latest."""
+        """Return when every strategy is reported, at the deadline at the latest."""
         try:
             for index, strategy in enumerate(strategies):
                 self._begin(index, strategy)
@@ -185,7 +188,7 @@ class StrategyExecution:
                     self._settle(call)
                 self._leave_behind()
         finally:
-            # Only an interrupt of this thread comes here with strategies that are not accounted for.
+            # Only an interrupt of this thread arrives here with unreported strategies.
             for call, _ in self._latest_first():
                 self._leave(call, StrategyStatus.CANCELLED, self._terms.clock())
         return ExecutionReport(tuple(self._reports[index] for index in range(len(self._reports))))
@@ -213,7 +216,7 @@ class StrategyExecution:
         self._reports[index] = report
 
     def _settle(self, call: ThreadCall[_Answer]) -> None:
-        """Accounts for a call that ended by itself, or that `close` withdrew."""
+        """Report a call that ended by itself or was withdrawn by `close`."""
         permit = self._waiting[call].permit
         answer = call.answer
         if answer is None:
@@ -229,7 +232,7 @@ class StrategyExecution:
             self._report(call, status, seconds=answer.seconds, kept=answer.kept)
 
     def _leave_behind(self) -> None:
-        """Gives up whatever is cancelled or out of time."""
+        """Abandon all calls that are cancelled or out of time."""
         cancelled = self._terms.is_cancelled
         now = self._terms.clock()
         for call, attempt in self._latest_first():
@@ -239,7 +242,9 @@ class StrategyExecution:
                 self._leave(call, StrategyStatus.LATE, now)
 
     def _latest_first(self) -> list[tuple[ThreadCall[_Answer], _Attempt]]:
-        """Whoever waits for a thread comes before whoever has one, lest leaving that one begin this one."""
+        """Return queued calls before running ones: otherwise, abandoning a running call could start a queued
+        one.
+        """
         return list(reversed(self._waiting.items()))
 
     def _leave(self, call: ThreadCall[_Answer], status: StrategyStatus, now: float) -> None:
@@ -260,7 +265,8 @@ class StrategyExecution:
             attempt.permit.release()
             self._report(call, StrategyStatus.SATURATED, error="no thread was free in time")
         else:
-            # One that got its thread when most of the time was over is late, but not to blame.
+            # A strategy that got its thread late exceeds the deadline, but this does not count as its
+            # failure.
             _ = attempt.permit.failure(late) if ran * 2 >= self._fair_share else attempt.permit.release()
             self._report(call, status, seconds=ran, error=str(late))
 
@@ -285,9 +291,9 @@ class StrategyExecution:
 
 
 class _Attempt:
-    """One strategy in one execution; to the strategy it is the cancel signal.
+    """One strategy in one execution; for the strategy, it is the cancel signal.
 
-    Shared by two threads without a lock: `began` is written once by the crew's, `given_up` once by the
+    Shared by two threads without a lock: `began` is written once by the crew's thread, `given_up` once by the
     caller's, and each is one attribute that the other only reads.
     """
 
@@ -313,7 +319,9 @@ class _Attempt:
         return 0.0 if began is None else now - began
 
     def retrieve(self) -> _Answer:
-        """On a thread of the crew: whatever the strategy does, this returns (if the strategy ever does)."""
+        """Run the strategy on a thread of the crew. Returns whatever the strategy does, if the strategy ever
+        ends.
+        """
         began = self._terms.clock()
         self.began = began
         answer = _Answer()
@@ -325,9 +333,9 @@ class _Attempt:
 
 
 class _Answer:
-    """What came of a strategy. As a context manager it takes in anything raised, `SystemExit` included.
+    """The outcome of a strategy. As a context manager, it catches any exception, including `SystemExit`.
 
-    It keeps no exception, whose frames would keep the strategy's data.
+    It stores no exception, because the frames would keep the strategy's data alive.
     """
 
     __slots__ = ("cancelled", "kept", "problem", "seconds")

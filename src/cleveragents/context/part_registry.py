@@ -1,7 +1,8 @@
-"""The parts of the context pipeline that the settings replace, by where they are to be loaded from.
+"""The parts of the context pipeline that the settings replace.
 
-Nothing is loaded here: the pipeline does that, on a thread that can be left behind. A setting names what it
-wants, `module:attribute` or an entry point of `cleveragents.context`; being installed alone replaces nothing.
+Nothing is loaded here; the pipeline loads parts on a thread that it can abandon. A setting names a part as
+`module:attribute` or as an entry point of `cleveragents.context`. An installed part is not used unless a
+setting names it.
 """
 
 from __future__ import annotations
@@ -19,13 +20,15 @@ from cleveragents.core.errors import ConfigurationError
 __all__ = ["ENTRY_POINTS", "replaced_parts"]
 
 ENTRY_POINTS = "cleveragents.context"
-"""The group; an entry's object is a part, or a class of parts made without arguments."""
+"""Entry point group. Each entry refers to a part, or to a class that is instantiated without arguments."""
 
 
 def replaced_parts(
     settings: ContextSettings, entries: Iterable[EntryPoint] | None = None
 ) -> dict[str, LoadPart]:
-    """How each part is loaded that the settings name. `ConfigurationError`: no such part is installed."""
+    """Return a loader for each part that the settings name. Raises `ConfigurationError` if a part is not
+    installed.
+    """
     named = {part: str(getattr(settings, part)) for part in PARTS}
     loads: dict[str, LoadPart] = {}
     for part, name in named.items():
@@ -49,7 +52,7 @@ def _entry(part: str, name: str, entries: Iterable[EntryPoint] | None) -> EntryP
     known = installed(ENTRY_POINTS) if entries is None else entries
     found = {entry.name: entry for entry in sorted(known, key=lambda one: one.value, reverse=True)}
     if name not in found:
-        there = f"there are {', '.join(sorted(found))}" if found else "none is installed"
-        problem = f"no part called {name!r} is installed ({there}); or say module:attribute"
+        there = f"installed: {', '.join(sorted(found)) or 'none'}"
+        problem = f"no part named {name!r} ({there}); install it, or use module:attribute"
         raise ConfigurationError(f"context.{part}", problem)
     return found[name]

@@ -1,7 +1,7 @@
-"""The context that one plan is given: at the start of each actor, and whenever an actor asks.
+"""The context of one plan: at the start of each actor, and on request.
 
-A plan may be given so many tokens of context in all, beside what it is shown at the start. What was given is
-read from the plan's own records, so that a plan that was killed and resumed has left what it had left.
+A plan has a total limit of context tokens, not counting the context at the start. The tokens used are read
+from the plan's records, so a resumed plan continues with what it had left.
 """
 
 from __future__ import annotations
@@ -23,15 +23,16 @@ from cleveragents.core.tool import ToolCall
 __all__ = ["REQUEST_CONTEXT", "ContextLimits", "PlanContext", "tokens_given"]
 
 REQUEST_CONTEXT: Final = "request_context"
-"""The tool whose answers count."""
+"""The tool whose answers count against the limit."""
 
 _MUCH: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
 class ContextLimits:
-    """How much a plan is shown at the start, how much it may ask for in all, and how long a search takes at
-    most; `index_seconds` is for a repository that is not indexed yet."""
+    """The limits of a plan's context: the tokens at the start, the total on request, and the time of a
+    search. `index_seconds` applies to a repository that is not indexed yet.
+    """
 
     starting_tokens: int
     plan_tokens: int
@@ -41,8 +42,9 @@ class ContextLimits:
 
 @dataclass(frozen=True, slots=True)
 class PlanContext:
-    """Answers the questions of one plan about its sandbox. Any thread may ask; what is left holds for
-    whoever asks next, so an actor's calls take turns, as those of every plan do."""
+    """Answers the questions of one plan about its sandbox. Any thread may ask. The remaining tokens are
+    shared, so an actor's calls run one after the other, as all calls of a plan do.
+    """
 
     pipeline: ContextPipeline
     history: CommitHistory
@@ -54,7 +56,7 @@ class PlanContext:
     say: Callable[[str], None]
 
     def ask(self, question: str, tokens: int) -> ContextAnswer:
-        """`QuestionRefused`; `SourceMissing`, when the sandbox is gone."""
+        """Answer a question. Raises `QuestionRefused`, and `SourceMissing` if the sandbox is gone."""
         return self.pipeline.ask(
             ContextQuery(
                 question=question,
@@ -69,7 +71,7 @@ class PlanContext:
         )
 
     def at_the_start(self, question: str, tokens: int) -> str:
-        """What an actor is shown before it begins: nothing is no reason not to begin, but it is said."""
+        """Return the context for an actor's start. A failure is reported and does not prevent the start."""
         most = min(tokens, self.terms.starting_tokens)
         if most < LEAST_TOKENS:
             return ""
@@ -83,12 +85,12 @@ class PlanContext:
         return answer.text if answer.fragments else ""
 
     def commits(self, limit: int) -> Sequence[PastCommit]:
-        """The latest of the past, newest first."""
+        """Return the latest commits, newest first."""
         return self.history.commits(self.place, limit=limit)
 
     @property
     def given(self) -> int:
-        """How many tokens the plan has asked for and got."""
+        """The number of tokens that the plan has requested and received."""
         return tokens_given(self.calls())
 
     @property
@@ -97,7 +99,7 @@ class PlanContext:
 
 
 class _Once:
-    """Says that there is much to index, so that a first wait is no silence. Used by one search."""
+    """Reports once that many files need indexing, so that the first wait is explained. Used by one search."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self._say = say
@@ -106,11 +108,11 @@ class _Once:
     def hear(self, done: int, total: int) -> None:
         if not self._said and total >= _MUCH:
             self._said = True
-            self._say(f"indexing {total:,} files of the repository, which is done once")
+            self._say(f"indexing {total:,} files of the repository; this happens once")
 
 
 def tokens_given(calls: Iterable[ToolCall]) -> int:
-    """How many tokens of context these calls were answered with."""
+    """Return the number of context tokens in the results of these calls."""
     results = (call.result for call in calls if call.tool == REQUEST_CONTEXT)
     counts = (result.get("tokens") for result in results if isinstance(result, Mapping))
     return sum(count for count in counts if isinstance(count, int))

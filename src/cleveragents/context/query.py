@@ -1,4 +1,4 @@
-"""What is asked of the context pipeline, and how much of it is taken."""
+"""A query to the context pipeline and its limits."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from cleveragents.core.errors import QuestionRefused
 __all__ = ["DEADLINE_SECONDS", "LEAST_TOKENS", "MOST_CHARACTERS", "ContextQuery"]
 
 LEAST_TOKENS: Final = 64
-"""With less than this, hardly a path can be named."""
+"""The smallest useful budget; below it, hardly a path fits."""
 
 MOST_CHARACTERS: Final = 100_000
-"""Of a question. Nobody writes as much; what is pasted says what it is about long before."""
+"""The longest question that is read in full. Pasted text shows its subject long before that."""
 
 _TAIL: Final = 20_000
 
@@ -28,12 +28,12 @@ _LONGEST_SECONDS: Final = 86_400.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContextQuery:
-    """A question about a place, and what the answer may cost.
+    """A question about a place, with the limits of its answer.
 
-    The answer is there after `deadline_seconds`; where `index_seconds` is given, indexing may take as long
-    besides, and otherwise it has half of the deadline. `decisions` are those of the plan that asks,
-    `progress` hears of the indexing, on another thread. Without `fragments` only files are ranked, which is
-    quicker. `QuestionRefused`: there is no question, or too little to answer it with.
+    The answer arrives within `deadline_seconds`. Indexing may take `index_seconds` in addition, or half of
+    the deadline if it is None. `decisions` are those of the asking plan; `progress` reports the indexing, on
+    another thread. Without `fragments`, only files are ranked, which is faster. Raises `QuestionRefused` if
+    the question is empty or a limit is too small.
     """
 
     question: str
@@ -47,18 +47,21 @@ class ContextQuery:
     cancelled: CancelSignal | None = None
 
     def __post_init__(self) -> None:
-        if not self.asked.strip():  # what is not read is no question
-            raise QuestionRefused("there is no question")
+        if not self.asked.strip():  # only the part that is read counts
+            raise QuestionRefused("the question is empty")
         if self.budget_tokens < LEAST_TOKENS:
-            raise QuestionRefused(f"a budget is at least {LEAST_TOKENS} tokens, not {self.budget_tokens}")
-        _check_seconds("a deadline", self.deadline_seconds)
+            raise QuestionRefused(
+                f"the budget must be at least {LEAST_TOKENS} tokens, not {self.budget_tokens}"
+            )
+        _check_seconds("the deadline", self.deadline_seconds)
         if self.index_seconds is not None:
-            _check_seconds("the time for indexing", self.index_seconds)
+            _check_seconds("the indexing time", self.index_seconds)
 
     @property
     def asked(self) -> str:
-        """The question, as much of it as is read: its beginning, and its end, where a traceback says what
-        went wrong. Lone surrogates, which no encoder takes, are replaced."""
+        """The part of the question that is read: its start, and its end, where a traceback states the error.
+        Lone surrogates, which cannot be encoded, are replaced.
+        """
         text = self.question
         if self.is_shortened:
             text = f"{text[: MOST_CHARACTERS - _TAIL - 1]}\n{text[-_TAIL:]}"
@@ -71,4 +74,4 @@ class ContextQuery:
 
 def _check_seconds(what: str, seconds: float) -> None:
     if not (math.isfinite(seconds) and 0 < seconds <= _LONGEST_SECONDS):
-        raise QuestionRefused(f"{what} is a time above 0, at most a day, not {seconds} seconds")
+        raise QuestionRefused(f"{what} must be greater than 0 and at most a day, not {seconds} seconds")

@@ -1,4 +1,4 @@
-"""Strategies that find context."""
+"""The port for context strategies."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ __all__ = ["CancelSignal", "ContextStrategy"]
 
 
 class CancelSignal(Protocol):
-    """The part of a cancellation token that a strategy looks at."""
+    """The part of a cancellation token that a strategy reads."""
 
     @property
     def is_cancelled(self) -> bool: ...
 
 
 class ContextStrategy(Protocol):
-    """One way to find what matters. It runs on a thread of the executor and may be called at once by several.
+    """One way to find relevant code. It runs on threads of the executor and may be called concurrently.
 
-    It should look at `cancelled` now and then; one that does not is left behind at its deadline.
+    It should check `cancelled` regularly; otherwise it is abandoned at its deadline.
     """
 
     @property
     def name(self) -> str: ...
 
     def retrieve(self, request: ContextRequest, cancelled: CancelSignal) -> Sequence[ContextFragment]:
-        """Fragments, best first; empty if it has nothing to say. Any exception counts as its failure."""
+        """Return fragments, best first; empty if nothing is found. Any exception counts as a failure."""
         ...

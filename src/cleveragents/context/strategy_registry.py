@@ -1,8 +1,8 @@
-"""All context strategies there are: the modules of `strategies`, and what installed packages offer.
+"""The registry of context strategies: the modules of `strategies` and those of installed packages.
 
-A module of ours has `make(ground)`, and may have `offered()`, which says whether what it needs is
-installed. An entry point's object is such a `make`; it is loaded by the strategy's first run, on a thread
-that can be left behind. A built-in name cannot be taken over by a package.
+A built-in module defines `make(ground)`, and may define `offered()`, which says whether its requirements are
+installed. An entry point refers to such a `make`; it is loaded by the strategy's first run, on a thread that
+can be abandoned. A package cannot replace a built-in strategy.
 """
 
 from __future__ import annotations
@@ -21,32 +21,34 @@ from cleveragents.context.strategy import ContextStrategy
 __all__ = ["ENTRY_POINTS", "StrategyRegistry"]
 
 ENTRY_POINTS = "cleveragents.context_strategies"
-"""The group; an entry's name is the strategy's, its object a `MakeStrategy`."""
+"""Entry point group. Each entry is named after its strategy and refers to a `MakeStrategy`."""
 
 
 class StrategyRegistry:
-    """What is built in and what is installed. Any thread may use it: what it works out twice is the same."""
+    """Built-in and installed strategies. Any thread may use it: a value that is computed
+    twice is the same.
+    """
 
     def __init__(self, entries: Iterable[EntryPoint] | None = None) -> None:
         self._entries = entries
 
     def offers(self) -> Mapping[str, MakeStrategy]:
-        """Every strategy by its name, in order of names."""
+        """Return every strategy by its name, sorted by name."""
         found: dict[str, MakeStrategy] = {name: _Builtin(name) for name in self._builtin if _is_offered(name)}
         for entry in self._found:
-            if entry.name not in self._builtin:  # guard: what a built-in name means is ours to say
+            if entry.name not in self._builtin:  # guard: a package cannot replace a built-in strategy
                 found.setdefault(entry.name, _Installed(entry))
         return {name: found[name] for name in sorted(found)}
 
     def names(self) -> frozenset[str]:
-        """Of all that there are, those among them that lack what they need."""
+        """Return the names of all strategies, including those whose requirements are missing."""
         return self._builtin | {entry.name for entry in self._found}
 
     def notes(self) -> tuple[str, ...]:
-        """What is installed and not used."""
+        """Return notes about installed strategies that are not used."""
         taken = [entry for entry in self._found if entry.name in self._builtin]
         return tuple(
-            f"an installed package offers a strategy {entry.name}, whose name is taken; it is not used"
+            f"the installed strategy {entry.name} is ignored: a built-in strategy has the same name"
             for entry in taken
         )
 
@@ -79,7 +81,9 @@ class _Installed:
 
 
 def _is_offered(name: str) -> bool:
-    """One that cannot even be imported is offered all the same: its report will say why it fails."""
+    """Return whether a strategy is offered. One that cannot be imported is offered as well: its report will
+    state the error.
+    """
     try:
         module = import_module(f"{strategies.__name__}.{name}")
     except ImportError:

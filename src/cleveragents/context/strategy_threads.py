@@ -1,9 +1,9 @@
-"""Daemon threads that run strategies, are used again, and are never waited for.
+"""Daemon threads that run strategies, are reused, and are never waited for.
 
-A hung thread of `concurrent.futures.ThreadPoolExecutor` blocks the interpreter's exit and keeps its place
-for ever. Here a call may be *abandoned*: whoever wanted it goes on without it, its thread is a straggler,
-and another thread takes its place, up to a bound. Nobody can end a thread from outside, so the bound is
-the most that hung code can cost.
+A hung thread of `concurrent.futures.ThreadPoolExecutor` blocks the interpreter's exit and occupies its place
+for ever. Here, a call may be *abandoned*: its caller continues without it, its thread becomes a straggler,
+and another thread takes its place, up to a limit. A thread cannot be ended from outside, so the limit bounds
+the cost of hung code.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Answer = TypeVar("Answer")
 
 
 class ThreadCallState(Enum):
-    """queued → running → done, or out of it: withdrawn before it began, abandoned after."""
+    """queued → running → done; or withdrawn before the start, abandoned after it."""
 
     QUEUED = "queued"
     RUNNING = "running"
@@ -35,10 +35,10 @@ class ThreadCallState(Enum):
 
 
 class ThreadCall(Generic[Answer]):
-    """One function to be called once, on a thread of the crew. The function must not raise.
+    """A function to be called once, on a thread of the crew. The function must not raise.
 
-    Not thread-safe by itself: every field that changes is guarded by the crew's lock, `answer` may be read
-    by whoever collected the call.
+    Not thread-safe by itself: every field that changes is guarded by the crew's lock; the thread that
+    collected the call may read `answer`.
     """
 
     __slots__ = ("answer", "batch", "function", "name", "state")
@@ -52,7 +52,7 @@ class ThreadCall(Generic[Answer]):
 
 
 class CallBatch(Generic[Answer]):
-    """The calls of one caller, who waits for whichever of them ends first. Guarded by the crew's lock."""
+    """The calls of one caller, which waits for any of them to end. Guarded by the crew's lock."""
 
     __slots__ = ("changed", "ended")
 
@@ -63,7 +63,7 @@ class CallBatch(Generic[Answer]):
 
 @dataclass(frozen=True, slots=True)
 class ThreadPoolStatistics:
-    """The crew at one moment; `threads_started` counts since the beginning."""
+    """A snapshot of the crew; `threads_started` is the total since its creation."""
 
     threads: int
     idle: int
@@ -75,11 +75,12 @@ class ThreadPoolStatistics:
 class ThreadPool(Generic[Answer]):
     """Runs calls on at most `max_workers` threads, not counting up to `max_stragglers` abandoned ones.
 
-    A straggler beyond the bound keeps its place; when stragglers hold every place, calls are refused at
-    once. An idle thread ends by itself after `idle_seconds`, so a crew that nobody closed leaves nothing.
+    A straggler beyond the limit keeps its place; when stragglers hold every place, calls are refused
+    immediately. An idle thread ends after `idle_seconds`, so a crew that was never closed leaves nothing
+    behind.
 
     Thread safety:
-        Owner: whoever made it closes it; any thread may submit, collect and abandon.
+        Owner: the creator closes it; any thread may submit, collect and abandon.
         Lock: `_lock` guards all state and that of calls and batches; held for arithmetic only, no call
             runs and no thread is started under it. Both conditions share it, so nothing nests.
         Guarantee: a submitted call ends in exactly one of done (and is collected once), withdrawn (and
@@ -98,7 +99,7 @@ class ThreadPool(Generic[Answer]):
         start_thread: Callable[[Callable[[], None], str], object] | None = None,
     ) -> None:
         if max_workers < 1 or max_stragglers < 0 or max_queued < 1:
-            raise ValueError("max_workers and max_queued are at least 1, max_stragglers at least 0")
+            raise ValueError("max_workers and max_queued must be at least 1, max_stragglers at least 0")
         self._max_workers = max_workers
         self._max_threads = max_workers + max_stragglers
         self._max_queued = max_queued
@@ -117,21 +118,21 @@ class ThreadPool(Generic[Answer]):
         self._closed = False
 
     def batch(self) -> CallBatch[Answer]:
-        """A place where one caller's calls end. `Closed` after `close`."""
-        if self._closed:  # guard: refuses new callers; who slips through has his calls withdrawn
+        """Create a batch for one caller's calls. Raises `Closed` after `close`."""
+        if self._closed:  # guard: refuses new callers; calls of one that slips through are withdrawn
             raise Closed("the strategy executor")
         return CallBatch(threading.Condition(self._lock))
 
     def submit(self, call: ThreadCall[Answer]) -> bool:
-        """Queues the call; False when it cannot be served: the queue is full or every place is held.
+        """Queue the call; return False if the queue is full or stragglers hold every place.
 
-        On a crew that was closed meanwhile the call is withdrawn at once, as those in the queue were.
+        If the crew was closed meanwhile, the call is withdrawn immediately, as the queued ones were.
         """
         with self._lock:
             if self._closed:  # guard: close has looked through the queue already
                 self._withdraw(call)
                 return True
-            if self._stragglers >= self._max_threads:  # guard: nobody is left to serve it
+            if self._stragglers >= self._max_threads:  # guard: no thread is left to serve it
                 return False
             if len(self._queue) >= self._max_queued:  # guard: the queue is bounded
                 return False
@@ -141,19 +142,19 @@ class ThreadPool(Generic[Answer]):
         return self._start_reserved(call) if needed else True
 
     def collect(self, batch: CallBatch[Answer], timeout: float) -> list[ThreadCall[Answer]]:
-        """The calls of the batch that are done or were withdrawn by `close`, each given once.
+        """Return the calls of the batch that are done or were withdrawn by `close`, each exactly once.
 
-        Waits up to `timeout` seconds when there is none.
+        Waits up to `timeout` seconds if there are none.
         """
         with self._lock:
-            if not batch.ended:  # guard: an end before this wait would notify nobody
+            if not batch.ended:  # guard: a call that ended before this wait gave no notification
                 batch.changed.wait(timeout)
             ended = batch.ended
             batch.ended = []
             return ended
 
     def abandon(self, call: ThreadCall[Answer]) -> ThreadCallState:
-        """Gives the call up, unless it has ended. Returns its state before: queued, running, or an end."""
+        """Abandon the call unless it has ended. Return its previous state: queued, running, or ended."""
         needed = False
         with self._lock:
             state = call.state
@@ -169,10 +170,10 @@ class ThreadPool(Generic[Answer]):
         return state
 
     def close(self, timeout: float) -> tuple[str, ...]:
-        """Refuses new calls, withdraws queued ones, waits for the rest.
+        """Refuse new calls, withdraw queued ones, and wait for the others.
 
-        Returns the names of the calls that still run after `timeout` seconds; their threads end when they
-        do. No other thread is left.
+        Return the names of the calls that still run after `timeout` seconds; their threads end with them. No
+        other thread is left.
         """
         give_up = time.monotonic() + timeout
         with self._lock:
@@ -185,7 +186,7 @@ class ThreadPool(Generic[Answer]):
             return tuple(sorted(call.name for call in self._running))
 
     def statistics(self) -> ThreadPoolStatistics:
-        """The crew now."""
+        """Return a snapshot of the crew."""
         with self._lock:
             return ThreadPoolStatistics(
                 threads=self._threads,
@@ -198,7 +199,7 @@ class ThreadPool(Generic[Answer]):
     # ── threads ───────────────────────────────────────────────────────────────────────────────────
 
     def _reserve_thread(self) -> bool:
-        """Under the lock: whether one more thread is needed and allowed; counts it at once if so."""
+        """Under the lock: return whether another thread is needed and allowed, and count it if so."""
         if len(self._queue) <= self._idle:  # guard: every idle thread will take one
             return False
         if self._threads - self._stragglers >= self._max_workers:  # guard: max_workers
@@ -210,7 +211,9 @@ class ThreadPool(Generic[Answer]):
         return True
 
     def _start_reserved(self, call: ThreadCall[Answer] | None) -> bool:
-        """Starts the thread counted before. The system may refuse: then `call` is not queued either."""
+        """Start the thread that was counted before. If the system refuses it, `call` leaves the queue as
+        well.
+        """
         try:
             self._start_thread(self._serve, f"strategy-{next(self._numbers)}")
         except RuntimeError:
@@ -225,7 +228,9 @@ class ThreadPool(Generic[Answer]):
         return True
 
     def _serve(self) -> None:
-        """A thread's life. Each call's locals are gone before the thread waits again."""
+        """Run calls until the thread ends. The locals of each call are released before the thread waits
+        again.
+        """
         while self._serve_one():
             pass
 
@@ -241,7 +246,7 @@ class ThreadPool(Generic[Answer]):
         answer = call.function()
         with self._lock:
             self._running.discard(call)
-            if call.state is ThreadCallState.ABANDONED:  # guard: too late, nobody may see the answer
+            if call.state is ThreadCallState.ABANDONED:  # guard: too late, the answer must not be seen
                 self._stragglers -= 1
                 return True
             call.answer = answer
@@ -250,7 +255,7 @@ class ThreadPool(Generic[Answer]):
         return True
 
     def _next(self) -> ThreadCall[Answer] | None:
-        """Under the lock: the next call, or None when this thread is to end."""
+        """Under the lock: return the next call, or None if this thread must end."""
         while True:
             if self._threads - self._stragglers > self._max_workers:  # guard: its replacement has its place
                 return None
@@ -265,18 +270,18 @@ class ThreadPool(Generic[Answer]):
                 return None
 
     def _withdraw(self, call: ThreadCall[Answer]) -> None:
-        """Under the lock: the call will never run."""
+        """Under the lock: withdraw a call that will never run."""
         call.state = ThreadCallState.WITHDRAWN
         self._end(call)
 
     def _end(self, call: ThreadCall[Answer]) -> None:
-        """Under the lock: the call reached its end and its caller may collect it."""
+        """Under the lock: mark the call as ended, so that its caller can collect it."""
         call.batch.ended.append(call)
         call.batch.changed.notify_all()
 
 
 def _start_daemon(target: Callable[[], None], name: str) -> threading.Thread:
-    """A daemon thread, because a hung strategy must not keep the interpreter from ending."""
+    """Start a daemon thread, because a hung strategy must not keep the interpreter from exiting."""
     thread = threading.Thread(target=target, name=name, daemon=True)
     thread.start()
     return thread

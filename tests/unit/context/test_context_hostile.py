@@ -203,7 +203,7 @@ def test_the_code_stays_open_while_an_answer_that_was_given_up_still_reads_it() 
     with world() as made:
         index = HostileIndex(made, "text hangs")
         answer = made.pipeline({"words": finding(fragment())}, index=index).ask(query())
-        assert any("only paths are named" in note for note in answer.notes)
+        assert any("only paths are listed" in note for note in answer.notes)
         assert index.closed == 0
     assert index.closed == 1
 
@@ -235,7 +235,7 @@ def test_a_tokenizer_that_hangs_leaves_an_answer_by_paths() -> None:
         answer = answered(lambda: pipeline.ask(query()), made)
         check_answer(answer, ["words"], 8000)
         assert answer.text == f"### {PATHS[0]}"
-        assert any("only paths are named" in note for note in answer.notes)
+        assert any("only paths are listed" in note for note in answer.notes)
 
 
 class Broken:

@@ -114,7 +114,7 @@ def test_what_is_no_file_is_shown_with_its_text_and_what_is_nowhere_is_noted() -
     note = fragment("commit abc", text="Pay by card only.")
     answer = ask({"words": finding(note, fragment("gone.py"), fragment("also/gone.py"))})
     assert "### commit abc\nPay by card only." in answer.text
-    assert "words named 2 places that are not there" in answer.notes
+    assert "words returned 2 places that do not exist" in answer.notes
     assert answer.strategies[0].fragments[0].text == ""
 
 
@@ -123,7 +123,7 @@ def test_texts_that_are_too_long_or_too_many_are_left_out_and_noted() -> None:
     many = [fragment(f"commit {n}", text="short") for n in range(120)]
     for found in ([long], many):
         answer = ask({"words": finding(*found, fragment("", text="no name"))})
-        assert "words brought texts that are too long or too many; some are left out" in answer.notes
+        assert "words returned too many or too long texts; some are left out" in answer.notes
     assert "### words\nno name" in ask({"words": finding(fragment("", text="no name"))}).text
 
 
@@ -205,7 +205,7 @@ def test_of_a_question_without_a_word_to_look_for_no_file_is_named(question: str
     answer = ask(question=question)
     assert answer.files == ()
     assert "Most likely" not in answer.text
-    assert answer.notes == ("there is no word in the question to look for",)
+    assert answer.notes == ("the question contains no searchable words",)
     assert {told.status for told in answer.strategies} == {StrategyStatus.CANCELLED}
 
 
@@ -262,7 +262,7 @@ def test_code_that_cannot_be_opened_is_not_held_against_the_strategies() -> None
         good = made.pipeline(strategies).ask(query())
     assert told == [
         ("decisions", StrategyStatus.USED, None),
-        ("words", StrategyStatus.CANCELLED, "there is no code to look at"),
+        ("words", StrategyStatus.CANCELLED, "there is no code to search"),
     ]
     assert "Use SQLite." in answer.text
     assert [one.status for one in good.strategies] == [StrategyStatus.USED]
@@ -507,7 +507,7 @@ def test_what_a_model_says_wrong_leaves_the_ranking_as_it_was_and_is_told(said: 
     answer, _ = rerank(said)
     assert [place.path for place in answer.files] == ["src/basket.py", "src/pay.py"]
     assert answer.strategies[-1].status is StrategyStatus.FAILED
-    assert any("rerank had no answer (failed)" in note for note in answer.notes)
+    assert any("rerank gave no answer (failed)" in note for note in answer.notes)
 
 
 def test_a_model_that_does_not_answer_is_left_behind() -> None:

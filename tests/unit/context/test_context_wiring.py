@@ -113,7 +113,7 @@ def test_a_strategy_of_ours_that_cannot_be_imported_is_offered_so_that_its_repor
 def test_a_package_cannot_take_over_a_strategy_of_ours() -> None:
     registry = StrategyRegistry([EntryPoint("keyword", "foreign_context:make", "g")])
     assert registry.offers()["keyword"](ground()).name == "keyword"
-    assert "keyword, whose name is taken" in registry.notes()[0]
+    assert "strategy keyword is ignored" in registry.notes()[0]
 
 
 # ── parts ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -139,7 +139,7 @@ def test_a_part_is_named_by_where_it_is_or_by_its_entry_point(name: str) -> None
 
 @pytest.mark.parametrize("entries", [[], [EntryPoint("other", "foreign_context:packer", GROUP)]])
 def test_a_part_that_is_not_installed_is_a_mistake_in_the_settings(entries: list[EntryPoint]) -> None:
-    with pytest.raises(ConfigurationError, match="no part called 'mine' is installed"):
+    with pytest.raises(ConfigurationError, match="no part named 'mine'"):
         replaced_parts(ContextSettings(packer="mine"), entries)
 
 
@@ -157,7 +157,7 @@ def test_tokens_are_estimated_unless_tiktoken_has_its_file(tmp_path: Path) -> No
     for environment in ({"TIKTOKEN_CACHE_DIR": str(tmp_path)}, {"TIKTOKEN_CACHE_DIR": ""}):
         count, problem = tokenizer("o200k_base", environment)
         assert count is estimate_text
-        assert problem == "tokens are estimated: tiktoken has no file of o200k_base here"
+        assert problem == "tokens are estimated: tiktoken has no data for o200k_base here"
 
 
 def test_a_damaged_file_of_tiktoken_is_not_used_for_it_would_be_downloaded(tmp_path: Path) -> None:

@@ -78,7 +78,7 @@ def test_a_damaged_index_is_built_anew_and_a_note_says_so(
 ) -> None:
     bench.file.write_bytes(damage(settle(bench)))
     (note,) = answers(bench, tree)
-    assert note.startswith("the index was built anew: it was ")
+    assert note.startswith("the index was rebuilt: it was ")
     assert len(bench.analysed()) == 40
     assert answers(bench, tree) == ()
     assert bench.analysed() == []
@@ -107,7 +107,7 @@ def test_damage_to_what_is_read_first_is_noticed_at_once(bench: Bench, tree: Tre
     with closing(sqlite3.connect(bench.file)) as connection, connection:
         connection.execute("UPDATE segment SET catalogue = substr(catalogue, 2)")
     (note,) = answers(bench, tree)
-    assert note == "the index was built anew: it was damaged (a part of it has changed)"
+    assert note == "the index was rebuilt: it was damaged (a part of it has changed)"
     assert len(bench.analysed()) == 40
     with closing(sqlite3.connect(bench.file)) as connection, connection:
         connection.execute("DROP TABLE block")
@@ -118,7 +118,7 @@ def test_damage_to_what_is_read_first_is_noticed_at_once(bench: Bench, tree: Tre
 
 def test_an_index_of_another_version_is_built_anew(bench: Bench, tree: Tree) -> None:
     with bench.index(version=2).open(CodePlace(tree.root)) as snapshot:
-        assert snapshot.status.notes == ("the index was built anew: it was of another version",)
+        assert snapshot.status.notes == ("the index was rebuilt: it was from another version",)
     assert len(bench.analysed()) == 40
 
 
@@ -131,7 +131,7 @@ def test_an_index_that_cannot_be_written_is_used_from_memory(bench: Bench, tree:
     object.__setattr__(blocked_index, "_directory", elsewhere / "state" / "indexes")
     with blocked_index.open(CodePlace(tree.root)) as snapshot:
         (note,) = snapshot.status.notes
-        assert note == "the index is not kept: Not a directory"
+        assert note == "the index is not stored: Not a directory"
         assert len(found_in(snapshot, "common")) == 40
     assert len(bench.analysed()) == 40
 
@@ -146,7 +146,7 @@ def test_a_full_disk_is_done_without_and_what_was_kept_is_used(bench: Bench, tre
     faults = RaiseAt("index.batch.in_transaction", lambda: _Full("database or disk is full"))
     with bench.index(faults=faults).open(CodePlace(tree.root)) as snapshot:
         assert snapshot.status.complete
-        assert snapshot.status.notes == ("the index is not kept: database or disk is full",)
+        assert snapshot.status.notes == ("the index is not stored: database or disk is full",)
         assert len(found_in(snapshot, "common")) == 41
     assert bench.analysed() == ["new.py", "new.py"]
     with bench.open(tree) as snapshot:
@@ -207,7 +207,7 @@ def test_an_index_that_somebody_keeps_locked_is_done_without(bench: Bench, tree:
         file = IndexFile(bench.file, 1, tree.root, busy_seconds=0.05)
         opened = file.open()
         with closing(opened):
-            assert opened.notes == ["the index is not kept: database is locked"]
+            assert opened.notes == ["the index is not stored: database is locked"]
             assert not opened.kept
             assert opened.connection.execute("SELECT count(*) FROM content").fetchone()[0] == 40
 
@@ -235,7 +235,7 @@ def test_an_index_that_is_written_to_for_too_long_is_used_as_it_is(bench: Bench,
     with written_to(bench), ExitStack() as stack, ThreadPoolExecutor(1) as thread:
         asked = thread.submit(lambda: stack.enter_context(bench.open(tree, seconds=0.5)))
         snapshot = asked.result(timeout=25)
-        assert snapshot.status.notes == ("the time was up: 40 of 41 files are indexed",)
+        assert snapshot.status.notes == ("out of time: 40 of 41 files are indexed",)
         assert len(found_in(snapshot, "common")) == 40
     with bench.open(tree) as snapshot:
         assert snapshot.status.complete
@@ -257,7 +257,7 @@ def test_while_another_builds_what_is_there_is_used_when_the_time_is_up(bench: B
     with held(bench.file.with_suffix(".build")):
         with bench.open(tree, seconds=0.5, progress=lambda *now: told.append(now)) as snapshot:
             assert (snapshot.status.files, snapshot.status.indexed) == (41, 40)
-            assert snapshot.status.notes == ("the time was up: 40 of 41 files are indexed",)
+            assert snapshot.status.notes == ("out of time: 40 of 41 files are indexed",)
             assert found_in(snapshot, "news") == {}
             assert snapshot.text("new.py") == "news"
             document = next(file.document for file in snapshot.files if file.path == "new.py")
@@ -356,7 +356,7 @@ def test_an_index_that_reached_its_bound_takes_no_more_and_drops_what_nobody_use
     tree = bench.repository().write({f"{n}.py": f"word{n} " * 50 for n in range(100)})
     with bench.index(bounds=Bounds(bytes=1)).open(CodePlace(tree.root)) as snapshot:
         assert 0 < snapshot.status.indexed < 100
-        assert snapshot.status.notes == ("not all files are indexed: the index has reached its bound",)
+        assert snapshot.status.notes == ("not all files are indexed: the index has reached its maximum size",)
     bench.paths(tree)
     for path in tree.root.glob("*.py"):
         path.unlink()

@@ -163,7 +163,7 @@ def test_a_repository_that_git_does_not_get_through_is_looked_at_without_git(
 ) -> None:
     with bench.open(stuck, seconds=1.0) as snapshot:
         assert [file.path for file in snapshot.files] == ["a.py"]
-        assert snapshot.status.notes[0].startswith("looked at without git: it did not answer in ")
+        assert snapshot.status.notes[0].startswith("read without git: it did not answer in ")
     assert children() == []
 
 
@@ -217,7 +217,7 @@ def test_a_list_of_the_others_that_fails_is_no_late_one(bench: Bench, tree: Tree
     (tree.root / ".gitignore").unlink()
     tree.git("config", "core.excludesFile", "~nobody-of-that-name/x")
     with bench.open(tree) as snapshot:
-        assert snapshot.status.notes[0].startswith("looked at without git: ")
+        assert snapshot.status.notes[0].startswith("read without git: ")
 
 
 def test_where_git_does_not_answer_no_root_is_found(stuck: Tree) -> None:

@@ -18,5 +18,5 @@ def test_a_range_of_commits_is_refused_and_a_single_one_is_not(tmp_path: Path, w
     first = tree.commit("first")
     tree.write({"a.py": "beta"}).commit("second")
     assert ground_of(CodePlace(tree.root, "HEAD~1")).commit == first
-    with pytest.raises(SourceMissing, match="does not name one commit"):
+    with pytest.raises(SourceMissing, match="does not name a single commit"):
         ground_of(CodePlace(tree.root, words))

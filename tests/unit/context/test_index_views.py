@@ -182,7 +182,7 @@ def test_names_of_any_kind_are_found_or_named_in_a_note(bench: Bench) -> None:
                 assert names == ["-n.py", "größe 😀.py", "line\nbreak.py", "tab\t.py"]
                 assert snapshot.text("größe 😀.py") == "size"
                 (note,) = snapshot.status.notes
-                assert note == "1 left out, because their names are no UTF-8: caf\\xe9.py"
+                assert note == "1 left out, because their names are not UTF-8: caf\\xe9.py"
 
 
 def test_a_directory_whose_name_is_no_utf_8_is_searched_and_forgotten_like_any_other(bench: Bench) -> None:
@@ -519,7 +519,7 @@ def test_a_repository_that_git_cannot_read_is_looked_at_without_it(bench: Bench)
     with bench.open(tree) as snapshot:
         assert [file.path for file in snapshot.files] == ["a.py"]
         (note,) = snapshot.status.notes
-        assert note.startswith("looked at without git: ")
+        assert note.startswith("read without git: ")
     name = tree.git("rev-parse", f"{commit}^{{tree}}")
     (tree.root / ".git/objects" / name[:2] / name[2:]).unlink()
     with pytest.raises(SourceMissing), bench.open(tree, commit):
@@ -536,7 +536,7 @@ def test_without_the_git_command_files_are_found_all_the_same(
         assert [file.path for file in snapshot.files] == ["a.py", "b.log"]
         without, ignoring = snapshot.status.notes
         assert "the git command is not installed" in without
-        assert ignoring.startswith(".gitignore files are not heeded: ")
+        assert ignoring.startswith(".gitignore files are not applied: ")
     with pytest.raises(SourceMissing, match="not installed"), bench.open(tree, "HEAD"):
         pass
 
@@ -562,7 +562,7 @@ def test_time_that_is_up_ends_the_walk_through_a_large_directory(bench: Bench) -
     flat = bench.directory_tree("flat").write({f"{n}.py": f"word{n}" for n in range(300)})
     with bench.open(flat, seconds=0.0) as snapshot:
         assert snapshot.status.files == 256
-        assert "the time was up before all files were looked at" in snapshot.status.notes
+        assert "out of time before all files were read" in snapshot.status.notes
 
 
 def test_contents_come_through_one_process_that_is_gone_afterwards(bench: Bench) -> None:

@@ -82,7 +82,7 @@ def test_one_that_fills_the_index_when_the_time_is_up_is_named(bench: Bench, tre
     ):
         assert snapshot.status.notes == (
             f"another process (pid {pid}) is indexing",
-            "the time was up: 3 of 4 files are indexed",
+            "out of time: 3 of 4 files are indexed",
         )
 
 

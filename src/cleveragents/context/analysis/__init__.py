@@ -1,7 +1,6 @@
-"""What the content of one file says: its definitions, imports, chunks and their terms.
+"""Analysis of a file's content: its definitions, imports, chunks and their terms.
 
-`analyse` answers for any bytes whatever. Each language is one file under `languages`; what no file there
-knows is plain text.
+`analyse` accepts any bytes. Each language is one file under `languages`; everything else is plain text.
 """
 
 from __future__ import annotations

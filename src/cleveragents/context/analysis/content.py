@@ -1,15 +1,9 @@
-"""Analyses the content of one file. It answers for any bytes, in bounded time.
+"""Analysis of one file's content. It accepts any bytes and takes bounded time.
 
-Text that no grammar knows: chunks of some sixty lines, and sections where headings make them.
-
-Which contents are not searched: what is no text, too large, or written by a program.
-
-How a file's lines fall into chunks: whole functions, and what lies between them.
-
-The lines of a definition that contains others are its own except for those of the functions in it. They may
-be several chunks, all of the same definition.
-
-Counts the terms of chunks, field by field.
+Text without a grammar is split into chunks of about sixty lines, or into sections at headings. Binary, very
+large and generated contents are not searched. Code is split into whole functions and the lines between them.
+The lines of a definition that contains functions are its own, except for those of the functions; they may
+form several chunks of that definition. The terms of each chunk are counted by field.
 """
 
 from __future__ import annotations
@@ -41,8 +35,10 @@ __all__ = [
 
 
 ANALYSIS_VERSION = 1
-"""Goes up when the same content gets another analysis, so that an index knows what to work out again."""
-_LARGEST_PARSED = 500_000  # what is larger is a table or a collection, and as text it costs a tenth
+"""Increased when the same content yields a different analysis, so that an index knows what to recompute."""
+_LARGEST_PARSED = (
+    500_000  # larger files are tables or collections, and reading them as text is ten times cheaper
+)
 _LINES = 60
 _MOST_SECTIONS = 2_000
 _LONGEST_NAME = 200
@@ -53,8 +49,9 @@ LARGEST = 1_000_000
 _HEAD = 8192
 _MARKED_WITHIN = 1024
 _LONG_LINES = 400
-_SHORT_ENOUGH = 4096  # a file that is one long line and no longer than this is a small one, not a packed one
-# A file that is left out cannot be found at all, so a part that is generated, or a mere plea, is not enough.
+_SHORT_ENOUGH = 4096  # a file of one long line up to this size is a small file, not a minified one
+# A file that is left out can never be found. So a generated part, or a mere request not to edit, is not
+# enough.
 _GENERATED = re.compile(
     rb"@generated\b|\bgenerated\b.{,200}\bdo not (?:edit|modify)\b"
     rb"|\bdo not (?:edit|modify)\b.{,200}\bgenerated\b"
@@ -64,7 +61,7 @@ _GENERATED = re.compile(
 _COMMENTS = (b"#", b"//", b"/*", b"*", b"--", b";", b"<!--", b"<?", b"%")
 
 PROSE = (".md", ".rst", ".txt", ".adoc", ".markdown", ".org")
-"""Endings of files that people write for people: all of it is documentation, and lines may be long."""
+"""Suffixes of files written for people: all of it is documentation, and lines may be long."""
 
 _MOST_LINES = 200
 _TRAILING = 2
@@ -73,7 +70,7 @@ Terms = dict[Field, dict[str, int]]
 
 
 def analyse(path: str, data: bytes) -> FileAnalysis:
-    """What `data` says if it stands in a file called `path`, of which only the name's form matters."""
+    """Analyse a content. `path` only determines the kind of file."""
     because = opaque_because(path, data)
     language = language_of(path, data[:256])
     name = language.name if language is not None else "text"
@@ -92,7 +89,7 @@ def analyse(path: str, data: bytes) -> FileAnalysis:
 
 
 def read_text(path: str, lines: Lines) -> tuple[Syntax, list[LineRange]]:
-    """Its sections, if it is of a kind that has headings, and the pieces it falls into."""
+    """Return the sections of a text, if its kind has headings, and its pieces."""
     headings = _headings(path.lower(), lines)
     syntax = Syntax()
     if path.lower().endswith(PROSE):
@@ -111,7 +108,7 @@ def read_text(path: str, lines: Lines) -> tuple[Syntax, list[LineRange]]:
 
 
 def _headings(path: str, lines: Lines) -> list[tuple[int, int, str, int]]:
-    """Line, level, name and number of lines of each heading."""
+    """Return the line, level, name and number of lines of each heading."""
     if path.endswith((".md", ".markdown")):
         return _marked(lines)
     if path.endswith(".rst"):
@@ -136,7 +133,7 @@ def _marked(lines: Lines) -> list[tuple[int, int, str, int]]:
 
 
 def _underlined(lines: Lines) -> list[tuple[int, int, str, int]]:
-    """A line that is underlined by a sign is a heading; the sign that comes first is the highest level."""
+    """Return headings underlined with a repeated character. The first character used is the highest level."""
     found: list[tuple[int, int, str, int]] = []
     signs: list[bytes] = []
     all_lines = lines.data.split(b"\n")
@@ -163,7 +160,7 @@ def _name(title: bytes) -> str:
 
 
 def _pieces(headings: list[int], count: int) -> list[LineRange]:
-    """A section is a piece if it is no longer than a chunk should be; a longer one is several."""
+    """Split a text at its sections; a section longer than a chunk becomes several pieces."""
     bounds = sorted({0, *headings})
     pieces: list[LineRange] = []
     positions = {line: number for number, line in enumerate(headings)}
@@ -174,7 +171,7 @@ def _pieces(headings: list[int], count: int) -> list[LineRange]:
 
 
 def opaque_because(path: str, data: bytes) -> str | None:
-    """Why `data` is not searched, or None if it is."""
+    """Return why `data` is not searched, or None if it is."""
     if b"\0" in data[:_HEAD]:
         return "binary"
     if len(data) > LARGEST:
@@ -188,7 +185,9 @@ def opaque_because(path: str, data: bytes) -> str | None:
 
 
 def _is_marked(head: bytes) -> bool:
-    """Whether the comment that a file begins with says so; further down it may be said of other files."""
+    """Return whether the comment at the start of a file says that it is generated. Further down, it may refer
+    to other files.
+    """
     if _GENERATED.search(head) is None:
         return False
     lines = map(bytes.strip, head.split(b"\n"))
@@ -197,7 +196,7 @@ def _is_marked(head: bytes) -> bool:
 
 
 def decode(data: bytes) -> bytes:
-    """The same text in UTF-8 without a byte order mark; what is not UTF-8 is read as Latin-1."""
+    """Return the text in UTF-8 without a byte order mark. Other encodings are read as Latin-1."""
     if data.isascii():
         return data
     data = data.removeprefix(b"\xef\xbb\xbf")
@@ -209,7 +208,7 @@ def decode(data: bytes) -> bytes:
 
 
 class LineRange(NamedTuple):
-    """Lines `first` up to, not including, `end`, from 0."""
+    """Lines from `first` up to but excluding `end`, counted from 0."""
 
     first: int
     end: int
@@ -217,7 +216,7 @@ class LineRange(NamedTuple):
 
 
 def cut(definitions: list[Definition], lines: Lines) -> list[LineRange]:
-    """Pieces in order that cover all lines."""
+    """Split a content into ordered pieces that cover all lines."""
     pieces: list[LineRange] = []
     for piece in _runs(_owners(definitions, lines.count)):
         before = pieces[-1] if pieces else None
@@ -231,7 +230,7 @@ def cut(definitions: list[Definition], lines: Lines) -> list[LineRange]:
 
 
 def _owners(definitions: list[Definition], count: int) -> list[int | None]:
-    """Which definition each line belongs to: the innermost, but nothing inside a function."""
+    """Return the definition of each line: the innermost one, but nothing inside a function."""
     owners: list[int | None] = [None] * count
     inside_whole = [False] * len(definitions)
     for position, definition in enumerate(definitions):
@@ -255,7 +254,9 @@ def _runs(owners: list[int | None]) -> list[LineRange]:
 
 
 def _trails(piece: LineRange, before: LineRange, definitions: list[Definition], lines: Lines) -> bool:
-    """A line or two after a function are searched with it: alone they would be too short to be compared."""
+    """Return whether a piece joins the function before it: one or two lines alone would be too short to be
+    compared.
+    """
     if before.definition is None or definitions[before.definition].kind not in WHOLE_KINDS:
         return False
     if piece.definition is not None and definitions[piece.definition].span.first == piece.first + 1:
@@ -273,7 +274,7 @@ def _split(piece: LineRange) -> list[LineRange]:
 def chunks_of(
     pieces: Sequence[LineRange], syntax: Syntax, lines: Lines, keywords: frozenset[str]
 ) -> list[Chunk]:
-    """One chunk for each piece that has terms; a piece without any joins the one before it."""
+    """Return one chunk for each piece with terms; a piece without terms joins the previous one."""
     counter = _TermCounter(syntax, lines, keywords)
     chunks: list[Chunk] = []
     first = 0
@@ -293,7 +294,7 @@ def chunks_of(
 
 
 class _TermCounter:
-    """Goes through a file from top to bottom. Not thread-safe: it lives for one content."""
+    """Counts the terms of a file from top to bottom. Not thread-safe: one per content."""
 
     def __init__(self, syntax: Syntax, lines: Lines, keywords: frozenset[str]) -> None:
         self._lines = lines
@@ -319,7 +320,7 @@ class _TermCounter:
         return {field: counts for field, counts in terms.items() if counts}
 
     def _part(self, start: int, end: int, texts: dict[Field, list[bytes]]) -> str:
-        """What stands between two offsets: the code is returned, passages are put into `texts`."""
+        """Return the code between two offsets and add its passages to `texts`."""
         data = self._lines.data
         passages = self._passages
         code: list[bytes] = []
@@ -356,7 +357,7 @@ def _text(pieces: list[bytes]) -> str:
 
 @cache
 def _wholes_of(keywords: frozenset[str]) -> TermCache[str]:
-    """The term for each name that may refer to something, and nothing for any other word."""
+    """Return a cache that maps names to their whole terms, and all other words to an empty string."""
 
     def whole(word: str) -> str:
         terms = terms_of_name(word)

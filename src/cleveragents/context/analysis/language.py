@@ -1,11 +1,12 @@
-"""What must be told of a language so that its files can be analysed, and which language a file is in.
+"""The description of a programming language, and the detection of a file's language.
 
-The query names its captures so: `definition.KIND` is something that is defined, with its `name` and, if it
-has one, its `body`; `doc` is documentation, `string` the inside of a string literal; `comment` is
-documentation too, and belongs to the definition right below it, as does a `lead` (a decorator, an attribute),
-which goes on to the end of its `body` if it has one; `import` is a whole statement, which `imports` reads.
-Functions, methods and macros are chunks of their own; variables, types and declarations never are; all else
-contains others.
+The captures of a query are: `definition.KIND`, a definition with its `name` and, if it has one, its `body`;
+`doc`, documentation; `string`, the inside of a string literal; `comment`, documentation that belongs to the
+definition right below it; `lead` (a decorator, an attribute), which also belongs to the definition below and
+extends to the end of its `body` if it has one; and `import`, a whole statement, which `imports` parses.
+
+Functions, methods and macros are separate chunks; variables, types and declarations never are; all other
+kinds contain others.
 """
 
 from __future__ import annotations
@@ -30,8 +31,9 @@ _CAPTURE = re.compile(r"@([a-z.]+)")
 
 @dataclass(frozen=True, slots=True)
 class Language:
-    """`package` and `entry` name the function that gives the grammar; `interpreters` are those of a script's
-    first line; `keywords` are words that refer to nothing."""
+    """A programming language. `package` and `entry` name the function that returns the grammar;
+    `interpreters` are names in a script's first line; `keywords` are words that refer to nothing.
+    """
 
     name: str
     extensions: tuple[str, ...]
@@ -45,17 +47,17 @@ class Language:
 
 @dataclass(frozen=True, slots=True)
 class Grammar:
-    """A language that has been loaded. Any number of threads may parse with it, each with its own parser."""
+    """A loaded grammar. Any number of threads may use it, each with its own parser."""
 
     language: tree_sitter.Language
     query: tree_sitter.Query
     roles: tuple[str, ...]
-    """What each pattern of the query captures, apart from name and body."""
+    """The capture of each pattern of the query, apart from name and body."""
 
 
 @cache
 def grammar_of(language: Language) -> Grammar:
-    """Loads the language's grammar, once per process."""
+    """Load a language's grammar, once per process."""
     import tree_sitter
 
     package = importlib.import_module(language.package)
@@ -74,7 +76,9 @@ def _role(pattern: bytes) -> str:
 
 
 def language_of(path: str, head: bytes) -> Language | None:
-    """By the extension of `path`, or by the interpreter that the first line names; None for plain text."""
+    """Return the language by the extension of `path` or by the interpreter in the first line; None for plain
+    text.
+    """
     name = path.rpartition("/")[2]
     stem, _, extension = name.rpartition(".")
     if stem:

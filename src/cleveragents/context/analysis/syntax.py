@@ -1,9 +1,9 @@
-"""What a grammar sees in a content: definitions, imports, and where documentation and strings stand.
+"""The syntax of a content: definitions, imports, documentation and strings.
 
-The tree is read with one query, and of its nodes nothing but byte offsets. That is fast; and the binding's
-release 0.26.0 miscounts references to points, and crashes when it is given a callback, so neither is used.
+The tree is read with one query, and only byte offsets of its nodes are used. This is fast, and it avoids two
+bugs of release 0.26.0 of the binding, which miscounts references to points and crashes when given a callback.
 
-Where the lines of a content begin. A line ends with a line feed; an empty content has no line.
+A line ends with a line feed; an empty content has no lines.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ if TYPE_CHECKING:
     _Captures = dict[str, list[tree_sitter.Node]]
 
 WHOLE_KINDS = frozenset({"function", "method", "macro"})
-"""Definitions that are one chunk with everything inside them."""
+"""Kinds of definitions that form one chunk with everything inside them."""
 
 THIN_KINDS = frozenset({"variable", "type", "declaration"})
-"""Definitions that are no chunk, but stand in the chunk of what is around them."""
+"""Kinds of definitions that form no chunk but belong to the surrounding one."""
 _HAVE_METHODS = frozenset({"class", "struct", "union", "enum", "interface", "trait", "impl", "variable"})
 _ALL_HEAD = WHOLE_KINDS | {"declaration"}
 _SCOPE = re.compile(r"::(?=.)")
 _COMMENTS = (b"#", b"//", b"/*")
 _SECONDS = 0.1
-_SLOWEST = 250_000  # bytes a second; no machine is as slow as this with code that people write
+_SLOWEST = 250_000  # bytes per second; no machine is this slow with code that people write
 _FIRST_PIECE = 4096
 _LONGEST_PIECE = 32_768
 _MOST_BROKEN = 20_000
@@ -48,7 +48,7 @@ _MOST_IMPORTS = 2_000
 
 
 class Passage(NamedTuple):
-    """Bytes `start` up to `end` are documentation or a string."""
+    """Bytes from `start` up to `end` are documentation or a string."""
 
     start: int
     end: int
@@ -56,7 +56,7 @@ class Passage(NamedTuple):
 
 
 class _Found(NamedTuple):
-    """A definition before its lines are known. `head_end` is where its head ends, if it has a body."""
+    """A definition before its lines are known. `head_end` is the end of its head if it has a body."""
 
     start: int
     end: int
@@ -66,7 +66,9 @@ class _Found(NamedTuple):
     head_end: int | None
 
     def says_more_than(self, other: _Found) -> bool:
-        """Of two patterns that match the same, the one that sees a body, or is no mere variable, is right."""
+        """Return whether this match is better than another of the same node: one with a body, or one that is
+        not just a variable.
+        """
         return (self.kind not in THIN_KINDS, self.head_end is not None) > (
             other.kind not in THIN_KINDS,
             other.head_end is not None,
@@ -75,8 +77,9 @@ class _Found(NamedTuple):
 
 @dataclass(slots=True)
 class Syntax:
-    """`definitions` are in order, an outer one before what it contains; `names` are theirs, as they are
-    written, with the lines, from 0, that they stand on. `passages` are in order and do not overlap."""
+    """The syntax of a content. `definitions` are in order, an outer one before its contents. `names` are
+    their names, verbatim, with their lines from 0. `passages` are in order and do not overlap.
+    """
 
     definitions: list[Definition] = field(default_factory=list)
     names: list[tuple[int, str]] = field(default_factory=list)
@@ -85,9 +88,10 @@ class Syntax:
 
 
 def read_syntax(language: Language, lines: Lines, clock: Clock = thread_time) -> Syntax | None:
-    """None if the grammar makes nothing of the content, or takes too long over it.
+    """Parse a content. Return None if the grammar cannot read it or takes too long.
 
-    The clock counts the work of this thread alone: a busy machine must not change what is found."""
+    The clock counts only the work of this thread: a busy machine must not change the result.
+    """
     import tree_sitter
 
     grammar = grammar_of(language)
@@ -106,22 +110,22 @@ def read_syntax(language: Language, lines: Lines, clock: Clock = thread_time) ->
 
 
 class _Patience:
-    """Ends when the work is much slower than it should be."""
+    """A time limit that grows with the work done."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._began = clock()
 
     def is_over(self, done: int) -> bool:
-        """Whether `done` bytes have taken too long."""
+        """Return whether `done` bytes took too long."""
         return self._clock() - self._began > _SECONDS + done / _SLOWEST
 
 
 def _parse(grammar: Grammar, data: bytes, patience: _Patience) -> tree_sitter.Tree | None:
-    """Piece by piece, each longer than the last, on top of the tree so far.
+    """Parse in increasing pieces, each on top of the previous tree.
 
-    The parser cannot be stopped once it runs, and there are contents over which it takes time that grows with
-    the square of their size. A piece that is slow tells so while there is little of it.
+    A running parser cannot be stopped, and some contents take quadratic time. A slow piece reveals this while
+    it is still small.
     """
     import tree_sitter
 
@@ -144,7 +148,7 @@ def _point(data: bytes, offset: int) -> tuple[int, int]:
 
 
 def _is_tangled(root: tree_sitter.Node) -> bool:
-    """Whether errors have left so many nodes beside each other that a query would take the square of them."""
+    """Return whether errors left so many sibling nodes that a query would take quadratic time."""
     broken = [root]
     left = _MOST_BROKEN
     while broken:
@@ -157,7 +161,7 @@ def _is_tangled(root: tree_sitter.Node) -> bool:
 
 
 class _Reader:
-    """Gathers what the matches say. Not thread-safe: it lives for one content."""
+    """Collects the results of the matches. Not thread-safe: one per content."""
 
     def __init__(self, language: Language, lines: Lines) -> None:
         self._language = language
@@ -170,7 +174,7 @@ class _Reader:
         self._imports: dict[int, str] = {}
 
     def take(self, role: str, captures: _Captures) -> None:
-        """Strings and comments are most of what there is, so they come first."""
+        """Process one match. Strings and comments are the most frequent, so they are checked first."""
         if role == "string":
             node = captures["string"][0]
             start = node.start_byte
@@ -185,7 +189,7 @@ class _Reader:
             self._definition(role, captures)
 
     def _beside(self, role: str, first: tree_sitter.Node, last: tree_sitter.Node) -> None:
-        """Documentation, and what has its lines to itself and so may belong to what follows it."""
+        """Store documentation, and lines that may belong to the definition below them."""
         start, end = first.start_byte, last.end_byte
         if role != "lead":
             self._passages[start] = Passage(start, end, Field.DOC)
@@ -254,14 +258,16 @@ class _Reader:
         return Definition(name, kind, LineSpan(first + 1, last + 1), signature, parent)
 
     def _signature(self, found: _Found, head: int, last: int) -> LineSpan:
-        """From the line where it begins to the one that ends its head."""
+        """Return the lines from the start of a definition to the end of its head."""
         if found.head_end is not None:
             end = self._without_comments(found.start, found.head_end)
             return LineSpan(head + 1, max(self._lines.at(end - 1), head) + 1)
         return LineSpan(head + 1, (last if found.kind in _ALL_HEAD else head) + 1)
 
     def _without_comments(self, start: int, end: int) -> int:
-        """Where the head ends if its body begins at `end`: a comment between them is no part of either."""
+        """Return the end of the head if the body starts at `end`: a comment between them
+        belongs to neither.
+        """
         while end > start:
             end = start + len(self._data[start:end].rstrip())
             if end not in self._comments:
@@ -271,7 +277,7 @@ class _Reader:
 
 
 class Lines:
-    """Lines count from 0 here. `starts` has one more entry than there are lines: the end of the content."""
+    """The lines of a content, counted from 0. `starts` has one extra entry: the end of the content."""
 
     __slots__ = ("count", "data", "starts")
 
@@ -287,9 +293,9 @@ class Lines:
         self.count = len(starts) - 1
 
     def at(self, offset: int) -> int:
-        """The line that holds the byte at `offset`."""
+        """Return the line that contains the byte at `offset`."""
         return min(max(bisect_right(self.starts, offset) - 1, 0), max(self.count - 1, 0))
 
     def slice(self, first: int, end: int) -> bytes:
-        """Lines `first` up to, not including, `end`."""
+        """Return the lines from `first` up to but excluding `end`."""
         return self.data[self.starts[first] : self.starts[end]]

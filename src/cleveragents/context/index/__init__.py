@@ -1,1 +1,1 @@
-"""The code index: one SQLite file per repository, filled once per content, shared by all who look at it."""
+"""The code index: one SQLite file per repository, filled once per content and shared by all processes."""

@@ -1,8 +1,9 @@
-"""What a work tree and a commit hold, as git tells it, without running anything that a repository names.
+"""The files of a work tree or a commit according to git, without running anything that a repository
+configures.
 
-git itself would run a repository's filters to see whether a file has changed. So it is asked only for what
-its index says and for the files it does not know; the files are looked at here. A file is as the index says
-if its times, size and number are, and it is older than the index.
+To find out whether a file has changed, git would run the repository's filters. So git is asked only for the
+entries of its index and for untracked files; the files are checked here. A file is unchanged if its times,
+size and inode match the index and it is older than the index.
 """
 
 from __future__ import annotations
@@ -34,7 +35,9 @@ _TREE = re.compile(rb"(\d+) (\w+) ([0-9a-f]+)\t([^\0]+)\0")
 def work_tree_view(
     ground: ResolvedPlace, stamps: FileStamps, most_files: int, patience: IndexDeadline
 ) -> IndexView:
-    """The files below the root that are tracked, or neither tracked nor ignored, as they are now."""
+    """Return the files below the root that are tracked, or neither tracked nor ignored, in their current
+    state.
+    """
     repository = ground.repository
     assert repository is not None
     written_ns = _written_ns(repository.git_dir / "index")
@@ -68,7 +71,7 @@ def work_tree_view(
 
 
 def _others(running: RunningGit) -> tuple[list[bytes], tuple[str, ...]]:
-    """The files that git does not know; if it does not come to an end with them, a note."""
+    """Return the untracked files; none and a note if git does not finish in time."""
     try:
         return running.finish()[0].split(b"\0"), ()
     except GitFailed as error:
@@ -78,7 +81,7 @@ def _others(running: RunningGit) -> tuple[list[bytes], tuple[str, ...]]:
 
 
 def commit_view(ground: ResolvedPlace, most_files: int, patience: IndexDeadline) -> IndexView:
-    """The files of the commit, below the root."""
+    """Return the files of the commit below the root."""
     if ground.commit is None:
         return IndexView([])
     told = run_git(
@@ -103,9 +106,9 @@ def commit_view(ground: ResolvedPlace, most_files: int, patience: IndexDeadline)
 def view_of(
     entries: list[FileEntry], unreadable: list[str], most: int, stamps: FileStamps | None
 ) -> IndexView:
-    """What was found, in order, with notes on what was not."""
+    """Return a sorted view, with notes on the files that are left out."""
     entries.sort()
-    notes = left_out(unreadable, "because their names are no UTF-8")
+    notes = left_out(unreadable, "because their names are not UTF-8")
     notes += left_out([entry.path for entry in entries[most:]], "because there are too many")
     if stamps is None:
         return IndexView(entries[:most], tuple(notes))
@@ -115,10 +118,10 @@ def view_of(
 def _tracked(
     listed: bytes, root: Path, stamps: FileStamps, written_ns: int, unreadable: list[str]
 ) -> list[FileEntry]:
-    """The tracked files that are there."""
+    """Return the tracked files that exist."""
     rows = _LISTED.findall(listed)
     if listed and (not rows or listed.count(b"\0") != len(rows)):
-        raise GitFailed("ls-files", "it lists the index in a way that is not understood")
+        raise GitFailed("ls-files", "unexpected output")
     entries: list[FileEntry] = []
     before = os.fsencode(root) + b"/"
     unsure: dict[str, None] = {}
@@ -142,12 +145,12 @@ def _tracked(
             and status.st_mtime_ns == int(modified) * 1_000_000_000 + int(modified_ns)
             and status.st_ctime_ns == int(changed) * 1_000_000_000 + int(changed_ns)
             and status.st_size == int(size)
-            and status.st_ino & 0xFFFFFFFF == int(number)  # the index has 32 bits for it
+            and status.st_ino & 0xFFFFFFFF == int(number)  # the index stores 32 bits of it
             and stat.S_ISREG(status.st_mode)
         ):
             entries.append(FileEntry(path, bytes.fromhex(digest.decode()), status.st_size, False))
         else:
-            # In the middle of a merge there are several of one path: what the file says counts, once.
+            # During a merge, a path has several entries: the file's content counts, once.
             unsure[path] = None
     for path in unsure:
         entry = stamps.look(path)

@@ -1,8 +1,8 @@
-"""The SQLite file of one repository: opened, made, or made anew when it is of no use.
+"""The SQLite file of one repository's index: opened, created, or rebuilt if it is unusable.
 
-Whoever opens it holds the door's lock together with others for that moment; whoever replaces it holds it
-alone. So nobody gets a file with the log of another. What cannot be opened or written is done without: then
-the index lives in memory, and a note says so.
+Opening holds a shared lock on the door file for a moment; replacing the index holds it exclusively. So no
+process combines a file with the log of another. If the file cannot be opened or written, the index lives in
+memory, and a note says so.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ __all__ = [
 ]
 
 MOST_BUSY_SECONDS = 30.0
-"""How long somebody who writes is waited for by one who has the time."""
+"""Maximum wait for a writer, if the caller has the time."""
 
 _SCHEMA = 3
 _APPLICATION = 0x434C4358
 _PAGE_BYTES = 8192
 _COPIED_BYTES = 512 << 20
-# Directories are kept as bytes: their names need not be UTF-8.
+# Directories are stored as bytes: their names need not be UTF-8.
 _TABLES = """
 CREATE TABLE fact (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
 CREATE TABLE content (row INTEGER PRIMARY KEY, digest BLOB NOT NULL UNIQUE, analysis BLOB NOT NULL);
@@ -67,22 +67,22 @@ _UNWRITABLE = {
 
 
 def is_damage(error: BaseException) -> bool:
-    """Whether the file has to be made anew."""
+    """Return whether the file must be rebuilt."""
     return isinstance(error, IndexDamaged) or _code(error) in _DAMAGE
 
 
 def is_unwritable(error: BaseException) -> bool:
-    """Whether it cannot be used now, though nothing is wrong with what is in it."""
+    """Return whether the file is unusable now although its content is intact."""
     return isinstance(error, OSError) or _code(error) in _UNWRITABLE
 
 
 def is_locked(error: BaseException) -> bool:
-    """Whether somebody else was writing for longer than we wait."""
+    """Return whether another process was writing for longer than the wait."""
     return _code(error) == sqlite3.SQLITE_BUSY
 
 
 def wait_at_most(connection: sqlite3.Connection, seconds: float) -> None:
-    """How long the connection waits for others that write, from now on."""
+    """Set how long the connection waits for writers from now on."""
     connection.execute(f"PRAGMA busy_timeout = {math.ceil(seconds * 1000)}").fetchone()
 
 
@@ -92,8 +92,9 @@ def _code(error: BaseException) -> int:
 
 @dataclass
 class OpenedIndex:
-    """A connection to the file that has this identity, or to a private one in memory. `notes` say how it came
-    to be so."""
+    """A connection to the index file with this identity, or to a private one in memory.
+    `notes` explain why.
+    """
 
     connection: sqlite3.Connection
     identity: tuple[int, int] | None = None
@@ -109,7 +110,7 @@ class OpenedIndex:
 
 @contextmanager
 def transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """All or nothing, and alone among the writers."""
+    """Run the block atomically, as the only writer."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield
@@ -122,7 +123,9 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class IndexFile:
-    """Where the index of one repository is kept. `version` is the analysis's: another one, another index."""
+    """The location of a repository's index. `version` is that of the analysis; a different one requires a new
+    index.
+    """
 
     path: Path
     version: int
@@ -131,18 +134,18 @@ class IndexFile:
 
     @property
     def lock(self) -> Path:
-        """Held by who fills it."""
+        """The lock of the process that fills the index."""
         return self.path.with_suffix(".build")
 
     def open(self) -> OpenedIndex:
-        """The index, made if there is none. Never fails for what is or is not on the disk."""
+        """Open the index and create it if it is missing. Never fails because of what is on the disk."""
         try:
             return self.open_kept()
         except (sqlite3.Error, OSError) as error:
-            return self.in_memory(f"the index is not kept: {_words(error)}")
+            return self.in_memory(f"the index is not stored: {_words(error)}")
 
     def in_memory(self, note: str) -> OpenedIndex:
-        """A private one, with what the kept one holds if that can be read."""
+        """Return a private index in memory, with the content of the stored one if it is readable."""
         connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
         opened = OpenedIndex(connection, notes=[note])
         try:
@@ -155,18 +158,20 @@ class IndexFile:
         return opened
 
     def discard(self, opened: OpenedIndex) -> None:
-        """Removes the file, so that the next to open it makes it anew. Those who have it open keep it."""
+        """Remove the file, so that the next opening rebuilds it. Connections that are already open stay
+        usable.
+        """
         with suppress(OSError), self._door(fcntl.LOCK_EX):
-            if _identity(self.path) == opened.identity:  # guard: somebody else may have made it anew
+            if _identity(self.path) == opened.identity:  # guard: another process may have rebuilt it
                 self._remove()
 
     def remove(self) -> None:
-        """Removes it, whatever it is."""
+        """Remove the file unconditionally."""
         with suppress(OSError), self._door(fcntl.LOCK_EX):
             self._remove()
 
     def size(self) -> int:
-        """How many bytes it takes."""
+        """Return the size in bytes, including logs."""
         total = 0
         for part in (self.path, *self._logs()):
             with suppress(OSError):
@@ -174,8 +179,8 @@ class IndexFile:
         return total
 
     def open_kept(self) -> OpenedIndex:
-        """The same, or `sqlite3.Error` or `OSError` if it cannot be kept."""
-        for folder in (self.path.parent.parent, self.path.parent):  # the mode is not for parents
+        """Open the stored index. Raises `sqlite3.Error` or `OSError` if that is impossible."""
+        for folder in (self.path.parent.parent, self.path.parent):  # `mode` does not apply to parents
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with self._door(fcntl.LOCK_SH):
             opened, problem = self._try()
@@ -183,15 +188,15 @@ class IndexFile:
             return opened
         with self._door(fcntl.LOCK_EX):
             opened, _ = self._try()
-            if opened is not None:  # guard: somebody else has made it anew meanwhile
+            if opened is not None:  # guard: another process has rebuilt it meanwhile
                 return opened
             self._remove()
             opened = OpenedIndex(self._made(), _identity(self.path))
-            opened.notes += [f"the index was built anew: {problem}"] if problem else []
+            opened.notes += [f"the index was rebuilt: {problem}"] if problem else []
             return opened
 
     def _try(self) -> tuple[OpenedIndex | None, str]:
-        """The index that is there, or why it is of no use; no reason if there is none."""
+        """Return the existing index, or why it is unusable; the reason is empty if there is none."""
         if not self.path.exists():
             return None, ""
         connection = None
@@ -211,7 +216,7 @@ class IndexFile:
 
     def _problem(self, connection: sqlite3.Connection) -> str:
         if connection.execute("PRAGMA user_version").fetchone()[0] != self._version:
-            return "it was of another version"
+            return "it was from another version"
         connection.execute("SELECT count(*) FROM segment").fetchone()
         return ""
 
@@ -254,7 +259,7 @@ class IndexFile:
     def _copied_to(self, memory: sqlite3.Connection) -> bool:
         if not self.path.exists() or self.path.stat().st_size > _COPIED_BYTES:
             return False
-        # Without locks and logs, which a directory that cannot be written to does not allow.
+        # Without locks and logs, which a read-only directory does not allow.
         uri = f"{self.path.as_uri()}?mode=ro&immutable=1"
         source = sqlite3.connect(uri, uri=True, isolation_level=None)
         try:

@@ -1,10 +1,6 @@
-"""Which repository a place belongs to, and which index is its own.
+"""The repository and the index of a place, and the time limits for asking git.
 
-How long git is waited for while a place is looked at.
-
-A repository can make git wait for ever, with a pipe in the place of one of its files.
-
-How long who asks is ready to wait.
+A repository can make git wait for ever, for example with a pipe in place of one of its files.
 """
 
 from __future__ import annotations
@@ -49,8 +45,9 @@ _LEAST_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class GitRepository:
-    """What git says of a directory. `common_dir` is the same for all work trees of a repository; `prefix` is
-    where in its work tree the directory is, with a slash at the end, or empty."""
+    """Facts about a repository from git. `common_dir` is the same for all its work trees. `prefix` is the
+    directory's path in its work tree, with a trailing slash, or empty.
+    """
 
     git_dir: Path
     common_dir: Path
@@ -62,14 +59,16 @@ class GitRepository:
 
 @dataclass(frozen=True, slots=True)
 class GitContext:
-    """Where git is asked about a directory, and with which environment."""
+    """The directory and the environment for asking git about a place."""
 
     directory: Path
     git_dir: Path | None = None
 
     @staticmethod
     def of(root: Path, git_dir: Path | None) -> GitContext:
-        """For a sandbox its own git directory, and never the `.git` among its files."""
+        """Return the place for git. For a sandbox, this is its own git directory, never the `.git` among its
+        files.
+        """
         return GitContext(root) if git_dir is None else GitContext(git_dir, git_dir)
 
     @property
@@ -79,7 +78,7 @@ class GitContext:
 
 @dataclass(frozen=True, slots=True)
 class ResolvedPlace:
-    """A place that is there. `commit` is the full name of the one to look at; `home` is whose index it is."""
+    """An existing place. `commit` is the full id of the commit to read; `home` determines the index."""
 
     place: CodePlace
     root: Path
@@ -103,11 +102,11 @@ class ResolvedPlace:
 
 
 def ground_of(place: CodePlace, patience: IndexDeadline | None = None) -> ResolvedPlace:
-    """`SourceMissing` if there is no such directory or commit, `Cancelled`."""
+    """Resolve a place. Raises `SourceMissing` if the directory or commit does not exist, and `Cancelled`."""
     patience = patience or IndexDeadline()
     root = Path(os.path.realpath(place.root))
     if not root.is_dir():
-        problem = "it is not a directory" if root.exists() else "there is no such directory"
+        problem = "not a directory" if root.exists() else "there is no such directory"
         raise SourceMissing(str(place.root), problem)
     if place.git_dir is None:
         repository, problem = repository_at(root, patience)
@@ -117,18 +116,18 @@ def ground_of(place: CodePlace, patience: IndexDeadline | None = None) -> Resolv
         raise SourceMissing(f"{place.commit} of {place.root}", problem)
     commit = _commit(place, repository, patience)
     if repository is not None and commit is None and not repository.inside_work_tree:
-        # The directory of git's own files, or something in it.
+        # The git directory itself, or something in it.
         repository = None if not repository.bare else repository
     home = root if repository is None else repository.common_dir
     if place.home is not None:
         home = _home(Path(os.path.realpath(place.home)), patience)
     told = repository is None and "not a git repository" not in problem
-    notes = (f"looked at without git: {problem}",) if told and problem else ()
+    notes = (f"read without git: {problem}",) if told and problem else ()
     return ResolvedPlace(place, root, home, repository, commit, notes)
 
 
 def repository_at(directory: Path, patience: IndexDeadline) -> tuple[GitRepository | None, str]:
-    """The repository that the directory is in; if there is none, git's words about that."""
+    """Return the repository that contains the directory; if there is none, git's error message."""
     try:
         told = run_git(
             "rev-parse",
@@ -141,7 +140,7 @@ def repository_at(directory: Path, patience: IndexDeadline) -> tuple[GitReposito
         return None, getattr(error, "problem", str(error))
     lines = os.fsdecode(told).split("\n")
     if len(lines) != len(_FACTS) + 1:
-        return None, "git's own directory has a line break in its name"
+        return None, "the git directory has a line break in its name"
     common = Path(os.path.realpath(directory / lines[1]))
     name_bytes = 32 if lines[2] == "sha256" else 20
     inside, bare = (line == "true" for line in lines[3:5])
@@ -149,7 +148,7 @@ def repository_at(directory: Path, patience: IndexDeadline) -> tuple[GitReposito
 
 
 def _private(git_dir: Path, patience: IndexDeadline) -> GitRepository:
-    """A git directory of ours. `SourceMissing` if it is gone."""
+    """Return the repository of a sandbox's git directory. Raises `SourceMissing` if it is gone."""
     git = GitContext.of(git_dir, git_dir)
     try:
         told = run_git(
@@ -160,7 +159,7 @@ def _private(git_dir: Path, patience: IndexDeadline) -> GitRepository:
             seconds_left=git_seconds(patience, _SECONDS),
         )
     except (GitFailed, ToolRefused) as error:
-        raise SourceMissing(str(git_dir.parent), "it is no sandbox any more") from error
+        raise SourceMissing(str(git_dir.parent), "the sandbox no longer exists") from error
     name_bytes = 32 if told.strip() == b"sha256" else 20
     return GitRepository(git_dir, git_dir, name_bytes, inside_work_tree=True, bare=False, prefix="")
 
@@ -171,7 +170,7 @@ def _home(directory: Path, patience: IndexDeadline) -> Path:
 
 
 def _commit(place: CodePlace, repository: GitRepository | None, patience: IndexDeadline) -> str | None:
-    """The full name of the commit; None for the files as they are, and for a bare repository without any."""
+    """Return the full commit id; None for the current files, and for an empty bare repository."""
     if repository is None or (place.commit is None and not repository.bare):
         return None
     wanted = "HEAD" if place.commit is None else place.commit
@@ -194,21 +193,22 @@ def _commit(place: CodePlace, repository: GitRepository | None, patience: IndexD
     if not name and place.commit is not None:
         raise SourceMissing(f"{place.commit} of {place.root}", "there is no such commit")
     if name and not _NAME.fullmatch(name):
-        raise SourceMissing(f"{wanted} of {place.root}", "it does not name one commit; say which")
+        raise SourceMissing(f"{wanted} of {place.root}", "it does not name a single commit; use a commit id")
     return name or None
 
 
 def git_seconds(patience: IndexDeadline, most: float = _MOST_SECONDS) -> SecondsLeft:
-    """For one command: half of the time that there is patience for, but no longer than `most`, so that
-    something is left for what comes after. When the time is up there is still a second, in which a healthy
-    repository answers: what is indexed can be used then."""
+    """Return the time limit of one git command: half of the remaining time, at most `most`, so that some time
+    is left for the next steps. After the deadline it still gets one second, in which a healthy repository
+    answers, so that the indexed part can be used.
+    """
     began = time.monotonic()
     patience = patience.half
 
     def left() -> float:
         now = time.monotonic()
         least = began + min(most, _LEAST_SECONDS) - now
-        if patience.is_over:  # guard: who gave up is not waited for
+        if patience.is_over:  # guard: a caller that gave up is not waited for
             return least
         return max(least, patience.seconds(began + most - now))
 
@@ -217,7 +217,7 @@ def git_seconds(patience: IndexDeadline, most: float = _MOST_SECONDS) -> Seconds
 
 @dataclass(frozen=True, slots=True)
 class IndexDeadline:
-    """Ends at `deadline`, by the monotonic clock, or when the work is cancelled."""
+    """A time limit that ends at `deadline`, by the monotonic clock, or with a cancellation."""
 
     deadline: float | None = None
     cancelled: CancelSignal | None = None
@@ -228,21 +228,21 @@ class IndexDeadline:
 
     @property
     def is_over(self) -> bool:
-        """Whether the time is up. `Cancelled`."""
+        """Whether the time is over. Raises `Cancelled`."""
         if self.cancelled is not None and self.cancelled.is_cancelled:
             raise Cancelled("the index was being opened")
         return self.deadline is not None and time.monotonic() >= self.deadline
 
     @property
     def half(self) -> IndexDeadline:
-        """Ends when half of the time that is left has passed."""
+        """A limit that ends after half of the remaining time."""
         if self.deadline is None:
             return self
         now = time.monotonic()
         return IndexDeadline(now + (self.deadline - now) / 2, self.cancelled)
 
     def seconds(self, at_most: float) -> float:
-        """How long the next wait may be."""
+        """Return the time for the next wait."""
         if self.deadline is None:
             return at_most
         return max(0.0, min(at_most, self.deadline - time.monotonic()))

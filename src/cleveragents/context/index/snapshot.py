@@ -1,13 +1,8 @@
-"""A snapshot: what a place held, and the index as it was when that was looked up.
+"""A snapshot: the files of a place, and the state of the index at that moment.
 
-Documents are numbered as the segments keep their contents, so that the postings of all segments, put one
-after the other, are in order.
-
-A content by its name: from the file that had it, if it still has, and from the repository otherwise.
-
-How a view lies in the index: which documents there are, and which chunks of which segments are theirs.
-
-Where in the index the contents of a view are.
+Documents are numbered in the order of the segments, so that the concatenated postings of all segments are
+sorted. A layout maps the files of a view to documents, and documents to the chunks of segments. A content is
+read from its file if that is unchanged, otherwise from the repository.
 """
 
 from __future__ import annotations
@@ -62,7 +57,7 @@ _MOST_BYTES = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """What a segment has of some terms: for each that it has, where its postings lie in the two arrays."""
+    """The postings of some terms in a segment: for each term, its range in the two arrays."""
 
     chunks: NDArray[np.int32]
     counts: NDArray[np.uint16]
@@ -70,7 +65,7 @@ class _Found:
 
 
 class SqliteCodeSnapshot:
-    """`CodeSnapshot` on a connection in the middle of a reading transaction.
+    """A `CodeSnapshot` on a connection with an open read transaction.
 
     Thread safety:
         Owner: the index that opened it closes it; any thread may ask.
@@ -166,7 +161,7 @@ class SqliteCodeSnapshot:
         return data.decode("utf-8", "replace")
 
     def close(self) -> None:
-        """Lets go of the index. Twice is harmless."""
+        """Release the index. Closing twice is harmless."""
         with self._lock:
             if not self._closed:
                 self._closed = True
@@ -183,9 +178,7 @@ class SqliteCodeSnapshot:
             except (sqlite3.Error, IndexDamaged) as error:
                 if is_damage(error):
                     self._damaged()
-                raise Closed(
-                    f"the code index, which was damaged ({error}) and is built anew next time,"
-                ) from error
+                raise Closed(f"the damaged code index ({error}; the next query rebuilds it)") from error
 
     def _decoded(self, rows: Sequence[int], read: Sequence[tuple[bytes] | None]) -> dict[int, FileAnalysis]:
         with self._reading():
@@ -193,7 +186,7 @@ class SqliteCodeSnapshot:
         return {row: analysis_from_bytes(one) for row, one in zip(rows, data, strict=True)}
 
     def _found(self, position: int, field: Field, numbers: NDArray[np.uint64]) -> _Found:
-        """Of the wanted terms, in one segment; chunks are numbered as in the snapshot."""
+        """Return the postings of the wanted terms in one segment, with the chunk numbers of the snapshot."""
         import numpy as np
 
         segment = self._layout.segments[position].number
@@ -211,7 +204,7 @@ class SqliteCodeSnapshot:
         blocks = _touched(starts, stops)
         with self._reading() as connection:
             where, often = read_blocks(connection, segment, field, blocks.tolist())
-        # Blocks are all of the same length, so a place in the field is one in what was read of it.
+        # All blocks have the same length, so a position in the field maps to a position in the blocks read.
         moved = (np.searchsorted(blocks, starts // BLOCK) - starts // BLOCK) * BLOCK
         begins = (starts + moved).tolist()
         lengths = (stops - starts).tolist()
@@ -223,7 +216,7 @@ class SqliteCodeSnapshot:
 
 
 def _touched(starts: NDArray[np.int64], stops: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The blocks that these ranges lie in, ascending."""
+    """Return the blocks that these ranges overlap, ascending."""
     import numpy as np
 
     if not len(starts):
@@ -235,7 +228,7 @@ def _touched(starts: NDArray[np.int64], stops: NDArray[np.int64]) -> NDArray[np.
 
 
 class SourceText:
-    """The contents of a place. Any thread may ask; who made it closes it."""
+    """The contents of a place. Any thread may ask; the creator closes it."""
 
     def __init__(self, ground: ResolvedPlace) -> None:
         self._root = ground.root
@@ -243,9 +236,9 @@ class SourceText:
         self._stored = None if ground.repository is None else BlobReader(git.directory, git.environment)
 
     def content(self, path: str, digest: bytes) -> bytes | None:
-        """None if that content is to be had no more."""
+        """Return the content; None if it is no longer available."""
         data = read_below(self._root, path, at_most=_MOST_BYTES)
-        if data is not None and _is_named(data, digest):  # guard: not as it is now
+        if data is not None and _is_named(data, digest):  # guard: the file may have changed
             return data
         if self._stored is None:
             return None
@@ -266,8 +259,10 @@ def _is_named(data: bytes, digest: bytes) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """`rows[document]` is where its analysis is kept, 0 if nowhere. `places[i]` numbers the chunks of segment
-    i as the snapshot does, -1 for those that are not in it; `partial` says whether there are such."""
+    """The layout of a view in the index. `rows[document]` is the row of its analysis, 0 if there is none.
+    `places[i]` maps the chunks of segment i to chunks of the snapshot, -1 for those outside of it; `partial`
+    says whether there are any such.
+    """
 
     files: Sequence[CodeFile]
     by_path: Mapping[str, CodeFile]
@@ -282,11 +277,11 @@ class Layout:
 def layout_of(
     entries: Sequence[FileEntry], contents: DistinctContents, catalogued: Sequence[SegmentInfo]
 ) -> Layout:
-    """The view as the index knows it."""
+    """Return the layout of a view."""
     import numpy as np
 
     which, where = located(catalogued, contents.digests)
-    # What is not indexed comes last.
+    # Contents that are not indexed come last.
     order = np.lexsort((where, np.where(which < 0, len(catalogued), which)))
     document_of = np.empty(len(order), np.int64)
     document_of[order] = np.arange(len(order))
@@ -338,14 +333,14 @@ def _files(
 
 @dataclass(frozen=True, slots=True)
 class DistinctContents:
-    """The distinct contents of a view: their digests in order, and for each entry which it has."""
+    """The distinct contents of a view: their sorted digests, and the content of each entry."""
 
     digests: NDArray[np.bytes_]
     content_of: NDArray[np.int64]
 
 
 def distinct(entries: Sequence[FileEntry]) -> DistinctContents:
-    """Each content once."""
+    """Return each content once."""
     import numpy as np
 
     named = np.array([entry.digest for entry in entries], DIGEST_TYPE)
@@ -356,7 +351,7 @@ def distinct(entries: Sequence[FileEntry]) -> DistinctContents:
 def located(
     segments: Sequence[SegmentInfo], digests: NDArray[np.bytes_]
 ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """For each digest the position of its segment and its own in that; -1 if it is not indexed."""
+    """Return the segment of each digest and its position there; -1 if it is not indexed."""
     import numpy as np
 
     which = np.full(len(digests), -1, np.int32)

@@ -1,14 +1,13 @@
-"""The code index on SQLite: see `CodeIndex` for what it promises.
+"""The code index on SQLite; see `CodeIndex` for its guarantees.
 
-Cleaning up among all indexes: those of repositories that are gone, and what was known of sandboxes.
+Opening a place lists its files, adds the missing contents to the index, and then reads both in one read
+transaction. If that finds less than before, because another process pruned or replaced the file in between,
+it is repeated.
 
-One opening of one place: what it holds is looked up first, then what of it the index lacks is added, and
-then both are looked at in one reading transaction. If that finds less than there was, because somebody pruned
-or replaced the file in between, it is done again.
+Commands of an agent may change the files of a sandbox meanwhile. No git process reads them: the files are
+walked and compared with the index that the sandbox keeps outside.
 
-What the files of a sandbox are, while commands of an agent may be changing them.
-
-No git process looks at them: they are walked, and compared with the index that the sandbox keeps outside.
+Pruning removes the indexes of repositories that are gone and the data about sandboxes.
 """
 
 from __future__ import annotations
@@ -75,18 +74,18 @@ if TYPE_CHECKING:
 __all__ = ["Bounds", "IndexOpener", "SqliteCodeIndex", "prune_directory", "sandbox_view"]
 
 
-# Making an index takes another process that long; without it, there would be none to look into.
+# Another process takes this long to create an index; with less, there would be none to read.
 _LEAST_BUSY_SECONDS = 0.1
 
 _ATTEMPTS = 4
 _REMEMBER_SECONDS = 0.01
-# In less time other processes have hardly begun.
+# In less time, worker processes have hardly started.
 _CREW_SECONDS = 3.0
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """How many files of a place are looked at, and how large an index becomes."""
+    """Limits on the files of a place and the size of an index."""
 
     files: int = 200_000
     bytes: int = 2 << 30
@@ -106,7 +105,7 @@ class IndexOpener:
     notes: list[str] = field(default_factory=list)
 
     def snapshot(self) -> SqliteCodeSnapshot:
-        """Everything indexed, or what there was time for."""
+        """Return a snapshot with everything indexed, or as much as the time allows."""
         return self._attempt(self.file.open(), _ATTEMPTS)
 
     def _attempt(self, opened: OpenedIndex, left: int) -> SqliteCodeSnapshot:
@@ -126,10 +125,10 @@ class IndexOpener:
         if is_damage(error):
             self.file.discard(useless)
             opened = self.file.open()
-            opened.notes.append(f"the index was built anew: it was damaged ({error})")
+            opened.notes.append(f"the index was rebuilt: it was damaged ({error})")
             return opened
         if is_unwritable(error):
-            return self.file.in_memory(f"the index is not kept: {error}")
+            return self.file.in_memory(f"the index is not stored: {error}")
         raise error
 
     def _snapshot(self, opened: OpenedIndex) -> SqliteCodeSnapshot:
@@ -142,13 +141,13 @@ class IndexOpener:
         for _ in range(_ATTEMPTS):
             if layout.indexed == len(view.entries) or built or self.patience.is_over:
                 break
-            # guard: what was there a moment ago was dropped by somebody who did not know of us
+            # guard: another process, unaware of this one, dropped what was there a moment ago
             connection.execute("COMMIT")
             built = self._fill(opened, view, contents)
             layout = self._look(connection, view, contents)
         notes = [*self.ground.notes, *opened.notes, *view.notes, *built]
         if self.patience.is_over and layout.indexed < len(view.entries):
-            notes.append(f"the time was up: {layout.indexed} of {len(view.entries)} files are indexed")
+            notes.append(f"out of time: {layout.indexed} of {len(view.entries)} files are indexed")
         snapshot = SqliteCodeSnapshot(
             self.ground, layout, connection, notes, partial(self.file.discard, opened)
         )
@@ -168,7 +167,7 @@ class IndexOpener:
             known,
             self.now_ns(),
             ground.name_bytes,
-            # The other half is for looking into those that were found.
+            # The other half of the time is for indexing the files found.
             self.patience.half,
             partial(self._remember_portion, known) if keep else None,
         )
@@ -181,15 +180,15 @@ class IndexOpener:
                 if view.entries or not ground.repository.prefix:
                     return view
             except GitFailed as error:
-                notes = (f"looked at without git: {error.problem}",)
-        # No repository, or one that is broken, or a directory that the one around it ignores.
+                notes = (f"read without git: {error.problem}",)
+        # No repository, a damaged one, or a directory that the surrounding repository ignores.
         view = directory_view(ground.root, stamps, self.bounds.files)
         return replace(view, notes=(*notes, *view.notes))
 
     def _lacking(
         self, connection: sqlite3.Connection, view: IndexView, contents: DistinctContents
     ) -> list[FileEntry]:
-        """One entry for each content that is not indexed yet."""
+        """Return one entry for each content that is not indexed yet."""
         which, _ = located(catalogue(connection), contents.digests)
         if (which >= 0).all():
             return []
@@ -200,11 +199,11 @@ class IndexOpener:
         return list(chosen.values())
 
     def _fill(self, opened: OpenedIndex, view: IndexView, contents: DistinctContents) -> list[str]:
-        """Adds what is lacking; notes on what could not be."""
+        """Add the missing contents and return notes on those that could not be added."""
         try:
             return self._filled(opened, view, contents)
         except sqlite3.OperationalError as error:
-            # guard: what cannot be written to now can be read, and has more than a copy without its log
+            # guard: a locked index can still be read, and has more than a copy without its log
             if is_locked(error) and self.patience.is_over:
                 return []
             raise
@@ -217,7 +216,9 @@ class IndexOpener:
             return []
         self.builder.faults.reach("index.build.before")
         builder = self.builder
-        if self.patience.seconds(_CREW_SECONDS) < _CREW_SECONDS:  # guard: or nothing would ever be indexed
+        if (
+            self.patience.seconds(_CREW_SECONDS) < _CREW_SECONDS
+        ):  # guard: otherwise nothing would ever be indexed
             builder = replace(builder, alone=len(lacking))
         task = IndexBuild(builder, self.ground, connection, self.patience, self.progress)
         if not opened.kept:
@@ -237,7 +238,7 @@ class IndexOpener:
         with building(self.file.lock, self.patience, needless, grown=grown, stalled_seconds=stalled) as turn:
             if turn.ours:
                 absent = {entry.digest for entry in self._lacking(connection, view, contents)}
-                # Whoever had the lock before may have added them.
+                # The previous holder of the lock may have added them.
                 lacking = [entry for entry in lacking if entry.digest in absent]  # guard: each is done once
                 self._fill_within_bounds(task, lacking, contents)
         if turn.stalled:
@@ -268,7 +269,7 @@ class IndexOpener:
             drop_unused(connection, in_use)
 
     def _rows(self, connection: sqlite3.Connection, contents: DistinctContents) -> NDArray[np.int64]:
-        """Where the index keeps the contents of this view."""
+        """Return the rows of this view's contents."""
         import numpy as np
 
         segments = catalogue(connection)
@@ -291,8 +292,10 @@ class IndexOpener:
     def _remember(
         self, before: dict[str, tuple[str, bytes]], view: IndexView, rows: NDArray[np.int64]
     ) -> bool:
-        """On a connection of its own: the snapshot's is in a transaction. If it cannot be, then not."""
-        # guard: somebody waits for the answer, and nobody for this
+        """Store what was learned, on a separate connection, because the snapshot's is in a transaction.
+        Return whether it was stored.
+        """
+        # guard: the caller waits for the answer, not for this write
         file = replace(self.file, busy_seconds=_REMEMBER_SECONDS)
         with suppress(sqlite3.Error, OSError):
             opened = file.open_kept()
@@ -305,7 +308,7 @@ class IndexOpener:
 
 
 class SqliteCodeIndex:
-    """`CodeIndex` with one file per repository in `directory`. Stateless: any thread may share it."""
+    """A `CodeIndex` with one file per repository in `directory`. Stateless: any thread may share it."""
 
     opening: type[IndexOpener] = IndexOpener
 
@@ -333,9 +336,8 @@ class SqliteCodeIndex:
         return self._open(place, IndexDeadline.of(seconds, cancelled), progress)
 
     def prune(self, gone: Sequence[Path] = ()) -> int:
-        """Forgets these directories and all that are no longer there; how many bytes that gave back.
-
-        Indexes that are being filled are left for the next time.
+        """Forget these directories and all that no longer exist; return the bytes freed. Indexes that are
+        being filled are skipped until the next time.
         """
         return prune_directory(self._directory, self._builder.analysis_version, gone)
 
@@ -356,7 +358,7 @@ class SqliteCodeIndex:
 
 
 def prune_directory(directory: Path, version: int, gone: Sequence[Path]) -> int:
-    """How many bytes it gave back."""
+    """Prune all indexes in a directory and return the bytes freed."""
     before = _bytes_in(directory)
     for path in sorted(directory.glob("*.db")):
         with suppress(OSError):
@@ -372,7 +374,8 @@ def _prune(path: Path, version: int, gone: Sequence[Path]) -> None:
             return
         if home is None or not home.exists() or home in gone:
             file.remove()
-            # Last: whoever waits for it holds what nobody looks at any more, and finds an index anew.
+            # Last: a process that waits for the lock gets a file that no other process uses, and creates a
+            # new index.
             file.lock.unlink(missing_ok=True)
             return
         _forget(file, gone)
@@ -388,7 +391,7 @@ def _forget(file: IndexFile, gone: Iterable[Path]) -> None:
 
 
 def _home_of(path: Path) -> Path | None:
-    """Whose index it is; None if it does not say."""
+    """Return the repository of an index; None if it is not stored."""
     try:
         uri = f"{path.as_uri()}?mode=ro"
         with closing(sqlite3.connect(uri, uri=True, isolation_level=None)) as connection:
@@ -401,13 +404,15 @@ def _home_of(path: Path) -> Path | None:
 def _bytes_in(directory: Path) -> int:
     total = 0
     for path in directory.glob("*.db*"):
-        with suppress(OSError):  # guard: logs vanish when the last one closes the index
+        with suppress(OSError):  # guard: logs vanish when the last connection closes
             total += path.stat().st_size
     return total
 
 
 def sandbox_view(ground: ResolvedPlace, stamps: FileStamps, most_files: int) -> IndexView:
-    """The files that are tracked or not ignored, as they are now. `SourceMissing`."""
+    """Return the files of a sandbox that are tracked or not ignored, in their current state. Raises
+    `SourceMissing`.
+    """
     tree = open_tree(ground.root.parent)
     index = tree.place.index
     try:

@@ -1,14 +1,11 @@
-"""What a place holds: paths and the names of their contents, before anything is looked into.
+"""The files of a place: paths and the digests of their contents, before they are analysed.
 
-How a content is named: as git names it, whether git knows it or not.
+Contents are named by git's digests, whether or not git knows them. In a directory outside of any repository,
+links are not followed, and hidden files and directories with generated or downloaded files are skipped.
+`.gitignore` files are applied as in a repository if git is installed. Nested repositories are entered like
+other directories.
 
-What a directory holds that is in no repository.
-
-Links are not followed, hidden files and directories are passed over, and so are those that hold what tools
-make or fetch. If there are .gitignore files and git is installed, they are heeded as in a repository.
-Repositories inside are entered like other directories.
-
-What was known of files that git does not vouch for, and which contents were looked at lately.
+The stamps of files that git does not track, and the contents in recent use, are remembered.
 """
 
 from __future__ import annotations
@@ -56,11 +53,11 @@ __all__ = [
 
 
 MOST_BYTES = 1 << 20
-"""Of a file that is searched; longer ones are data, whatever they are called."""
+"""The largest file that is searched; larger ones are data."""
 # A file system may give the same time to changes that are this far apart.
 _RACY_NS = 2_000_000_000
 _FIRST_NAMED = 3
-# So many files are read before the clock is looked at again; this many bytes take as long as one more.
+# Files read before the clock is checked again; this many bytes count as one more file.
 _LOOK_EVERY = 256
 _WORTH_A_FILE = 1 << 16
 _PORTION = 512
@@ -81,7 +78,7 @@ NEVER_SOUGHT = (
     ".idea",
     ".terraform",
 )
-"""Directories that nobody writes code in, whatever a repository says of them."""
+"""Directories that never contain a project's own code, whatever a repository says."""
 
 _ELSEWHERE = frozenset({*NEVER_SOUGHT, "venv", "env", "build", "dist", "target", "vendor", "out", "coverage"})
 MOST_VIEWS = 32
@@ -90,7 +87,7 @@ Stamps = Mapping[str, tuple[str, bytes]]
 
 
 class FileEntry(NamedTuple):
-    """A file. `size` is 0 where only git knows it; `on_disk` says where its content is to be read."""
+    """A file. `size` is 0 if only git knows it; `on_disk` says whether to read its content from the disk."""
 
     path: str
     digest: bytes
@@ -100,8 +97,9 @@ class FileEntry(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class IndexView:
-    """`entries` in the order of their paths. `stamps` are to be remembered for the next time. If the view is
-    not `whole`, there was no time for the other files."""
+    """The files of a place, sorted by path. `stamps` are remembered for the next time. If the view is not
+    `whole`, there was no time for the other files.
+    """
 
     entries: list[FileEntry]
     notes: tuple[str, ...] = ()
@@ -110,18 +108,18 @@ class IndexView:
 
 
 def stamp_of(status: os.stat_result) -> str:
-    """Changes with the file, unless that happens right after it was looked at."""
+    """Return a stamp that changes with the file, unless it changes right after it was read."""
     return f"{status.st_mtime_ns}:{status.st_ctime_ns}:{status.st_size}:{status.st_ino}"
 
 
 @dataclass
 class FileStamps:
-    """Names the contents of files that git does not vouch for, reading those that it does not know.
+    """Computes the digests of files that git does not vouch for, and reads those that are unknown.
 
-    A content that was read within two seconds of the file's time is not remembered: it may change again and
-    look the same. When the time is up, no more is read; but each view reads some, so that in the end all are
-    known. `late` says that there was no time for some. `keep` is told what was learned, in portions: little
-    is lost if the view is broken off. Not thread-safe: for one view.
+    A content read within two seconds of the file's time is not remembered: the file may change again and look
+    the same. When the time is over, no more is read; but each view reads some files, so that eventually all
+    are known. `late` says that some were not read. `keep` receives the results in portions, so that little is
+    lost if the view is interrupted. Not thread-safe: one per view.
     """
 
     root: Path
@@ -139,12 +137,12 @@ class FileStamps:
 
     @property
     def notes(self) -> list[str]:
-        """What is to be said of the files that there is no entry for."""
-        late = ["the time was up before all files were looked at"] if self.late else []
+        """Notes on the files without an entry."""
+        late = ["out of time before all files were read"] if self.late else []
         return [*left_out(self.unreadable, "because they cannot be read"), *late]
 
     def look(self, path: str) -> FileEntry | None:
-        """The file as it is now; None if it is gone, cannot be read, or the time is up."""
+        """Return the current state of a file; None if it is gone, unreadable, or the time is over."""
         try:
             return self.entry(path, os.lstat(f"{self.root}/{path}"))
         except OSError as error:
@@ -152,12 +150,12 @@ class FileStamps:
             return None
 
     def miss(self, path: str, error: OSError) -> None:
-        """There is no entry for it. What is gone need not be spoken of."""
+        """Record a file without an entry. A missing file needs no note."""
         if not isinstance(error, (FileNotFoundError, NotADirectoryError)):
             self.unreadable.append(path)
 
     def entry(self, path: str, status: os.stat_result) -> FileEntry | None:
-        """The same for a file whose stat data is known. `OSError`."""
+        """Return the entry of a file with known stat data. Raises `OSError`."""
         if not stat.S_ISREG(status.st_mode):
             return None
         stamp = stamp_of(status)
@@ -166,14 +164,14 @@ class FileStamps:
             self.fresh[path] = remembered
             return FileEntry(path, remembered[1], status.st_size, True)
         if status.st_size > MOST_BYTES:
-            # Reading it to give it a name would take longer than all the others.
+            # Reading it to compute its digest would take longer than reading all the others.
             digest = blob_digest(f"too large: {path} {stamp}".encode(), name_bytes=self.name_bytes)
             return FileEntry(path, digest, status.st_size, True)
         data = None if self._is_late(status.st_size) else self._read(path)
         if data is None:
             return None
         digest = blob_digest(data, name_bytes=self.name_bytes)
-        if max(status.st_mtime_ns, status.st_ctime_ns) < self.now_ns - _RACY_NS:  # guard: see above
+        if max(status.st_mtime_ns, status.st_ctime_ns) < self.now_ns - _RACY_NS:  # guard: racy
             self._learn(path, (stamp, digest))
         return FileEntry(path, digest, len(data), True)
 
@@ -193,7 +191,9 @@ class FileStamps:
             self._learned = {}
 
     def _read(self, path: str) -> bytes | None:
-        """Not through links: where a directory was, one may lead to what is nobody's to search."""
+        """Read a file, not through links: a directory may have been replaced by a link to files that must not
+        be searched.
+        """
         with directory_of(self.root, path) as found:
             if found is None:
                 return None
@@ -205,7 +205,7 @@ class FileStamps:
 
 
 def named(paths: Iterable[bytes], unreadable: list[str]) -> Iterator[str]:
-    """The paths as text; those that are none are put into `unreadable`."""
+    """Yield the paths that are UTF-8, and add the others to `unreadable`."""
     for path in paths:
         try:
             yield path.decode("utf-8")
@@ -214,7 +214,7 @@ def named(paths: Iterable[bytes], unreadable: list[str]) -> Iterator[str]:
 
 
 def left_out(paths: list[str], why: str) -> list[str]:
-    """A note on files that are left out; none if there are none."""
+    """Return a note on files that are left out; none if there are none."""
     if not paths:
         return []
     shown = ", ".join(paths[:_FIRST_NAMED]) + (", …" if len(paths) > _FIRST_NAMED else "")
@@ -222,7 +222,7 @@ def left_out(paths: list[str], why: str) -> list[str]:
 
 
 def blob_digest(data: bytes, *, name_bytes: int = 20) -> bytes:
-    """git's name of that content, in repositories with names of that length."""
+    """Return git's digest of a content, for repositories with digests of this length."""
     name = hashlib.sha1(usedforsecurity=False) if name_bytes == 20 else hashlib.sha256()
     name.update(b"blob %d\0" % len(data))
     name.update(data)
@@ -230,10 +230,10 @@ def blob_digest(data: bytes, *, name_bytes: int = 20) -> bytes:
 
 
 def read_regular(path: Path | bytes | str, *, at_most: int, directory: int | None = None) -> bytes | None:
-    """What is in the file, below an open directory if one is given; None if it is none, cannot be read, or is
-    longer than that.
+    """Return the content of a regular file, relative to an open directory if one is given; None if it is not
+    a regular file, is unreadable, or is longer than `at_most`.
 
-    Never waits: what looks like a file may have become a pipe.
+    Never blocks: the file may have been replaced by a pipe.
     """
     try:
         descriptor = os.open(path, _READ, dir_fd=directory)
@@ -253,7 +253,7 @@ def read_regular(path: Path | bytes | str, *, at_most: int, directory: int | Non
 
 
 def read_below(root: Path, path: str, *, at_most: int) -> bytes | None:
-    """The same for a path below a directory, and through no link on the way."""
+    """Do the same for a path below a directory, without following any link on the way."""
     try:
         with directory_of(root, path) as found:
             return None if found is None else read_regular(found[1], at_most=at_most, directory=found[0])
@@ -262,7 +262,7 @@ def read_below(root: Path, path: str, *, at_most: int) -> bytes | None:
 
 
 def directory_view(root: Path, stamps: FileStamps, most_files: int) -> IndexView:
-    """The files below the root, as they are now."""
+    """Return the files below the root in their current state."""
     found: list[str] = []
     notes: list[str] = []
     ignoring: list[str] = []
@@ -270,7 +270,7 @@ def directory_view(root: Path, stamps: FileStamps, most_files: int) -> IndexView
         if name == ".gitignore":
             ignoring.append(path.removesuffix(name))
         elif len(found) == most_files:
-            notes.append(f"only the first {most_files} files are looked at")
+            notes.append(f"only the first {most_files} files are read")
             break
         else:
             found.append(path)
@@ -286,13 +286,13 @@ def directory_view(root: Path, stamps: FileStamps, most_files: int) -> IndexView
         if entry is not None:
             entries.append(entry)
     entries.sort()
-    notes += left_out(unreadable, "because their names are no UTF-8")
+    notes += left_out(unreadable, "because their names are not UTF-8")
     notes += stamps.notes
     return IndexView(entries, tuple(notes), not stamps.late, stamps.fresh)
 
 
 def _walk(root: str, stamps: FileStamps) -> Iterator[tuple[str, str]]:
-    """Path below the root and name of each file, .gitignore files among them."""
+    """Yield the path below the root and the name of each file, including `.gitignore` files."""
     waiting = [""]
     seen = 0
     while waiting:
@@ -318,8 +318,8 @@ def _walk(root: str, stamps: FileStamps) -> Iterator[tuple[str, str]]:
 
 
 def _not_ignored(root: Path, paths: list[str], ignoring: list[str], notes: list[str]) -> list[str]:
-    """Those that no .gitignore file in the directories `ignoring` names."""
-    # A file may be called as git calls many; with this before it, no name is anything but a name.
+    """Return the paths that no `.gitignore` file in the directories `ignoring` matches."""
+    # A file name may look like a git pathspec; with this prefix, it is only a name.
     feed = b"".join(b"./" + os.fsencode(path) + b"\0" for path in paths)
     try:
         with tempfile.TemporaryDirectory(prefix="cleveragents-ignored-") as place:
@@ -335,12 +335,12 @@ def _not_ignored(root: Path, paths: list[str], ignoring: list[str], notes: list[
                 succeeds=(0, 1),
             )
     except ToolRefused as error:
-        notes.append(f".gitignore files are not heeded: {error}")
+        notes.append(f".gitignore files are not applied: {error}")
         return paths
     except (GitFailed, OSError) as error:
         doubtful = [path for path in paths if path.startswith(tuple(ignoring))]
         notes += left_out([_shown(path) for path in doubtful], f"because they may be ignored ({error})")
-        return sorted({*paths} - {*doubtful})  # guard: what nobody wants shown is not shown
+        return sorted({*paths} - {*doubtful})  # guard: files that may be ignored are not shown
     ignored = {name.removeprefix("./") for name in os.fsdecode(told).split("\0")}
     return [path for path in paths if path not in ignored]
 
@@ -358,12 +358,12 @@ def _is_text(path: str) -> bool:
 
 
 def place_name(ground: ResolvedPlace) -> bytes:
-    """The same each time that the place is looked at; all commits of a repository count as one each."""
+    """Return a stable name of the place; each commit of a repository is a place of its own."""
     return os.fsencode(f"{ground.root}@{ground.commit or ''}")
 
 
 def remembered_stamps(connection: sqlite3.Connection, ground: ResolvedPlace) -> dict[str, tuple[str, bytes]]:
-    """By path: stamp and digest."""
+    """Return stamp and digest by path."""
     if ground.commit is not None:
         return {}
     return {
@@ -381,16 +381,16 @@ def remember(
     view: IndexView,
     rows: NDArray[np.int64],
 ) -> None:
-    """Writes down what has changed since `before`, if anything has. `rows` are the contents in use.
+    """Store what has changed since `before`, if anything. `rows` are the contents in use.
 
-    What a view that is not whole does not have may still be there: it stays as it was.
+    A file that is missing from an incomplete view may still exist, so its stamp is kept.
     """
     import numpy as np
 
     now = view.stamps
     place = place_name(ground)
     known = connection.execute("SELECT used, rows FROM view WHERE place = ?", (place,)).fetchone()
-    if known is not None and not view.whole:  # guard: what is in use may be dropped otherwise
+    if known is not None and not view.whole:  # guard: otherwise contents in use may be dropped
         rows = np.union1d(rows, array_of(unsealed(known[1]), "<i8"))
     used = rows.astype("<i8").tobytes()
     moment = int(time.time())

@@ -1,9 +1,8 @@
-"""Source code as the context pipeline knows it: files, what they define, and the pieces they fall into.
+"""Source code in the context pipeline: files, their definitions, and their chunks.
 
-All of it follows from a file's content alone, so it is worked out once per content, whichever path, work tree
-or plan it is found in. Lines count from 1 and both ends belong to a span.
-
-What a path says about a file: whether it is a test, documentation, or something that a tool made.
+All of it depends only on a file's content, so it is computed once per content, whatever the path, work tree
+or plan. Lines count from 1, and spans include both ends. The path of a file tells whether it is a test,
+documentation or generated.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ __all__ = [
 ]
 
 
-# A package may have a part called `test` or `testing`, which its users run; so those count only at the top.
+# A package may ship a part named `test` or `testing`, so these count only at the top level.
 _TEST = re.compile(
     r"(?:^|/)(?:tests|__tests__|specs?|testsuite|testdata)/|^(?:[^/]{1,40}/)?src/test/|^test/"
     r"|(?:^|/)(?:test_|tests\.)[^/]{1,200}$|_tests?\.[^/]{1,20}$|(?:^|/)conftest\.py$"
@@ -62,17 +61,17 @@ _CODE = frozenset(
         *("sh", "lua", "pl", "r", "jl", "m", "ex", "exs", "erl", "hs", "ml", "clj", "dart", "sql", "proto"),
     }
 )
-_REMEMBERED = 1 << 16  # every question asks of every path
+_REMEMBERED = 1 << 16  # every question checks every path
 
 
 class Field(str, Enum):
-    """In which part of a chunk a term stands."""
+    """The part of a chunk that contains a term."""
 
-    BODY = "body"  # everything in it, names split into their words and whole
-    NAME = "name"  # names that are defined in it, split and whole
+    BODY = "body"  # everything in it, names both split into words and whole
+    NAME = "name"  # names defined in it, split and whole
     DOC = "doc"  # comments and documentation strings
     STRING = "string"  # other string literals
-    REFERENCE = "reference"  # names that are used in it, whole
+    REFERENCE = "reference"  # names used in it, whole
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -88,7 +87,9 @@ class LineSpan:
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """A class, function, method or the like. `parent` is the position of the enclosing one in its file."""
+    """A class, function, method or similar. `parent` is the position of the enclosing
+    definition in its file.
+    """
 
     name: str
     kind: str
@@ -99,8 +100,9 @@ class Definition:
 
 @dataclass(frozen=True, slots=True)
 class Import:
-    """`module` as it is written, leading dots included; `names` pairs what is taken with what it is called
-    here, and is empty when the module itself is taken."""
+    """An import. `module` is written as in the source, including leading dots. `names` pairs each imported
+    name with its local name, and is empty if the module itself is imported.
+    """
 
     module: str
     names: tuple[tuple[str, str], ...] = ()
@@ -108,10 +110,10 @@ class Import:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A piece of a file that is searched as one: a function, the head of a class, or what lies between.
-
-    `definition` is the position of what it belongs to, None for the file's own lines. `terms` counts each
-    field's terms."""
+    """A part of a file that is searched as a unit: a function, the head of a class, or the lines between.
+    `definition` is the position of its definition, None for lines outside of all. `terms` counts the terms of
+    each field.
+    """
 
     span: LineSpan
     definition: int | None
@@ -120,10 +122,10 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class FileAnalysis:
-    """What the content of one file says. Chunks are in order, do not overlap, and cover the file.
-
-    `language` is "text" for what no grammar knows; `opaque` says why the content is not searched (binary,
-    too large, generated), and then there are no chunks."""
+    """The analysis of one file's content. Chunks are in order, do not overlap, and cover the file. `language`
+    is "text" if no grammar applies. `opaque` says why the content is not searched (binary, too large,
+    generated); there are no chunks then.
+    """
 
     language: str
     lines: int
@@ -133,7 +135,7 @@ class FileAnalysis:
     opaque: str | None = None
 
     def qualified(self, position: int) -> str:
-        """The dotted name of a definition within its file."""
+        """Return the dotted name of a definition within its file."""
         definition = self.definitions[position]
         if definition.parent is None:
             return definition.name
@@ -142,7 +144,7 @@ class FileAnalysis:
 
 @dataclass(frozen=True, slots=True)
 class CodeFile:
-    """A path of a snapshot. `digest` names its content as git does; `document` numbers distinct contents."""
+    """A file of a snapshot. `digest` is git's name of its content; `document` numbers distinct contents."""
 
     path: str
     digest: str
@@ -169,7 +171,7 @@ def _extension(path: str) -> str:
 
 @lru_cache(_REMEMBERED)
 def kind_of(path: str) -> str:
-    """`source`, `test`, or `text` for all that is no code."""
+    """Return `source`, `test`, or `text` for everything that is not code."""
     if not is_code(path):
         return "text"
     return "test" if is_test(path) else "source"

@@ -1,8 +1,8 @@
-"""Into which terms source code and questions about it fall: the one tokenizer for both.
+"""The tokenizer for source code and for questions about it.
 
-A name counts as its words and, if it has several, as a whole; in the whole the underscores are gone, so that
-`get_user` and `getUser` are the same term. Everything is in lower case. Numbers, single letters and words
-that stand everywhere are no terms; nor is what looks like encoded data, which would only fill an index.
+A name yields its words and, if it has several, the whole name without underscores, so `get_user` and
+`getUser` yield the same term. Everything is in lower case. Numbers, single letters and very common words are
+not terms, nor is anything that looks like encoded data, which would only fill an index.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _KEYWORDS = "self cls this if in is or and not for def return import from as els
 _CONSTANTS = "pass none null true false"
 _PARTICLES = "the of to an it be on by at that are was"
 STOP_WORDS = frozenset(f"{_KEYWORDS} {_CONSTANTS} {_PARTICLES}".split())
-"""Words of so many chunks that they tell none from another."""
+"""Words that occur in too many chunks to distinguish them."""
 
 _LONGEST_TERM = 64
 _LONGEST_NAME = 256
@@ -45,42 +45,46 @@ _PARTS = re.compile(r"[^\W\d_]+|\d+")
 
 
 def words_of(text: str) -> list[str]:
-    """Everything in `text` that could be a name, as it is written, in order."""
+    """Return everything in `text` that could be a name, verbatim and in order."""
     if text.isascii():
         return _ASCII_WORDS.findall(text)
     return _WORDS.findall(text)
 
 
 def terms_of(text: str) -> Counter[str]:
-    """How often each term stands in `text`."""
+    """Return the count of each term in `text`."""
     return count_terms(words_of(text))
 
 
 def count_terms(words: Iterable[str]) -> Counter[str]:
-    """How often each term stands in words that have been found already."""
-    # All of it runs below Python: this is where an index spends its time.
+    """Return the count of each term in the given words."""
+    # All of this runs in C: an index spends most of its time here.
     return Counter(chain.from_iterable(map(_terms_of_names.__getitem__, words)))
 
 
 def terms_of_name(name: str) -> tuple[str, ...]:
-    """The terms of one name: its words, then the whole if it has several. Empty if none of it is a term."""
+    """Return the terms of one name: its words, then the whole name if it has several. Empty if it contains no
+    term.
+    """
     return _terms_of_names[name]
 
 
 def whole_of(name: str) -> str:
-    """The term that stands for a name as a whole, which is how references are found."""
+    """Return the term for a whole name, which is used to find references."""
     return name.replace("_", "").lower()
 
 
 def split_identifier(name: str) -> tuple[str, ...]:
-    """The words and numbers of a name, in lower case: at underscores, changes of case, and next to digits."""
+    """Return the words and numbers of a name in lower case, split at underscores, changes of case, and
+    digits.
+    """
     if name.isascii():
         return tuple(part.lower() for part in _ASCII_PARTS.findall(name))
     return tuple(part.lower() for run in _PARTS.findall(name) for part in _split_case(run))
 
 
 def _split_case(run: str) -> Iterable[str]:
-    """Cuts before a capital that follows a small letter or is followed by one, in any alphabet."""
+    """Split before a capital that follows or precedes a lowercase letter, in any alphabet."""
     first = 0
     for at in range(1, len(run)):
         after_small = run[at - 1].islower()
@@ -92,9 +96,9 @@ def _split_case(run: str) -> Iterable[str]:
 
 
 class TermCache(dict[str, T]):
-    """What `find` says of each word, because code repeats its words; of `most` words at a time.
-
-    Any thread may ask: at worst two find the same."""
+    """A bounded cache of `find` for up to `most` words, because code repeats its words. Any thread may use
+    it: at worst, two compute the same value.
+    """
 
     def __init__(self, find: Callable[[str], T], most: int) -> None:
         super().__init__()
@@ -122,7 +126,7 @@ def _find_terms(name: str) -> tuple[str, ...]:
 
 
 def _looks_encoded(name: str, parts: tuple[str, ...]) -> bool:
-    """Whether case and digits change as often as they do by chance: words are longer."""
+    """Return whether case and digits change as often as in random text; words are longer."""
     chance = 4 if "_" not in name and any(part.isdigit() for part in parts) else 3
     return len(parts) * chance > len(name)
 

@@ -1,15 +1,10 @@
-"""What the context pipeline asks for, what strategies give, and what became of each of them.
+"""The data of the context pipeline: requests, fragments, reports, rankings, renderings and answers.
 
-A strategy is foreign code: what it returns is believed only after `keep_within` has looked at it.
+A strategy is foreign code: its result is used only after `keep_within` has validated it.
 
-What the context pipeline makes of what strategies found: a ranking, choices of detail, an answer.
-
-How what strategies say of files is put together: a weight for each signal, and what a path alone tells.
-
-Signals count different things, so each is brought to the same scale for every question: what it says of a
-file, as a share of the most that it says of any. The weights are learned from questions whose answers are
-known, and none is below zero: evidence for a file never counts against it. They are data, which
-`fusion_from_json` reads.
+Scores of different signals are not comparable, so each is normalised per question: the score of a file as a
+share of the signal's highest score. The weights of the signals are learned from questions with known answers.
+None is negative: evidence for a file never counts against it. `fusion_from_json` reads them.
 """
 
 from __future__ import annotations
@@ -49,7 +44,7 @@ __all__ = [
 
 
 Signal = tuple[str, str]
-"""The strategy's name, and its name for one way of looking."""
+"""The strategy's name, and its name of the signal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +57,11 @@ class ContextRequest:
 
 @dataclass(frozen=True, slots=True)
 class ContextFragment:
-    """A place that may matter, and who found it.
+    """A place that may be relevant, and the strategy that found it.
 
-    Without a `span` the whole file is meant. `text` is for what is no file (a decision, a commit); what a
-    path says is read when it is packed. A strategy that looks in several ways names each by a `signal`."""
+    Without a `span`, the whole file is meant. `text` is set for what is not a file (a decision, a commit);
+    the content of a path is read when it is packed. A strategy with several signals names each by `signal`.
+    """
 
     path: str
     text: str
@@ -76,9 +72,10 @@ class ContextFragment:
 
 
 class StrategyStatus(str, Enum):
-    """What became of one strategy in one execution.
+    """The outcome of one strategy in one execution.
 
-    `late` was begun and did not end in time; `saturated` was never begun, because no thread was free.
+    A `late` strategy started but did not end in time; a `saturated` one never started, because no thread was
+    free.
     """
 
     USED = "used"
@@ -92,9 +89,10 @@ class StrategyStatus(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class StrategyReport:
-    """The account of one strategy: what became of it, how long it ran, what it said.
+    """The report on one strategy: its status, duration and results.
 
-    `truncated`: it returned more than the limits allow, and only its best, which come first, were kept.
+    `truncated` means that it returned more than the limits allow, and only the first fragments, the best
+    ones, were kept.
     """
 
     name: str
@@ -107,7 +105,7 @@ class StrategyReport:
 
 @dataclass(frozen=True, slots=True)
 class ExecutionReport:
-    """All strategies of one execution, in the order in which they were asked for."""
+    """The reports on all strategies of one execution, in the order in which they were requested."""
 
     strategies: tuple[StrategyReport, ...] = field(default=())
 
@@ -118,29 +116,29 @@ class ExecutionReport:
 
 @dataclass(frozen=True, slots=True)
 class FragmentLimits:
-    """The most that is kept of one strategy's answer."""
+    """Limits on the result of one strategy."""
 
     fragments: int = 1000
     characters: int = 4_000_000
 
     def __post_init__(self) -> None:
         if self.fragments < 1 or self.characters < 1:
-            raise ValueError("limits are at least 1")
+            raise ValueError("limits must be at least 1")
 
 
 @dataclass(frozen=True, slots=True)
 class KeptFragments:
-    """What was kept, and whether there was more."""
+    """The fragments that were kept, and whether there were more."""
 
     fragments: tuple[ContextFragment, ...]
     truncated: bool
 
 
 def keep_within(answer: object, limits: FragmentLimits) -> KeptFragments:
-    """The leading fragments of `answer` that fit, at most one more being looked at.
+    """Return the leading fragments of `answer` that fit; at most one more is read.
 
-    So an endless generator ends, and a text of gigabytes is not kept. `TypeError` or `ValueError` when the
-    answer is not fragments, or when nothing of it fits.
+    So an endless generator ends, and a text of gigabytes is not kept. Raises `TypeError` or `ValueError` if
+    the answer does not consist of fragments, or if nothing of it fits.
     """
     if not isinstance(answer, Iterable):
         raise TypeError(f"returned {type(answer).__name__}, not a sequence of fragments")
@@ -158,9 +156,11 @@ def keep_within(answer: object, limits: FragmentLimits) -> KeptFragments:
 
 
 def _size(fragment: object) -> int:
-    """Its characters. Exact types, because a subclass could run code whenever somebody reads a field."""
+    """Return the number of characters. Types must match exactly, because a subclass could run code when a
+    field is read.
+    """
     if type(fragment) is not ContextFragment:
-        raise TypeError(f"returned {type(fragment).__name__} where a ContextFragment belongs")
+        raise TypeError(f"returned {type(fragment).__name__} instead of ContextFragment")
     texts = (fragment.path, fragment.text, fragment.strategy, fragment.signal)
     if not all(type(text) is str for text in texts):
         raise TypeError("returned a fragment whose path, text, strategy or signal is not text")
@@ -191,7 +191,7 @@ class Depth(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One strategy's word on a place."""
+    """The score that one signal of a strategy gives to a place."""
 
     strategy: str
     signal: str
@@ -200,7 +200,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A place with everything that was said of it. `text` as in `ContextFragment`."""
+    """A place with all findings about it. `text` is as in `ContextFragment`."""
 
     path: str
     span: LineSpan | None
@@ -210,7 +210,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class RankedPlace:
-    """A file, or lines of it, with its fused score, between 0 and 1."""
+    """A file, or lines of it, with its fused score between 0 and 1."""
 
     path: str
     span: LineSpan | None
@@ -221,7 +221,7 @@ class RankedPlace:
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """Files, and places within files or without one, best first each. No file is there twice."""
+    """Ranked files, and ranked places within files or without one, each best first. No file occurs twice."""
 
     files: tuple[RankedPlace, ...] = ()
     places: tuple[RankedPlace, ...] = ()
@@ -229,7 +229,7 @@ class Ranking:
 
 @dataclass(frozen=True, slots=True)
 class Rendering:
-    """A place shown at one depth; `value` says what it is worth to show it so, more being better."""
+    """A place shown at one depth. `value` rates this rendering; higher is better."""
 
     depth: Depth
     text: str
@@ -239,7 +239,7 @@ class Rendering:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A place and the ways in which it can be shown, of which at most one is; ascending in tokens."""
+    """A place and its possible renderings, of which at most one is used; ascending in tokens."""
 
     place: RankedPlace
     renderings: tuple[Rendering, ...]
@@ -247,7 +247,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class PackedFragment:
-    """What the answer shows of a place."""
+    """The rendering of a place in the answer."""
 
     place: RankedPlace
     rendering: Rendering
@@ -255,7 +255,7 @@ class PackedFragment:
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """How the tokens of an answer are divided; together they are no more than the budget."""
+    """The division of an answer's tokens; the sum never exceeds the budget."""
 
     preamble: int
     skeleton: int
@@ -264,7 +264,7 @@ class Shares:
 
 @dataclass(frozen=True, slots=True)
 class ContextAnswer:
-    """The answer to one question: never over its budget, and with an account of how it came about."""
+    """The answer to one question, never over its budget, with a report on each strategy."""
 
     files: tuple[RankedPlace, ...]
     fragments: tuple[PackedFragment, ...]
@@ -278,15 +278,16 @@ class ContextAnswer:
 
     @property
     def text(self) -> str:
-        """All that a model is shown, as it was counted."""
+        """The text for the model, exactly as it was counted."""
         parts = (self.preamble, self.skeleton, *(fragment.rendering.text for fragment in self.fragments))
         return "\n".join(part for part in parts if part)
 
 
 @dataclass(frozen=True, slots=True)
 class Fusion:
-    """`signals` that nobody has measured count as `unknown`. `priors` are added for what a path is; `kinds`
-    multiply the sum of what is not source."""
+    """The weights of signals. Signals without a weight count as `unknown`. `priors` are added for properties
+    of a path; `kinds` multiply the score of files that are not source.
+    """
 
     signals: Mapping[Signal, float]
     priors: Mapping[str, float] = field(default_factory=dict)
@@ -294,7 +295,7 @@ class Fusion:
     unknown: float = 0.3
 
     def worth(self, shares: Mapping[Signal, float]) -> float:
-        """Of everything said of a file, each signal's share of its highest score."""
+        """Return the weighted sum of a file's signals, each as a share of its highest score."""
         return sum(self.signals.get(signal, self.unknown) * share for signal, share in shares.items())
 
     def prior(self, path: str) -> float:
@@ -310,14 +311,14 @@ _ASIDE = re.compile(
     re.IGNORECASE,
 )
 _PRIORS: Mapping[str, Callable[[str], float]] = {
-    "aside": lambda path: float(bool(_ASIDE.search(path))),  # not what users run
+    "aside": lambda path: float(bool(_ASIDE.search(path))),  # code that users do not run
 }
 
 
 def fusion_from_json(data: JsonValue) -> Fusion:
-    """`ValueError` if that is no description of weights."""
+    """Parse weights. Raises `ValueError` if the data is invalid."""
     if not isinstance(data, Mapping):
-        raise ValueError("weights are an object")
+        raise ValueError("weights must be an object")
     signals = {
         (strategy, signal): _number(signal, weight)
         for strategy in _object(data, "signals")
@@ -325,7 +326,7 @@ def fusion_from_json(data: JsonValue) -> Fusion:
     }
     priors = {name: _number(name, value) for name, value in _object(data, "priors").items()}
     if unknown := priors.keys() - _PRIORS.keys():
-        raise ValueError(f"no such prior: {', '.join(sorted(unknown))}")
+        raise ValueError(f"unknown prior: {', '.join(sorted(unknown))}")
     kinds = {name: _number(name, value) for name, value in _object(data, "kinds").items()}
     return Fusion(signals, priors, kinds)
 
@@ -333,11 +334,11 @@ def fusion_from_json(data: JsonValue) -> Fusion:
 def _object(data: Mapping[str, JsonValue], name: str) -> Mapping[str, JsonValue]:
     found = data.get(name, {})
     if not isinstance(found, Mapping):
-        raise ValueError(f"{name} is no object")
+        raise ValueError(f"{name} must be an object")
     return found
 
 
 def _number(name: str, value: JsonValue) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise ValueError(f"the weight of {name} is no number")
+        raise ValueError(f"the weight of {name} must be a number")
     return float(value)

@@ -1,25 +1,15 @@
-"""What a question says: its title, its prose, code, stack traces and errors, and the names in it.
+"""Parsing of questions: title, prose, code, stack traces, errors and names.
 
-A question may be a few words or an issue with everything pasted into it. What the template of an issue brings
-along (comments, check lists, dumps of versions) says nothing of the matter and is left out. Reading costs
-time proportional to the text, of which only the beginning and the end are read when it is very long.
+A question may be a few words or a whole issue with pasted output. Boilerplate of issue templates (comments,
+check lists, version dumps) is left out. Code is recognised without fences as well, because many people forget
+them. Reading takes linear time; of a very long text, only the start and the end are read.
 
-Sorts the lines of a question: its title, prose, code, what a program wrote, and what says nothing.
+Lines written by a program are recognised for several languages: stack frames and error messages. Questions
+are untrusted text: each expression is applied to one line of bounded length, with bounded backtracking.
 
-Issues are written into templates, so part of them is the template's; and people paste what their machine
-consists of. Neither tells what the question is about. Code is recognised without fences as well, because half
-of all people forget them.
-
-Lines of a question that a running program wrote: stack frames and error messages, of several languages.
-
-Questions are anybody's text. Each expression is tried on one line of bounded length, and none can go back
-over what it has read more than a bounded number of times.
-
-What to search for: the terms of each part of a question, and of all of it with its parts weighed.
-
-A term that is said often weighs more than one said once, but not as many times as much. In the weighed whole
-the title counts twice and code less than prose, because code shows how somebody came to the problem and
-prose says what it is.
+Search terms are computed for each part of a question, and for the whole with weighted parts. The weight of a
+term grows with its count, but less than linearly. In the weighted whole, the title counts twice, and code
+counts less than prose, because prose states the problem and code shows how it arose.
 """
 
 from __future__ import annotations
@@ -70,13 +60,13 @@ _COMMON = (
 )
 
 COMMON_WORDS = frozenset(_COMMON.split())
-"""Words of questions as such, whatever they are about."""
+"""Words that are common in questions, whatever their subject."""
 _PARTS = (("title", 2.0), ("prose", 1.0), ("code", 0.5), ("trace", 0.25), ("ticked", 1.0))
 
 
 @dataclass(frozen=True, slots=True)
 class TraceFrame:
-    """A place that a stack trace names, as it stands there; `line` is 0 and `function` empty if not said."""
+    """A place that a stack trace names, verbatim; `line` is 0 and `function` empty if missing."""
 
     path: str
     line: int = 0
@@ -85,11 +75,11 @@ class TraceFrame:
 
 @dataclass(frozen=True, slots=True)
 class ParsedQuestion:
-    """Names and places are in order of appearance, each once, as they are written.
+    """A parsed question. Names and places are in order of appearance, each once, verbatim.
 
-    `prose` is without the title. `code` is what stands in fences or looks like it; `trace` is what a program
-    wrote. `ticked` is what stands between back-ticks, `quoted` between other quotes. `identifiers` look like
-    code in title and prose; `code_names` are all names of `code` and `trace`.
+    `prose` excludes the title. `code` is fenced text or text that looks like code; `trace` is the output of a
+    program. `ticked` is text between backticks, `quoted` between other quotes. `identifiers` are names in
+    title and prose that look like code; `code_names` are all names in `code` and `trace`.
     """
 
     title: str = ""
@@ -107,13 +97,13 @@ class ParsedQuestion:
 
     @property
     def text(self) -> str:
-        """All that it says, without boiler-plate."""
+        """The whole text, without boilerplate."""
         return "\n".join(part for part in (self.title, self.prose, self.code, self.trace) if part)
 
 
 @lru_cache(maxsize=16)
 def read_question(text: str) -> ParsedQuestion:
-    """What `text` says. Any text is a question; one without words says nothing."""
+    """Parse a question. Any text is valid; a text without words yields an empty question."""
     parts = sort_lines(_without_comments(_within(text)))
     said = "\n".join((parts.title, *parts.prose))
     prose = _LINK.sub(" ", "\n".join(parts.prose))
@@ -139,8 +129,8 @@ def read_question(text: str) -> ParsedQuestion:
 
 
 def _within(text: str) -> str:
-    """Its beginning and end, in lines of bounded length; a surrogate alone is nothing one could look for."""
-    if len(text) > _HEAD + _TAIL:  # guard: what follows takes a time that grows with the text
+    """Return the start and end of a text, in lines of bounded length, with lone surrogates replaced."""
+    if len(text) > _HEAD + _TAIL:  # guard: the time of what follows grows with the text
         text = f"{text[:_HEAD]}\n{text[-_TAIL:]}"
     text = text.encode("utf-8", "replace").decode("utf-8")
     return "\n".join(line[:_LINE] for line in text.splitlines())
@@ -184,7 +174,7 @@ _BLOB = re.compile(r"/(?:blob|tree|raw|blame)/[^/]{1,100}/(?P<path>[^\s?#]{1,300
 
 
 def _path(token: str) -> str:
-    """The path that a word is, without a position in it; empty if it is none."""
+    """Return the path in a word, without a line number; empty if it is not a path."""
     bare = _POSITION.sub("", token.rstrip(".:!?"))
     blob = _BLOB.search(bare) if "://" in bare else None
     if blob is not None:
@@ -204,7 +194,7 @@ def _once(items: Iterable[str]) -> tuple[str, ...]:
 
 @dataclass(slots=True)
 class QuestionLines:
-    """The lines of each kind, in order; and the frames and errors among what a program wrote."""
+    """The lines of each kind in order, and the frames and errors among the program output."""
 
     title: str = ""
     prose: list[str] = field(default_factory=list)
@@ -242,7 +232,7 @@ _LONGEST_HEADING = 60
 
 
 def sort_lines(text: str) -> QuestionLines:
-    """Each line where it belongs; the first one that says anything is the title."""
+    """Sort the lines by kind; the first line with content is the title."""
     first, _, rest = text.lstrip().partition("\n")
     parts = QuestionLines(title=_KIND.sub("", first.strip(" #*\t"))[:_MOST_TITLE])
     if error := error_of(first):
@@ -250,7 +240,7 @@ def sort_lines(text: str) -> QuestionLines:
     fenced = tracing = skipping = False
     for line in rest.split("\n"):
         if fence := _FENCE.match(line):
-            # a language is named where a fence begins; people forget to end one
+            # a language is named where a fence begins; closing fences are often forgotten
             fenced = bool(fence["info"]) or not fenced
             tracing = False
             continue
@@ -263,7 +253,7 @@ def sort_lines(text: str) -> QuestionLines:
 
 
 def _sort_line(line: str, parts: QuestionLines, *, fenced: bool, tracing: bool, skipping: bool) -> bool:
-    """Puts it where it belongs; whether a stack trace may go on after it."""
+    """Add a line to its part; return whether a stack trace may continue after it."""
     if _CHECK.match(line) or (not line.strip() and not tracing):
         return False
     if _said_by_program(line, parts, tracing):
@@ -278,7 +268,7 @@ def _sort_line(line: str, parts: QuestionLines, *, fenced: bool, tracing: bool, 
 
 
 def _is_version(line: str) -> bool:
-    """Whether it says which version of something there is, and nothing else."""
+    """Return whether the line only states the version of something."""
     found = _VERSION.search(line)
     if found is None:
         return False
@@ -289,7 +279,7 @@ def _is_version(line: str) -> bool:
 
 
 def _said_by_program(line: str, parts: QuestionLines, tracing: bool) -> bool:
-    """Whether the line belongs to a stack trace; then it is kept as such."""
+    """Return whether the line belongs to a stack trace, and store it if so."""
     frame = frame_of(line)
     if frame is not None:
         parts.frames.append(frame)
@@ -340,7 +330,7 @@ _FRAMES = tuple(
         rf"\s++(?P<function>){_PATH}:{_FRAME_LINE} \+0x",
     )
 )
-# Fourteen expressions are tried only on lines that could be one.
+# Fourteen expressions are tried only on lines that may match.
 _MAYBE = re.compile(r":\d|, line \d|\.\w{1,4} in [^\s(]{1,200}\(")
 _ERROR = re.compile(
     r"\s*+(?:E\s++|exception: |Caused by: |Uncaught |Exception in thread \"[^\"]{0,80}\" |panic: )?"
@@ -355,7 +345,7 @@ _NUMBERED = re.compile(r"\s*(?:-{1,4}>)?\s*\d{1,6}(?: (?P<source>.*))?$")
 
 
 def frame_of(line: str) -> TraceFrame | None:
-    """The frame that this line of a stack trace is, if it is one."""
+    """Return the frame in a line of a stack trace, if it is one."""
     if not _MAYBE.search(line):
         return None
     for pattern in _FRAMES:
@@ -371,7 +361,7 @@ def _is_file(path: str) -> bool:
 
 
 def error_of(line: str) -> str | None:
-    """The error that this line reports, with its kind if it has one: `ValueError: too many values`."""
+    """Return the error that a line reports, with its kind if it has one: `ValueError: too many values`."""
     found = _ERROR.match(line)
     if found is not None and _FRAME_KIND.search(found["kind"]):
         kind = found["kind"].replace("::", ".").rpartition(".")[2]
@@ -381,21 +371,21 @@ def error_of(line: str) -> str | None:
 
 
 def source_of(line: str) -> str:
-    """What an excerpt of source says, without the line number and arrow in front of it."""
+    """Return a line of a source excerpt without its line number and arrow."""
     found = _NUMBERED.match(line)
     return line if found is None else found["source"] or ""
 
 
 def query_terms(text: str) -> Counter[str]:
-    """How often each term stands in `text`, common words left out."""
+    """Return the count of each term in `text`, without common words."""
     words = Counter(word for word in words_of(text) if word.lower() not in COMMON_WORDS)
     counts = count_terms(words)
     return Counter({term: count for term, count in counts.items() if term not in COMMON_WORDS})
 
 
 def queries_of(question: ParsedQuestion) -> dict[str, dict[str, float]]:
-    """For each part, and for `full` and `weighed`, how much each of its terms is wanted."""
-    # Who asks in three words means each of them.
+    """Return the weights of the terms for each part, and for `full` and `weighed`."""
+    # In a question of three words, every word matters.
     terms = query_terms if len(query_terms(question.text)) >= _LEAST_TERMS else terms_of
     counted = {
         "title": terms(question.title),

@@ -1,1 +1,1 @@
-"""The steps from what strategies found to an answer within its budget."""
+"""The steps from the findings of strategies to an answer within its budget."""

@@ -1,18 +1,11 @@
-"""From what strategies found to an answer: merge, rank, render, pack, order, and make it fit.
+"""Assembly of an answer from the findings of strategies: merge, rank, render, pack, order, and fit.
 
-All of it runs on a thread that can be left behind, because our own parts read the code, and that may hang.
-The assembly leaves its ranking where the pipeline finds it, so that an answer by paths alone is still to be
-had.
+The assembly runs on a thread that can be abandoned, because the built-in parts read code, which may hang. It
+exposes its ranking early, so that the pipeline can still answer with paths alone.
 
-How the tokens of an answer are divided.
-
-What strategies found, made fit to be believed: whose it is, that it is there, and that it is legible.
-
-In which order a model reads: the best file first, and a file from top to bottom.
-
-What precedes the fragments: what they are, and which files matter most.
-
-Which strategies are asked: all there are, but for those that the settings switch off.
+This module also holds the simple built-in parts: the division of the token budget, the validation of findings
+(their origin, existence and legibility), the order of fragments (best file first, each file from top to
+bottom), the preamble, and the selection of strategies (all that are not disabled).
 """
 
 from __future__ import annotations
@@ -86,20 +79,20 @@ T = TypeVar("T")
 _PREAMBLE: Final = (20, 150)
 
 _SKELETON: Final = (8, 800)
-"""Each: one part in so many, and at most so many tokens. What they leave goes to the fragments."""
+"""Each pair: the divisor of the budget, and the maximum number of tokens. The fragments get the rest."""
 
 _LONGEST_LABEL: Final = 500
 _LONGEST_TEXT: Final = 20_000
 _MOST_TEXTS: Final = 100
 
 _WHAT: Final = (
-    "Context for the question, the best file first; names, signatures or an outline stand for the rest."
+    "Context for the question, most relevant file first; other files appear as names, signatures or outlines."
 )
 _FILES: Final = (5, 3, 1)
 
 
 class Notes:
-    """What went differently, each thing once. Any thread may add: one list, which is only appended to."""
+    """Notes on what went wrong, each once. Any thread may add: the list is only appended to."""
 
     _MOST = 50
     _LONGEST = 500
@@ -109,7 +102,7 @@ class Notes:
 
     def add(self, note: str) -> None:
         shown = note[: self._LONGEST]
-        if shown not in self._said and len(self._said) < self._MOST:  # guard: a flood of notes is no answer
+        if shown not in self._said and len(self._said) < self._MOST:  # guard: bounds the notes
             self._said.append(shown)
 
     def all(self) -> tuple[str, ...]:
@@ -117,8 +110,9 @@ class Notes:
 
 
 class FixedShares:
-    """`BudgetAllocator`: the shape of a repository is worth an eighth of a small answer, and never more
-    than a page; the rest is for code. Immutable."""
+    """A `BudgetAllocator` that gives the skeleton an eighth of the budget, at most a page, and most of the
+    rest to code. Immutable.
+    """
 
     def allocate(self, budget: int) -> Shares:
         preamble = _share(budget, *_PREAMBLE)
@@ -127,9 +121,10 @@ class FixedShares:
 
 
 class BestFileFirst:
-    """`Orderer`. What belongs to one file stays together: first the file as a whole, then its lines. Files
-    are in the order of the best that is shown of each. The bare path of a file is left out where more of the
-    file is shown, because the headings of that name it. Immutable."""
+    """An `Orderer` that groups fragments by file: first the file as a whole, then its lines. Files are
+    ordered by their best fragment. The bare path of a file is dropped if more of the file is shown, because
+    those headings contain it. Immutable.
+    """
 
     def order(self, fragments: Sequence[PackedFragment]) -> Sequence[PackedFragment]:
         best: dict[str, float] = {}
@@ -149,7 +144,7 @@ class BestFileFirst:
 
 
 class ShortPreamble:
-    """`Preamble`: as much of it as fits, whole sentences only. Immutable."""
+    """A `Preamble` with as many whole sentences as fit. Immutable."""
 
     def write(self, question: str, ranking: Ranking, tokens: int, count: CountTokens) -> str:
         if not ranking.files and not ranking.places:
@@ -160,8 +155,9 @@ class ShortPreamble:
 
 
 class AllStrategies:
-    """`StrategySelector`. A strategy that has nothing to say costs little and says so; one that was not asked
-    is missed by nobody until it would have known. Immutable."""
+    """A `StrategySelector` that asks every strategy that is not disabled. A strategy that finds nothing costs
+    little, while one that is not asked may have known the answer. Immutable.
+    """
 
     def __init__(self, switched_off: Collection[str] = ()) -> None:
         self._switched_off = frozenset(switched_off)
@@ -172,8 +168,9 @@ class AllStrategies:
 
 @dataclass(frozen=True, slots=True)
 class DefaultParts:
-    """Our own nine of the ten parts, used where nobody replaced them or where a replacement fails; the tenth
-    is the executor. `depths` is made for the tokens that there is room for, and for the question."""
+    """The built-in versions of nine of the ten parts, used unless they are replaced, or if a replacement
+    fails. The tenth is the executor. `depths` is created for the available tokens and the question.
+    """
 
     selector: StrategySelector = field(default_factory=AllStrategies)
     allocator: BudgetAllocator = field(default_factory=FixedShares)
@@ -188,7 +185,7 @@ class DefaultParts:
 
 @dataclass(frozen=True, slots=True)
 class AssemblyInput:
-    """What one assembly works on."""
+    """The input of one assembly."""
 
     question: str
     budget: int
@@ -203,7 +200,9 @@ class AssemblyInput:
 
 
 class Assembly:
-    """Not thread-safe: run once, by one thread; another may read `ranking` and `strategies` at any time."""
+    """One assembly. Not thread-safe: run once, by one thread; another may read `ranking` and `strategies` at
+    any time.
+    """
 
     def __init__(
         self,
@@ -224,7 +223,7 @@ class Assembly:
         self._rerank = rerank
 
     def run(self) -> ContextAnswer:
-        """The answer, within its budget."""
+        """Return the answer within its budget."""
         ranking = self._ranked()
         self.ranking = ranking
         if self._rerank is not None:
@@ -279,9 +278,9 @@ class Assembly:
             return ranking
         told = report.strategies[0]
         self.strategies = (*self.strategies, told)
-        if told.status is not StrategyStatus.USED:  # guard: whatever went wrong, the ranking stays
+        if told.status is not StrategyStatus.USED:  # guard: the ranking stays if reranking fails
             if told.status is not StrategyStatus.EMPTY:
-                task.notes.add(f"{RERANK} had no answer ({told.status.value}); the ranking is as it was")
+                task.notes.add(f"{RERANK} gave no answer ({told.status.value}); the ranking is unchanged")
             return ranking
         return reordered(ranking, told.fragments)
 
@@ -291,7 +290,7 @@ class Assembly:
         shares = self._task.shares
         preamble = self._preamble(ranking, shares.preamble)
         skeleton = self._skeleton(ranking, shares.skeleton)
-        # What the others left of their shares is the fragments'; two line breaks join the three.
+        # The fragments get what the other parts did not use; two line breaks join the three parts.
         spent = self._count(preamble) + self._count(skeleton) + 2
         given = shares.preamble + shares.skeleton + shares.fragments
         room = max(0, min(self._task.budget, given) - spent)
@@ -345,7 +344,9 @@ class Assembly:
         own: Callable[[], T],
         last: Callable[[], T] | None = None,
     ) -> T:
-        """What the replaced part gives, or else our own; and if that fails, what needs nothing but memory."""
+        """Return the result of the replaced part, or of the built-in one; if that fails, of `last`, which
+        only needs memory.
+        """
         task = self._task
         given = self._replaced.ask(
             part, use, deadline=task.deadline, note=task.notes.add, cancelled=task.cancelled
@@ -357,7 +358,7 @@ class Assembly:
         outcome = attempted(own)
         if outcome.given:
             return outcome.given[0]
-        task.notes.add(f"our own {part} {outcome.problem}; the answer has less than it could")
+        task.notes.add(f"the built-in {part} {outcome.problem}; the answer is incomplete")
         return last()
 
 
@@ -368,8 +369,9 @@ def _share(budget: int, one_in: int, most: int) -> int:
 def believed(
     reports: Iterable[StrategyReport], paths: Collection[str], note: Callable[[str], None]
 ) -> list[ContextFragment]:
-    """The fragments that name a file that is there, or bring a text of their own; each under the name of the
-    strategy that really found it."""
+    """Return the fragments that name an existing file or have their own text, each attributed to the strategy
+    that found it.
+    """
     kept: list[ContextFragment] = []
     for report in reports:
         missing, texts = 0, 0
@@ -379,19 +381,19 @@ def believed(
             elif not fragment.text.strip():
                 missing += 1
             elif len(fragment.text) > _LONGEST_TEXT or texts == _MOST_TEXTS:
-                note(f"{report.name} brought texts that are too long or too many; some are left out")
+                note(f"{report.name} returned too many or too long texts; some are left out")
             else:
                 texts += 1
                 label = printable(fragment.path[:_LONGEST_LABEL]) or report.name
                 text = redact_content_text(fragment.text)
                 kept.append(_of(replace(fragment, span=None), report.name, label, text))
         if missing:
-            note(f"{report.name} named {missing} places that are not there")
+            note(f"{report.name} returned {missing} places that do not exist")
     return kept
 
 
 def retold(reports: Sequence[StrategyReport]) -> tuple[StrategyReport, ...]:
-    """The reports as an answer keeps them: without texts, which are shown where they are chosen."""
+    """Return the reports for the answer: without texts, which appear only where they are selected."""
     return tuple(
         replace(
             report,

@@ -1,13 +1,9 @@
-"""Whether a replaced part answered sense. Each check copies what it accepts, and raises for the rest.
+"""Validation of replaced parts. Each check copies what it accepts and raises for the rest.
 
-Types are compared exactly, because a subclass could run code whenever somebody reads a field; everything is
-bounded, because an answer may be endless. All of it runs on the foreign part's thread.
-
-The parts of the pipeline that somebody replaced, and what is checked of their answers.
-
-A replaced part is foreign code: it is loaded and called on another thread by a deadline, behind the
-breaker, and what it gives is copied and checked there. `CustomParts.ask` is None whenever the pipeline
-has to go on with its own part.
+Types are compared exactly, because a subclass could run code when a field is read. Everything is bounded,
+because an answer may be endless. A replaced part is foreign code: it is loaded, called and checked on another
+thread, with a deadline and a circuit breaker. `CustomParts.ask` returns None if the pipeline must use its
+built-in part.
 """
 
 from __future__ import annotations
@@ -75,17 +71,18 @@ PARTS: Final = (
     "preamble",
     "skeleton",
 )
-"""The ten, by the names that settings and notes use."""
+"""The ten parts, by their names in settings and notes."""
 
 LoadPart = Callable[[], Any]
-"""Gives the part; called on a thread that can be left behind, because importing is foreign code as well."""
+"""Returns the part. It is called on a thread that can be abandoned, because importing also runs foreign code.
+"""
 
 
 def checked_names(answer: object, offered: Collection[str]) -> tuple[str, ...]:
-    """Names of those offered, each once."""
+    """Return names out of those offered, each once."""
     names = tuple(_each(answer, str, len(offered)))
     if len(set(names)) != len(names) or not set(names) <= set(offered):
-        raise ValueError("named strategies that there are not, or one twice")
+        raise ValueError("named unknown or duplicate strategies")
     return names
 
 
@@ -93,21 +90,21 @@ def checked_shares(answer: object, budget: int) -> Shares:
     shares = _exactly(answer, Shares)
     parts = (shares.preamble, shares.skeleton, shares.fragments)
     if any(type(part) is not int or part < 0 for part in parts) or sum(parts) > budget:
-        raise ValueError(f"shared out more than the budget of {budget} tokens, or what is no number of them")
+        raise ValueError(f"allocated more than the budget of {budget} tokens, or an invalid number")
     return shares
 
 
 def checked_report(answer: object, names: Sequence[str]) -> ExecutionReport:
-    """One report for each strategy, in their order."""
+    """Return one report for each strategy, in their order."""
     report = _exactly(answer, ExecutionReport)
     told = tuple(_each(report.strategies, StrategyReport, len(names)))
     if [one.name for one in told] != list(names):
-        raise ValueError("did not report on each strategy once, in their order")
+        raise ValueError("did not report each strategy once, in order")
     return ExecutionReport(tuple(_checked_strategy(one) for one in told))
 
 
 def checked_candidates(answer: object, fragments: Sequence[ContextFragment]) -> tuple[Candidate, ...]:
-    """Places that fragments are about, and no more of them."""
+    """Return candidates for places in the fragments, and no others."""
     known = {fragment.path for fragment in fragments}
     kept: list[Candidate] = []
     for candidate in _each(answer, Candidate, len(fragments)):
@@ -119,7 +116,7 @@ def checked_candidates(answer: object, fragments: Sequence[ContextFragment]) -> 
 
 
 def checked_ranking(answer: object, known: Collection[str]) -> Ranking:
-    """Of paths that are known, no file twice."""
+    """Return a ranking of known paths, no file twice."""
     ranking = _exactly(answer, Ranking)
     files = tuple(_checked_place(place, known) for place in _each(ranking.files, RankedPlace, len(known)))
     if len({place.path for place in files}) != len(files):
@@ -129,7 +126,9 @@ def checked_ranking(answer: object, known: Collection[str]) -> Ranking:
 
 
 def checked_choices(answer: object, ranking: Ranking, count: CountTokens) -> tuple[Choice, ...]:
-    """Choices among places of the ranking, their tokens counted anew, within what can be held."""
+    """Return choices among places of the ranking, with their tokens counted again and their total size
+    bounded.
+    """
     known = {place.path for place in (*ranking.files, *ranking.places)}
     characters = 0
     kept: list[Choice] = []
@@ -147,7 +146,7 @@ def checked_choices(answer: object, ranking: Ranking, count: CountTokens) -> tup
 
 
 def checked_packing(answer: object, choices: Sequence[Choice], tokens: int) -> tuple[PackedFragment, ...]:
-    """Of each choice at most one rendering, as it was offered, together within `tokens`."""
+    """Return at most one rendering of each choice, as it was offered, together within `tokens`."""
     offered = {(choice.place, rendering) for choice in choices for rendering in choice.renderings}
     packed = tuple(_each(answer, PackedFragment, len(choices)))
     if not {(one.place, one.rendering) for one in packed} <= offered:
@@ -161,10 +160,10 @@ def checked_packing(answer: object, choices: Sequence[Choice], tokens: int) -> t
 
 
 def checked_order(answer: object, packed: Sequence[PackedFragment]) -> tuple[PackedFragment, ...]:
-    """The same fragments, in another order."""
+    """Return the same fragments in another order."""
     ordered = tuple(_each(answer, PackedFragment, len(packed)))
     if len(ordered) != len(packed) or set(ordered) != set(packed):
-        raise ValueError("lost, changed or made up fragments")
+        raise ValueError("lost, changed or invented fragments")
     return ordered
 
 
@@ -177,12 +176,12 @@ def checked_text(answer: object, tokens: int, count: CountTokens) -> str:
 
 def _exactly(answer: object, kind: type[T]) -> T:
     if type(answer) is not kind:
-        raise TypeError(f"returned {type(answer).__name__} where {kind.__name__} belongs")
+        raise TypeError(f"returned {type(answer).__name__} instead of {kind.__name__}")
     return answer
 
 
 def _each(answer: object, kind: type[T], most: int) -> Iterator[T]:
-    """At most `most` of exactly that kind; one more is an error."""
+    """Yield at most `most` items of exactly this type; one more is an error."""
     if not isinstance(answer, Iterable) or isinstance(answer, str):
         raise TypeError(f"returned {type(answer).__name__}, not a sequence of {kind.__name__}")
     for number, one in enumerate(islice(answer, most + 1)):
@@ -193,9 +192,9 @@ def _each(answer: object, kind: type[T], most: int) -> Iterator[T]:
 
 def _checked_strategy(told: StrategyReport) -> StrategyReport:
     if type(told.status) is not StrategyStatus or not (told.error is None or type(told.error) is str):
-        raise TypeError("reports a strategy without saying what became of it")
+        raise TypeError("reports a strategy without a status")
     if type(told.seconds) not in (int, float) or not math.isfinite(told.seconds):
-        raise ValueError("reports a time that is none")
+        raise ValueError("reports an invalid time")
     kept = keep_within(told.fragments, FragmentLimits())
     return replace(told, fragments=kept.fragments, truncated=bool(told.truncated) or kept.truncated)
 
@@ -214,7 +213,7 @@ def _check_place(path: object, span: object, text: object) -> None:
 def _checked_place(place: RankedPlace, known: Collection[str]) -> RankedPlace:
     _check_place(place.path, place.span, place.text)
     if place.path not in known:
-        raise ValueError("ranks a path that nobody knows")
+        raise ValueError("ranks an unknown path")
     if not _is_share(place.score):
         raise ValueError("ranks by a score that is not between 0 and 1")
     return replace(place, findings=_checked_findings(place.findings))
@@ -235,7 +234,7 @@ def _check_rendering(rendering: Rendering) -> None:
         raise TypeError("renders without a depth or a text")
     value = rendering.value
     if type(value) not in (int, float) or not math.isfinite(value) or value < 0:
-        raise ValueError("renders something whose value is not a number of at least 0")
+        raise ValueError("renders with a value that is not a number of at least 0")
 
 
 def _is_share(score: object) -> bool:
@@ -244,9 +243,9 @@ def _is_share(score: object) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class CustomParts:
-    """Those of the ten that are not our own, and the executor on whose threads they run.
+    """The replaced parts, and the executor on whose threads they run.
 
-    A part gets at most half of the time that is left, so that our own can still take its place.
+    A part gets at most half of the remaining time, so that the built-in one can still take its place.
     """
 
     executor: StrategyExecutor
@@ -261,8 +260,9 @@ class CustomParts:
         note: Callable[[str], None],
         cancelled: CancelSignal | None = None,
     ) -> T | None:
-        """What the part gives, as `use` calls and checks it; None where there is none, or where it failed,
-        which is noted."""
+        """Return the result of a part, called and checked by `use`; None if the part is not replaced or has
+        failed, which is noted.
+        """
         load = self.loads.get(part)
         if load is None:
             return None
@@ -273,7 +273,7 @@ class CustomParts:
             seconds=deadline.left / 2,
             cancelled=cancelled,
         )
-        if not outcome.given:  # guard: whatever it did, the pipeline goes on without it
-            note(f"the configured {part} {outcome.problem}; our own was used")
+        if not outcome.given:  # guard: the pipeline continues with the built-in part
+            note(f"the configured {part} {outcome.problem}; the built-in one was used")
             return None
         return outcome.given[0]

@@ -1,23 +1,20 @@
-"""At which depths the best places can be shown: path, members, signatures, outline, full.
+"""The possible depths of the best places: path, members, signatures, outline, full.
 
-A file and the places within it are choices of their own, made so that nothing is shown twice: a short file is
-offered whole and then its places are not; of a place that has another within it, only the outline is. A long
-text of which no lines were found is offered by the sections that speak of the question. Whole means whole: a
-definition is shown with all of its lines, or less deeply.
+A file and the places within it are separate choices, made so that nothing is shown twice. A short file is
+offered whole, without its places. A place that contains another one is offered only as an outline. A long
+text without matching lines is offered by the sections that match the question. A definition is shown with all
+of its lines, or at a lower depth.
 
-What a rendering is worth decides what the packer takes. The best place is to be shown in full before many
-lesser ones are shown at all, so worth grows with the cube of the score; and a long definition is not to
-lose to a short one just for its length, so it grows with the root of what all of the place would take.
-Lines that belong to no definition, imports mostly, are worth little to a reader.
+The value of a rendering determines the packing. The best place should be shown in full before many lesser
+ones are shown at all, so the value grows with the cube of the score. A long definition should not lose to a
+short one because of its length, so the value also grows with the square root of its size. Lines outside of
+definitions, mostly imports, have a low value.
 
-Counting tokens is what takes the time here; so places are looked at from the best down, and once three
-times of what there is room for has been offered, the rest is offered by path alone.
+Counting tokens takes most of the time, so places are processed from the best down. Once three times the
+available room has been offered, the rest is offered by path alone.
 
-Which parts of a long text speak of what is asked.
-
-Strategies name a text as a whole. One that has no room as a whole is shown by its chunks, which are its
-sections, or a number of lines where it has none; those that have most of the question's words, rare ones
-counting more.
+Strategies name a text as a whole. If it does not fit, it is shown by its chunks, which are sections or groups
+of lines: those with most of the question's words, rare words counting more.
 """
 
 from __future__ import annotations
@@ -54,13 +51,13 @@ _PLACES_OF_A_FILE: Final = 15
 _OFFERED: Final = 3
 
 _SHORT: Final = 8
-"""A file is short that takes less than one part in so many of the room."""
+"""A file is short if it takes less than this fraction of the room."""
 
 _MUCH: Final = 2
-"""A text is shown by its sections if it takes more than one part in so many of the room."""
+"""A text is shown by its sections if it takes more than this fraction of the room."""
 
 _MOST_SEARCHED: Final = 2_000_000
-"""Characters of texts that are searched for sections; the text with which it is reached is the last."""
+"""Maximum characters of texts that are searched for sections; the text that exceeds it is the last."""
 _CHARACTERS_OF_A_TOKEN: Final = 8
 
 _WORTH: Final = {
@@ -70,26 +67,26 @@ _WORTH: Final = {
     Depth.OUTLINE: 0.25,
     Depth.FULL: 1.0,
 }
-"""Of what a place is worth when all of it is shown."""
+"""The value of each depth, relative to showing the whole place."""
 
 _LOOSE: Final = 0.3
-"""What lines outside of definitions are worth, of what a definition is."""
+"""The relative value of lines outside of definitions."""
 
 _BESIDE_ITS_PLACES: Final = 0.3
-"""What the outline of a file is worth whose places are offered as well."""
+"""The relative value of a file's outline if its places are offered as well."""
 _OF_A_FILE: Final = (Depth.PATH, Depth.MEMBERS, Depth.SIGNATURES, Depth.OUTLINE)
 
 _OF_A_PLACE: Final = (Depth.SIGNATURES, Depth.OUTLINE)
-"""Its file's path and names are offered with the file."""
+"""The path and the names of its file are offered with the file."""
 
 _MOST: Final = 6
 _MOST_CHUNKS: Final = 20_000
 
 _LEAST: Final = 0.4
-"""What a section says must be worth at least so much of what the best one says."""
+"""Minimum score of a section, relative to the best one."""
 
 _OWN: Final = 0.7
-"""Which part of a section's score is its own; the rest is its text's."""
+"""The share of a section's own score; the rest is the score of its text."""
 
 
 @dataclass(slots=True)
@@ -99,7 +96,7 @@ class _File:
 
 
 class WholeDefinitions:
-    """`DetailDepthResolver` for an answer to this question with room for so many tokens. Immutable."""
+    """A `DetailDepthResolver` for one question and a number of tokens. Immutable."""
 
     def __init__(self, room: int, question: str = "") -> None:
         self._room = room
@@ -123,7 +120,7 @@ class WholeDefinitions:
 
 
 def paths_alone(ranking: Ranking, count: CountTokens) -> Sequence[Choice]:
-    """The best files by their paths, for when nothing can be read."""
+    """Return the best files by their paths, for when nothing can be read."""
     offering = _Offering(0, NoCode(CodePlace(Path())), count, {})
     for place in ranking.files[:_MOST_FILES]:
         offering.offer_path(place)
@@ -131,7 +128,7 @@ def paths_alone(ranking: Ranking, count: CountTokens) -> Sequence[Choice]:
 
 
 class _Offering:
-    """Not thread-safe: made and used by one call."""
+    """The choices offered so far. Not thread-safe: created and used by one call."""
 
     def __init__(
         self, room: int, code: CodeSnapshot, count: CountTokens, wanted: Mapping[str, float]
@@ -145,7 +142,7 @@ class _Offering:
         self._searched = 0
 
     def offer_text(self, place: RankedPlace) -> None:
-        """What is no file: all of it, or its name."""
+        """Offer a text that is not a file: all of it, or its name."""
         heading = f"### {printable(place.path)}"
         texts = {Depth.PATH: heading}
         if len(place.text) <= self._room * _CHARACTERS_OF_A_TOKEN:
@@ -153,7 +150,7 @@ class _Offering:
         self._offer(place, texts)
 
     def offer_file(self, file: _File, known: CodeFile | None, analysis: FileAnalysis | None) -> None:
-        """The file and its places; what cannot be read, or makes no sense, by its path."""
+        """Offer a file and its places; only its path if it is unreadable or inconsistent."""
         before = len(self.choices)
         text = self._read(file, known, analysis)
         if text is not None:
@@ -184,7 +181,7 @@ class _Offering:
             self._offer(shown, texts, place.score * loose)
 
     def _read(self, file: _File, known: CodeFile | None, analysis: FileAnalysis | None) -> CodeText | None:
-        """The file, if it can be read and is not beyond what is looked at closely."""
+        """Return the file if it is readable and there is still room to offer it."""
         if known is None or analysis is None or analysis.opaque or self._left <= 0:
             return None
         near = [place.span for place in file.places if place.span]
@@ -194,7 +191,9 @@ class _Offering:
         return next(iter(read.given), None)
 
     def _sections(self, place: RankedPlace, text: CodeText) -> dict[LineUnit, RankedPlace]:
-        """What of a text speaks of the question, if all of it would take too much of the room."""
+        """Return the sections of a text that match the question, if the whole text would
+        take too much room.
+        """
         if is_code(place.path) or self._searched >= _MOST_SEARCHED:
             return {}
         full = text.at(Depth.FULL)
@@ -204,7 +203,7 @@ class _Offering:
         return sections_about(self._wanted, text, place)
 
     def _whole(self, text: CodeText, units: dict[LineUnit, RankedPlace]) -> str | None:
-        """All of the file, if it is short, or if it has no places that could be shown instead."""
+        """Return the whole file if it is short, or if it has no places to show instead."""
         full = text.at(Depth.FULL)
         if full is None or not self._may_fit(full):
             return None
@@ -216,7 +215,7 @@ class _Offering:
         return len(text) <= self._room * _CHARACTERS_OF_A_TOKEN
 
     def _offer(self, place: RankedPlace, texts: dict[Depth, str], worth: float | None = None) -> None:
-        """Offers it in these ways; `worth` stands in for its score where it is not worth as much."""
+        """Offer a place in these renderings; `worth` replaces its score if it is lower."""
         if not texts:
             return
         score = max(0.0, place.score if worth is None else worth)
@@ -231,7 +230,7 @@ class _Offering:
 
 
 def _grouped(ranking: Ranking) -> dict[str, _File]:
-    """The best files, each with the best places within it."""
+    """Return the best files, each with its best places."""
     files = {place.path: _File(place) for place in ranking.files[:_MOST_FILES]}
     for place in ranking.places[:_MOST_PLACES]:
         file = files.get(place.path)
@@ -243,7 +242,7 @@ def _grouped(ranking: Ranking) -> dict[str, _File]:
 
 
 def _units(places: Sequence[RankedPlace], analysis: FileAnalysis) -> dict[LineUnit, RankedPlace]:
-    """The whole lines that the places stand for; two that stand for the same are the better one's."""
+    """Return the whole lines that the places stand for; of two equal ones, the better place is used."""
     best: dict[LineUnit, RankedPlace] = {}
     for place in places:
         unit = unit_of(place.span, analysis) if place.span else None
@@ -253,7 +252,7 @@ def _units(places: Sequence[RankedPlace], analysis: FileAnalysis) -> dict[LineUn
 
 
 def _shown(text: CodeText, unit: LineUnit | None, depths: Sequence[Depth]) -> dict[Depth, str]:
-    """It at those depths at which there is something to show."""
+    """Return the renderings at the depths that have something to show."""
     shown: dict[Depth, str] = {}
     for depth in depths:
         said = text.at(depth, unit)
@@ -265,7 +264,7 @@ def _shown(text: CodeText, unit: LineUnit | None, depths: Sequence[Depth]) -> di
 def sections_about(
     wanted: Mapping[str, float], text: CodeText, place: RankedPlace
 ) -> dict[LineUnit, RankedPlace]:
-    """The best sections, best first, by how much each term is wanted; `place` is the text as ranked."""
+    """Return the best sections, best first, by the weights of their terms; `place` is the ranked text."""
     chunks = text.analysis.chunks[:_MOST_CHUNKS]
     said = [
         wanted.keys() & terms_of("\n".join(text.lines[chunk.span.first - 1 : chunk.span.last])).keys()

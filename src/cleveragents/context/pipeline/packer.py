@@ -1,15 +1,13 @@
-"""Which rendering of which place is shown: as much worth as possible within the tokens.
+"""Selection of renderings: the highest total value within the tokens.
 
-That is a knapsack with a choice of one from each group. Exact answers take time that grows with the budget;
-a greedy one over each group's *frontier* (the renderings that are worth more for every further token) is at
-most one rendering away from the best that could be had, and takes milliseconds for a thousand places. A
-place can be upgraded step by step, path to full; the steps are taken in the order of what a token of them
-is worth, and what room is left at the end goes to whichever rendering still fits.
+This is a knapsack problem with at most one item from each group. An exact solution takes time proportional to
+the budget. A greedy one over each group's *frontier* (the renderings whose value per additional token
+decreases) is at most one rendering away from the optimum and takes milliseconds for a thousand places. Places
+are upgraded step by step, from path to full, in the order of value per token; the remaining room goes to any
+rendering that still fits.
 
-The last word on an answer: masked, legible, and within its budget as all of it together is counted.
-
-Whatever parts said of their tokens, the text that a model will be shown is counted once more, whole, and
-loses fragments from its end until it fits.
+Finally, the answer is masked, made legible and fitted: whatever the parts reported, the whole text is counted
+once more and loses fragments from its end until it fits its budget.
 """
 
 from __future__ import annotations
@@ -27,16 +25,16 @@ __all__ = ["AnswerFitter", "GreedyPacker", "byte_bound", "safe_count"]
 
 
 _JOINT = 1
-"""The line break that joins a fragment to the one before."""
+"""The line break before each fragment."""
 
 
 class GreedyPacker:
-    """`Packer`. Immutable."""
+    """A greedy `Packer`. Immutable."""
 
     def pack(self, choices: Sequence[Choice], tokens: int) -> Sequence[PackedFragment]:
         chosen = _upgraded(choices, tokens)
         single = _best_single(choices, tokens)
-        if single and _worth(single) > _worth(chosen):  # guard: one large piece may be worth all the small
+        if single and _worth(single) > _worth(chosen):  # guard: one large one may be worth more
             chosen = single
         _fill(choices, chosen, tokens)
         return [PackedFragment(choices[number].place, chosen[number]) for number in sorted(chosen)]
@@ -76,14 +74,14 @@ def _upgraded(choices: Sequence[Choice], tokens: int) -> _Chosen:
             left -= price
             before = frontier[at]
         elif before is None:
-            continue  # the later ones cost more still
+            continue  # the later ones cost even more
         if at + 1 < len(frontier):
             heappush(steps, (-_gain(before, frontier[at + 1]), number, at + 1))
     return chosen
 
 
 def _frontier(renderings: Sequence[Rendering], tokens: int) -> list[Rendering]:
-    """Those that fit, ascending, with every further token worth less than the ones before."""
+    """Return the renderings that fit, ascending, with decreasing value per additional token."""
     fitting = sorted(
         (one for one in renderings if _cost(one) <= tokens and one.value > 0),
         key=lambda one: (one.tokens, -one.value),
@@ -99,7 +97,7 @@ def _frontier(renderings: Sequence[Rendering], tokens: int) -> list[Rendering]:
 
 
 def _gain(before: Rendering | None, after: Rendering) -> float:
-    """What a token of the step is worth."""
+    """Return the value per token of a step."""
     if before is None:
         return after.value / _cost(after)
     return (after.value - before.value) / max(1, after.tokens - before.tokens)
@@ -115,7 +113,7 @@ def _best_single(choices: Sequence[Choice], tokens: int) -> _Chosen:
 
 
 def _fill(choices: Sequence[Choice], chosen: _Chosen, tokens: int) -> None:
-    """Gives the room that is left to whatever still fits, in the order of the choices."""
+    """Use the remaining room for any rendering that still fits, in the order of the choices."""
     left = tokens - _spent(chosen)
     for number, choice in enumerate(choices):
         now = chosen.get(number)
@@ -130,20 +128,22 @@ def _fill(choices: Sequence[Choice], chosen: _Chosen, tokens: int) -> None:
 
 
 def byte_bound(text: str) -> int:
-    """Tokens that no tokenizer exceeds: no token is shorter than a byte."""
+    """Return an upper bound of the tokens for any tokenizer: no token is shorter than a byte."""
     return len(text.encode("utf-8", "replace"))
 
 
 def safe_count(count: CountTokens, note: Callable[[str], None]) -> CountTokens:
-    """The tokenizer; where it fails or says nonsense, the bytes of a text, which are never too few."""
+    """Return the tokenizer with a fallback: the bytes of a text, an upper bound, if it fails or returns
+    nonsense.
+    """
 
     def counted(text: str) -> int:
         if not text:
             return 0
         tokens: object = None
-        with suppress(Exception):  # a tokenizer that fails costs room, not the answer
+        with suppress(Exception):  # a failing tokenizer costs room, not the answer
             tokens = count(text)
-        if type(tokens) is int and tokens >= 0:  # guard: what it says is believed if it is a number
+        if type(tokens) is int and tokens >= 0:  # guard: only a valid number is used
             return tokens
         note("the tokenizer failed; bytes were counted instead")
         return byte_bound(text)
@@ -153,14 +153,15 @@ def safe_count(count: CountTokens, note: Callable[[str], None]) -> CountTokens:
 
 @dataclass(frozen=True, slots=True)
 class AnswerFitter:
-    """Makes an answer fit `budget` tokens, as `count` counts them."""
+    """Fits an answer into `budget` tokens, as `count` counts them."""
 
     budget: int
     count: CountTokens
 
     def fitted(self, answer: ContextAnswer) -> ContextAnswer:
-        """The answer within the budget: without its last fragments, its skeleton, its preamble, in this
-        order, as far as that is needed."""
+        """Return the answer within the budget. It loses its last fragments, then its skeleton, then its
+        preamble, as far as necessary.
+        """
         clean = replace(
             answer,
             preamble=_clean(answer.preamble),
@@ -182,7 +183,7 @@ class AnswerFitter:
 
 
 def _shortened(fragments: Sequence[PackedFragment], over: int) -> tuple[PackedFragment, ...]:
-    """Without the last one, and without as many more as surely have to go."""
+    """Drop the last fragment, and as many more as certainly exceed the budget."""
     kept = list(fragments)
     gone = 0
     while kept and gone < over:
@@ -198,6 +199,6 @@ def _clean_fragment(fragment: PackedFragment) -> PackedFragment:
 
 
 def _clean(text: str) -> str:
-    """Masked, and without what no encoder takes."""
+    """Mask secrets and replace characters that cannot be encoded."""
     masked = redact_content_text(text)
     return masked if masked.isascii() else masked.encode("utf-8", "replace").decode("utf-8")

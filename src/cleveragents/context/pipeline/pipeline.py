@@ -1,22 +1,17 @@
-"""The context pipeline: from a question about a repository to what a model should see of it.
+"""The context pipeline: finds the code that a model should see for a question.
 
-    open the code → select strategies → run them at once → merge → rank → render → pack → order → fit
+    open the code → select strategies → run them in parallel → merge → rank → render → pack → order → fit
 
-It always answers, by its deadline and within its budget, and says what went wrong: every step that could
-hang or raise runs on a thread that can be left behind. Strategies and replaced parts run on the executor
-that is shared, behind its breaker; our own steps have threads of their own, so that a crew full of hung
-strategies does not keep us from answering. When even our own steps fail, the answer is what the strategies
-found, by path alone, put together here from what is in memory.
+It always answers by its deadline and within its budget, and notes what went wrong: every step that could hang
+or raise runs on a thread that can be abandoned. Strategies and replaced parts run on the shared executor,
+behind its breaker. The built-in steps have their own threads, so hung strategies cannot block the answer.
 
-An answer from nothing but what is in memory: which files the strategies named, by path alone.
+If the built-in steps fail as well, the answer lists the files that the strategies found, by path alone. It is
+built from memory: it reads nothing, waits for nothing, and counts tokens by bytes, which no tokenizer
+exceeds.
 
-It is given when putting a better one together failed or took too long; so it reads nothing, waits for
-nothing, and counts tokens by bytes, which no tokenizer exceeds.
-
-A strategy that is made when it is run, on the thread that runs it, and holds the code while it looks.
-
-Making one is foreign code too; and one that was left behind at its deadline may still be reading when the
-answer is long gone, so the code stays open until it is done.
+A strategy is created on the thread that runs it, because creating it also runs foreign code. It holds the
+code open: an abandoned strategy may still be reading long after the answer.
 """
 
 from __future__ import annotations
@@ -72,19 +67,20 @@ __all__ = ["ContextPipeline", "NamedStrategy", "PipelineParts", "bare_answer"]
 
 
 _NEEDS_DECISIONS: Final = "decisions"
-"""The strategy that is asked when there are some, and needs no code."""
-_NO_CODE: Final = "there is no code to look at"
-_NO_WORD: Final = "there is no word in the question to look for"
+"""The strategy that is asked only if there are decisions, and needs no code."""
+_NO_CODE: Final = "there is no code to search"
+_NO_WORD: Final = "the question contains no searchable words"
 _ASSEMBLY: Final = (0.3, 5.0)
 
 _ASSEMBLY_WITH_MODEL: Final = (0.6, 30.0)
-"""Which part of the time is kept for what comes after the strategies, and the most seconds of it."""
+"""The share of the time reserved for the steps after the strategies, and its maximum in seconds."""
 
 _LAST: Final = 0.1
-"""Which part of that is kept for an answer by path alone."""
+"""The share of that time reserved for an answer by path alone."""
 
 _OTHERS: Final = 0.45
-"""Which part of the time another executor has: a little less than any part has, so that it is in time."""
+"""The share of the time for a replaced executor: slightly less than a part gets, so that it returns in time.
+"""
 _CLOSING_SECONDS: Final = 1.0
 _LEAST_SECONDS: Final = 0.01
 
@@ -93,9 +89,9 @@ _MOST_FILES: Final = 50
 
 @dataclass(frozen=True, slots=True)
 class PipelineParts:
-    """What the pipeline is made of. `executor` runs strategies and replaced parts, `steps` our own steps;
-    they are two, so that neither's hung threads stand in the other's way. `notes` are said with every
-    answer."""
+    """The parts of the pipeline. `executor` runs strategies and replaced parts, `steps` the built-in steps;
+    they are separate, so that hung threads of one do not block the other. `notes` are added to every answer.
+    """
 
     index: CodeIndex
     history: CommitHistory
@@ -110,22 +106,25 @@ class PipelineParts:
 
 
 class ContextPipeline:
-    """Answers questions about code. Any number of threads may ask at once; it keeps nothing between two."""
+    """Answers questions about code. Any number of threads may ask at once; it keeps no state between
+    questions.
+    """
 
     def __init__(self, parts: PipelineParts, clock: Callable[[], float] = time.monotonic) -> None:
         self._parts = parts
         self._clock = clock
 
     def ask(self, query: ContextQuery) -> ContextAnswer:
-        """The answer, by the deadline and within the budget, whatever went wrong; its notes say what did.
+        """Return the answer by the deadline and within the budget, whatever goes wrong; its notes report
+        problems.
 
-        `SourceMissing`: there is no such directory or commit.
+        Raises `SourceMissing` if the directory or commit does not exist.
         """
         began = self._clock()
         notes = Notes(self._parts.notes)
         if query.is_shortened:
-            read = f"{MOST_CHARACTERS:,} characters of it, its beginning and its end, were read"
-            notes.add(f"the question is long; {read}")
+            read = f"{MOST_CHARACTERS:,} characters from its start and end"
+            notes.add(f"the question is long; only {read} were read")
         deadline = Deadline(self._clock, query.deadline_seconds)
         if query.index_seconds is not None:
             deadline = deadline.extended(query.index_seconds)
@@ -145,7 +144,7 @@ class ContextPipeline:
         outcome = run_step(
             self._parts.steps,
             "index",
-            # A little less than it has: so it comes back by itself with what is indexed by then.
+            # Slightly less than the step has, so that it returns by itself with what is indexed by then.
             lambda cancelled: opening.open(seconds * 0.8, cancelled),
             seconds=seconds,
             cancelled=query.cancelled,
@@ -162,7 +161,7 @@ class ContextPipeline:
         return opened
 
     def _close(self, opened: OpenedCode, deadline: Deadline) -> None:
-        """Lets go of the code on another thread, because closing may hang as well."""
+        """Release the code on another thread, because closing may also hang."""
         begun: list[bool] = []
 
         def close(_: CancelSignal) -> None:
@@ -171,7 +170,7 @@ class ContextPipeline:
 
         seconds = min(max(deadline.left, _LEAST_SECONDS), _CLOSING_SECONDS)
         run_step(self._parts.steps, "index.close", close, seconds=seconds)
-        if not begun:  # guard: with no thread free there, it is closed all the same
+        if not begun:  # guard: without a free thread, another one closes it
             threading.Thread(target=opened.held.release_hold, name="context-close", daemon=True).start()
 
     # ── the answer ────────────────────────────────────────────────────────────────────────────────
@@ -197,7 +196,7 @@ class ContextPipeline:
         assembly = Assembly(task, parts.own, parts.replaced, parts.executor, parts.count, parts.rerank)
 
         def assemble(_: CancelSignal) -> ContextAnswer:
-            with opened.held.held():  # guard: left behind, it still reads
+            with opened.held.held():  # guard: an abandoned assembly still reads the code
                 return assembly.run()
 
         outcome = run_step(
@@ -209,7 +208,7 @@ class ContextPipeline:
         )
         if outcome.given:
             return outcome.given[0]
-        notes.add(f"only paths are named, because putting the answer together {outcome.problem}")
+        notes.add(f"only paths are listed: assembling the answer {outcome.problem}")
         return bare_answer(task, assembly.strategies, assembly.ranking)
 
     def _shares(self, query: ContextQuery, deadline: Deadline, notes: Notes) -> Shares:
@@ -289,7 +288,7 @@ class ContextPipeline:
         cancelled: CancelSignal | None,
     ) -> tuple[StrategyReport, ...]:
         if seconds <= 0:
-            return _none_of(strategies, StrategyStatus.SATURATED, "there was no time left to begin")
+            return _none_of(strategies, StrategyStatus.SATURATED, "no time was left to start")
         try:
             report = self._parts.executor.execute(
                 strategies, request, deadline_seconds=seconds, cancelled=cancelled
@@ -300,13 +299,15 @@ class ContextPipeline:
 
 
 def _search_deadline(clock: Callable[[], float], query: ContextQuery, deadline: Deadline) -> Deadline:
-    """Indexing may have taken time of its own; the rest has the deadline that was asked for."""
+    """Return the deadline of the search. Indexing may have its own time; the rest has the
+    requested deadline.
+    """
     return Deadline(clock, min(query.deadline_seconds, deadline.left))
 
 
 def _askable(query: ContextQuery, opened: OpenedCode, names: Sequence[str]) -> tuple[str, Sequence[str]]:
-    """Which strategies are asked, and why the others are not."""
-    if _says_nothing(query.asked):  # guard: what is found without a word says nothing of the question
+    """Return why strategies are skipped, and the strategies to ask."""
+    if _says_nothing(query.asked):  # guard: results without a search word would not relate to the question
         return _NO_WORD, ()
     if not opened.is_code:  # guard: each would fail, and its breaker serves every repository
         return _NO_CODE, [name for name in names if name == _NEEDS_DECISIONS]
@@ -327,7 +328,7 @@ def _none_of(
 def bare_answer(
     task: AssemblyInput, strategies: tuple[StrategyReport, ...], ranking: Ranking | None
 ) -> ContextAnswer:
-    """Of the ranking as far as it got, or else of one by what the strategies said."""
+    """Return an answer by path alone, from the ranking so far or from the findings of the strategies."""
     if ranking is None:
         named = [
             fragment for report in strategies for fragment in report.fragments if fragment.path in task.paths
@@ -338,7 +339,7 @@ def bare_answer(
     for place in ranking.files[:_MOST_FILES] if task.with_fragments else ():
         text = f"### {printable(place.path)}"
         tokens = byte_bound(text)
-        if spent + tokens + 1 > task.budget:  # guard: within the budget whoever counts
+        if spent + tokens + 1 > task.budget:  # guard: within the budget for any tokenizer
             break
         spent += tokens + 1
         fragments.append(PackedFragment(place, Rendering(Depth.PATH, text, tokens, place.score)))
@@ -355,7 +356,7 @@ def bare_answer(
 
 
 class NamedStrategy:
-    """`ContextStrategy` by the name under which it is offered. Any thread may run it: it keeps nothing."""
+    """A `ContextStrategy` under its registered name. Any thread may run it: it keeps no state."""
 
     def __init__(
         self,
@@ -372,7 +373,7 @@ class NamedStrategy:
         self._decisions = decisions
 
     def retrieve(self, request: ContextRequest, cancelled: CancelSignal) -> Sequence[ContextFragment]:
-        # The executor takes as much as it wants of any iterable, and drops it afterwards.
+        # The executor takes what it needs from any iterable and drops the rest.
         return cast("Sequence[ContextFragment]", self._found(request, cancelled))
 
     def _found(self, request: ContextRequest, cancelled: CancelSignal) -> Iterator[ContextFragment]:

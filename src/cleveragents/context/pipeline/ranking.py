@@ -1,21 +1,16 @@
-"""A ranking that needs nothing but what strategies said: for when no scorer is there, or none is in time.
+"""Ranking of files and of places within them, by the findings of all strategies.
 
-Ranks files, and places within them, by what all strategies said together.
+The weights come from `Fusion`. Changes happen in files, so files are ranked by the findings about them as a
+whole. The score of a place combines its own findings with the score of its file. Tests and texts are ranked
+lower, because questions are seldom about them, unless the title mentions them. A plain ranking without
+weights is the fallback if no scorer is available or in time.
 
-The weights are `Fusion`'s. A file is what changes, so files are ranked by what was said of them as a whole; a
-place within a file is as good as what was said of it, in as good a file as it is in. Tests and texts are held
-back, because a question is seldom about them, unless it says that it is.
+Each place occurs once, with all findings about it. Partly overlapping lines are joined into one place; lines
+within others stay separate, because a method is a different place than its class.
 
-Each place once, with all that was said of it.
-
-Two strategies that found the same lines agree. Lines that partly overlap become one place that has both;
-lines within others stay a place of their own, because a method is another place than its class.
-
-One cheap question to a language model: which of the best twenty files matter most?
-
-It runs as a strategy named `rerank`, so it has the breaker, the deadline and the report that all strategies
-have. Whatever goes wrong with it leaves the ranking as it was. It has no budget of a plan, so it is not for
-plans.
+A language model can rerank the best twenty files with one cheap call. It runs as a strategy named `rerank`,
+with the same breaker, deadline and report as all strategies. If it fails, the ranking is unchanged. It has no
+plan budget, so plans do not use it.
 """
 
 from __future__ import annotations
@@ -62,11 +57,11 @@ _Scale = dict[tuple[str, str], float]
 _NOWHERE = LineSpan(0, 0)
 
 _OWN = 0.7
-"""Which part of a place's score is its own; the rest is its file's."""
+"""The share of a place's own score; the rest is the score of its file."""
 _NAMED: Signal = ("mentions", "path")
 
 _ASKED = 2.0
-"""By how much tests or texts that are asked for count more: they have fewer signals than sources."""
+"""The factor for tests or texts that the question asks for: they have fewer signals than sources."""
 _Shares = dict[Signal, float]
 _Key = tuple[str, LineSpan | None, str]
 
@@ -84,14 +79,14 @@ _SYSTEM: Final = (
 
 
 class PlainScorer:
-    """`Scorer` by the sum of what was said, each signal measured by its best word. Immutable."""
+    """A `Scorer` that sums the signals, each relative to its highest score. Immutable."""
 
     def rank(self, question: str, candidates: Sequence[Candidate], code: CodeSnapshot) -> Ranking:
         return plain_ranking(candidates)
 
 
 def plain_ranking(candidates: Sequence[Candidate]) -> Ranking:
-    """Places by the sum of their signals, files by the best that was said of them; without any I/O."""
+    """Rank places by the sum of their signals, and files by the best findings about them. No I/O."""
     scale = _scale(candidates)
     most = float(max(1, len(scale)))
     spoken: dict[str, dict[tuple[str, str], Finding]] = {}
@@ -112,7 +107,7 @@ def plain_ranking(candidates: Sequence[Candidate]) -> Ranking:
 
 
 def _scale(candidates: Sequence[Candidate]) -> _Scale:
-    """The best word of each signal; what is not above 0 says nothing."""
+    """Return the highest score of each signal; scores of 0 or less are ignored."""
     best: _Scale = {}
     for candidate in candidates:
         for finding in candidate.findings:
@@ -137,7 +132,7 @@ def _standing(place: RankedPlace) -> tuple[float, str, int]:
 
 
 class FusedScorer:
-    """`Scorer`: weighted sums of signals on one scale. Immutable; any thread may ask."""
+    """A `Scorer` with weighted sums of normalised signals. Immutable; any thread may use it."""
 
     def __init__(self, fusion: Fusion) -> None:
         self._fusion = fusion
@@ -156,7 +151,7 @@ class FusedScorer:
     def _file_scores(
         self, question: str, files: Sequence[Candidate], places: Sequence[Candidate]
     ) -> dict[str, float]:
-        """Between 0 and 1, the best having 1 unless nothing speaks for it."""
+        """Return scores between 0 and 1; the best file has 1 unless there is no evidence for it."""
         fusion = self._fusion
         asked = _asked_for(question)
         raw: dict[str, float] = {one.path: 0.0 for one in places if not one.text}
@@ -184,7 +179,7 @@ class FusedScorer:
 
 
 def _shares(files: Sequence[Candidate]) -> dict[str, _Shares]:
-    """What each signal says of each file, as a share of its highest score."""
+    """Return each signal of each file, as a share of the signal's highest score."""
     tops = _tops(files)
     shares: dict[str, _Shares] = {}
     for one in files:
@@ -218,13 +213,13 @@ _ASKING = {
 
 
 def _asked_for(question: str) -> frozenset[str]:
-    """The kinds of files that the title speaks of."""
+    """Return the kinds of files that the title mentions."""
     words = frozenset(read_question(question).title.lower().replace("`", " ").replace("/", " ").split())
     return frozenset(kind for kind, names in _ASKING.items() if words & names)
 
 
 class MergedPlaces:
-    """`Deduplicator`. Immutable."""
+    """A `Deduplicator` that merges places. Immutable."""
 
     def merge(self, fragments: Sequence[ContextFragment]) -> Sequence[Candidate]:
         merged: dict[_Key, list[Finding]] = {}
@@ -248,8 +243,9 @@ class MergedPlaces:
 
 
 def _joined(spans: list[tuple[LineSpan, list[Finding]]]) -> list[tuple[LineSpan, list[Finding]]]:
-    """Spans that partly overlap become one. `around` holds those that may still do so, each within the
-    last."""
+    """Join partly overlapping spans. `around` holds those that may still overlap, each within the previous
+    one.
+    """
     done: list[tuple[LineSpan, list[Finding]]] = []
     around: list[tuple[LineSpan, list[Finding]]] = []
     for span, findings in sorted(spans, key=lambda one: (one[0].first, -one[0].last)):
@@ -264,7 +260,7 @@ def _joined(spans: list[tuple[LineSpan, list[Finding]]]) -> list[tuple[LineSpan,
 
 
 def _best(findings: list[Finding]) -> tuple[Finding, ...]:
-    """Of each signal of each strategy its best word."""
+    """Return the best finding of each signal of each strategy."""
     best: dict[tuple[str, str], Finding] = {}
     for finding in findings:
         key = (finding.strategy, finding.signal)
@@ -274,8 +270,9 @@ def _best(findings: list[Finding]) -> tuple[Finding, ...]:
 
 
 class RerankStrategy:
-    """`ContextStrategy`: asks the model once about the best files of a ranking. `open_model` may take its
-    time. Immutable."""
+    """A `ContextStrategy` that asks the model once about the best files of a ranking. `open_model` may be
+    slow. Immutable.
+    """
 
     name = RERANK
 
@@ -285,7 +282,7 @@ class RerankStrategy:
         self._code = code
 
     def retrieve(self, request: ContextRequest, cancelled: CancelSignal) -> Sequence[ContextFragment]:
-        """The best files in the model's order. `ValueError` when the model does not name any."""
+        """Return the best files in the model's order. Raises `ValueError` if the model names none."""
         if len(self._best) < 2:
             return ()
         asked = self._request(request.question)
@@ -322,7 +319,7 @@ class RerankStrategy:
 
 
 def reordered(ranking: Ranking, found: Sequence[ContextFragment]) -> Ranking:
-    """The ranking with the files that the model named first, in its order; scores stay descending."""
+    """Return the ranking with the files that the model named first, in its order; scores stay descending."""
     named = {fragment.path: place for place, fragment in enumerate(found)}
     best, rest = ranking.files[:_BEST], ranking.files[_BEST:]
     order = sorted(range(len(best)), key=lambda at: (named.get(best[at].path, len(named)), at))
@@ -332,21 +329,21 @@ def reordered(ranking: Ranking, found: Sequence[ContextFragment]) -> Ranking:
 
 
 async def _ask(model: Model, request: ModelRequest, cancelled: CancelSignal) -> ModelReply:
-    """The reply; a call that nobody waits for any more is cancelled, which closes its connection."""
+    """Return the reply; an abandoned call is cancelled, which closes its connection."""
     call = asyncio.ensure_future(model.reply(request))
     try:
         while not cancelled.is_cancelled:
             done, _ = await asyncio.wait([call], timeout=_LOOK_SECONDS)
             if done:
                 return call.result()
-        raise Cancelled("nobody waits for the ranking any more")
+        raise Cancelled("the ranking was cancelled")
     finally:
         call.cancel()
         await asyncio.wait([call], timeout=1.0)
 
 
 def _numbers(text: str, most: int) -> list[int]:
-    """Positions that the answer names, each once."""
+    """Return the positions that the answer names, each once."""
     begin, end = text.find("["), text.rfind("]")
     if begin < 0 or end < begin:
         raise ValueError("the model named no files")

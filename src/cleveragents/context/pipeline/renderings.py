@@ -1,13 +1,9 @@
-"""What a file, or whole lines of it, look like at each depth. Text in, text out.
+"""The text of a file, or of whole lines of it, at each depth.
 
-The code as the pipeline's parts see it when they write an answer: with secrets masked, and read once.
-
-Strategies search what is there; what is shown may go to a model, so it is masked before anyone counts it.
-
-Which whole lines a found place stands for: a definition, the head of a class, or what lies between.
-
-A strategy may name any lines. What is shown of them is whole: the innermost definition that has them all, or,
-outside of definitions, the chunks that they touch, with every definition that these would cut in half.
+The code for an answer is masked before it is counted, because it may be sent to a model; strategies search
+the unmasked code. A strategy may name any lines, but only whole units are shown: the innermost definition
+that contains them all or, outside of definitions, the chunks they touch, including every definition that
+these would cut in half.
 """
 
 from __future__ import annotations
@@ -39,40 +35,42 @@ _MOST_MEMBERS: Final = 200
 _MOST_NAMES: Final = 60
 
 _DEEPEST: Final = 3
-"""How many definitions within each other are named."""
+"""Maximum nesting of definitions that are named."""
 
 _MATTER: Final = 4
-"""One part in so many is kept for what matters: with all that it is in, it takes less than all."""
+"""The divisor of the share reserved for relevant definitions: with their parents, they stay below the total.
+"""
 _LONGEST_SIGNATURE: Final = 30
 _LONGEST_LINE: Final = 2000
 _LONGEST_COMMENT: Final = 60
 
 _VALUES: Final = ("variable", "constant", "field", "property")
-"""Kinds without a signature: their first line says what they are."""
+"""Kinds without a signature: their first line describes them."""
 _QUOTES: Final = ('"""', "'''", '"', "'", 'r"""', "r'''")
 _COMMENTS: Final = ("///", "//!", "//", "/**", "/*", "*", "#", "--", ";")
 _COMMENTS_BUT_HASHES: Final = tuple(sign for sign in _COMMENTS if sign != "#")
 
 _DIRECTIVES: Final = ("c", "cpp")
-"""Languages in which a hash begins no comment."""
+"""Languages in which `#` does not start a comment."""
 T = TypeVar("T")
 _MOST_CHARACTERS: Final = 4_000_000
 
 _WITH_A_BODY: Final = ("function", "method", "constructor", "lambda", "macro", "closure")
-"""Kinds whose head alone says too little: half of a function is cut in half, the head of a class is not."""
+"""Kinds whose head alone says too little: a function must not be cut, while a class may be shown by its head.
+"""
 
 
 def printable(text: str) -> str:
-    """The text on one line, with nothing in it that a terminal or a model would take for something else."""
+    """Return the text on one line, without characters that a terminal or a model could misinterpret."""
     if text.isprintable():
         return text
     return "".join(character if character.isprintable() else "\ufffd" for character in text)
 
 
 class CodeText:
-    """One file: its lines and what they define. Immutable.
+    """One file: its lines and definitions. Immutable.
 
-    Where not all definitions are named, those are that bear a `wanted` term or have lines of `near`.
+    If not all definitions can be named, those with a `wanted` term or with lines of `near` are preferred.
     """
 
     def __init__(
@@ -92,7 +90,7 @@ class CodeText:
             self.lines = self.lines[:-1]
 
     def at(self, depth: Depth, unit: LineUnit | None = None) -> str | None:
-        """How it is shown; None where there is nothing to show at that depth."""
+        """Return the text at a depth; None if there is nothing to show."""
         if depth is Depth.PATH:
             return self._heading(unit)
         if depth is Depth.MEMBERS:
@@ -146,7 +144,7 @@ class CodeText:
         return [*lines, below] if below else [*self._words_above(signature.first), *lines]
 
     def _words_below(self, span: LineSpan, last: int) -> str | None:
-        """The first words of a documentation string that begins below the signature."""
+        """Return the first words of a documentation string below the signature."""
         body = self.lines[last : min(span.last, len(self.lines))]
         if not body or not body[0].strip().startswith(_QUOTES):
             return None
@@ -156,7 +154,7 @@ class CodeText:
         return f"{body[0].rstrip()}{words}"[:_LONGEST_LINE]
 
     def _words_above(self, first: int) -> list[str]:
-        """The first line of the comment right above."""
+        """Return the first line of the comment directly above."""
         signs = _COMMENTS if self.analysis.language not in _DIRECTIVES else _COMMENTS_BUT_HASHES
         above: list[str] = []
         for line in reversed(self.lines[max(0, first - 1 - _LONGEST_COMMENT) : first - 1]):
@@ -176,7 +174,7 @@ class CodeText:
         return list(self.lines[span.first - 1 : span.last])
 
     def _positions(self, unit: LineUnit | None) -> list[int]:
-        """The definitions of the file, or those that the unit has, in the order of their lines."""
+        """Return the definitions of the file or of the unit, in the order of their lines."""
         every = enumerate(self.analysis.definitions)
         if unit is None:
             chosen = [position for position, one in every if _depth(self.analysis, position) < _DEEPEST]
@@ -189,7 +187,7 @@ class CodeText:
         return sorted(chosen, key=lambda position: self.analysis.definitions[position].span)
 
     def _foremost(self, positions: list[int], most: int) -> list[int]:
-        """So many of them, in their order: those that matter with what they are in, then the first ones."""
+        """Return `most` of them, in order: the relevant ones with their parents, then the first ones."""
         if len(positions) <= most:
             return positions
         worth = {position: self._worth(position) for position in positions}
@@ -226,9 +224,9 @@ def _depth(analysis: FileAnalysis, position: int) -> int:
 
 
 class ShownCode:
-    """`CodeSnapshot` that masks texts and keeps them for one answer; what cannot be read is noted.
+    """A `CodeSnapshot` that masks texts and caches them for one answer; unreadable files are noted.
 
-    Any thread may ask: what it keeps is only ever added to, and a text that two read at once is the same.
+    Any thread may ask: the cache only grows, and a text that two threads read at once is the same.
     """
 
     def __init__(self, code: CodeSnapshot, files: Sequence[CodeFile], note: Callable[[str], None]) -> None:
@@ -269,7 +267,7 @@ class ShownCode:
         text = self._code.text(path)
         if len(text) > _MOST_CHARACTERS:  # guard: masking takes time, and none of it would be shown
             raise ValueError(f"it has more than {_MOST_CHARACTERS:,} characters")
-        return redact_content_text(text)  # before anyone counts it
+        return redact_content_text(text)  # before it is counted
 
     def _asked(self, act: Callable[[], T], what: str) -> T:
         outcome = attempted(act)
@@ -280,7 +278,7 @@ class ShownCode:
 
 
 class NoCode:
-    """`CodeSnapshot` of a place that could not be opened: it holds nothing. Immutable."""
+    """A `CodeSnapshot` of a place that could not be opened; it is empty. Immutable."""
 
     files: Sequence[CodeFile] = ()
     status = IndexStatus(0, 0)
@@ -311,7 +309,7 @@ class LineUnit:
 
 
 def unit_of(span: LineSpan, analysis: FileAnalysis) -> LineUnit | None:
-    """The unit that has these lines; None when the file has no such lines."""
+    """Return the unit that contains these lines; None if the file has no such lines."""
     if span.first > analysis.lines:
         return None
     within = LineSpan(span.first, min(span.last, max(span.first, analysis.lines)))
@@ -325,7 +323,7 @@ def unit_of(span: LineSpan, analysis: FileAnalysis) -> LineUnit | None:
 
 
 def without_crossings(units: Iterable[LineUnit]) -> list[LineUnit]:
-    """The units, the first ones first, without those that have some but not all lines of one before."""
+    """Return the units in order, without those that partly overlap an earlier one."""
     kept: list[LineUnit] = []
     for unit in units:
         if unit not in kept and not any(_cross(unit.span, other.span) for other in kept):
@@ -345,7 +343,9 @@ def _innermost(span: LineSpan, definitions: tuple[Definition, ...]) -> int | Non
 
 
 def _unit_of_chunk(chunk: LineSpan, position: int, analysis: FileAnalysis) -> LineUnit:
-    """The chunk's definition, with the comments above it; or a class's chunk, if it cuts no member."""
+    """Return the chunk's definition with the comments above it, or the chunk of a class if
+    it cuts no member.
+    """
     definition = analysis.definitions[position]
     if chunk.contains(definition.span):
         return LineUnit(LineSpan(chunk.first, definition.span.last), position)
@@ -358,7 +358,7 @@ def _unit_of_chunk(chunk: LineSpan, position: int, analysis: FileAnalysis) -> Li
 
 
 def _is_body(position: int | None, definitions: tuple[Definition, ...]) -> bool:
-    """Whether it is what a function does, or lies within that."""
+    """Return whether a definition is a function or lies within one."""
     while position is not None:
         definition = definitions[position]
         if any(word in definition.kind for word in _WITH_A_BODY):
@@ -368,7 +368,7 @@ def _is_body(position: int | None, definitions: tuple[Definition, ...]) -> bool:
 
 
 def _whole(span: LineSpan, analysis: FileAnalysis) -> LineSpan:
-    """The lines with all of every chunk and definition that they touch."""
+    """Extend the lines to all of every chunk and definition that they touch."""
     chunks = [chunk.span for chunk in analysis.chunks if touch(chunk.span, span)]
     whole = _around(span, chunks)
     outer = [definition.span for definition in analysis.definitions if definition.parent is None]
@@ -385,7 +385,7 @@ def _around(span: LineSpan, others: list[LineSpan]) -> LineSpan:
 
 
 def touch(one: LineSpan, other: LineSpan) -> bool:
-    """Whether they have a line in common."""
+    """Return whether two spans have a line in common."""
     return one.first <= other.last and other.first <= one.last
 
 

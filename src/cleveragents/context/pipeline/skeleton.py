@@ -1,8 +1,8 @@
-"""The shape of a repository, in as many lines as there is room for.
+"""An outline of a repository, in as many lines as there is room for.
 
-Every directory is one line with how many files it has, until it is opened, which puts a line for each entry
-in its place. Opened are first those on the way to the best files, then the largest; what does not fit stays
-closed. So a tree of a hundred thousand files fits as well as one of ten.
+Every directory is one line with its number of files until it is expanded, which replaces it by a line for
+each entry. Directories on the path to the best files are expanded first, then the largest; those that do not
+fit stay collapsed. So a tree of a hundred thousand files fits as well as one of ten.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ class _Directory:
     opened: bool = False
     """Whether all directories in it are shown."""
     shown: list[str] = field(default_factory=list)
-    """Names of the files and directories in it that are."""
+    """Names of the files and directories in it that are shown."""
 
 
 class TreeSkeleton:
-    """`Skeleton`: a tree of directories and files, closed where it does not fit. Immutable."""
+    """A `Skeleton` with a tree of directories and files, collapsed where it does not fit. Immutable."""
 
     def draw(self, code: CodeSnapshot, ranking: Ranking, tokens: int, count: CountTokens) -> str:
         root = _tree(file.path for file in code.files)
@@ -53,7 +53,7 @@ class TreeSkeleton:
 
 
 class _Drawing:
-    """Not thread-safe: one drawing is made by one call."""
+    """One drawing. Not thread-safe: created and used by one call."""
 
     def __init__(self, root: _Directory, tokens: int, count: CountTokens) -> None:
         self._root = root
@@ -62,7 +62,7 @@ class _Drawing:
         self._spent = count(_HEADING) + self._cost(_closed(root, ""))
 
     def reveal(self, path: str) -> None:
-        """Shows the path and the directories on the way to it, if there is room."""
+        """Show the path and its directories if there is room."""
         *steps, name = path.split("/")
         way = [self._root]
         for step in steps:
@@ -78,14 +78,14 @@ class _Drawing:
             _closed(parent.below[entry], "  " * depth) if parent.below.get(entry) else "  " * depth + entry
             for depth, parent, entry in new
         ]
-        # Of a directory that is shown in part, the rest is counted in a line of its own.
+        # A partly shown directory needs a line with the number of its other files.
         lines.extend("  " * depth + _REST for depth, parent, _ in new if not parent.shown)
         if self._affords(sum(self._cost(line) for line in lines)):
             for _, parent, entry in new:
                 parent.shown.append(entry)
 
     def open_largest(self) -> None:
-        """Opens what is not open yet, the shallowest first, and of these the largest."""
+        """Expand the remaining directories, the shallowest first, and of these the largest."""
         waiting: list[tuple[int, int, str, _Directory]] = []
         heappush(waiting, (0, -self._root.total, "", self._root))
         for _ in range(_MOST_OPENED):
@@ -98,14 +98,14 @@ class _Drawing:
                     heappush(waiting, (depth + 1, -child.total, child.path, child))
 
     def fitted(self) -> str:
-        """The lines, as many as fit when they are counted together."""
+        """Return as many lines as fit when they are counted together."""
         lines = [_HEADING, *_lines(self._root, 0)]
         while len(lines) > 1:
             text = "\n".join(lines)
             over = self._count(text) - self._tokens
             if over <= 0:  # guard: it never takes more than its share
                 return text
-            # A line has two tokens at least; so a few turns are enough.
+            # A line has at least two tokens, so a few iterations suffice.
             lines = lines[: max(1, len(lines) - max(1, over // 8))]
         return ""
 
@@ -154,7 +154,7 @@ def _tree(paths: Iterable[str]) -> _Directory:
 
 
 def _directory(path: str, found: dict[str, _Directory]) -> _Directory:
-    """That directory, made with all above it where they are new."""
+    """Return the directory, created with its parents if necessary."""
     made: list[_Directory] = []
     while path not in found:
         made.append(_Directory(path))

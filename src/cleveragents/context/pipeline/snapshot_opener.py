@@ -1,7 +1,7 @@
-"""Opens a snapshot of the code on another thread, and sees that it is closed once, when nobody needs it.
+"""Opening of a snapshot on another thread, and its closing after the last use.
 
-Opening may hang or end too late, and strategies that were left behind still look at the snapshot: so whoever
-uses it holds it, and the last one to let go closes it, on whichever thread that is.
+Opening may hang or end too late, and abandoned strategies still read the snapshot. So every user holds it,
+and the last one to release it closes it, on any thread.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _MOST_FILES: Final = 5_000_000
 
 @dataclass(frozen=True, slots=True)
 class OpenedCode:
-    """A snapshot, with what is asked of it most copied: its files by path, and what it says of itself.
+    """An open snapshot with copies of its most used data: its files by path and its notes.
 
-    Without `is_code` it stands for code that could not be opened.
+    If `is_code` is False, it stands for code that could not be opened.
     """
 
     held: HeldSnapshot
@@ -44,13 +44,13 @@ class OpenedCode:
 
 
 class HeldSnapshot:
-    """A snapshot and how many use it.
+    """A snapshot with a count of its users.
 
     Thread safety:
-        Owner: whoever opened it holds it first.
+        Owner: the opener holds it first.
         Lock: `_lock` guards the count; held for arithmetic only, the snapshot is closed outside it.
-        Guarantee: it is closed exactly once, after the last one let go, and nobody gets hold of it then.
-    Cancel safety: who is interrupted while holding it lets go on the way out; one that hangs keeps it open.
+        Guarantee: it is closed exactly once, after the last user released it, and cannot be acquired then.
+    Cancel safety: an interrupted user releases it on the way out; one that hangs keeps it open.
     """
 
     def __init__(self, manager: AbstractContextManager[CodeSnapshot], code: CodeSnapshot) -> None:
@@ -62,9 +62,9 @@ class HeldSnapshot:
 
     @contextmanager
     def held(self) -> Iterator[CodeSnapshot]:
-        """The snapshot, open as long as this lasts; `Closed` when it is too late."""
+        """Hold the snapshot open within the block. Raises `Closed` if it is too late."""
         with self._lock:
-            if self._users == 0:  # guard: nobody uses what is closed
+            if self._users == 0:  # guard: a closed snapshot must not be used
                 raise Closed("the code that was searched")
             self._users += 1
         try:
@@ -75,33 +75,33 @@ class HeldSnapshot:
             self._close_if(last)
 
     def release_hold(self) -> None:
-        """The opener needs it no more; only the first call counts."""
+        """Release the opener's hold; only the first call counts."""
         with self._lock:
-            if not self._opener_holds:  # guard: a second call would let go for somebody else
+            if not self._opener_holds:  # guard: a second call would release it for another user
                 return
             self._opener_holds = False
             last = self._one_less()
         self._close_if(last)
 
     def _one_less(self) -> bool:
-        """Under the lock: whether that was the last user."""
+        """Under the lock: remove a user and return whether it was the last."""
         self._users -= 1
         return self._users == 0
 
     def _close_if(self, last: bool) -> None:
-        if last:  # guard: closed when, and only when, nobody is left
+        if last:  # guard: closed exactly when the last user has gone
             with suppress(Exception):
                 self._manager.__exit__(None, None, None)
 
 
 class PendingSnapshot:
-    """A snapshot on its way from the thread that opens it to the one that asked, who may be gone by then.
+    """A snapshot in transit from the thread that opens it to the one that asked, which may have given up.
 
     Thread safety:
         Owner: the question that asked.
         Lock: `_lock` guards whether it was given up and what was opened; held for arithmetic only.
         Guarantee: what was opened is either taken or closed.
-    Cancel safety: `take` after a step that was left behind makes the step close what it opens.
+    Cancel safety: `take` after an abandoned step makes the step close what it opens.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class PendingSnapshot:
         self._given_up = False
 
     def open(self, seconds: float, cancelled: CancelSignal) -> SourceMissing | None:
-        """Opens it; None when that was done, or why there is nothing to open."""
+        """Open the snapshot. Return None, or the reason why there is nothing to open."""
         deadline = Deadline(self._clock, seconds)
         try:
             manager = self._index.open(
@@ -142,27 +142,27 @@ class PendingSnapshot:
         return None
 
     def take(self) -> OpenedCode | None:
-        """What was opened so far; from now on nothing more is taken."""
+        """Return the snapshot if it is open; afterwards, nothing more is accepted."""
         with self._lock:
             self._given_up = True
             return self._opened
 
     def _offer(self, opened: OpenedCode) -> bool:
         with self._lock:
-            if self._given_up:  # guard: nobody is left to close it
+            if self._given_up:  # guard: no caller is left to close it
                 return False
             self._opened = opened
             return True
 
 
 def nothing_opened(place: CodePlace) -> OpenedCode:
-    """What stands in for the code when it could not be opened."""
+    """Return a placeholder for code that could not be opened."""
     code = NoCode(place)
     return OpenedCode(HeldSnapshot(nullcontext(code), code), {}, (), is_code=False)
 
 
 def _quiet(progress: IndexProgress | None) -> IndexProgress | None:
-    """A listener that fails is not listened to, and spoils nothing."""
+    """Return a progress listener whose errors are ignored."""
     if progress is None:
         return None
     told: Callable[[int, int], None] = progress
@@ -178,7 +178,7 @@ def _files(code: CodeSnapshot, most: int) -> dict[str, CodeFile]:
     files: dict[str, CodeFile] = {}
     for file in code.files:
         if type(file) is not CodeFile or type(file.path) is not str:
-            raise TypeError("the index named something that is no file")
+            raise TypeError("the index returned an invalid file")
         files[file.path] = file
         if len(files) > most:  # guard: a list without an end would fill the memory
             raise ValueError(f"there are more than {most:,} files")
@@ -186,7 +186,9 @@ def _files(code: CodeSnapshot, most: int) -> dict[str, CodeFile]:
 
 
 def _notes(code: CodeSnapshot, in_time: bool) -> tuple[str, ...]:
-    """What it says of itself; what it lacks though it had the time will not be there the next time either."""
+    """Return the notes of a snapshot. If it is incomplete although there was time, asking again would not
+    help.
+    """
     status = code.status
     notes = [str(note) for note in status.notes[:_MOST_NOTES]]
     if not status.complete:

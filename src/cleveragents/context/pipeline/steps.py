@@ -1,9 +1,8 @@
-"""Steps of the pipeline that may hang or raise, each run on another thread and by a deadline.
+"""Steps of the pipeline that may hang or raise, each run on another thread with a deadline.
 
-A step is given to the strategy executor as a strategy that finds nothing: threads that can be left behind,
-the deadline and the breaker are the same for both, and proven once. What a step gives is looked at on its
-own thread, because even looking at it may hang; it is believed only when the executor says that it came in
-time.
+A step is passed to the strategy executor as a strategy without findings. So steps use the same abandonable
+threads, deadlines and breaker as strategies. The result of a step is validated on its own thread, because
+even reading it may hang; it is used only if the executor reports that it arrived in time.
 """
 
 from __future__ import annotations
@@ -26,15 +25,15 @@ T = TypeVar("T")
 _LONGEST_PROBLEM: Final = 300
 _NOTHING_ASKED: Final = ContextRequest("")
 _WORDS: Final = {
-    StrategyStatus.LATE: "was not done in time",
+    StrategyStatus.LATE: "did not finish in time",
     StrategyStatus.CANCELLED: "was cancelled",
-    StrategyStatus.BREAKER_OPEN: "is not asked for a while, because it kept failing",
+    StrategyStatus.BREAKER_OPEN: "is paused because it kept failing",
     StrategyStatus.SATURATED: "found no free thread",
 }
 
 
 class Deadline:
-    """A moment on a monotonic clock."""
+    """A point in time on a monotonic clock."""
 
     def __init__(self, clock: Callable[[], float], seconds: float) -> None:
         self._clock = clock
@@ -42,11 +41,11 @@ class Deadline:
 
     @property
     def left(self) -> float:
-        """Seconds until then; 0 when it is past."""
+        """The seconds left; 0 if it has passed."""
         return max(0.0, self._until - self._clock())
 
     def extended(self, seconds: float) -> Deadline:
-        """The same number of seconds later."""
+        """Return a deadline that is `seconds` later."""
         later = Deadline(self._clock, 0.0)
         later._until = self._until + seconds
         return later
@@ -54,7 +53,7 @@ class Deadline:
 
 @dataclass(frozen=True, slots=True)
 class StepOutcome(Generic[T]):
-    """What a step gave, in a tuple of one; or none of it, and why."""
+    """The result of a step, in a tuple of one; or an empty tuple and the problem."""
 
     given: tuple[T, ...] = ()
     problem: str = ""
@@ -72,7 +71,7 @@ class _Step(Generic[T]):
 
 
 class _Caught:
-    """As a context manager, takes in any exception that is no interrupt, and keeps what it said."""
+    """A context manager that catches any exception except interrupts and keeps its message."""
 
     def __init__(self) -> None:
         self.problem = ""
@@ -92,7 +91,7 @@ class _Caught:
 
 
 def attempted(act: Callable[[], T]) -> StepOutcome[T]:
-    """What `act` gives, here and now; or what it raised."""
+    """Call `act` on this thread; return its result or its error."""
     caught = _Caught()
     with caught:
         return StepOutcome((act(),))
@@ -107,7 +106,7 @@ def run_step(
     seconds: float,
     cancelled: CancelSignal | None = None,
 ) -> StepOutcome[T]:
-    """What `act` gives, within `seconds`. It raises nothing but what interrupts the calling thread."""
+    """Run `act` within `seconds`. Raises nothing except interrupts of the calling thread."""
     if seconds <= 0:
         return StepOutcome(problem="had no time left")
     step = _Step(name, act)
@@ -116,7 +115,7 @@ def run_step(
     except Closed as closed:
         return StepOutcome(problem=str(closed))
     told = report.strategies[0]
-    if told.status is not StrategyStatus.EMPTY:  # guard: what comes late is not looked at
+    if told.status is not StrategyStatus.EMPTY:  # guard: a late result is ignored
         return StepOutcome(problem=_problem(told))
     return StepOutcome(step.given)
 

@@ -1,1 +1,1 @@
-"""What strategies share: BM25, paths, names, imports, history and word vectors."""
+"""Search functions that strategies share: BM25, paths, names, imports, history and word vectors."""

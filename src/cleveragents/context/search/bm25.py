@@ -1,8 +1,8 @@
-"""BM25 over chunks and over documents, for many queries about the same terms.
+"""BM25 over chunks and documents, for many queries with the same terms.
 
-What a term's occurrence in a text is worth does not depend on the query; only how much the query wants the
-term does. So the occurrences are weighed once, and each query costs one pass over them. All is done in whole
-arrays: an issue of three hundred words and a dozen queries are a matter of milliseconds.
+The value of a term's occurrence does not depend on the query; only the weight of the term does. So
+occurrences are weighted once, and each query is one pass over them. All operations use whole arrays: a dozen
+queries for an issue of three hundred words take milliseconds.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ __all__ = ["Bm25Table", "Corpus", "Occurrences", "best", "pooled"]
 
 
 class Corpus:
-    """Some documents of a snapshot, as if there were no others: rarity and average length are theirs.
-
-    Immutable; any thread may ask."""
+    """A subset of a snapshot's documents with its own term rarity and average length. Immutable; any thread
+    may use it.
+    """
 
     def __init__(self, code: CodeSnapshot, documents: Collection[int] | None = None) -> None:
         import numpy as np
@@ -45,11 +45,11 @@ class Corpus:
         self.document_lengths = lengths.astype(np.float32)
 
     def find(self, code: CodeSnapshot, field: Field, terms: Sequence[str]) -> Occurrences:
-        """Where these terms stand, in the order of `terms`."""
+        """Return the occurrences of these terms, in the order of `terms`."""
         return self.among(code.postings(field, sorted(set(terms))), terms)
 
     def among(self, postings: Mapping[str, Postings], terms: Sequence[str]) -> Occurrences:
-        """What of these postings is in this corpus."""
+        """Return the occurrences within this corpus."""
         import numpy as np
 
         numbers: list[NDArray[np.int32]] = []
@@ -73,8 +73,7 @@ class Corpus:
 
 @dataclass(frozen=True, slots=True)
 class Occurrences:
-    """For each of `terms` and each chunk that it stands in: which term, which chunk, how often. Ordered by
-    term, then chunk."""
+    """The occurrences of terms: the term, the chunk and the count of each. Ordered by term, then chunk."""
 
     terms: tuple[str, ...]
     term: NDArray[np.int32]
@@ -82,7 +81,7 @@ class Occurrences:
     count: Scores
 
     def joined(self, other: Occurrences, weight: float) -> Occurrences:
-        """Both, of the same terms, those of the other counting `weight` times."""
+        """Combine the occurrences of the same terms; those of `other` count `weight` times."""
         import numpy as np
 
         term = np.concatenate((self.term, other.term))
@@ -93,8 +92,9 @@ class Occurrences:
 
 
 class Bm25Table:
-    """Occurrences, weighed: `k1` says how soon repetition stops to count, `b` how much length is held against
-    a text. Of chunks, or of whole documents. Immutable; any thread may ask."""
+    """Weighted occurrences in chunks or whole documents. `k1` limits the effect of repetition, and `b` sets
+    the penalty for long texts. Immutable; any thread may use it.
+    """
 
     def __init__(
         self, corpus: Corpus, found: Occurrences, *, documents: bool, k1: float = 1.2, b: float = 0.75
@@ -116,11 +116,11 @@ class Bm25Table:
         self._value = self.rarity[term] * count * (k1 + 1) / (count + penalty)
 
     def scores(self, query: Mapping[str, float]) -> Scores:
-        """How well each chunk or document answers; zero where no term of the query stands."""
+        """Return the score of each chunk or document; zero if it contains no term of the query."""
         return self._sums(self._weights(query)[self._term] * self._value)
 
     def coverage(self, query: Mapping[str, float]) -> Scores:
-        """Which part of the query stands there at all, rare terms being the larger part of it."""
+        """Return the share of the query that occurs in each unit, weighted by rarity."""
         weights = self._weights(query) * self.rarity
         total = float(weights.sum()) or 1.0
         return self._sums(weights[self._term]) / total
@@ -143,7 +143,7 @@ class Bm25Table:
 def _summed(
     term: NDArray[np.int32], unit: NDArray[np.int32], count: Scores
 ) -> tuple[NDArray[np.int32], NDArray[np.int32], Scores]:
-    """One row for each term and unit; they are in order, so equal ones are neighbours."""
+    """Return one row for each term and unit; the input is sorted, so equal ones are adjacent."""
     import numpy as np
 
     if not len(term):
@@ -154,7 +154,7 @@ def _summed(
 
 
 def pooled(corpus: Corpus, scores: Scores, shares: tuple[float, ...] = (1.0, 0.5, 0.25)) -> Scores:
-    """What each document's best chunks score together, every further one counting for less."""
+    """Return the sum of each document's best chunk scores, each further chunk counting less."""
     import numpy as np
 
     totals = np.zeros(corpus.document_count, dtype=np.float32)
@@ -173,7 +173,7 @@ def pooled(corpus: Corpus, scores: Scores, shares: tuple[float, ...] = (1.0, 0.5
 
 
 def best(scores: Scores, most: int) -> list[int]:
-    """The positions of the highest scores above zero, best first; of equal ones the first."""
+    """Return the positions of the highest positive scores, best first; ties in order."""
     import numpy as np
 
     hits = np.flatnonzero(scores > 0)

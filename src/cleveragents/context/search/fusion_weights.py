@@ -1,4 +1,4 @@
-"""The learned weights of the context pipeline, which lie beside this module as `weights.json`."""
+"""The learned weights of the context pipeline, from `weights.json`."""
 
 from __future__ import annotations
 
@@ -13,6 +13,6 @@ __all__ = ["fusion_weights"]
 
 @lru_cache(maxsize=1)
 def fusion_weights() -> Fusion:
-    """Read once per process."""
+    """Load the weights, once per process."""
     text = files("cleveragents.context").joinpath("weights.json").read_text(encoding="utf-8")
     return fusion_from_json(json.loads(text))

@@ -1,9 +1,8 @@
-"""The past of a repository, as git tells it, each commit asked for once.
+"""The history of a repository from git, with each commit read only once.
 
-Commits never change, so what was told of one is kept by its name in the repository's index file, and a new
-commit costs a question about that one alone. If the file cannot be used, git is asked each time.
-
-Which commits are about what a question asks, by the words of their messages.
+Commits never change, so their data is stored by commit id in the repository's index file, and only new
+commits are read from git. If the file is unusable, git is asked each time. Commits are compared with a
+question by the words of their messages.
 """
 
 from __future__ import annotations
@@ -47,7 +46,9 @@ _MOST_COMPARED = 2_000
 
 
 class GitCommitHistory:
-    """`CommitHistory` of git repositories; `directory` is the index's. Stateless: any thread may share it."""
+    """A `CommitHistory` for git repositories; `directory` is that of the index. Stateless: any thread may
+    share it.
+    """
 
     def __init__(
         self, directory: Path, *, version: int | None = None, seconds: float = _MOST_SECONDS
@@ -75,7 +76,7 @@ class GitCommitHistory:
         return [_past(name, rows[name], prefix) for name in wanted if name in rows]
 
     def _rows(self, ground: ResolvedPlace, wanted: Sequence[str], patience: IndexDeadline) -> dict[str, _Row]:
-        """What is told of these commits, kept or asked."""
+        """Return the data of these commits, stored or read from git."""
         file = IndexFile((self._directory / ground.key).with_suffix(".db"), self._version, ground.home)
         opened = file.open()
         try:
@@ -95,7 +96,7 @@ class GitCommitHistory:
 
 
 def _wanted(ground: ResolvedPlace, limit: int, patience: IndexDeadline) -> list[str]:
-    """The names of the commits, newest first."""
+    """Return the commit ids, newest first."""
     options = ("--no-merges", f"--max-count={limit}", ground.commit or "HEAD", "--")
     told = run_git(
         "rev-list",
@@ -146,7 +147,7 @@ def _asked(
             message, _, listed = body.partition(b"\0")
             paths = [os.fsdecode(path) for path in listed.strip(b"\0\n").split(b"\0") if path]
             words = message[:_MOST_READ].decode("utf-8", "replace").strip()
-            # Before it is cut: half a secret does not look like one.
+            # Before truncation: half a secret is not recognised as one.
             words = redact_content_text(words)[:_MOST_MESSAGE]
             yield head[1].decode("ascii"), (int(head[2]), words, paths[:_MOST_PATHS])
 
@@ -164,10 +165,9 @@ def _past(name: str, row: _Row, prefix: str) -> PastCommit:
 def most_alike(
     commits: Sequence[PastCommit], query: Mapping[str, float], *, most: int
 ) -> list[tuple[float, PastCommit]]:
-    """The commits that share terms with the query, the most alike first, each with how much.
+    """Return the commits that share terms with the query, the most similar first, each with its score.
 
-    `query` has the weight of each term. A term is worth more the fewer messages have it, and a long message
-    has to share more of them.
+    `query` maps terms to weights. Rare terms count more, and a long message must share more terms.
     """
     words = [Counter(terms_of(commit.message[:_MOST_COMPARED])) for commit in commits]
     holders = Counter(term for counted in words for term in counted if term in query)
@@ -178,5 +178,5 @@ def most_alike(
         )
         if worth > 0:
             scored.append((worth / (1 + math.log(1 + len(counted))), -position))
-    scored.sort(reverse=True)  # of two as much alike, the newer one
+    scored.sort(reverse=True)  # of two equally similar commits, the newer one first
     return [(worth, commits[-position]) for worth, position in scored[:most]]

@@ -1,7 +1,7 @@
-"""Where names come from: which file a module is, and which file defines what another file only passes on.
+"""The origin of names: the file of a module, and the file that defines what another file re-exports.
 
-Nothing is looked at but the files on the way, each once, so a name is found in a large repository as soon as
-in a small one.
+Only the files on the way are read, each once, so a lookup takes as long in a large repository as in a small
+one.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ _STAR = "*"
 
 @dataclass(frozen=True, slots=True)
 class _Names:
-    """What a file calls what: `defined` there, `taken` from a module under its name there, and the modules
-    all of whose names it takes."""
+    """The names of a file: `defined` in it, `taken` from a module under a local name, and the modules
+    imported with `*`.
+    """
 
     defined: frozenset[str]
     taken: dict[str, tuple[str, str]]
@@ -33,7 +34,7 @@ class _Names:
 
 
 class ImportGraph:
-    """The imports of one snapshot, as far as asked. Not thread-safe: use it in the call that made it."""
+    """The imports of one snapshot, loaded on demand. Not thread-safe: use it in the call that created it."""
 
     def __init__(self, look: QuestionSearch) -> None:
         self._look = look
@@ -41,7 +42,7 @@ class ImportGraph:
         self._definers: dict[tuple[str, str], list[str]] = {}
 
     def load(self, paths: Sequence[str]) -> Mapping[int, FileAnalysis]:
-        """Has these ready, which costs less at once than one by one."""
+        """Load the analyses of these files at once, which is cheaper than one by one."""
         documents = self._look.documents
         return self._look.code.analyses([documents[path] for path in paths])
 
@@ -54,7 +55,7 @@ class ImportGraph:
         return self._names[path]
 
     def modules(self, name: str, importer: str = "") -> list[str]:
-        """The files that a module's name means where `importer` writes it; several if that is not certain."""
+        """Return the files that a module name in `importer` may refer to; several if it is ambiguous."""
         name = name.strip("\"'")
         if name.startswith("."):
             return self._relative(name, importer)
@@ -81,7 +82,9 @@ class ImportGraph:
         )
 
     def definers(self, path: str, name: str, depth: int = _DEPTH) -> list[str]:
-        """The files that define what `path` calls `name`: itself, or where it has it from."""
+        """Return the files that define `name` as used in `path`: the file itself or the
+        source of the import.
+        """
         key = (path, name)
         if key not in self._definers:
             self._definers[key] = self._find_definers(path, name, depth)
@@ -103,7 +106,7 @@ class ImportGraph:
         return []
 
     def targets(self, path: str, imported: Import, depth: int = _DEPTH) -> list[str]:
-        """The files that an import of `path` really takes something from."""
+        """Return the files that actually define what an import of `path` takes."""
         found: dict[str, None] = {}
         modules = self.modules(imported.module, path)
         for original, _ in imported.names:
@@ -119,8 +122,9 @@ class ImportGraph:
         return list(found) if imported.names else modules
 
     def dotted(self, name: str) -> list[str]:
-        """The files that define what a dotted name means: its longest beginning that is a module is followed
-        by the name of what that defines or passes on."""
+        """Return the files that define a dotted name: its longest prefix that is a module, followed by a name
+        that the module defines or re-exports.
+        """
         parts = name.replace("::", ".").split(".")
         for end in range(len(parts), 0, -1):
             modules = self._look.ends.files_of(parts[:end])
@@ -147,7 +151,7 @@ def _names_of(analysis: FileAnalysis) -> _Names:
 def imported_by(
     graph: ImportGraph, look: QuestionSearch, sources: Sequence[tuple[str, float]], cancelled: CancelSignal
 ) -> dict[str, float]:
-    """What these files import, each sharing its worth among all that it imports."""
+    """Return the files that these files import; each source divides its score among its imports."""
     analyses = graph.load([path for path, _ in sources])
     scores: dict[str, float] = {}
     for path, worth in sources:

@@ -1,8 +1,7 @@
-"""Searches paths by the words that they are made of; a rare word of a path says more than a common one.
+"""Matching of questions with paths, module names and defined names.
 
-Which files of a snapshot a path or a module name means, going by how their ends agree.
-
-How well the names that files define are made of the words of a question.
+Paths are compared by their words; a rare word counts more than a common one. A path or module name refers to
+the files whose last parts agree with it. Names defined in a file are compared with the words of a question.
 """
 
 from __future__ import annotations
@@ -22,15 +21,15 @@ _ENDINGS = ("ing", "er", "ed")
 _PACKAGE_FILES = frozenset({"__init__", "index", "mod"})
 
 _MOST_MEANT = 8
-"""A name that more files have says nothing of any of them."""
+"""A name that matches more files says nothing about any of them."""
 
 _FOLDER_FILES = frozenset({"__init__", "index", "mod", "lib"})
-"""Files that stand for the directory that they are in."""
+"""Files that represent their directory."""
 
 
 @lru_cache(maxsize=50_000)
 def stem(word: str) -> str:
-    """The word without its ending, so that `parsers`, `parsing` and `parse` are one."""
+    """Return the word without its ending, so that `parsers`, `parsing` and `parse` match."""
     if word.endswith("s") and not word.endswith("ss") and len(word) > 4:
         word = word[:-1]
     if word.endswith("ie") and len(word) > 4:
@@ -51,7 +50,7 @@ def _stems(part: str) -> frozenset[str]:
 
 
 class PathWords:
-    """The words of some paths. Immutable; any thread may ask."""
+    """The words of some paths. Immutable; any thread may use it."""
 
     def __init__(self, paths: Sequence[str]) -> None:
         self._last: dict[str, frozenset[str]] = {}
@@ -65,8 +64,9 @@ class PathWords:
         self._holders = Counter(word for words in self._all.values() for word in words)
 
     def scores(self, query: Mapping[str, float]) -> dict[str, dict[str, float]]:
-        """Of each path: `path` for what all of it shares with the query, and `share` for how much of the
-        file's own name the query has."""
+        """Return two scores by path: `path`, the words that the whole path shares with the query, and
+        `share`, how much of the file's own name occurs in the query.
+        """
         wanted: dict[str, float] = {}
         for term, weight in query.items():
             word = stem(term)
@@ -92,7 +92,7 @@ class PathWords:
 
 
 class PathEnds:
-    """The paths of one snapshot, by their last parts."""
+    """The paths of one snapshot, indexed by their last parts."""
 
     def __init__(self, paths: Iterable[str]) -> None:
         self._by_name: dict[str, list[str]] = {}
@@ -101,7 +101,9 @@ class PathEnds:
         self._by_stem: dict[str, list[str]] | None = None
 
     def meant(self, mention: str) -> list[str]:
-        """The files that agree longest with it, none if that is the name alone although it says more."""
+        """Return the files with the longest agreement; none if only the file name agrees although the mention
+        has more parts.
+        """
         parts = [part for part in mention.replace("\\", "/").split("/") if part not in ("", ".", "..", "~")]
         if not parts:
             return []
@@ -114,23 +116,23 @@ class PathEnds:
         return kept if len(kept) <= _MOST_MEANT else []
 
     def one(self, mention: str) -> str | None:
-        """The file that it means, if it can only mean one."""
+        """Return the file that a mention refers to, if there is only one."""
         meant = self.meant(mention)
         return meant[0] if len(meant) == 1 else None
 
     def exactly(self, parts: list[str]) -> list[str]:
-        """The files that stand for the module at this very place."""
+        """Return the files of the module at exactly this path."""
         return [path for path in self._stem(parts[-1]) if _module_parts(path) == parts] if parts else []
 
     def files_of(self, parts: list[str]) -> list[str]:
-        """The files that this module may be; of several those nearest to the root."""
+        """Return the files that this module may be; of several, those closest to the root."""
         kept = self._ending(parts)
         shortest = min((path.count("/") for path in kept), default=0)
         nearest = [path for path in kept if path.count("/") == shortest]
         return nearest if len(nearest) <= _MOST_MEANT else []
 
     def _ending(self, parts: list[str]) -> list[str]:
-        """The files whose modules end with all of these parts."""
+        """Return the files whose modules end with all of these parts."""
         same = self._stem(parts[-1]) if parts else []
         return [path for path in same if _agreement(parts, _module_parts(path)) == len(parts)]
 
@@ -140,12 +142,12 @@ class PathEnds:
         return self._by_stem.get(stem, [])
 
     def module(self, dotted: str) -> dict[str, float]:
-        """Files that the dotted name is, or that it begins with, each with how far it is believed.
+        """Return the files that a dotted name, or its start, refers to, each with a confidence.
 
-        `package.module.Class.method` means `…/package/module.py`: its longest beginning that is a file.
+        `package.module.Class.method` refers to `…/package/module.py`: its longest prefix that is a file.
         """
         parts = [part for part in dotted.replace("::", ".").replace("#", ".").split(".") if part]
-        for end in range(len(parts), 1, -1):  # one word agrees with too much
+        for end in range(len(parts), 1, -1):  # a single word matches too much
             found = self._ending(parts[:end])
             if 0 < len(found) <= _MOST_MEANT:
                 return {path: 1 / len(found) for path in found}
@@ -153,7 +155,7 @@ class PathEnds:
 
 
 def _agreement(one: list[str], other: list[str]) -> int:
-    """How many parts they have in common, from the end."""
+    """Return the number of common parts, counted from the end."""
     length = 0
     for left, right in zip(reversed(one), reversed(other), strict=False):
         if left != right:
@@ -181,9 +183,11 @@ def _name_stems(name: str) -> frozenset[str]:
 
 
 def name_words(query: Mapping[str, float], analyses: Mapping[int, FileAnalysis]) -> dict[int, float]:
-    """For each document, how well the best of the names that it defines matches.
+    """Return, for each document, the score of the best name that it defines.
 
-    A name is worth the rare words that it shares with the question, and less for each that it does not."""
+    A name scores by the rare words that it shares with the question, and less for each word that it does not
+    share.
+    """
     wanted: dict[str, float] = {}
     for term, weight in query.items():
         wanted[stem(term)] = max(wanted.get(stem(term), 0.0), weight)

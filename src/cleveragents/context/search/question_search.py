@@ -1,14 +1,12 @@
-"""What several strategies need to know of one question and one snapshot, worked out once.
+"""Data that several strategies need about one question and one snapshot, computed once.
 
-Strategies run at the same time and each is given the snapshot alone. Without this each would search the index
-for the same words again.
+Strategies run in parallel and each receives only the snapshot. Without this cache, each would search the
+index for the same words again. This module also maps the numbers of a snapshot to places: documents to paths,
+chunks to lines.
 
-From numbers of a snapshot to places that people know: documents to paths, chunks to lines.
-
-Chunks that a question names count more: those of a function that it speaks of, and of a class's methods.
-
-How sure it is that a word is meant as a name goes by its form (`camelCase`, called, dotted) and by where it
-stands: what a title names is what the question is about, what code uses may be by the way.
+Chunks that a question names get a higher score: those of a named function, and of the methods of a named
+class. The confidence that a word is a name depends on its form (`camelCase`, called, dotted) and on its
+position: a name in the title is the subject, while a name in code may be incidental.
 """
 
 from __future__ import annotations
@@ -51,7 +49,7 @@ _MOST_QUESTIONS = 2
 _NAME_WEIGHT = 3.0
 
 MOST_FILES = 100
-"""Of one signal: what stands further down has never been what was sought."""
+"""Maximum number of files per signal; lower ranks have never been relevant."""
 MOST_CHUNKS = 60
 
 _COMPOUND = re.compile(r"(?<=[^\W_])_|[a-z0-9][A-Z]|[A-Z]{2}[a-z]|^_\w{3}")
@@ -64,7 +62,7 @@ _VARIABLE = 0.5
 
 
 class FileKind:
-    """What a file is for, as `kind_of` says it."""
+    """The kinds of files, as `kind_of` returns them."""
 
     SOURCE = "source"
     TEST = "test"
@@ -72,25 +70,27 @@ class FileKind:
 
 
 class QuestionSearch:
-    """One question put to one snapshot.
+    """The shared data of one question about one snapshot.
 
     Thread safety:
         Owner: `looking` makes it, and forgets it with the snapshot; the strategies of one answer share it.
         Lock: `_lock` (reentrant, because one part needs another) guards `_known`, and is held while a part is
-            worked out, so that nobody works it out twice.
-        Guarantee: each part is worked out at most once, unless that raised.
-    Cancel safety: what is worked out is kept for whoever asks next.
+            computed, so that it is not computed twice.
+        Guarantee: each part is computed at most once, unless that raised.
+    Cancel safety: a computed part is kept for the next caller.
     """
 
     def __init__(self, code: CodeSnapshot, question: ParsedQuestion) -> None:
-        self._code = ref(code)  # kept as long as the snapshot, it must not keep that
+        self._code = ref(
+            code
+        )  # a weak reference: this object lives as long as the snapshot and must not keep it alive
         self.question = question
         self._lock = threading.RLock()
         self._known: dict[object, object] = {}
 
     @property
     def code(self) -> CodeSnapshot:
-        """Whoever asks has the snapshot, so it is there."""
+        """The snapshot. Callers hold it, so it exists."""
         code = self._code()
         if code is None:
             raise Closed("the snapshot of the code index")
@@ -101,17 +101,17 @@ class QuestionSearch:
         return self.once("queries", lambda: queries_of(self.question))
 
     def once(self, key: object, work: Callable[[], T]) -> T:
-        """What `work` gives, the first time."""
+        """Return the result of `work`, computed only the first time."""
         with self._lock:
             if key not in self._known:
                 self._known[key] = work()
             return cast("T", self._known[key])
 
-    # Where things are
+    # Locations
 
     @property
     def paths(self) -> dict[int, list[str]]:
-        """Where each content is; the first few places if it is in many."""
+        """The paths of each content; only the first few if there are many."""
         return self.once("paths", self._find_paths)
 
     def _find_paths(self) -> dict[int, list[str]]:
@@ -127,7 +127,7 @@ class QuestionSearch:
         return self.once("documents", lambda: {file.path: file.document for file in self.code.files})
 
     def documents_of(self, kind: str) -> Collection[int]:
-        """The contents that are of this kind, wherever they are."""
+        """Return the contents of this kind."""
         return {self.documents[path] for path in self.paths_of(kind)}
 
     def paths_of(self, kind: str) -> Sequence[str]:
@@ -141,7 +141,7 @@ class QuestionSearch:
 
     @property
     def ends(self) -> PathEnds:
-        """The paths of source files, by their ends."""
+        """The paths of source files, indexed by their last parts."""
         return self.once("ends", lambda: PathEnds(self.source_paths))
 
     @property
@@ -149,26 +149,28 @@ class QuestionSearch:
         return self.paths_of(FileKind.SOURCE)
 
     def text(self, path: str) -> str:
-        """Empty if it is to be had no more. Read without the lock: a file may hang, and others need none."""
+        """Return the text of a file; empty if it is no longer available. Read without the lock, because
+        reading may hang.
+        """
         try:
             return self.code.text(path)
         except (SourceChanged, KeyError):
             return ""
 
-    # What the words of the question find
+    # Matches of the question's words
 
     def corpus(self, kind: str) -> Corpus:
         return self.once(("corpus", kind), lambda: Corpus(self.code, self.documents_of(kind)))
 
     def found(self, kind: str, field: Field = Field.BODY) -> Occurrences:
-        """Where any word of the question stands."""
+        """Return the occurrences of all words of the question."""
         terms = self.once("terms", lambda: sorted({term for one in self.queries.values() for term in one}))
-        # read once for all kinds: reading is what takes the time
+        # read once for all kinds, because reading takes most of the time
         postings = self.once(("postings", field), lambda: self.code.postings(field, terms))
         return self.once(("found", kind, field), lambda: self.corpus(kind).among(postings, terms))
 
     def table(self, kind: str, *, documents: bool) -> Bm25Table:
-        """Words anywhere, those in names of definitions counting more."""
+        """Return the scores for words anywhere; words in names of definitions count more."""
 
         def weigh() -> Bm25Table:
             found = self.once(("joined", kind), lambda: self._joined(kind))
@@ -191,7 +193,7 @@ class QuestionSearch:
 
     @property
     def likely(self) -> Scores:
-        """How likely each source is meant, by words alone; the likeliest has 1."""
+        """The relevance of each source by words alone, normalised to 1."""
 
         def add() -> Scores:
             corpus = self.corpus(FileKind.SOURCE)
@@ -203,12 +205,12 @@ class QuestionSearch:
 
     @property
     def contenders(self) -> list[int]:
-        """The likeliest sources, best first: what is dear to look at is looked at in these only."""
+        """The most relevant sources, best first. Expensive checks are limited to these."""
         return self.once("contenders", lambda: best(self.likely, _MOST_CONTENDERS))
 
 
 def normal(scores: Scores) -> Scores:
-    """The same scores, the highest being 1."""
+    """Scale the scores so that the highest is 1."""
     highest = float(scores.max(initial=0.0))
     return scores / highest if highest > 0 else scores
 
@@ -218,27 +220,27 @@ _lookings: WeakKeyDictionary[CodeSnapshot, dict[str, QuestionSearch]] = WeakKeyD
 
 
 def looking(code: CodeSnapshot, text: str) -> QuestionSearch:
-    """The one that all strategies share who are asked this of this snapshot."""
+    """Return the data that all strategies share for this question and snapshot."""
     question = read_question(text)
     with _lock:
         of_code = _lookings.setdefault(code, {})
         found = of_code.get(text)
         if found is None:
-            if len(of_code) >= _MOST_QUESTIONS:  # guard: a snapshot that is asked much keeps its size
+            if len(of_code) >= _MOST_QUESTIONS:  # guard: a snapshot with many questions keeps its size
                 of_code.pop(next(iter(of_code)))
             found = of_code[text] = QuestionSearch(code, question)
         return found
 
 
 class FoundPlaces:
-    """Names what one strategy found in one snapshot."""
+    """Converts the findings of one strategy to fragments."""
 
     def __init__(self, look: QuestionSearch, strategy: str) -> None:
         self._look = look
         self._strategy = strategy
 
     def documents(self, signal: str, scores: Scores, most: int = MOST_FILES) -> list[ContextFragment]:
-        """The documents that score best, as whole files."""
+        """Return the documents with the highest scores, as whole files."""
         paths = self._look.paths
         return [
             ContextFragment(path, "", float(scores[document]), self._strategy, signal=signal)
@@ -247,7 +249,7 @@ class FoundPlaces:
         ]
 
     def chunks(self, signal: str, scores: Scores, most: int = MOST_CHUNKS) -> list[ContextFragment]:
-        """The chunks that score best, as lines of files."""
+        """Return the chunks with the highest scores, as lines of files."""
         code = self._look.code
         sought = code.chunks
         chosen = best(scores, most)
@@ -269,7 +271,7 @@ class FoundPlaces:
     def files(
         self, signal: str, scores: Mapping[str, float], most: int = MOST_FILES
     ) -> list[ContextFragment]:
-        """Files by path, best first."""
+        """Return files by path, best first."""
         ranked = sorted(scores.items(), key=lambda item: (-item[1], item[0]))[:most]
         return [
             ContextFragment(path, "", float(score), self._strategy, signal=signal)
@@ -279,7 +281,7 @@ class FoundPlaces:
 
 
 def in_order(fragments: Iterable[ContextFragment]) -> list[ContextFragment]:
-    """Best of each signal first, the signals taking turns: whoever keeps a part keeps some of each."""
+    """Interleave the signals, the best of each first, so that a truncated list keeps some of each."""
     by_signal: dict[str, list[ContextFragment]] = {}
     for fragment in fragments:
         by_signal.setdefault(fragment.signal, []).append(fragment)
@@ -289,12 +291,12 @@ def in_order(fragments: Iterable[ContextFragment]) -> list[ContextFragment]:
 
 
 def is_compound(name: str) -> bool:
-    """Whether it is made of several words, which hardly any word of prose is."""
+    """Return whether a name consists of several words, which words of prose rarely do."""
     return bool(_COMPOUND.search(name if name.startswith("_") else name.strip("_")))
 
 
 def strengths(question: ParsedQuestion, names: Mapping[str, Collection[str]]) -> dict[str, float]:
-    """How sure it is of each name that it is meant, from 0 to 1; `names` are those of each part."""
+    """Return the confidence, from 0 to 1, that each name is meant; `names` are those of each part."""
     prose = f"{question.title}\n{question.prose}"
     said = f"{prose}\n{question.code}"
     called = frozenset(_CALLED.findall(said))
@@ -324,7 +326,7 @@ def _form(name: str, names: Mapping[str, Collection[str]], within: frozenset[str
 def named_chunk_scores(
     look: QuestionSearch, strength: Mapping[str, float], analyses: Mapping[int, FileAnalysis]
 ) -> Scores:
-    """The scores of all chunks, those that are named being raised."""
+    """Return the scores of all chunks, raised for chunks that the question names."""
     scores = look.chunk_scores("weighed").copy()
     first_chunk = look.code.chunks.first_chunk
     for document, analysis in analyses.items():

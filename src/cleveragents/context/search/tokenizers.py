@@ -1,7 +1,7 @@
-"""How the tokens of an answer are counted: by our estimate, or by tiktoken where all it needs is there.
+"""Token counting for answers: an estimate, or tiktoken if its data is available.
 
-tiktoken downloads what it lacks, and what it has in a damaged form; so its file is looked at first, and
-without a good one the estimate is used. Nothing is ever downloaded.
+tiktoken downloads missing or damaged data files. So its file is checked first, and the estimate is used if
+the file is not intact. Nothing is ever downloaded.
 """
 
 from __future__ import annotations
@@ -23,19 +23,21 @@ _DIGESTS: Final = {
     "o200k_base": "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d",
     "cl100k_base": "223921b76ee99bde995b7ff738513eef100fb51d18c93597a113bcffe865b2a7",
 }
-"""What tiktoken expects its files to be; it fetches one that is anything else."""
+"""The digests that tiktoken expects of its files; it downloads a file with any other digest."""
 
 
 def tokenizer(
     name: str, environment: Mapping[str, str], digests: Mapping[str, str] = _DIGESTS
 ) -> tuple[CountTokens, str | None]:
-    """The tokenizer of that name; or the estimate, and why. `digests` say which files are good."""
+    """Return the named tokenizer; or the estimate, and why it is used. `digests` are those
+    of intact files.
+    """
     if name not in digests:
         return estimate_text, None
     if find_spec("tiktoken") is None:
         return estimate_text, f"tokens are estimated: tiktoken, which {name} needs, is not installed"
     if not _is_there(name, environment, digests[name]):
-        return estimate_text, f"tokens are estimated: tiktoken has no file of {name} here"
+        return estimate_text, f"tokens are estimated: tiktoken has no data for {name} here"
     return _counting(name), None
 
 
@@ -47,7 +49,7 @@ def _is_there(name: str, environment: Mapping[str, str], digest: str) -> bool:
         data = (Path(directory) / key).read_bytes() if directory else b""
     except OSError:
         return False
-    return sha256(data).hexdigest() == digest  # another file would be downloaded anew
+    return sha256(data).hexdigest() == digest  # tiktoken would download any other file again
 
 
 def _counting(name: str) -> CountTokens:

@@ -1,4 +1,5 @@
-"""Strategies that find context, one per file.
+"""Context strategies, one per file.
 
-Each module offers `make(ground) -> ContextStrategy`. One whose libraries are not there says so by `offered`.
+Each module defines `make(ground) -> ContextStrategy`. A strategy with optional requirements also defines
+`offered`.
 """

@@ -1,4 +1,4 @@
-"""What was decided in the plan that asks: what still holds, and speaks of what the question speaks of."""
+"""Active decisions of the asking plan that match the question."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MOST_FOUND = 20
 
 
 class DecisionsStrategy:
-    """It holds the decisions as they were when it was made; nothing in it changes."""
+    """The strategy. Immutable: it holds the decisions as they were at its creation."""
 
     name = "decisions"
 

@@ -1,13 +1,10 @@
-"""Meaning rather than words: vectors that come inside a package, for what keywords find likely.
+"""Search by meaning, with word vectors from the package `wordllama`.
 
-An optional extra (`cleveragents[embeddings]`); nothing is ever downloaded. Vectors of single words cannot
-tell one file of thousands, but they can tell which of the likeliest is meant. So only those are looked at,
-and of each the chunks that answer best.
+An optional extra (`cleveragents[embeddings]`). Vectors of single words cannot pick one file out of thousands,
+but they can rank the most relevant ones. So only the best chunks of the best files by keywords are compared.
 
-Word vectors that come inside the package `wordllama`, read from its files.
-
-The package itself takes half a second to import, for what a question does not need; its two files take a
-tenth. Nothing is ever downloaded: where they are not, there are no vectors.
+The vectors are read directly from the package's two files, which takes a tenth of a second; importing the
+package takes half a second. Nothing is ever downloaded: without the files, the strategy is not offered.
 """
 
 from __future__ import annotations
@@ -53,12 +50,12 @@ _LONGEST_HEADER = 1 << 20
 
 
 def offered() -> bool:
-    """Whether the vectors are there."""
+    """Return whether the vectors are installed."""
     return vector_files() is not None
 
 
 class EmbeddingsStrategy:
-    """It holds nothing but the snapshot, which any thread may ask; the vectors are only read."""
+    """The strategy. It holds only the snapshot, which any thread may read; the vectors are read-only."""
 
     name = "embeddings"
 
@@ -73,7 +70,7 @@ class EmbeddingsStrategy:
         vectors = word_vectors()
         asked = vectors.embed([f"{look.question.title}\n{look.question.prose}"[:_MOST_CHARACTERS]])[0]
         nearness = (vectors.embed([text for _, _, text in pieces]) @ asked).tolist()
-        # All of them are near, so what counts is by how much nearer than the farthest.
+        # All pieces are similar, so the distance to the least similar one counts.
         farthest = min(nearness)
         by_path: dict[str, float] = {}
         fragments: list[ContextFragment] = []
@@ -84,7 +81,7 @@ class EmbeddingsStrategy:
         return in_order([*FoundPlaces(look, self.name).files("file", by_path), *fragments[:_MOST_FILES]])
 
     def _pieces(self, look: QuestionSearch, cancelled: CancelSignal) -> list[_Piece]:
-        """The best chunks of the likeliest files, with their text."""
+        """Return the best chunks of the most relevant files, with their text."""
         sought = self._code.chunks
         scores = look.chunk_scores("weighed")
         documents = look.contenders[:_MOST_FILES]
@@ -118,7 +115,7 @@ class _Tokenizer(Protocol):
 
 
 def vector_files() -> tuple[Path, Path] | None:
-    """Tokenizer and weights, if both are there, and what reads them."""
+    """Return the tokenizer and weights files, if both exist and their reader is installed."""
     spec = find_spec(_PACKAGE)
     if spec is None or spec.origin is None or find_spec("tokenizers") is None:
         return None
@@ -128,7 +125,7 @@ def vector_files() -> tuple[Path, Path] | None:
 
 
 class WordVectors:
-    """Texts as vectors: the mean of their words', of length 1. Immutable; any thread may ask."""
+    """Embeds texts as the normalised mean of their word vectors. Immutable; any thread may use it."""
 
     def __init__(self, tokenizer: _Tokenizer, matrix: NDArray[np.float16]) -> None:
         self._tokenizer = tokenizer
@@ -139,7 +136,7 @@ class WordVectors:
 
         vectors = np.zeros((len(texts), self._matrix.shape[1]), dtype=np.float32)
         for row, text in enumerate(texts):
-            # one by one: a batch would start threads, which must not be there when a process is forked
+            # one by one: a batch would start threads, which must not exist when a process forks
             ids = self._tokenizer.encode(text, add_special_tokens=False).ids
             if ids:
                 vectors[row] = self._matrix[ids].astype(np.float32).mean(axis=0)
@@ -150,7 +147,9 @@ class WordVectors:
 
 @lru_cache(maxsize=1)
 def word_vectors() -> WordVectors:
-    """Loaded once per process. `FileNotFoundError` if there are none, `ValueError` if they are no vectors."""
+    """Load the vectors, once per process. Raises `FileNotFoundError` if they are missing, `ValueError` if
+    they are invalid.
+    """
     files = vector_files()
     if files is None:
         raise FileNotFoundError(f"{_PACKAGE} is not installed, or keeps its files elsewhere")
@@ -159,8 +158,9 @@ def word_vectors() -> WordVectors:
 
 
 def read_matrix(file: Path) -> NDArray[np.float16]:
-    """The one matrix of a `safetensors` file: eight bytes say how long the header is, which says where it
-    lies."""
+    """Read the single matrix of a `safetensors` file. The first eight bytes are the length of the header,
+    which gives its offset.
+    """
     import numpy as np
 
     with file.open("rb") as stream:

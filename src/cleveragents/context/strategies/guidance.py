@@ -1,4 +1,4 @@
-"""What people wrote about the repository: AGENTS.md, its README, and its documentation."""
+"""Documentation of the repository: AGENTS.md, README and other documents."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _STANDING = {"agents.md": 1.0, "claude.md": 0.8, "contributing.md": 0.5, "readme
 
 
 class GuidanceStrategy:
-    """It holds nothing but the snapshot, which any thread may ask."""
+    """The strategy. It holds only the snapshot, which any thread may read."""
 
     name = "guidance"
 
@@ -45,7 +45,7 @@ class GuidanceStrategy:
 
 
 def _standing(written: Sequence[CodeFile]) -> dict[str, float]:
-    """What is meant for everybody who works here; the nearer to the root, the more it is."""
+    """Score files that are meant for all contributors; those closer to the root score higher."""
     scores: dict[str, float] = {}
     for file in written:
         directory, _, name = file.path.rpartition("/")
@@ -56,7 +56,7 @@ def _standing(written: Sequence[CodeFile]) -> dict[str, float]:
 
 
 def _named(written: Sequence[CodeFile], title: str) -> dict[str, float]:
-    """Texts with a name in capitals that the title has: README, CHANGELOG and their like."""
+    """Score files with a name in capitals that the title mentions, such as README or CHANGELOG."""
     words = frozenset(words_of(title.upper()))
     scores: dict[str, float] = {}
     for file in written:

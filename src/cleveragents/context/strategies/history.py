@@ -1,10 +1,9 @@
-"""The past: what was changed when somebody wrote a commit message that is like the question.
+"""Commit history: files changed by commits whose messages resemble the question.
 
-Messages of commits speak the language of issues, and name no file; their commits do. So a file can be found
-by all that was ever written about it: by the commits that are most like the question, and by everything that
-was said of the file, taken as one text. How lately a file changed tells a little as well, and so does which
-files change with the likeliest. A commit that touched many files says little of any of them, so it shares
-its worth among them.
+Commit messages use the language of issues and rarely name files, but their commits do. So files are found by
+the commits most similar to the question, and by all messages about a file taken as one text. Recent changes,
+and files that often change together with relevant ones, also count. A commit that touched many files says
+little about each, so its score is divided among them.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ _HEAVIEST = 3.0
 
 
 class HistoryStrategy:
-    """It holds nothing but the snapshot and the history, which any thread may ask."""
+    """The strategy. It holds only the snapshot and the history, which any thread may read."""
 
     name = "history"
 
@@ -64,7 +63,9 @@ class HistoryStrategy:
 
 @lru_cache(maxsize=10_000)
 def _counted(message: str) -> tuple[dict[str, int], int]:
-    """The terms of a message and how many they are; kept, because the next question has the same past."""
+    """Return the terms of a message and their total; cached, because the next question has
+    the same history.
+    """
     counts: dict[str, int] = {}
     total = 0
     for word in words_of(message[:_MOST_MESSAGE]):
@@ -76,7 +77,7 @@ def _counted(message: str) -> tuple[dict[str, int], int]:
 
 
 class _Past:
-    """Commits, newest first, with those of their files that are there. Not thread-safe: for one question."""
+    """Commits, newest first, with their files that still exist. Not thread-safe: one per question."""
 
     def __init__(self, commits: Sequence[PastCommit], present: frozenset[str]) -> None:
         self._words = [_counted(commit.message) for commit in commits]
@@ -87,7 +88,7 @@ class _Past:
         self._average = sum(length for _, length in self._words) / (len(commits) + 1) or 1.0
 
     def alike(self, query: Mapping[str, float]) -> list[tuple[float, int]]:
-        """The commits whose messages answer best, by BM25, each with its score and place."""
+        """Return the best commits by BM25 over their messages, each with its score and position."""
         holders = Counter(term for terms, _ in self._words for term in terms.keys() & query.keys())
         total = len(self._words) + 1
         rarity = {term: math.log(1 + (total - held + 0.5) / (held + 0.5)) for term, held in holders.items()}
@@ -104,7 +105,7 @@ class _Past:
         return sorted(scored, key=lambda item: (-item[0], item[1]))[:_MOST_NEAREST]
 
     def nearest(self, alike: Sequence[tuple[float, int]]) -> dict[str, float]:
-        """For each file the one commit that is most alike."""
+        """Score each file by its most similar commit."""
         scores: dict[str, float] = {}
         for score, place in alike:
             for path in self._paths[place]:
@@ -113,7 +114,7 @@ class _Past:
         return scores
 
     def told(self, query: Mapping[str, float]) -> dict[str, float]:
-        """All messages about a file as one text, by BM25 over files."""
+        """Score files by BM25 over all messages about each file, taken as one text."""
         texts: dict[str, dict[str, float]] = {}
         lengths: dict[str, float] = {}
         for (terms, length), paths in zip(self._words, self._paths, strict=True):
@@ -141,7 +142,7 @@ class _Past:
         return scores
 
     def latest(self) -> dict[str, float]:
-        """How lately each file changed."""
+        """Score files by the recency of their last change."""
         scores: dict[str, float] = {}
         for place, paths in enumerate(self._paths):
             for path in paths:
@@ -149,7 +150,7 @@ class _Past:
         return scores
 
     def together(self, likely: Mapping[str, float]) -> dict[str, float]:
-        """Files that changed in the same commits as likely ones."""
+        """Score files that changed in the same commits as relevant ones."""
         scores: dict[str, float] = {}
         often = Counter(path for paths in self._paths for path in paths)
         for paths in self._paths:

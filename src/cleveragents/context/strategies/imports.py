@@ -1,7 +1,7 @@
-"""What the question's own imports mean, and what the likeliest files import.
+"""Imports in the question, and imports of the most relevant files.
 
 A user writes `from package import Thing`, and `Thing` is defined three re-exports away: following them leads
-to the file. What a likely file imports is likely too, though less.
+to the file. Imports of a relevant file are relevant as well, but less so.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _IMPORT = re.compile(r"^\s{0,40}import\s{1,10}([\w.]{1,200})(?:\s{1,10}as\s{1,10
 
 
 class ImportsStrategy:
-    """It holds nothing but the snapshot, which any thread may ask."""
+    """The strategy. It holds only the snapshot, which any thread may read."""
 
     name = "imports"
 
@@ -47,7 +47,7 @@ class ImportsStrategy:
 
 
 def _resolved(graph: ImportGraph, names: Sequence[str], cancelled: CancelSignal) -> dict[str, float]:
-    """Files that define what these names mean."""
+    """Score the files that define these names."""
     scores: dict[str, float] = {}
     for name in names[:_MOST_NAMES]:
         if cancelled.is_cancelled:
@@ -60,7 +60,7 @@ def _resolved(graph: ImportGraph, names: Sequence[str], cancelled: CancelSignal)
 
 
 def _bound(question: ParsedQuestion) -> tuple[list[str], dict[str, str]]:
-    """What the question's code takes from where, in full; and what it calls it."""
+    """Return the full names that the question's code imports, and their local names."""
     code = f"{question.code}\n{question.prose}"
     taken: dict[str, None] = {}
     called: dict[str, str] = {}
@@ -77,7 +77,7 @@ def _bound(question: ParsedQuestion) -> tuple[list[str], dict[str, str]]:
 
 
 def _dotted(question: ParsedQuestion, called: dict[str, str]) -> list[str]:
-    """The dotted names of the question in full."""
+    """Return the full dotted names of the question."""
     names: dict[str, None] = {}
     for name in question.dotted:
         first, dot, rest = name.partition(".")

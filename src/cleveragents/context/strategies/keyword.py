@@ -1,9 +1,9 @@
-"""Keyword search: BM25 over files and over chunks, for the question as a whole and for its parts.
+"""Keyword search: BM25 over files and chunks, for the whole question and its parts.
 
-A title says in a few words what the rest of a question explains with many that lead astray, so it is asked
-for itself; so are prose, code and what stands between back-ticks. A file is as good as its three best chunks
-together: the best alone favours the lucky line, and all of them favour length. Paths are searched as well,
-because directories and files are named for what is in them.
+The title states in a few words what the rest explains with many misleading ones, so it is searched
+separately; so are prose, code and text in backticks. A file is scored by its three best chunks: the best one
+alone would favour a lucky line, and all of them would favour length. Paths are searched as well, because
+directories and files are named after their content.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _COVERED = ("title", "ticked")
 
 
 class KeywordStrategy:
-    """It holds nothing but the snapshot, which any thread may ask."""
+    """The strategy. It holds only the snapshot, which any thread may read."""
 
     name = "keyword"
 
@@ -61,7 +61,7 @@ def _sources(look: QuestionSearch, places: FoundPlaces) -> list[ContextFragment]
 
 
 def _cover(look: QuestionSearch, places: FoundPlaces) -> list[ContextFragment]:
-    """How much of what was asked stands there at all, however often."""
+    """Score files by the share of the question's words that they contain, regardless of counts."""
     files = look.table(FileKind.SOURCE, documents=True)
     chunks = look.table(FileKind.SOURCE, documents=False)
     within = pooled(look.corpus(FileKind.SOURCE), chunks.coverage(look.queries["weighed"]), (1.0,))
@@ -73,7 +73,7 @@ def _cover(look: QuestionSearch, places: FoundPlaces) -> list[ContextFragment]:
 
 
 def _documentation(look: QuestionSearch, places: FoundPlaces) -> list[ContextFragment]:
-    """Comments and documentation strings alone."""
+    """Search only comments and documentation strings."""
     found = look.found(FileKind.SOURCE, Field.DOC)
     table = Bm25Table(look.corpus(FileKind.SOURCE), found, documents=True, b=0.4)
     return places.documents("doc", table.scores(look.queries["weighed"]), _MOST_FILES)
@@ -89,7 +89,7 @@ def _paths(look: QuestionSearch, places: FoundPlaces) -> list[ContextFragment]:
 
 
 def _others(look: QuestionSearch, places: FoundPlaces) -> list[ContextFragment]:
-    """Tests and texts are ranked among themselves, for whoever asks for them."""
+    """Rank tests and texts separately, for questions about them."""
     return [
         fragment
         for kind in (FileKind.TEST, FileKind.TEXT)

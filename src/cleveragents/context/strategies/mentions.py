@@ -1,9 +1,8 @@
-"""What the question names outright: paths, frames of stack traces, modules, and error messages.
+"""Explicit mentions in the question: paths, stack frames, modules and error messages.
 
-A path in a question is seldom the path in the repository: it is where the package was installed, or only the
-end of it. So two paths are compared from their ends, and what agrees longest is meant. An error message was
-written somewhere as a string literal, with holes for its values: the chunk whose literals have most of it is
-sought.
+A path in a question is seldom the path in the repository: it is the path of an installed package, or only its
+end. So paths are compared from their ends, and the longest agreement wins. An error message exists somewhere
+as a string literal with placeholders, so the chunk whose literals cover most of it is searched.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ _CODED = re.compile(r"\b(?:\w{1,40}\.)?[A-Z]{1,3}\d{3,4}\b")
 
 
 class MentionsStrategy:
-    """It holds nothing but the snapshot, which any thread may ask."""
+    """The strategy. It holds only the snapshot, which any thread may read."""
 
     name = "mentions"
 
@@ -76,7 +75,7 @@ class MentionsStrategy:
         ]
 
     def _lines(self, look: QuestionSearch, frames: Sequence[TraceFrame]) -> list[ContextFragment]:
-        """Where the last frames are; the innermost is worth most."""
+        """Return the lines of the last frames; the innermost scores highest."""
         found: list[ContextFragment] = []
         for distance, frame in enumerate(reversed(frames)):
             path = look.ends.one(_installed(frame.path)) if frame.line else None
@@ -91,7 +90,7 @@ class MentionsStrategy:
 
 
 def _installed(path: str) -> str:
-    """The path within the package, if it says where that was installed."""
+    """Return the path within its package, if it contains an installation directory."""
     for directory in ("site-packages", "dist-packages", "node_modules", "gems"):
         _, found, after = path.replace("\\", "/").rpartition(f"{directory}/")
         if found:
@@ -100,7 +99,7 @@ def _installed(path: str) -> str:
 
 
 def _paths(ends: PathEnds, mentions: Iterable[str]) -> dict[str, float]:
-    """The files that mentions may mean; one that may mean several speaks for each of them less."""
+    """Score the files that mentions may refer to; an ambiguous mention counts less for each."""
     scores: dict[str, float] = {}
     for mention in mentions:
         meant = ends.meant(_installed(mention))
@@ -110,12 +109,12 @@ def _paths(ends: PathEnds, mentions: Iterable[str]) -> dict[str, float]:
 
 
 def _in_title(question: ParsedQuestion) -> list[str]:
-    """Who names a file in the first line asks for it."""
+    """Return the paths in the title, which the question is probably about."""
     return [path for path in question.paths[:_MOST_MENTIONS] if path in question.title]
 
 
 def _modules(ends: PathEnds, question: ParsedQuestion) -> dict[str, float]:
-    """Files that dotted names are, or begin with; a package stands for less than a module."""
+    """Score the files that dotted names refer to; a package counts less than a module."""
     scores: dict[str, float] = {}
     for name in question.dotted[:_MOST_MENTIONS]:
         for path, share in ends.module(name).items():
@@ -125,7 +124,7 @@ def _modules(ends: PathEnds, question: ParsedQuestion) -> dict[str, float]:
 
 
 def _literals(look: QuestionSearch, places: FoundPlaces) -> list[ContextFragment]:
-    """Files with string literals that are what the question quotes: options, keys, codes."""
+    """Score files with string literals that the question quotes: options, keys, codes."""
     question = look.question
     quotes = (*question.quoted, *_OPTION.findall(question.text), *_CODED.findall(question.text))
     wholes = {

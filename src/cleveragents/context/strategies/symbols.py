@@ -1,9 +1,8 @@
 """Definitions and uses of the names in the question.
 
-A name that few files define tells much, one that many define tells little. What the index finds by its words
-is believed after a look at the definitions themselves, where capitals count: `Model` is no `model`. Where a
-name stands in the question matters as well: in the title it is what the question is about, in code it may
-only be what the author happened to use.
+A name that few files define is significant; one that many define is not. Matches from the index are verified
+against the definitions, where case matters: `Model` is not `model`. The position of a name in the question
+also matters: a name in the title is the subject, while one in code may be incidental.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ _Names = dict[str, Counter[str]]
 
 
 class SymbolsStrategy:
-    """It holds nothing but the snapshot, which any thread may ask."""
+    """The strategy. It holds only the snapshot, which any thread may read."""
 
     name = "symbols"
 
@@ -68,7 +67,7 @@ class SymbolsStrategy:
 
 
 def _names(question: ParsedQuestion) -> _Names:
-    """What could be the name of something, by where it stands."""
+    """Return the possible names in each part of the question."""
     parts = {
         "title": question.title,
         "ticked": "\n".join(question.ticked),
@@ -101,7 +100,7 @@ def _weights(names: _Names) -> dict[str, float]:
 
 
 def _holders(look: QuestionSearch, field: Field, terms: Iterable[str]) -> dict[str, list[int]]:
-    """The sources in which each term stands."""
+    """Return the sources that contain each term."""
     import numpy as np
 
     corpus = look.corpus(FileKind.SOURCE)
@@ -116,7 +115,7 @@ def _holders(look: QuestionSearch, field: Field, terms: Iterable[str]) -> dict[s
 
 
 def _uses(look: QuestionSearch, names: _Names, places: FoundPlaces) -> list[ContextFragment]:
-    """Files that have a name of several words anywhere in them, which hardly happens by chance."""
+    """Score files that contain a name of several words, which rarely happens by chance."""
     weights = {whole_of(name): weight for name, weight in _weights(names).items() if is_compound(name)}
     total: dict[int, float] = {}
     rarest: dict[int, float] = {}
@@ -132,7 +131,7 @@ def _by_path(look: QuestionSearch, scores: Mapping[int, float]) -> dict[str, flo
 
 
 def _definers(look: QuestionSearch, names: _Names) -> list[int]:
-    """The sources that most probably define what is named, and the likeliest of all."""
+    """Return the sources that most likely define the names, and the most relevant ones overall."""
     weights = _weights(names)
     wholes: dict[str, float] = {}
     for name, weight in weights.items():
@@ -153,7 +152,7 @@ def _group(definition: Definition) -> str:
 
 
 class _Definitions:
-    """What the files that were looked at define. Not thread-safe: use it in the call that made it."""
+    """The definitions in the analysed files. Not thread-safe: use it in the call that created it."""
 
     def __init__(self, look: QuestionSearch, names: _Names, analyses: Mapping[int, FileAnalysis]) -> None:
         self._look = look
@@ -180,7 +179,7 @@ class _Definitions:
         return [*fragments, *self._places(strategy)]
 
     def _titled(self, group: str) -> dict[int, float]:
-        """Files that define what the title names; one that many define says less of each."""
+        """Score files that define a name in the title; a name with many definitions counts less."""
         scores: dict[int, float] = {}
         for name, count in self._names["title"].items():
             files = self._where.get((name, group), {})
@@ -191,7 +190,7 @@ class _Definitions:
         return scores
 
     def _places(self, strategy: str) -> list[ContextFragment]:
-        """The definitions themselves, the rarest names first."""
+        """Return the definitions themselves, the rarest names first."""
         weights = _weights(self._names)
         found: list[ContextFragment] = []
         for (name, _), files in self._where.items():

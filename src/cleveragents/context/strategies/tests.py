@@ -1,7 +1,7 @@
-"""Tests as a bridge: where a question is like a test, it is about what that test exercises.
+"""Tests as a link: if a question resembles a test, it is about the code that the test exercises.
 
-A test speaks the language of users, as a question does, while the code that it exercises may not. What a test
-is about is told by what it imports and by its file's name.
+A test uses the language of users, as a question does, while the tested code may not. Its imports and its file
+name tell which code it tests.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _MOST_TESTS = 10
 
 
 class MatchingTestsStrategy:
-    """It holds nothing but the snapshot, which any thread may ask."""
+    """The strategy. It holds only the snapshot, which any thread may read."""
 
     name = "tests"
 
@@ -54,7 +54,7 @@ class MatchingTestsStrategy:
 
 
 def _namesakes(look: QuestionSearch, tests: Sequence[tuple[str, float]]) -> dict[str, float]:
-    """Sources whose names the tests' names are made of, those in the same directories first."""
+    """Score sources with the same base name as the tests, those in similar directories first."""
     by_stem: dict[str, list[str]] = {}
     for path in look.source_paths:
         by_stem.setdefault(_stem(path), []).append(path)

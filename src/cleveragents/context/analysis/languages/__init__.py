@@ -1,4 +1,4 @@
-"""The languages, one file each. Every module here has `LANGUAGES`; a new file is a new language."""
+"""Languages, one module each. Every module defines `LANGUAGES`; a new file adds a language."""
 
 from __future__ import annotations
 

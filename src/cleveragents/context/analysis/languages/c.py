@@ -1,4 +1,4 @@
-"""C, and what C++ has in common with it."""
+"""C, and the parts that C++ shares with it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cleveragents.context.model.code import Import
 
 __all__ = ["KEYWORDS", "LANGUAGES", "QUERY", "imports"]
 
-# A declarator says what surrounds the name: pointers may, in C++ references too.
+# A declarator describes what surrounds the name: pointers, and in C++ references.
 QUERY = """
 (function_definition declarator: (function_declarator declarator: (_) @name) body: (_) @body)
   @definition.function
@@ -43,7 +43,9 @@ _INCLUDED = re.compile(r"""["<]([^">\n]+)[">]""")
 
 
 def imports(statement: str) -> Iterable[Import]:
-    """A file in quotes is looked for beside the one that names it, so it is written like a neighbour."""
+    """Parse an include. A file in quotes is searched next to the including file, so it is written as a
+    relative path.
+    """
     included = _INCLUDED.search(statement)
     if included is not None:
         beside = included[0].startswith('"') and "/" not in included[1]

@@ -1,4 +1,4 @@
-"""C++, in which headers are read too, because what they hold of C is C++ as well."""
+"""C++. Headers are read as C++ as well, because most C in them is valid C++."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""JavaScript, and what TypeScript has in common with it."""
+"""JavaScript, and the parts that TypeScript shares with it."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ _NOISE = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
 
 
 def imports(statement: str) -> Iterable[Import]:
-    """The module that a statement or call takes, and what it takes of it."""
+    """Parse the module of a statement or call, and the names imported from it."""
     words = _NOISE.sub(" ", statement) if statement.startswith(("import", "export")) else statement
     module = _MODULE.search(words)
     if module is None:

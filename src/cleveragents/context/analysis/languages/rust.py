@@ -57,7 +57,7 @@ def _imports(statement: str) -> Iterable[Import]:
 
 
 def _taken(prefix: str, tree: str, depth: int) -> Iterable[Import]:
-    """What `tree` takes of the module `prefix`; lists in lists are followed `depth` times."""
+    """Yield the imports of a use tree below the module `prefix`; nested lists are followed `depth` times."""
     path, brace, listed = tree.partition("{")
     module = f"{prefix}{path.strip()}".removesuffix("::")
     if not brace:
@@ -77,7 +77,7 @@ def _taken(prefix: str, tree: str, depth: int) -> Iterable[Import]:
 
 
 def _split(listed: str) -> list[str]:
-    """At the commas that are not inside braces."""
+    """Split at the commas outside of braces."""
     branches = [""]
     depth = 0
     for part in re.split(r"([{},])", listed):

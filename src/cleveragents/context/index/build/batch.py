@@ -1,4 +1,4 @@
-"""A batch: some contents, read and analysed together, and made into a segment."""
+"""A batch: contents that are read and analysed together and become a segment."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from cleveragents.git.plumbing import run_git, within
 __all__ = ["Analyse", "IndexBatch", "AnalysisRequest", "analysis_named", "filled", "opaque"]
 
 Analyse = Callable[[str, bytes], FileAnalysis]
-"""What a file's content says; its path tells the language."""
+"""Analyses a file's content; its path determines the language."""
 
 TOO_LARGE = "too large"
 _GIT_SECONDS = 60.0
@@ -36,7 +36,7 @@ _GIT_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class AnalysisRequest:
-    """Contents to look at, one entry for each; `git_dir` as in `CodePlace`."""
+    """Contents to analyse, one entry for each; `git_dir` is as in `CodePlace`."""
 
     root: Path
     entries: Sequence[FileEntry]
@@ -59,8 +59,9 @@ class AnalysisRequest:
 
 @dataclass(frozen=True, slots=True)
 class IndexBatch:
-    """What an order came to. `analyses` go with the digests. `changed` are files that have another content by
-    now, `missing` those that the repository does not have."""
+    """The result of an order. `analyses` correspond to `digests`. `changed` are files whose content has
+    changed since, `missing` those that the repository does not have.
+    """
 
     segment: Segment
     digests: Sequence[bytes]
@@ -86,21 +87,21 @@ class IndexBatch:
 
 
 def analysis_named(name: str) -> Analyse:
-    """The function that `module:function` names."""
+    """Return the function named `module:function`."""
     module, _, function = name.partition(":")
     found: Analyse = getattr(importlib.import_module(module), function)
     return found
 
 
 def filled(order: AnalysisRequest, analyse: Analyse, numbers: TermNumbers, is_over: Callable[[], bool] = bool) -> IndexBatch:
-    """Reads and analyses what is ordered; once `is_over`, the rest is left undone."""
+    """Read and analyse the ordered contents; stop early when `is_over` returns True."""
     changed: list[str] = []
     missing: list[str] = []
     contents = []
     for entry, data in _contents(order, missing):
         if data is None:
             contents.append(IndexedContent(entry.digest, entry.size, opaque(TOO_LARGE)))
-        elif not _is_named(data, entry.digest):  # guard: it has the name it is kept under, whoever says so
+        elif not _is_named(data, entry.digest):  # guard: the content must match the digest it is stored under
             (changed if entry.on_disk else missing).append(entry.path)
         else:
             contents.append(IndexedContent(entry.digest, len(data), _analysed(entry.path, data, analyse)))
@@ -121,7 +122,7 @@ def _is_named(data: bytes, digest: bytes) -> bool:
 
 
 def opaque(why: str) -> FileAnalysis:
-    """Of a content that is not searched."""
+    """Return the analysis of a content that is not searched."""
     return FileAnalysis("text", 0, opaque=why)
 
 
@@ -129,7 +130,7 @@ def _analysed(path: str, data: bytes, analyse: Analyse) -> FileAnalysis:
     try:
         return analyse(path, data)
     except Exception as error:
-        # One file that defeats the analysis must not keep the others from being found.
+        # A file that breaks the analysis must not prevent the others from being indexed.
         import structlog
 
         log = structlog.get_logger()
@@ -138,7 +139,7 @@ def _analysed(path: str, data: bytes, analyse: Analyse) -> FileAnalysis:
 
 
 def _contents(order: AnalysisRequest, missing: list[str]) -> Iterator[tuple[FileEntry, bytes | None]]:
-    """Each entry with what is in it; None if that is too long to be searched."""
+    """Yield each entry with its content; None if it is too long to be searched."""
     stored = [entry for entry in order.entries if not entry.on_disk]
     for entry in order.entries:
         if entry.size > MOST_BYTES:
@@ -155,7 +156,7 @@ def _contents(order: AnalysisRequest, missing: list[str]) -> Iterator[tuple[File
 
 
 def _blobs(git: GitContext, entries: Sequence[FileEntry]) -> Iterable[bytes | None]:
-    """The contents as git has them, in order; None for what it does not have."""
+    """Return the contents from git, in order; None for missing ones."""
     if not entries:
         return []
     feed = b"".join(entry.digest.hex().encode("ascii") + b"\n" for entry in entries)

@@ -1,17 +1,13 @@
-"""Fills the index with the contents that it lacks, batch by batch: what is committed stays, whatever happens
-after it.
+"""Filling of the index, batch by batch; committed batches survive whatever happens later.
 
-Keeps the segments few: those of like size are merged, so that each posting is moved only a few times.
+Segments of similar size are merged, so that there are few of them and each posting is moved only a few times.
+Contents that are in no recent view are dropped to limit the size. A view is the content of a place when it
+was last read. Only the holder of the index's lock may drop contents; an open snapshot keeps what it sees, and
+one that is being opened reads again.
 
-Keeps the index within bounds: contents that no view of late has are dropped.
-
-A view is what a place held when it was last looked at. Whoever holds the index's lock may drop; a snapshot
-that is open keeps what it sees, and one that is being opened looks again.
-
-One process at a time fills the index of a repository; the kernel frees the lock when it dies.
-
-Who holds it writes its number into the file. One that is stopped keeps the lock and does nothing: so whoever
-waits looks whether the index grows, and does not wait for one that does not.
+One process at a time fills the index of a repository; the kernel releases its lock when it dies. The holder
+writes its process id into the lock file. A suspended process keeps the lock without making progress, so
+waiting processes check whether the index grows and stop waiting if it does not.
 """
 
 from __future__ import annotations
@@ -74,7 +70,7 @@ _BATCH_BYTES = 4 << 20
 _SMALL_BATCH_FILES = 32
 
 LARGEST = 8_000_000
-"""Postings of a segment that grows no more: merging is done in memory."""
+"""Maximum number of postings of a segment, because segments are merged in memory."""
 _FAN_IN = 8
 _SMALLEST = 1 << 15
 _WORTH_IT = 1_000
@@ -86,10 +82,11 @@ _LOOK_SECONDS = 0.2
 
 @dataclass(frozen=True, slots=True)
 class IndexBuilder:
-    """How to build. `analyse` names the function that looks into files, so that other processes find it, too;
-    `version` changes with what it finds. More than `alone` contents are given to as many processes as there
-    are `workers`, or processors, `batch_files` at a time. Another process that builds is waited for as long
-    as it gets on, with breaks of less than `stalled_seconds`."""
+    """The settings of a build. `analyse` names the function that analyses files, so that worker processes can
+    import it; `version` changes with its results. More than `alone` contents are distributed to `workers`
+    processes (by default, one per processor), `batch_files` at a time. A build by another process is waited
+    for as long as it makes progress at least every `stalled_seconds`.
+    """
 
     analyse: str = "cleveragents.context.analysis:analyse"
     version: int | None = None
@@ -108,7 +105,7 @@ class IndexBuilder:
 
 @dataclass
 class IndexBuild:
-    """One filling of the index, by the one who holds its lock. Not thread-safe."""
+    """One build of the index, by the holder of its lock. Not thread-safe."""
 
     builder: IndexBuilder
     ground: ResolvedPlace
@@ -121,10 +118,10 @@ class IndexBuild:
     full: bool = False
 
     def fill(self, entries: Sequence[FileEntry], total: int) -> None:
-        """Indexes these contents, of `total` that are wanted. `Cancelled`, and what SQLite raises."""
+        """Index these contents, out of `total` wanted ones. Raises `Cancelled` and the errors of SQLite."""
         done = total - len(entries)
         self._tell(done, total)
-        # Closed here and not when it is forgotten: an error would keep it, and its processes, alive.
+        # Closed explicitly: an error would keep the generator, and its processes, alive.
         with closing(self._batches(self._sized(entries))) as batches:
             for batch in batches:
                 self._keep(batch)
@@ -134,15 +131,15 @@ class IndexBuild:
                 if not self.room():
                     self.full = True
                     return
-        # Merging all costs as much as all is worth: only if most of it is new.
+        # A full merge is worth its cost only if most of the index is new.
         if self.builder.alone < len(entries) and total <= 2 * len(entries):
             compact(self.connection, self.patience, self.builder.faults, wholly=True)
 
     @property
     def notes(self) -> list[str]:
-        """What could not be indexed."""
+        """Notes on what could not be indexed."""
         return [
-            *(["not all files are indexed: the index has reached its bound"] if self.full else []),
+            *(["not all files are indexed: the index has reached its maximum size"] if self.full else []),
             *left_out(self.changed, "because they changed while they were read"),
             *left_out(self.missing, "because the repository does not have their contents"),
         ]
@@ -155,7 +152,7 @@ class IndexBuild:
         with suppress(WorkerPoolUnusable), WorkerPool(self.builder.analyse, self.builder.workers or process_count()) as crew:
             yield from crew.batches(orders, self.patience)
             return
-        # No processes here: those that are left are done by ourselves.
+        # Processes cannot be used here: this one indexes the rest.
         yield from self._alone(self._orders(self._unkept(entries), _SMALL_BATCH_FILES))
 
     def _alone(self, orders: Iterator[AnalysisRequest]) -> Iterator[IndexBatch]:
@@ -188,14 +185,14 @@ class IndexBuild:
         if not batch.digests:
             return
         self.builder.faults.reach("index.batch.before_commit")
-        # Somebody may have added them without holding the lock, where a file system has none: all the same.
+        # On a file system without locks, another process may have added them; the result is the same.
         with suppress(sqlite3.IntegrityError), transaction(self.connection):
             add_contents(self.connection, batch.segment, batch.digests, batch.analyses)
             self.builder.faults.reach("index.batch.in_transaction")
         self.builder.faults.reach("index.batch.after_commit")
 
     def _sized(self, entries: Sequence[FileEntry]) -> list[FileEntry]:
-        """With the sizes of those that only git knows; without them if it does not say."""
+        """Return the entries with the sizes that only git knows; without sizes if git does not answer."""
         unsized = [entry for entry in entries if not entry.on_disk and not entry.size]
         if not unsized:
             return list(entries)
@@ -224,7 +221,7 @@ class IndexBuild:
 
 
 def compact(connection: sqlite3.Connection, patience: IndexDeadline, faults: FaultPoints, *, wholly: bool) -> None:
-    """Merges what is worth it, or with `wholly` all that may be merged, until the time is up."""
+    """Merge segments where it is worthwhile, or all with `wholly`, until the time is over."""
     while not patience.is_over:
         segments = [one for one in catalogue(connection) if one.postings < LARGEST // 2]
         group = _within(segments) if wholly else _next_group(segments)
@@ -234,7 +231,7 @@ def compact(connection: sqlite3.Connection, patience: IndexDeadline, faults: Fau
 
 
 def merge(connection: sqlite3.Connection, group: Sequence[SegmentInfo], faults: FaultPoints) -> None:
-    """Puts one segment in the place of these."""
+    """Replace these segments by a single one."""
     import numpy as np
 
     whole = merged([(read_segment(connection, one), np.ones(len(one.head.sizes), np.bool_)) for one in group])
@@ -253,7 +250,7 @@ def _next_group(segments: Sequence[SegmentInfo]) -> list[SegmentInfo]:
 
 
 def _within(segments: Sequence[SegmentInfo]) -> list[SegmentInfo]:
-    """The smallest ones that are not too large together."""
+    """Return the smallest segments that are not too large together."""
     chosen: list[SegmentInfo] = []
     total = 0
     for one in sorted(segments, key=lambda one: one.postings):
@@ -265,13 +262,13 @@ def _within(segments: Sequence[SegmentInfo]) -> list[SegmentInfo]:
 
 
 def is_mostly_unused(connection: sqlite3.Connection, in_use: NDArray[np.int64]) -> bool:
-    """Whether more than half of many contents are in no view, `in_use` counted as one."""
+    """Return whether most of many contents are in no view; `in_use` counts as one."""
     total = int(connection.execute("SELECT count(*) FROM content").fetchone()[0])
     return total >= _WORTH_IT and len(_used(connection, in_use)) * 2 < total
 
 
 def drop_unused(connection: sqlite3.Connection, in_use: NDArray[np.int64]) -> None:
-    """Drops the contents that are in no view, and gives the room back."""
+    """Drop the contents that are in no view, and free their space."""
     import numpy as np
 
     used = _used(connection, in_use)
@@ -280,12 +277,12 @@ def drop_unused(connection: sqlite3.Connection, in_use: NDArray[np.int64]) -> No
         if not kept.all():
             _thin_out(connection, segment, kept)
     connection.execute("PRAGMA incremental_vacuum").fetchall()
-    # Passive: a snapshot that is open may stay so for long.
+    # Passive: a snapshot may stay open for long.
     connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
 
 
 def forget_places(connection: sqlite3.Connection, gone: Iterable[Path]) -> int:
-    """Forgets the views of these directories, of what is in them, and of all that are no longer there."""
+    """Forget the views of these directories and below, and of all directories that no longer exist."""
     named = [os.fsencode(path) for path in gone]
     places = [
         (place,)
@@ -300,8 +297,9 @@ def forget_places(connection: sqlite3.Connection, gone: Iterable[Path]) -> int:
 
 
 def forget_views(connection: sqlite3.Connection, here: bytes) -> None:
-    """Of all places: what is still looked at is looked up again. Only of the files of `here`, the place that
-    is being looked at, what is known stays so."""
+    """Forget all views; those still in use are stored again. Only the known files of `here`, the current
+    place, are kept.
+    """
     with transaction(connection):
         connection.execute("DELETE FROM view")
         connection.execute("DELETE FROM known_file WHERE place <> ?", (here,))
@@ -330,8 +328,9 @@ def _thin_out(connection: sqlite3.Connection, segment: SegmentInfo, kept: NDArra
 
 @dataclass(frozen=True, slots=True)
 class BuildTurn:
-    """Whether the index is ours to fill; if not, the number of the process that fills it, if that is known,
-    and whether it is `stalled`."""
+    """Whether this process may fill the index; if not, the process id of the one that does, if known, and
+    whether it is `stalled`.
+    """
 
     ours: bool
     pid: int | None = None
@@ -339,7 +338,7 @@ class BuildTurn:
 
     @property
     def who(self) -> str:
-        """Another one, in words."""
+        """A description of the other process."""
         return "another process" if self.pid is None else f"another process (pid {self.pid})"
 
     def __bool__(self) -> bool:
@@ -355,9 +354,10 @@ def building(
     grown: Callable[[], int] = int,
     stalled_seconds: float = STALLED_SECONDS,
 ) -> Iterator[BuildTurn]:
-    """Whose turn it is. If another fills the index, waits until that is done, the time is up, there is
-    nothing left to fill, which `needless` is asked now and then, or what `grown` tells has stayed the same
-    for `stalled_seconds`. `Cancelled`, `OSError`."""
+    """Try to become the process that fills the index. If another process does, wait until it is done, the
+    time is over, `needless` reports that nothing is left to fill, or `grown` has not changed for
+    `stalled_seconds`. Raises `Cancelled` and `OSError`.
+    """
     looked = moved = time.monotonic()
     held = _try(path)
     size = grown() if held is None else 0
@@ -390,12 +390,12 @@ def _holder(path: Path) -> int | None:
 
 
 def _try(path: Path) -> int | None:
-    """A descriptor that holds the lock, or None if somebody else has it."""
+    """Return a descriptor that holds the lock; None if another process has it."""
     descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     held = False
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # guard: a file that was removed meanwhile is one that nobody else looks at
+        # guard: no other process uses a file that was removed meanwhile
         if os.path.samestat(os.fstat(descriptor), path.stat()):
             held = True
     except (BlockingIOError, FileNotFoundError):
@@ -410,7 +410,7 @@ def _try(path: Path) -> int | None:
 
 
 def _say(descriptor: int, words: bytes) -> None:
-    # A full disk takes no words, but the lock holds.
+    # On a full disk the id is not written, but the lock holds.
     with suppress(OSError):
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, words, 0)

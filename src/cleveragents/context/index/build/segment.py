@@ -1,19 +1,15 @@
-"""A segment: some contents with all their postings, as arrays that are written once and never changed.
+"""Segments: contents with all their postings, as arrays that are written once and never changed.
 
-Terms are known by a number of 64 bits that is made from them; the words themselves are in the files. The
-postings of a field lie one after the other, ordered by term and then by chunk, and `ends` says where each
-term's end. So segments are merged by sorting numbers, and a term is found by bisection.
+Terms are identified by a 64-bit hash; the words themselves are only in the files. The postings of a field are
+ordered by term and then by chunk, and `ends` marks the end of each term. So segments are merged by sorting
+numbers, and a term is found by bisection.
 
-A file's analysis as bytes and back, without the terms of its chunks: those are in the postings.
+Analyses are stored as JSON, without the terms, which are in the postings. Faster formats trust their input,
+and a file on a disk may be damaged. All arrays have a checksum, because SQLite does not verify the contents
+of its rows.
 
-JSON, because whatever else is quick to read trusts what it reads, and a file on a disk may be damaged.
-
-A segment as bytes, for the pipe between two processes.
-
-Arrays as bytes that tell when they were damaged: SQLite does not look into what it keeps.
-
-Segments in the file: a catalogue that is read whole, dictionaries that are read when a field is asked for,
-and blocks of postings, of which a question reads the few that it needs.
+In the file, a segment consists of a catalogue that is read completely, dictionaries that are read on demand,
+and blocks of postings, of which a query reads only a few.
 """
 
 from __future__ import annotations
@@ -69,7 +65,7 @@ __all__ = [
 
 
 DIGEST_TYPE = "S32"
-"""Room for the names of either kind of repository."""
+"""Wide enough for SHA-1 and SHA-256 digests."""
 _MOST_COUNTED = 65535
 CATALOGUE = {
     "digests": DIGEST_TYPE,
@@ -83,12 +79,12 @@ _SUM = struct.Struct("<I")
 _LENGTH = struct.Struct("<Q")
 
 BLOCK = 8192
-"""Postings in a row."""
+"""Postings per block."""
 
 
 @dataclass(frozen=True, slots=True)
 class IndexedContent:
-    """A content that was looked at, and what was found in it."""
+    """An analysed content."""
 
     digest: bytes
     size: int
@@ -97,7 +93,7 @@ class IndexedContent:
 
 @dataclass(frozen=True, slots=True)
 class FieldPostings:
-    """The postings of one field. Those of `terms[i]` lie before `ends[i]`, from `ends[i - 1]` on."""
+    """The postings of one field. Those of `terms[i]` are between `ends[i - 1]` and `ends[i]`."""
 
     terms: NDArray[np.uint64]
     ends: NDArray[np.uint32]
@@ -107,8 +103,9 @@ class FieldPostings:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """`digests` ascend. Content i has the chunks from `first_chunk[i]` up to `first_chunk[i + 1]`; `rows` are
-    where their analyses are kept."""
+    """A segment. `digests` ascend. Content i has the chunks from `first_chunk[i]` up to `first_chunk[i + 1]`;
+    `rows` are the rows of their analyses.
+    """
 
     digests: NDArray[np.bytes_]
     sizes: NDArray[np.int64]
@@ -123,12 +120,12 @@ class Segment:
 
 
 def term_number(term: str) -> int:
-    """The same in every process."""
+    """Return the number of a term, the same in every process."""
     return int.from_bytes(hashlib.blake2b(term.encode("utf-8", "surrogatepass"), digest_size=8).digest())
 
 
 class TermNumbers(dict[str, int]):
-    """Remembers the numbers of terms. Not thread-safe: for one batch."""
+    """A cache of term numbers. Not thread-safe: one per batch."""
 
     def __missing__(self, term: str) -> int:
         number = self[term] = term_number(term)
@@ -136,7 +133,7 @@ class TermNumbers(dict[str, int]):
 
 
 def segment_of(contents: Iterable[IndexedContent], rows: Sequence[int], numbers: TermNumbers) -> Segment:
-    """The segment of these contents, which are given in the order of their digests."""
+    """Return the segment of these contents, which must be sorted by digest."""
     import numpy as np
 
     told = list(contents)
@@ -167,7 +164,7 @@ def segment_of(contents: Iterable[IndexedContent], rows: Sequence[int], numbers:
 
 
 def merged(segments: Sequence[tuple[Segment, NDArray[np.bool_]]]) -> Segment:
-    """One segment of those contents that are to be kept; no content may be in two of them."""
+    """Merge the kept contents of several segments; no content may be in two of them."""
     import numpy as np
 
     digests = np.concatenate([segment.digests[kept] for segment, kept in segments])
@@ -177,7 +174,7 @@ def merged(segments: Sequence[tuple[Segment, NDArray[np.bool_]]]) -> Segment:
     counts = np.concatenate([np.diff(segment.first_chunk)[kept] for segment, kept in segments])
     first = np.zeros(len(order) + 1, np.int32)
     np.cumsum(counts[order], out=first[1:])
-    # Where the contents begin, in the order in which the segments bring them.
+    # The first chunks of the contents, in the order of the input segments.
     begins = np.empty(len(order), np.int32)
     begins[order] = first[:-1]
     lengths = np.zeros(int(first[-1]), np.float32)
@@ -203,8 +200,9 @@ def merged(segments: Sequence[tuple[Segment, NDArray[np.bool_]]]) -> Segment:
 def new_places(
     first_chunk: NDArray[np.int32], kept: NDArray[np.bool_], begins: NDArray[np.int32]
 ) -> NDArray[np.int32]:
-    """For each chunk of a segment its new number, or -1 if its content is not kept; `begins` has the first
-    new number of each content that is."""
+    """Return the new number of each chunk of a segment, -1 if its content is not kept. `begins` holds the
+    first new number of each kept content.
+    """
     import numpy as np
 
     counts = np.diff(first_chunk)
@@ -229,7 +227,7 @@ def _moved(
 def _sorted(
     terms: NDArray[np.uint64], chunks: NDArray[np.uint32], counts: NDArray[np.uint16]
 ) -> FieldPostings:
-    """By term; within a term the order stays, so chunks have to come in order."""
+    """Sort by term. The order within a term is kept, so chunks must be sorted."""
     import numpy as np
 
     order = np.argsort(terms, kind="stable")
@@ -239,7 +237,7 @@ def _sorted(
 
 
 def analysis_to_bytes(analysis: FileAnalysis) -> bytes:
-    """What `analysis_from_bytes` reads."""
+    """Serialise an analysis for `analysis_from_bytes`."""
     row = [
         analysis.language,
         analysis.lines,
@@ -259,7 +257,7 @@ def analysis_to_bytes(analysis: FileAnalysis) -> bytes:
 
 
 def analysis_from_bytes(data: bytes) -> FileAnalysis:
-    """`ValueError` if that is nothing that was written here."""
+    """Restore an analysis. Raises `ValueError` if the data is invalid."""
     try:
         language, lines, opaque, definitions, imports, chunks = json.loads(zlib.decompress(data))
         return FileAnalysis(
@@ -278,7 +276,7 @@ def analysis_from_bytes(data: bytes) -> FileAnalysis:
 
 
 def segment_to_bytes(segment: Segment) -> bytes:
-    """What `segment_from_bytes` reads."""
+    """Serialise a segment for `segment_from_bytes`."""
     parts = [getattr(segment, name).tobytes() for name in CATALOGUE]
     for field in Field:
         parts += [getattr(segment.fields[field], name).tobytes() for name in FIELD]
@@ -286,7 +284,7 @@ def segment_to_bytes(segment: Segment) -> bytes:
 
 
 def segment_from_bytes(data: bytes | memoryview) -> Segment:
-    """`IndexDamaged` if that is no segment."""
+    """Restore a segment. Raises `IndexDamaged` if the data is invalid."""
     parts = unpack(data)
     if len(parts) != len(CATALOGUE) + len(Field) * len(FIELD):
         raise IndexDamaged("a part of it is missing")
@@ -302,16 +300,16 @@ def segment_from_bytes(data: bytes | memoryview) -> Segment:
 
 
 class IndexDamaged(Exception):
-    """What is in the file is not what was written. Never leaves the index."""
+    """The content of the file differs from what was written. Never raised outside the index."""
 
 
 def sealed(data: bytes) -> bytes:
-    """The same with its sum at the end."""
+    """Append a checksum."""
     return data + _SUM.pack(zlib.crc32(data))
 
 
 def unsealed(data: object) -> memoryview:
-    """What was sealed. `IndexDamaged`."""
+    """Verify and remove the checksum. Raises `IndexDamaged`."""
     if not isinstance(data, bytes) or len(data) < _SUM.size:
         raise IndexDamaged("a part of it is missing")
     view = memoryview(data)[: -_SUM.size]
@@ -321,13 +319,13 @@ def unsealed(data: object) -> memoryview:
 
 
 def pack(parts: Sequence[bytes]) -> bytes:
-    """Several pieces as one."""
+    """Join several parts."""
     head = [_LENGTH.pack(len(parts)), *(_LENGTH.pack(len(part)) for part in parts)]
     return b"".join([*head, *parts])
 
 
 def unpack(data: bytes | memoryview) -> list[memoryview]:
-    """The pieces. `IndexDamaged`."""
+    """Split joined parts. Raises `IndexDamaged`."""
     view = memoryview(data)
     try:
         (count,) = _LENGTH.unpack_from(view, 0)
@@ -345,7 +343,7 @@ def unpack(data: bytes | memoryview) -> list[memoryview]:
 
 
 def array_of(data: bytes | memoryview, kind: str) -> NDArray[Any]:
-    """The array in these bytes. `IndexDamaged`."""
+    """Return the array in these bytes. Raises `IndexDamaged`."""
     import numpy as np
 
     try:
@@ -357,7 +355,7 @@ def array_of(data: bytes | memoryview, kind: str) -> NDArray[Any]:
 
 @dataclass(frozen=True, slots=True)
 class SegmentInfo:
-    """A segment of the file, without its postings."""
+    """A stored segment without its postings."""
 
     number: int
     postings: int
@@ -367,7 +365,7 @@ class SegmentInfo:
 def add_contents(
     connection: sqlite3.Connection, segment: Segment, digests: Sequence[bytes], analyses: Sequence[bytes]
 ) -> None:
-    """Adds a segment and its contents' analyses. `sqlite3.IntegrityError` if one of them is there already."""
+    """Add a segment and its analyses. Raises `sqlite3.IntegrityError` if a content already exists."""
     import numpy as np
 
     first = connection.execute("SELECT coalesce(max(row), 0) + 1 FROM content").fetchone()[0]
@@ -380,7 +378,7 @@ def add_contents(
 
 
 def add_segment(connection: sqlite3.Connection, segment: Segment) -> None:
-    """Adds it, within the caller's transaction."""
+    """Add a segment within the caller's transaction."""
     head = pack([getattr(segment, name).tobytes() for name in CATALOGUE])
     cursor = connection.execute(
         "INSERT INTO segment (postings, catalogue) VALUES (?, ?)", (segment.postings, sealed(head))
@@ -411,7 +409,7 @@ def add_segment(connection: sqlite3.Connection, segment: Segment) -> None:
 
 
 def remove_segments(connection: sqlite3.Connection, numbers: Iterable[int]) -> None:
-    """Removes them, but not their contents' analyses."""
+    """Remove segments, but not the analyses of their contents."""
     for number in numbers:
         connection.execute("DELETE FROM segment WHERE segment = ?", (number,))
         connection.execute("DELETE FROM dictionary WHERE segment = ?", (number,))
@@ -419,7 +417,7 @@ def remove_segments(connection: sqlite3.Connection, numbers: Iterable[int]) -> N
 
 
 def catalogue(connection: sqlite3.Connection) -> list[SegmentInfo]:
-    """All segments, oldest first. `IndexDamaged`."""
+    """Return all segments, oldest first. Raises `IndexDamaged`."""
     found = []
     for number, postings, data in connection.execute(
         "SELECT segment, postings, catalogue FROM segment ORDER BY segment"
@@ -437,7 +435,7 @@ def catalogue(connection: sqlite3.Connection) -> list[SegmentInfo]:
 def read_dictionary(
     connection: sqlite3.Connection, number: int, field: Field
 ) -> tuple[NDArray[np.uint64], NDArray[np.uint32]]:
-    """A field's terms, and where the postings of each end. `IndexDamaged`."""
+    """Return a field's terms and the ends of their postings. Raises `IndexDamaged`."""
     row = connection.execute(
         "SELECT data FROM dictionary WHERE segment = ? AND field = ?", (number, field.value)
     ).fetchone()
@@ -448,7 +446,7 @@ def read_dictionary(
 def read_blocks(
     connection: sqlite3.Connection, number: int, field: Field, blocks: Sequence[int]
 ) -> tuple[NDArray[np.uint32], NDArray[np.uint16]]:
-    """Chunks and counts in these blocks, one block after the other. `IndexDamaged`."""
+    """Return the chunks and counts in these blocks, in order. Raises `IndexDamaged`."""
     import numpy as np
 
     chunks = []
@@ -467,7 +465,7 @@ def read_blocks(
 
 
 def read_segment(connection: sqlite3.Connection, entry: SegmentInfo) -> Segment:
-    """With all its postings. `IndexDamaged`."""
+    """Load a segment with all its postings. Raises `IndexDamaged`."""
     fields = {}
     for field in Field:
         terms, ends = read_dictionary(connection, entry.number, field)

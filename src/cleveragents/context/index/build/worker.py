@@ -1,6 +1,6 @@
-"""`python -m cleveragents.context.index.build.worker`: analyses batches that it is sent.
+"""`python -m cleveragents.context.index.build.worker`: analyses the batches that it receives.
 
-It ends when its input does, whatever it is doing then: so none is left when who started it was killed.
+It exits when its input ends, whatever it is doing, so no worker outlives a killed parent.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ _LEAVE_SECONDS = 1.0
 
 
 def main() -> int:
-    """Serves until its input ends."""
-    # Ctrl-C reaches all processes of a terminal; who started us decides what becomes of us.
+    """Serve until the input ends."""
+    # Ctrl-C reaches all processes of a terminal; the parent decides when this one ends.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     answers = os.dup(1)
     os.dup2(2, 1)
@@ -38,7 +38,7 @@ def main() -> int:
     orders: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(orders,), name="orders", daemon=True).start()
     numbers = TermNumbers()
-    _write(answers, LENGTH.pack(0))  # whoever dies before this was not killed by a file
+    _write(answers, LENGTH.pack(0))  # a process that dies before this was not killed by a file
     while (order := orders.get()) is not None:
         batch = filled(AnalysisRequest.from_bytes(order), analyse, numbers).to_bytes()
         if len(numbers) > _MOST_REMEMBERED:
@@ -52,7 +52,7 @@ def _listen(orders: queue.SimpleQueue[bytes | None]) -> None:
         orders.put(order)
     orders.put(None)
     threading.Event().wait(_LEAVE_SECONDS)
-    os._exit(0)  # guard: nobody waits for an answer any more, and an analysis may have no end
+    os._exit(0)  # guard: the answer has no reader any more, and an analysis may never end
 
 
 def _message() -> bytes | None:

@@ -1,7 +1,7 @@
-"""Processes that analyse batches beside each other, and end with us.
+"""Worker processes that analyse batches in parallel and end with this process.
 
-A batch that a process dies of, or does not finish, is given out again in single contents; the one that is to
-blame is then known, and is left out of the search for good.
+A batch that kills a process or does not finish is distributed again as single contents. The content at fault
+is then known and is excluded from the search permanently.
 """
 
 from __future__ import annotations
@@ -39,19 +39,19 @@ _BATCH_SECONDS = 120.0
 _START_SECONDS = 60.0
 _LEAVE_SECONDS = 5.0
 _LOOK_SECONDS = 0.05
-# A pipe holds 64 KiB. What a process has not read yet is its first message and two orders: they have to fit
-# in, or one that does not read holds us up.
+# A pipe holds 64 KiB. The unread data of a process is its first message and two orders; they must fit, or a
+# process that does not read would block this one.
 _ORDER_BYTES = 28_000
 _ENTRY_BYTES = 32
 _PATH_LETTERS = 1_000
 
 
 class WorkerPoolUnusable(Exception):
-    """No process can be started here; what was ordered has to be done by who ordered it."""
+    """No process can be started here; the caller must do the work itself."""
 
 
 def process_count() -> int:
-    """As many as there are processors for us, within reason."""
+    """Return the number of available processors, up to a limit."""
     ours = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return min(_MOST_WORKERS, ours)
 
@@ -65,7 +65,7 @@ class _Worker:
     ready: bool = False
 
     def send(self, data: bytes) -> bool:
-        """False if it is gone."""
+        """Send a message; return False if the process is gone."""
         assert self.process.stdin is not None
         view = memoryview(LENGTH.pack(len(data)) + data)
         try:
@@ -76,7 +76,7 @@ class _Worker:
         return True
 
     def answer(self) -> IndexBatch | None:
-        """The next batch that it has said all of."""
+        """Return the next complete batch, if there is one."""
         if not self.ready and len(self.said) >= LENGTH.size:
             self.ready = True
             self.began = time.monotonic()
@@ -97,14 +97,14 @@ class _Worker:
         return self.process.stdout.fileno()
 
     def end(self) -> None:
-        """Lets it leave if it has nothing to do, and ends it otherwise."""
+        """End the process: let it exit if it is idle, kill it otherwise."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.close()
         try:
             self.process.wait(0 if self.orders else _LEAVE_SECONDS)
         except subprocess.TimeoutExpired:
-            # It leads a group of its own, and may be waiting for a git that does not end.
+            # The process leads its own group and may be waiting for a git that does not end.
             os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()
         finally:
@@ -112,7 +112,9 @@ class _Worker:
 
 
 class WorkerPool:
-    """Some processes. Not thread-safe: for one build. Leaving it ends them, whatever they are doing."""
+    """A group of worker processes. Not thread-safe: one per build. Leaving the context ends them, whatever
+    they are doing.
+    """
 
     def __init__(self, analyse: str, size: int, *, batch_seconds: float = _BATCH_SECONDS) -> None:
         self._analyse = analyse
@@ -132,11 +134,13 @@ class WorkerPool:
             for worker in self._workers:
                 all_of_them.callback(
                     worker.end
-                )  # guard: an interrupt while one ends does not spare the others
+                )  # guard: an interrupt must not spare the other processes
         self._workers.clear()
 
     def batches(self, orders: Iterable[AnalysisRequest], patience: IndexDeadline) -> Iterator[IndexBatch]:
-        """A batch for each order, as they come, until the time is up. `Cancelled`, `WorkerPoolUnusable`."""
+        """Yield a batch for each order as they arrive, until the time is over. Raises `Cancelled` and
+        `WorkerPoolUnusable`.
+        """
         waiting = deque(part for order in orders for part in _parts(order))
         for _ in range(min(self._size, len(waiting))):
             self._start()
@@ -154,7 +158,7 @@ class WorkerPool:
                     yield from self._bury(worker, waiting)
 
     def _start(self) -> None:
-        # -P, and away from here: the working directory is somebody's repository, with modules of its own.
+        # -P, and another directory: the working directory is a foreign repository with its own modules.
         try:
             process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "cleveragents.context.index.build.worker"],
@@ -193,7 +197,7 @@ class WorkerPool:
             yield batch
 
     def _bury(self, worker: _Worker, waiting: deque[AnalysisRequest]) -> Iterator[IndexBatch]:
-        """Ends a process that is dead or stuck, and puts another in its place."""
+        """End a dead or stuck process and start another one."""
         self._selector.unregister(worker.output)
         self._workers.remove(worker)
         worker.end()
@@ -209,12 +213,12 @@ class WorkerPool:
 
 
 def _parts(order: AnalysisRequest) -> Iterator[AnalysisRequest]:
-    """The same entries in orders that a pipe holds."""
+    """Split an order into orders that fit into a pipe."""
     head = len(json.dumps(str(order.root)))
     chosen: list[FileEntry] = []
     size = head
     for whole in order.entries:
-        # A path in a commit may be of any length; its end says all that the analysis wants to know.
+        # A path in a commit may have any length; the analysis only needs its end.
         entry = whole if whole.on_disk else whole._replace(path=whole.path[-_PATH_LETTERS:])
         own = len(json.dumps(entry.path)) + 2 * len(entry.digest) + _ENTRY_BYTES
         if chosen and size + own > _ORDER_BYTES:  # guard: writing to a full pipe waits for its reader
@@ -226,7 +230,7 @@ def _parts(order: AnalysisRequest) -> Iterator[AnalysisRequest]:
 
 
 def _given_up(order: AnalysisRequest) -> IndexBatch:
-    """Of a content that no process survives."""
+    """Return the batch for a content whose analysis never ends."""
     (entry,) = order.entries
     analysis = opaque("its analysis does not end")
     content = IndexedContent(entry.digest, entry.size, analysis)
