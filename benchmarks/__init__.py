@@ -1,1 +1,3 @@
-"""ASV benchmarks: `track_*_ratio` compares us with a floor or a peer in the same run (lower is better)."""
+"""ASV benchmarks. `track_*_ratio` compares CleverAgents with a floor or a peer in the same run; lower is
+better.
+"""

@@ -1,4 +1,4 @@
-"""`python -m benchmarks [WORD …]`: the benchmarks whose name matches, or all."""
+"""`python -m benchmarks [WORD …]`: run the benchmarks whose names match, or all."""
 
 from __future__ import annotations
 

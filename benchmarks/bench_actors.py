@@ -1,9 +1,10 @@
-"""An actor of twenty model calls, from YAML through the bridge, beside the same calls in bare LangGraph.
+"""An actor with twenty model calls, from YAML through the bridge, compared with the same calls in bare
+LangGraph.
 
-Both call the same host, which answers at once, each call under a name of its own, because the host remembers
-calls by name; and both keep the same conversation. With persistence ours is on our checkpointer and theirs on
-LangGraph's own for SQLite, both waiting until a call is kept, with the same `synchronous`: aim ≤ 1.5 a node.
-Without, ours goes through the bridge and neither keeps anything: aim ≤ 1.15.
+Both use the same host, which answers immediately and remembers calls by name, so each call has its own name.
+Both keep the same conversation. With persistence, ours uses our checkpointer and theirs LangGraph's own for
+SQLite. Both wait until each call is stored, with the same `synchronous` setting. Aim: ≤ 1.5 per node. Without
+persistence, ours goes through the bridge, and neither stores anything. Aim: ≤ 1.15.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class _State(TypedDict, total=False):
 
 
 class ActorNodes:
-    """Twenty model calls one after the other."""
+    """Twenty model calls, one after the other."""
 
     timeout = 300
     unit = "ratio"
@@ -66,7 +67,7 @@ class ActorNodes:
         return asyncio.run(self._kept())
 
     def track_unkept_ratio(self) -> float:
-        """Without; ours on the bridge's loop, theirs on its own."""
+        """Without checkpoints; ours on the bridge's loop, theirs on its own."""
         from cleveragents.actors.bridge.bridge import RxPyLangGraphBridge
         from cleveragents.actors.graph.compiler import compile_actor
         from cleveragents.actors.streams.message import StreamMessage
@@ -121,14 +122,14 @@ class ActorNodes:
 
 
 class _NoActors:
-    """None are named."""
+    """A set of actors that is empty."""
 
     def get(self, name: str) -> Any:
         raise KeyError(name)
 
 
 class _Bare:
-    """An actor's graph as the bridge takes graphs, without a checkpointer."""
+    """An actor's graph in the form that the bridge accepts, without a checkpointer."""
 
     def __init__(self, graph: Any, actor: Any, host: Any) -> None:
         self._graph, self._actor, self._host = graph, actor, host

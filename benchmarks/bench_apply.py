@@ -1,7 +1,8 @@
-"""Applying 1,000 files beside `git apply` of the same patch to the same files.
+"""Applying 1,000 files, compared with `git apply` of the same patch to the same files.
 
-`git apply` looks at no other file, keeps no journal and can be stopped half way. The aims: at most 4 times
-its time when an apply survives kill -9 (`normal`), at most 15 times when it survives a power cut (`full`).
+`git apply` checks no other file, keeps no journal and can be interrupted half way. Aims: at most 4 times its
+time for an apply that survives kill -9 (`normal`), and at most 15 times for one that survives a power cut
+(`full`).
 """
 
 from __future__ import annotations
@@ -26,20 +27,20 @@ IDENTITY = ("-c", "user.name=Ada", "-c", "user.email=ada@example.org", "-c", "in
 
 
 def git(directory: Path, *arguments: str, feed: bytes | None = None) -> bytes:
-    """git's answer."""
+    """Run git and return its output."""
     command = ["git", *IDENTITY, *arguments]
     return subprocess.run(command, cwd=directory, input=feed, check=True, capture_output=True).stdout
 
 
 def content(number: int, word: bytes) -> bytes:
-    """A small source file in which one line holds the word."""
+    """Return a small source file with the word in one line."""
     lines = [b"line %d of file %d\n" % (line, number) for line in range(40)]
     lines[20] = word + b"\n"
     return b"".join(lines)
 
 
 class ApplyManyFiles:
-    """Both start from the same clean files each time; putting them back is not counted."""
+    """Both start from the same clean files each time; restoring them is not counted."""
 
     params = ("normal", "full")
     param_names = ("durability",)
@@ -73,7 +74,7 @@ class ApplyManyFiles:
         self._folder.cleanup()
 
     def track_apply_ratio(self, durability: str) -> float:
-        """Below the aims of 4 and 15, see above."""
+        """Aims: 4 and 15, see above."""
         self._timed(self._ours)
         self._timed(self._floor)
         return median(self._pair(swap=number % 2 == 1) for number in range(self.rounds))

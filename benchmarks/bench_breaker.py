@@ -1,4 +1,6 @@
-"""A breaker's permit (acquire and settle), beside pybreaker's call, alone and with 8 threads."""
+"""A permit of the circuit breaker (acquire and settle), compared with pybreaker's call, with
+1 and 8 threads.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ THREADS = 8
 
 
 def _nothing() -> None:
-    """What is guarded: its own cost is in both."""
+    """The guarded function; its cost is included in both."""
 
 
 def _under_permits(breaker: CircuitBreaker, calls: int) -> None:

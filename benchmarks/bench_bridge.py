@@ -1,7 +1,7 @@
-"""Graph runs through the bridge, beside the same graph's `ainvoke` in a loop of its own.
+"""Graph runs through the bridge, compared with `ainvoke` of the same graph in a plain loop.
 
-A stream keeps several runs in flight, so the ratio that counts is the pipelined one; the sequential one
-waits for each answer before the next request, and so pays for two changes of thread with every run.
+A stream keeps several runs in flight, so the pipelined ratio is the relevant one. The sequential one waits
+for each answer before the next request, and so pays for two thread switches with every run.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def _chain(length: int, node: Any = _increment) -> Any:
 
 
 class Runs:
-    """100 runs of graphs with 1 and with 5 nodes."""
+    """100 runs of graphs with 1 and 5 nodes."""
 
     params = (1, 5)
     param_names = ("nodes",)
@@ -60,7 +60,7 @@ class Runs:
         self.loop.close()
 
     def track_pipelined_run_ratio(self, nodes: int) -> float:
-        """All in flight at once, against `gather` in one loop. Aim: ≤ 1.15."""
+        """All in flight at once, compared with `gather` in one loop. Aim: ≤ 1.15."""
 
         def ours() -> None:
             runs = [self.bridge.create_future_task(self.message) for _ in range(_RUNS)]
@@ -73,7 +73,7 @@ class Runs:
         return ratio(ours, lambda: self.loop.run_until_complete(gather()))
 
     def track_sequential_run_ratio(self, nodes: int) -> float:
-        """One after the other, against one `ainvoke` after the other."""
+        """One after the other, compared with sequential `ainvoke` calls."""
 
         def ours() -> None:
             for _ in range(_RUNS):
@@ -82,7 +82,7 @@ class Runs:
         return ratio(ours, lambda: self.loop.run_until_complete(self._one_by_one()))
 
     def track_sequential_crossing_ratio(self, nodes: int) -> float:
-        """The floor of that: `run_coroutine_threadsafe` to a loop in a thread, which does nothing else."""
+        """The floor of the sequential runs: `run_coroutine_threadsafe` to an idle loop in a thread."""
         loop = asyncio.new_event_loop()
         thread = threading.Thread(target=loop.run_forever)
         thread.start()
@@ -116,7 +116,7 @@ class InFlight:
         self.bridge.close()
 
     def track_lost_answers(self) -> int:
-        """How many of 1,000 requests in flight got no answer of their own. Aim: 0."""
+        """The number of 1,000 requests in flight that got no answer. Aim: 0."""
         messages = [StreamMessage(str(n), "graph", {"n": n}) for n in range(_IN_FLIGHT)]
         runs = [self.bridge.create_future_task(message) for message in messages]
         answers = [run.result(_LIMIT) for run in runs]
@@ -124,7 +124,7 @@ class InFlight:
 
 
 class CleanUp:
-    """The end of 1,000 waiting runs."""
+    """The clean-up of 1,000 waiting runs."""
 
     unit = "ratio"
     timeout = 600
@@ -141,7 +141,7 @@ class CleanUp:
         self.loop.close()
 
     def track_cleanup_of_1000_ratio(self) -> float:
-        """Against cancelling 1,000 tasks of the same graph and gathering them. Aim: ≤ 2."""
+        """Compared with cancelling and gathering 1,000 tasks of the same graph. Aim: ≤ 2."""
         return median(self._ours() / self._floor() for _ in range(5))
 
     def _ours(self) -> float:
@@ -162,7 +162,7 @@ class CleanUp:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            tasks.clear()  # the bridge forgets its runs as they end; here their frames go at once
+            tasks.clear()  # the bridge forgets its runs as they end; here their frames are freed at once
 
         return seconds_of(lambda: self.loop.run_until_complete(cancel_all()))
 

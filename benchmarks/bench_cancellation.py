@@ -1,4 +1,4 @@
-"""The token beside its floor, a bare `threading.Event`."""
+"""The cancellation token, compared with its floor, a bare `threading.Event`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MOVES = 20_000
 
 
 class Cancellation:
-    """Polling is what every job does in its loops; cancel and reset come once a run."""
+    """Every job polls in its loops; cancel and reset happen once per run."""
 
     unit = "ratio"
 
@@ -23,11 +23,11 @@ class Cancellation:
         self.event = threading.Event()
 
     def track_is_cancelled_ratio(self) -> float:
-        """`is_cancelled` against `Event.is_set`; aim: at most 2.5."""
+        """`is_cancelled` compared with `Event.is_set`. Aim: at most 2.5."""
         return ratio(self._poll_token, self._poll_event)
 
     def track_cancel_reset_ratio(self) -> float:
-        """`cancel` and `reset` against `Event.set` and `Event.clear`; aim: at most 5."""
+        """`cancel` and `reset` compared with `Event.set` and `Event.clear`. Aim: at most 5."""
         return ratio(self._move_token, self._move_event)
 
     def _poll_token(self) -> bool:

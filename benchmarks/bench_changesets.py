@@ -1,8 +1,8 @@
-"""Recording changes on SQLite, beside one transaction per record with the same durability.
+"""Recording changes on SQLite, compared with one transaction per record with the same durability.
 
-The floor is what one would write by hand: pysqlite, WAL, one IMMEDIATE transaction for each record (look,
-number, insert, commit), one connection behind a lock. Both promise that an acknowledged record survives
-kill -9; with `full`, a power cut, too.
+The floor is direct SQL: pysqlite, WAL, one IMMEDIATE transaction for each record (look up, number, insert,
+commit), and one connection behind a lock. Both guarantee that an acknowledged record survives kill -9, and
+with `full` a power cut.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class OneTransactionPerRecord:
 
 
 def at_once(threads: int, work: Callable[[int], object]) -> None:
-    """`work(n)` on that many threads."""
+    """Call `work(n)` on each of several threads and wait for them."""
     running = [threading.Thread(target=work, args=(n,)) for n in range(threads)]
     for thread in running:
         thread.start()
@@ -77,7 +77,7 @@ def at_once(threads: int, work: Callable[[int], object]) -> None:
 
 
 class RecordChange:
-    """`record_change` of 1 and 8 threads, each in its own changeset; below 1 is faster than the floor."""
+    """`record_change` with 1 and 8 threads, each in its own changeset; below 1 is faster than the floor."""
 
     params = ([1, 8], ["NORMAL", "FULL"])
     param_names = ("threads", "durability")
@@ -98,13 +98,13 @@ class RecordChange:
         self._folder.cleanup()
 
     def track_record_change_ratio(self, threads: int, durability: str) -> float:
-        """Beside pysqlite by hand."""
+        """Compared with direct pysqlite."""
         return self._beside(threads, self._floor.record)
 
     track_record_change_ratio.unit = "ratio"
 
     def track_shared_commit_ratio(self, threads: int, durability: str) -> float:
-        """Beside the very same store, one record at a time: what sharing commits is worth."""
+        """Compared with the same store, one record at a time: the gain of shared commits."""
         alone = threading.Lock()
 
         def record(handle: str, entry: ChangeEntry) -> None:
@@ -116,7 +116,9 @@ class RecordChange:
     track_shared_commit_ratio.unit = "ratio"
 
     def track_perfect_sharing_ratio(self, threads: int, durability: str) -> float:
-        """The floor of sharing: as many by hand as there are threads, in one transaction, by one thread."""
+        """The floor of sharing: one thread writes as many records as there are threads, in
+        one transaction.
+        """
         rounds = range(self.records // threads)
 
         def share() -> None:
@@ -133,7 +135,7 @@ class RecordChange:
     track_perfect_sharing_ratio.unit = "ratio"
 
     def track_record_changes_ratio(self, threads: int, durability: str) -> float:
-        """What a command changed, 32 files at a time, beside pysqlite by hand."""
+        """The changes of a command, 32 files at a time, compared with direct pysqlite."""
         each = range(self.records // threads)
 
         def ours(number: int) -> None:
@@ -163,7 +165,7 @@ class RecordChange:
 
 
 class RecordChangeInMemory:
-    """What the context itself costs: finding the changeset, beside the store called with its id."""
+    """The cost of finding the changeset in the context, compared with calling the store with its id."""
 
     records = 500
 

@@ -1,8 +1,8 @@
-"""A graph on our checkpointer, beside the very same graph on LangGraph's own for SQLite.
+"""A graph on our checkpointer, compared with the same graph on LangGraph's own for SQLite.
 
-Both write to a file of their own with the same `synchronous`, and both wait for every checkpoint
-(`durability="sync"`). Aim: ≤ 1.0 of theirs. `history` is what the state carries along: nothing much, a
-conversation of 100 kB that no step changes, or one of 20 kB that every step adds a message to.
+Each writes to its own file with the same `synchronous` setting and waits for every checkpoint
+(`durability="sync"`). Aim: ≤ 1.0 of theirs. `history` is the size of the state: nearly empty, a conversation
+of 100 kB that no step changes, or one of 20 kB to which every step adds a message.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class _State(TypedDict, total=False):
 
 
 class Checkpoints:
-    """40 steps, one after the other; and 32 such graphs at once, of 10 steps each."""
+    """40 steps, one after the other; and 32 such graphs in parallel, with 10 steps each."""
 
     params = (["none", "unchanged", "growing"], ["NORMAL", "FULL"])
     param_names = ("history", "durability")
@@ -57,7 +57,7 @@ class Checkpoints:
         self._folder.cleanup()
 
     def track_sync_step_ratio(self, history: str, durability: str) -> float:
-        """`invoke`, beside `SqliteSaver`."""
+        """`invoke`, compared with `SqliteSaver`."""
         from langgraph.checkpoint.sqlite import SqliteSaver
 
         with closing(sqlite3.connect(self._home / "theirs.db", check_same_thread=False)) as connection:
@@ -67,11 +67,11 @@ class Checkpoints:
             return ratio(lambda: self._invoke(ours), lambda: self._invoke(theirs))
 
     def track_async_step_ratio(self, history: str, durability: str) -> float:
-        """`ainvoke`, beside `AsyncSqliteSaver`."""
+        """`ainvoke`, compared with `AsyncSqliteSaver`."""
         return asyncio.run(self._beside(history, durability, _STEPS, 1))
 
     def track_async_at_once_ratio(self, history: str, durability: str) -> float:
-        """32 of them on one loop."""
+        """32 graphs on one loop."""
         return asyncio.run(self._beside(history, durability, _STEPS // 4, _AT_ONCE))
 
     async def _beside(self, history: str, durability: str, steps: int, at_once: int) -> float:

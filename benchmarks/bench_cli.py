@@ -1,7 +1,7 @@
-"""How long a quick command takes, beside the floor: an interpreter that starts and does nothing.
+"""The duration of short commands, compared with the floor: an interpreter that starts and does nothing.
 
-The aims: `agents --help` at most 4 times `python -c pass`, twice `import click`; `agents plan list` at most
-1.3 times importing SQLAlchemy. Bytecode is compiled beforehand, as the Makefile does when it installs.
+Aims: `agents --help` at most 4 times `python -c pass` and twice `import click`; `agents plan list` at most
+1.3 times the import of SQLAlchemy. Bytecode is compiled beforehand, as the Makefile does when it installs.
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ class CommandLine:
         return ratio(self._agents("--version"), self._nothing(), rounds=_ROUNDS)
 
     def track_config_get_ratio(self) -> float:
-        """`agents config get log.level`: all layers read and checked."""
+        """`agents config get log.level`: reads and validates all layers."""
         return ratio(self._agents("config", "get", "log.level"), self._nothing(), rounds=_ROUNDS)
 
     def track_help_by_click_ratio(self) -> float:
-        """`agents --help`, beside `import click`."""
+        """`agents --help`, compared with `import click`."""
         return ratio(self._agents("--help"), self._python("import click"), rounds=_ROUNDS)
 
     def track_plan_list_ratio(self) -> float:
-        """`agents plan list`, beside `import sqlalchemy`."""
+        """`agents plan list`, compared with `import sqlalchemy`."""
         return ratio(self._agents("plan", "list"), self._python("import sqlalchemy"), rounds=_ROUNDS)
 
     def _agents(self, *arguments: str) -> Callable[[], object]:

@@ -1,7 +1,8 @@
-"""Our embedded engine beside procrastinate and DBOS: jobs a second, by 1, 2, 4 and 8 processes.
+"""The embedded job engine, compared with procrastinate and DBOS: jobs per second with 1, 2, 4 and 8
+processes.
 
-What is measured, and with which settings, is in `engine_peers.py`; `python -m benchmarks.engine_peers` prints
-all of it at once. A ratio is the peer's rate divided by ours: below 1 we are faster.
+`engine_peers.py` documents the measurement and its settings; `python -m benchmarks.engine_peers` prints all
+results. A ratio is the peer's rate divided by ours: below 1, ours is faster.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ _SECONDS = 5.0
 
 
 class EnginePeers:
-    """One more process, for each of them; books that do not add up are a failure."""
+    """The effect of more processes on each engine; inconsistent results are a failure."""
 
     params = (PROCESSES,)
     param_names = ("processes",)

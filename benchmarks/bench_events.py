@@ -1,8 +1,8 @@
-"""The event bus beside blinker, bubus and the predecessor's deep copy; ordered and durable delivery.
+"""The event bus, compared with blinker, bubus and the predecessor's deep copy; ordered and durable delivery.
 
     python -m benchmarks.bench_events
 
-prints every figure once; `asv run` keeps them.
+prints every result once; `asv run` stores them.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ Durability = Literal["normal", "full"]
 def _handlers(count: int) -> list[Callable[..., None]]:
     def make(number: int) -> Callable[..., None]:
         def handler(event: object) -> None:
-            """What a handler costs is not what is measured."""
+            """Do nothing: the cost of a handler is not measured."""
 
-        handler.__name__ = f"handler_{number}"  # bubus wants them told apart
+        handler.__name__ = f"handler_{number}"  # bubus requires different names
         return handler
 
     return [make(number) for number in range(count)]
@@ -51,7 +51,7 @@ def _repeat(call: Callable[[], object], times: int) -> Callable[[], None]:
 
 
 class _Predecessor:
-    """One pydantic deep copy per emit, into the log, and a list copy of the handlers."""
+    """One pydantic deep copy per emit, into the log, and a copy of the list of handlers."""
 
     def __init__(self, handlers: list[Callable[..., None]]) -> None:
         from pydantic import BaseModel
@@ -80,7 +80,7 @@ class _Predecessor:
 
 
 class Emit:
-    """`emit` to inline handlers, the durable sink off, as a ratio to others."""
+    """`emit` to inline handlers without the durable sink, as a ratio to others."""
 
     params = (1, 10)
     param_names = ("handlers",)
@@ -162,11 +162,13 @@ class Ordered:
         return 1 / self._seconds_each()
 
     def track_queue_ratio(self) -> float:
-        """Beside the library's bounded `queue.Queue` with one consumer, which numbers and logs nothing."""
+        """Compared with the standard bounded `queue.Queue` with one consumer, which numbers
+        and logs nothing.
+        """
         return self._seconds_each() / _queue_seconds_each(25_000)
 
     def track_lock_ratio(self) -> float:
-        """Beside a bare lock around a counter and a log, which delivers to nobody."""
+        """Compared with a bare lock around a counter and a log, without delivery."""
         return self._seconds_each() / _lock_seconds_each(25_000)
 
     def _seconds_each(self) -> float:
@@ -237,7 +239,7 @@ class Durable:
         return 1 / self._seconds_each(durability)
 
     def track_single_commits_ratio(self, durability: Durability) -> float:
-        """Beside bare sqlite3 with a transaction for each event: what group commit is worth."""
+        """Compared with bare sqlite3 with one transaction per event: the gain of group commits."""
         return self._seconds_each(durability) / _single_commit_seconds_each(durability, 2_000)
 
     def _seconds_each(self, durability: Durability) -> float:

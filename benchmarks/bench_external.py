@@ -1,10 +1,10 @@
-"""Ten other agents at once, in one process: what they cost us, how soon a cancel ends them, what is left.
+"""Ten external agents in parallel in one process: their overhead, the delay of a cancellation, and orphans.
 
-The agent is a script that edits files for ten seconds. Our cost is the CPU time of this process and of the
-processes that watch over the agents, for each second that an agent worked, from the moment when all are at
-work; finding and recording what they changed is in it, making their sandboxes is not. A cancel is timed from
-the request to the moment when no process of the agent is alive: of agents that end when they are asked, and
-of agents that do not, which get 2 seconds.
+The agent is a script that edits files for ten seconds. The overhead is the CPU time of this process and of
+the guard processes, per second of agent work, from the moment when all agents work. It includes finding and
+recording their changes, but not making their sandboxes. A cancellation is timed from the request until no
+process of the agent is alive: for agents that end when asked, and for agents that do not, which get 2
+seconds.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ prompt: ${{task}}
 
 
 class ExternalAgentsAtOnce:
-    """Ten at once, in their sandboxes."""
+    """Ten agents in parallel, in their sandboxes."""
 
     timeout = 600
 
@@ -85,15 +85,15 @@ class ExternalAgentsAtOnce:
         self._folder.cleanup()
 
     def track_cpu_per_agent_second(self) -> float:
-        """CPU milliseconds of ours for a second of an agent."""
+        """CPU milliseconds of overhead per second of an agent."""
         return self._worked[0]
 
     def track_wall_beside_the_agents(self) -> float:
-        """From the first job's start to the last plan's end, beside the ten seconds."""
+        """The time from the first job's start to the last plan's end, relative to the ten seconds."""
         return self._worked[1]
 
     def track_left_behind(self) -> float:
-        """Processes, threads and descriptors that were not there before, once the container is closed."""
+        """New processes, threads and descriptors after the container is closed."""
         return self._worked[2]
 
     def track_cancel_p50(self) -> float:
@@ -115,7 +115,7 @@ class ExternalAgentsAtOnce:
         from cleveragents.plans.model.plan import PlanState
 
         with self._plans("works", 1) as (worker, _, _, _):
-            worker.run_until_idle(self.timeout)  # what is imported and made once
+            worker.run_until_idle(self.timeout)  # one-time imports and set-up
         before = _belongings()
         guards: dict[int, float] = {}
         over = threading.Event()
@@ -139,7 +139,7 @@ class ExternalAgentsAtOnce:
         return known[kind]
 
     def _cancel_round(self, kind: str) -> list[float]:
-        """All are cancelled one after the other while they work; each is timed by itself."""
+        """Cancel all agents one after the other while they work, and time each."""
         import psutil
 
         times: list[float] = []
@@ -158,7 +158,7 @@ class ExternalAgentsAtOnce:
 
     @contextmanager
     def _plans(self, kind: str, many: int) -> Iterator[tuple[AsyncWorker, PlanParts, list[Plan], float]]:
-        """That many, at work: each agent has said that it is ready."""
+        """Start `many` plans and wait until each agent is ready."""
         import msgspec
 
         from cleveragents.app.container import Container
@@ -193,7 +193,7 @@ class ExternalAgentsAtOnce:
 
 
 def _watch_guards(found: dict[int, float], over: threading.Event) -> None:
-    """The CPU seconds of the processes below us that watch over agents, as they stood last."""
+    """Store the latest CPU seconds of the guard processes in `found` until `over` is set."""
     import psutil
 
     while not over.wait(0.5):

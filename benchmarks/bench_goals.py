@@ -1,10 +1,10 @@
-"""32 goal plans at once against a local server that takes 500 ms for every answer.
+"""32 goal plans in parallel against a local server that takes 500 ms for every answer.
 
-A plan makes twelve model calls, eleven of which ask for a tool. The ideal schedule is bound by latency alone:
-twelve answers one after the other, all plans beside each other. The peer is bare LangGraph with its own
-checkpointer for SQLite doing the same calls, with tools that only read the file. Sandboxes are made before
-the clock starts, because the peer has none; `track_whole_seconds` has all of it. Aims: ≤ 1.3 of the ideal,
-≤ 1.1 of the peer. The server runs in a process of its own.
+A plan makes twelve model calls, eleven of which request a tool. The ideal schedule is bounded by latency
+alone: twelve answers in sequence, all plans in parallel. The peer is bare LangGraph with its own SQLite
+checkpointer and the same calls, with tools that only read the file. Sandboxes are made before the clock
+starts, because the peer has none; `track_whole_seconds` includes everything. Aims: ≤ 1.3 of the ideal, ≤ 1.1
+of the peer. The server runs in a separate process.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ tools: [read]
 
 
 class GoalsAtOnce:
-    """Wall time of 32 plans, and what they leave in memory."""
+    """The wall time of 32 plans, and the memory they use."""
 
     timeout = 600
 
@@ -70,15 +70,16 @@ class GoalsAtOnce:
         self._folder.cleanup()
 
     def track_ideal_ratio(self) -> float:
-        """Of the plans' wall time to twelve latencies, in a worker that has run plans before: the first one
-        loads the libraries, once."""
+        """The plans' wall time relative to twelve latencies, in a worker that has run plans before, because
+        the first one loads the libraries.
+        """
         with self._server() as url:
             self._plans(url, 2)
             return self._plans(url, _PLANS)[0] / (_CALLS * _LATENCY)
 
     def track_langgraph_ratio(self) -> float:
-        """Of the plans' wall time to that of bare LangGraph."""
-        # One loop for both runs: LangChain's client keeps its connections, and with them the loop.
+        """The plans' wall time relative to that of bare LangGraph."""
+        # One loop for both runs: LangChain's client keeps its connections, which are bound to the loop.
         with self._server() as url, asyncio.Runner() as runner:
             runner.run(self._peer(url, 2))
             self._plans(url, 2)
@@ -86,12 +87,12 @@ class GoalsAtOnce:
             return self._plans(url, _PLANS)[0] / peer
 
     def track_whole_seconds(self) -> float:
-        """From the first request to the last plan's end, sandboxes included."""
+        """Seconds from the first request to the last plan's end, including sandboxes."""
         with self._server() as url:
             return self._plans(url, _PLANS)[1]
 
     def track_memory_per_plan(self) -> float:
-        """MiB that 32 plans under way add, each."""
+        """Memory per running plan, in MiB."""
         with self._server() as url:
             self._plans(url, 2)
             before = _peak()
@@ -114,7 +115,7 @@ class GoalsAtOnce:
             process.stdin.close()
 
     def _plans(self, url: str, plans: int) -> tuple[float, float]:
-        """Seconds at work, and in all."""
+        """Return the seconds of work, and in total."""
         import msgspec
 
         from cleveragents.app.container import Container

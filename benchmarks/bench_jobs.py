@@ -1,8 +1,8 @@
 """No-op jobs claimed and finished by 1, 2, 4 and 8 processes on one SQLite file.
 
-The aim: at least 300 a second by 4 processes, growing or flat with their number, never collapsing. Beside it
-the floor: the same transactions by hand, through sqlite3, by the same processes, with the same short pauses
-while another has the write lock; without decisions, identifiers, JSON and SQLAlchemy.
+Aim: at least 300 per second with 4 processes, growing or constant with their number, never collapsing. The
+floor is the same transactions directly through sqlite3, by the same number of processes, with the same short
+pauses while another process has the write lock; without decisions, identifiers, JSON and SQLAlchemy.
 """
 
 from __future__ import annotations
@@ -36,26 +36,26 @@ Work = Callable[[str, int], None]
 
 
 class JobsByProcesses:
-    """What one more process is worth."""
+    """The effect of additional processes."""
 
     params = (1, 2, 4, 8)
     param_names = ("processes",)
     timeout = 300.0
 
     def track_jobs_per_second(self, processes: int) -> float:
-        """Claimed and finished through the store; the queue is drained to the last job."""
+        """Jobs claimed and finished through the store, until the queue is empty."""
         return _JOBS / _seconds(_drain, processes)
 
     def track_floor_per_second(self, processes: int) -> float:
-        """The same statements by hand."""
+        """The same statements directly."""
         return _JOBS / _seconds(_by_hand, processes)
 
     def track_against_one_process_ratio(self, processes: int) -> float:
-        """Throughput by so many processes as a multiple of one process's; flat is 1."""
+        """Throughput relative to a single process; constant is 1."""
         return _seconds(_drain, 1) / _seconds(_drain, processes)
 
     def track_floor_against_one_process_ratio(self, processes: int) -> float:
-        """The same for the floor: what SQLite makes of one more process."""
+        """The same for the floor: the effect of additional processes on SQLite itself."""
         return _seconds(_by_hand, 1) / _seconds(_by_hand, processes)
 
     track_jobs_per_second.unit = "jobs/s"
@@ -65,7 +65,7 @@ class JobsByProcesses:
 
 
 def _seconds(work: Work, processes: int) -> float:
-    """From the moment all processes are ready until the last one is done."""
+    """Return the time from when all processes are ready until the last one is done."""
     spawn = multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory() as home:
         path = f"{home}/jobs.db"

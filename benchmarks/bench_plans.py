@@ -1,8 +1,7 @@
-"""Plans: recording a change, the difference of many, and many plans at once on one repository.
+"""Plans: recording a change, the diff of many files, and many plans in parallel on one repository.
 
-Recording stands beside writing and fsyncing the same bytes; the difference beside `git diff` of the same
-files in an ordinary clone. Many plans at once are told in seconds a plan: it should not grow with their
-number.
+Recording is compared with writing and fsyncing the same bytes; the diff with `git diff` of the same files in
+an ordinary clone. Many plans are measured in seconds per plan, which should not grow with their number.
 """
 
 from __future__ import annotations
@@ -39,14 +38,14 @@ _FILES = 1000
 
 
 def git(directory: Path, *arguments: str) -> bytes:
-    """git's answer, with an identity."""
+    """Run git with an identity and return its output."""
     identity = ["-c", "user.name=b", "-c", "user.email=b@localhost", "-c", "gc.auto=0"]
     done = subprocess.run(["git", *identity, *arguments], cwd=directory, check=True, capture_output=True)
     return done.stdout
 
 
 def repository(place: Path, files: int) -> Path:
-    """A committed repository of that many small files."""
+    """Create a committed repository with `files` small files."""
     place.mkdir()
     git(place, "init", "--quiet")
     for number in range(files):
@@ -59,12 +58,12 @@ def repository(place: Path, files: int) -> Path:
 
 
 def quiet() -> None:
-    """Nothing is logged: a hundred plans would fill the screen."""
+    """Disable logging: a hundred plans would flood the output."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
 
 
 def settings(place: Path) -> Settings:
-    """Everything in that directory."""
+    """Return settings that keep everything in one directory."""
     return msgspec.convert(
         {
             "state": {"directory": str(place)},
@@ -76,7 +75,7 @@ def settings(place: Path) -> Settings:
 
 
 class _OnARepository:
-    """A repository, a container, and a sandbox of the one in the other."""
+    """A repository, a container, and a sandbox."""
 
     timeout = 600
     files = _FILES
@@ -99,7 +98,9 @@ class _OnARepository:
 
 
 class RecordingAChange(_OnARepository):
-    """Keeping content and record of a change of 4 kB, beside writing and fsyncing 4 kB. Aim: at most 2."""
+    """Recording a change of 4 kB with its content, compared with writing and fsyncing 4 kB.
+    Aim: at most 2.
+    """
 
     files = 100
 
@@ -134,7 +135,7 @@ class RecordingAChange(_OnARepository):
 
 
 class DiffOfManyFiles(_OnARepository):
-    """The difference of 1,000 changed files, from records, beside `git diff` in a clone. Aim: at most 2."""
+    """The diff of 1,000 changed files from records, compared with `git diff` in a clone. Aim: at most 2."""
 
     def setup(self) -> None:
         super().setup()
@@ -162,7 +163,7 @@ class DiffOfManyFiles(_OnARepository):
 
 
 class ManyPlans:
-    """builtin/replace as 1, 10 and 100 plans at once on one repository of 200 files: seconds a plan."""
+    """Seconds per plan for 1, 10 and 100 parallel plans of builtin/replace on one repository of 200 files."""
 
     params = (1, 10, 100)
     param_names = ("plans",)

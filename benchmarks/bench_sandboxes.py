@@ -1,8 +1,8 @@
-"""Making sandboxes, beside what others use: `git worktree add`.
+"""Making sandboxes, compared with `git worktree add`.
 
-The aims: one costs at most 1.3 times as much as a bare worktree, registered in the database and with
-uncommitted files looked for; 32 at once are faster than 32 worktrees one after the other, which is how they
-have to be added (under one flock, or `git worktree add` fails on its own lock).
+Aims: one sandbox costs at most 1.3 times as much as a bare worktree, including its registration in the
+database and the search for uncommitted files. 32 parallel ones are faster than 32 sequential worktrees, which
+must be added one after the other (under one flock, or `git worktree add` fails on its own lock).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def run(directory: Path, *words: str) -> None:
 
 
 def fill(repository: Path, files: int) -> None:
-    """A repository of so many small files, all committed and packed."""
+    """Create a repository with `files` small files, all committed and packed."""
     repository.mkdir()
     for number in range(files):
         path = repository / f"d{number % 50}" / f"s{number % 7}" / f"f{number}.py"
@@ -60,17 +60,17 @@ class MakeSandboxes:
         self._folder.cleanup()
 
     def track_one_ratio(self, files: int) -> float:
-        """One sandbox beside one worktree."""
+        """One sandbox compared with one worktree."""
         return ratio(self._sandbox, self._worktree, rounds=15)
 
     def track_many_at_once_ratio(self, files: int) -> float:
-        """32 sandboxes at once beside 32 worktrees under one flock."""
+        """32 parallel sandboxes compared with 32 worktrees under one flock."""
         return ratio(
             lambda: self._at_once(self._sandbox), lambda: self._at_once(self._locked_worktree), rounds=3
         )
 
     def track_remove_ratio(self, files: int) -> float:
-        """Taking one away beside `git worktree remove`."""
+        """Removing a sandbox, compared with `git worktree remove`."""
         return ratio(self._remove_sandbox, self._remove_worktree, rounds=9) if self._prepare() else 0.0
 
     track_one_ratio.unit = "ratio"
@@ -113,7 +113,7 @@ class MakeSandboxes:
 
 
 class UseSandbox:
-    """What a tool call pays, beside the git command that tells the same."""
+    """The overhead of a tool call, compared with the equivalent git command."""
 
     params = (200, 2000)
     param_names = ("files",)
@@ -133,12 +133,12 @@ class UseSandbox:
         self._folder.cleanup()
 
     def track_scan_ratio(self, files: int) -> float:
-        """`scan` beside `git status`."""
+        """`scan` compared with `git status`."""
         root = self._sandbox.root
         return ratio(self._sandbox.scan, lambda: run(root, "git", "status", "--porcelain"))
 
     def track_state_of_ratio(self, files: int) -> float:
-        """`state_of` beside `git hash-object -w`: the price of a process is what is saved."""
+        """`state_of` compared with `git hash-object -w`, whose main cost is its process."""
         root = self._sandbox.root
         return ratio(
             lambda: self._sandbox.state_of("d0/s0/f0.py"),

@@ -1,11 +1,11 @@
-"""Streams of events: how late they are for how many clients, and what they cost beside bare writing.
+"""Event streams: their latency by number of clients, and their cost compared with bare writing.
 
     python -m benchmarks.bench_streams
 
-prints every figure once, in three minutes at most; `asv run` keeps the first two. The server is a process of
-its own, and so are the clients; the events are written by a third, a transaction for every ten. The floor is
-a bare asyncio server that writes ready frames of the same size to the same number of sockets at the same
-rate. Where a rate is not reached, by the writer or by the server, that is said, and the ladder ends.
+prints every result once, in three minutes at most; `asv run` stores the first two. The server and the clients
+are separate processes; a third one writes the events, ten per transaction. The floor is a bare asyncio server
+that writes ready frames of the same size to the same number of sockets at the same rate. If the writer or the
+server does not reach a rate, this is reported, and no higher rate is tried.
 """
 
 from __future__ import annotations
@@ -45,9 +45,10 @@ Serving = Callable[[socket.socket, str, Connection], None]
 
 @dataclass(frozen=True)
 class Measured:
-    """Of one run: what each client got, how late the oldest event of each chunk was, what the server used.
+    """The results of one run: the events each client received, the delay of the oldest event of each chunk,
+    and the CPU time of the server.
 
-    `fewest` is what the client got that got least of `total` within the time, and some grace.
+    `fewest` is the smallest number of events, out of `total`, that any client received in time.
     """
 
     total: int
@@ -63,12 +64,14 @@ class Measured:
 
     def sentence(self) -> str:
         if not self.complete:
-            return f"not reached: {self.fewest:,} of {self.total:,} events came in {self.seconds:.1f} s"
+            return f"not reached: {self.fewest:,} of {self.total:,} events arrived in {self.seconds:.1f} s"
         return f"p99 {self.p99_seconds * 1000:,.0f} ms, CPU {self.server_cpu_seconds / self.seconds:.2f}"
 
 
 class Count:
-    """The events in what a client was sent, however that was cut into chunks; and when the oldest is from."""
+    """A counter of the events that a client received, however they were split into chunks, and the time of
+    the oldest.
+    """
 
     def __init__(self) -> None:
         self.events = 0
@@ -83,7 +86,7 @@ class Count:
 
 
 class Streams:
-    """1,000 events a second for 100 clients."""
+    """1,000 events per second for 100 clients."""
 
     timeout = 600
 
@@ -91,7 +94,7 @@ class Streams:
         return measure(_serve_ours, clients=100, rate=1000).p99_seconds * 1000
 
     def track_cpu_ratio(self) -> float:
-        """CPU of the server beside bare writing; everything from the commit on is ours, too."""
+        """CPU time of the server compared with bare writing; ours includes everything after the commit."""
         return cpu_ratio(100, 1000)
 
     track_p99_milliseconds.unit = "ms"
@@ -107,7 +110,7 @@ def cpu_ratio(clients: int, rate: int) -> float:
 
 
 def measure(serving: Serving, clients: int, rate: int, seconds: float = SECONDS) -> Measured:
-    """Runs server, writer and clients once, for so long and a few seconds more at most."""
+    """Run server, writer and clients once, for `seconds` and a few more at most."""
     context = multiprocessing.get_context("spawn")
     total = int(rate * seconds) // BATCH * BATCH
     with TemporaryDirectory() as directory, socket.create_server(("127.0.0.1", 0), backlog=1024) as listens:
@@ -134,7 +137,7 @@ def measure(serving: Serving, clients: int, rate: int, seconds: float = SECONDS)
     return Measured(total, fewest, took, late[len(late) // 2], late[int(len(late) * 0.99)], cpu)
 
 
-# The server under test, with all its gates, on SQLite; the writer is another process, as plans are.
+# The server under test, with all its middleware, on SQLite; the writer is another process, as plans are.
 
 
 def _serve_ours(listens: socket.socket, directory: str, control: Connection) -> None:
@@ -290,10 +293,10 @@ def _print_all() -> None:
 
 
 def _climb(clients: int, over_at: float) -> None:
-    """Prints one rate after the other, until the events are too late, or do not come at all."""
+    """Print increasing rates until the events are too late or missing."""
     for rate in (1000, 2000, 4000, 8000, 16000):
         if time.monotonic() > over_at:
-            print(f"{clients} clients, {rate:,} events/s: not tried, there was no time left", flush=True)
+            print(f"{clients} clients, {rate:,} events/s: not tried, no time left", flush=True)
             return
         one = measure(_serve_ours, clients, rate, RUNG_SECONDS)
         print(f"{clients} clients, {rate:,} events/s: {one.sentence()}", flush=True)

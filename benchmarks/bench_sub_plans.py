@@ -1,10 +1,10 @@
-"""A tree of 40 sub-plans, three deep, with a scripted model that takes 500 ms for every answer.
+"""A tree of 40 sub-plans, three levels deep, with a scripted model that takes 500 ms for every answer.
 
-Four parts, of three parts each, of two parts each. A part that has parts of its own asks the model twice: how
-to split it, and whether the result is good; one that has none asks four times, and writes one file. The bound
-is what a list schedule of these answers takes where `max_parallel` plans run at once, with everything else
-for nothing: sandboxes, merges, records. Aim: ≤ 1.5 of it. Memory and descriptors are looked at over several
-trees, one after the other in one process: what stays, for each sub-plan that ended, should be nothing.
+The tree has four parts of three parts of two parts each. A part with sub-parts asks the model twice: how to
+split it, and whether the result is good. A leaf asks four times and writes one file. The bound is the
+duration of a list schedule of these answers with `max_parallel` parallel plans, if everything else
+(sandboxes, merges, records) takes no time. Aim: ≤ 1.5 of it. Memory and descriptors are measured over several
+trees in one process; ended sub-plans should leave nothing behind.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class _Trees:
     def _seconds(
         self, max_parallel: int, latency: float, *, trees: int = 1, after_each: Any = lambda: None
     ) -> float:
-        """How long the last of the trees took, from its first request until it was at rest."""
+        """Return the duration of the last tree, from its first request until it was at rest."""
         import msgspec
 
         from cleveragents.app.container import Container
@@ -97,29 +97,29 @@ class _Trees:
 
 
 class TreeOfPlans(_Trees):
-    """Wall time of a tree."""
+    """The wall time of a tree."""
 
     params = (4, 16)
     param_names = ("max_parallel",)
 
     def track_bound_ratio(self, max_parallel: int) -> float:
-        """Of the tree's wall time to the list schedule's."""
+        """The tree's wall time relative to the list schedule's."""
         return self._seconds(max_parallel, _LATENCY) / list_schedule_seconds(_SHAPE, max_parallel, _LATENCY)
 
     track_bound_ratio.unit = "ratio"
 
 
 class WhatTreesTake(_Trees):
-    """What they take of the machine, with a model that answers at once, and what they leave behind."""
+    """The resources of trees, with a model that answers immediately, and what they leave behind."""
 
     def track_own_seconds(self) -> float:
-        """Of processors, ours and our children's, for one sub-plan of the second tree."""
+        """CPU seconds, including child processes, per sub-plan of the second tree."""
         looks: list[float] = []
         self._seconds(_AT_ONCE, 0.0, trees=2, after_each=lambda: looks.append(_processor_seconds()))
         return (looks[1] - looks[0]) / _size(_SHAPE)
 
     def track_memory_left(self) -> float:
-        """KiB that each ended sub-plan leaves in memory, after a first tree."""
+        """KiB of memory that each ended sub-plan leaves behind, after a first tree."""
         return self._left(_resident) / (2 * _size(_SHAPE)) / 1024
 
     def track_descriptors_left(self) -> float:
@@ -142,8 +142,9 @@ class WhatTreesTake(_Trees):
 
 
 def list_schedule_seconds(shape: tuple[int, ...], machines: int, latency: float) -> float:
-    """When a tree is done whose answers alone take time, each plan taken up as soon as a machine is free:
-    parents that have something to go on with first, as the queue has them."""
+    """Return the duration of a tree if only the answers take time and each plan starts as soon as a place is
+    free; parents that can continue go first, as in the queue.
+    """
     waiting: list[tuple[int, int, tuple[int, ...], bool]] = []
     running: list[tuple[float, int, tuple[int, ...], bool]] = []
     missing: dict[tuple[int, ...], int] = {}
@@ -174,7 +175,7 @@ def list_schedule_seconds(shape: tuple[int, ...], machines: int, latency: float)
 
 
 def _size(shape: tuple[int, ...]) -> int:
-    """Sub-plans of such a tree."""
+    """Return the number of sub-plans of such a tree."""
     total, level = 0, 1
     for fan_out in shape:
         level *= fan_out
@@ -190,7 +191,7 @@ def _leaves(shape: tuple[int, ...]) -> int:
 
 
 def _script(path: Path, latency: float) -> Path:
-    """What the model says: by the goal's first line, which names the part by its numbers."""
+    """Write the model's script, which matches the first line of the goal with the numbers of the part."""
 
     def answered(when: dict[str, str], *texts: Any) -> dict[str, Any]:
         turns = [{"delay_seconds": latency, **text} for text in texts]

@@ -1,7 +1,8 @@
-"""`python -m benchmarks.compare [REVISION [WORD …]]`: the benchmarks on that revision's sources and on ours.
+"""`python -m benchmarks.compare [REVISION [WORD …]]`: compare the benchmarks of a revision with the working
+tree.
 
 The default is the last landed commit (`origin/main`), or the commit before this one. A ratio that is more
-than 10 % worse, twice in a row, is named, and the exit code is 1.
+than 10 % worse in two consecutive runs is reported, and the exit code is 1.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ def _compare(base_source: Path, base: str, words: list[str]) -> int:
     before, now = run(base_source, base, words), run(ROOT / "src", ours, words)
     suspects = _worse(before, now)
     if suspects:
-        # One run on a shared machine accuses; it takes two to convict.
+        # A single run on a shared machine is not reliable, so a second one must confirm it.
         again = run(ROOT / "src", ours, sorted({name.split("(")[0] for name in suspects}))
         now.update({name: min(now[name], value) for name, value in again.items() if name in now})
     worse = [name for name in suspects if name in _worse(before, now)]

@@ -1,24 +1,25 @@
-"""Jobs a second by 1, 2, 4 and 8 processes: our embedded engine, procrastinate and DBOS, in one run.
+"""Jobs per second with 1, 2, 4 and 8 processes: the embedded engine, procrastinate and DBOS, in one run.
 
     python -m benchmarks.engine_peers [--seconds 5] [--jobs 3000] [--processes 1 2 4 8] [--engines NAME …]
 
-The job is the same for all: it appends its number to a file. So many are queued before the clock starts, and
-the clock runs from the moment when every process is connected until all are done, or the seconds are over.
-CPU is told beside it, for machines that are not quiet.
-Then the workers are stopped in order, and the books are compared: no number is written twice, each number
-that the engine calls done is written, and none has gone from its table.
+The job is the same for all: it appends its number to a file. `--jobs` of them are queued before the clock
+starts. The clock runs from the moment when every process is connected until all are done, or the time is
+over. CPU time is reported as well, for machines that are not idle. Then the workers are stopped in order, and
+the results are checked: no number is written twice, each number that the engine reports as done is written,
+and none has disappeared from its table.
 
-All on PostgreSQL use one server, that of the tests (neither fsync nor synchronous commits, for all of them).
-Each engine keeps its own promises: ours claims each job for a thread that waits for it, under a lease and a
-fence, several in one transaction if several threads wait, and keeps an event for each move, in a log that can
-be verified; procrastinate claims each job for itself, under the heartbeat of its worker; DBOS claims a batch
-at a time. Settings are what each is good at, as far as a busy machine could tell:
+All engines on PostgreSQL use one server, that of the tests (neither fsync nor synchronous commits, for all of
+them). Each engine keeps its own guarantees. Ours claims each job for a thread that waits for it, under a
+lease and a fence, several in one transaction if several threads wait, and stores an event for each transition
+in a verifiable log. procrastinate claims each job individually, under the heartbeat of its worker. DBOS
+claims a batch at a time. The settings are the best ones found for each engine, as far as a busy machine could
+tell:
 
-- ours: what `agents worker` does, four threads (the default).
+- ours: the behaviour of `agents worker`, with four threads (the default).
 - procrastinate: an async task, `concurrency=8` and a pool of eight connections; 1 (the default), 4 and 32
-  differed from that by less than two runs of the same did.
-- DBOS: a queue without limits (the default), which polls every 0.1 s (1 s is the default, and slower with
-  several processes; 0.02 s with a limit of 100 was much the same); ten connections a process in place of
+  differed less than two runs with the same setting.
+- DBOS: a queue without limits (the default) that polls every 0.1 s (1 s is the default, and slower with
+  several processes; 0.02 s with a limit of 100 was similar); ten connections per process instead of
   twenty, because the server has 100 of them.
 """
 
@@ -58,7 +59,7 @@ Write = Callable[[int], None]
 
 @dataclass(frozen=True)
 class Place:
-    """A database, and a directory that goes with it."""
+    """A database and its directory."""
 
     url: str
     home: Path
@@ -66,8 +67,9 @@ class Place:
 
 @dataclass(frozen=True)
 class Engine:
-    """`fill` queues numbers in an empty database; `work` runs jobs until it is told to stop; `done` are the
-    numbers that the engine calls done, and how many jobs it knows."""
+    """An engine under test. `fill` queues numbers in an empty database; `work` runs jobs until the stop event
+    is set; `done` returns the numbers reported as done and the number of known jobs.
+    """
 
     name: str
     on_postgres: bool
@@ -78,8 +80,9 @@ class Engine:
 
 @dataclass(frozen=True)
 class Measured:
-    """One run of one engine. CPU is that of its processes, from the moment when they are connected, and of
-    PostgreSQL's. `wrong` says what does not add up: nothing, one hopes."""
+    """One run of one engine. CPU time includes its processes, from the moment when they are connected, and
+    PostgreSQL. `wrong` lists inconsistencies.
+    """
 
     engine: str
     processes: int
@@ -92,21 +95,21 @@ class Measured:
 
 
 def books(written: Iterable[int], done: Iterable[int], known: int, jobs: int) -> list[str]:
-    """What does not add up between what was written, what is called done and what was queued."""
+    """Return the inconsistencies between the written, finished and queued numbers."""
     counted = Counter(written)
     twice = [number for number, times in counted.items() if times > 1]
     unwritten = [number for number in set(done) if number not in counted]
     strange = [number for number in counted if not 0 <= number < jobs]
     wrong = [f"job {number} ran {counted[number]} times" for number in sorted(twice)]
-    wrong += [f"job {number} is called done and never ran" for number in sorted(unwritten)]
+    wrong += [f"job {number} is reported as done but never ran" for number in sorted(unwritten)]
     wrong += [f"job {number} was never queued" for number in sorted(strange)]
     if known != jobs:
-        wrong.append(f"{jobs} jobs were queued and {known} are known")
+        wrong.append(f"{jobs} jobs were queued, but {known} are known")
     return wrong
 
 
 class Stand:
-    """Databases with queued jobs, filled once for each engine and copied for each run."""
+    """Databases with queued jobs, filled once per engine and copied for each run."""
 
     def __init__(self, directory: Path, server: PostgresServer, jobs: int) -> None:
         self._directory = directory
@@ -116,7 +119,7 @@ class Stand:
         self._runs = 0
 
     def measure(self, engine: Engine, processes: int, seconds: float) -> Measured:
-        """One run by so many processes."""
+        """Run once with `processes` processes."""
         self._runs += 1
         place = self._fresh(engine)
         out = self._directory / f"run-{self._runs}"
@@ -147,7 +150,7 @@ class Stand:
         done, known = engine.done(place)
         wrong += books(written, done, known, self._jobs)
         if finished == self._jobs and len(done) != self._jobs:
-            wrong.append(f"all ran, and {len(done)} of {self._jobs} are called done")
+            wrong.append(f"all ran, but only {len(done)} of {self._jobs} are reported as done")
         self._drop(engine, place)
         each = 1000 * cpu / max(1, len(written))
         return Measured(engine.name, processes, self._jobs, finished, took, finished / took, each, wrong)
@@ -193,7 +196,7 @@ def _copied(server: PostgresServer, filled: str, number: int) -> str:
 
 
 def _analyse(url: str) -> None:
-    """What autovacuum does, which is off there: without it planners know nothing of what was queued."""
+    """Analyse the tables: autovacuum is off, and the planner needs statistics about the queued jobs."""
     import psycopg
 
     with psycopg.connect(url, autocommit=True) as connection:
@@ -201,7 +204,7 @@ def _analyse(url: str) -> None:
 
 
 def _server_cpu(server: PostgresServer) -> float:
-    """CPU seconds of all its processes, those that have ended included."""
+    """Return the CPU seconds of all its processes, including ended ones."""
     import psutil
 
     pid = int((server.socket / "data" / "postmaster.pid").read_text().split()[0])
@@ -242,14 +245,14 @@ def _ignored(_: int) -> None:
 
 
 def _ended(running: Sequence[Any]) -> list[str]:
-    """Waits for them; says of each that did not end well."""
+    """Wait for the processes; report each that did not end properly."""
     wrong = []
     for process in running:
         process.join(_STOP_SECONDS)
         if process.exitcode is None:
             process.kill()
             process.join()
-            wrong.append("a process did not stop when it was told to")
+            wrong.append("a process did not stop when asked")
         elif process.exitcode:
             wrong.append(f"a process ended with {process.exitcode}")
     return wrong
@@ -291,7 +294,9 @@ def _work_ours(place: Place, write: Write, started: Any, stop: Any) -> None:
     with _container(place) as container:
         container.jobs.list(limit=1)
         engine = container.engine
-        assert container.bus  # what keeps events is begun before the clock, as the others' own services are
+        assert (
+            container.bus
+        )  # the event store starts before the clock, as the services of the other engines do
         handlers = {"noop": JobHandler(lambda job: write(int(str(job.payload["n"]))))}
         started()
         engine.run_worker(WorkerRequest(handlers, f"bench-{os.getpid()}", (_QUEUE,), 4))
@@ -388,7 +393,7 @@ def _dbos(url: str, write: Write | None = None) -> Any:
 
 def _fill_dbos(place: Place, jobs: int) -> None:
     spawn = multiprocessing.get_context("spawn")
-    process = spawn.Process(target=_fill_dbos_here, args=(place, jobs))  # it is one to a process
+    process = spawn.Process(target=_fill_dbos_here, args=(place, jobs))  # only one instance per process
     process.start()
     process.join()
     assert process.exitcode == 0, "DBOS did not queue its jobs"
@@ -446,12 +451,12 @@ ENGINES = {
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Prints a row for each run, and all of them as JSON; the exit code is 1 if some books do not add up."""
+    """Print a row for each run, and all of them as JSON; the exit code is 1 if a run is inconsistent."""
     from tests.postgres import postgres_server
 
     parser = argparse.ArgumentParser(prog="python -m benchmarks.engine_peers")
-    parser.add_argument("--seconds", type=float, default=5.0, help="of one run, at most")
-    parser.add_argument("--jobs", type=int, default=3000, help="queued for each run")
+    parser.add_argument("--seconds", type=float, default=5.0, help="maximum duration of one run")
+    parser.add_argument("--jobs", type=int, default=3000, help="number of jobs queued for each run")
     parser.add_argument("--processes", type=int, nargs="+", default=list(PROCESSES))
     parser.add_argument("--engines", nargs="+", choices=list(ENGINES), default=list(ENGINES))
     asked = parser.parse_args(arguments)

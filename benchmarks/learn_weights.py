@@ -1,10 +1,10 @@
-"""`python -m benchmarks.learn_weights CASES --clones FOLDER`: learns the weights of the pipeline's signals.
+"""`python -m benchmarks.learn_weights CASES --clones FOLDER`: learn the weights of the pipeline's signals.
 
-CASES and FOLDER are as `benchmarks.localize` takes them. For each case every strategy is asked; what a signal
-says of a file is divided by the most that it says of any, and the weights are those under which the true
-files are likeliest, were one file drawn in proportion to the exponential of its sum (a listwise softmax).
-Weights are at least zero, and held small by a square penalty. It reports how well weights do on a project
-that they were not learned from, and prints those learned from all.
+CASES and FOLDER are as in `benchmarks.localize`. Every strategy is asked for each case, and each signal is
+divided by its highest score. The weights maximise the likelihood of the true files if one file is drawn in
+proportion to the exponential of its weighted sum (a listwise softmax). Weights are not negative and have a
+square penalty. The output reports the accuracy on a project that was excluded from learning, and the weights
+learned from all projects.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Matrix = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What was said in one case: for each candidate and signal the share; and which candidates are true."""
+    """The signals of one case: their shares for each candidate, and which candidates are true."""
 
     case: Case
     paths: tuple[str, ...]
@@ -60,7 +60,7 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.learn_weights", description=__doc__)
     parser.add_argument("cases", type=Path)
     parser.add_argument("--clones", type=Path, required=True)
-    parser.add_argument("--state", type=Path, required=True, help="where the index is kept")
+    parser.add_argument("--state", type=Path, required=True, help="folder of the index")
     parser.add_argument("--only", default="", help="repositories with this in their name")
     options = parser.parse_args(arguments)
     seen = [_look(case, options) for case in read_cases(options.cases, options.only)]
@@ -69,7 +69,7 @@ def main(arguments: Sequence[str]) -> int:
     for project in sorted({one.case.repository for one in seen}):
         weights = learned([one for one in seen if one.case.repository != project], signals)
         outcomes += [_outcome(one, signals, weights) for one in seen if one.case.repository == project]
-    print(table([("a project that nothing was learned from", measured(outcomes))]), file=sys.stderr)
+    print(table([("a project that was excluded from learning", measured(outcomes))]), file=sys.stderr)
     answer: dict[str, dict[str, float]] = {}
     for signal, weight in zip(signals, learned(seen, signals), strict=True):
         strategy, _, name = signal.partition(".")
@@ -101,7 +101,9 @@ def _shared(scores: dict[str, float]) -> dict[str, float]:
 
 
 def learned(seen: Sequence[Seen], signals: Sequence[str]) -> Matrix:
-    """By accelerated gradient descent, what goes below zero being put back to it; the problem is convex."""
+    """Learn the weights by accelerated gradient descent, with negative weights set to zero; the problem is
+    convex.
+    """
     cases = [(one.matrix(signals), one.truth()) for one in seen]
     weights = np.zeros(len(signals))
     ahead, speed = weights.copy(), 1.0

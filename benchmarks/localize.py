@@ -1,11 +1,11 @@
-"""`python -m benchmarks.localize CASES --clones FOLDER`: are the files of the real fix found from the issue?
+"""`python -m benchmarks.localize CASES --clones FOLDER`: does the pipeline find the files of the real fix?
 
 CASES is a file of JSON lines with `id`, `repository` (owner/name), `base_commit`, `question` and `files`,
 those that the real fix changed. FOLDER holds clones, bare or not: OWNER+NAME/repo, OWNER+NAME, OWNER/NAME or
-NAME. Each question is put to the code as it was at its commit, through the index and the strategies that
-`agents context` uses. Reported are Acc@k, which is the share of cases with all true files among the first k
-candidates, MRR and time: for each strategy alone, for all of them together in the pipeline, which opens the
-index again for each question, and for plain BM25.
+NAME. Each question is asked about the code at its commit, with the index and the strategies of `agents
+context`. The report contains Acc@k (the share of cases with all true files among the first k candidates), MRR
+and time: for each strategy alone, for the whole pipeline, which opens the index again for each question, and
+for plain BM25.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """How long a snapshot took to open: `cold` when its contents had to be indexed first."""
+    """The time to open a snapshot; `cold` if its contents had to be indexed first."""
 
     repository: str
     files: int
@@ -99,12 +99,12 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.localize", description=__doc__)
     parser.add_argument("cases", type=Path, help="JSON lines")
     parser.add_argument("--clones", type=Path, required=True, help="the folder with the clones")
-    parser.add_argument("--limit", type=int, help="the first so many cases only")
+    parser.add_argument("--limit", type=int, help="use only the first LIMIT cases")
     parser.add_argument("--only", default="", help="repositories with this in their name")
     parser.add_argument("--without", default="", help="strategies to leave out, separated by commas")
-    parser.add_argument("--state", help="where the index is kept, to be used again; else it is thrown away")
-    parser.add_argument("--json", type=Path, help="writes everything that was measured to this file")
-    parser.add_argument("--plot", type=Path, help="writes a picture to this file (SVG)")
+    parser.add_argument("--state", help="folder of an index to reuse; by default, it is temporary")
+    parser.add_argument("--json", type=Path, help="write all measurements to this file")
+    parser.add_argument("--plot", type=Path, help="write a plot to this file (SVG)")
     return parser.parse_args(arguments)
 
 
@@ -127,7 +127,7 @@ def clone_of(folder: Path, repository: str) -> Path | None:
 
 
 class Bench:
-    """The index, the history, the strategies and the pipeline, as the command line has them."""
+    """The index, the history, the strategies and the pipeline, as the command line uses them."""
 
     def __init__(self, home: Path, without: str) -> None:
         self._index = SqliteCodeIndex(home)
@@ -170,7 +170,7 @@ class Bench:
     def _answered(self, case: Case, code: CodeSnapshot) -> list[Outcome]:
         ground = StrategyGround(code, self._history)
         request = ContextRequest(case.question)
-        # What several strategies need is worked out by the first that asks: it is not that one's time.
+        # The first strategy that asks computes the shared data, which is not counted as its time.
         self._offers["keyword"](ground).retrieve(request, NotCancelled())
         alone: dict[str, tuple[list[ContextFragment], float]] = {}
         for name, make in self._offers.items():
@@ -207,7 +207,7 @@ class Bench:
 
 
 def _plain(case: Case, code: CodeSnapshot) -> list[str]:
-    """The whole text as it is, against whole candidates."""
+    """Rank whole files by the whole text of the question."""
     paths = {file.document: file.path for file in code.files if is_candidate(file.path)}
     corpus = Corpus(code, paths.keys())
     query = {term: float(count) for term, count in terms_of(case.question).items()}
@@ -259,13 +259,15 @@ def _times(opened: Sequence[Opened], *, kept: bool) -> Mapping[str, float]:
     cold = sum(one.cold_seconds for one in first.values())
     warm = sorted(one.warm_seconds for one in opened)
     times = {
-        "median seconds to open what is indexed": warm[len(warm) // 2],
+        "median seconds to open an indexed commit": warm[len(warm) // 2],
         "peak memory in MB": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
-        "peak memory of one that indexes in MB": resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+        "peak memory of an indexing process in MB": resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
         / 1024,
     }
-    if not kept:  # else they were indexed by an earlier run
-        times["files indexed per second, from nothing"] = sum(one.files for one in first.values()) / cold
+    if not kept:  # otherwise an earlier run has indexed them
+        times["files indexed per second, from an empty index"] = (
+            sum(one.files for one in first.values()) / cold
+        )
     return times
 
 

@@ -1,4 +1,4 @@
-"""How well files were found: measures over ranks, a table, and a plot that needs no library."""
+"""The accuracy of localization: measures over ranks, a table, and a plot without libraries."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DEPTHS = (1, 3, 5, 10)
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One case, looked at in one way: the rank of each true file, 0 for none, and how long it took."""
+    """One case with one method: the rank of each true file, 0 if not found, and the duration."""
 
     case: str
     repository: str
@@ -35,7 +35,7 @@ class Measures:
 
 
 def is_candidate(path: str) -> bool:
-    """What is ranked: Python that is no test."""
+    """Return whether a file is ranked: Python that is not a test."""
     *directories, name = path.split("/")
     if not name.endswith(".py") or "tests" in directories:
         return False
@@ -75,7 +75,7 @@ _SHADES = ("#1f5f8b", "#4f94c4", "#8fbfe0", "#cfe4f3")
 
 
 def plot(rows: Sequence[tuple[str, Measures]], title: str) -> str:
-    """Bars of accuracy, as SVG: one group for each row, one bar for each depth."""
+    """Return an SVG with bars of accuracy: one group per row, one bar per depth."""
     group = len(DEPTHS) * _BAR + 12
     height = 60 + group * len(rows)
     scale = (_WIDTH - _LEFT - 60) / 100

@@ -1,21 +1,22 @@
-"""Many plans at once on one machine: do all end right, how soon do cancelled ones end, what does each cost?
+"""Many parallel plans on one machine: correctness, the delay of cancellations, and the cost of each plan.
 
     python -m benchmarks.many_plans [--plans 200] [--at-once N] [--seconds 170]
 
-A server of its own (`agents serve`, SQLite, an empty state directory) gets so many plans on one repository,
-and works at all of them at the same time unless `--at-once` says less. They are, by turns:
+A separate server (`agents serve`, SQLite, an empty state directory) receives the plans on one repository and
+runs all of them in parallel unless `--at-once` limits it. They are, in turn:
 
 - goals with a scripted model: a strategist, an executor that writes a file, a reviewer, and a check;
 - commands that write a file, and a check;
-- one in ten: commands that sleep, and leave a child that was forked twice; once all of them sleep, all are
+- one in ten: commands that sleep and leave a child that was forked twice; once all of them sleep, all are
   cancelled at the same time.
 
-All but the last kind are applied by the server when they are done. In the end each of them is applied, with
-its one file as it should be, and each of the others is cancelled, with nothing of it alive. Printed are a
-table and the same as JSON; the exit code is 1 if something is wrong.
+The server applies all but the last kind when they are done. At the end, each of these must be applied with
+its one file correct, and each of the others must be cancelled with no process alive. The output is a table
+and the same as JSON; the exit code is 1 if something is wrong.
 
-How late events are is measured by a client of the stream, from the millisecond in an event's id, which is
-given to it just before the commit, until its frame is here. Fan-out to many clients is `bench_streams.py`.
+The delay of events is measured by a client of the stream, from the millisecond in an event's id, which is
+assigned just before the commit, until its frame arrives. `bench_streams.py` measures the fan-out to many
+clients.
 """
 
 from __future__ import annotations
@@ -56,13 +57,13 @@ Json = dict[str, Any]
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """The value that this share of them do not exceed; 0 of none."""
+    """Return the value that this share of the values does not exceed; 0 if there are none."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(len(ordered) * share))] if ordered else 0.0
 
 
 def run(plans: int, at_once: int, seconds: float) -> Json:
-    """One run; what was found, with `wrong` among it."""
+    """Run once and return the results, including `wrong`."""
     with _served(plans, at_once) as server:
         before = server.footprint()
         watching = _Watching(server)
@@ -74,7 +75,7 @@ def run(plans: int, at_once: int, seconds: float) -> Json:
             rested = server.wait_rested([*goals, *commands, *sleepers], began + seconds)
             took = time.monotonic() - began
         wrong = server.wrong(goals, commands, sleepers, rested)
-        # What was applied keeps its sandbox, for whoever wants to look or to undo it.
+        # Applied plans keep their sandboxes for review and undo.
         for plan in (plan for plan, state in rested.items() if state in _RESTING):
             server.ask("DELETE", f"/plans/{plan}", params={"force": True})
         after = server.settled(before)
@@ -104,12 +105,12 @@ def run(plans: int, at_once: int, seconds: float) -> Json:
 
 
 _COUNTED = ("threads", "descriptors", "processes", "sandboxes")
-# Threads that answer requests stay, as many as the server's pool has; and so do pooled connections.
+# The threads that answer requests stay, up to the size of the server's pool, and so do pooled connections.
 _ALLOWED = {"threads": 45, "descriptors": 60, "processes": 0, "sandboxes": 0}
 
 
 class _Server:
-    """A server in a process of its own. Any thread may ask it."""
+    """A server in a separate process. Any thread may use it."""
 
     def __init__(self, home: Path, process: psutil.Process, url: str) -> None:
         self._home = home
@@ -129,7 +130,7 @@ class _Server:
         return answer.json() if answer.content else None
 
     def make_plans(self, count: int) -> tuple[list[str], list[str], list[str]]:
-        """Goals, commands, and commands that sleep; each in a file of its own."""
+        """Create goals, commands, and commands that sleep; each writes its own file."""
         kinds: tuple[list[str], list[str], list[str]] = ([], [], [])
         bodies = [self._body(number) for number in range(count)]
         with ThreadPoolExecutor(8) as pool:
@@ -151,7 +152,7 @@ class _Server:
         return 0, {**shared, **checked, "goal": f"make number {number}", "model": model}
 
     def cancel_all(self, plans: Sequence[str], deadline: float) -> list[float]:
-        """Cancels them at once, when all of them sleep; how long each took until nothing of it lived."""
+        """Cancel them at once when all of them sleep; return the time until no process of each was alive."""
         while len(sleeping := _sleeping()) < len(plans):
             assert time.monotonic() < deadline, f"only {len(sleeping)} of {len(plans)} sleep"
             time.sleep(_LOOK_SECONDS)
@@ -161,7 +162,7 @@ class _Server:
             asked = time.monotonic()
             self.ask("POST", f"/plans/{plan}/cancel", json={"reason": "measured"})
             while any(map(_is_alive, mine)):
-                assert time.monotonic() < deadline, f"a process of {plan} lives on"
+                assert time.monotonic() < deadline, f"a process of {plan} is still alive"
                 time.sleep(0.005)
             return time.monotonic() - asked
 
@@ -171,7 +172,7 @@ class _Server:
             return list(pool.map(cancelled, plans, sorted(sleeping)))
 
     def wait_rested(self, plans: Sequence[str], deadline: float) -> dict[str, str]:
-        """The states of all, when nobody works at any of them any more, or at the deadline."""
+        """Return the states of all plans when no worker runs any of them, or at the deadline."""
         while True:
             states = self._states()
             if all(states.get(plan) in _RESTING for plan in plans) or time.monotonic() > deadline:
@@ -195,13 +196,13 @@ class _Server:
         wrong += [f"made/{name}.txt says {text!r}" for name, text in made.items() if text != f"{name}\n"]
         if len(made) != len(goals) + len(commands):
             wrong.append(f"{len(made)} files were made of {len(goals) + len(commands)}")
-        wrong += [f"process {one.pid} lives on" for alive in _sleeping().values() for one in alive]
+        wrong += [f"process {one.pid} is still alive" for alive in _sleeping().values() for one in alive]
         if not self.ask("GET", "/events/verification").get("ok", True):
             wrong.append("the audit log does not verify")
         return wrong
 
     def footprint(self) -> Json:
-        """What it uses now."""
+        """Return the current resource usage."""
         process = self._process
         times = process.cpu_times()
         children = [child for child in process.children(recursive=True) if _is_alive(child)]
@@ -218,7 +219,7 @@ class _Server:
         }
 
     def settled(self, before: Json) -> Json:
-        """What it uses when it has come to rest."""
+        """Return the resource usage once the server is idle."""
         give_up = time.monotonic() + _SETTLE_SECONDS
         while True:
             now = self.footprint()
@@ -241,7 +242,7 @@ def _command(script: str) -> Json:
 
 
 def _sleeping() -> dict[int, list[psutil.Process]]:
-    """Processes of plans that sleep, by the plan's number, for those of whom both do."""
+    """Return the sleeping processes of plans, by the plan's number, if both of them sleep."""
     found: dict[int, list[psutil.Process]] = {}
     for process in psutil.process_iter(["cmdline"]):
         words = process.info["cmdline"] or []
@@ -258,7 +259,7 @@ def _is_alive(process: psutil.Process) -> bool:
 
 
 class _Watching:
-    """Takes the server's footprint again and again, in a thread of its own; `peak` has the largest."""
+    """A thread that measures the server's resource usage repeatedly; `peak` holds the largest values."""
 
     def __init__(self, server: _Server) -> None:
         self._server = server
@@ -280,7 +281,7 @@ class _Watching:
 
 
 class _Listening:
-    """A client of the stream, in a thread of its own; `late` has the seconds of each event."""
+    """A thread that reads the stream; `late` holds the delay of each event in seconds."""
 
     def __init__(self, server: _Server) -> None:
         self._server = server
@@ -303,15 +304,15 @@ class _Listening:
 
     def __enter__(self) -> None:
         self._thread.start()
-        assert self._connected.wait(30), "the stream did not begin"
+        assert self._connected.wait(30), "the stream did not start"
 
     def __exit__(self, *_: object) -> None:
-        self._over.set()  # seen with the next thing that the server says; it says something now and then
+        self._over.set()  # noticed with the next message of the server, which sends one now and then
         self._thread.join(_PATIENCE_SECONDS)
 
 
 def _made_at(identifier: str) -> float:
-    """The moment that a ULID has in its first ten characters."""
+    """Return the time in the first ten characters of a ULID."""
     milliseconds = 0
     for letter in identifier[:10]:
         milliseconds = milliseconds * 32 + _CROCKFORD.index(letter)
@@ -320,7 +321,7 @@ def _made_at(identifier: str) -> float:
 
 @contextmanager
 def _served(plans: int, at_once: int) -> Iterator[_Server]:
-    """A server with one repository and nothing to do; ended afterwards."""
+    """Run an idle server with one repository, and stop it afterwards."""
     with ExitStack() as stack:
         home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="plans-")))
         _lay_out(home)
@@ -392,7 +393,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.many_plans")
     parser.add_argument("--plans", type=int, default=200)
-    parser.add_argument("--at-once", type=int, help="that the server works at; all, unless given")
+    parser.add_argument("--at-once", type=int, help="maximum number of parallel plans; default: all")
     parser.add_argument("--seconds", type=float, default=170.0, help="at most")
     asked = parser.parse_args(arguments)
     found = run(asked.plans, min(asked.at_once or asked.plans, 1000), asked.seconds)

@@ -1,16 +1,16 @@
-"""`python -m benchmarks.merge_replay REPOSITORY [--merges 200]`: real merges again, made by sub-plans.
+"""`python -m benchmarks.merge_replay REPOSITORY [--merges 200]`: replay real merges with sub-plans.
 
-REPOSITORY is a clone, bare or not. Of its merges with two parents and a single merge base, on both sides of
-which something changed, `--merges` are taken, evenly over its history. For each there is a parent plan whose
-sandbox begins with the merge base, and one sub-plan for each side, in a sandbox of its own that begins with
-the parent's tree; there the files become those of that side, what a look at them finds is recorded, and both
-are merged into the parent, one after the other. The result is compared with what git makes of merging the
-two commits anew (not with the recorded merge, which people edit).
+REPOSITORY is a clone, bare or not. From its merges with two parents, a single merge base and changes on both
+sides, `--merges` are selected evenly over its history. For each, a parent plan starts with the merge base in
+its sandbox, and one sub-plan for each side starts with the parent's tree in another sandbox. There the files
+are set to those of that side, the changes are recorded, and both are merged into the parent, one after the
+other. The result is compared with a new merge of the two commits by git (not with the recorded merge, which
+people edit).
 
-Reported is how many came to the same tree, how many to conflicts at the same paths with all else the same,
-and how many to anything else: those are silent differences, and there must be none. Merges that cannot be
-replayed are counted by the reason: a side adds files that are ignored, which no plan records; it moves a
-submodule; attributes have git store a file otherwise than it was committed.
+The report counts merges with the same tree, merges with conflicts at the same paths and everything else the
+same, and all others: those are silent differences, and there must be none. Merges that cannot be replayed are
+counted by the reason: a side adds ignored files, which no plan records; it moves a submodule; or attributes
+make git store a file differently than it was committed.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _GITLINK = "160000"
 
 @dataclass(frozen=True, slots=True)
 class TrueMerge:
-    """A merge that was made: its base, and both of its sides."""
+    """A real merge: its base and both of its sides."""
 
     commit: str
     base: str
@@ -45,7 +45,7 @@ class TrueMerge:
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """What came of it: the verdict, and more on it."""
+    """The result of a replay: the verdict and its details."""
 
     verdict: str
     detail: str = ""
@@ -67,7 +67,7 @@ def _git(repository: Path, *arguments: str, feed: bytes = b"") -> str:
 
 
 def true_merges(repository: Path, wanted: int) -> tuple[list[TrueMerge], Counter[str]]:
-    """So many merges, evenly over the history, and why others were passed over on the way."""
+    """Return `wanted` merges, evenly over the history, and the reasons why others were skipped."""
     listed = _git(repository, "rev-list", "--all", "--min-parents=2", "--parents", "--topo-order")
     candidates = [line.split() for line in listed.splitlines()]
     passed: Counter[str] = Counter()
@@ -85,14 +85,16 @@ def true_merges(repository: Path, wanted: int) -> tuple[list[TrueMerge], Counter
             continue
         trees = [_git(repository, "rev-parse", f"{one}^{{tree}}") for one in (bases[0], ours, theirs)]
         if len(set(trees)) < 3:
-            passed["only one side changed anything"] += 1
+            passed["only one side has changes"] += 1
             continue
         found.append(TrueMerge(commit, bases[0], ours, theirs))
     return found, passed
 
 
 def _evenly(candidates: Sequence[list[str]]) -> Iterator[list[str]]:
-    """All of them: first every so-manieth, then those between, so that any beginning is spread."""
+    """Yield all items, first at large regular distances, then those between, so that any prefix is spread
+    evenly.
+    """
     step = 1
     while step < len(candidates):
         step *= 2
@@ -106,7 +108,7 @@ def _evenly(candidates: Sequence[list[str]]) -> Iterator[list[str]]:
 
 
 class Replay:
-    """Merges of one repository, one after the other, in plans of ours."""
+    """The merges of one repository, replayed one after the other in plans."""
 
     def __init__(self, stand: MergeStand, clone: Path) -> None:
         self._stand = stand
@@ -136,14 +138,14 @@ class Replay:
                 self._stand.parts.sandboxes.remove(worker.plan.id)
 
     def _judged(self, merge: TrueMerge, parent: Worker, conflicts: tuple[MergeConflict, ...]) -> Replayed:
-        # With the attributes of the first parent's files, as whoever merges into it has them.
+        # With the attributes of the first parent's files, as in a merge into it.
         _git(self._clone, "checkout", "--quiet", "--force", merge.ours)
         git = git_merge(self._clone, merge.ours, merge.theirs)
         if git is None:
-            return Replayed("skipped: git gives no answer")
+            return Replayed("skipped: git does not answer")
         sandbox = parent.sandbox
         if self._stand.parts.history.unrecorded(parent.plan.id, sandbox):
-            return Replayed("silent difference", "the files are not what is recorded")
+            return Replayed("silent difference", "the files differ from the records")
         if not conflicts and not git.conflicted:
             same = parent.tree == git.tree
             return Replayed("same tree" if same else "silent difference", f"{parent.tree} {git.tree}")
@@ -157,7 +159,7 @@ class Replay:
         return Replayed("same conflicts", ", ".join(sorted(git.conflicted)))
 
     def _unlike(self, what: str, worker: Worker, commit: str) -> Replayed:
-        """Why the records of a worker are not the tree that they were to be."""
+        """Return why the records of a sub-plan differ from the expected tree."""
         wanted = entries(self._clone, commit)
         have = {
             path: (f"{state.mode:06o}", state.content)
@@ -171,7 +173,7 @@ class Replay:
             return Replayed("skipped: a side adds files that are ignored", ", ".join(unlike[:3]))
         if all(path in wanted and path in have for path in unlike):
             return Replayed("skipped: attributes change what is stored", ", ".join(unlike[:3]))
-        return Replayed(f"not replayed: its {what} is recorded otherwise", ", ".join(unlike[:3]))
+        return Replayed(f"not replayed: its {what} is recorded differently", ", ".join(unlike[:3]))
 
     def _tree(self, commit: str) -> str:
         return _git(self._clone, "rev-parse", f"{commit}^{{tree}}")
@@ -206,7 +208,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     print(f"{number} of {len(merges)}: {dict(counts)}", file=sys.stderr)
     seconds = time.monotonic() - started
     print(f"{asked.repository}: {len(merges)} merges replayed in {seconds:.0f} s")
-    for verdict, count in [*counts.most_common(), *((f"passed over: {why}", n) for why, n in passed.items())]:
+    for verdict, count in [*counts.most_common(), *((f"skipped: {why}", n) for why, n in passed.items())]:
         print(f"{count:6}  {verdict}")
     return 1 if counts["silent difference"] else 0
 

@@ -1,10 +1,10 @@
-"""What one plan costs: transactions, bytes, CPU. The constants of `scale_simulation.py` come from here.
+"""The cost of one plan: transactions, bytes, CPU. The constants of `scale_simulation.py` come from here.
 
     python -m benchmarks.plan_costs [--plans 4]
 
 Plans run one after the other on a worker in this process, on SQLite: a command and a goal with a scripted
 model, each on a directory and on a git remote, each with a check, each applied. Transactions are all writes
-that the process makes meanwhile, its heartbeats included. Printed as a table and as JSON.
+of the process in that time, including heartbeats. The output is a table and JSON.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Json = dict[str, Any]
 
 @contextmanager
 def _counted() -> Iterator[list[int]]:
-    """A list of one number: transactions that this process has written."""
+    """Return a list with one number: the transactions that this process has written."""
     written = [0]
     original = Database.write
 
@@ -67,7 +67,7 @@ def _bytes_in(directory: Path) -> int:
 
 
 class _Costs:
-    """A machine on which plans run, one at a time."""
+    """A machine that runs plans, one at a time."""
 
     def __init__(self, home: Path, container: Container, written: list[int]) -> None:
         self._home = home
@@ -80,7 +80,7 @@ class _Costs:
 
     def of(self, kind: str, *, remote: bool, plans: int) -> Json:
         resource = self._remote.resource if remote else str(self._repository)
-        self._run(kind, resource)  # what only the first one pays
+        self._run(kind, resource)  # one-time costs of the first plan
         before = self._standing()
         for _ in range(plans):
             self._run(kind, resource)

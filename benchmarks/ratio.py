@@ -1,4 +1,4 @@
-"""Times two things by turns and compares them: on a noisy machine only a ratio means anything."""
+"""Times two functions alternately and compares them: on a noisy machine, only a ratio is meaningful."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["ratio", "seconds_of"]
 
 
 def seconds_of(work: Callable[[], object]) -> float:
-    """Wall time of one call, without the garbage collector in between."""
+    """Return the wall time of one call, without garbage collection in between."""
     gc.collect()
     gc.disable()
     try:
@@ -23,7 +23,9 @@ def seconds_of(work: Callable[[], object]) -> float:
 
 
 def ratio(ours: Callable[[], object], floor: Callable[[], object], *, rounds: int = 9) -> float:
-    """The median of `ours / floor` over rounds in which both ran back to back. Below 1: we are faster."""
+    """Return the median of `ours / floor` over rounds in which both ran back to back. Below 1, ours is
+    faster.
+    """
     ours()
     floor()
     return median(_pair(ours, floor, swap=n % 2 == 1) for n in range(rounds))

@@ -1,4 +1,4 @@
-"""Runs ASV on a source tree with this interpreter, and reads its results back."""
+"""Runs ASV on a source tree with this interpreter and reads its results."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ HOME = ROOT / ".asv"
 
 
 def revision(name: str) -> str | None:
-    """The commit that `name` stands for; None if it stands for none."""
+    """Return the commit that `name` refers to; None if there is none."""
     command = ["git", "rev-parse", "--verify", "--quiet", f"{name}^{{commit}}"]
     found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     return found.stdout.strip() or None
 
 
 def run(source: Path, commit: str, words: list[str]) -> dict[str, float]:
-    """Results by benchmark name, `name(parameters)` where it has some; those matching `words`, or all."""
+    """Return results by benchmark name, or `name(parameters)`; those matching `words`, or all."""
     HOME.mkdir(exist_ok=True)
-    # ASV keeps a description of the machine in the home directory; ours stays in the tree.
+    # ASV keeps a description of the machine in the home directory; this one stays in the tree.
     environment = {
         **os.environ,
         "HOME": str(HOME),
-        # ASV drops PYTHONPATH and hands this one on.
+        # ASV drops PYTHONPATH and passes this variable on.
         "ASV_PYTHONPATH": f"{source}{os.pathsep}{ROOT}",
     }
     asv = [sys.executable, "-m", "asv"]

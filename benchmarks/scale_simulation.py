@@ -1,17 +1,18 @@
-"""What gives way first at 10, 1,000 and 100,000 plans at once, from measured constants.
+"""The first bottlenecks at 10, 1,000 and 100,000 parallel plans, from measured constants.
 
     python -m benchmarks.scale_simulation            # the table
     python -m benchmarks.scale_simulation --write    # into docs/explanation/scale.md
 
-A closed queue network: so many plans are under way all the time, each a row of turns. A turn asks a model,
-writes to the database, tells its events and uses some CPU; a plan begins by getting its files and ends with
-its checks and its apply. Each of these has a capacity, and who finds it taken waits. Of whatever is asked for
-most beyond its capacity, plans wait longest: that gives way first. Then it is made endless and the question
-is asked again, until plans take at most a quarter longer than without any waiting.
+The model is a closed queue network: a constant number of plans is running, each a sequence of turns. A turn
+calls a model, writes to the database, sends its events and uses some CPU; a plan starts by getting its files
+and ends with its checks and its apply. Each of these has a capacity, and a plan that finds it in use waits.
+The resource with the highest demand beyond its capacity causes the longest waits: it gives way first. It is
+then made unlimited and the simulation is repeated, until plans take at most a quarter longer than without any
+waiting.
 
-A hundred thousand plans are not simulated one by one: a sample stands for all of them, and each capacity is
-divided by as many as one of the sample stands for. Standard library alone, no clock, one seed: the same table
-every time.
+A hundred thousand plans are not simulated individually: a sample represents all of them, and each capacity is
+divided by the number of plans that one of the sample stands for. Standard library only, no clock, one seed:
+the same table every time.
 """
 
 from __future__ import annotations
@@ -35,39 +36,40 @@ _PATIENCE = 1.25
 
 @dataclass(frozen=True)
 class Constants:
-    """Where each comes from is said beside it: measured by a benchmark of this directory, or assumed."""
+    """Constants. The source of each is stated next to it: measured by a benchmark of this directory, or
+    assumed.
+    """
 
-    # Measured: `plan_costs`. 75 transactions for a goal of four answers, and six for each answer with a tool
-    # call more ("Goals and actors" in docs/reference/performance.md).
+    # Measured: `plan_costs`. 75 transactions for a goal of four answers, and six for each further answer with
+    # a tool call ("Goals and actors" in docs/reference/performance.md).
     transactions_per_plan: float = 51.0
     transactions_per_turn: float = 6.0
-    # Measured: `plan_costs`, 0.7-0.8 CPU seconds for a plan of ours, all git and processes included.
+    # Measured: `plan_costs`, 0.7-0.8 CPU seconds per plan, including git and all processes.
     cpu_seconds_per_plan: float = 0.64
     cpu_seconds_per_turn: float = 0.03
-    # Measured: `many_plans`; memory with 200 at once.
+    # Measured: `many_plans`; memory with 200 parallel plans.
     events_per_plan: float = 20.0
     events_per_turn: float = 3.0
     memory_per_plan_bytes: float = 0.63e6
-    # Measured: `plan_costs`, what a plan on a remote takes longer than one on a directory; only one at a time
-    # moves a branch.
+    # Measured: `plan_costs`, the additional time of a plan on a remote; only one at a time moves a branch.
     apply_seconds: float = 0.2
     # Measured: `bench_jobs` (SQLite, 1,860 jobs/s of two transactions each, quiet, one machine).
     sqlite_transactions: float = 3_700.0
-    # Measured: `engine_peers`, 1,000 jobs/s on two cores that the workers share; three and more share two
-    # transactions of their moves, counted as one each. Extrapolated: a server of 16 cores does eight times
-    # as much.
+    # Measured: `engine_peers`, 1,000 jobs/s on two cores shared with the workers; three and more share two
+    # transactions of their transitions, counted as one each. Extrapolated: a server with 16 cores does eight
+    # times as much.
     postgresql_transactions: float = 1_000.0
     postgresql_server: float = 8.0
     # Measured: `bench_streams`, 2,000 events/s to 100 clients with 0.35 of a core. Extrapolated to a whole
-    # one.
+    # core.
     fanout_events: float = 5_700.0
-    # Assumed: what a plan that is worth running does.
+    # Assumed: a typical plan.
     turns: int = 20
     model_seconds: float = 10.0
     check_cpu_seconds: float = 10.0
     transfer_bytes: float = 2e6
-    # Assumed: limits of one account at a provider, a network of 1 Gbit/s, machines of 8 cores and 32 GB, and
-    # what a Temporal service of three nodes hands out.
+    # Assumed: limits of one account at a provider, a network of 1 Gbit/s, machines with 8 cores and 32 GB,
+    # and the throughput of a Temporal service with three nodes.
     provider_calls: float = 4_000 / 60
     network_bytes: float = 1.25e8
     cores: float = 8.0
@@ -77,7 +79,7 @@ class Constants:
 
 @dataclass(frozen=True)
 class Deployment:
-    """Where plans run: the capacity of everything that they share, for so many of them."""
+    """A deployment: the capacity of all shared resources for a number of plans."""
 
     name: str
     machines_for: int
@@ -85,15 +87,15 @@ class Deployment:
     temporal: bool = False
 
     def machines(self, plans: int) -> int:
-        """One, or one for each so many plans."""
+        """Return the number of machines: one, or one for each group of plans."""
         return ceil(plans / self.machines_for) if self.machines_for else 1
 
     def repositories(self, plans: int) -> int:
-        """Plans are about different things: one branch for each fifty."""
+        """Return the number of branches: one for fifty plans."""
         return max(1, plans // 50)
 
     def capacities(self, plans: int, of: Constants) -> dict[str, float]:
-        """Units a second."""
+        """Return the capacities in units per second."""
         sqlite, postgres = of.sqlite_transactions, of.postgresql_transactions * of.postgresql_server
         return {
             "provider limits": of.provider_calls,
@@ -106,7 +108,7 @@ class Deployment:
         }
 
     def memory(self, plans: int, of: Constants) -> float:
-        """The share of all machines' memory that the plans take."""
+        """Return the share of all machines' memory that the plans use."""
         return plans * of.memory_per_plan_bytes / (of.memory_bytes * self.machines(plans))
 
 
@@ -132,7 +134,7 @@ REMEDIES: Mapping[str, str] = MappingProxyType(
 
 
 def _path(of: Constants) -> list[tuple[str, float]]:
-    """What a plan does, one after the other: at what, and how many units of it. `model` is time alone."""
+    """Return the steps of a plan: the resource and the units of each. `model` is pure time."""
     turn = [
         ("provider limits", 1.0),
         ("model", of.model_seconds),
@@ -157,7 +159,7 @@ def _path(of: Constants) -> list[tuple[str, float]]:
 
 
 def simulate(plans: int, capacities: Mapping[str, float], of: Constants) -> tuple[float, dict[str, float]]:
-    """How many times longer a plan takes than without any waiting, and how long it waits for each thing."""
+    """Return how many times longer a plan takes than without waiting, and its waiting time per resource."""
     path = _path(of)
     sample = min(plans, _SAMPLE)
     share = sample / plans
@@ -196,8 +198,10 @@ def _alone(name: str, units: float, own: Mapping[str, float]) -> float:
 
 @dataclass(frozen=True)
 class Verdict:
-    """`longer` is how many times longer plans take than without waiting; `gives_way` has what is too small,
-    the worst first, and how many times larger it would have to be."""
+    """The result for one deployment. `longer` is how many times longer plans take than without waiting;
+    `gives_way` lists the resources that are too small, the worst first, with the factor by which they would
+    have to grow.
+    """
 
     plans: int
     deployment: Deployment
@@ -206,7 +210,7 @@ class Verdict:
 
 
 def verdict(plans: int, deployment: Deployment, of: Constants | None = None) -> Verdict:
-    """What gives way there, one after the other."""
+    """Find the resources that give way, one after the other."""
     of = of or Constants()
     capacities = deployment.capacities(plans, of)
     path = _path(of)
@@ -228,7 +232,7 @@ def verdict(plans: int, deployment: Deployment, of: Constants | None = None) -> 
 
 
 def table(of: Constants | None = None) -> str:
-    """The verdicts as the page has them."""
+    """Return the results as a table for the page."""
     rows = [
         "| plans at once | on | machines | plans take | gives way, the worst first |",
         "|---|---|---|---|---|",
@@ -251,7 +255,7 @@ def _round(factor: float) -> str:
 
 
 def _written(text: str, made: str) -> str:
-    """The page with that table between its marks."""
+    """Return the page with the table between its marks."""
     before, mark, rest = text.partition("<!-- made by benchmarks/scale_simulation.py -->\n")
     _, end, after = rest.partition("<!-- end -->")
     assert mark, "the page has no mark where the table begins"

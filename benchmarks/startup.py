@@ -1,12 +1,13 @@
-"""What a short command costs from start to exit: CPU seconds of all its processes.
+"""The cost of short commands from start to exit: CPU seconds of all their processes.
 
     python -m benchmarks.startup [--rounds 9] [AGENTS …]
 
-`AGENTS` are `agents` programs, by turns in the same rounds: those of two checkouts compare two versions. By
-default it is the one beside this interpreter. Each has a home and a repository of 25 files of its own. In a
-round each runs a command as a plan, applies it, undoes it and lists the plans; the floors are an interpreter
-that starts and does nothing, and one that imports click and SQLAlchemy. Printed are medians, in seconds, and
-beside the second floor. User and system time count, those of orphans as well: they become our children.
+`AGENTS` are `agents` programs, run in turn in the same rounds: those of two checkouts compare two versions.
+The default is the one next to this interpreter. Each has its own home and a repository of 25 files. In a
+round, each runs a command as a plan, applies it, undoes it and lists the plans. The floors are an interpreter
+that starts and does nothing, and one that imports click and SQLAlchemy. The output is the medians in seconds,
+and relative to the second floor. User and system time count, including orphans, which become child processes
+of the benchmark.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _OWN = ("CLEVERAGENTS_", "XDG_", "GIT_", "PYTHON")
 
 
 class _Machine:
-    """A home and a repository, and the `agents` that is used there."""
+    """A home, a repository, and the `agents` program that is used there."""
 
     def __init__(self, place: Path, program: Path) -> None:
         self._program = str(program)
@@ -49,7 +50,7 @@ class _Machine:
             self._cpu(["git", *arguments])
 
     def round(self) -> dict[str, float]:
-        """CPU seconds of each command, once."""
+        """Run each command once and return its CPU seconds."""
         command = ("sed", "-i", "s/colour/color/", "file1.txt")
         found = {name: self._cpu([self._python, "-c", text])[0] for name, text in _FLOORS.items()}
         found["agents --help"] = self._cpu([self._program, "--help"])[0]
@@ -62,7 +63,7 @@ class _Machine:
         return found
 
     def _cpu(self, command: Sequence[str]) -> tuple[float, str]:
-        """CPU seconds of the command and all that it left behind, and what it printed."""
+        """Return the CPU seconds of a command and its orphans, and its output."""
         with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
             child = subprocess.Popen(
                 command,
@@ -97,7 +98,7 @@ def main(arguments: Sequence[str]) -> int:
     with tempfile.TemporaryDirectory(prefix="startup-") as directory:
         machines = [_Machine(Path(directory, str(n)), one.absolute()) for n, one in enumerate(asked.agents)]
         for machine in machines:
-            machine.round()  # makes the database and compiles modules
+            machine.round()  # creates the database and compiles modules
         found: list[dict[str, list[float]]] = [defaultdict(list) for _ in machines]
         for number in range(asked.rounds):
             turns = list(zip(machines, found, strict=True))

@@ -1,1 +1,1 @@
-"""Scripts for people who work on CleverAgents. Nothing here is installed."""
+"""Scripts for contributors to CleverAgents. They are not installed."""

@@ -56,7 +56,7 @@ def stub() -> str:
 
 
 def module_of(name: str) -> str:
-    """Return the module of a protocol that the client has, be it imported for type checkers only."""
+    """Return the module of a protocol of the client, even if it is imported only for type checkers."""
     found = [
         node
         for node in ast.walk(_parsed(_CLIENT))
@@ -80,7 +80,7 @@ def _group(protocol: ast.ClassDef) -> str:
 
 
 def _imports(tree: ast.Module, protocol: ast.ClassDef, module: str) -> set[str]:
-    """Return the imports of what the signatures name."""
+    """Return the imports that the signatures need."""
     used = {node.id for node in ast.walk(protocol) if isinstance(node, ast.Name)}
     found = {
         f"from {node.module} import {alias.name}"

@@ -1,7 +1,7 @@
 """Builds the documentation site: `python -m tools.docs_site`, or `make docs`.
 
-Pages may link to other files of the repository, such as tests. The site does not have those files and shows
-the text of such a link instead.
+Pages may link to other files of the repository, such as tests. The site does not contain these files and
+shows the text of such a link instead.
 """
 
 from __future__ import annotations

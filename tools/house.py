@@ -1,4 +1,4 @@
-"""Prints the table of the house: how large the modules are and how they hang together.
+"""Prints the table of the house: the sizes of the modules and their dependencies.
 
     python -m tools.house                  # this checkout
     python -m tools.house --upward         # also lists each import that points up
@@ -39,7 +39,7 @@ _NOT_CODE = (
 
 @dataclass(frozen=True)
 class Module:
-    """One source file, and the modules of ours that it imports."""
+    """One source file, and the project's modules that it imports."""
 
     name: str
     is_package: bool
@@ -68,7 +68,7 @@ class House:
                 yield module.name, imported
 
     def upward(self) -> list[tuple[str, str]]:
-        """Imports that the order of the layers does not allow."""
+        """Return the imports that violate the order of the layers."""
         found = []
         for importer, imported in self.edges():
             above, below = self._layer_of(importer), self._layer_of(imported)
@@ -87,7 +87,7 @@ class House:
 
 
 def read_house(sources: Path = _SOURCES) -> House:
-    """Parses every module under `sources`."""
+    """Parse every module under `sources`."""
     paths = sorted((sources / _PACKAGE).rglob("*.py"))
     names = {_name(path, sources): path for path in paths}
     modules = {name: _read(name, path, frozenset(names)) for name, path in names.items()}
@@ -95,7 +95,7 @@ def read_house(sources: Path = _SOURCES) -> House:
 
 
 def table(house: House) -> str:
-    """The table, in Markdown."""
+    """Return the table in Markdown."""
     modules = list(house.modules.values())
     sizes = [module.lines for module in modules]
     largest = max(modules, key=lambda module: module.lines)
@@ -177,7 +177,7 @@ def _read(name: str, path: Path, names: frozenset[str]) -> Module:
 
 
 def _code_lines(text: str, tree: ast.Module) -> int:
-    """Lines that hold code: no blank line, comment or docstring."""
+    """Return the number of lines with code: no blank lines, comments or docstrings."""
     held: set[int] = set()
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type not in _NOT_CODE:

@@ -1,10 +1,10 @@
-"""Joins modules into one: one docstring, one list of imports, one `__all__`, and what they define.
+"""Joins modules into one: one docstring, one list of imports, one `__all__`, and all definitions.
 
-What the first module defines comes first, then what each of the others does, except that whatever is needed
-while the module is imported (a base class, a decorator, a default, a table) comes before what needs it.
+The definitions of the first module come first, then those of the others, except that anything needed while
+the module is imported (a base class, a decorator, a default, a table) comes before its use.
 
-A private name that two of them define in two ways gets the name of its module before it. Whatever else would
-change its meaning is refused.
+If two modules define a private name differently, the name is prefixed with that of its module. Any other
+change of meaning is refused.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from tools.scopes import Needs, Use, bound_at_top, global_uses, is_type_checking
 __all__ = ["Joined", "Origin", "Part", "Refused", "joined"]
 
 Origin = tuple[str, str]
-"""A module and a name in it; the name is empty where the module itself is meant."""
+"""A module and a name in it; the name is empty if the module itself is meant."""
 
 _FUTURE = "from __future__ import annotations"
 _BUILTINS = frozenset(dir(builtins))
 
 
 class Refused(Exception):
-    """The modules cannot be joined by a machine; the message says why."""
+    """The modules cannot be joined automatically; the message says why."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """A module that is to be joined with others, and where the names that it imports come from."""
+    """A module to be joined, and the origins of its imported names."""
 
     name: str
     text: str
@@ -46,7 +46,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Joined:
-    """The text of the whole, and the names that definitions of the parts got."""
+    """The text of the joined module, and the new names of definitions."""
 
     text: str
     renamed: Mapping[Origin, str]
@@ -54,7 +54,7 @@ class Joined:
 
 @dataclass
 class _Item:
-    """One statement (or more that define one name), with the comments above and the docstring below."""
+    """One statement (or several that define one name), with the comments above and the docstring below."""
 
     part: str
     number: int
@@ -69,7 +69,7 @@ class _Item:
 
 @dataclass
 class _Read:
-    """A part, taken to pieces."""
+    """A parsed part."""
 
     part: Part
     tree: ast.Module
@@ -78,7 +78,7 @@ class _Read:
 
 
 def joined(parts: Sequence[Part]) -> Joined:
-    """The modules as one, which has the place of the first."""
+    """Join the modules into one, which takes the place of the first."""
     read = [_read(part) for part in parts]
     names = {part.name for part in parts}
     final, dropped, aliases = _final_names(read, names)
@@ -128,7 +128,7 @@ def _is_all(node: ast.stmt) -> bool:
 def _final_names(
     read: list[_Read], parts: set[str]
 ) -> tuple[dict[Origin, str], set[Origin], dict[str, dict[str, str]]]:
-    """What each definition is called, those that are there twice, and names of imports that are taken."""
+    """Return the final name of each definition, duplicate definitions, and names that imports take."""
     final: dict[Origin, str] = {}
     dropped: set[Origin] = set()
     taken: dict[str, Origin] = {}
@@ -156,7 +156,7 @@ def _final_names(
 
 
 def _same(one: _Read, other: _Read, name: str, seen: frozenset[str] = frozenset()) -> bool:
-    """Both define it by the same words, and the words mean the same."""
+    """Return whether both define it with the same text and the same meaning."""
     if one.defined[name] != other.defined[name]:
         return False
     seen |= {name}
@@ -184,7 +184,7 @@ def _prefixed(stem: str, name: str) -> str:
 
 
 def _import_names(one: _Read, parts: set[str], taken: dict[str, Origin]) -> dict[str, str]:
-    """New names of what is imported, where the name means something else in the whole."""
+    """Return new names for imports whose names mean something else in the joined module."""
     renamed: dict[str, str] = {}
     for name, origin in one.imported.items():
         if origin[0] in parts:
@@ -194,7 +194,7 @@ def _import_names(one: _Read, parts: set[str], taken: dict[str, Origin]) -> dict
             continue
         new = f"{origin[0].rpartition('.')[2]}_{origin[1]}" if origin[1] else f"{name}_module"
         if taken.setdefault(new, origin) != origin or new in local_names(one.tree):
-            raise Refused(f"{one.part.name} means {origin} by {name}, and {earlier} is called so, too")
+            raise Refused(f"{one.part.name} uses {name} for {origin}, but {earlier} has the same name")
         renamed[name] = new
     return renamed
 
@@ -204,11 +204,11 @@ def _ensure_builtins(one: _Read, taken: Mapping[str, Origin]) -> None:
     for use in global_uses(one.tree):
         name = use.node.id
         if name in _BUILTINS and name in taken and name not in own:
-            raise Refused(f"{one.part.name} uses the builtin {name}, and {taken[name]} is called so")
+            raise Refused(f"{one.part.name} uses the builtin {name}, but {taken[name]} has the same name")
 
 
 class _Edits:
-    """Replacements in a text, by the positions that `ast` tells."""
+    """Replacements in a text, by the positions of `ast`."""
 
     def __init__(self, text: str) -> None:
         self.data = text.encode()
@@ -228,7 +228,7 @@ class _Edits:
         self.made.add((self.starts[node.lineno - 1], self.starts[node.end_lineno or node.lineno], ""))
 
     def replace_word(self, node: ast.stmt, old: str, new: str) -> None:
-        """The first such word of the statement, after its decorators."""
+        """Replace the first occurrence of a word in the statement, after its decorators."""
         begin, end = self.starts[node.lineno - 1], self.starts[node.end_lineno or node.lineno]
         found = re.search(rf"\b{re.escape(old)}\b".encode(), self.data[begin:end])
         if found is None:
@@ -243,7 +243,7 @@ class _Edits:
 
 
 def _renamed(one: _Read, parts: set[str], final: Mapping[Origin, str], aliases: Mapping[str, str]) -> str:
-    """The text of a part in the words of the whole, and without imports of the other parts."""
+    """Return the text of a part with the new names, and without imports of the other parts."""
     edits = _Edits(one.part.text)
     names = dict(aliases)
     for name in one.defined:
@@ -311,7 +311,7 @@ def _rename_import(node: ast.Import | ast.ImportFrom, aliases: Mapping[str, str]
 
 
 def _drop_imports(one: _Read, parts: set[str], final: Mapping[Origin, str], edits: _Edits) -> None:
-    """Take out imports of the parts, wherever they stand."""
+    """Remove imports of the parts, wherever they are."""
     of_top = _top_imports(one.tree)
     for block in _blocks(one.tree):
         emptied = 0
@@ -334,7 +334,7 @@ def _drop_imports(one: _Read, parts: set[str], final: Mapping[Origin, str], edit
 def _ensure_plain(
     one: _Read, origins: Mapping[ast.alias, Origin], parts: set[str], final: Mapping[Origin, str]
 ) -> None:
-    """An import inside a function goes without a trace only if it makes no other name of it."""
+    """Raise `Refused` if an import inside a function cannot be dropped because it renames its target."""
     for alias, origin in origins.items():
         name = alias.asname or alias.name
         if origin[0] in parts and (not origin[1] or _final(final, origin) != name):
@@ -410,7 +410,7 @@ def _inner_imports(node: ast.If, lines: list[str]) -> list[str]:
 
 
 def _add(items: list[_Item], item: _Item) -> None:
-    """Docstrings belong to the assignment above them, and overloads to each other."""
+    """Add a statement. A docstring belongs to the assignment above it, and overloads belong together."""
     node = item.nodes[0]
     is_text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
     if items and (is_text or (item.names and item.names <= items[-1].names)):
@@ -471,7 +471,7 @@ def _body(items: list[_Item]) -> str:
 
 
 def _ordered(pieces: list[_Pieces]) -> list[_Item]:
-    """Constants first, then each part's own order; but nothing before what it needs."""
+    """Sort: constants first, then the order of each part; but nothing before what it needs."""
     items = [item for one in pieces for item in one.items]
     wanted = [item for item in items if item.leading] + [item for item in items if not item.leading]
     owners: dict[str, list[int]] = {}
@@ -498,7 +498,7 @@ def _ordered(pieces: list[_Pieces]) -> list[_Item]:
     if not _holds(order, hard):
         order = _depth_first(len(wanted), hard)
     if not _holds(order, hard):
-        raise Refused("what is needed at import goes in a circle")
+        raise Refused("the definitions needed at import form a cycle")
     return [wanted[place] for place in order]
 
 
@@ -507,7 +507,7 @@ def _owned(owners: Mapping[str, list[int]], names: frozenset[str]) -> set[int]:
 
 
 def _reachable(owners: Mapping[str, list[int]], reads: list[Needs], names: frozenset[str]) -> set[int]:
-    """All that may run when these are called."""
+    """Return everything that may run when these are called."""
     found: set[int] = set()
     waiting = _owned(owners, names)
     while waiting:

@@ -1,12 +1,12 @@
-"""Merges small modules into the one whose concept they tell, as `merges.toml` says.
+"""Merges small modules into others, as `merges.toml` says.
 
-    python -m tools.merge             # in a clean checkout: merges, rewrites whatever names them, runs ruff
-    python -m tools.merge --check     # only says what it would refuse
-    python -m tools.merge --imports   # afterwards: imports each merged module in a process of its own
+    python -m tools.merge             # in a clean checkout: merges, rewrites all references, runs ruff
+    python -m tools.merge --check     # only reports what it would refuse
+    python -m tools.merge --imports   # afterwards: imports each merged module in a separate process
     python -m tools.merge --propose   # prints the map of splinters: small modules with one importer
 
-The map may be older than the tree. What is not there any more is passed over, and what cannot be merged (two
-meanings of a public name, a circle of imports, a slower start) is told and left as it is.
+The map may be older than the tree. Entries for missing modules are skipped. A merge that is impossible (two
+meanings of a public name, an import cycle, a slower start) is reported and not made.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class _Module:
 
 @dataclass(frozen=True)
 class Tree:
-    """The modules, below `cleveragents`, and what each imports when it is imported itself."""
+    """The modules below `cleveragents`, and the imports of each at import time."""
 
     modules: Mapping[str, _Module]
 
@@ -77,7 +77,7 @@ class Tree:
         return cls(modules)
 
     def origin(self, module: str, name: str) -> Origin:
-        """Where a name comes from that is imported from a module: followed through modules of ours."""
+        """Return the origin of an imported name, followed through the project's modules."""
         own = module.removeprefix(f"{_PACKAGE}.")
         if module != _PACKAGE and own == module:
             return module, name
@@ -99,7 +99,7 @@ class Tree:
 
     @cached_property
     def loads(self) -> dict[str, frozenset[str]]:
-        """Module to modules of ours that are imported with it, not by a function of it."""
+        """Map each module to the project's modules that are imported with it, not inside its functions."""
         return {name: frozenset(self._loaded(module) - {name}) for name, module in self.modules.items()}
 
     def _loaded(self, module: _Module) -> set[str]:
@@ -109,12 +109,12 @@ class Tree:
                 if name == _PACKAGE or name.startswith(f"{_PACKAGE}."):
                     parts = name.split(".")[1:]
                     found |= {".".join(parts[:length]) for length in range(1, len(parts) + 1)}
-        # A package is being imported whenever a module of it is; that makes no circle.
+        # A package is being imported whenever one of its modules is; that is not a cycle.
         return {name for name in found if name in self.modules and not module.name.startswith(f"{name}.")}
 
     @cached_property
     def foreign(self) -> dict[str, frozenset[str]]:
-        """Module to the packages of others that it imports when it is imported."""
+        """Map each module to the external packages that it imports at import time."""
         return {
             name: frozenset(
                 word.split(".")[0]
@@ -134,7 +134,7 @@ class Tree:
 
 
 def _at_top(tree: ast.Module, for_types: bool = False) -> list[ast.stmt]:
-    """Imports that run, or would for a type checker, when the module is imported."""
+    """Yield the imports that run at import time, or for a type checker."""
     found: list[ast.stmt] = []
     waiting: list[ast.stmt] = list(tree.body)
     while waiting:
@@ -156,16 +156,16 @@ def _named_modules(node: ast.stmt) -> list[str]:
 
 @dataclass
 class Merges:
-    """The map, checked against a tree: only merges that leave everything as it was are in it."""
+    """The map, checked against a tree: only merges that preserve behaviour are in it."""
 
     tree: Tree
     starts: tuple[frozenset[str], ...]
-    """All modules that the command line starts with, each time; ours below `cleveragents`."""
+    """All modules that every start of the command line imports, below `cleveragents`."""
     targets: dict[str, str] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
 
     def add(self, wanted: Mapping[str, str], largest: int) -> None:
-        """Take in what can be merged."""
+        """Add the merges that are possible."""
         for source in wanted:
             target = source
             while target in wanted:
@@ -185,7 +185,7 @@ class Merges:
         if self.tree.modules[source].is_package or self.tree.modules[source].is_program:
             raise Refused("a package or a program")
         if _is_model(source) != _is_model(target):
-            raise Refused("a model knows nothing of what is built on it")
+            raise Refused("a model must not depend on its users")
         trial = Merges(self.tree, self.starts, {**self.targets, source: target})
         if target in self.tree.modules and self.tree.modules[target].is_program:
             raise Refused("a program stays small")
@@ -194,15 +194,17 @@ class Merges:
             raise Refused(f"{lines} lines together")
         self._ensure_start(cluster)
         if circle := trial.circle(target):
-            raise Refused(f"a circle: {' '.join(sorted(circle))}")
+            raise Refused(f"an import cycle: {' '.join(sorted(circle))}")
 
     def cluster(self, target: str) -> list[str]:
-        """The modules that are merged, the target first if there is one yet."""
+        """Return the merged modules, the target first if it exists already."""
         sources = [source for source, other in self.targets.items() if other == target]
         return [target, *sources] if target in self.tree.modules else sources
 
     def _ensure_start(self, cluster: list[str]) -> None:
-        """Nobody loads a package of others, or the start a module of ours, that it did not load before."""
+        """Raise `Refused` if a merge makes a module load an external package, or the start load a module,
+        that it did not load before.
+        """
         for hot in self.starts:
             if {name in hot for name in cluster} == {True, False}:
                 more = {
@@ -213,7 +215,7 @@ class Merges:
                     raise Refused(f"the start would load {' '.join(sorted(more))}")
         whole = frozenset[str]().union(*(self._foreign_reach(name) for name in cluster))
         for name in cluster:
-            # The package itself imports for type checkers only.
+            # The package itself imports only for type checkers.
             for importer in self.tree.importers[name] - set(cluster) - {_PACKAGE}:
                 gained = whole - self._foreign_reach(name) - self._foreign_reach(importer) - _LIGHT
                 if gained:
@@ -227,7 +229,7 @@ class Merges:
         return frozenset(package for one in seen for package in self.tree.foreign[one])
 
     def circle(self, target: str) -> set[str]:
-        """Modules that the target loads and that load it, and did not before."""
+        """Return modules that form a new import cycle with the target."""
         loads: dict[str, set[str]] = defaultdict(set)
         for name, others in self.tree.loads.items():
             loads[self.targets.get(name, name)] |= {self.targets.get(other, other) for other in others}
@@ -271,7 +273,7 @@ def joined_parts(tree: Tree, names: Iterable[str]) -> Joined:
 
 
 def small_modules(tree: Tree, features: Iterable[str]) -> dict[str, str]:
-    """Splinters of the features: module to the one module that imports it, in the same feature."""
+    """Return splinters of the features: each small module with its single importer in the same feature."""
     found = {}
     for name, module in tree.modules.items():
         importers = tree.importers[name]
@@ -287,11 +289,11 @@ def small_modules(tree: Tree, features: Iterable[str]) -> dict[str, str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Merge modules as merges.toml says.")
-    parser.add_argument("--check", action="store_true", help="only say what would be refused")
+    parser.add_argument("--check", action="store_true", help="only report what would be refused")
     parser.add_argument(
         "--propose", action="store_true", help="print the map of small modules with one importer"
     )
-    parser.add_argument("--imports", action="store_true", help="import each merged module by itself")
+    parser.add_argument("--imports", action="store_true", help="import each merged module on its own")
     given = parser.parse_args()
     wanted = tomllib.loads((_ROOT / "merges.toml").read_text())["merges"]
     if given.imports:
@@ -323,7 +325,7 @@ def _propose(merges: Merges) -> None:
 
 
 def _import_each(names: list[str]) -> int:
-    """How many of the modules cannot be imported when nothing else is."""
+    """Return the number of modules that cannot be imported on their own."""
     failed = 0
     for name in names:
         command = [sys.executable, "-c", f"import {_PACKAGE}.{name}"]
@@ -335,7 +337,7 @@ def _import_each(names: list[str]) -> int:
 
 
 def _documented() -> set[str]:
-    """Modules that documents tell users to import, or whose path of 0.1.0 is kept."""
+    """Return the modules that documents tell users to import, and those with a kept path of 0.1.0."""
     moved = (_SOURCES / "moved.py").read_text(encoding="utf-8")
     found = set(_TARGET.findall(moved))
     for path in _git("ls-files", "*.md", "*.robot").splitlines():
@@ -345,7 +347,7 @@ def _documented() -> set[str]:
 
 
 def _loaded_at_start() -> tuple[frozenset[str], ...]:
-    """Runs the command line in each of its usual ways, and says which modules it imported."""
+    """Run the command line in its usual ways and return the modules it imported."""
     with tempfile.TemporaryDirectory() as home:
         return tuple(_loaded_by(words, home) for words in _STARTS)
 
@@ -380,7 +382,7 @@ def _merge(merges: Merges) -> None:
                 file.write_text(changed, encoding="utf-8")
                 touched.add(path)
     python = sorted(path for path in touched if path.endswith(".py"))
-    # Sorted imports and names are shorter, and shorter ones are written otherwise.
+    # Sorted imports and names are shorter, and the formatter writes shorter ones differently.
     for words in (["format", "-q"], ["check", "-q", "--fix"], ["format", "-q"], ["check", "--fix"]):
         subprocess.run(["ruff", *words, *python], cwd=_ROOT, check=False)
     _git("add", "-A")
@@ -399,7 +401,7 @@ def _rewritten(merges: Merges, renamed: Mapping[Origin, str], path: str, text: s
 
 
 def _private_renamed(module: str, name: str, new: str, path: str, text: str) -> str:
-    """Private names that others import, or name in strings."""
+    """Return the text with a private name replaced where it is imported or named in strings."""
     text = text.replace(f"{_PACKAGE}.{module}.{name}", f"{_PACKAGE}.{module}.{new}")
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.ImportFrom) and node.module == f"{_PACKAGE}.{module}":
@@ -407,12 +409,14 @@ def _private_renamed(module: str, name: str, new: str, path: str, text: str) -> 
             if any(alias.name == name for alias in node.names):
                 text = text.replace(before, re.sub(rf"\b{name}\b", f"{new} as {name}", before))
         elif isinstance(node, ast.ImportFrom) and f"{_PACKAGE}.{module}" in _named_modules(node):
-            print(f"by hand: {path} may use {name} of {module}, which is {new} now")
+            print(f"check by hand: {path} may use {name} of {module}, which is now {new}")
     return text
 
 
 def _explained(merges: Merges, found: re.Match[str]) -> str:
-    """The module of a mutant is told by its file name alone; what it defines tells which it is."""
+    """Return a mutant's key with its new file name. The key has only a file name; its definition identifies
+    the module.
+    """
     for source, target in merges.targets.items():
         if source.rpartition(".")[2] == found[1]:
             names = {getattr(node, "name", "") for node in merges.tree.modules[source].tree.body}
@@ -422,7 +426,7 @@ def _explained(merges: Merges, found: re.Match[str]) -> str:
 
 
 def _keys_once(text: str) -> str:
-    """Lists under keys that have become one are put together."""
+    """Join lists whose keys have become the same."""
     for node in ast.walk(ast.parse(text)):
         if not isinstance(node, ast.Dict):
             continue
@@ -445,7 +449,7 @@ def _put_together(text: str, node: ast.Dict, places: list[int]) -> str:
     value = told[1:] if told.startswith("*") and len(set(elements)) == 1 else f"[{told}]"
     key, gone = node.keys[first], node.keys[second]
     if key is None or gone is None:
-        raise TypeError("a key that is none")
+        raise TypeError("a dictionary without a key")
     lines = text.splitlines(keepends=True)
     del lines[gone.lineno - 1 : node.values[second].end_lineno]
     whole = f"{' ' * key.col_offset}{ast.get_source_segment(text, key)}: {value},\n"

@@ -1,9 +1,9 @@
-"""Moves modules and tests as `moves.toml` says, and rewrites whatever names them.
+"""Moves modules and tests as `moves.toml` says, and rewrites all references to them.
 
     python -m tools.move        # in a clean checkout; then `ruff check --fix . && ruff format .`
 
-For branches begun before the feature-first layout. Imports, dotted names in strings, and paths in documents
-follow. The published import paths stay as they are in documents.
+For branches begun before the feature-first layout. It updates imports, dotted names in strings, and paths in
+documents. The published import paths in documents stay unchanged.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 __all__ = ["SUFFIXES", "Moves", "main", "rewritten"]
 
 SUFFIXES = (".py", ".md", ".toml", ".robot", ".feature", ".yaml")
-"""Files in which modules are named."""
+"""Files that may refer to modules."""
 
 _ROOT = Path(__file__).parents[1]
 _SOURCES = "src/cleveragents"
@@ -51,12 +51,12 @@ class Moves:
 
     @cached_property
     def slashed(self) -> re.Pattern[str]:
-        """Paths below the folders that something moves out of."""
+        """Return the paths below the folders that contain a moved file."""
         tops = "|".join(sorted({name.split(".")[0] for name in self.names}))
         return re.compile(rf"(?<![\w.])((?:{tops})(?:/\w+)+)(\.py)?\b")
 
     def dotted(self, name: str) -> str:
-        """The new name of a module, or of what is in it."""
+        """Return the new name of a module, or of something in it."""
         parts = name.split(".")
         for length in range(len(parts), 0, -1):
             found = self.names.get(".".join(parts[:length]))
@@ -65,7 +65,7 @@ class Moves:
         return name
 
     def path(self, path: str) -> str:
-        """The new path of a file below `src/cleveragents`."""
+        """Return the new path of a file below `src/cleveragents`."""
         stem = path.removesuffix(".py").replace("/", ".")
         if path.endswith(".py") and stem in self.modules:
             return self.modules[stem].replace(".", "/") + ".py"
@@ -107,7 +107,7 @@ def _moved_files(moves: Moves) -> list[tuple[str, str]]:
 
 
 def rewritten(moves: Moves, path: str, text: str) -> str:
-    """The file at the path, with the new names of what it names."""
+    """Return the content of a file with all references updated."""
     kept = _PUBLISHED if not path.endswith(".py") else ()
     if path.endswith(".py"):
         text = _modules_by_name(moves, text)
@@ -139,7 +139,7 @@ def _test(moves: Moves, found: re.Match[str]) -> str:
 
 
 def _modules_by_name(moves: Moves, text: str) -> str:
-    """`from package import module`, where the module has another parent or name now."""
+    """Rewrite `from package import module` if the module has another parent or name now."""
     lines = text.splitlines(keepends=True)
     nodes = [
         node

@@ -1,7 +1,7 @@
 """Records `docs/images/run.svg`, the terminal in the README: `python -m tools.recording`.
 
 The commands run for real, in the repository and with the scripted model of the tutorial `first-plan.md`. The
-picture shows their output line by line, and plays once.
+picture shows their output line by line and plays once.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _STYLE = """
 
 
 def main() -> None:
-    """Run the commands, and draw what they print."""
+    """Run the commands and draw their output."""
     lines: list[tuple[str, str, float]] = []
     moment = 0.3
     with tempfile.TemporaryDirectory() as home:
@@ -80,7 +80,7 @@ def _output(command: str, place: Path, environment: dict[str, str]) -> str:
 
 
 def _wrapped(line: str) -> list[str]:
-    """Return the line in parts as a terminal would show them, the first few of them."""
+    """Return the first few parts of a line, wrapped as in a terminal."""
     parts = [line[start : start + _COLUMNS] for start in range(0, len(line), _COLUMNS)] or [""]
     return parts[:3]
 

@@ -1,4 +1,4 @@
-"""Which names a module binds at its top, uses from there, and needs while it is being imported."""
+"""The names that a module binds at its top level, uses from there, and needs at import time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 @dataclass(frozen=True)
 class Use:
-    """A name of the module's top, used at a node; the locals of the functions around it."""
+    """The use of a top-level name at a node, with the locals of the functions around it."""
 
     node: ast.Name
     around: frozenset[str]
@@ -24,7 +24,7 @@ class Use:
 
 @dataclass(frozen=True)
 class Needs:
-    """Names that a statement reads: at once, by what it calls at once, in annotations, or at all."""
+    """Names that a statement reads: immediately, through immediate calls, in annotations, or at all."""
 
     at_once: frozenset[str]
     called: frozenset[str]
@@ -33,7 +33,7 @@ class Needs:
 
 
 def is_type_checking(node: ast.stmt) -> bool:
-    """`if TYPE_CHECKING:` with nothing but imports."""
+    """Return whether a statement is `if TYPE_CHECKING:` with only imports."""
     return (
         isinstance(node, ast.If)
         and isinstance(node.test, ast.Name)
@@ -44,7 +44,7 @@ def is_type_checking(node: ast.stmt) -> bool:
 
 
 def bound_at_top(node: ast.AST) -> set[str]:
-    """Names that a statement, or a module, binds in the scope it stands in."""
+    """Return the names that a statement or module binds in its scope."""
     return set(_bound(node))
 
 
@@ -90,7 +90,7 @@ def _locals(function: _Function) -> frozenset[str]:
 
 
 def local_names(tree: ast.AST) -> set[str]:
-    """Names that are local to some function, comprehension or class of the module."""
+    """Return the names that are local to a function, comprehension or class of the module."""
     found: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, _FUNCTIONS):
@@ -103,7 +103,7 @@ def local_names(tree: ast.AST) -> set[str]:
 
 
 def global_uses(tree: ast.AST) -> list[Use]:
-    """Every use of a name that no function, comprehension or class has for itself."""
+    """Return every use of a name that is not local to a function, comprehension or class."""
     return list(_uses(tree, frozenset(), frozenset(), tree))
 
 
@@ -161,7 +161,7 @@ def _annotations(node: ast.FunctionDef | ast.AsyncFunctionDef) -> list[ast.AST]:
 
 
 def needs(statements: Iterable[ast.stmt]) -> Needs:
-    """What the statements read, and when."""
+    """Return the names that the statements read, and when."""
     at_once: set[str] = set()
     called: set[str] = set()
     annotated: set[str] = set()
@@ -188,7 +188,7 @@ def _called(node: ast.AST) -> set[str]:
 
 
 def _evaluated(node: ast.stmt) -> Iterator[tuple[ast.AST, bool]]:
-    """Expressions that run when the statement does, and whether each is an annotation."""
+    """Yield expressions that run with the statement, and whether each is an annotation."""
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
         yield from ((one, False) for one in node.decorator_list)
         yield from ((one, False) for one in (*node.args.defaults, *node.args.kw_defaults) if one is not None)
