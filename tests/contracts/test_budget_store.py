@@ -44,13 +44,13 @@ def test_a_budget_keeps_the_limits_it_was_opened_with(budgets: SqlBudgetStore) -
     assert budgets.view("p").limits == BudgetLimits(tokens=100, seconds=2.5)
 
 
-def test_a_budget_that_nobody_opened_has_no_limits(budgets: SqlBudgetStore) -> None:
+def test_an_unopened_budget_has_no_limits(budgets: SqlBudgetStore) -> None:
     assert budgets.view("p").limits == BudgetLimits()
     reserve(budgets, 10**12)
     assert budgets.view("p").reserved == Spend(0, 10**12, 1)
 
 
-def test_what_fits_exactly_is_given_and_one_token_more_is_not(budgets: SqlBudgetStore) -> None:
+def test_an_exact_fit_is_reserved_and_one_more_token_is_not(budgets: SqlBudgetStore) -> None:
     budgets.open("p", BudgetLimits(tokens=100), now=NOW)
     reserve(budgets, 60, key="1")
     with pytest.raises(BudgetExhausted) as refused:
@@ -61,7 +61,7 @@ def test_what_fits_exactly_is_given_and_one_token_more_is_not(budgets: SqlBudget
     assert refused.value.remedies[0].options == {"limits.tokens": 101}
 
 
-def test_where_money_is_limited_a_call_without_a_price_is_not_given(budgets: SqlBudgetStore) -> None:
+def test_a_money_limit_refuses_a_call_without_a_price(budgets: SqlBudgetStore) -> None:
     named = {"actor": "a/b", "node": "n", "model": "m/x", "now": NOW, "priced": False}
     budgets.open("p", BudgetLimits(tokens=100), now=NOW)
     budgets.reserve("p", "p", Spend(tokens=1), key="1", **named)
@@ -123,7 +123,7 @@ def test_a_call_that_is_made_again_counts_its_first_try_at_its_worst(budgets: Sq
     assert [call.state for call in budgets.calls_of("p")] == ["forfeited", "settled"]
 
 
-def test_what_a_dead_run_reserved_counts_as_spent_once_it_is_forfeited(budgets: SqlBudgetStore) -> None:
+def test_reservations_of_a_dead_run_count_as_spent_once_forfeited(budgets: SqlBudgetStore) -> None:
     reserve(budgets, 30, key="1")
     reserve(budgets, 12, key="2")
     reserve(budgets, 5, key="3", plan="another")

@@ -124,7 +124,7 @@ def test_a_value_that_was_kept_before_is_part_of_the_checkpoint_and_not_written_
     assert first.values["b"] == ("1", ("bytes", b"b1"))
 
 
-def test_a_checkpoint_that_lacks_a_value_is_no_checkpoint(
+def test_a_checkpoint_without_one_of_its_values_is_refused(
     store: SqlCheckpointStore, database: Database
 ) -> None:
     store.put(checkpoint(1, a=("1", ("bytes", b"x")), b=("1", ("bytes", b"y"))))
@@ -145,7 +145,7 @@ def test_a_checkpoint_put_twice_is_there_once_as_it_was_last(
     assert rows(database) == [1, 0, 0]
 
 
-def test_what_a_checkpoint_supersedes_is_gone_and_nothing_else(
+def test_a_superseding_checkpoint_deletes_only_older_ones(
     store: SqlCheckpointStore, database: Database
 ) -> None:
     def version(number: int) -> str:
@@ -237,9 +237,7 @@ def test_readers_that_stop_early_hold_no_connection(database_url: str) -> None:
         assert store.get("t") is not None
 
 
-def test_what_no_database_can_hold_is_refused_and_never_found(
-    store: SqlCheckpointStore, database: Database
-) -> None:
+def test_unstorable_text_is_refused_and_never_found(store: SqlCheckpointStore, database: Database) -> None:
     for odd in ("\0", "\ud800"):
         for wrong in (
             replace(checkpoint(1), thread_id=odd),
@@ -331,7 +329,7 @@ def test_a_store_that_ignores_the_fence_is_caught(database: Database) -> None:
 
 @pytest.mark.postgres
 @pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
-def test_a_write_waits_for_whoever_is_taking_the_job_over(
+def test_a_write_waits_for_the_worker_that_takes_over_the_job(
     store: SqlCheckpointStore, database: Database, database_url: str
 ) -> None:
     jobs = SqlJobStore(database, CountingIdentifiers("id"))

@@ -165,12 +165,12 @@ def test_the_answer_comes_in_pieces_that_make_up_the_whole(ask: Asking) -> None:
     assert reply.model == ask.model.facts.name
 
 
-def test_nobody_has_to_listen(ask: Asking) -> None:
+def test_a_listener_is_optional(ask: Asking) -> None:
     request = ModelRequest(messages=[Message(MessageRole.USER, "say hello")], max_output_tokens=512)
     assert asyncio.run(ask.model.reply(request)).message.text == "Hello, wide world."
 
 
-def test_what_expressions_found_is_filled_in(ask: Asking) -> None:
+def test_matched_groups_are_filled_in(ask: Asking) -> None:
     reply = ask("please greet Ada", tools=TOOLS)
     assert reply.message.text == "Hello Ada, that is $5."
     (call,) = reply.message.requests
@@ -206,7 +206,7 @@ def test_no_arguments_at_all_are_none_and_odd_ones_are_refused(ask: Asking) -> N
     assert "an integer of more than 64 bits" in large.problem
 
 
-def test_a_call_that_the_limit_cut_says_so(ask: Asking) -> None:
+def test_a_call_cut_off_by_the_limit_says_so(ask: Asking) -> None:
     reply = ask("long call", tools=TOOLS)
     whole, cut = reply.message.requests
     assert reply.cut_off
@@ -227,7 +227,7 @@ def test_a_provider_that_does_not_count_leaves_it_unknown(ask: Asking) -> None:
     assert ask("uncounted").usage is None
 
 
-def test_what_is_counted_beforehand_is_not_less_than_what_was(ask: Asking) -> None:
+def test_an_estimate_is_at_least_the_actual_usage(ask: Asking) -> None:
     request = ModelRequest(messages=[Message(MessageRole.USER, "counted")], max_output_tokens=8)
     greeting = ModelRequest(messages=[Message(MessageRole.USER, "say hello")], max_output_tokens=8)
     estimate = ask.model.count_tokens(greeting)
@@ -280,7 +280,7 @@ def test_an_answer_of_a_given_shape_can_be_asked_for(ask: Asking) -> None:
 
 
 @pytest.mark.parametrize("said", ["cut", "cut at once"])
-def test_half_an_answer_is_none(ask: Asking, said: str) -> None:
+def test_half_an_answer_is_an_error(ask: Asking, said: str) -> None:
     with pytest.raises(ModelUnavailable):
         ask(said)
     assert ask.pieces == (["one ", "two "] if said == "cut" else [])
@@ -288,7 +288,7 @@ def test_half_an_answer_is_none(ask: Asking, said: str) -> None:
 
 @pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")
 @pytest.mark.parametrize("said", ["nonsense", "wrong type"])
-def test_what_nobody_understands_is_no_answer(ask: Asking, said: str) -> None:
+def test_a_malformed_response_is_an_error(ask: Asking, said: str) -> None:
     with pytest.raises(ModelUnavailable, match="unexpected response"):
         ask(said)
 
@@ -306,13 +306,13 @@ def test_too_many_requests_say_how_long_to_wait(ask: Asking) -> None:
 
 
 @pytest.mark.parametrize("said", ["400", "401", "402", "403", "404", "broke", "what is this?"])
-def test_what_the_provider_does_not_take_is_refused(ask: Asking, said: str) -> None:
+def test_a_rejected_request_is_refused(ask: Asking, said: str) -> None:
     with pytest.raises(ModelRefused) as caught:
         ask(said)
     assert "sk-abc" not in str(caught.value)
 
 
-def test_a_conversation_that_is_too_long_is_told_with_its_numbers(ask: Asking) -> None:
+def test_a_too_long_conversation_reports_its_numbers(ask: Asking) -> None:
     with pytest.raises(ContextTooLong) as caught:
         ask("too long")
     assert (caught.value.needed, caught.value.limit) == (5000, 4096)
@@ -355,7 +355,7 @@ def test_an_answer_of_any_length_is_taken(ask: Asking) -> None:
     assert "".join(ask.pieces) == reply.message.text
 
 
-def test_whoever_listens_may_fail_and_is_heard(ask: Asking) -> None:
+def test_an_error_of_the_listener_is_raised(ask: Asking) -> None:
     def fail(piece: str) -> None:
         raise ZeroDivisionError(piece)
 

@@ -65,7 +65,7 @@ def test_eight_processes_on_one_budget_never_exceed_it_though_some_are_killed(tm
         assert view.spent.steps == sum(call.state != "released" for call in calls)
 
 
-def test_of_eight_that_ask_before_any_of_them_has_spent_three_are_given_leave(tmp_path: Path) -> None:
+def test_of_eight_concurrent_reservations_three_succeed(tmp_path: Path) -> None:
     ended = spent_by_all(ready_database(tmp_path / "budget.db"))
     assert ended["codes"] == [0] * PROCESSES
     assert sum(one["given"] for one in ended["seen"]) == LIMIT // WANTED

@@ -55,7 +55,7 @@ def start(bench: Bench, tree: Tree, **order: object) -> subprocess.Popen[str]:
         ("index.merge.in_transaction", 1, 256),
     ],
 )
-def test_what_was_committed_before_a_kill_is_not_done_again(
+def test_batches_committed_before_a_kill_are_not_repeated(
     bench: Bench, tree: Tree, point: str, nth: int, kept: int
 ) -> None:
     builder = {**BUILDER, "alone": 1000}

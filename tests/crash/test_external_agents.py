@@ -65,9 +65,7 @@ def gone_on(bench: AgentBench, plan: Plan) -> Plan:
 
 
 @either
-def test_a_killed_worker_takes_its_agent_along_and_the_run_is_made_again(
-    tmp_path: Path, isolation: str
-) -> None:
+def test_an_agent_dies_with_its_killed_worker_and_the_run_is_repeated(tmp_path: Path, isolation: str) -> None:
     token = time.monotonic_ns()
     with agent_bench(tmp_path) as bench:
         plan = bench.task(external("stays", str(token)))
@@ -89,7 +87,7 @@ def test_a_killed_worker_takes_its_agent_along_and_the_run_is_made_again(
 
 
 @pytest.mark.parametrize("point", ["tool.ending.after", "tool.ended.after"])
-def test_an_agent_that_was_done_is_not_run_again(tmp_path: Path, point: str) -> None:
+def test_a_finished_agent_is_not_run_again(tmp_path: Path, point: str) -> None:
     with agent_bench(tmp_path) as bench:
         plan = bench.task(external("edits"))
         with worker(tmp_path, plan, "edits", die_at=point) as child:

@@ -137,7 +137,7 @@ def test_a_snapshot_stays_as_it_is_while_the_index_is_filled_merged_and_replaced
         assert (found_in(snapshot, "common"), snapshot.chunks.lengths.tolist()) == before
 
 
-def test_any_thread_may_ask_and_one_that_asks_too_late_is_told_so(bench: Bench) -> None:
+def test_any_thread_may_ask_and_a_late_one_gets_closed(bench: Bench) -> None:
     tree = bench.repository().write({f"m{n}.py": f"common word{n}\ndef name{n}" for n in range(40)})
     with bench.open(tree) as snapshot, ThreadPoolExecutor(4) as threads:
         found = [threads.submit(found_in, snapshot, "common") for _ in range(12)]
@@ -198,7 +198,7 @@ def test_the_connection_is_used_by_one_thread_at_a_time(bench: Bench, how: str) 
         assert not watched.disturbed.is_set()
 
 
-def test_contents_that_somebody_drops_while_we_open_are_added_again(bench: Bench) -> None:
+def test_contents_dropped_by_another_process_are_added_again(bench: Bench) -> None:
     tree = bench.repository().write({f"m{n}.py": f"common word{n}" for n in range(5)})
 
     class Robbed(IndexOpener):
@@ -219,7 +219,7 @@ def test_contents_that_somebody_drops_while_we_open_are_added_again(bench: Bench
     assert len(bench.analysed()) == 10
 
 
-def test_who_waits_to_replace_an_old_index_uses_the_new_one_that_was_made_meanwhile(bench: Bench) -> None:
+def test_a_process_that_waits_to_replace_an_index_uses_the_new_one(bench: Bench) -> None:
     tree = bench.repository().write({"a.py": "common word"})
     bench.paths(tree)
     path = bench.file

@@ -67,7 +67,7 @@ def seen(world: World) -> tuple[int, int, int]:
     return world.holders, world.places.free, world.places.waiting
 
 
-def test_two_who_ask_at_once_do_not_both_get_the_last_place() -> None:
+def test_two_concurrent_callers_do_not_both_get_the_last_place() -> None:
     assert_holds(
         Scenario(
             "two ask for one place",
@@ -81,7 +81,7 @@ def test_two_who_ask_at_once_do_not_both_get_the_last_place() -> None:
     )
 
 
-def test_whoever_asks_while_a_place_is_left_gets_it() -> None:
+def test_a_caller_gets_a_free_place_immediately() -> None:
     assert_holds(
         Scenario(
             "one asks, one leaves",
@@ -95,7 +95,7 @@ def test_whoever_asks_while_a_place_is_left_gets_it() -> None:
     )
 
 
-def test_whoever_gives_up_while_a_place_is_left_to_them_leaves_it_free() -> None:
+def test_a_cancelled_waiter_frees_a_place_it_was_granted() -> None:
     assert_holds(
         Scenario(
             "one gives up, one leaves",
@@ -109,7 +109,7 @@ def test_whoever_gives_up_while_a_place_is_left_to_them_leaves_it_free() -> None
     )
 
 
-def test_two_who_leave_at_once_leave_two_places() -> None:
+def test_two_concurrent_releases_free_two_places() -> None:
     def two_held() -> World:
         world = World(FairSemaphore(2))
         for _ in range(2):

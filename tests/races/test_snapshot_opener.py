@@ -80,7 +80,7 @@ def scenario(kind: Any) -> Scenario[Ground]:
     )
 
 
-def test_it_is_closed_once_and_under_nobody_whoever_is_first() -> None:
+def test_it_is_closed_once_and_never_during_a_use() -> None:
     assert_holds(scenario(HeldSnapshot))
 
 
@@ -107,7 +107,7 @@ class Never:
     is_cancelled = False
 
 
-def test_what_is_opened_is_either_taken_or_closed() -> None:
+def test_opened_code_is_either_taken_or_closed() -> None:
     assert_holds(
         Scenario(
             name="one opens, one takes or gives up",

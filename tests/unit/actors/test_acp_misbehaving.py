@@ -1,5 +1,6 @@
-"""Agents that speak ACP wrongly, too much, or not at all: each is ended, with all that it started, what it
-did is recorded, and it is said what went wrong."""
+"""ACP agents that violate the protocol, send too much, or send nothing: each is ended with all its processes,
+its changes are recorded, and the problem is reported.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ def bench(plans: PlanBench) -> SessionBench:
 
 @pytest.fixture
 def pids(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PidPipe]:
-    """What agents announce, once they get the variable that names the pipe."""
+    """Return the process ids that agents announce through a named pipe."""
     pipe = PidPipe(tmp_path)
     monkeypatch.setenv("ACP_PIDS", str(pipe.path))
     yield pipe
@@ -49,7 +50,7 @@ PIDS: dict[str, Any] = {"environment": ("ACP_PIDS",)}
         ("babbles", "it was stopped: .*; its output: this is no"),
     ],
 )
-def test_what_is_wrong_with_it_is_said(bench: SessionBench, way: str, said: str) -> None:
+def test_the_problem_of_a_bad_agent_is_reported(bench: SessionBench, way: str, said: str) -> None:
     with pytest.raises(ToolRefused, match=said):
         bench.talk(misbehaving(way))
     assert bench.made() == ["acp failed"]
@@ -80,7 +81,7 @@ def test_one_that_says_nothing_is_not_waited_for_for_ever(bench: SessionBench) -
     assert {child.pid for child in children(recursive=True)} <= before
 
 
-def test_a_flood_is_bounded_and_nobody_is_shown_all_of_it_at_once(bench: SessionBench) -> None:
+def test_a_flood_of_updates_is_bounded(bench: SessionBench) -> None:
     with pytest.raises(ToolRefused, match="sent too much output"):
         bench.talk(misbehaving("floods"), bounds=SessionBounds(messages=1_000))
     pieces = [update.text for update in bench.told if update.kind is ProgressKind.PIECE]
@@ -89,7 +90,7 @@ def test_a_flood_is_bounded_and_nobody_is_shown_all_of_it_at_once(bench: Session
         bench.talk(misbehaving("floods"), bounds=SessionBounds(bytes_=50_000))
 
 
-def test_what_it_did_before_it_died_is_recorded(bench: SessionBench) -> None:
+def test_changes_before_an_agents_death_are_recorded(bench: SessionBench) -> None:
     with pytest.raises(
         ToolRefused, match="ended before it answered session/prompt; its output: out of order"
     ):
@@ -101,7 +102,7 @@ def test_what_it_did_before_it_died_is_recorded(bench: SessionBench) -> None:
     assert said.endswith("read:half")
 
 
-def test_what_is_no_message_is_passed_over_and_wrong_requests_are_refused(
+def test_invalid_messages_are_skipped_and_wrong_requests_refused(
     bench: SessionBench,
 ) -> None:
     assert bench.talk(misbehaving("odd_messages")) == "-32601 -32602 -32602"
@@ -132,7 +133,7 @@ def test_too_much_at_once_is_refused_and_the_rest_answered(bench: SessionBench) 
     assert bench.talk(steps(("terminals", 3)), bounds=SessionBounds(terminals=3), step="2.w.1") == "refused:1"
 
 
-def test_while_a_command_runs_it_is_told_to_end_that_first(bench: SessionBench) -> None:
+def test_during_a_command_other_requests_are_refused(bench: SessionBench) -> None:
     sessions = replace(bench.sessions(), patience_seconds=0.1)
     said = bench.talk(steps(("busy", "echo ready; sleep 600", "x.txt")), sessions=sessions)
     assert "a command is still running" in said
@@ -189,9 +190,7 @@ def test_a_cancel_ends_it_and_what_it_did_until_then_is_recorded(
     bench.plans.ensure_consistent(bench.plan)
 
 
-def test_what_it_does_and_says_after_a_cancel_is_recorded_and_no_success(
-    bench: SessionBench, pids: PidPipe
-) -> None:
+def test_activity_after_a_cancel_is_recorded_but_not_a_success(bench: SessionBench, pids: PidPipe) -> None:
     cancelling = threading.Thread(target=lambda: (pids.read(1), bench.token.cancel("not wanted")))
     cancelling.start()
     with pytest.raises(Cancelled):
@@ -201,14 +200,12 @@ def test_what_it_does_and_says_after_a_cancel_is_recorded_and_no_success(
     bench.plans.ensure_consistent(bench.plan)
 
 
-def test_one_that_does_not_leave_is_made_to(bench: SessionBench) -> None:
+def test_an_agent_that_does_not_exit_is_killed(bench: SessionBench) -> None:
     with pytest.raises(ToolRefused, match="longer than it may"):
         bench.talk(misbehaving("stubborn"), seconds=0.5)
 
 
-def test_without_the_extra_it_is_said_what_to_install(
-    bench: SessionBench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_extra_names_what_to_install(bench: SessionBench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "acp", None)
     with pytest.raises(ToolRefused, match=r"cleveragents\[acp\]"):
         bench.talk(steps(("say", "x")))

@@ -1,5 +1,6 @@
-"""Sessions with an agent that speaks ACP: what it does through us and by itself is recorded, each under its
-own call, under the plan's policy; and what was interrupted is begun anew and told so."""
+"""Sessions with an ACP agent: requests to the client and own actions are recorded as separate calls under the
+plan's policy; an interrupted session starts again with a note.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ def bench(plans: PlanBench) -> SessionBench:
     return SessionBench(plans)
 
 
-def test_what_it_does_through_us_and_by_itself_is_recorded_each_under_its_own_call(
+def test_client_requests_and_own_actions_are_recorded_as_separate_calls(
     bench: SessionBench,
 ) -> None:
     said = bench.talk(
@@ -54,7 +55,7 @@ def test_what_it_does_through_us_and_by_itself_is_recorded_each_under_its_own_ca
     ]
     bench.plans.ensure_consistent(bench.plan)
     assert bench.text("made.txt") == "given\n"
-    # In as many pieces as masking makes of it: the last word is held back while it may be part of a secret.
+    # In as many pieces as masking produces: the last word is held back while it may be part of a secret.
     assert " ".join(bench.seen(ProgressKind.THINKING)).split() == ["what", "is", "there?"]
     thoughts = [text.strip() for text in bench.seen(ProgressKind.THOUGHT)]
     assert "[ ] look; [ ] write" in thoughts
@@ -88,8 +89,8 @@ def test_a_file_is_read_in_parts_and_what_cannot_be_given_back_as_it_is_not_at_a
     assert (root / "odd.bin").read_bytes() == b"\xff\xfe"
 
 
-def test_what_is_asked_for_at_once_is_done_in_the_order_in_which_it_came(bench: SessionBench) -> None:
-    """An agent that does not wait for answers would lose an edit to an earlier one, and not hear of it."""
+def test_concurrent_requests_run_in_order(bench: SessionBench) -> None:
+    """An agent that does not wait for answers would lose an edit to an earlier one without noticing."""
     bench.talk(steps(("write_at_once", "new.txt", 40)))
     assert bench.text("new.txt") == "version 39\n"
     written = [call.arguments["content"] for call in bench.calls() if call.tool == "write"]
@@ -133,7 +134,7 @@ def test_a_person_is_asked_and_the_answer_counts_for_the_same_request_of_the_nex
     assert bench.made() == ["acp failed", "acp asked", "acp ended before.txt"]
     assert bench.calls()[0].error == "it was ended to wait for a person"
     bench.answer(granted=True)
-    with pytest.raises(NeedsHuman):  # the same for the second time is another request
+    with pytest.raises(NeedsHuman):  # the same action for the second time is another request
         bench.talk(request, policy="supervised")
     bench.answer(granted=False)
     said = bench.talk(request, policy="supervised")
@@ -152,7 +153,7 @@ def test_a_question_that_the_next_session_does_not_ask_is_closed(bench: SessionB
     assert bench.calls()[1].error == "the agent did without it"
 
 
-def test_leave_to_begin_and_for_the_network_is_asked_for_once(bench: SessionBench) -> None:
+def test_approval_to_start_and_for_the_network_is_requested_once(bench: SessionBench) -> None:
     request = steps(("write", "b.txt", "beta\n"), ("write", "b.txt", "gamma\n"))
     asked = []
     for _ in range(3):
@@ -172,7 +173,7 @@ def test_leave_to_begin_and_for_the_network_is_asked_for_once(bench: SessionBenc
     bench.plans.ensure_consistent(bench.plan)
 
 
-def test_what_the_policy_denies_is_not_begun(bench: SessionBench) -> None:
+def test_a_session_denied_by_policy_is_not_started(bench: SessionBench) -> None:
     with pytest.raises(ToolRefused, match="needs the network"):
         bench.talk(steps(("say", "x")), policy="ci", network=True)
     with pytest.raises(ToolRefused, match="denied by the policy"):
@@ -181,7 +182,7 @@ def test_what_the_policy_denies_is_not_begun(bench: SessionBench) -> None:
     assert bench.told == []
 
 
-def test_one_that_a_person_does_not_want_is_not_begun(bench: SessionBench) -> None:
+def test_a_denied_session_is_not_started(bench: SessionBench) -> None:
     with pytest.raises(NeedsHuman, match="leave for command"):
         bench.talk(steps(("say", "x")), policy="manual")
     bench.answer(granted=False)
@@ -197,13 +198,13 @@ def test_only_a_turn_that_was_ended_is_a_success(bench: SessionBench, reason: st
     assert bench.made() == ["acp failed"]
 
 
-def test_a_finished_session_is_not_had_again(bench: SessionBench) -> None:
+def test_a_finished_session_is_not_repeated(bench: SessionBench) -> None:
     assert bench.talk(steps(("say", "first")), network=True) == "first"
     assert bench.talk(steps(("say", "second"))) == "first"
     assert bench.made() == ["acp ended"]
 
 
-def test_what_breaks_an_invariant_is_taken_back_and_the_agent_is_told(bench: SessionBench) -> None:
+def test_a_broken_invariant_is_reverted_and_reported_to_the_agent(bench: SessionBench) -> None:
     invariants = ("never change b.txt",)
     assert broken_by(invariants, ["b.txt"]) is not None
     said = bench.talk(
@@ -244,7 +245,7 @@ def test_isolated_it_works_as_well(plans: PlanBench) -> None:
     assert bench.made() == ["acp ended", "acp ended own.txt", "write ended new.txt"]
 
 
-def test_a_program_that_is_not_there_is_told_before_anybody_is_asked(bench: SessionBench) -> None:
+def test_a_missing_program_is_reported_before_any_approval(bench: SessionBench) -> None:
     request = {"argv": ("no-such-agent",), "prompt": "x", "install": "buy one", "network": True}
     with pytest.raises(ToolRefused, match=r"no program .no-such-agent. on your PATH; .*: buy one$"):
         bench.talk(request, policy="supervised")

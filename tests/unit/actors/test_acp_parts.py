@@ -1,4 +1,4 @@
-"""The parts of a session with an agent, one by one: messages, updates, terminals, options."""
+"""The parts of a session with an agent: messages, updates, terminals, options."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from cleveragents.processes.ports import StopSignal
 
 
 class Heard:
-    """Who is told."""
+    """A listener that records its updates."""
 
     def __init__(self) -> None:
         self.told: list[AgentUpdate] = []
@@ -93,7 +93,7 @@ def test_only_what_may_have_changed_files_is_looked_at() -> None:
     assert done == [("look", False), ("try", True)]
 
 
-def test_what_is_kept_and_shown_is_bounded() -> None:
+def test_stored_and_shown_updates_are_bounded() -> None:
     many = [start_tool_call(str(number), f"call {number}") for number in range(12_000)]
     heard, updates = heard_of(*many, shown=7)
     assert len(heard.told) == 7
@@ -102,7 +102,7 @@ def test_what_is_kept_and_shown_is_bounded() -> None:
     assert len(talker.text) == 200_000
 
 
-def test_a_request_for_leave_is_about_what_was_told_of_the_call_before() -> None:
+def test_a_permission_request_includes_earlier_updates_of_the_call() -> None:
     _, updates = heard_of(start_tool_call("1", "remove it", kind="delete", raw_input={"path": "x"}))
     asked = schema.ToolCallUpdate(tool_call_id="1", locations=[schema.ToolCallLocation(path="/x")])
     wanted = updates.wanted(asked)
@@ -151,7 +151,7 @@ def test_the_option_is_the_one_that_means_it_for_this_once(
         b'{"method": "x", "params": ' + b"[" * 200 + b"]" * 200 + b"}",
     ],
 )
-def test_what_the_library_would_stumble_over_is_no_message(line: bytes) -> None:
+def test_messages_that_would_break_the_library_are_rejected(line: bytes) -> None:
     with pytest.raises(ValueError, match=r"."):
         message_in(line)
 
@@ -167,7 +167,7 @@ def test_requests_answers_and_notifications_are_messages() -> None:
 
 
 class Talking:
-    """A client whose commands say something and end when they are told to."""
+    """A client whose commands print something and end when asked."""
 
     def run(
         self, command: TerminalCommand, ended: StopSignal, on_output: Callable[[bytes], None]
@@ -216,7 +216,7 @@ def test_a_terminal_is_looked_at_while_it_runs_killed_and_released() -> None:
     with_terminals(work)
 
 
-def test_a_terminal_tells_what_its_command_could_not_do() -> None:
+def test_a_terminal_shows_why_its_command_failed() -> None:
     async def work(terminals: Terminals) -> None:
         bad = created(terminals, "bad")
         assert (await terminals.wait(bad)).exit_code == 126
@@ -230,7 +230,7 @@ def test_a_terminal_tells_what_its_command_could_not_do() -> None:
     with_terminals(work)
 
 
-def test_there_are_only_so_many_terminals() -> None:
+def test_the_number_of_terminals_is_limited() -> None:
     async def work(terminals: Terminals) -> None:
         created(terminals, "x")
         created(terminals, "x")

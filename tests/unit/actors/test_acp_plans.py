@@ -1,5 +1,6 @@
-"""Whole plans whose actor is an agent that speaks ACP: they wait for a person, are cancelled, and go on after
-their process was killed, as any other plan does."""
+"""Whole plans with an ACP agent: they wait for a person, are cancelled, and continue after their process was
+killed, as any other plan does.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ COMPLETE = (Phase.EXECUTE, PlanState.COMPLETE)
 
 
 def talker(*steps: tuple[Any, ...], program: str = "plain.py", **facts: Any) -> Actor:
-    """An actor that has a session, and writes what was said to a file."""
+    """An actor that runs a session and writes its answer to a file."""
     node = AcpNode(
         name="work",
         argv=(sys.executable, str(PROGRAMS / program)),
@@ -55,7 +56,7 @@ def states(bench: AgentBench, plan: Plan) -> list[str]:
     return [f"{call.tool} {call.state.value}" for call in bench.calls(plan)]
 
 
-def test_what_it_said_goes_on_to_the_next_node_and_its_calls_belong_to_the_task(bench: AgentBench) -> None:
+def test_an_agents_answer_reaches_the_next_node_and_its_calls_belong_to_the_task(bench: AgentBench) -> None:
     plan = bench.work(bench.task(talker(("write", "new.txt", "new\n"), ("say", "well done"))))
     assert plan.phase_state == COMPLETE, plan.error
     assert bench.files(plan)["said.txt"].strip() == "well done"
@@ -128,6 +129,6 @@ def test_after_kill_9_nothing_of_it_is_left_and_another_session_goes_on(
     said = bench.files(plan)["said.txt"]
     assert "An earlier session" in said
     assert "read:new" in said
-    assert "refused:" in said  # what nobody had recorded yet was taken back
+    assert "refused:" in said  # unrecorded changes were reverted
     assert "acp started" not in states(bench, plan)
     bench.ensure_consistent(plan)

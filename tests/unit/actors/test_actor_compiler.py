@@ -1,4 +1,6 @@
-"""Actors become LangGraph graphs: every kind of node, branches that wait for each other, actors in actors."""
+"""Compilation of actors to LangGraph graphs: every kind of node, branches that wait for each other, nested
+actors.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
 
 
 def by_node(**replies: str) -> Any:
-    """A script that answers each node in its own way."""
+    """Return a script with different answers for each node."""
     return lambda thought: replies[thought.node.rpartition(".")[2]]
 
 
@@ -67,7 +69,7 @@ def test_an_llm_node_fills_its_prompt_and_writes_its_answer(bench: Bench) -> Non
     assert thought.last == 'Do win with [\n "a",\n 1\n].'
 
 
-def test_what_is_not_text_is_spelt_out_in_a_prompt(bench: Bench) -> None:
+def test_values_that_are_not_text_are_written_as_json_in_a_prompt(bench: Bench) -> None:
     node = thinker(prompt="${flag} ${none} ${count} ${seen}")
     kinds: dict[str, StateType] = {"flag": "boolean", "none": "list", "count": "integer", "seen": "object"}
     state = tuple(StateKey(name, kind) for name, kind in kinds.items())
@@ -110,14 +112,14 @@ def test_a_tool_node_whose_call_fails_stops_the_actor(bench: Bench) -> None:
         bench.run(actor(ToolNode(name="look", tool="look")), host)
 
 
-@pytest.mark.parametrize(("verdict", "expected"), [("good", "kept"), ("bad", "mended"), ("odd", "asked")])
+@pytest.mark.parametrize(("verdict", "expected"), [("good", "kept"), ("bad", "fixed"), ("odd", "asked")])
 def test_a_router_goes_the_first_way_that_holds(bench: Bench, verdict: str, expected: str) -> None:
     router = RouterNode(
         name="choose",
-        routes=(Route("keep", "verdict == 'good'"), Route("mend", "verdict == 'bad'"), Route("ask")),
+        routes=(Route("keep", "verdict == 'good'"), Route("fix", "verdict == 'bad'"), Route("ask")),
     )
-    ends = [ToolNode(name=name, tool=name, output="text") for name in ("keep", "mend", "ask")]
-    host = ScriptedHost([], {"keep": lambda: "kept", "mend": lambda: "mended", "ask": lambda: "asked"})
+    ends = [ToolNode(name=name, tool=name, output="text") for name in ("keep", "fix", "ask")]
+    host = ScriptedHost([], {"keep": lambda: "kept", "fix": lambda: "fixed", "ask": lambda: "asked"})
     which = actor(router, *ends, state=(TEXT, StateKey("verdict")))
     assert bench.run(which, host, inputs={"verdict": verdict}).values["text"] == expected
     assert len(host.uses) == 1
@@ -137,7 +139,7 @@ def test_a_key_and_a_node_may_have_the_same_name(bench: Bench) -> None:
     assert bench.run(which, ScriptedHost(["fine"])).values["text"] == "fine"
 
 
-def test_an_input_that_nobody_reads_is_refused(bench: Bench) -> None:
+def test_an_unread_input_is_refused(bench: Bench) -> None:
     with pytest.raises(InvalidPayload, match="no key 'colour'"):
         bench.run(actor(thinker()), ScriptedHost(["x"]), inputs={"colour": "red"})
 
@@ -308,7 +310,7 @@ def test_a_loop_around_a_fork_waits_anew_each_time(bench: Bench) -> None:
     assert len({step for _, _, step in host.uses}) == 6, "a second visit's call needs a name of its own"
 
 
-# ── actors in actors ──
+# ── nested actors ──
 
 
 def test_a_subgraph_has_its_own_state_and_gives_what_is_asked_for(bench: Bench) -> None:

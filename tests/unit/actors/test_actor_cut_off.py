@@ -1,7 +1,7 @@
-"""A run that is cut off after any of its writes: run again, it ends as if nothing had happened.
+"""A run that is interrupted after any of its writes: run again, it ends as if nothing had happened.
 
-Whatever was kept last, a node's writes or the checkpoint behind them, what has not ended is not taken for
-ended, and no call is made under two names.
+Whatever was stored last, a node's writes or the checkpoint after them, an unfinished node is not taken for
+finished, and no call is made under two names.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ TEXT = StateKey("text")
 
 
 class CutOff(Exception):
-    """The process would be dead from here on."""
+    """The process is dead from here on."""
 
 
 class CutOffStore:
@@ -69,7 +69,7 @@ class CutOffStore:
 
 
 def looped() -> tuple[Actor, KnownActors]:
-    """A model that makes two calls at once, then one, then says so."""
+    """A model that makes two calls at once, then one, then ends."""
     return actor(thinker(output="text", tools=("look",)), state=(TEXT,)), KnownActors()
 
 
@@ -114,7 +114,9 @@ def host() -> ScriptedHost:
 
 
 def script(thought: Any) -> Any:
-    """By what was answered so far, as a model does it: the same after a restart."""
+    """Return answers that depend on the results so far, as a model's do, so that they are the same after a
+    restart.
+    """
     done = sum(1 for message in thought.request.messages if message.role.value == "tool")
     return [said("1"), said("2"), "found"][done]
 
@@ -122,7 +124,7 @@ def script(thought: Any) -> Any:
 def carried(
     runner: BridgeActorRunner, bench: Bench, made: tuple[Actor, KnownActors], **facts: Any
 ) -> ActorOutcome:
-    """To its end, with an answer for whoever asks."""
+    """Run to the end, and answer every question."""
     which, actors = made
     facts = {"thread_id": bench.thread(), **facts}
     outcome = runner.run(bench.request(which, actors=actors, **facts))
@@ -133,12 +135,12 @@ def carried(
 
 
 def calls(host: ScriptedHost) -> set[str]:
-    """Of models and of tools, by name."""
+    """Return the calls of models and tools by name."""
     return {thought.key for thought in host.thoughts} | {step for _, _, step in host.uses}
 
 
 def ended(run: Callable[[], ActorOutcome]) -> bool:
-    """Whether it came to its end before it was cut off."""
+    """Return whether the run ended before it was interrupted."""
     try:
         run()
     except GraphFailed as failed:
@@ -168,7 +170,7 @@ def test_a_run_that_is_cut_off_after_any_write_ends_as_if_it_were_not(
             assert outcome.values == whole.values, f"cut off after write {nth}"
             named = {step.partition(".")[2] for _, _, step in (*helper.uses, *again.uses)}
             assert sorted(named) == steps, f"cut off after write {nth}"
-            # Of branches that run at once, one may have ended without being heard.
+            # Of parallel branches, one may have ended without its end being recorded.
             lost = 1 if make is branched else 0
             assert len(calls(helper) & calls(again)) <= lost, f"cut off after write {nth}"
         assert nth > 4

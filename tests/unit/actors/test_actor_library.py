@@ -1,4 +1,4 @@
-"""Where actors come from: what is shipped first, then the user's, then the repository's, if it is trusted."""
+"""The sources of actors: built-in ones first, then the user's, then the repository's if trusted."""
 
 from __future__ import annotations
 
@@ -73,10 +73,10 @@ def prompt_of(library: ActorLibrary, name: str) -> str:
     return node.prompt
 
 
-# ── What is shipped ───────────────────────────────────────────────────────────────────────────────
+# ── Built-in actors ───────────────────────────────────────────────────────────────────────────────
 
 
-def test_what_is_shipped_uses_tools_that_exist_and_reads_only_where_it_should(library: ActorLibrary) -> None:
+def test_built_in_actors_use_existing_tools_and_respect_read_only(library: ActorLibrary) -> None:
     deciding = DecideTools(cast("DecisionTarget", None))
     registry = JoinedTools(ToolRegistry(), ContextTools(cast("PlanContext", None)), deciding)
     found = {actor.name: actor for actor in builtin_actors()}
@@ -116,7 +116,7 @@ def test_the_strategist_and_the_reviewer_answer_in_the_shape_that_a_plan_reads(l
         assert {key.name for key in actor.state} == keys
 
 
-# ── Whose counts ──────────────────────────────────────────────────────────────────────────────────
+# ── Precedence ────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_the_users_actors_are_found_in_folders_with_the_prompts_beside_them(
@@ -188,7 +188,7 @@ def test_a_repository_cannot_put_its_own_in_the_place_of_what_the_user_knows(
     }
 
 
-# ── What is wrong with them ───────────────────────────────────────────────────────────────────────
+# ── Problems ──────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_broken_files_are_listed_with_what_is_wrong_and_spoil_nothing_else(
@@ -238,7 +238,7 @@ def test_an_actor_is_taken_from_a_file_that_its_user_names(library: ActorLibrary
         library.get(str(tmp_path / "gone.yml"))
 
 
-def test_an_actor_that_nobody_knows_is_told_with_the_nearest(
+def test_an_unknown_actor_is_reported_with_the_closest_name(
     library: ActorLibrary, trust: SqlTrustStore
 ) -> None:
     with pytest.raises(UnknownActor, match="did you mean builtin/executor"):
@@ -252,7 +252,7 @@ def test_the_users_actors_live_beside_the_users_settings(monkeypatch: pytest.Mon
     assert user_actors_directory() == Path("/home/me/settings/cleveragents/actors")
 
 
-def test_whoever_is_asked_for_trust_sees_what_an_actor_would_use(root: Path, trust: SqlTrustStore) -> None:
+def test_a_trust_request_shows_what_an_actor_uses(root: Path, trust: SqlTrustStore) -> None:
     text = """\
 name: team/x
 type: graph

@@ -1,4 +1,4 @@
-"""The node that asks a model: its tool loop, wrong calls and wrong answers, and what no longer fits."""
+"""The llm node: its tool loop, invalid calls and answers, and conversations that no longer fit."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def roles(thought: RecordedModelCall) -> str:
 
 
 def whole(thought: RecordedModelCall) -> bool:
-    """Whether every answer of a tool follows the request for it, and every request has its answer."""
+    """Return whether every tool result follows its request, and every request has a result."""
     open_requests: list[str] = []
     for message in thought.request.messages:
         if message.role is MessageRole.TOOL:
@@ -83,14 +83,14 @@ def test_calls_are_made_in_order_and_their_answers_go_back(bench: Bench) -> None
     assert len({thought.key for thought in host.thoughts}) == 3
 
 
-def test_ids_that_models_use_twice_confuse_nobody(bench: Bench) -> None:
+def test_duplicate_ids_of_models_are_kept_apart(bench: Bench) -> None:
     same = [ToolRequest("0", "look", {"at": name}) for name in "ab"]
     host = ScriptedHost([asks_for(*same), asks_for(same[0]), "done"], {"look": lambda at: at})
     bench.run(one(worker()), host)
     assert [arguments["at"] for _, arguments, _ in host.uses] == ["a", "b", "a"]
 
 
-def test_what_was_finished_is_not_repeated_after_a_failure(bench: Bench) -> None:
+def test_finished_work_is_not_repeated_after_a_failure(bench: Bench) -> None:
     down = ModelUnavailable("scripted", "down")
     replies = [asks_for(("look", {"at": "a"})), asks_for(("look", {"at": "b"})), down, "done"]
     host = ScriptedHost(replies, {"look": lambda at: at})
@@ -106,7 +106,7 @@ def test_what_was_finished_is_not_repeated_after_a_failure(bench: Bench) -> None
     assert roles(fresh.thoughts[0]) == "uatat"
 
 
-def test_a_call_that_waits_for_leave_is_made_once_it_is_there(bench: Bench) -> None:
+def test_a_call_that_waits_for_approval_is_made_once_approved(bench: Bench) -> None:
     leave = []
 
     def write() -> str:
@@ -198,7 +198,7 @@ def failing_look(at: str) -> ToolAnswer:
 
 
 def test_a_model_that_reads_and_fails_in_turn_is_stopped_too(bench: Bench) -> None:
-    """Reading the file again is what a model is told to do when an edit fails, and no progress by itself."""
+    """Reading the file again is the advice after a failed edit, but no progress by itself."""
     calls = ["x", "good", "y", "x", "good", "y", "x", "never"]
     host = ScriptedHost([asks_for(("look", {"at": at})) for at in calls], {"look": failing_look})
     with pytest.raises(ActorStopped, match="look failed 3 times in the same way: no x"):
@@ -257,9 +257,7 @@ def test_money_is_enough_for_the_model_that_stands_in(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize(("answering", "calls"), [("cheap", 4), ("dear", 2)])
-def test_what_is_booked_is_the_price_of_the_model_that_answered(
-    bench: Bench, answering: str, calls: int
-) -> None:
+def test_a_call_costs_the_price_of_the_model_that_answered(bench: Bench, answering: str, calls: int) -> None:
     host = ScriptedHost(
         lambda t: (
             "done"
@@ -342,13 +340,13 @@ def test_a_part_of_another_type_goes_back_though_the_schema_leaves_it_open(bench
     assert "n: must be of type integer" in host.thoughts[1].last
 
 
-def test_half_a_thought_is_no_answer(bench: Bench) -> None:
+def test_a_truncated_answer_is_not_an_answer(bench: Bench) -> None:
     host = ScriptedHost([says("Let me think about", cut_off=True), "brief"])
     assert bench.run(one(worker(tools=())), host).values["text"] == "brief"
     assert "the answer was cut off; be brief" in host.thoughts[1].last
 
 
-def test_an_answer_that_was_cut_off_is_told_to_be_shorter() -> None:
+def test_a_truncated_answer_is_asked_to_be_shorter() -> None:
     assert "make it shorter" in structured('{"n": 1', SHAPE, cut_off=True).problem
     assert "make it shorter" not in structured('{"n": 1', SHAPE).problem
     assert "NaN" in structured('{"n": NaN}', SHAPE).problem
@@ -380,11 +378,13 @@ def test_a_node_that_is_visited_again_begins_a_new_conversation(bench: Bench) ->
     assert len({thought.key for thought in host.thoughts}) == 4
 
 
-# ── what does not fit ──
+# ── conversations that do not fit ──
 
 
 def busy(calls: int, answer: str, summary: str = "SUMMARY") -> tuple[ScriptedHost, list[int]]:
-    """A model that looks so often before it is done, and can summarise; and the sizes of its requests."""
+    """A model that looks `times` times before it is done, and can summarise; and the sizes
+    of its requests.
+    """
     sizes: list[int] = []
 
     def script(thought: RecordedModelCall) -> str | ModelReply:
@@ -555,7 +555,7 @@ def test_an_answer_gets_no_more_room_than_the_model_has(bench: Bench) -> None:
     assert greedy.thoughts[0].request.max_output_tokens == 250
 
 
-def test_what_is_asked_of_a_model_is_what_the_node_says(bench: Bench) -> None:
+def test_a_model_request_follows_its_node(bench: Bench) -> None:
     node = worker(schema=SHAPE, temperature=0.3, model="other/model")
     host = ScriptedHost(['{"n": 1}'], {"look": lambda: "x"})
     bench.run(one(node, model="own/model"), host)

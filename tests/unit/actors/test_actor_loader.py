@@ -1,4 +1,4 @@
-"""Actors in YAML: read as meant, or refused with every mistake, its line and its remedy."""
+"""Actors in YAML: loaded correctly, or refused with every mistake, its line and its remedy."""
 
 from __future__ import annotations
 
@@ -208,12 +208,12 @@ def test_a_tool_actor_is_a_graph_of_one_node_too() -> None:
         ("  again:\n", "  end:\n", "line 42: 'end' is a reserved name"),
     ],
 )
-def test_a_mistake_is_told_with_its_line_and_a_remedy(old: str, new: str, problem: str) -> None:
+def test_a_mistake_is_reported_with_its_line_and_a_remedy(old: str, new: str, problem: str) -> None:
     found = problems(changed(old, new), tools=["read", "command"])
     assert [told for told in found if told.startswith(problem)], found
 
 
-def test_all_mistakes_are_told_at_once_in_the_order_of_the_lines() -> None:
+def test_all_mistakes_are_reported_together_in_the_order_of_the_lines() -> None:
     text = changed("team/careful", "X").replace("entry: work", "entry: wrok").replace("usd: 1", "usd: x")
     text = (
         text.replace("[read,", "[raed,").replace("tool: command", "tool: 5").replace("to: again", "to: agian")
@@ -248,7 +248,7 @@ def test_the_mistakes_of_an_actor_without_nodes_are_where_its_keys_are() -> None
         (b"name: a/b\ntype: graph\nentry: a\nnodes: {a: 5}\n", "line 4: 'a' should be a mapping: key: value"),
     ],
 )
-def test_what_is_no_actor_at_all_is_told(text: bytes, problem: str) -> None:
+def test_a_file_that_is_not_an_actor_is_reported(text: bytes, problem: str) -> None:
     assert [told for told in problems(text) if told.startswith(problem)]
 
 
@@ -260,7 +260,7 @@ def test_more_nodes_than_allowed_are_one_mistake() -> None:
 
 
 class Others:
-    """Knows a single actor."""
+    """A library with a single actor."""
 
     def get(self, name: str) -> Actor:
         if name == "builtin/executor":
@@ -344,7 +344,7 @@ def test_a_prompt_that_cannot_be_read_is_a_mistake_like_any(read: object, proble
     assert problems(text, prompts=read) == [f"line 3: {problem}"]
 
 
-# ── Whatever is there ─────────────────────────────────────────────────────────────────────────────
+# ── Any input ─────────────────────────────────────────────────────────────────────────────────────
 
 words = st.sampled_from(
     [

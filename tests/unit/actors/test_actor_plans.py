@@ -1,4 +1,4 @@
-"""Plans of actors: what each phase leaves, who may do what, what is waited for, and how it goes on."""
+"""Plans with actors: the result of each phase, permissions, waiting, and resuming."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ COMPLETE = (Phase.EXECUTE, PlanState.COMPLETE)
 ONE = steps({"title": "the only step", "instructions": "write it"})
 DONE = says("done")
 ALONE = (None, "builtin/executor", None)
-# For what is to be cut off in the middle: on a busy machine a short time is over before that has begun.
+# For runs to interrupt in the middle: on a busy machine, a short time limit passes before they start.
 TRIED_SECONDS = (1.0, 6.0, 36.0)
 STEPS_STATE = (StateKey("steps", "list", default=[]), StateKey("decisions", "list", default=[]))
 STEPS_SCHEMA = {"type": "object", "required": ["steps", "decisions"]}
@@ -54,7 +54,7 @@ def bench(tmp_path: Path) -> Iterator[ActorPlanBench]:
         yield made
 
 
-def test_a_goal_is_thought_through_worked_at_and_reviewed(bench: ActorPlanBench) -> None:
+def test_a_goal_is_planned_executed_and_reviewed(bench: ActorPlanBench) -> None:
     plan = bench.reached(
         strategizes(answer(call("read", path="a.txt")), ONE),
         executes(answer(call("write", path="new.txt", content="new\n")), DONE),
@@ -82,7 +82,7 @@ def test_a_goal_is_thought_through_worked_at_and_reviewed(bench: ActorPlanBench)
 def test_a_strategist_that_wants_to_change_something_is_refused(
     bench: ActorPlanBench, forbidden: dict[str, Any]
 ) -> None:
-    """Also one that has been given the tools: the policy of the phase stands before the actor's list."""
+    """Even if it was given the tools: the policy of the phase takes precedence over the actor's list."""
     armed = thinker(tools=("*",), schema=STEPS_SCHEMA)
     bench.actors["tests/armed"] = actor(armed, name="tests/armed", state=STEPS_STATE)
     sandboxes = bench.parts.sandboxes
@@ -133,7 +133,7 @@ def test_decisions_form_a_tree_and_tasks_are_done_in_the_order_of_their_needs(be
 # ── Execute ───────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_check_that_fails_is_told_to_the_executor_which_mends_it(bench: ActorPlanBench) -> None:
+def test_the_executor_fixes_a_failed_check(bench: ActorPlanBench) -> None:
     plan = bench.reached(
         strategizes(ONE),
         executes(
@@ -151,7 +151,7 @@ def test_a_check_that_fails_is_told_to_the_executor_which_mends_it(bench: ActorP
     assert verdicts == ["failed", "passed"]
 
 
-def test_a_check_whose_program_is_missing_is_left_to_a_person_and_costs_no_round(
+def test_a_missing_check_program_needs_a_person_and_costs_no_fix_attempt(
     bench: ActorPlanBench,
 ) -> None:
     plan = bench.work(
@@ -166,7 +166,7 @@ def test_a_check_whose_program_is_missing_is_left_to_a_person_and_costs_no_round
     assert [run.verdict for run in bench.parts.check_runs.of_plan(plan.id)] == [CheckVerdict.NOT_RUN]
 
 
-def test_a_check_that_is_a_script_of_the_plans_own_is_mended_when_it_is_missing(
+def test_a_missing_check_script_of_the_plan_is_fixed(
     bench: ActorPlanBench,
 ) -> None:
     script = call("command", script="printf '#!/bin/sh\ntrue\n' > check.sh && chmod +x check.sh")
@@ -205,8 +205,8 @@ def test_a_reviewer_sends_back_three_times_and_then_the_objection_stays(bench: A
     assert reviewed[-1].tree == bench.parts.result.tree(plan, bench.sandbox(plan))
 
 
-def test_what_the_executor_does_not_change_is_not_reviewed_twice(bench: ActorPlanBench) -> None:
-    """The same changes get the same verdict, and nobody pays for it again."""
+def test_unchanged_work_is_not_reviewed_twice(bench: ActorPlanBench) -> None:
+    """The same changes get the same verdict without another review."""
     plan = bench.reached(
         strategizes(ONE),
         executes(says("I would not change it"), when={"first_user": "sends it back"}),
@@ -252,7 +252,7 @@ def test_an_invariant_is_enforced_whatever_way_it_is_broken(bench: ActorPlanBenc
     bench.ensure_consistent(plan)
 
 
-def test_a_denied_call_is_told_to_the_actor_which_goes_on(bench: ActorPlanBench) -> None:
+def test_an_actor_continues_after_a_denied_call(bench: ActorPlanBench) -> None:
     model = bench.script(
         executes(
             answer(call("command", script="echo x > x.txt")),
@@ -271,7 +271,7 @@ def test_a_denied_call_is_told_to_the_actor_which_goes_on(bench: ActorPlanBench)
     assert plan.phase_state == COMPLETE, plan.error
     assert bench.states_of(plan) == ["failed", "ended"]
     assert sorted(bench.parts.history.differences(plan.id)) == ["new.txt"]
-    # Each was thought of once, however often the run was put down.
+    # Each was asked once, however often the run was interrupted.
     assert (thoughts, len(bench.thoughts(plan))) == (1, 3)
 
 
@@ -284,16 +284,14 @@ def test_an_actor_that_says_it_only_reads_changes_nothing_in_any_phase(bench: Ac
 
 
 @pytest.mark.parametrize("cast", [("no/body", "builtin/executor", None), (None, "no/body", None)])
-def test_an_actor_that_nobody_knows_is_said_so(
-    bench: ActorPlanBench, cast: tuple[str | None, str, None]
-) -> None:
+def test_an_unknown_actor_is_reported(bench: ActorPlanBench, cast: tuple[str | None, str, None]) -> None:
     plan = bench.work(bench.goal(bench.script(executes(DONE)), cast=cast))
     assert plan.state is PlanState.ERRORED
     assert "there is no actor 'no/body'" in str(plan.error)
 
 
 @pytest.mark.parametrize(("model", "said"), [("nobody/m", "nobody/m"), ("scripted//no/file", "/no/file")])
-def test_a_model_that_nobody_knows_is_said_so(bench: ActorPlanBench, model: str, said: str) -> None:
+def test_an_unknown_model_is_reported(bench: ActorPlanBench, model: str, said: str) -> None:
     plan = bench.work(bench.goal(model))
     assert plan.state is PlanState.ERRORED
     assert said in str(plan.error)
@@ -315,7 +313,7 @@ def test_a_model_that_cannot_be_reached_ends_the_plan_which_goes_on_later(bench:
     assert states == ["settled"] * 3
 
 
-def test_what_a_rollback_took_back_is_done_again(bench: ActorPlanBench) -> None:
+def test_work_undone_by_a_rollback_is_repeated(bench: ActorPlanBench) -> None:
     model = bench.script(
         strategizes(steps({"title": "one", "instructions": "1"}, {"title": "two", "instructions": "2"})),
         executes(answer(call("write", path="one.txt", content="1")), DONE, when={"user": "one +<- this one"}),
@@ -328,7 +326,7 @@ def test_what_a_rollback_took_back_is_done_again(bench: ActorPlanBench) -> None:
     plan = bench.resume(plan)
     assert plan.phase_state == COMPLETE, plan.error
     assert sorted(bench.parts.history.differences(plan.id)) == ["one.txt", "two.txt"]
-    # A second time, now beginning with the first task.
+    # A second time, now starting with the first task.
     bench.parts.sandbox_edits.rollback(bench.now(plan), 1)
     plan = bench.resume(plan)
     assert sorted(bench.parts.history.differences(plan.id)) == ["one.txt", "two.txt"]
@@ -359,7 +357,7 @@ def test_a_plan_that_has_spent_its_budget_waits_for_a_larger_one(
     bench: ActorPlanBench, limits: BudgetLimits, remedy: str
 ) -> None:
     first, second = WORKED[0]["turns"]
-    costly = {**first, "usage": {"unsaid": True}}  # so it counts at its worst
+    costly = {**first, "usage": {"unsaid": True}}  # so it counts at its worst case
     prices = {"input_price": 1.0, "output_price": 1.0}
     bench.actors["tests/worker"] = actor(thinker(tools=("command",)), name="tests/worker")
     model = bench.script(rule(costly, second), output_tokens=1_000, **prices)
@@ -369,7 +367,7 @@ def test_a_plan_that_has_spent_its_budget_waits_for_a_larger_one(
     assert remedy in offered_in(bench.waited(plan))
     spent = bench.spent(plan)
     assert exceeded(limits, spent.spent + spent.reserved) == ()
-    # Without more it waits again, and nothing is done meanwhile.
+    # Without a larger budget it waits again, and nothing is done meanwhile.
     assert bench.resume(plan).state is PlanState.WAITING
     assert (len(bench.thoughts(plan)), bench.tools_of(plan)) == (1, ["command"])
     bench.raise_limits(plan, ENOUGH)
@@ -381,7 +379,7 @@ def test_a_plan_that_has_spent_its_budget_waits_for_a_larger_one(
 
 @pytest.mark.parametrize("phase", ["strategize", "execute"])
 def test_a_plan_that_has_used_its_time_waits_for_more(bench: ActorPlanBench, phase: str) -> None:
-    """In Strategize, too: the limit is the user's, from the first call on."""
+    """In Strategize, too: the user's limit applies from the first call on."""
     rules = {
         "strategize": strategizes(ONE),
         "execute": executes(answer(call("write", path="n.txt", content="n")), DONE),
@@ -431,7 +429,7 @@ def test_a_command_ends_with_the_plans_time(bench: ActorPlanBench) -> None:
     assert bench.resume(plan).phase_state == COMPLETE
 
 
-def test_the_time_in_which_nobody_worked_is_not_the_plans(bench: ActorPlanBench) -> None:
+def test_idle_time_does_not_count_for_the_plan(bench: ActorPlanBench) -> None:
     plan = bench.goal(bench.script(*WORKED), cast=ALONE, limits=BudgetLimits(seconds=100.0))
     budgets, now = bench.parts.thinking.budgets, bench.container.clock.now()
     named = {"actor": "a/b", "node": "n", "model": "m/x"}
@@ -499,7 +497,7 @@ def test_money_is_not_counted_where_no_price_is_known(bench: ActorPlanBench) -> 
 
 
 def asking() -> Actor:
-    """Asks twice, and writes down what was said."""
+    """Asks twice and writes the answers to a file."""
     return actor(
         HumanNode(name="colour", question="Which colour?", output="colour", next=("size",)),
         HumanNode(name="size", question="Which size?", output="size", choices=("s", "l"), next=("write",)),
@@ -517,13 +515,13 @@ def test_a_question_is_waited_for_and_each_answer_is_for_its_own(bench: ActorPla
     first = bench.waited(plan)
     assert (plan.state, first["for"], first["what"]) == (PlanState.WAITING, "question", "Which colour?")
     assert "plan answer" in offered_in(first)
-    # Nobody has answered: it asks again, and the same.
+    # Without an answer, it asks the same question again.
     assert bench.waited(bench.resume(plan)) == first
     plan = bench.reply(plan, "l")
     second = bench.waited(plan)
     assert second["what"] == "Which size? (s, l)"
     assert second["question"] != first["question"]
-    # The answer to the first, which would be one to the second, is not taken for one.
+    # The answer to the first question is not used for the second.
     assert bench.waited(bench.resume(plan)) == second
     with pytest.raises(PlanError, match="asks something else by now"):
         bench.parts.lifecycle.reply(bench.now(plan), "l", str(first["question"]))
@@ -537,7 +535,7 @@ def test_a_question_is_waited_for_and_each_answer_is_for_its_own(bench: ActorPla
 
 
 def test_an_answer_that_comes_twice_or_late_is_used_once(bench: ActorPlanBench) -> None:
-    """The job of the first answer is still there when the second question is asked."""
+    """The job of the first answer still exists when the second question is asked."""
     bench.actors["tests/asking"] = asking()
     plan = bench.work(bench.goal(bench.script(executes(DONE)), cast=(None, "tests/asking", None)))
     lifecycle = bench.parts.lifecycle
@@ -552,7 +550,7 @@ def test_an_answer_that_comes_twice_or_late_is_used_once(bench: ActorPlanBench) 
 
 
 def test_words_that_were_cut_off_are_not_taken_for_the_end_of_the_work(bench: ActorPlanBench) -> None:
-    """A model that thinks aloud until it may say no more has done nothing, and says nothing of being done."""
+    """A model whose reasoning reaches the token limit has neither done the work nor said that it is done."""
     model = bench.script(
         executes(answer(call("write", path="n.txt", content="n")), DONE, when={"user": "cut off"}),
         executes(says("Let me think about that, at length", cut_off=True)),
@@ -562,7 +560,7 @@ def test_words_that_were_cut_off_are_not_taken_for_the_end_of_the_work(bench: Ac
     assert bench.tools_of(plan) == ["write"]
 
 
-def test_a_model_that_is_cut_off_whatever_it_is_told_is_stopped(bench: ActorPlanBench) -> None:
+def test_a_model_that_is_always_cut_off_is_stopped(bench: ActorPlanBench) -> None:
     plan = bench.work(bench.goal(bench.script({"reply": says("and on, and on", cut_off=True)}), cast=ALONE))
     assert plan.state is PlanState.ERRORED
     assert "the answer was cut off" in str(plan.error)
@@ -595,7 +593,7 @@ def test_yes_does_not_apply_what_the_reviewer_does_not_accept(agents: Agents, tm
     assert ran.code == 3, ran
     assert "the reviewer does not accept it: not good - say it better" in ran.err
     assert (tmp_path / "repository" / "b.txt").read_text() == "alpha\n"
-    # It is for a person to say.
+    # A person must decide.
     assert agents("plan", "apply", ran.id).code == 0
     assert (tmp_path / "repository" / "b.txt").read_text() == "new\n"
 
@@ -628,6 +626,6 @@ nodes:
 
 
 def offered_in(waiting: Mapping[str, Any]) -> str:
-    """The command that the plan waits for."""
+    """Return the command of the pending request."""
     (line,) = remedy_lines(remedies_from_json(thaw(waiting["remedies"])))
     return line

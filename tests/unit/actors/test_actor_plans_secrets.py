@@ -1,4 +1,4 @@
-"""What plans of actors keep, say and show a model: files as they are, and no secret."""
+"""Data that plans with actors store, print and send to a model: files unchanged, and no secret."""
 
 from __future__ import annotations
 
@@ -54,14 +54,14 @@ def test_a_file_is_read_as_it_is_but_for_its_keys(worker: ActorTools) -> None:
     assert KEY not in read + found
 
 
-def test_what_a_command_prints_is_masked_by_name_too(worker: ActorTools) -> None:
+def test_command_output_is_masked_by_name_too(worker: ActorTools) -> None:
     printed = worker.use("command", {"script": f"echo PASSWORD=abcdef {KEY}"}, step="1.1").text
     assert "PASSWORD=***" in printed
     assert "abcdef" not in printed.replace(KEY, "")
     assert KEY not in printed
 
 
-def test_what_a_call_was_given_is_recorded_without_keys_and_used_as_it_is(worker: ActorTools) -> None:
+def test_arguments_are_recorded_masked_and_used_unmasked(worker: ActorTools) -> None:
     worker.use("write", {"path": "new.py", "content": CODE}, step="1.1")
     worker.use("command", {"script": f"printf 'PASSWORD=abcdefgh {KEY}' > out.txt"}, step="1.2")
     worker.refuse("fly", {"to": KEY}, "there is no tool fly", step="1.3")
@@ -74,8 +74,8 @@ def test_what_a_call_was_given_is_recorded_without_keys_and_used_as_it_is(worker
     assert KEY not in str((ran.arguments, refused.arguments))
 
 
-def test_a_call_that_was_cut_off_is_made_again_with_what_it_was_given(worker: ActorTools) -> None:
-    """Not with what is recorded of that."""
+def test_an_interrupted_call_is_repeated_with_the_same_arguments(worker: ActorTools) -> None:
+    """Not with the masked arguments of the record."""
     execution = worker.execution
     masked = {"path": "new.py", "content": CODE.replace(KEY, "***")}
     execution.calls.add(
@@ -90,7 +90,7 @@ def test_a_call_that_was_cut_off_is_made_again_with_what_it_was_given(worker: Ac
     assert (execution.sandbox.root / "new.py").read_text() == CODE
 
 
-def test_leave_for_one_call_is_none_for_another(worker: ActorTools) -> None:
+def test_approval_for_one_call_does_not_cover_another(worker: ActorTools) -> None:
     careful = ActorTools(replace(worker.execution, policy=profile("manual")))
     plan_id, calls = worker.execution.sandbox.plan_id, worker.execution.calls
     with pytest.raises(NeedsHuman):
@@ -103,7 +103,7 @@ def test_leave_for_one_call_is_none_for_another(worker: ActorTools) -> None:
     assert not (root / "other.py").exists()
 
 
-def test_leave_is_used_for_what_was_asked_keys_and_all(worker: ActorTools) -> None:
+def test_approval_covers_exactly_the_requested_call(worker: ActorTools) -> None:
     careful = ActorTools(replace(worker.execution, policy=profile("manual")))
     plan_id, calls = worker.execution.sandbox.plan_id, worker.execution.calls
     arguments = {"path": "new.py", "content": CODE, "executable": False}
@@ -132,7 +132,7 @@ def bench(tmp_path: Path) -> Iterator[ActorPlanBench]:
         yield made
 
 
-def test_what_a_model_decides_and_plans_is_kept_and_said_without_keys(bench: ActorPlanBench) -> None:
+def test_decisions_and_plans_of_a_model_are_stored_masked(bench: ActorPlanBench) -> None:
     title = f"use {KEY}"
     made = {
         "question": f"With {KEY}?",
@@ -165,7 +165,7 @@ def test_the_reviewer_sees_the_changes_without_keys(bench: ActorPlanBench) -> No
     assert [run.verdict for run in bench.parts.check_runs.of_plan(plan.id)] == [CheckVerdict.PASSED]
 
 
-def test_what_a_repository_tells_actors_is_told_without_keys(bench: ActorPlanBench) -> None:
+def test_instructions_of_a_repository_are_masked(bench: ActorPlanBench) -> None:
     model = bench.script(executes(says("done"), when={"user": r"The key is \*\*\*\."}))
     alone = (None, "builtin/executor", None)
     plan = bench.work(bench.goal(model, cast=alone, invariants=(f"The key is {KEY}.",)))

@@ -1,4 +1,4 @@
-"""What makes an actor's graph wrong: every mistake is found, where it is, and nothing else is."""
+"""Validation of an actor's graph: every mistake is found at its place, and nothing else."""
 
 from __future__ import annotations
 
@@ -80,10 +80,10 @@ def test_a_sound_graph_has_no_problems() -> None:
     assert problems(whole, tools=["read"], find=lambda name: other) == {}
 
 
-# ── Where the graph goes ──────────────────────────────────────────────────────────────────────────
+# ── Paths ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_names_that_are_no_nodes_are_found_where_they_stand() -> None:
+def test_unknown_node_names_are_reported_at_their_places() -> None:
     judged = actor(llm("one", "tow"), router("two", ("on", "task == ''"), ("end", None)), entry="oen")
     found = problems(judged)
     assert found == {
@@ -138,12 +138,12 @@ def test_a_next_names_each_node_once_and_end_alone() -> None:
     assert found["nodes", "one", "next", 2] == "'end' cannot be combined with other names; remove it"
 
 
-def test_more_nodes_than_anybody_writes_are_not_looked_at() -> None:
+def test_an_excessive_number_of_nodes_is_not_checked() -> None:
     many = [llm(f"n{number}", "nowhere") for number in range(NODES_LIMIT + 1)]
     assert list(problems(actor(*many))) == [("nodes",)]
 
 
-# ── What runs at once ─────────────────────────────────────────────────────────────────────────────
+# ── Parallel nodes ────────────────────────────────────────────────────────────────────────────────
 
 
 def fork(*branches: Node, reducer: Reducer = "replace", kind: StateType = "string") -> Actor:
@@ -161,7 +161,7 @@ def test_branches_that_write_one_key_at_once_are_refused() -> None:
     assert problems(fork(left, right, reducer="append", kind="list")) == {}
 
 
-def test_what_comes_after_the_branches_have_met_writes_alone() -> None:
+def test_nodes_after_a_meeting_write_alone() -> None:
     left, right = llm("left", "later", output="report"), llm("right", "later")
     assert problems(fork(left, right, llm("later", output="report"))) == {}
 
@@ -285,7 +285,7 @@ def test_outputs_go_to_keys_of_the_actors_own() -> None:
     }
 
 
-def test_what_a_node_writes_fits_the_key() -> None:
+def test_a_nodes_output_fits_its_key() -> None:
     keys = (*KEYS, StateKey("sure", "boolean"), StateKey("rows", "list"))
     shape = {"type": "object"}
     wrong = problems(
@@ -377,7 +377,7 @@ def test_subgraphs_name_actors_that_exist_and_keys_that_they_have() -> None:
     assert set(problems(judged)) == {("nodes", "c", "actor")}
 
 
-# ── Whatever is there ─────────────────────────────────────────────────────────────────────────────
+# ── Any input ─────────────────────────────────────────────────────────────────────────────────────
 
 names = st.sampled_from(["a", "b", "c", "d", "end", "nowhere"])
 nodes = st.one_of(

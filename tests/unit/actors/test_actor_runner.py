@@ -1,4 +1,4 @@
-"""Runs of actors: what they let be seen, how they end, and that nothing of them is left running."""
+"""Runs of actors: their progress, their ends, and that nothing of them keeps running."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
 
 
 class Elsewhere:
-    """A run on a thread of its own."""
+    """A run on a separate thread."""
 
     def __init__(self, bench: Bench, request: ActorRequest) -> None:
         self._pool = ThreadPoolExecutor(1)
@@ -94,7 +94,7 @@ def test_errors_of_others_are_failures_of_the_graph(bench: Bench) -> None:
     assert isinstance(raised.value.__cause__, ZeroDivisionError)
 
 
-def test_a_timeout_of_somebody_elses_is_no_deadline(bench: Bench) -> None:
+def test_a_foreign_timeout_is_not_a_deadline(bench: Bench) -> None:
     with pytest.raises(GraphFailed, match="TimeoutError"):
         bench.run(actor(thinker()), ScriptedHost([TimeoutError("theirs")]), seconds=LIMIT)
 
@@ -121,7 +121,7 @@ def test_a_runner_closes_with_its_block(bench: Bench) -> None:
         runner.run(request)
 
 
-def test_a_worker_that_lost_its_job_is_told_so(bench: Bench) -> None:
+def test_a_worker_that_lost_its_job_gets_a_stale_fence(bench: Bench) -> None:
     with pytest.raises(StaleFence):
         bench.run(actor(thinker()), ScriptedHost(["x"]), fence=Fence("job", 1))
 
@@ -135,7 +135,7 @@ def test_time_ends_a_run(bench: Bench, where: str) -> None:
     assert host.cancelled == len(host.thoughts), "nothing of it goes on"
 
 
-# ── what is kept ──
+# ── persistence ──
 
 
 def kept_bytes(store: SqlCheckpointStore) -> int:
@@ -147,7 +147,7 @@ def kept_bytes(store: SqlCheckpointStore) -> int:
     )
 
 
-def test_what_is_kept_of_a_run_grows_with_its_calls_and_no_faster(tmp_path: Path) -> None:
+def test_a_runs_storage_grows_linearly_with_its_calls(tmp_path: Path) -> None:
     replies = [*(asks_for(("look", {"n": n})) for n in range(60)), "done"]
     host = ScriptedHost(replies, {"look": lambda n: str(n) * 30_000}, facts=ModelFacts("m", 10**7, 1000))
     with open_bench(tmp_path) as bench:
@@ -175,7 +175,7 @@ def test_a_run_that_failed_goes_on_without_a_warning(
     assert not recwarn.list
 
 
-# ── what is seen ──
+# ── progress ──
 
 
 def test_progress_is_told_in_order_on_the_callers_own_thread(bench: Bench) -> None:
@@ -301,7 +301,7 @@ def test_every_branch_is_cancelled(bench: Bench) -> None:
 
 
 class Mute:
-    """A stop signal that tells nobody; one has to look."""
+    """A stop signal without callbacks, which must be polled."""
 
     reason = "looked"
 
@@ -320,7 +320,7 @@ class Mute:
             raise Cancelled(self.reason)
 
 
-def test_a_signal_that_tells_nobody_is_looked_at(bench: Bench) -> None:
+def test_a_stop_signal_without_callbacks_is_polled(bench: Bench) -> None:
     mute = Mute()
     host = ScriptedHost(["never"], gate=threading.Event())
     run = Elsewhere(bench, bench.request(actor(thinker()), host, stop=mute))

@@ -1,4 +1,4 @@
-"""A process that ends while its actors think gives their plans back: nothing failed."""
+"""A process that ends while its actors work returns their plans to the queue: nothing failed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plans of actors over a real connection, with a server that misbehaves: each ends clearly, and in time."""
+"""Plans with actors over a real connection, with a server that misbehaves: each ends clearly and in time."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ GRACE_SECONDS = 30.0
 
 
 class Wire:
-    """A server with a script, and plans whose one actor asks it."""
+    """A server with a script, and plans whose only actor calls it."""
 
     def __init__(self, bench: ActorPlanBench, server: ScriptedServer) -> None:
         self.bench = bench
@@ -59,11 +59,11 @@ def wire(home: Path, *rules: dict[str, Any], **models: Any) -> Iterator[Wire]:
 
 
 def once(**facts: Any) -> dict[str, Any]:
-    """An answer that is given to the first request alone."""
+    """Return an answer for the first request only."""
     return {"times": 1, "reply": answer(**facts)}
 
 
-# What goes away when one tries again.
+# Failures that disappear on a retry.
 PASSING = {
     "a 429 that says when to come back": once(fault={"status": 429, "retry_after_seconds": 0.05}),
     "a 500": once(fault={"status": 500}),
@@ -72,18 +72,18 @@ PASSING = {
 
 
 @pytest.mark.parametrize("trouble", PASSING)
-def test_what_passes_is_tried_again(tmp_path: Path, trouble: str) -> None:
+def test_temporary_failures_are_retried(tmp_path: Path, trouble: str) -> None:
     with wire(tmp_path, PASSING[trouble], rule(WRITE, DONE), retries=2) as made:
         plan = made.reached()
         assert plan.phase_state == COMPLETE, plan.error
         assert made.bench.tools_of(plan) == ["write"]
         assert made.server.statistics().requests == 3
-        # Whether a try that failed is paid for apart or not, each payment is settled, once.
+        # Whether or not a failed attempt is paid for separately, each reservation is settled once.
         states = [thought.state for thought in made.bench.thoughts(plan)]
         assert states in (["settled"] * 2, ["settled"] * 3)
 
 
-# What does not go away, and what the plan says of it.
+# Permanent failures, and the plan's error.
 LASTING: dict[str, tuple[dict[str, Any], str]] = {
     "a storm of 429": (
         {"reply": answer(fault={"status": 429, "retry_after_seconds": 0.01})},
@@ -113,7 +113,7 @@ LASTING: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("trouble", LASTING)
-def test_what_does_not_pass_ends_the_plan_in_words(tmp_path: Path, trouble: str) -> None:
+def test_a_failed_check_ends_the_plan_with_a_reason(tmp_path: Path, trouble: str) -> None:
     reply, said = LASTING[trouble]
     with wire(tmp_path, reply, retries=1) as made:
         plan = made.reached()
@@ -125,7 +125,7 @@ def test_what_does_not_pass_ends_the_plan_in_words(tmp_path: Path, trouble: str)
 
 
 def test_a_server_that_never_answers_is_not_waited_for_beyond_the_deadline(tmp_path: Path) -> None:
-    for seconds in (0.5, 5.0, 30.0):  # one that answers, on a busy machine, may need more than the first
+    for seconds in (0.5, 5.0, 30.0):  # on a busy machine, a correct answer may need more than the first
         home = tmp_path / f"{seconds:g}"
         home.mkdir()
         with wire(home, once(fault={"hang": True}), rule(WRITE, DONE), timeout_seconds=seconds) as made:
@@ -140,7 +140,7 @@ def test_a_server_that_never_answers_is_not_waited_for_beyond_the_deadline(tmp_p
 
 @pytest.mark.parametrize("repeat", [10_000_000], ids=["10 MB"])
 def test_an_answer_of_any_size_is_listened_to_for_as_long_as_it_may_be(tmp_path: Path, repeat: int) -> None:
-    """The server does not keep to the limit that it was given; it is left in the middle of its answer."""
+    """The server ignores its token limit; the client stops reading in the middle of its answer."""
     endless = {"reply": {"text": "x", "repeat": repeat}, "times": 1}
     with wire(tmp_path, endless, rule(WRITE, DONE)) as made:
         plan = made.reached()
@@ -151,8 +151,8 @@ def test_an_answer_of_any_size_is_listened_to_for_as_long_as_it_may_be(tmp_path:
         assert max(sent) < 500_000
 
 
-def test_malformed_calls_are_told_to_the_model_which_mends_them(tmp_path: Path) -> None:
-    """cardstack/boxel#6101: a model was never told that its call had failed, and made it again."""
+def test_a_model_corrects_malformed_calls(tmp_path: Path) -> None:
+    """cardstack/boxel#6101: a model was not informed that its call had failed, and made it again."""
     broken = answer({"tool": "write", "raw": "{'path': 'new.txt'}"})
     with wire(
         tmp_path, rule(broken, answer(call("wriet", path="x")), answer(call("write", path=1)), WRITE, DONE)
@@ -163,7 +163,7 @@ def test_malformed_calls_are_told_to_the_model_which_mends_them(tmp_path: Path) 
         assert "was not called" in told[0]
         assert "there is no tool 'wriet'" in told[1]
         assert "content" in told[2]
-        # Those that were not made are seen among the plan's, too.
+        # Calls that were not made also appear among the plan's calls.
         assert made.bench.states_of(plan) == ["failed", "failed", "failed", "ended"]
 
 
@@ -171,7 +171,9 @@ def test_malformed_calls_are_told_to_the_model_which_mends_them(tmp_path: Path) 
 
 
 def cancelled_when(made: Wire, plan: Plan, ready: Callable[[ServerStatistics], bool]) -> Plan:
-    """Cancelled by another thread as soon as that is so; returns when the plan's worker is idle again."""
+    """Cancel from another thread as soon as the condition holds; return when the plan's
+    worker is idle again.
+    """
     bench = made.bench
     worker = bench.container.worker({kind_of_plan(plan.id): JobHandler(bench.handler())}, name="w")
     worker.start()
@@ -183,8 +185,9 @@ def cancelled_when(made: Wire, plan: Plan, ready: Callable[[ServerStatistics], b
 
 
 def test_a_cancel_closes_the_connection_on_which_words_still_come(tmp_path: Path) -> None:
-    """langchain-ai/langgraph#5682; pydantic/pydantic-ai#3960: what was cancelled went on.
-    strands-agents/harness-sdk#4419: what was cancelled was said to be complete."""
+    """langchain-ai/langgraph#5682; pydantic/pydantic-ai#3960: a cancelled call continued.
+    strands-agents/harness-sdk#4419: a cancelled call was reported as complete.
+    """
     slow = {"reply": {"text": "word " * 1000, "piece_seconds": 0.5}}
     with wire(tmp_path, slow) as made:
         plan = cancelled_when(made, made.goal(), lambda seen: seen.requests == 1)
@@ -198,7 +201,7 @@ def test_a_cancel_closes_the_connection_on_which_words_still_come(tmp_path: Path
         assert not made.bench.container.actor_runner._bridge._active_tasks
 
 
-def test_a_cancel_while_it_is_waited_between_tries_is_heeded(tmp_path: Path) -> None:
+def test_a_cancel_between_retries_is_noticed(tmp_path: Path) -> None:
     storm = {"reply": answer(fault={"status": 429, "retry_after_seconds": 20.0})}
     with wire(tmp_path, storm, retries=5) as made:
         plan = cancelled_when(made, made.goal(), lambda seen: seen.answered == 1)
@@ -227,7 +230,7 @@ MANY = 32
 
 
 def test_thirty_two_plans_at_once_each_have_their_own(tmp_path: Path) -> None:
-    """A quarter of their calls fail once; every plan is done once all the same."""
+    """A quarter of their calls fail once; every plan still completes once."""
     script = [
         {"every": 4, "reply": answer(fault={"status": 503})},
         rule(WRITE, says("done")),

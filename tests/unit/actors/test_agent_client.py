@@ -1,4 +1,4 @@
-"""What an agent asks us for, judged: paths, commands, leave, and what a person has answered before."""
+"""Requests of an agent and their answers: paths, commands, approvals, and earlier answers of a person."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.plan_bench import PlanBench, new_repository
 
 @pytest.fixture(scope="module")
 def shared(engine: PlanBench, tmp_path_factory: pytest.TempPathFactory) -> SessionBench:
-    """One plan for all that leaves no trace that matters to another."""
+    """One plan for all tests that leave nothing behind that matters to another."""
     engine.repository = new_repository(tmp_path_factory.mktemp("desk") / "repository")
     return SessionBench(engine)
 
@@ -50,7 +50,7 @@ def desk_of(bench: SessionBench, policy: str = "full-auto", **facts: Any) -> Rec
         ("switch_mode", "supervised", True),
     ],
 )
-def test_leave_is_given_and_refused_as_the_policy_says(
+def test_approvals_and_denials_follow_the_policy(
     shared: SessionBench, kind: str, policy: str, allowed: bool
 ) -> None:
     wanted = PermissionRequest(kind, f"{kind} under {policy}", ("a.txt",), {"command": "x"})
@@ -74,7 +74,7 @@ def test_a_person_is_asked_where_the_policy_says_so_and_once_denied_it_stays_den
         assert desk_of(shared, "review", session=session).permit(wanted) is False
 
 
-def test_what_a_person_answered_counts_for_one_call_with_the_same_arguments(plans: PlanBench) -> None:
+def test_an_approval_covers_one_call_with_the_same_arguments(plans: PlanBench) -> None:
     bench = SessionBench(plans)
     path = str(bench.sandbox.root / "b.txt")
     with pytest.raises(NeedsHuman):
@@ -82,11 +82,11 @@ def test_what_a_person_answered_counts_for_one_call_with_the_same_arguments(plan
     bench.answer(granted=True)
     second = desk_of(bench, "manual", session=2)
     with pytest.raises(NeedsHuman):
-        second.write(path, "gamma\n")  # which nobody has allowed
+        second.write(path, "gamma\n")  # which was not approved
     second.write(path, "beta\n")
     assert bench.text("b.txt") == "beta\n"
     with pytest.raises(NeedsHuman):
-        second.write(path, "beta\n")  # once more
+        second.write(path, "beta\n")  # again
     third = desk_of(bench, "manual", session=3)
     third.write(path, "beta\n")  # the same session again, as far as the agent knows
     bench.answer(granted=False)
@@ -141,7 +141,7 @@ def test_a_command_is_ended_when_the_agent_says_so_and_its_call_is_over(plans: P
     assert AgentUpdate(ProgressKind.TOOL, "command exit 3") in bench.told
 
 
-def test_what_is_done_while_a_command_runs_is_not_filed_as_the_agents_own(plans: PlanBench) -> None:
+def test_changes_during_a_command_are_not_recorded_as_the_agents_own(plans: PlanBench) -> None:
     bench = SessionBench(plans)
     desk = desk_of(bench)
 

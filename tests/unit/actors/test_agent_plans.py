@@ -1,4 +1,4 @@
-"""Plans that other agents work at: what is recorded, what they get, and how they are ended."""
+"""Plans with external agents: records, access, and how they are ended."""
 
 from __future__ import annotations
 
@@ -51,11 +51,11 @@ def only_call(bench: AgentBench, plan: Plan) -> tuple[str, CallState, str]:
     return call.tool, call.state, call.error or ""
 
 
-# --- what it did --------------------------------------------------------------------------------------------
+# --- records ------------------------------------------------------------------------------------------------
 
 
 @either
-def test_what_an_agent_changed_is_recorded_under_its_one_call(tmp_path: Path, isolation: str) -> None:
+def test_an_agents_changes_are_recorded_under_its_call(tmp_path: Path, isolation: str) -> None:
     with agent_bench(tmp_path, isolation=isolation) as bench:
         plan = bench.given("edits")
         assert plan.phase_state == COMPLETE, plan.error
@@ -70,7 +70,7 @@ def test_what_an_agent_changed_is_recorded_under_its_one_call(tmp_path: Path, is
 
 
 @pytest.mark.parametrize("way", ["argument", "file", "last argument"])
-def test_an_agent_is_told_by_an_argument_or_in_a_file(bench: AgentBench, way: str) -> None:
+def test_an_agent_gets_its_prompt_as_an_argument_or_in_a_file(bench: AgentBench, way: str) -> None:
     words = {"argument": ["{prompt}"], "file": ["--file", "{prompt_file}"], "last argument": []}[way]
     plan = bench.given("edits", *words, prompt_by=way.split()[-1])
     assert plan.phase_state == COMPLETE, plan.error
@@ -98,7 +98,7 @@ def test_the_end_of_what_it_said_is_kept_and_bounded(bench: AgentBench) -> None:
     assert len(bench.output) > 2_000_000
 
 
-def test_what_it_said_goes_on_to_the_next_node_of_a_graph(bench: AgentBench) -> None:
+def test_an_agents_answer_reaches_the_next_node(bench: AgentBench) -> None:
     first = agent_node("tells", name="first", output="said", next=("second",))
     second = ToolNode(name="second", tool="write", arguments={"path": "said.txt", "content": "${said}"})
     actor = Actor(
@@ -110,7 +110,7 @@ def test_what_it_said_goes_on_to_the_next_node_of_a_graph(bench: AgentBench) -> 
     assert [call.tool for call in bench.calls(plan)] == ["agent", "write"]
 
 
-# --- what it gets -------------------------------------------------------------------------------------------
+# --- access -------------------------------------------------------------------------------------------------
 
 
 @either
@@ -140,7 +140,7 @@ def test_it_gets_what_is_named_and_its_secrets_are_in_no_record(
         assert "SOME_API_KEY=***" in str(call.result)
 
 
-def test_a_program_that_is_not_there_is_told_before_anybody_is_asked(bench: AgentBench) -> None:
+def test_a_missing_program_is_reported_before_any_approval(bench: AgentBench) -> None:
     facts = {"argv": ("no-such-agent", "-p"), "network": True, "install": "buy one"}
     plan = bench.given("", policy="supervised", **facts)
     assert plan.phase_state == ERRORED
@@ -148,7 +148,7 @@ def test_a_program_that_is_not_there_is_told_before_anybody_is_asked(bench: Agen
     assert "model" not in str(plan.error)
 
 
-def test_the_network_needs_leave_and_comes_with_it(bench: AgentBench) -> None:
+def test_the_network_is_available_after_approval(bench: AgentBench) -> None:
     plan = bench.given("edits", policy="supervised", network=True)
     assert plan.phase_state == WAITING
     assert bench.files(plan) == FILES
@@ -157,7 +157,7 @@ def test_the_network_needs_leave_and_comes_with_it(bench: AgentBench) -> None:
     assert only_call(bench, plan) == ("agent", CallState.ENDED, "")
 
 
-def test_without_leave_it_is_not_run(bench: AgentBench) -> None:
+def test_an_agent_does_not_run_without_approval(bench: AgentBench) -> None:
     asked = bench.given("edits", policy="supervised", network=True)
     plan = bench.answer(asked, False)
     assert plan.phase_state == ERRORED
@@ -170,7 +170,7 @@ def test_without_leave_it_is_not_run(bench: AgentBench) -> None:
 
 @needs_bubblewrap
 @pytest.mark.skipif(len(socket.if_nameindex()) < 2, reason="there is no network here to be kept from")
-def test_only_an_agent_that_wants_the_network_and_has_leave_has_it(tmp_path: Path) -> None:
+def test_an_agent_has_the_network_only_if_it_asks_and_is_approved(tmp_path: Path) -> None:
     look = (sys.executable, "-c", "import socket; print(len(socket.if_nameindex()))")
     with agent_bench(tmp_path, isolation="require") as bench:
         plan = bench.given("", argv=look, policy="supervised")
@@ -180,7 +180,7 @@ def test_only_an_agent_that_wants_the_network_and_has_leave_has_it(tmp_path: Pat
     assert bench.output.decode().split() == ["1", str(len(socket.if_nameindex()))]
 
 
-# --- what it must not do ------------------------------------------------------------------------------------
+# --- forbidden actions --------------------------------------------------------------------------------------
 
 
 @needs_bubblewrap
@@ -194,7 +194,7 @@ def test_an_isolated_agent_cannot_write_outside(tmp_path: Path) -> None:
         assert bench.files(plan) == {**FILES, "inside.txt": "inside\n"}
 
 
-def test_what_is_written_outside_without_isolation_is_never_taken_for_the_plans(
+def test_files_written_outside_without_isolation_are_not_the_plans_changes(
     bench: AgentBench, tmp_path: Path
 ) -> None:
     target = tmp_path / "outside.txt"
@@ -211,7 +211,7 @@ def test_an_invariant_holds_for_other_agents_too(bench: AgentBench) -> None:
     assert bench.files(plan) == FILES
 
 
-# --- how it ends --------------------------------------------------------------------------------------------
+# --- endings ------------------------------------------------------------------------------------------------
 
 
 def test_an_exit_code_that_is_not_expected_stops_the_actor_and_keeps_what_was_done(bench: AgentBench) -> None:
@@ -255,7 +255,7 @@ def test_only_the_node_that_failed_is_run_again(bench: AgentBench, tmp_path: Pat
 
 def test_its_time_ends_it_with_all_it_started(bench: AgentBench, token: str) -> None:
     plan, seconds = bench.given("stays", token, seconds=1.5), 1.5
-    while b"ready" not in bench.output and seconds < 60.0:  # its time was over before it had begun
+    while b"ready" not in bench.output and seconds < 60.0:  # its time limit passed before it had started
         seconds *= 4
         plan = bench.given("stays", token, seconds=seconds)
     assert plan.phase_state == ERRORED
@@ -272,10 +272,10 @@ def test_the_plans_own_time_counts_besides(bench: AgentBench, token: str) -> Non
 
 
 def test_with_more_time_it_is_run_again(bench: AgentBench, token: str) -> None:
-    """What is advised of a plan whose time is over does what it says."""
+    """The advice for a plan that reached its time limit works."""
     own, plans = 3.0, 2.0
     plan = bench.work(bench.task(external("stays", token, seconds=own), limits=BudgetLimits(seconds=plans)))
-    while b"ready" not in bench.output and own < 60.0:  # the plan's time was over before it had begun
+    while b"ready" not in bench.output and own < 60.0:  # the plan's time limit passed before it had started
         own, plans = own * 4, plans * 4
         plan = bench.work(
             bench.task(external("stays", token, seconds=own), limits=BudgetLimits(seconds=plans))

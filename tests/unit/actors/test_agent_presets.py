@@ -1,4 +1,4 @@
-"""The presets for agents that people already use: they load, cite their documentation, and are found."""
+"""The presets for common agents: they load, cite their documentation, and are listed."""
 
 from __future__ import annotations
 
@@ -53,12 +53,12 @@ def test_a_preset_is_a_small_file_that_cites_its_documentation(name: str) -> Non
     assert actor.description
     assert node.install
     assert node.network, "its model is somewhere else"
-    assert node.environment or node.home, "somebody has to pay"
+    assert node.environment or node.home, "an agent needs credentials"
     assert "${task}" in node.prompt
     assert node.output in {key.name for key in actor.state}
 
 
-def test_a_cast_of_presets_asks_no_model_of_ours() -> None:
+def test_external_agents_in_all_roles_need_no_model() -> None:
     class Known:
         def get(self, name: str) -> Actor:
             return PRESETS[name]

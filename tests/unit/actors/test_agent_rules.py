@@ -1,4 +1,4 @@
-"""Nodes for other agents as YAML has them: what they become, and what is wrong with them."""
+"""Nodes for external agents in YAML: their conversion and their mistakes."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_it_is_drawn_with_the_program_that_it_runs() -> None:
         (("argv: [a]", "prompt: x", "processes: 0"), "should be greater than or equal to 1"),
     ],
 )
-def test_every_mistake_is_told_with_a_remedy(lines: tuple[str, ...], problem: str) -> None:
+def test_every_mistake_is_reported_with_a_remedy(lines: tuple[str, ...], problem: str) -> None:
     assert problem in problems_of(command(*lines))
 
 

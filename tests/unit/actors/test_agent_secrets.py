@@ -1,4 +1,4 @@
-"""What an agent was given of the user's variables is in nothing that it says, whatever their names."""
+"""The values of variables passed to an agent never appear in its output, whatever their names."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_output_without_a_value_comes_out_as_it_is_however_long_it_is(text: str)
     assert tail.finish()[0] == said.decode()
 
 
-def test_what_may_begin_a_value_is_told_when_the_output_ends_and_most_of_one_is_not() -> None:
+def test_a_possible_start_of_a_secret_is_shown_at_the_end_but_most_of_one_is_not() -> None:
     assert told(SecretMask([VALUE]), b"so ", b"corr") == (b"so corr", "so corr")
     assert told(SecretMask([VALUE]), b"so ", VALUE[:-1].encode()) == (b"so ***", "so ***")
     open_still = OutputTail(1000, mask=SecretMask([VALUE]))
@@ -85,7 +85,7 @@ def test_a_value_is_found_within_json_and_line_by_line() -> None:
     assert mask.value({"a": [value.strip(), 1, None]}) == {"a": ["***", 1, None]}
 
 
-def test_short_values_and_those_that_everybody_has_are_no_secrets() -> None:
+def test_short_and_common_values_are_not_secrets() -> None:
     secrets = KnownSecrets()
     given = {"SHORT": "12345", "HOME": "/home/somebody", "LC_ALL": "C.UTF-8-like", "MY_KEY": "123456"}
     assert mask_for(given, given, secrets).text("12345 /home/somebody C.UTF-8-like 123456!") == (
@@ -94,7 +94,7 @@ def test_short_values_and_those_that_everybody_has_are_no_secrets() -> None:
     assert NO_SECRETS.text("x") == "x"
 
 
-def test_what_only_says_what_to_use_is_masked_in_what_the_agent_says_but_not_in_files() -> None:
+def test_a_setting_variable_is_masked_in_output_but_not_in_files() -> None:
     secrets = KnownSecrets()
     given = {"MY_MODEL": "some-model-of-mine", "MY_WORD": "some-word-of-mine"}
     mask = mask_for(given, given, secrets)
@@ -140,6 +140,6 @@ def test_in_a_session_it_is_in_no_update_no_request_no_terminal_and_no_error(
     assert "use ***" in shown
     assert "curl ***" in shown
     assert "send ***" in recorded
-    # What it writes is its own.
+    # The agent's own files are not masked.
     assert bench.text("mine.txt") == KEPT
     assert redact_text(KEPT) == "***"

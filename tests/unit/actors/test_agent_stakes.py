@@ -1,11 +1,11 @@
-"""What somebody who is asked for leave is told of another agent."""
+"""The description of an external agent in an approval question."""
 
 from __future__ import annotations
 
 from cleveragents.actors.model.actor import at_stake, server_request
 
 
-def test_what_it_does_not_get_is_said_as_well() -> None:
+def test_denied_access_is_shown_in_the_approval_question() -> None:
     asked = {"argv": ("agent", "-p"), "environment": (), "home": (), "network": False}
     assert at_stake(asked) == (
         ": it runs agent with none of your variables, no files of your home and no network"

@@ -1,4 +1,4 @@
-"""The tool that runs other agents, and what a command of theirs is lent: without a process."""
+"""The tool that runs external agents, and the passthrough of their commands, without a process."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from tests.plan_bench import new_repository, plan_bench, step
 
 
 class Recording:
-    """A runner that runs nothing."""
+    """A runner that runs nothing and records its commands."""
 
     isolates = False
 
@@ -96,9 +96,7 @@ def test_a_command_gets_its_terms_besides_what_every_command_of_the_call_has(tmp
 
 
 @pytest.mark.parametrize(("allowed", "leave", "has_it"), [(1, 0, True), (0, 1, True), (0, 0, False)])
-def test_the_network_is_for_who_has_leave_for_it(
-    tmp_path: Path, allowed: int, leave: int, has_it: bool
-) -> None:
+def test_the_network_needs_approval(tmp_path: Path, allowed: int, leave: int, has_it: bool) -> None:
     runner = Recording()
     run = commands(runner, tmp_path, network=bool(allowed), is_approved=lambda: bool(leave))
     if has_it:
@@ -109,7 +107,7 @@ def test_the_network_is_for_who_has_leave_for_it(
     assert [command.network for command in runner.commands] == ([True] if has_it else [])
 
 
-def test_a_command_that_somebody_ended_is_not_cancelled(tmp_path: Path) -> None:
+def test_a_command_killed_from_outside_is_not_cancelled(tmp_path: Path) -> None:
     ended, stop = CancellationToken(), CancellationToken()
     runner = Recording(cancelled=True, exit_code=None)
     run = commands(runner, tmp_path, stop=stop, ended=ended)
@@ -129,14 +127,14 @@ def test_the_prompt_takes_its_place() -> None:
     assert filed.terms.input == b""
 
 
-def test_an_argument_with_a_nul_is_told(tmp_path: Path) -> None:
+def test_an_argument_with_a_nul_is_reported(tmp_path: Path) -> None:
     tool = AgentTools().get("agent")
     arguments = {"argv": ["sh"], "prompt": "a\0b", "prompt_by": "argument"}
     with pytest.raises(InvalidToolCall, match="NUL"):
         tool.capability_of(arguments, ConfinedFiles(tmp_path))
 
 
-def test_leave_for_the_network_is_none_for_commands(tmp_path: Path) -> None:
+def test_approval_for_the_network_does_not_cover_commands(tmp_path: Path) -> None:
     verdicts = {**PROFILES["trusted"].verdicts, Capability.COMMAND: Verdict.ASK}
     policy = Policy("odd", MappingProxyType(verdicts))
     asked = step("agent", argv=["true"], prompt="", network=True)
@@ -150,7 +148,7 @@ def test_leave_for_the_network_is_none_for_commands(tmp_path: Path) -> None:
         assert bench.done(asked).state is PlanState.WAITING
 
 
-# --- what is lent -------------------------------------------------------------------------------------------
+# --- passthrough --------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -177,7 +175,7 @@ def test_links_become_files_and_pipes_are_left_out(home: Path, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("bound", ["MOST_FILES", "MOST_BYTES"])
-def test_a_whole_home_is_too_much(
+def test_a_whole_home_directory_is_refused(
     home: Path, tmp_path: Path, bound: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(passthrough, bound, 2)
@@ -188,7 +186,7 @@ def test_a_whole_home_is_too_much(
         furnish(tmp_path / "copy", CommandHome(("kept",)), "agent")
 
 
-def test_what_an_author_names_by_its_path_is_shown_but_never_a_home(home: Path, tmp_path: Path) -> None:
+def test_programs_named_by_path_are_visible_but_never_a_home(home: Path, tmp_path: Path) -> None:
     program = tmp_path / "bin" / "agent"
     program.parent.mkdir()
     for path in (program, tmp_path / "script.py", home / "agent"):
@@ -228,7 +226,7 @@ def test_a_goal_is_given_to_another_agent_without_any_model(agents: Agents) -> N
     assert agents("run", "this").code == 2, "our own actors need a model"
 
 
-def test_who_is_asked_for_trust_is_told_what_of_theirs_is_wanted() -> None:
+def test_a_trust_request_lists_the_users_variables_and_files() -> None:
     text = (
         "name: x/y\ntype: command\nargv: [agent, -p]\nprompt: x\n"
         "environment: [A_KEY]\nhome: [.agent]\nnetwork: true\n"

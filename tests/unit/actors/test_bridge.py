@@ -1,4 +1,4 @@
-"""What the bridge promises about runs, shown on real LangGraph graphs."""
+"""The guarantees of the bridge about runs, shown on real LangGraph graphs."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_a_raising_node_is_an_error_message_and_the_next_run_is_unharmed() -> No
 
 @pytest.mark.parametrize("exit_error", [KeyboardInterrupt, SystemExit])
 @pytest.mark.parametrize("colour", ["async", "sync"])
-def test_a_node_that_wants_to_exit_takes_nobody_with_it(
+def test_a_node_that_exits_does_not_affect_other_runs(
     gate: Gate, exit_error: type[BaseException], colour: str
 ) -> None:
     async def leave(state: State) -> State:
@@ -107,7 +107,7 @@ def test_a_node_that_wants_to_exit_takes_nobody_with_it(
     assert exit_error.__name__ in str(left.error)
 
 
-def test_an_output_that_is_no_mapping_is_wrapped() -> None:
+def test_an_output_that_is_not_a_mapping_is_wrapped() -> None:
     class Echo:
         async def ainvoke(self, input_: Any, config: Any = None) -> Any:
             return "plain"
@@ -178,7 +178,7 @@ def test_a_node_may_submit_a_run_of_its_own_bridge() -> None:
         assert bridge.create_future_task(request("outer", 5)).result(LIMIT).content["n"] == 6
 
 
-# ── the set of active tasks, and its bound ──
+# ── the set of active tasks and its limit ──
 
 
 def test_a_run_is_active_from_before_its_future_is_returned_until_before_it_resolves(gate: Gate) -> None:
@@ -340,7 +340,7 @@ def test_a_publisher_that_fails_costs_no_answer() -> None:
         assert bridge.create_future_task(request()).result(LIMIT).kind is MessageKind.RESULT
 
 
-def test_a_call_that_gets_no_thread_never_runs_and_its_run_hears_of_it() -> None:
+def test_a_call_without_a_thread_never_runs_and_fails_its_run() -> None:
     class NoMoreThreads(NodeThreads):
         def _add_thread(self) -> None:
             raise RuntimeError("can't start new thread")
@@ -386,7 +386,7 @@ def test_in_a_forked_child_the_bridge_counts_as_closed(gate: Gate) -> None:
         run = bridge.create_future_task(request())
         gate.wait_entered()
         with bridge._tasks_lock, warnings.catch_warnings():
-            # A fork while another thread holds the lock: the child must not so much as try it.
+            # A fork while another thread holds the lock: the child must not even try to take it.
             warnings.simplefilter("ignore", DeprecationWarning)
             child = os.fork()
         if child == 0:
@@ -398,7 +398,7 @@ def test_in_a_forked_child_the_bridge_counts_as_closed(gate: Gate) -> None:
 
 def _child_sees_closed(bridge: RxPyLangGraphBridge) -> int:
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    signal.alarm(10)  # whoever waits for the lost owner of the lock is ended, and seen to be
+    signal.alarm(10)  # a child that waits for the lost owner of the lock is killed, and this is noticed
     # `with` released the child's copy of the lock on the way out; take it, as a lost owner would.
     bridge._tasks_lock.acquire()
     try:

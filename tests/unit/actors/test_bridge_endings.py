@@ -77,7 +77,7 @@ def test_a_second_cancellation_reaches_parallel_nodes_that_ignored_the_first(gat
 
 
 @both_colours
-def test_what_ends_otherwise_before_the_cancellation_takes_effect_is_counted_so(
+def test_runs_that_end_before_their_cancellation_are_counted_as_such(
     gate: Gate, cleanup: Callable[..., Cleanup]
 ) -> None:
     async def finish_anyway(state: State) -> State:
@@ -141,7 +141,7 @@ def test_close_refuses_cancels_drains_and_ends_the_thread(gate: Gate) -> None:
         assert bridge.cleanup_tasks(LIMIT) == Cleanup()
 
 
-def test_a_submit_that_waits_for_room_hears_of_the_close(gate: Gate) -> None:
+def test_a_submit_that_waits_for_room_is_refused_at_close(gate: Gate) -> None:
     refusals: list[Closed] = []
 
     def submit() -> None:
@@ -264,7 +264,7 @@ def test_a_cancelled_async_cleanup_has_asked_all_runs_to_end(gate: Gate) -> None
 
 def test_a_thousand_runs_in_flight_are_all_answered(gate: Gate) -> None:
     with RxPyLangGraphBridge({"hold": chain(gate.hold)}, max_in_flight=1000) as bridge:
-        bridge._loop_thread.loop.set_debug(False)  # it keeps the stack of every callback
+        bridge._loop_thread.loop.set_debug(False)  # debug mode keeps the stack of every callback
         runs = [bridge.create_future_task(request("hold", number)) for number in range(1000)]
         gate.wait_entered(1000)
         gate.open()

@@ -1,4 +1,4 @@
-"""Streams of requests become streams of answers."""
+"""Conversion of streams of requests to streams of answers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def gate() -> Iterator[Gate]:
 
 
 class Collector:
-    """An observer that keeps everything, and would notice two calls at once."""
+    """An observer that stores everything and detects overlapping calls."""
 
     def __init__(self, stream: reactivex.Observable[StreamMessage]) -> None:
         self.answers: list[StreamMessage] = []

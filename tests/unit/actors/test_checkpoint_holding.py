@@ -1,4 +1,4 @@
-"""Checkpoints that are put together with what the next task writes: less to write, and nothing to lose."""
+"""Checkpoints that are stored together with the next task's writes: less to write, and nothing is lost."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ THREAD = "plan/execute"
 
 
 class State(TypedDict, total=False):
-    """Which nodes have run."""
+    """The nodes that have run."""
 
     log: Annotated[list[str], operator.add]
 
 
 class CountingStore:
-    """Counts what is written."""
+    """A store that counts its writes."""
 
     def __init__(self, store: SqlCheckpointStore) -> None:
         self._store = store
@@ -56,7 +56,7 @@ def at(namespace: str = "") -> Any:
 
 
 def kept(database: Database) -> set[str]:
-    """The nodes whose end whoever comes next would hear of, of whatever graph."""
+    """Return the nodes whose end a later process would find, in any graph."""
     found: set[str] = set()
     for stored in DatabaseCheckpointSaver(SqlCheckpointStore(database)).list(None):
         found.update(stored.checkpoint["channel_values"].get("log", ()))
@@ -66,7 +66,7 @@ def kept(database: Database) -> set[str]:
 
 
 class Looking:
-    """Builds graphs whose nodes note what was kept when they began."""
+    """Builds graphs whose nodes record what was stored when they started."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -80,7 +80,7 @@ class Looking:
         return run
 
     def chain(self, *names: str, below: CompiledStateGraph[Any, Any, Any, Any] | None = None) -> Any:
-        """One after the other; `below` runs as the node before the last."""
+        """Return a sequence of nodes; `below` runs as the node before the last."""
         builder = StateGraph(State)
         for name in names:
             builder.add_node(name, self.node(name))
@@ -119,7 +119,7 @@ def test_no_node_begins_before_what_came_before_it_is_kept(database: Database) -
     }
 
 
-def test_what_several_tasks_follow_is_kept_before_any_of_them_begins(database: Database) -> None:
+def test_a_checkpoint_before_parallel_tasks_is_stored_first(database: Database) -> None:
     saver = DatabaseCheckpointSaver(SqlCheckpointStore(database), history=False)
     began: dict[str, Any] = {}
 
@@ -143,7 +143,7 @@ def test_what_several_tasks_follow_is_kept_before_any_of_them_begins(database: D
     assert began["left"] == began["right"] == ["begun", "first"]
 
 
-def test_whoever_lost_the_job_begins_no_other_node(database: Database) -> None:
+def test_a_worker_that_lost_its_job_starts_no_other_node(database: Database) -> None:
     jobs = SqlJobStore(database, UlidSource())
     jobs.submit(NewJob("plan", {}), now=NOW)
     job = jobs.claim(WorkerIdentity("ann", "here", 1, 1), ["plan"], now=NOW)
@@ -168,7 +168,7 @@ def test_whoever_lost_the_job_begins_no_other_node(database: Database) -> None:
     assert kept(database) == {"a", "b"}
 
 
-def test_what_is_held_back_is_kept_before_it_is_read_and_forgotten_with_its_thread(
+def test_a_held_checkpoint_is_stored_before_a_read_and_deleted_with_its_thread(
     database: Database,
 ) -> None:
     saver = DatabaseCheckpointSaver(SqlCheckpointStore(database), history=False)
@@ -192,7 +192,7 @@ def test_what_is_held_back_is_kept_before_it_is_read_and_forgotten_with_its_thre
 
 
 class SlowWrites:
-    """Keeps writes only when something else was put meanwhile, or would have been by now."""
+    """Stores writes only when something else was put meanwhile, or would have been by now."""
 
     def __init__(self, store: SqlCheckpointStore) -> None:
         self._store = store
@@ -210,8 +210,8 @@ class SlowWrites:
         self._store.put_writes(*facts, **more)
 
 
-def test_what_comes_after_a_held_one_is_put_after_it(database: Database) -> None:
-    """LangGraph does not wait for writes, and the last checkpoint of a run is held back by nothing."""
+def test_a_checkpoint_after_a_held_one_is_stored_after_it(database: Database) -> None:
+    """LangGraph does not wait for writes, and nothing holds back the last checkpoint of a run."""
     looking = Looking(database)
     builder: Any = StateGraph(State)
     builder.add_node("a", looking.node("a"))

@@ -1,4 +1,4 @@
-"""Real graphs on `DatabaseCheckpointSaver`: what is kept is what they go on from."""
+"""Real graphs on `DatabaseCheckpointSaver`: they continue from what is stored."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def at(thread_id: str = "plan/execute", **more: str) -> Any:
 
 
 class State(TypedDict, total=False):
-    """`log` grows, `text` is long and mostly left alone."""
+    """`log` grows; `text` is long and rarely changes."""
 
     log: Annotated[list[Any], operator.add]
     text: str
@@ -66,7 +66,7 @@ class State(TypedDict, total=False):
 
 
 def looping(saver: BaseCheckpointSaver[Any], turns: int) -> CompiledStateGraph[Any, Any, Any, Any]:
-    """A node that counts, with itself as its successor, and a subgraph behind it."""
+    """Return a graph with a counting node that is its own successor, followed by a subgraph."""
 
     def count(state: State) -> State:
         return {"count": state.get("count", 0) + 1, "log": [state.get("count", 0)]}
@@ -234,7 +234,7 @@ def test_a_loop_does_not_wait_for_a_busy_database(saver: DatabaseCheckpointSaver
 
 @contextmanager
 def counted() -> Iterator[list[int]]:
-    """Lengths of the statements, values included, that go to databases opened meanwhile."""
+    """Record the lengths of the statements, including values, of databases opened within the block."""
     statements: list[int] = []
 
     def trace(driver: sqlite3.Connection, record: object) -> None:
@@ -272,10 +272,10 @@ def test_the_two_thousandth_checkpoint_costs_what_the_second_one_did(path: Path)
     assert sum(costs[1]) < 6000
     assert found is not None
     assert found.checkpoint["channel_values"]["text"] == LONG * 100
-    assert reading <= 5  # with the beginning and the end of the transaction
+    assert reading <= 5  # including the start and the end of the transaction
 
 
-def test_what_is_said_of_a_checkpoint_can_be_asked_for(saver: DatabaseCheckpointSaver) -> None:
+def test_checkpoints_can_be_filtered_by_metadata(saver: DatabaseCheckpointSaver) -> None:
     config = at(checkpoint_ns="")
     stored = []
     for number in range(4):
@@ -351,7 +351,7 @@ def test_anything_else_is_refused(value: object) -> None:
         PlainSerializer().dumps_typed(value)
 
 
-def test_what_somebody_else_wrote_is_not_revived() -> None:
+def test_objects_written_by_another_program_are_not_revived() -> None:
     serializer = PlainSerializer()
     foreign = JsonPlusSerializer(allowed_msgpack_modules=True).dumps_typed(Thing("x"))
     assert not isinstance(serializer.loads_typed(foreign), Thing)

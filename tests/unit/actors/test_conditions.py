@@ -1,4 +1,4 @@
-"""Conditions say what they cannot mean when they are read, and decide safely when they are used."""
+"""Conditions reject invalid expressions at loading and are evaluated safely."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_a_condition_decides(text: str, holds: bool) -> None:
         ("\0", "not a valid condition"),
     ],
 )
-def test_what_is_no_condition_is_refused_when_it_is_read(text: str, said: str) -> None:
+def test_an_invalid_condition_is_refused_at_loading(text: str, said: str) -> None:
     with pytest.raises(InvalidCondition) as refused:
         Condition(text, STATE)
     assert said in str(refused.value)
@@ -88,7 +88,7 @@ def test_what_is_no_condition_is_refused_when_it_is_read(text: str, said: str) -
 @pytest.mark.parametrize(
     "text", ["verdict > 1", "review.verdct == 1", "files[7] == 1", "len(rounds)", "max([])"]
 )
-def test_what_cannot_be_decided_is_an_error_of_ours(text: str) -> None:
+def test_an_undecidable_condition_is_an_invalid_condition(text: str) -> None:
     condition = Condition(text, STATE)
     with pytest.raises(InvalidCondition):
         condition.holds(STATE)

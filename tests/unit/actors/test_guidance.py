@@ -1,4 +1,4 @@
-"""Instructions and skills: whose words reach an actor, how many of them, and which only once trusted."""
+"""Instructions and skills: which texts reach an actor, how much of them, and which only once trusted."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_the_text_is_bounded_and_the_nearest_has_its_room_first(root: Path) -> N
     assert (agents_files(root, "web")[0].text or "").startswith("[")
 
 
-def test_what_leads_out_is_not_read_and_no_words_can_leave_their_frame(root: Path, tmp_path: Path) -> None:
+def test_outside_links_are_not_read_and_text_cannot_end_its_frame(root: Path, tmp_path: Path) -> None:
     written(tmp_path / "secret.md", "a secret")
     (root / "AGENTS.md").symlink_to(tmp_path / "secret.md")
     assert instructions_for(root) == ""
@@ -123,7 +123,7 @@ def _guidance(root: Path, trust: SqlTrustStore) -> None:
 
 @pytest.fixture
 def opened(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
-    """Every path that is opened or listed, as the kernel resolved it, with the flags."""
+    """Record every path that is opened or listed, as the kernel resolved it, with the flags."""
     found: list[tuple[str, int]] = []
     real_open, real_scandir = os.open, os.scandir
 
@@ -158,7 +158,7 @@ def test_no_directory_is_opened_or_listed_through_a_link(
     _guidance(root, trust)
     assert {path for path, _ in opened} >= {str(root), str(root / "web"), str(root / "web/shop")}
     assert [path for path, _ in opened if Path(path).is_relative_to(outside)] == []
-    # A pipe or a link that takes a directory's place in the last moment is neither waited for nor followed.
+    # A pipe or a link that replaces a directory at the last moment is neither waited for nor followed.
     not_waiting = os.O_DIRECTORY | os.O_NONBLOCK
     inside = [(path, flags) for path, flags in opened if Path(path).is_relative_to(root)]
     assert [path for path, flags in inside if not (flags & os.O_NOFOLLOW and flags & not_waiting)] == []
@@ -186,7 +186,7 @@ def test_the_users_own_words_are_read_through_their_links(tmp_path: Path) -> Non
     assert user_skills_directory(variables) == folder / "skills"
 
 
-def test_a_repositorys_skills_count_once_trusted_and_as_they_were_then(
+def test_a_repositorys_skills_are_used_as_they_were_trusted(
     root: Path, tmp_path: Path, trust: SqlTrustStore
 ) -> None:
     mine = tmp_path / "skills"
@@ -234,7 +234,7 @@ def test_one_with_a_mistake_is_left_out_and_named(root: Path, tmp_path: Path, tr
         ("---\nname: &x a\ndescription: *x\n---\n", "anchor"),
     ],
 )
-def test_a_head_with_a_mistake_is_refused(text: str, words: str) -> None:
+def test_invalid_front_matter_is_refused(text: str, words: str) -> None:
     with pytest.raises(ConfigurationError, match=f"(?i)f/a/SKILL.md: .*{words}"):
         parse_skill(text.encode(), "f/a/SKILL.md", "f/a", own=True)
 

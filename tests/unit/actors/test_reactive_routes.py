@@ -1,4 +1,4 @@
-"""Routes: from a request to all that comes of it, and from many things to do to what came of each."""
+"""Routes: from a request to its progress and answer, and from many requests to the result of each."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SEEN = Progress(ProgressKind.PIECE, "local/a", "think", "word", failed=True)
 
 
 class Run(Future[StreamMessage]):
-    """A run that the test ends; asked to end, it says so."""
+    """A run that the test ends; it reports a request to end."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -43,7 +43,7 @@ class Run(Future[StreamMessage]):
 
 
 class Line:
-    """Where a route leads to."""
+    """The destination of a route."""
 
     def __init__(self) -> None:
         self.run = Run()
@@ -112,7 +112,7 @@ def test_only_some_kinds_pass() -> None:
     assert [message.kind for message in inbox] == [MessageKind.RESULT]
 
 
-def test_an_inbox_that_nobody_empties_leaves_out_progress_and_never_an_answer() -> None:
+def test_a_full_inbox_drops_progress_but_never_an_answer() -> None:
     line = Line()
     inbox = Inbox(line.stream(), most_waiting=3)
     for _ in range(10):
@@ -127,11 +127,11 @@ def test_an_inbox_raises_what_its_stream_failed_with() -> None:
         list(Inbox(reactivex.throw(ValueError("broken"))))
 
 
-# ── many things at once ──
+# ── many requests ──
 
 
 class Collected:
-    """What a stream of results gave."""
+    """The items of a stream of results."""
 
     def __init__(self, stream: reactivex.Observable[Any]) -> None:
         self.results: list[Any] = []

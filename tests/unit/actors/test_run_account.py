@@ -1,4 +1,4 @@
-"""What a run that was cut off had spent, as its checkpoints tell."""
+"""The spend of an interrupted run, from its checkpoints."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def saver(tmp_path: Path) -> Iterator[DatabaseCheckpointSaver]:
 
 
 def put(saver: DatabaseCheckpointSaver, namespace: str, account: Any, **parents: str) -> Any:
-    """A checkpoint with that account, below those of its parents."""
+    """Store a checkpoint with this account, below those of its parents."""
     values = {} if account is None else {ACCOUNT: account}
     versions: Any = dict.fromkeys(values, "0000000001.ab")
     checkpoint = {**empty_checkpoint(), "channel_values": values, "channel_versions": versions}
@@ -45,7 +45,7 @@ def steps_of(saver: DatabaseCheckpointSaver) -> dict[str, int]:
     return {path: one.steps for path, one in spent.items()}
 
 
-def test_what_goes_on_is_counted_everywhere_above_it(saver: DatabaseCheckpointSaver) -> None:
+def test_running_calls_count_for_all_actors_above(saver: DatabaseCheckpointSaver) -> None:
     root = put(saver, "", counted("", 1))
     now = root["configurable"]["checkpoint_id"]
     child = put(saver, "a:1", counted("a", 2), root=now)
@@ -55,7 +55,7 @@ def test_what_goes_on_is_counted_everywhere_above_it(saver: DatabaseCheckpointSa
     assert steps_of(saver) == {"": 15, "a": 14, "a.b": 12}
 
 
-def test_what_has_ended_is_counted_once(saver: DatabaseCheckpointSaver) -> None:
+def test_an_ended_call_is_counted_once(saver: DatabaseCheckpointSaver) -> None:
     root = put(saver, "", counted("", 1))
     now = root["configurable"]["checkpoint_id"]
     put(saver, "a:1", counted("a", 2), root=now)

@@ -1,4 +1,4 @@
-"""Messages cannot be changed, and answers belong to their requests."""
+"""Messages are immutable, and answers belong to their requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What holds for the analysis of any content: chunks cover it, nothing breaks it, and it ends."""
+"""Properties of the analysis of any content: chunks cover it, nothing breaks it, and it ends."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ PIECES = (
 
 
 def check(analysis: FileAnalysis, data: bytes) -> None:
-    """Chunks are in order and cover every line once; everything named is within the file."""
+    """Check that chunks are in order and cover every line once, and that everything named is
+    within the file.
+    """
     text = data.removeprefix(b"\xef\xbb\xbf")
     lines = text.count(b"\n") + (not text.endswith(b"\n")) if text else 0
     if analysis.opaque is not None:
@@ -146,7 +148,7 @@ def test_a_syntax_error_leaves_the_rest_of_the_file_as_it_is():
         ("a.json", b'{"a": 1}' * 1_000, "generated"),
     ],
 )
-def test_what_people_do_not_write_is_not_searched(path: str, data: bytes, because: str):
+def test_generated_files_are_not_searched(path: str, data: bytes, because: str):
     analysis = analyse(path, data)
     assert analysis.opaque == because
     assert analysis.chunks == ()
@@ -168,7 +170,7 @@ def test_what_people_do_not_write_is_not_searched(path: str, data: bytes, becaus
         ("a.bin", b"text" * 2_100 + b"\n" * 100 + b"\0"),
     ],
 )
-def test_what_people_write_is_searched(path: str, data: bytes):
+def test_handwritten_files_are_searched(path: str, data: bytes):
     analysis = analyse(path, data)
     assert analysis.opaque is None
     assert analysis.chunks

@@ -1,4 +1,4 @@
-"""What is seen in real pieces of code, language by language."""
+"""The analysis of real code, language by language."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def read(path: str, code: str) -> FileAnalysis:
 
 
 def outline(analysis: FileAnalysis) -> list[tuple[str, str, tuple[int, int], tuple[int, int]]]:
-    """Kind, dotted name, span and signature of every definition."""
+    """Return the kind, dotted name, span and signature of every definition."""
     return [
         (
             one.kind,
@@ -28,7 +28,7 @@ def outline(analysis: FileAnalysis) -> list[tuple[str, str, tuple[int, int], tup
 
 
 def chunks(analysis: FileAnalysis) -> list[tuple[int, int, str | None]]:
-    """First and last line of every chunk, and what it belongs to."""
+    """Return the first and last line of every chunk, and its definition."""
     return [
         (
             chunk.span.first,

@@ -1,4 +1,4 @@
-"""What a path says of a file."""
+"""The kind of a file by its path."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cleveragents.context.model.code import is_documentation, kind_of
         "app/tests.py", "spec/a_spec.rb", "web/__tests__/a.js", "test/a.js",
     ],
 )  # fmt: skip
-def test_a_test_is_told_by_its_place_or_its_name(path: str) -> None:
+def test_a_test_is_recognised_by_its_path_or_name(path: str) -> None:
     assert kind_of(path) == "test"
 
 
@@ -24,16 +24,16 @@ def test_a_test_is_told_by_its_place_or_its_name(path: str) -> None:
     ["django/test/client.py", "numpy/testing/api.py", "src/latest.py", "a/contest.py", "scrapy/utils/test.py",
      "pkg/attestation.go", "docs/conf.py", "A.JAVA"],
 )  # fmt: skip
-def test_what_users_run_is_a_source_whatever_it_is_called(path: str) -> None:
+def test_product_code_is_a_source_whatever_its_name(path: str) -> None:
     assert kind_of(path) == "source"
 
 
 @pytest.mark.parametrize("path", ["README.md", "Makefile", "tests/data.json", "LICENSE", "a.unknown", ""])
-def test_what_is_no_code_is_text(path: str) -> None:
+def test_files_that_are_not_code_are_text(path: str) -> None:
     assert kind_of(path) == "text"
 
 
-def test_documentation_is_told_by_its_ending_or_its_place() -> None:
+def test_documentation_is_recognised_by_its_suffix_or_path() -> None:
     assert is_documentation("README.md")
     assert is_documentation("docs/conf.py")
     assert not is_documentation("src/docs.py")

@@ -1,4 +1,4 @@
-"""Into which terms code and questions fall."""
+"""The terms of code and questions."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_words_that_are_found_already_count_like_their_text():
     assert count_terms(["fooBar", "x", "fooBar"]) == {"foo": 2, "bar": 2, "foobar": 2}
 
 
-def test_what_is_remembered_is_found_once_and_never_grows_beyond_its_bound():
+def test_a_cache_computes_once_and_stays_bounded():
     asked: list[str] = []
 
     def find(word: str) -> str:

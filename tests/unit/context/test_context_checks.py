@@ -1,4 +1,4 @@
-"""What a replaced part may answer: each check takes sense as it is, and raises for everything else."""
+"""Validation of replaced parts: each check accepts valid data unchanged and raises for everything else."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def text(answer: Any) -> Any:
 
 
 class Lying(str):
-    """A text that may run code whenever somebody reads it."""
+    """A string subclass that could run code when it is read."""
 
 
 SENSE: list[tuple[Callable[[Any], Any], Any]] = [

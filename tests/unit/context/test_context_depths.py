@@ -1,4 +1,4 @@
-"""Depths: what is shown of a place is whole, nothing is shown twice, and what cannot be read has its path."""
+"""Depths: places are shown whole, nothing is shown twice, and unreadable files appear by path."""
 
 from __future__ import annotations
 
@@ -55,13 +55,13 @@ FILLER = "".join(f"def filler{n}(a, b):\n    return a + {n} * b\n\n\n" for n in 
 
 
 def lines_of(first: str, last: str) -> LineSpan:
-    """From the line that has `first` to the one that has `last`."""
+    """Return the span from the line with `first` to the line with `last`."""
     at = next(n for n, line in enumerate(LINES, 1) if first in line)
     return LineSpan(at, next(n for n, line in enumerate(LINES, 1) if last in line and n >= at))
 
 
 def offered(texts: dict[str, str], *places: tuple[str, LineSpan | None], room: int = 4000) -> list[Choice]:
-    """What is offered of these places; their files are ranked in the same order."""
+    """Return the choices for these places; their files are ranked in the same order."""
     code = MemorySnapshot(texts, PLACE)
     ranked = [RankedPlace(path, span, 1.0 - number / 100) for number, (path, span) in enumerate(places)]
     files = {place.path: RankedPlace(place.path, None, place.score) for place in reversed(ranked)}
@@ -76,7 +76,7 @@ def shown(choice: Choice) -> dict[Depth, str]:
     return {rendering.depth: rendering.text for rendering in choice.renderings}
 
 
-# ── what is shown at each depth ───────────────────────────────────────────────────────────────────────
+# ── the text at each depth ────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_short_file_is_offered_at_every_depth_and_whole() -> None:
@@ -194,7 +194,7 @@ def test_units_that_would_share_some_lines_are_not_both_shown() -> None:
 
 @st.composite
 def analyses(draw: st.DrawFn) -> FileAnalysis:
-    """Definitions that nest as those of real files do, and chunks that cover the file."""
+    """Return definitions that nest as in real files, and chunks that cover the file."""
     lines = draw(st.integers(1, 60))
     definitions: list[Definition] = []
 
@@ -405,7 +405,7 @@ def test_a_long_source_is_not_shown_by_words_for_its_definitions_are_looked_for(
     assert [one.place.span for one in choices] == [None]
 
 
-# ── what is no file, and what cannot be read ──────────────────────────────────────────────────────────
+# ── texts without a file, and unreadable files ────────────────────────────────────────────────────────
 
 
 def test_a_text_that_is_no_file_is_shown_whole_or_by_its_name() -> None:
@@ -418,14 +418,14 @@ def test_a_text_that_is_no_file_is_shown_whole_or_by_its_name() -> None:
 
 
 class Broken(MemorySnapshot):
-    """Reads nothing."""
+    """A snapshot that reads nothing."""
 
     def text(self, path: str) -> str:
         raise OSError("gone")
 
 
 class Nonsense(MemorySnapshot):
-    """Says what no file defines."""
+    """A snapshot with definitions that no file has."""
 
     def analyses(self, documents: Any) -> Any:
         nonsense: Any = (None,)

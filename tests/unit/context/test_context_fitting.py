@@ -1,4 +1,4 @@
-"""The last word on an answer: whatever was said of its tokens, all of it together fits, and is legible."""
+"""Fitting an answer: whatever its parts report, the whole fits the budget and is legible."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WORDS = st.text(alphabet="ab \n\ud800é{", max_size=40)
 
 
 def answer(texts: list[str], preamble: str = "", skeleton: str = "", said: int = 0) -> ContextAnswer:
-    """Whose fragments say that they take so many tokens."""
+    """Return an answer whose fragments report these token counts."""
     shown = tuple(
         PackedFragment(RankedPlace(f"{n}.py", None, 1.0), Rendering(Depth.FULL, text, said, 1.0))
         for n, text in enumerate(texts)
@@ -46,7 +46,7 @@ def test_whatever_fragments_say_of_themselves_the_text_fits_as_it_is_counted(
     ("budget", "left"),
     [(30, ["first", "second"]), (24, ["first"]), (17, []), (11, []), (4, [])],
 )
-def test_what_goes_goes_from_the_end(budget: int, left: list[str]) -> None:
+def test_fragments_are_dropped_from_the_end(budget: int, left: list[str]) -> None:
     fitted = AnswerFitter(budget, byte_bound).fitted(answer(["first", "second"], "preamble", "tree", 3))
     assert [one.rendering.text for one in fitted.fragments] == left
     assert (fitted.preamble, fitted.skeleton) == (
@@ -56,7 +56,7 @@ def test_what_goes_goes_from_the_end(budget: int, left: list[str]) -> None:
 
 
 def test_a_budget_is_kept_by_a_tokenizer_for_which_the_whole_is_more_than_its_parts() -> None:
-    """Such a one makes every sum of parts too small."""
+    """With such a tokenizer, every sum of parts is too small."""
 
     def count(text: str) -> int:
         return estimate_text(text) * (1 + text.count("\n### "))

@@ -1,6 +1,6 @@
 """G10: the pipeline answers by its deadline and within its budget, whatever strategies, parts and index do.
 
-The same checks are run on a pipeline that waits for everybody and believes everything, and catch it.
+The same checks run on a naive pipeline, which waits for every strategy and validates nothing, and catch it.
 """
 
 from __future__ import annotations
@@ -87,8 +87,8 @@ def test_the_answer_says_what_became_of_each(name: str, status: StrategyStatus) 
         assert answer.files[0].path == PATHS[0]
 
 
-def test_what_a_strategy_that_hangs_leaves_time_for_is_used() -> None:
-    """It takes most of the time, not all: the rest is enough for what the others found, in full."""
+def test_the_time_left_by_a_hung_strategy_is_used() -> None:
+    """It takes most of the time, not all: the rest is enough for the full results of the others."""
     with world() as made:
         slow = {"slow": strategy_misdeeds(made)["hangs in the middle"], "words": finding(fragment())}
         answer = answered(lambda: made.pipeline(slow).ask(query()), made)
@@ -107,14 +107,14 @@ def test_hung_strategies_that_hold_every_thread_do_not_keep_the_pipeline_from_an
         assert "basket.py" in answer.skeleton
 
 
-def test_a_breaker_that_opened_is_told_and_closes_again() -> None:
+def test_a_breaker_reports_when_it_opens_and_closes() -> None:
     with world() as made:
         broken = made.pipeline({"words": strategy_misdeeds(made)["raises"]})
         told = [broken.ask(query()).strategies[0].status for _ in range(4)]
         assert told == [*[StrategyStatus.FAILED] * 3, StrategyStatus.BREAKER_OPEN]
         made.clock.advance(31)
-        mended = made.pipeline({"words": finding(fragment())})
-        assert [mended.ask(query()).strategies[0].status for _ in range(2)] == [StrategyStatus.USED] * 2
+        repaired = made.pipeline({"words": finding(fragment())})
+        assert [repaired.ask(query()).strategies[0].status for _ in range(2)] == [StrategyStatus.USED] * 2
 
 
 # ── replaced parts ────────────────────────────────────────────────────────────────────────────────────
@@ -132,7 +132,7 @@ def check_parts(misdeeds: Mapping[str, str], budget: int = 8000) -> ContextAnswe
 
 @pytest.mark.parametrize("misdeed", MISDEEDS)
 @pytest.mark.parametrize("part", PARTS)
-def test_a_part_that_misbehaves_is_replaced_by_our_own_and_noted(part: str, misdeed: str) -> None:
+def test_a_misbehaving_part_is_replaced_by_the_built_in_one_and_noted(part: str, misdeed: str) -> None:
     answer = check_parts({part: misdeed})
     assert any(f"the configured {part} " in note for note in answer.notes)
     assert answer.strategies[0].status is StrategyStatus.USED
@@ -178,7 +178,7 @@ def test_files_that_cannot_be_read_are_named(misdeed: str) -> None:
 
 
 @pytest.mark.parametrize("misdeed", ["open hangs", "enter hangs"])
-def test_an_index_that_is_opened_too_late_is_closed_by_whoever_opened_it(misdeed: str) -> None:
+def test_an_index_opened_too_late_is_closed_by_its_opener(misdeed: str) -> None:
     answer, index = check_index(misdeed)
     assert any("the code could not be opened" in note for note in answer.notes)
     assert index.closed == 1
@@ -208,7 +208,7 @@ def test_the_code_stays_open_while_an_answer_that_was_given_up_still_reads_it() 
     assert index.closed == 1
 
 
-# ── what else may fail ────────────────────────────────────────────────────────────────────────────────
+# ── other failures ────────────────────────────────────────────────────────────────────────────────────
 
 
 def _garbage(text: str) -> Any:
@@ -239,7 +239,7 @@ def test_a_tokenizer_that_hangs_leaves_an_answer_by_paths() -> None:
 
 
 class Broken:
-    """Every own part of ours, broken."""
+    """Every built-in part, broken."""
 
     def __getattr__(self, name: str) -> Any:
         raise RuntimeError("a bug of ours")
@@ -258,7 +258,7 @@ def test_even_a_bug_of_our_own_leaves_an_answer(part: str) -> None:
         assert any("a bug of ours" in note for note in answer.notes)
 
 
-def test_an_executor_that_was_closed_is_told() -> None:
+def test_a_closed_executor_is_reported() -> None:
     with world() as made:
         made.executor.close()
         answer = made.pipeline({"words": finding(fragment())}).ask(query())
@@ -279,11 +279,11 @@ def test_a_question_that_is_cancelled_is_answered_at_once_with_what_there_is() -
         assert [told.status for told in answer.strategies] == [StrategyStatus.CANCELLED]
 
 
-# ── a pipeline that waits and believes is caught ──────────────────────────────────────────────────────
+# ── a naive pipeline is caught ────────────────────────────────────────────────────────────────────────
 
 
 class NaivePipeline:
-    """Asks one strategy after another, waits for each, and puts whatever it says into the answer."""
+    """Asks one strategy after another, waits for each, and puts all results into the answer."""
 
     def __init__(self, parts: PipelineParts) -> None:
         self._parts = parts

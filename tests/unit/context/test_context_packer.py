@@ -1,4 +1,4 @@
-"""The packer: never over the room, one rendering of each place, and close to the best that can be had."""
+"""The packer: never over the room, one rendering of each place, and close to the optimum."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DEPTHS = list(Depth)
 
 
 def choice(name: str, *renderings: tuple[int, float]) -> Choice:
-    """Of so many tokens and so much worth each."""
+    """Return a choice with renderings of these tokens and values."""
     place = RankedPlace(name, None, 1.0)
     shown = [
         Rendering(depth, f"{name}{tokens}", tokens, value)
@@ -24,7 +24,7 @@ def choice(name: str, *renderings: tuple[int, float]) -> Choice:
 
 
 def cost(packed: Sequence[PackedFragment]) -> int:
-    """With the line break that each is joined by."""
+    """Return the cost with the joining line break."""
     return sum(one.rendering.tokens + 1 for one in packed)
 
 
@@ -33,7 +33,7 @@ def worth(packed: Sequence[PackedFragment]) -> float:
 
 
 def best_possible(choices: Sequence[Choice], tokens: int) -> float:
-    """By trying every sum of tokens: exact, and too slow for a real budget."""
+    """Return the optimum by trying every sum of tokens: exact, and too slow for a real budget."""
     best = [0.0] * (tokens + 1)
     for one in choices:
         before = best[:]
@@ -72,7 +72,7 @@ def test_it_is_worth_at_least_half_of_the_best_that_can_be_had(choices: list[Cho
 
 
 def test_with_pieces_much_smaller_than_the_room_it_is_close_to_the_best() -> None:
-    """What real answers look like: many places, of which none takes most of the room."""
+    """As in real answers: many places, none of which takes most of the room."""
     choices = [
         choice(
             f"f{n}.py", (2, 0.1 + n % 7 / 10), (5 + n % 5, 0.5 + n % 3 / 10), (11 + n % 17, 1.0 + n % 5 / 10)
@@ -90,7 +90,7 @@ def test_one_large_piece_that_is_worth_all_the_small_ones_is_taken() -> None:
 
 
 def test_room_that_is_left_goes_to_a_deeper_rendering() -> None:
-    """The second step is worth less for each token than other places are, and there are no other places."""
+    """The second step is worth less per token than other places would be, but there are no other places."""
     packed = GreedyPacker().pack([choice("a.py", (1, 0.5), (50, 0.6))], 60)
     assert [one.rendering.tokens for one in packed] == [50]
 
@@ -105,7 +105,7 @@ def test_nothing_is_shown_that_is_worth_nothing() -> None:
 
 
 def test_a_place_whose_best_rendering_does_not_fit_any_more_is_shown_by_a_smaller_one() -> None:
-    """Beside the first place only the second's renderings off its frontier fit."""
+    """Beside the first place, only renderings of the second that are off its frontier fit."""
     choices = [choice("a.py", (60, 50.0)), choice("b.py", (1, 0.1), (10, 0.2), (100, 10.0))]
     packed = GreedyPacker().pack(choices, 110)
     assert {one.place.path: one.rendering.tokens for one in packed} == {"a.py": 60, "b.py": 10}

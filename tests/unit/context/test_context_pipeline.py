@@ -1,4 +1,4 @@
-"""The context pipeline when all goes well, and when the question itself is wrong."""
+"""The context pipeline in the normal case, and with invalid questions."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def ask(strategies: Any = None, *, parts: dict[str, Any] | None = None, **option
         )
 
 
-# ── what an answer has ────────────────────────────────────────────────────────────────────────────────
+# ── the content of an answer ──────────────────────────────────────────────────────────────────────────
 
 
 def test_an_answer_has_ranked_files_fragments_with_their_findings_and_a_report_of_each_strategy() -> None:
@@ -102,7 +102,7 @@ def test_without_fragments_files_are_ranked_and_no_file_is_read() -> None:
     assert unread.notes == ()
 
 
-def test_when_nothing_is_found_the_answer_says_so_and_draws_the_repository() -> None:
+def test_without_findings_the_answer_says_so_and_draws_the_repository() -> None:
     answer = ask({"words": finding()})
     assert answer.files == ()
     assert "Nothing was found" in answer.preamble
@@ -110,7 +110,7 @@ def test_when_nothing_is_found_the_answer_says_so_and_draws_the_repository() -> 
     assert [told.status for told in answer.strategies] == [StrategyStatus.EMPTY]
 
 
-def test_what_is_no_file_is_shown_with_its_text_and_what_is_nowhere_is_noted() -> None:
+def test_fragments_without_a_file_show_their_text_and_missing_files_are_noted() -> None:
     note = fragment("commit abc", text="Pay by card only.")
     answer = ask({"words": finding(note, fragment("gone.py"), fragment("also/gone.py"))})
     assert "### commit abc\nPay by card only." in answer.text
@@ -127,7 +127,7 @@ def test_texts_that_are_too_long_or_too_many_are_left_out_and_noted() -> None:
     assert "### words\nno name" in ask({"words": finding(fragment("", text="no name"))}).text
 
 
-def test_a_finding_is_his_who_found_it_whatever_name_it_bears() -> None:
+def test_a_finding_belongs_to_the_strategy_that_found_it() -> None:
     answer = ask({"words": finding(fragment(strategy="names"))})
     assert {one.strategy for one in answer.files[0].findings} == {"words"}
 
@@ -175,7 +175,7 @@ def test_no_secret_is_in_the_answer_wherever_it_stood() -> None:
         {"index_seconds": -1.0},
     ],
 )
-def test_a_question_that_nobody_can_answer_is_refused(wrong: dict[str, Any]) -> None:
+def test_a_question_without_words_or_budget_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(QuestionRefused):
         ContextQuery(**{"question": "why?", "place": ROOT, **wrong})
 
@@ -237,7 +237,7 @@ def test_decisions_are_for_their_strategy_which_is_asked_when_there_are_some() -
 # ── the index ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_what_the_index_says_of_itself_is_noted_and_what_was_opened_is_closed() -> None:
+def test_notes_of_the_index_are_passed_on_and_the_code_is_closed() -> None:
     with world() as made:
         index = HostileIndex(made, "status is partial")
         answer = made.pipeline(BOTH, index=index).ask(query())
@@ -247,7 +247,7 @@ def test_what_the_index_says_of_itself_is_noted_and_what_was_opened_is_closed() 
 
 
 def looks_at_the_code(ground: Any) -> Found:
-    """A strategy as most are: of code that is not there it can make nothing."""
+    """A typical strategy, which fails without code."""
     return Found("words", lambda: [fragment()] if len(ground.code.chunks.lengths) else [])
 
 
@@ -314,11 +314,11 @@ def test_many_may_ask_at_once() -> None:
         assert len(answers) == 8
 
 
-# ── parts that are replaced ───────────────────────────────────────────────────────────────────────────
+# ── replaced parts ────────────────────────────────────────────────────────────────────────────────────
 
 
 class Counting:
-    """An honest part that notes when it is asked."""
+    """A correct part that records its calls."""
 
     def __init__(self, honest: Any, asked: list[str]) -> None:
         self._honest = honest
@@ -403,12 +403,12 @@ def test_all_ten_parts_can_be_replaced_and_are_asked() -> None:
 
 
 def _offers(**acts: Callable[..., Any]) -> Callable[[], Any]:
-    """How a part is loaded that has these methods."""
+    """Return a loader of a part with these methods."""
     return lambda: type("Part", (), {name: staticmethod(act) for name, act in acts.items()})
 
 
 def _twice(part: Any, name: str) -> Callable[..., Any]:
-    """An honest answer in which everything is there twice."""
+    """Return a correct answer with every item duplicated."""
     return lambda *given: [*getattr(part, name)(*given)] * 2
 
 
@@ -454,7 +454,7 @@ LIES: dict[str, tuple[str, Callable[[], Any]]] = {
 
 
 @pytest.mark.parametrize("lie", LIES)
-def test_a_part_that_answers_plausible_nonsense_is_not_believed(lie: str) -> None:
+def test_a_part_with_plausible_but_wrong_results_is_rejected(lie: str) -> None:
     part, load = LIES[lie]
     options = {"budget_tokens": 70} if lie == "more than there is room for" else {}
     answer = ask(parts={"loads": {part: load}}, **options)
@@ -462,11 +462,11 @@ def test_a_part_that_answers_plausible_nonsense_is_not_believed(lie: str) -> Non
     assert answer.text == ask(**options).text
 
 
-# ── re-ranking by a model ─────────────────────────────────────────────────────────────────────────────
+# ── reranking by a model ──────────────────────────────────────────────────────────────────────────────
 
 
 class Speaking:
-    """A model that says one thing; or that does one."""
+    """A model that gives one answer or does one thing."""
 
     def __init__(self, said: Any) -> None:
         self._said = said
@@ -503,7 +503,7 @@ def test_a_model_puts_the_files_that_it_names_first_and_loses_none(said: str) ->
 @pytest.mark.parametrize(
     "said", ["none of them", "[]", "[99]", "] [", "[1, 2", json.dumps({"a": 1}), "[[1]]"]
 )
-def test_what_a_model_says_wrong_leaves_the_ranking_as_it_was_and_is_told(said: str) -> None:
+def test_a_wrong_model_answer_leaves_the_ranking_and_is_reported(said: str) -> None:
     answer, _ = rerank(said)
     assert [place.path for place in answer.files] == ["src/basket.py", "src/pay.py"]
     assert answer.strategies[-1].status is StrategyStatus.FAILED

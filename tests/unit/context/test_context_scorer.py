@@ -1,4 +1,4 @@
-"""How what strategies said becomes one ranking."""
+"""The fusion of strategy findings into one ranking."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_signals_count_by_their_share_and_not_by_their_size() -> None:
     assert len(ranking.files[0].findings) == 2
 
 
-def test_a_signal_that_nobody_has_measured_counts_a_little() -> None:
+def test_a_signal_without_a_learned_weight_counts_a_little() -> None:
     ranking = _ranked(_file("a.py", keyword__file=1.0), _file("b.py", foreign__x=5.0), _file("c.py"))
     assert _paths(ranking) == ["a.py", "b.py", "c.py"]
 
@@ -63,7 +63,7 @@ def test_tests_and_texts_come_after_code_that_fits_as_well() -> None:
 @pytest.mark.parametrize(
     ("question", "first"), [("flaky tests of a", "tests/test_a.py"), ("typo in docs", "README.md")]
 )
-def test_who_asks_for_tests_or_texts_gets_them(question: str, first: str) -> None:
+def test_questions_about_tests_or_texts_find_them(question: str, first: str) -> None:
     files = [
         _file("README.md", keyword__file=1.0),
         _file("src/a.py", keyword__file=0.4),
@@ -80,7 +80,7 @@ def test_a_test_that_the_question_names_is_not_held_back() -> None:
     assert _paths(_ranked(*files)) == ["tests/test_a.py", "src/a.py"]
 
 
-def test_what_lies_aside_comes_after_what_users_run() -> None:
+def test_auxiliary_files_rank_below_product_code() -> None:
     ranking = _ranked(_file("examples/a.py", keyword__file=1.0), _file("pkg/a.py", keyword__file=0.8))
     assert _paths(ranking) == ["pkg/a.py", "examples/a.py"]
     assert all(0 <= place.score <= 1 for place in ranking.files)
@@ -150,12 +150,12 @@ def test_our_weights_can_be_read_and_prefer_what_the_question_names() -> None:
         '{"kinds": {"test": true}}',
     ],
 )
-def test_weights_that_are_none_are_refused(text: str) -> None:
+def test_invalid_weights_are_refused(text: str) -> None:
     with pytest.raises(ValueError):
         fusion_from_json(json.loads(text))
 
 
-def test_what_is_left_out_of_weights_is_nothing() -> None:
+def test_missing_weights_are_zero() -> None:
     fusion = fusion_from_json({})
     assert math.isclose(fusion.prior("docs/a.py"), 0.0)
     assert fusion.kind("a_test.py") == 1.0

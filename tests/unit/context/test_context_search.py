@@ -1,4 +1,4 @@
-"""The arithmetic and the comparisons that strategies stand on: BM25, ends of paths, words of paths."""
+"""The search functions of strategies: BM25, path suffixes, path words."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_paths_are_compared_from_their_ends(mention: str, meant: list[str]) -> N
     assert PathEnds(PATHS).meant(mention) == meant
 
 
-def test_a_name_that_too_many_have_means_none() -> None:
+def test_a_name_that_too_many_files_have_matches_none() -> None:
     ends = PathEnds([f"p{number}/__init__.py" for number in range(20)])
     assert ends.meant("__init__.py") == []
     assert ends.one("p3/__init__.py") == "p3/__init__.py"

@@ -1,4 +1,4 @@
-"""The small parts of the pipeline: who is asked, shares, merging, order, preamble, skeleton, ranking."""
+"""The small parts of the pipeline: selection, shares, merging, order, preamble, skeleton, ranking."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def found(
     return ContextFragment(path, "", score, strategy, LineSpan(*lines) if lines else None)
 
 
-# ── who is asked, and shares ──────────────────────────────────────────────────────────────────────────
+# ── selection and shares ──────────────────────────────────────────────────────────────────────────────
 
 
 def test_every_strategy_is_asked_but_those_switched_off() -> None:
@@ -57,7 +57,7 @@ def test_the_shares_are_the_budget(budget: int) -> None:
 # ── merging ───────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_what_two_strategies_say_of_the_same_lines_is_one_place() -> None:
+def test_findings_about_the_same_lines_are_one_place() -> None:
     merged = MergedPlaces().merge([found("a.py", 2, "words", (1, 5)), found("a.py", 1, "names", (1, 5))])
     assert [(one.path, one.span) for one in merged] == [("a.py", LineSpan(1, 5))]
     assert {finding.strategy for finding in merged[0].findings} == {"words", "names"}
@@ -104,7 +104,7 @@ def test_merged_places_nest_or_are_apart_and_no_line_is_lost(spans: list[tuple[i
 
 
 def test_signals_count_by_their_own_measure() -> None:
-    """A thousand of one and a half of another are the best that each said: neither drowns the other."""
+    """1000 of one signal and 0.5 of another are the highest score of each: neither dominates."""
     candidates = [
         Candidate("both.py", None, (Finding("a", "", 900.0), Finding("b", "", 0.4))),
         Candidate("one.py", None, (Finding("a", "", 1000.0),)),

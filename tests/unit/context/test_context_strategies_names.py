@@ -1,4 +1,4 @@
-"""Strategies that go by names and places: symbols, mentions, imports, tests, history."""
+"""Strategies based on names and places: symbols, mentions, imports, tests, history."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_a_constant_is_a_name_too() -> None:
     assert paths_by(ask(symbols.make, "DEFAULT_BACKOFF is wrong"), "variable_title") == ["src/kite/policy.py"]
 
 
-def test_who_uses_a_rare_name_is_found_as_well() -> None:
+def test_files_that_use_a_rare_name_are_found() -> None:
     found = ask(symbols.make, "`open_socket` fails")
     assert set(paths_by(found, "use")) == {"src/kite/wire.py", "src/kite/session.py"}
 
@@ -105,7 +105,7 @@ def test_a_module_by_another_name_is_the_same_module() -> None:
     assert paths_by(ask(imports.make, question), "named") == ["src/kite/policy.py"]
 
 
-def test_what_a_likely_file_imports_is_likely_too() -> None:
+def test_imports_of_a_relevant_file_are_relevant() -> None:
     found = ask(imports.make, "Session keeps cookies between requests")
     assert {"src/kite/wire.py", "src/kite/policy.py"} <= set(paths_by(found, "neighbour"))
 

@@ -1,4 +1,4 @@
-"""Strategies that go by words: keyword, guidance, decisions, embeddings; and what all strategies hold to."""
+"""Strategies based on words: keyword, guidance, decisions, embeddings; and properties of all strategies."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_common_words_count_where_there_are_no_others() -> None:
     assert paths_by(found, "file_full") == ["a.py"]
 
 
-def test_what_is_written_about_code_is_searched_by_itself() -> None:
+def test_documentation_of_code_is_searched_separately() -> None:
     assert paths_by(ask(keyword.make, "is it tried again"), "doc") == ["src/kite/policy.py"]
 
 
@@ -77,7 +77,7 @@ def test_the_same_content_at_two_paths_is_found_at_both() -> None:
     assert set(paths_by(found, "file_title")) == {"a/one.py", "b/two.py"}
 
 
-def test_guidance_has_what_is_meant_for_everybody_and_what_is_about_the_question() -> None:
+def test_guidance_finds_general_documents_and_those_about_the_question() -> None:
     found = ask(guidance.make, "how long does a retry wait")
     assert paths_by(found, "standing")[0] == "AGENTS.md"
     assert paths_by(found, "documents")[0] == "docs/usage.md"
@@ -133,7 +133,7 @@ def test_a_question_without_words_is_no_failure(name: str, question: str) -> Non
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_is_found_is_believed_and_best_first(name: str) -> None:
+def test_findings_are_kept_best_first(name: str) -> None:
     found = ask(MAKERS[name], QUESTION, ground_of(decisions=[_decision(1, "linear backoff")]))
     assert keep_within(found, FragmentLimits(fragments=5000)).fragments == tuple(found)
     for signal in {fragment.signal for fragment in found}:

@@ -1,4 +1,4 @@
-"""How the context pipeline is put together: settings, strategies and parts that are found, the tokenizer."""
+"""The assembly of the context pipeline: settings, strategies, replaced parts, the tokenizer."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ GROUP = "cleveragents.context"
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    """A directory that is no repository."""
+    """Return a directory that is not a repository."""
     source = tmp_path / "shop"
     source.mkdir()
     (source / "basket.py").write_text(
@@ -60,7 +60,7 @@ def settings(tmp_path: Path, **context: Any) -> Settings:
 
 @pytest.fixture
 def offering(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A module of somebody else's, with parts and a strategy."""
+    """Create a foreign module with parts and a strategy."""
     (tmp_path / "foreign_context.py").write_text(
         "from cleveragents.context.pipeline.packer import GreedyPacker\n"
         "from cleveragents.context.model.context import ContextFragment\n"
@@ -110,7 +110,7 @@ def test_a_strategy_of_ours_that_cannot_be_imported_is_offered_so_that_its_repor
         offers["keyword"](ground())
 
 
-def test_a_package_cannot_take_over_a_strategy_of_ours() -> None:
+def test_a_package_cannot_replace_a_built_in_strategy() -> None:
     registry = StrategyRegistry([EntryPoint("keyword", "foreign_context:make", "g")])
     assert registry.offers()["keyword"](ground()).name == "keyword"
     assert "strategy keyword is ignored" in registry.notes()[0]
@@ -231,7 +231,7 @@ def test_a_process_that_ends_does_not_wait_for_a_search_that_hangs(
     )
     asking.start()
     assert begun.wait(60)
-    # No time passes, so that whoever waits does so for ever.
+    # No time passes, so a caller that waits would wait for ever.
     monkeypatch.setattr(strategy_threads, "time", SimpleNamespace(monotonic=lambda: 0.0))
     closing = threading.Thread(target=container.close, daemon=True)
     closing.start()

@@ -1,4 +1,4 @@
-"""The past of a repository: told once, kept, and told again without asking git about it."""
+"""The history of a repository: read once, stored, and returned without asking git again."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_commits_come_newest_first_without_merges_and_with_their_paths(bench: Be
     assert abs((datetime.now(UTC) - one.at).total_seconds()) < 3600
 
 
-def test_what_was_told_of_a_commit_is_not_asked_again(bench: Bench) -> None:
+def test_commit_data_is_read_only_once(bench: Bench) -> None:
     tree = bench.repository().write({"a.py": "alpha"})
     tree.commit("first")
     assert past(bench, tree) == [("first", "a.py")]
@@ -65,7 +65,7 @@ def test_what_was_told_of_a_commit_is_not_asked_again(bench: Bench) -> None:
     tree.write({"a.py": "beta"}).commit("second")
     assert past(bench, tree) == [("second", "a.py"), ("first", "a.py")]
     assert kept(bench) == 2
-    # Git cannot tell of the first commit's files any more, and need not.
+    # Git can no longer list the first commit's files, and need not.
     tree_of_first = tree.git("rev-parse", "HEAD~1^{tree}")
     (tree.root / ".git/objects" / tree_of_first[:2] / tree_of_first[2:]).unlink()
     assert past(bench, tree) == [("second", "a.py"), ("first", "a.py")]
@@ -117,7 +117,7 @@ def test_no_secret_of_a_message_is_kept_in_the_index(bench: Bench) -> None:
     assert message.startswith("rotate the key\n\nit was ")
     assert ", and sent to all" in message
     assert secret[:8] not in message
-    # What was kept is the same as what was told first.
+    # The stored data equals the first result.
     assert past(bench, tree) == [(message, "a.py")]
     for part in bench.indexes.iterdir():
         assert secret[:8].encode() not in part.read_bytes()

@@ -1,4 +1,4 @@
-"""An index that is damaged, locked, full, of another version or not to be written: the answer comes."""
+"""An index that is damaged, locked, full, outdated or read-only: the answer still comes."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def tree(bench: Bench) -> Tree:
 
 
 def answers(bench: Bench, tree: Tree) -> tuple[str, ...]:
-    """The notes of a snapshot that says all that it should."""
+    """Return the notes of a snapshot with correct answers."""
     with bench.open(tree) as snapshot:
         assert snapshot.status.complete
         assert len(found_in(snapshot, "common")) == 40
@@ -53,7 +53,7 @@ def answers(bench: Bench, tree: Tree) -> tuple[str, ...]:
 
 
 def settle(bench: Bench) -> bytes:
-    """The file with everything in it, as it is after the last one has closed it."""
+    """Return the complete file, as it is after the last connection has closed."""
     with closing(sqlite3.connect(bench.file)) as connection:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     return bench.file.read_bytes()
@@ -73,7 +73,7 @@ def settle(bench: Bench) -> bytes:
     ],
     ids=["empty", "header", "page", "half", "noise", "noise after header", "noise after two pages", "text"],
 )
-def test_a_damaged_index_is_built_anew_and_a_note_says_so(
+def test_a_damaged_index_is_rebuilt_and_noted(
     bench: Bench, tree: Tree, damage: Callable[[bytes], bytes]
 ) -> None:
     bench.file.write_bytes(damage(settle(bench)))
@@ -116,14 +116,14 @@ def test_damage_to_what_is_read_first_is_noticed_at_once(bench: Bench, tree: Tre
     assert answers(bench, tree) == ()
 
 
-def test_an_index_of_another_version_is_built_anew(bench: Bench, tree: Tree) -> None:
+def test_an_index_of_another_version_is_rebuilt(bench: Bench, tree: Tree) -> None:
     with bench.index(version=2).open(CodePlace(tree.root)) as snapshot:
         assert snapshot.status.notes == ("the index was rebuilt: it was from another version",)
     assert len(bench.analysed()) == 40
 
 
 def test_an_index_that_cannot_be_written_is_used_from_memory(bench: Bench, tree: Tree) -> None:
-    """As root, permissions stop nobody; so something that is no directory is in the way."""
+    """Permissions do not stop root, so a file takes the place of the directory."""
     elsewhere = bench.directory / "file"
     elsewhere.write_text("")
     blocked = Bench(bench.directory, {})
@@ -198,7 +198,7 @@ def test_another_error_of_sqlite_is_not_hidden(bench: Bench, tree: Tree) -> None
         pass
 
 
-def test_an_index_that_somebody_keeps_locked_is_done_without(bench: Bench, tree: Tree) -> None:
+def test_a_locked_index_is_replaced_by_one_in_memory(bench: Bench, tree: Tree) -> None:
     settle(bench)
     with closing(sqlite3.connect(bench.file, isolation_level=None)) as other:
         other.execute("PRAGMA locking_mode = EXCLUSIVE")
@@ -214,16 +214,16 @@ def test_an_index_that_somebody_keeps_locked_is_done_without(bench: Bench, tree:
 
 @contextmanager
 def written_to(bench: Bench) -> Iterator[None]:
-    """Somebody is in the middle of writing to the index, for as long as it takes."""
+    """Another connection writes to the index for the duration of the block."""
     with closing(sqlite3.connect(bench.file, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         yield
 
 
-def test_an_index_that_is_complete_is_used_while_somebody_writes_to_it(bench: Bench, tree: Tree) -> None:
+def test_a_complete_index_is_used_while_another_process_writes(bench: Bench, tree: Tree) -> None:
     with written_to(bench), ExitStack() as stack, ThreadPoolExecutor(1) as thread:
         asked = thread.submit(lambda: stack.enter_context(bench.open(tree, "HEAD", seconds=60.0)))
-        # Who waits until the new view can be written down waits for longer than that.
+        # A caller that waits until the new view can be stored would wait longer than that.
         snapshot = asked.result(timeout=25)
         assert snapshot.status.complete
         assert snapshot.status.notes == ()
@@ -251,7 +251,7 @@ def held(path: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def test_while_another_builds_what_is_there_is_used_when_the_time_is_up(bench: Bench, tree: Tree) -> None:
+def test_during_a_build_the_existing_index_is_used_after_the_deadline(bench: Bench, tree: Tree) -> None:
     tree.write({"new.py": "news"})
     told: list[tuple[int, int]] = []
     with held(bench.file.with_suffix(".build")):
@@ -268,8 +268,10 @@ def test_while_another_builds_what_is_there_is_used_when_the_time_is_up(bench: B
         assert snapshot.status.complete
 
 
-def test_who_waits_for_another_goes_on_when_that_one_has_done_the_work(bench: Bench, tree: Tree) -> None:
-    """The other keeps the lock, as if it had much more to do; its work is done here under another's lock."""
+def test_a_waiting_process_continues_when_the_work_is_done(bench: Bench, tree: Tree) -> None:
+    """The other process keeps the lock, as if it had much more to do; its work is done here under another
+    lock.
+    """
     tree.write({"new.py": "news"})
     lock = bench.file.with_suffix(".build")
     aside = lock.with_suffix(".aside")
@@ -352,7 +354,7 @@ def test_a_file_that_changes_while_it_is_read_is_left_out_with_a_note(bench: Ben
         assert snapshot.status.complete
 
 
-def test_an_index_that_reached_its_bound_takes_no_more_and_drops_what_nobody_uses(bench: Bench) -> None:
+def test_a_full_index_takes_no_more_and_drops_unused_contents(bench: Bench) -> None:
     tree = bench.repository().write({f"{n}.py": f"word{n} " * 50 for n in range(100)})
     with bench.index(bounds=Bounds(bytes=1)).open(CodePlace(tree.root)) as snapshot:
         assert 0 < snapshot.status.indexed < 100
@@ -367,7 +369,7 @@ def test_an_index_that_reached_its_bound_takes_no_more_and_drops_what_nobody_use
         assert connection.execute("SELECT count(*) FROM content").fetchone()[0] == 1
 
 
-def test_what_is_known_of_files_goes_with_the_view_that_it_is_of(bench: Bench, tree: Tree) -> None:
+def test_known_files_are_forgotten_with_their_view(bench: Bench, tree: Tree) -> None:
     later = partial(int, time.time_ns() + 10**10)
 
     def known() -> dict[str, int]:
@@ -383,7 +385,7 @@ def test_what_is_known_of_files_goes_with_the_view_that_it_is_of(bench: Bench, t
     copy.write({"new.py": "new"})
     with bench.index(now_ns=later, bounds=Bounds(bytes=1)).open(CodePlace(copy.root, home=tree.root)):
         pass
-    # Those of the place that is looked at are still true.
+    # The known files of the current place are still valid.
     assert known() == {"two@": 4}
     with closing(sqlite3.connect(bench.file)) as connection, connection:
         connection.execute("DELETE FROM view")
@@ -403,7 +405,7 @@ def test_contents_that_most_views_have_left_behind_are_dropped(bench: Bench) -> 
             assert snapshot.status.complete
         assert bench.analysed() == ["new.py"]
         with closing(sqlite3.connect(bench.file)) as connection:
-            # The view that was written down last is the one with all of them; the next build drops them.
+            # The last stored view contains all of them; the next build drops them.
             assert connection.execute("SELECT count(*) FROM content").fetchone()[0] == 1201
         tree.write({"newer.py": "more news"})
         with bench.open(tree) as snapshot:
@@ -411,7 +413,7 @@ def test_contents_that_most_views_have_left_behind_are_dropped(bench: Bench) -> 
             assert found_in(snapshot, "word999") == {}
         with closing(sqlite3.connect(bench.file)) as connection:
             assert connection.execute("SELECT count(*) FROM content").fetchone()[0] == len(snapshot.files)
-        # Who has had it open all the time still sees all of it.
+        # A connection that stayed open still sees all of it.
         assert found_in(before, "word999") == {"999.py": [(1, 1)]}
     tree.write({"2.py": "word2"})
     bench.analysed()
@@ -420,7 +422,7 @@ def test_contents_that_most_views_have_left_behind_are_dropped(bench: Bench) -> 
 
 
 def test_pruning_does_not_mind_files_that_vanish_meanwhile(bench: Bench, tree: Tree) -> None:
-    # A link that leads nowhere is found like any file, and is as gone when it is looked at.
+    # A dangling link is found like any file, and is missing when it is read.
     (bench.indexes / "other.db-shm").symlink_to("nowhere")
     assert bench.index().prune() == 0
 

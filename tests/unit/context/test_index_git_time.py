@@ -1,4 +1,4 @@
-"""A repository that makes git wait for ever, with a pipe in the place of a file, is not waited for."""
+"""A repository that makes git wait for ever, with a pipe in place of a file, does not block the index."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
 
 @pytest.fixture
 def tree(bench: Bench) -> Tree:
-    """A repository in which git does not come to an end with the files that it does not know."""
+    """Return a repository in which git never finishes listing untracked files."""
     made = bench.repository().write({"a.py": "alpha", "b.py": "beta"})
     made.commit("first")
     os.mkfifo(made.root / ".gitignore")
@@ -43,7 +43,7 @@ def tree(bench: Bench) -> Tree:
 
 @pytest.fixture
 def stuck(bench: Bench) -> Tree:
-    """A repository in which git does not even read its configuration to the end."""
+    """Return a repository in which git never finishes reading its configuration."""
     made = bench.repository("stuck").write({"a.py": "alpha"})
     made.commit("first")
     os.mkfifo(made.root / "pipe")
@@ -53,7 +53,7 @@ def stuck(bench: Bench) -> Tree:
 
 
 class Signal:
-    """Raised when it is asked for the third time: while git runs."""
+    """A cancel signal that is set when it is checked for the third time, while git runs."""
 
     def __init__(self) -> None:
         self.asked = 0
@@ -70,7 +70,7 @@ def test_git_is_ended_and_gone_when_its_time_is_up(tree: Tree) -> None:
     assert children() == []
 
 
-def test_git_is_ended_and_gone_when_who_waits_for_it_gives_up(tree: Tree) -> None:
+def test_git_is_ended_and_gone_when_its_caller_gives_up(tree: Tree) -> None:
     patience = IndexDeadline(None, Signal())
     with pytest.raises(Cancelled):
         run_git(
@@ -125,7 +125,7 @@ def _runs(pid: int) -> bool:
         return False
 
 
-def test_what_git_is_fed_and_answers_in_time_is_complete(tree: Tree) -> None:
+def test_input_and_output_of_git_are_complete_in_time(tree: Tree) -> None:
     name = tree.git("rev-parse", "HEAD:a.py")
     told = run_git(
         "cat-file",
@@ -213,7 +213,7 @@ def test_tracked_files_are_found_where_git_does_not_come_to_an_end_with_the_othe
     assert children() == []
 
 
-def test_a_list_of_the_others_that_fails_is_no_late_one(bench: Bench, tree: Tree) -> None:
+def test_a_failed_list_of_untracked_files_is_not_a_late_one(bench: Bench, tree: Tree) -> None:
     (tree.root / ".gitignore").unlink()
     tree.git("config", "core.excludesFile", "~nobody-of-that-name/x")
     with bench.open(tree) as snapshot:

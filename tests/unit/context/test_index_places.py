@@ -1,4 +1,4 @@
-"""Which commit of which repository a place names."""
+"""The commit and repository of a place."""
 
 from __future__ import annotations
 

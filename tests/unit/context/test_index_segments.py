@@ -1,4 +1,4 @@
-"""Segments: what is merged, thinned out or sent through a pipe is as if it had been made at once."""
+"""Segments that are merged, thinned out or sent through a pipe equal segments made at once."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def segment(found: Sequence[IndexedContent]) -> Segment:
 
 
 def told(one: Segment) -> dict[str, Any]:
-    """All that a segment says, by content."""
+    """Return the whole content of a segment, by content."""
     answer: dict[str, Any] = {}
     for number, digest in enumerate(one.digests.tolist()):
         start, end = one.first_chunk[number], one.first_chunk[number + 1]
@@ -148,12 +148,12 @@ def test_an_analysis_is_kept_whole_but_for_its_terms() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"nothing", analysis_to_bytes(FileAnalysis("text", 1))[:-3]])
-def test_bytes_that_are_no_analysis_are_refused(data: bytes) -> None:
+def test_bytes_that_are_not_an_analysis_are_refused(data: bytes) -> None:
     with pytest.raises(ValueError):
         analysis_from_bytes(data)
 
 
-def test_what_was_damaged_is_noticed() -> None:
+def test_damage_is_noticed() -> None:
     data = sealed(b"something that matters")
     assert bytes(unsealed(data)) == b"something that matters"
     for at in range(len(data)):

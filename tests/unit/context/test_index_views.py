@@ -1,4 +1,4 @@
-"""What a place holds: work trees, commits and plain directories, whatever is in them."""
+"""The files of a place: work trees, commits and plain directories, with unusual contents."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_a_commit_holds_what_was_committed_whatever_the_files_say_now(bench: Ben
     assert bench.paths(tree, first[:8]) == ["a.py", "deep/b.py"]
 
 
-def test_what_is_not_there_is_said_to_be_missing(bench: Bench) -> None:
+def test_missing_files_are_reported(bench: Bench) -> None:
     tree = bench.repository().write({"a.py": "alpha"})
     tree.commit()
     for place, problem in (
@@ -185,7 +185,7 @@ def test_names_of_any_kind_are_found_or_named_in_a_note(bench: Bench) -> None:
                 assert note == "1 left out, because their names are not UTF-8: caf\\xe9.py"
 
 
-def test_a_directory_whose_name_is_no_utf_8_is_searched_and_forgotten_like_any_other(bench: Bench) -> None:
+def test_a_directory_with_a_name_that_is_not_utf_8_is_searched_and_forgotten(bench: Bench) -> None:
     name = os.fsdecode(b"caf\xe9")
     for tree in (bench.repository(name), bench.directory_tree(f"plain {name}")):
         tree.write({f"{n}.py": f"coffee number{n}" for n in range(4)})
@@ -253,7 +253,7 @@ def test_a_plain_directory_is_walked_without_what_tools_make_or_git_ignores(benc
         assert snapshot.text("sub/b.py") == "beta"
 
 
-def test_no_name_of_a_file_keeps_gitignore_files_from_being_heeded(bench: Bench) -> None:
+def test_no_file_name_disables_gitignore_files(bench: Bench) -> None:
     odd = (":(top)a.py", ":!b.py", ":(exclude)*", "*", "?.py", "[a].py")
     tree = bench.directory_tree().write({name: name for name in odd})
     tree.write(
@@ -298,7 +298,7 @@ exec {shutil.which("git")} "$@"
 def test_files_that_cannot_be_read_are_left_out_with_a_note(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As root, permissions stop nobody; so the system's answer is given here."""
+    """Permissions do not stop root, so the system's error is simulated here."""
     names = {"secret.py", "tracked.py", "a.py", "gone.py"}
     real_open, real_lstat = os.open, os.lstat
 
@@ -387,7 +387,7 @@ def test_the_content_of_a_file_is_remembered_by_its_time_unless_that_is_too_new_
         assert remembered() == known
     with closing(sqlite3.connect(bench.file)) as connection, connection:
         connection.execute("UPDATE known_file SET digest = ?", (blob_digest(b"other"),))
-    # It believes what it remembers, and so reads nothing to name the content; a new time, and it looks again.
+    # It trusts the remembered stamp and reads nothing; with a new time, it reads again.
     assert bench.file_digest(tree, "a.py") == blob_digest(b"other").hex()
     old(tree.root / "a.py")
     assert bench.file_digest(tree, "a.py") == blob_digest(b"alpha").hex()
@@ -586,7 +586,7 @@ def test_contents_come_through_one_process_that_is_gone_afterwards(bench: Bench)
     assert reader.read(names["a.py"]) is None
 
 
-def test_a_reader_that_is_interrupted_gives_the_next_caller_what_that_asks_for(bench: Bench) -> None:
+def test_an_interrupted_reader_gives_the_next_caller_its_own_content(bench: Bench) -> None:
     tree = bench.repository().write({"a.py": "alpha", "c.py": "line\n" * 50_000})
     tree.commit()
     with closing(BlobReader(tree.root)) as reader:
@@ -626,7 +626,7 @@ def test_no_process_is_left_by_threads_that_read_and_close_at_once(bench: Bench,
     class Slow:
         def readline(self) -> bytes:
             entered.set()
-            # Long enough for whoever is not kept out.
+            # Long enough for a process that the lock does not stop.
             disturbed.wait(0.3)
             return bytes(real.readline())
 

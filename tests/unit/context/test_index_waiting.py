@@ -1,4 +1,4 @@
-"""Who waits for another process that fills the index, and for how long."""
+"""Waiting for another process that fills the index, and for how long."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def tree(bench: Bench) -> Tree:
 
 @contextmanager
 def held_by_another(lock: Path) -> Iterator[int]:
-    """A process that has the lock and does nothing, as one that was stopped."""
+    """A process that holds the lock and does nothing, like a suspended one."""
     with subprocess.Popen(
         [sys.executable, "-c", HOLDER, str(lock)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as process:
@@ -87,7 +87,7 @@ def test_one_that_fills_the_index_when_the_time_is_up_is_named(bench: Bench, tre
 
 
 class Clockwork:
-    """A signal that is raised as soon as a file was analysed."""
+    """A signal that is set as soon as a file was analysed."""
 
     def __init__(self, bench: Bench) -> None:
         self._bench = bench
@@ -97,14 +97,14 @@ class Clockwork:
         return self._bench.counts.exists()
 
 
-def test_who_gives_up_waits_for_the_file_that_is_looked_at_and_no_other(bench: Bench) -> None:
+def test_a_cancelled_build_waits_only_for_the_current_file(bench: Bench) -> None:
     tree = bench.directory_tree("plain").write({f"{n}.py": f"word{n}" for n in range(20)})
     with pytest.raises(Cancelled), bench.open(tree, cancelled=Clockwork(bench)):
         pass
     assert len(bench.analysed()) == 1
 
 
-def test_what_was_analysed_when_the_time_was_up_is_kept(bench: Bench) -> None:
+def test_analyses_finished_in_time_are_stored(bench: Bench) -> None:
     tree = bench.directory_tree("plain").write({f"{n}.py": f"word{n}" for n in range(3)})
     entries = [FileEntry(f"{n}.py", blob_digest(b"word%d" % n), 5, True) for n in range(3)]
     over = iter([False, True])

@@ -1,4 +1,4 @@
-"""Processes that analyse: as many as wanted, none left behind, and none that a bad file can stop."""
+"""Worker processes: as many as configured, no orphans, and none that a bad file can stop."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
     return made
 
 
-def test_what_processes_found_is_what_we_find_ourselves(bench: Bench) -> None:
+def test_worker_processes_find_the_same_as_this_one(bench: Bench) -> None:
     files = {f"{n}.py": "\n".join(f"def f{n}_{m}\nword{m} same" for m in range(n % 5)) for n in range(21)}
     tree = bench.repository().write({**files, "image.bin": b"\0", "RAISE.py": "RAISE"})
     tree.commit()
@@ -48,7 +48,7 @@ def test_what_processes_found_is_what_we_find_ourselves(bench: Bench) -> None:
             for term in ("same", "word1", "dirty", "f4_1"):
                 for field in (Field.BODY, Field.NAME):
                     assert found_in(snapshot, term, field) == found_in(other, term, field)
-    # An empty file is there five times, and analysed once.
+    # An empty file exists five times and is analysed once.
     assert len(bench.analysed()) == 2 * told[0][1]
 
 
@@ -83,13 +83,13 @@ def test_a_process_that_does_not_answer_in_time_is_replaced(bench: Bench) -> Non
 
 
 def never(path: str, data: bytes) -> None:
-    """An analysis without end."""
+    """An analysis that never ends."""
     sys.stdin.read()
     while True:
         pass
 
 
-def test_a_process_that_does_not_read_holds_nobody_up(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_does_not_read_blocks_no_other(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     deaf = bench.directory / "deaf"
     deaf.write_text("#!/bin/sh\nexec sleep 600\n")
     deaf.chmod(0o700)
@@ -122,7 +122,7 @@ def test_orders_that_no_pipe_holds_are_done_in_parts(bench: Bench) -> None:
     assert sum(len(batch.digests) for batch in batches) == 200
 
 
-def test_what_a_process_started_ends_with_it(bench: Bench) -> None:
+def test_child_processes_end_with_their_process(bench: Bench) -> None:
     wanted = orders(bench.directory_tree(), ["one", "two"])
 
     class Started:
@@ -141,7 +141,7 @@ def test_what_a_process_started_ends_with_it(bench: Bench) -> None:
 
 
 def in_company(path: str, data: bytes) -> None:
-    """An analysis that waits for a process of its own."""
+    """An analysis that waits for a child process."""
     with subprocess.Popen(["sleep", "600"]) as process:
         Path(os.environ[COUNTED]).write_text(f"{process.pid}\n")
 

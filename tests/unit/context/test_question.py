@@ -1,4 +1,4 @@
-"""What is read out of a question, and that any text at all can be one."""
+"""Parsing of questions; any text is a valid question."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_an_issue_falls_into_its_parts() -> None:
     assert {"Table", "do_write"} <= set(question.code_names)
 
 
-def test_what_the_template_brought_is_left_out() -> None:
+def test_issue_template_text_is_left_out() -> None:
     text = read_question(ISSUE).text
     for boilerplate in ("development version", "searched for duplicates", "nobody needs", "1.21.2", "github"):
         assert boilerplate not in text

@@ -1,4 +1,4 @@
-"""What strategies share about one question, and how long it is kept."""
+"""The data that strategies share about one question, and its lifetime."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ def _snapshot() -> MemorySnapshot:
     return MemorySnapshot(FILES, CodePlace(Path("/nowhere")))
 
 
-def test_all_who_ask_the_same_share_one() -> None:
+def test_callers_with_the_same_question_share_one() -> None:
     code = _snapshot()
     assert looking(code, "backoff") is looking(code, "backoff")
     assert looking(code, "backoff") is not looking(code, "socket")
     assert looking(code, "backoff") is not looking(_snapshot(), "backoff")
 
 
-def test_what_is_shared_goes_with_the_snapshot() -> None:
+def test_shared_data_is_released_with_the_snapshot() -> None:
     ground = ground_of()
     ask(keyword.make, "backoff of a retry", ground)
     kept = weakref.ref(looking(ground.code, "backoff of a retry"))
@@ -48,7 +48,7 @@ def test_a_snapshot_that_is_asked_much_keeps_the_latest_questions() -> None:
     assert first() is None
 
 
-def test_who_outlives_the_snapshot_is_told() -> None:
+def test_a_user_that_outlives_the_snapshot_gets_closed() -> None:
     code = _snapshot()
     look = looking(code, "backoff")
     del code
@@ -81,7 +81,7 @@ def test_each_part_is_worked_out_once_however_many_ask() -> None:
     assert len(answers) == 8
 
 
-def test_what_failed_is_tried_again() -> None:
+def test_failed_calls_are_retried() -> None:
     look = looking(_code := _snapshot(), "backoff")
 
     def fail() -> int:

@@ -1,4 +1,4 @@
-"""Code that is opened is closed once, when the last one who uses it is done, and by whoever that is."""
+"""Opened code is closed exactly once, by its last user."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def held(index: FakeCodeIndex) -> HeldSnapshot:
     return HeldSnapshot(manager, manager.__enter__())
 
 
-def test_it_is_closed_when_the_last_user_lets_go_whoever_opened_it_is_done_before() -> None:
+def test_it_is_closed_by_its_last_user_even_after_the_opener() -> None:
     index = FakeCodeIndex(TEXTS)
     snapshot = held(index)
     with snapshot.held() as code:
@@ -53,7 +53,7 @@ def test_many_threads_that_use_it_and_an_opener_that_goes_close_it_once() -> Non
 
 
 def use_or_let_go(index: FakeCodeIndex, snapshot: HeldSnapshot, seen: list[int], number: int) -> None:
-    """The first thread is the opener; the others note whether it was closed while they used it."""
+    """The first thread is the opener; the others note whether it was closed during their use."""
     if number == 0:
         snapshot.release_hold()
         return
@@ -61,7 +61,7 @@ def use_or_let_go(index: FakeCodeIndex, snapshot: HeldSnapshot, seen: list[int],
         seen.append(index.closed)
 
 
-def test_what_is_opened_after_everybody_gave_up_is_closed_at_once() -> None:
+def test_code_opened_after_the_caller_gave_up_is_closed_at_once() -> None:
     index = FakeCodeIndex(TEXTS)
     opening = PendingSnapshot(index, ROOT, None)
     assert opening.take() is None
@@ -69,7 +69,7 @@ def test_what_is_opened_after_everybody_gave_up_is_closed_at_once() -> None:
     assert (index.opened, index.closed) == (1, 1)
 
 
-def test_what_is_opened_in_time_is_taken_with_its_files() -> None:
+def test_code_opened_in_time_is_taken_with_its_files() -> None:
     index = FakeCodeIndex(TEXTS)
     opening = PendingSnapshot(index, ROOT, None)
     opening.open(5.0, Never())
@@ -80,7 +80,7 @@ def test_what_is_opened_in_time_is_taken_with_its_files() -> None:
 
 
 class Partly(FakeCodeIndex):
-    """Indexes three of nine files, and takes so many seconds."""
+    """An index that indexes three of nine files and takes the given seconds."""
 
     def __init__(self, clock: FakeClock, seconds: float) -> None:
         super().__init__(TEXTS)
@@ -135,13 +135,13 @@ def test_a_deadline_counts_down_to_nothing_and_can_be_put_off() -> None:
 
 
 class Unspeakable(Exception):
-    """Even its text is foreign code."""
+    """An error whose text is foreign code."""
 
     def __str__(self) -> str:
         raise RuntimeError("no words")
 
 
-def test_what_is_attempted_gives_its_answer_or_its_problem_and_lets_interrupts_through() -> None:
+def test_attempted_returns_a_result_or_a_problem_and_passes_interrupts() -> None:
     def fail(error: BaseException) -> Any:
         raise error
 

@@ -1,6 +1,6 @@
-"""What the strategy executor promises.
+"""The guarantees of the strategy executor.
 
-Strategies move a fake clock or wait at gates, so nothing depends on speed.
+Strategies advance a fake clock or wait at gates, so nothing depends on speed.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Bench:
         return self.executor.execute(strategies, REQUEST, **options)
 
     def hangs(self, name: str, after_seconds: float = SECONDS) -> Strategy:
-        """Lets the time run out, and then does not come back."""
+        """Let the deadline pass, and then do not return."""
 
         def hang(cancelled: CancelSignal) -> list[ContextFragment]:
             self.clock.advance(after_seconds)
@@ -112,11 +112,11 @@ def only(report: ExecutionReport) -> StrategyReport:
     return strategy
 
 
-# ── An account of each ────────────────────────────────────────────────────────────────────────────
+# ── Reports ───────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_gives_what_there_is_by_the_deadline_in_the_order_asked(bench_of: Callable[..., Bench]) -> None:
-    bench = bench_of(max_workers=1)  # so that the others are done when the last lets the time run out
+    bench = bench_of(max_workers=1)  # so that the others are done when the last one lets the deadline pass
 
     def fail(cancelled: CancelSignal) -> Any:
         raise LookupError("no index")
@@ -200,7 +200,7 @@ def fragment(**changes: Any) -> ContextFragment:
 
 
 class Sly(ContextFragment):
-    """A subclass may run anything when a field is read."""
+    """A subclass may run any code when a field is read."""
 
 
 @pytest.mark.parametrize(
@@ -272,7 +272,7 @@ def test_a_late_answer_changes_nothing(bench: Bench) -> None:
     hung._act = lambda cancelled: (signals.append(cancelled), act(cancelled))[1]
     report = only(bench.run(hung))
     assert report.status is StrategyStatus.LATE
-    assert signals[0].is_cancelled, "it is told to stop"
+    assert signals[0].is_cancelled, "it must stop"
     before = bench.circuit("s")
     assert (before.failures, before.in_flight) == (1, 0)
     bench.wait_until_no_straggler_is_left()
@@ -356,7 +356,7 @@ def test_threads_are_used_again(bench: Bench) -> None:
 # ── Cancellation and closing ──────────────────────────────────────────────────────────────────────
 
 
-def test_cancelled_before_it_began_calls_nobody(bench: Bench) -> None:
+def test_a_run_cancelled_before_its_start_calls_no_strategy(bench: Bench) -> None:
     signal = Signal()
     signal.is_cancelled = True
     strategy = Strategy("s")
@@ -525,7 +525,7 @@ def test_a_straggler_beyond_the_bound_keeps_its_place() -> None:
 
 
 @pytest.mark.timeout(100)
-def test_a_straggler_that_was_replaced_leaves_when_it_returns() -> None:
+def test_a_replaced_straggler_ends_when_it_returns() -> None:
     crew: ThreadPool[bool] = ThreadPool(max_workers=1, max_stragglers=1, max_queued=1)
     batch = crew.batch()
     begun, gate, end = threading.Event(), threading.Event(), threading.Event()

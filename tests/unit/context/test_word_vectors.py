@@ -1,4 +1,4 @@
-"""Vectors out of a package's files, without the package."""
+"""Vectors from a package's files, without importing the package."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def test_the_matrix_is_where_the_header_says(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "header", [{}, {"a": {"dtype": "F32", "shape": [1, 1]}}, {"a": {"dtype": "F16", "shape": [1]}}]
 )
-def test_what_is_no_matrix_is_refused(tmp_path: Path, header: object) -> None:
+def test_a_file_without_a_matrix_is_refused(tmp_path: Path, header: object) -> None:
     with pytest.raises(ValueError, match="matrix"):
         read_matrix(_file(tmp_path, header))
 
 
-def test_a_file_of_something_else_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_script_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "x"
     path.write_bytes(b"\xff" * 64)
     with pytest.raises(ValueError, match="header"):

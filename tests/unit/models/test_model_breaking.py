@@ -1,4 +1,4 @@
-"""The breaker and the deadline around a model: what counts as a failure, and whose it is."""
+"""The circuit breaker and the deadline around a model: which failures count, and for which provider."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def fail(model: BreakingModel, error: type[Exception] = ModelUnavailable) -> Exc
     return caught.value
 
 
-def test_a_provider_that_fails_is_left_alone(clock: FakeClock, breaker: CircuitBreaker) -> None:
+def test_calls_to_a_failing_provider_are_paused(clock: FakeClock, breaker: CircuitBreaker) -> None:
     inner = EndingModel([unavailable(), unavailable()])
     model = BreakingModel(inner, breaker, "test")
     fail(model)
@@ -72,7 +72,7 @@ def test_refusals_do_not_count(breaker: CircuitBreaker) -> None:
 
 
 def test_cancellations_do_not_count_and_jam_nothing(clock: FakeClock, breaker: CircuitBreaker) -> None:
-    """The trial of a half-open breaker is cancelled; the next call may try at once."""
+    """The trial of a half-open breaker is cancelled; the next call may try immediately."""
     inner = EndingModel([unavailable(), unavailable()])
     model = BreakingModel(inner, breaker, "test")
     fail(model)
@@ -91,17 +91,17 @@ def test_cancellations_do_not_count_and_jam_nothing(clock: FakeClock, breaker: C
     assert asyncio.run(model.reply(REQUEST)) is REPLY
 
 
-def test_what_is_known_of_the_model_is_passed_on(breaker: CircuitBreaker) -> None:
+def test_wrapped_models_pass_their_facts_on(breaker: CircuitBreaker) -> None:
     for model in (BreakingModel(EndingModel(), breaker, "test"), DeadlineModel(EndingModel(), 1)):
         assert (model.facts, model.count_tokens(REQUEST)) == (FACTS, 42)
 
 
-def test_an_answer_that_takes_too_long_is_none() -> None:
+def test_an_answer_that_takes_too_long_is_an_error() -> None:
     async def late() -> int:
         inner = EndingModel([asyncio.Event()])
         with pytest.raises(ModelUnavailable, match=r"no answer within 0\.01 s") as caught:
             await DeadlineModel(inner, 0.01).reply(REQUEST)
-        assert caught.value.charged  # the provider has the request, and may be at it still
+        assert caught.value.charged  # the provider has the request and may still be working on it
         return inner.running
 
     assert asyncio.run(late()) == 0
@@ -114,12 +114,12 @@ def test_an_answer_in_time_is_passed_on() -> None:
     assert heard == ["a"]
 
 
-def test_a_timeout_of_somebody_else_is_not_explained_away() -> None:
+def test_a_foreign_timeout_is_raised_unchanged() -> None:
     with pytest.raises(TimeoutError):
         asyncio.run(DeadlineModel(EndingModel([TimeoutError()]), 60).reply(REQUEST))
 
 
-def test_a_timeout_of_whoever_calls_stays_theirs() -> None:
+def test_a_timeout_of_the_caller_stays_a_timeout() -> None:
     async def impatient() -> None:
         async with asyncio.timeout(0.01):
             await DeadlineModel(EndingModel([asyncio.Event()]), 60).reply(REQUEST)

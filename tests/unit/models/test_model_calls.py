@@ -40,7 +40,7 @@ QUESTION = (Message(MessageRole.USER, "?"),)
 
 @dataclass
 class FakeModel:
-    """Reads 100 tokens, says `words`, and then what it was told to do."""
+    """A model that reads 100 tokens, says `words`, and then behaves as configured."""
 
     name: str
     price: Price | None = CHEAP
@@ -73,7 +73,7 @@ class FakeModel:
 
 @dataclass
 class FakeModels:
-    """The models that a test has; `opened` says on which thread each was first asked for."""
+    """The models of a test; `opened` holds the thread that first asked for each."""
 
     models: dict[str, FakeModel]
     opened: dict[str, str] = field(default_factory=dict)
@@ -123,7 +123,7 @@ def limit(budgets: SqlBudgetStore, limits: BudgetLimits) -> None:
     budgets.open("plan", limits, now=SystemClock().now())
 
 
-def test_a_call_counts_what_it_took(budgets: SqlBudgetStore) -> None:
+def test_a_call_counts_its_actual_usage(budgets: SqlBudgetStore) -> None:
     heard: list[str] = []
     reply = ask(calls(budgets, FakeModel("m/a", words=("y", "es"))), heard=heard)
     view = budgets.view("plan")
@@ -138,7 +138,7 @@ def test_a_provider_that_does_not_say_what_it_took_costs_the_worst_case(budgets:
     assert budgets.view("plan").spent == Spend(100 + 10_000, 1_100, 1)
 
 
-def test_a_price_that_nobody_knows_is_not_nothing(budgets: SqlBudgetStore) -> None:
+def test_an_unknown_price_is_not_zero(budgets: SqlBudgetStore) -> None:
     limit(budgets, BudgetLimits(picodollars=10**9))
     model = FakeModel("m/a", price=None)
     with pytest.raises(PriceUnknown):
@@ -154,7 +154,7 @@ def test_a_call_that_might_not_fit_is_not_made(budgets: SqlBudgetStore) -> None:
     assert not model.asked
 
 
-def test_nobody_is_asked_when_the_plans_time_is_over(budgets: SqlBudgetStore) -> None:
+def test_no_model_is_called_after_the_plans_time_limit(budgets: SqlBudgetStore) -> None:
     left = [1.0, 0.0]
     model = FakeModel("m/a")
     of = replace(calls(budgets, model), seconds_left=lambda: left.pop(0))
@@ -195,7 +195,7 @@ def test_the_fallback_answers_where_the_first_does_not(budgets: SqlBudgetStore) 
     assert budgets.view("plan").spent == Spend(80 + 200, 100, 2)
 
 
-def test_no_answer_is_made_of_two_halves(budgets: SqlBudgetStore) -> None:
+def test_an_answer_never_mixes_two_models(budgets: SqlBudgetStore) -> None:
     broken = FakeModel("m/a", words=("half",), error=ModelUnavailable("m/a", "cut off"))
     second = FakeModel("m/b")
     with pytest.raises(ModelUnavailable):
@@ -205,7 +205,7 @@ def test_no_answer_is_made_of_two_halves(budgets: SqlBudgetStore) -> None:
 
 
 @pytest.mark.parametrize("error", [ModelRefused("m/a", "no key"), ModelUnavailable("m/a", "busy")])
-def test_what_never_answered_costs_no_tokens(budgets: SqlBudgetStore, error: CleverAgentsError) -> None:
+def test_a_call_without_an_answer_costs_no_tokens(budgets: SqlBudgetStore, error: CleverAgentsError) -> None:
     with pytest.raises(type(error)):
         ask(calls(budgets, FakeModel("m/a", words=(), error=error)))
     view = budgets.view("plan")
@@ -231,7 +231,7 @@ def test_a_cancelled_call_counts_at_its_worst_and_leaves_nothing_reserved(budget
 def test_a_call_that_is_cancelled_while_it_is_reserved_leaves_nothing_reserved(
     budgets: SqlBudgetStore,
 ) -> None:
-    """The database is busy, so the cancel comes first and the leave to spend afterwards."""
+    """The database is busy, so the cancel comes first and the reservation afterwards."""
     waiting, go = threading.Event(), threading.Event()
 
     class Slow(SqlBudgetStore):
@@ -259,7 +259,7 @@ def test_a_call_that_is_cancelled_while_it_is_reserved_leaves_nothing_reserved(
     assert not model.asked
 
 
-# ── What a failed call took ───────────────────────────────────────────────────────────────────────
+# ── Usage of a failed call ────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize(
@@ -300,7 +300,7 @@ def test_nothing_is_tried_again_once_an_answer_would_be_late(budgets: SqlBudgetS
     assert len(silent.asked) == 1
 
 
-def test_what_costs_nothing_is_left_to_the_model_to_try_again(budgets: SqlBudgetStore) -> None:
+def test_free_failures_are_retried_by_the_model(budgets: SqlBudgetStore) -> None:
     busy = FakeModel("m/a", words=(), error=ModelUnavailable("m/a", "busy"))
     half = FakeModel("m/b", words=("half",), error=ModelUnavailable("m/b", "cut off", charged=True))
     for model in (busy, half):
@@ -315,11 +315,11 @@ def test_money_is_unknown_where_no_price_is_and_nothing_where_it_is_free(budgets
     assert [call.picodollars for call in budgets.calls_of("plan")] == [None, 0]
 
 
-# ── Room that others may yet give back ────────────────────────────────────────────────────────────
+# ── Budget that running calls may return ──────────────────────────────────────────────────────────
 
 
 class Refusing(SqlBudgetStore):
-    """Tells when it had no room."""
+    """A store that signals when a reservation was refused."""
 
     def __init__(self, store: SqlBudgetStore) -> None:
         super().__init__(store._database, UlidSource())
@@ -334,8 +334,9 @@ class Refusing(SqlBudgetStore):
 
 
 async def two_at_once(of: ModelCalls, slow: FakeModel, store: Refusing) -> asyncio.Task[ModelReply]:
-    """The second of two calls, of which the first is under way and leaves no room for it. The first is told
-    to end, or cancelled, by whoever asked."""
+    """Run two calls, of which the first is running and leaves no room for the second. The test ends or
+    cancels the first.
+    """
     request = ModelRequest(messages=QUESTION, max_output_tokens=1_000)
     first = asyncio.create_task(of.reply("m/slow", request, NAME), name="first")
     assert slow.hangs is not None
@@ -354,7 +355,7 @@ def slow_and_quick(budgets: SqlBudgetStore) -> tuple[ModelCalls, FakeModel, Fake
     return replace(calls(budgets, slow, quick), budgets=store), slow, quick, store
 
 
-def test_a_call_without_room_waits_for_those_under_way_and_is_made_in_full(budgets: SqlBudgetStore) -> None:
+def test_a_call_without_room_waits_for_running_calls_and_is_made_in_full(budgets: SqlBudgetStore) -> None:
     async def both() -> FakeModel:
         of, slow, quick, store = slow_and_quick(budgets)
         second = await two_at_once(of, slow, store)
@@ -364,13 +365,13 @@ def test_a_call_without_room_waits_for_those_under_way_and_is_made_in_full(budge
         return quick
 
     quick = asyncio.run(both())
-    assert [request.max_output_tokens for request in quick.asked] == [1_000]  # not shortened for want of room
+    assert [request.max_output_tokens for request in quick.asked] == [1_000]  # not shortened for lack of room
     assert [call.state for call in budgets.calls_of("plan")] == ["settled", "settled"]
     assert budgets.view("plan").spent.tokens == 200
 
 
 class Meeting(SqlBudgetStore):
-    """The first two who look at it find the same."""
+    """The first two readers get the same value."""
 
     def __init__(self, store: SqlBudgetStore) -> None:
         super().__init__(store._database, UlidSource())
@@ -384,8 +385,10 @@ class Meeting(SqlBudgetStore):
         return seen
 
 
-def test_who_comes_too_late_for_the_rest_waits_for_whoever_has_it(budgets: SqlBudgetStore) -> None:
-    """Two find nobody under way, and room for one shorter answer. The other giving up would end the run."""
+def test_a_call_without_room_waits_for_the_call_that_has_the_rest(budgets: SqlBudgetStore) -> None:
+    """Two calls find no running call, and room for one shorter answer. If the other gave up, the run would
+    end.
+    """
     limit(budgets, BudgetLimits(tokens=1_000))
     request = ModelRequest(messages=QUESTION, max_output_tokens=1_000)
 
@@ -426,12 +429,14 @@ def test_a_call_that_is_cancelled_while_it_waits_for_room_has_reserved_nothing(
     assert [call.state for call in budgets.calls_of("plan")] == ["settled"]
 
 
-def test_a_call_under_way_is_waited_for_only_so_long(budgets: SqlBudgetStore) -> None:
+def test_a_running_call_is_waited_for_a_limited_time(budgets: SqlBudgetStore) -> None:
     async def both() -> None:
         of, slow, quick, store = slow_and_quick(budgets)
         second = await two_at_once(replace(of, patience_seconds=0.0), slow, store)
         await asyncio.wait_for(second, 30)
-        assert [request.max_output_tokens for request in quick.asked] == [700]  # what is left, and no wait
+        assert [request.max_output_tokens for request in quick.asked] == [
+            700
+        ]  # the rest of the budget, without a wait
         [first] = [task for task in asyncio.all_tasks() if task.get_name() == "first"]
         first.cancel()
         await asyncio.wait({first}, timeout=30)
@@ -440,7 +445,7 @@ def test_a_call_under_way_is_waited_for_only_so_long(budgets: SqlBudgetStore) ->
     assert budgets.view("plan").spent.tokens == 1_200
 
 
-def test_a_sibling_plans_call_in_this_process_is_waited_for_like_ones_own(budgets: SqlBudgetStore) -> None:
+def test_a_sibling_plans_call_in_this_process_is_waited_for(budgets: SqlBudgetStore) -> None:
     clock, trees = FakeClock(), OpenCallsOfTrees()
 
     async def both() -> FakeModel:
@@ -469,7 +474,7 @@ def test_a_sibling_plans_call_in_this_process_is_waited_for_like_ones_own(budget
     assert [request.max_output_tokens for request in quick.asked] == [1_000]
 
 
-def test_the_plans_of_a_tree_share_a_count_for_as_long_as_somebody_has_it() -> None:
+def test_the_plans_of_a_tree_share_a_count_while_it_is_in_use() -> None:
     trees = OpenCallsOfTrees()
     one = trees.of("root")
     one.begin()
@@ -479,11 +484,11 @@ def test_the_plans_of_a_tree_share_a_count_for_as_long_as_somebody_has_it() -> N
     assert trees.of("root").look().open == 0
 
 
-def test_nobody_waits_where_nothing_is_under_way(budgets: SqlBudgetStore) -> None:
+def test_no_call_waits_if_none_is_running(budgets: SqlBudgetStore) -> None:
     limit(budgets, BudgetLimits(tokens=500))
 
     async def never(seconds: float) -> None:
-        raise AssertionError("it waits for nobody")
+        raise AssertionError("it must not wait")
 
     with pytest.raises(BudgetExhausted):
         ask(replace(calls(budgets, FakeModel("m/a")), sleep=never))

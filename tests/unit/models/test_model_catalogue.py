@@ -29,7 +29,7 @@ from cleveragents.models.text_calls import KeptModes
 from cleveragents.testing.scripted_server import ScriptedServer
 from tests.model_stand import REQUEST, EndingModel, unavailable
 
-# Looked for, not imported: that takes seconds, and everybody who collects would take them.
+# Found without importing: imports take seconds, and every collection would pay for them.
 if find_spec("langchain_openai") is None:
     pytest.skip("langchain_openai is not installed", allow_module_level=True)
 
@@ -113,7 +113,7 @@ def test_a_model_is_opened_once_with_its_name_and_key() -> None:
         ("scripted/nowhere.yaml", "there is no file nowhere.yaml"),
     ],
 )
-def test_a_name_that_says_nothing_gets_a_hint(name: str, hint: str) -> None:
+def test_a_meaningless_name_gets_a_hint(name: str, hint: str) -> None:
     for use in (catalogue().get, catalogue().facts):
         with pytest.raises(UnknownModel) as caught:
             use(name)
@@ -154,7 +154,7 @@ def test_a_package_that_offers_no_provider_spoils_only_its_own_models(name: str)
     assert found.get("acme/x").facts.name == "acme/x"
 
 
-def test_what_is_built_in_cannot_be_taken_over() -> None:
+def test_a_built_in_provider_cannot_be_replaced() -> None:
     assert catalogue({"OPENAI_API_KEY": KEY}).facts("openai/gpt-4o").price == Price(
         2_500_000, 10_000_000, 1_250_000
     )
@@ -231,12 +231,12 @@ def test_a_wrong_mode_in_a_list_is_named(tmp_path: Path) -> None:
         catalogue(prices=str(own)).facts("openai/x")
 
 
-def test_an_address_that_is_none_is_named_with_its_variable() -> None:
+def test_an_invalid_base_url_is_reported_with_its_variable() -> None:
     with pytest.raises(ConfigurationError, match="OPENAI_BASE_URL: must be a URL"):
         catalogue({"OPENAI_BASE_URL": "nonsense"}).get("openai/x")
 
 
-def test_a_wrong_list_of_prices_is_said_whatever_model_is_asked(tmp_path: Path) -> None:
+def test_an_invalid_price_list_is_reported_for_every_model(tmp_path: Path) -> None:
     (tmp_path / "script.yaml").write_text("rules: []\n")
     for name in (f"scripted/{tmp_path}/script.yaml", "acme/x"):
         with pytest.raises(ConfigurationError, match=r"cannot be read: No such file .*models.prices"):
@@ -250,8 +250,8 @@ def test_prices_of_ones_own_count_first(tmp_path: Path) -> None:
     assert found.facts("openai/gpt-4o").price == Price(1_000_000, 2_000_000)
 
 
-def test_what_an_open_model_can_is_what_it_was_opened_with(tmp_path: Path) -> None:
-    """The file is not read at every question, and what it says by now the model does not follow."""
+def test_an_open_model_keeps_the_facts_it_was_opened_with(tmp_path: Path) -> None:
+    """The file is not read for every question, and the open model does not follow its changes."""
     script = tmp_path / "script.yaml"
     script.write_text("version: 1\nfacts: {context_tokens: 777}\nrules: [{reply: {text: hi}}]\n")
     name = f"scripted/{script}"
@@ -281,7 +281,7 @@ def test_all_models_of_a_provider_share_its_breaker() -> None:
         asyncio.run(other.reply(REQUEST))
 
 
-def test_calls_under_way_are_limited_for_each_provider() -> None:
+def test_running_calls_are_limited_per_provider() -> None:
     async def most() -> int:
         found = catalogue({"ACME_KEY": KEY}, concurrency=2, retries=0)
         release = asyncio.Event()
@@ -322,7 +322,7 @@ def test_a_keyring_that_is_locked_or_broken_has_no_key(monkeypatch: pytest.Monke
 
 
 def everything_said_about(model: Model, opening: ModelSpec | None = None) -> str:
-    """All that a log, a debugger or a trace-back could show of it."""
+    """Return everything that a log, a debugger or a traceback could show of it."""
     seen: set[int] = set()
     said: list[str] = [repr(opening), str(opening)]
     todo: list[object] = [model]
@@ -356,7 +356,7 @@ def test_a_key_that_comes_back_in_an_error_is_masked() -> None:
     assert KEY not in str(caught.value)
 
 
-def test_a_key_that_somebody_logs_is_masked() -> None:
+def test_a_logged_key_is_masked() -> None:
     secrets = KnownSecrets()
     Keys({"ACME_KEY": KEY}, {}.get, secrets=secrets).find(("ACME_KEY",))
     stream = StringIO()

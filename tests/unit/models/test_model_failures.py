@@ -1,4 +1,4 @@
-"""What libraries and servers say of failures, in our words; and answers that come in odd pieces."""
+"""Translation of errors of libraries and servers, and answers in unusual pieces."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ class Theirs(Exception):
 
 
 class APIError(Theirs):
-    """As libraries call what a server said in the middle of a stream."""
+    """The usual name of an error within a stream."""
 
 
 class APIConnectionError(Theirs):
-    """As libraries call a connection that was not made."""
+    """The usual name of a failed connection."""
 
 
 class ReadTimeout(Theirs):
-    """As they call a wait that was too long."""
+    """The usual name of a timeout."""
 
 
 def told(error: Exception) -> CleverAgentsError:
@@ -52,7 +52,7 @@ def told(error: Exception) -> CleverAgentsError:
 
 
 @pytest.mark.parametrize("status", [408, 409, 425, 429, 500, 502, 503, 504, 529])
-def test_what_may_go_away_is_unavailable(status: int) -> None:
+def test_temporary_failures_are_unavailable(status: int) -> None:
     assert isinstance(told(Theirs(status_code=status)), ModelUnavailable)
 
 
@@ -67,11 +67,11 @@ def test_a_name_that_is_nearly_one_we_know_gets_a_hint() -> None:
 
 
 @pytest.mark.parametrize("status", [400, 401, 402, 403, 404, 410, 422])
-def test_what_will_not_go_away_is_refused(status: int) -> None:
+def test_permanent_failures_are_refused(status: int) -> None:
     assert isinstance(told(Theirs(status_code=status)), ModelRefused)
 
 
-def test_a_wrong_key_is_told_where_it_comes_from() -> None:
+def test_a_wrong_key_names_its_variables() -> None:
     assert "check ACME_KEY (HTTP 401: oops)" in str(told(Theirs(status_code=401)))
     assert "check its key" in str(translated(Theirs(status_code=403), FailedCall("m", 1, 1)))
 
@@ -144,13 +144,13 @@ def test_an_error_that_is_its_own_cause_is_read_once() -> None:
         Theirs("prompt is too long", status_code=413),
     ],
 )
-def test_what_is_too_long_is_told_with_its_numbers(error: Exception) -> None:
+def test_a_too_long_request_reports_its_numbers(error: Exception) -> None:
     found = told(error)
     assert isinstance(found, ContextTooLong)
     assert (found.needed, found.limit) == (900, 800)
 
 
-def test_what_is_too_long_needs_more_than_there_is() -> None:
+def test_a_too_long_request_needs_more_than_the_limit() -> None:
     found = translated(Theirs("prompt is too long", status_code=400), FailedCall("m", 5, 800))
     assert isinstance(found, ContextTooLong)
     assert (found.needed, found.limit) == (801, 800)
@@ -169,23 +169,23 @@ def test_a_wait_that_was_too_long_is_unavailable() -> None:
         assert "the request timed out" in str(told(error))
 
 
-def test_ours_stay_as_they_are() -> None:
+def test_own_errors_are_not_translated() -> None:
     error = ModelRefused("m", "no")
     assert told(error) is error
 
 
-def test_what_was_said_is_shortened_and_masked() -> None:
+def test_error_messages_are_shortened_and_masked() -> None:
     found = str(told(Theirs("x" * 5000 + "\n  y", status_code=400)))
     assert len(found) < 600
     assert "***" in str(told(Theirs("api_key=verysecretindeed", status_code=400)))
     assert "(HTTP 400: Theirs)" in str(told(Theirs("", status_code=400)))
 
 
-# ── odd pieces ────────────────────────────────────────────────────────────────────────────────────
+# ── unusual pieces ────────────────────────────────────────────────────────────────────────────────
 
 
 class Chat:
-    """As much of a chat model as the adapter uses; it streams what it was made with."""
+    """The part of a chat model that the adapter uses; it streams the given pieces."""
 
     def __init__(self, *chunks: object) -> None:
         self.chunks = chunks
@@ -251,7 +251,7 @@ def test_arguments_nested_without_end_are_a_problem(depth: int) -> None:
 
 
 @pytest.mark.parametrize("written", ['"text"', "3"])
-def test_arguments_that_are_no_object_are_a_problem(written: str) -> None:
+def test_arguments_that_are_not_an_object_are_a_problem(written: str) -> None:
     (request,) = heard(piece(calls=(call(0, name="a", args=written),)), piece(ended="stop")).message.requests
     assert request.problem is not None
     assert "pass one JSON object" in request.problem
@@ -273,17 +273,17 @@ def test_halves_of_characters_and_nul_are_replaced() -> None:
     assert heard(piece("a\ud800b\0c"), piece(ended="stop")).message.text == "a\ufffdb\ufffdc"
 
 
-def test_an_answer_without_an_end_is_none() -> None:
+def test_an_answer_without_an_end_is_an_error() -> None:
     with pytest.raises(ModelUnavailable, match="lost during the answer"):
         heard(piece("half"))
 
 
-def test_an_answer_that_broke_off_is_none() -> None:
+def test_an_answer_that_ended_early_is_an_error() -> None:
     with pytest.raises(ModelUnavailable, match="ended early"):
         heard(piece(ended="MALFORMED_FUNCTION_CALL"))
 
 
-def test_a_filter_refuses() -> None:
+def test_a_content_filter_refuses_the_answer() -> None:
     with pytest.raises(ModelRefused, match="content_filter"):
         heard(piece("no", ended="content_filter"))
 
@@ -293,11 +293,11 @@ def test_whatever_a_library_raises_is_translated() -> None:
         heard(piece("a"), KeyError("choices"))
 
 
-# ── what a failure costs ──────────────────────────────────────────────────────────────────────────
+# ── the cost of a failure ─────────────────────────────────────────────────────────────────────────
 
 
 class ConnectError(Theirs):
-    """As they call it when nobody is there."""
+    """The usual name of a refused connection."""
 
 
 def caused_by(cause: Exception) -> Exception:
@@ -318,22 +318,20 @@ def caused_by(cause: Exception) -> Exception:
         ((KeyError("choices"),), True),
         ((), True),
         ((piece(),), True),
-        ((piece(usage=5),), True),  # thoughts, and no word
+        ((piece(usage=5),), True),  # reasoning, but no text
         ((piece(usage=5), Theirs(status_code=529)), True),
         ((piece("half"), Theirs(status_code=400)), True),
     ],
 )
-def test_what_reached_the_provider_and_was_not_turned_down_may_be_charged_for(
-    chunks: tuple[object, ...], charged: bool
-) -> None:
+def test_accepted_requests_may_be_charged(chunks: tuple[object, ...], charged: bool) -> None:
     with pytest.raises((ModelUnavailable, ModelRefused)) as failed:
         heard(*chunks)
     assert failed.value.charged is charged
-    assert failed.value.took is None  # what was said so far is not all of it
+    assert failed.value.took is None  # the usage so far is incomplete
 
 
 @pytest.mark.parametrize("ended", ["content_filter", "malformed_function_call"])
-def test_what_a_broken_answer_took_is_told_once_it_has_ended(ended: str) -> None:
+def test_the_usage_of_a_broken_answer_is_reported_at_its_end(ended: str) -> None:
     with pytest.raises((ModelUnavailable, ModelRefused)) as failed:
         heard(piece(usage=5), piece(ended=ended, usage=7))
     assert (failed.value.charged, failed.value.took) == (True, (12, 2, 0))

@@ -1,4 +1,4 @@
-"""Prices and limits: what is shipped, what the user says, and what is not known."""
+"""Prices and limits: the shipped list, the user's list, and unknown models."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ def test_a_dated_name_that_is_listed_has_its_own() -> None:
     assert PriceList().facts("openai/gpt-4o-2024-05-13").price == Price(5_000_000, 15_000_000)
 
 
-def test_what_is_not_listed_is_unknown_and_not_free() -> None:
+def test_an_unlisted_model_has_an_unknown_price() -> None:
     unknown = ModelFacts("openai/gpt-99", UNKNOWN_CONTEXT, UNKNOWN_OUTPUT, None)
     assert PriceList().facts("openai/gpt-99") == unknown
 
 
-def test_a_list_of_ones_own_counts_first_and_adds(tmp_path: Path) -> None:
+def test_the_users_price_list_takes_precedence_and_adds_models(tmp_path: Path) -> None:
     own = tmp_path / "own.toml"
     own.write_text(
         '[models."openai/gpt-4o"]\ninput = 0.000001\noutput = 0\ncontext_tokens = 5\n'
@@ -86,7 +86,7 @@ def test_a_list_of_ones_own_counts_first_and_adds(tmp_path: Path) -> None:
         ('[models."a/b"]\nprice = 0', "unknown key 'price'; known: cached, context_tokens"),
     ],
 )
-def test_a_list_that_is_wrong_says_where(tmp_path: Path, text: str, problem: str) -> None:
+def test_an_invalid_price_list_names_the_place(tmp_path: Path, text: str, problem: str) -> None:
     own = tmp_path / "own.toml"
     own.write_text(text)
     with pytest.raises(ConfigurationError) as caught:

@@ -1,4 +1,4 @@
-"""Anthropic and Google, each against a small stand-in for its server; and what OpenAI is sent."""
+"""Anthropic and Google, each against a small stand-in for its server; and the requests to OpenAI."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from cleveragents.testing.scripted_server import ScriptedServer
 from tests import model_wires
 from tests.model_wires import Wire, serving
 
-# Looked for, not imported: that takes seconds, and everybody who collects would take them.
+# Found without importing: imports take seconds, and every collection would pay for them.
 if find_spec("langchain_openai") is None:
     pytest.skip("langchain_openai is not installed", allow_module_level=True)
 
@@ -39,7 +39,7 @@ def opened(provider: Provider, url: str) -> Model:
 
 @dataclass
 class Stand:
-    """A model of one provider, and what its server saw."""
+    """A model of one provider, and the requests that its server received."""
 
     model: Model
     wire: Wire
@@ -76,7 +76,7 @@ def test_the_key_goes_in_its_header_and_the_connection_is_closed_after_the_call(
     assert headers["connection"] == "close"
 
 
-def test_a_conversation_with_tools_is_told_in_their_form(stand: Stand) -> None:
+def test_a_conversation_with_tools_uses_the_providers_format(stand: Stand) -> None:
     calls = (ToolRequest("0", "mail.send", {"path": "x"}), ToolRequest("0", "odd name!", {}, "not JSON"))
     stand.ask(
         Message(MessageRole.SYSTEM, "Be brief."),
@@ -98,10 +98,10 @@ def test_a_conversation_with_tools_is_told_in_their_form(stand: Stand) -> None:
     assert "0.5" in told
     assert "64" in told
     conversation = body.get("messages") or body["contents"]
-    assert len(conversation) == 3  # the answers go together, what is empty is left out
+    assert len(conversation) == 3  # the results are sent together, empty messages are left out
 
 
-def test_the_shape_of_an_answer_is_told_in_words(stand: Stand) -> None:
+def test_the_schema_of_an_answer_is_sent_as_text(stand: Stand) -> None:
     stand.ask("hello", schema=SCHEMA)
     assert "It has to fit this JSON Schema" in json.dumps(stand.wire.bodies[0])
 
@@ -110,7 +110,7 @@ def test_a_limit_that_was_reached_is_seen(stand: Stand) -> None:
     assert stand.ask("up to the limit").cut_off
 
 
-def test_half_an_answer_is_none(stand: Stand) -> None:
+def test_half_an_answer_is_an_error(stand: Stand) -> None:
     with pytest.raises(ModelUnavailable, match="lost during the answer"):
         stand.ask("cut it")
 
@@ -120,7 +120,7 @@ def test_an_answer_that_a_filter_stopped_is_refused(stand: Stand) -> None:
         stand.ask("refuse it")
 
 
-def test_failures_are_told_in_our_words(stand: Stand) -> None:
+def test_failures_are_translated_to_our_errors(stand: Stand) -> None:
     with pytest.raises(ModelUnavailable) as busy:
         stand.ask("busy")
     assert busy.value.retry_after_seconds == 3
@@ -138,11 +138,11 @@ def test_a_server_that_is_not_there_is_unavailable(stand: Stand) -> None:
         stand.ask("hello")
 
 
-# ── what OpenAI is sent ───────────────────────────────────────────────────────────────────────────
+# ── requests to OpenAI ────────────────────────────────────────────────────────────────────────────
 
 
 def sent(**more: object) -> dict[str, object]:
-    """What a server of OpenAI's protocol gets for such a request."""
+    """Return what a server of OpenAI's protocol receives for such a request."""
     with ScriptedServer(read_script("rules: [{reply: {text: hi}}]", "s"), key=KEY) as server:
         model = opened(openai.PROVIDER, server.base_url)
         request = ModelRequest(
@@ -161,8 +161,10 @@ def test_limits_are_sent_under_both_names_that_servers_know() -> None:
 
 
 @pytest.mark.parametrize(("model", "system"), [("m", "system"), ("o3", "developer")])
-def test_what_is_sent_is_what_the_library_alone_would_send(model: str, system: str) -> None:
-    """In pieces the body takes a shorter way through the library, and arrives as it would by the longer."""
+def test_the_request_body_equals_the_librarys(model: str, system: str) -> None:
+    """When streaming, the body takes a shorter way through the library, and is the same as
+    by the longer one.
+    """
     from cleveragents.models.plain_chat_openai import PlainChatOpenAI
 
     arguments = {"path": "ä", "deep": {"list": [1, None, 2.5]}}
@@ -236,7 +238,7 @@ def test_tools_whose_names_would_be_the_same_are_told_apart() -> None:
     ]
 
 
-def test_what_other_servers_leave_out_or_spell_otherwise_is_understood() -> None:
+def test_variants_of_the_protocol_are_understood() -> None:
     """Text in parts, a call without a number, an empty choice, usage without details."""
     raw = [
         '{"choices": [{"delta": {"role": "assistant", "content": [{"type": "text", "text": "Hel"}, {}]}}]}',
@@ -256,7 +258,7 @@ def test_what_other_servers_leave_out_or_spell_otherwise_is_understood() -> None
     assert reply.usage == Usage(3, 2)
 
 
-def test_a_gateway_that_answers_with_a_page_is_told_by_its_status_and_had_the_key() -> None:
+def test_a_gateways_error_page_is_reported_by_its_status() -> None:
     with serving(lambda text: (502, {"Content-Type": "text/html"}, b"<html>bad gateway</html>")) as wire:
         model = opened(openai.PROVIDER, wire.url)
         asked = ModelRequest(messages=[Message(MessageRole.USER, "hello")], max_output_tokens=64)
@@ -267,7 +269,7 @@ def test_a_gateway_that_answers_with_a_page_is_told_by_its_status_and_had_the_ke
 
 
 @pytest.mark.parametrize("body", [b"<html>log in first</html>", b""])
-def test_a_page_in_the_place_of_pieces_is_not_taken_for_a_lost_connection(body: bytes) -> None:
+def test_a_page_instead_of_a_stream_is_not_a_lost_connection(body: bytes) -> None:
     with serving(lambda text: (200, {"Content-Type": "text/html"}, body)) as wire:
         model = opened(openai.PROVIDER, wire.url)
         asked = ModelRequest(messages=[Message(MessageRole.USER, "hello")], max_output_tokens=64)

@@ -14,7 +14,7 @@ from tests.model_stand import FACTS, REPLY, REQUEST, EndingModel, unavailable
 
 @dataclass
 class Time:
-    """Passes only while somebody sleeps."""
+    """A clock that advances only during sleeps."""
 
     now: float = 100.0
     slept: list[float] = field(default_factory=list)
@@ -50,10 +50,10 @@ def test_waits_double_up_to_half_a_minute_and_are_drawn_by_lot(time: Time) -> No
     assert shorter.slept == [0.25, 0.5, 1.0]
 
 
-def test_a_provider_that_says_how_long_to_wait_is_heeded(time: Time) -> None:
+def test_a_providers_retry_delay_is_followed(time: Time) -> None:
     model = EndingModel([unavailable(20.0), unavailable(0.0)])
     asyncio.run(RetryingModel(model, time.patience()).reply(REQUEST))
-    assert time.slept == [20.25, 0.5]  # and a share on top, so that not all come back at once
+    assert time.slept == [20.25, 0.5]  # plus a random share, so that not all callers return at once
 
 
 def test_it_is_bounded_by_the_number_of_retries(time: Time) -> None:
@@ -63,7 +63,7 @@ def test_it_is_bounded_by_the_number_of_retries(time: Time) -> None:
     assert model.calls == 3
 
 
-def test_no_retries_are_none(time: Time) -> None:
+def test_without_retries_a_call_is_made_once(time: Time) -> None:
     model = EndingModel([unavailable()])
     with pytest.raises(ModelUnavailable):
         asyncio.run(RetryingModel(model, time.patience(retries=0)).reply(REQUEST))
@@ -80,7 +80,7 @@ def test_a_wait_that_would_end_too_late_is_not_begun(time: Time) -> None:
 
 
 @pytest.mark.parametrize("error", [ModelRefused("m", "no"), ContextTooLong("m", 2, 1), ZeroDivisionError()])
-def test_what_would_fail_again_is_not_tried_again(time: Time, error: Exception) -> None:
+def test_permanent_failures_are_not_retried(time: Time, error: Exception) -> None:
     model = EndingModel([error])
     with pytest.raises(type(error)):
         asyncio.run(RetryingModel(model, time.patience()).reply(REQUEST))
@@ -89,7 +89,7 @@ def test_what_would_fail_again_is_not_tried_again(time: Time, error: Exception) 
 
 @pytest.mark.parametrize("piece", ["one", ""])
 def test_an_answer_that_has_begun_is_not_begun_again(time: Time, piece: str) -> None:
-    """Somebody has read the piece; an empty one says that a call to a tool began, which is charged for."""
+    """The listener has received the piece; an empty one marks the start of a tool call, which is charged."""
     heard: list[str] = []
     model = EndingModel([[piece], unavailable()])
     with pytest.raises(ModelUnavailable):
@@ -97,14 +97,14 @@ def test_an_answer_that_has_begun_is_not_begun_again(time: Time, piece: str) -> 
     assert (model.calls, heard) == (1, [piece])
 
 
-def test_it_has_begun_though_nobody_listens(time: Time) -> None:
+def test_an_answer_starts_without_a_listener(time: Time) -> None:
     model = EndingModel([["one"], unavailable()])
     with pytest.raises(ModelUnavailable):
         asyncio.run(RetryingModel(model, time.patience()).reply(REQUEST))
     assert model.calls == 1
 
 
-def test_what_may_be_charged_for_is_not_tried_again_on_one_reservation(time: Time) -> None:
+def test_a_chargeable_failure_is_not_retried_on_one_reservation(time: Time) -> None:
     model = EndingModel([ModelUnavailable("m", "no word", charged=True)])
     with pytest.raises(ModelUnavailable):
         asyncio.run(RetryingModel(model, time.patience()).reply(REQUEST))
@@ -138,6 +138,6 @@ def test_a_cancelled_wait_makes_no_further_call() -> None:
     assert asyncio.run(cancelled()) == 1
 
 
-def test_what_is_known_of_the_model_is_passed_on(time: Time) -> None:
+def test_wrapped_models_pass_their_facts_on(time: Time) -> None:
     model = RetryingModel(EndingModel(), time.patience())
     assert (model.facts, model.count_tokens(REQUEST)) == (FACTS, 42)

@@ -1,4 +1,4 @@
-"""Scripts: how rules match, how they count, and what is said of a script that is wrong."""
+"""Scripts: how rules match, how they count, and the errors of invalid scripts."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_rules_that_count_let_others_answer() -> None:
     assert [said(script) for _ in expected] == expected
 
 
-def test_a_group_that_found_nothing_fills_in_nothing() -> None:
+def test_an_unmatched_group_is_filled_with_nothing() -> None:
     script = scripting("rules: [{when: {user: 'a(?P<more>b)?'}, reply: {text: '<${more}>${other}'}}]")
     assert said(script, Message(MessageRole.USER, "a")) == "<>${other}"
 
@@ -72,7 +72,7 @@ def test_a_long_text_comes_in_large_pieces() -> None:
     assert "".join(pieces) == "ab " * 30_000
 
 
-def test_what_is_not_said_is_counted_by_bytes() -> None:
+def test_unreported_usage_is_counted_by_bytes() -> None:
     script = scripting("rules: [{reply: {text: abcdefgh, calls: [{tool: t, raw: '{}'}]}}]")
     found = script.answer([], model="m")
     assert found is not None
@@ -125,7 +125,7 @@ def test_delays_are_slept(tmp_path: Path) -> None:
         ("facts: {}", "not a script"),
     ],
 )
-def test_a_script_that_is_wrong_says_where(text: str, problem: str) -> None:
+def test_an_invalid_script_names_the_line(text: str, problem: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         read_script(text, "script.yaml")
     assert problem in str(caught.value)

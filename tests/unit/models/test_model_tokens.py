@@ -1,6 +1,6 @@
-"""Estimates of tokens: above what tokenizers count, and far below the bytes.
+"""Token estimates: above the counts of tokenizers, and far below the bytes.
 
-`COUNTED` holds what a byte-pair vocabulary of 72,000 entries counts, smaller than any in use today.
+`COUNTED` holds the counts of a byte-pair vocabulary of 72,000 entries, smaller than any in use today.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ def test_more_tools_than_are_remembered_are_estimated_each_by_itself() -> None:
 
     expected = [counted(tool(number)) for number in range(7)]
     assert expected == sorted(set(expected))
-    # Each is gone before the next one is made, so that some get the place in memory of another.
+    # Each is freed before the next one is created, so that some reuse the memory address of another.
     assert all(counted(tool(number)) == expected[number % 7] for number in range(3000))
     kept = tool(3)
     assert counted(kept) == counted(kept) == expected[3]

@@ -1,4 +1,4 @@
-"""Places of a provider: never more than there are, in the order they were asked for, whoever gives up."""
+"""Places of a provider: never more than configured, granted in order, also after cancellations."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from tests.model_stand import FACTS, REPLY, REQUEST, EndingModel
 
 
 async def settle() -> None:
-    """Every task that can go on has done so."""
+    """Let every task that can continue do so."""
     for _ in range(10):
         await asyncio.sleep(0)
 
 
 class Holder:
-    """A task that wants a place, and holds it until told to leave."""
+    """A task that takes a place and holds it until asked to leave."""
 
     def __init__(self, places: FairSemaphore, log: list[str], name: str) -> None:
         self._leave = asyncio.Event()
@@ -59,7 +59,7 @@ def test_places_are_given_in_the_order_they_were_asked_for() -> None:
     assert asyncio.run(queue()) == ["a", "b", "c", "d", "e"]
 
 
-def test_nobody_overtakes_a_waiter_whose_turn_has_come() -> None:
+def test_no_caller_overtakes_a_waiter_whose_turn_has_come() -> None:
     async def queue() -> list[str]:
         places = FairSemaphore(1)
         log: list[str] = []
@@ -95,7 +95,7 @@ def test_a_waiter_that_gives_up_is_out_of_the_queue() -> None:
     asyncio.run(queue())
 
 
-def test_a_place_given_to_somebody_who_is_going_is_passed_on() -> None:
+def test_a_place_granted_to_a_cancelled_waiter_is_passed_on() -> None:
     async def queue() -> None:
         places = FairSemaphore(1)
         log: list[str] = []
@@ -103,7 +103,7 @@ def test_a_place_given_to_somebody_who_is_going_is_passed_on() -> None:
         await settle()
         a._leave.set()
         await a.task
-        await b.cancel()  # cancelled between being given the place and waking
+        await b.cancel()  # cancelled between being granted the place and waking
         assert log == ["a", "c"]
         await c.leave()
         assert places.free == 1
@@ -192,6 +192,6 @@ def test_a_model_takes_a_place_for_each_call() -> None:
     assert asyncio.run(calls()) == (2, 2)
 
 
-def test_what_is_known_of_the_model_is_passed_on() -> None:
+def test_wrapped_models_pass_their_facts_on() -> None:
     model = LimitedModel(EndingModel(), FairSemaphore(1))
     assert (model.facts, model.count_tokens(REQUEST)) == (FACTS, 42)

@@ -1,4 +1,4 @@
-"""OpenAI's stream of events: whole ones, however they are cut and ended, and what servers write in them."""
+"""OpenAI's event stream: complete events however they are split, and variants that servers send."""
 
 from __future__ import annotations
 
@@ -73,13 +73,13 @@ def test_an_answer_is_not_lost_for_how_its_server_counts(said: bytes, taken: Usa
 
 
 @pytest.mark.parametrize("data", [b"<html>", b'{"choices": 5}', b"5", b""])
-def test_what_is_no_piece_is_not_understood(data: bytes) -> None:
+def test_a_malformed_chunk_is_an_unexpected_response(data: bytes) -> None:
     with pytest.raises(ValueError) as raised:
         piece_of(data)
     assert "unexpected response" in str(translated(raised.value, SUBJECT))
 
 
-def test_an_error_in_the_middle_of_an_answer_is_told_in_the_providers_words() -> None:
+def test_an_error_within_a_stream_is_reported_in_the_providers_words() -> None:
     with pytest.raises(StreamFailed) as raised:
         piece_of(b'{"error": {"message": "overloaded", "code": "busy"}}')
     failure = translated(raised.value, SUBJECT)

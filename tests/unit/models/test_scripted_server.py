@@ -1,4 +1,4 @@
-"""The scripted server: whole and streamed answers, misbehaviour, and connections that are counted."""
+"""The scripted server: whole and streamed answers, misbehaviour, and counted connections."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_models_are_listed(server: ScriptedServer) -> None:
         ("POST", "/v1/chat/completions", '{"messages": 3}', 400),
     ],
 )
-def test_what_is_no_request_is_refused(
+def test_an_invalid_request_is_refused(
     server: ScriptedServer, method: str, path: str, body: str, status: int
 ) -> None:
     connection = connect(server)
@@ -157,7 +157,7 @@ NOT_HTTP = [b"nonsense\r\n\r\n", b"POST / HTTP/1.1\r\nContent-Length: 9\r\n\r\na
 
 
 @pytest.mark.parametrize("raw", NOT_HTTP)
-def test_what_is_no_http_is_cut_off(server: ScriptedServer, raw: bytes) -> None:
+def test_a_request_that_is_not_http_is_cut_off(server: ScriptedServer, raw: bytes) -> None:
     with socket.create_connection(("127.0.0.1", server.port), timeout=30) as client:
         client.sendall(raw)
         client.shutdown(socket.SHUT_WR)
@@ -167,21 +167,21 @@ def test_what_is_no_http_is_cut_off(server: ScriptedServer, raw: bytes) -> None:
 
 
 @pytest.mark.parametrize("streams", [True, False])
-def test_a_cut_connection_is_no_whole_answer(server: ScriptedServer, streams: bool) -> None:
+def test_a_cut_connection_is_not_a_complete_answer(server: ScriptedServer, streams: bool) -> None:
     connection = connect(server)
     with pytest.raises((http.client.IncompleteRead, ConnectionResetError)):
         post(connection, "cut", stream=streams).read()
     connection.close()
 
 
-def test_what_is_scripted_as_it_stands_is_sent_so(server: ScriptedServer) -> None:
+def test_a_raw_script_is_sent_verbatim(server: ScriptedServer) -> None:
     connection = connect(server)
     assert post(connection, "raw").read() == b"not\njson"
     assert post(connection, "raw", stream=True).read() == b"data: not\n\ndata: json\n\n"
     connection.close()
 
 
-def test_a_storm_says_when_to_come_back(server: ScriptedServer) -> None:
+def test_a_rate_limit_says_when_to_retry(server: ScriptedServer) -> None:
     connection = connect(server)
     seen = []
     for _ in range(4):
@@ -217,12 +217,12 @@ def test_closing_ends_what_is_being_answered() -> None:
     server.close()
 
 
-def test_a_condition_that_never_holds_is_told(server: ScriptedServer) -> None:
+def test_a_condition_that_never_holds_is_reported(server: ScriptedServer) -> None:
     with pytest.raises(TimeoutError, match="opened=0"):
         server.wait_until(lambda seen: seen.opened == 1, timeout_seconds=0)
 
 
-def test_a_port_that_is_taken_is_told(server: ScriptedServer) -> None:
+def test_a_port_in_use_is_reported(server: ScriptedServer) -> None:
     with pytest.raises(OSError):
         ScriptedServer(SCRIPT, port=server.port).start()
 
