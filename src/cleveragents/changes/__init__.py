@@ -1,1 +1,1 @@
-"""Changesets: every change of a plan, recorded once, under the changeset it was made in."""
+"""Changesets: every change of a plan, recorded once, in the changeset it was made in."""

@@ -1,20 +1,17 @@
-"""The changesets of one running plan: which one a change is filed under, decided without guessing.
+"""Changesets of a running plan: the store, the current changeset, and the sum of all changes.
 
-Several graph nodes share one context, each in a changeset of its own. "The latest one" is therefore no
-address, however well it is locked: between two statements of one node the latest becomes another node's.
-So the handle is the identity. Where none is given, the changeset *current* in this task or thread is meant,
-or, if nothing is current here, the only active one; otherwise the call raises. What is current travels in
-`contextvars`: a child task starts with its parent's, a plain thread with nothing.
+Several graph nodes share one context, each with its own changeset. "The latest changeset" is therefore no
+address, even under a lock: between two statements of one node it may become another node's. So the handle is
+the identity. Without a handle, the changeset *current* in this task or thread is used, or, if none is
+current, the only active one; otherwise the call raises. The current changeset travels in `contextvars`: a
+child task inherits its parent's, a plain thread starts with none.
 
-The decision is made under the lock and the store is called outside it, so a changeset may be sealed in
-between. That misfiles nothing: the decision names a changeset, and the store itself refuses a sealed one.
+The changeset is chosen under the lock and the store is called outside it, so a changeset may be closed in
+between. That misfiles nothing: the store itself refuses a closed changeset.
 
-What the recorded changes of a plan come to, kept up while a run goes on recording: each is read once.
-
-A sealed changeset never changes and later ones only come after it, so what was folded stays folded. One that
-was still open is looked at again. Nothing is taken on trust: whoever recorded what is there, it is read.
-
-Where changesets are kept.
+`ChangeFold` adds up the recorded changes of a plan while a run records more, and reads each change once. A
+closed changeset never changes and later ones come after it, so folded changes stay folded. An open changeset
+is read again.
 """
 
 from __future__ import annotations
@@ -34,8 +31,8 @@ __all__ = ["ChangeFold", "ChangesetStore", "PlanExecutionContext"]
 
 
 _Stacks = Mapping["weakref.ref[PlanExecutionContext]", tuple[str, ...]]
-# One variable for all contexts, because interpreters never let go of a ContextVar; its keys are weak, so
-# that a thread that lives long does not remember every plan it ever ran.
+# One variable for all contexts, because interpreters never free a ContextVar. Its keys are weak, so that a
+# long-lived thread does not remember every plan it ran.
 _STACKS: ContextVar[_Stacks] = ContextVar("cleveragents_changesets", default=MappingProxyType({}))
 
 
@@ -47,7 +44,7 @@ class PlanExecutionContext:
         Lock: `_changeset_lock` guards `_active_changeset_ids`, for arithmetic only, never across the store.
         Guarantee: a change is recorded exactly once, in the changeset it names or, without a handle, in the
             one current in this task or thread, or in the only active one; or the call raises and nothing is
-            recorded. A changeset that somebody else closed stays current here, and recording raises
+            recorded. A changeset that another task closed stays current here, and recording raises
             `ChangesetClosed`: it never goes to another one instead.
     Cancel safety: an interrupted `start_changeset` may leave an open, empty changeset in the store; an
         interrupted `record_change` has recorded the entry or not, and a retry under the same key is safe.
@@ -66,18 +63,18 @@ class PlanExecutionContext:
 
     @property
     def active_changesets(self) -> tuple[str, ...]:
-        """Those started here and not yet closed, oldest first."""
+        """The changesets that were started here and are not closed, oldest first."""
         with self._changeset_lock:
             return tuple(self._active_changeset_ids)
 
     @property
     def current_changeset(self) -> str | None:
-        """Where a change recorded here without a handle goes, unless nothing is current here."""
+        """The changeset of a change that is recorded here without a handle; None if none is current."""
         stack = self._stack()
         return stack[-1] if stack else None
 
     def start_changeset(self) -> str:
-        """A new changeset: kept, active, and current in this task or thread. Returns its handle."""
+        """Start a changeset, make it current in this task or thread, and return its handle."""
         changeset_id = self._start()
         self._set_stack((*self._stack(), changeset_id))
         return changeset_id
@@ -85,10 +82,10 @@ class PlanExecutionContext:
     def record_change(
         self, entry: ChangeEntry, changeset: str | None = None, *, key: str | None = None
     ) -> RecordedChange:
-        """Records the entry; when it returns, the entry is kept. Retries with the same `key` record once.
+        """Record the entry; it is durable on return. Retries with the same `key` record it once.
 
-        `NoActiveChangeset` and `AmbiguousChangeset` where no changeset is meant; `ForeignChangeset`,
-        `UnknownChangeset` and `ChangesetClosed` for a handle (or a current one) that cannot be used.
+        Raises `NoActiveChangeset` or `AmbiguousChangeset` if no changeset can be chosen; `ForeignChangeset`,
+        `UnknownChangeset` or `ChangesetClosed` if the handle or the current changeset cannot be used.
         """
         changeset_id = self._address(changeset)
         with self._forgetting_if_sealed(changeset_id):
@@ -97,15 +94,15 @@ class PlanExecutionContext:
     def record_changes(
         self, entries: Sequence[ChangeEntry], changeset: str | None = None, *, key: str | None = None
     ) -> Sequence[RecordedChange]:
-        """Records what one command changed, in order, all or none, in one step; else as `record_change`."""
+        """Record the changes of one command, in order, all or none; otherwise like `record_change`."""
         changeset_id = self._address(changeset)
         with self._forgetting_if_sealed(changeset_id):
             return self._changeset_store.record_all(changeset_id, entries, key=key)
 
     def close_changeset(self, changeset: str | None = None) -> Changeset:
-        """Seals the changeset, found as in `record_change`; here the one around it is current again.
+        """Close the changeset, chosen as in `record_change`; the enclosing one becomes current again.
 
-        Closing twice is harmless. Raises what `record_change` raises where no changeset is meant.
+        Closing twice is harmless. Raises the errors of `record_change` if no changeset can be chosen.
         """
         changeset_id = self._address(changeset)
         closed = self._changeset_store.close(changeset_id)
@@ -117,7 +114,7 @@ class PlanExecutionContext:
 
     @contextmanager
     def changeset(self) -> Iterator[str]:
-        """A changeset that is current in the block and closed at its end, however the block ends."""
+        """Open a changeset that is current in the block and closed at its end, however the block ends."""
         changeset_id = self._start()
         with self.recording_into(changeset_id):
             try:
@@ -127,14 +124,14 @@ class PlanExecutionContext:
 
     @contextmanager
     def recording_into(self, changeset: str) -> Iterator[None]:
-        """Makes a changeset current for the block: the way to carry a handle into a thread."""
+        """Make a changeset current for the block: the way to carry a handle into a thread."""
         changeset_id = self._address(changeset)
         outer = self._stack()
         self._set_stack((*outer, changeset_id))
         try:
             yield
         finally:
-            # Exactly what was current before, even if it was closed meanwhile: then recording raises.
+            # Exactly the previous stack, even if a changeset was closed meanwhile: then recording raises.
             self._set_stack(outer)
 
     @contextmanager
@@ -142,7 +139,7 @@ class PlanExecutionContext:
         try:
             yield
         except ChangesetClosed:
-            # Somebody else sealed it: from now on it is nobody's "only active one".
+            # Another task closed it: it no longer counts as the only active one.
             self._forget(changeset_id)
             raise
 
@@ -153,7 +150,7 @@ class PlanExecutionContext:
         return changeset_id
 
     def _address(self, changeset: str | None) -> str:
-        """The id of the changeset that is meant."""
+        """Return the id of the chosen changeset."""
         wanted = changeset if changeset is not None else self.current_changeset
         with self._changeset_lock:
             active = self._active_changeset_ids
@@ -161,9 +158,10 @@ class PlanExecutionContext:
                 return self._only(active)
             started_here = wanted in active
         if changeset is not None and not started_here:
-            # A plan that resumes has handles it did not start; whose they are never changes, so no lock.
+            # A resumed plan has handles that it did not start. Their owner never changes, so no lock is
+            # needed.
             owner = self._changeset_store.get(changeset).plan_id
-            if owner != self._plan_id:  # guard: a plan's changes stay its own
+            if owner != self._plan_id:  # guard: changes stay with their plan
                 raise ForeignChangeset(self._plan_id, changeset_id=changeset)
         return wanted
 
@@ -178,7 +176,9 @@ class PlanExecutionContext:
 
     def _forget(self, changeset_id: str) -> None:
         with self._changeset_lock:
-            if changeset_id in self._active_changeset_ids:  # guard: two may close one changeset at once
+            if (
+                changeset_id in self._active_changeset_ids
+            ):  # guard: two tasks may close one changeset at the same time
                 self._active_changeset_ids.remove(changeset_id)
 
     def _stack(self) -> tuple[str, ...]:
@@ -190,19 +190,20 @@ class PlanExecutionContext:
 
 
 class ChangeFold:
-    """The fold of one plan's changes. Not thread-safe: the run that made it uses it."""
+    """The sum of one plan's changes. Not thread-safe: used by the run that made it."""
 
     def __init__(self) -> None:
         self._steps: dict[str, Difference] = {}
         self._last: str | None = None
-        # How much was folded of those that were not sealed.
+        # The number of folded entries of each open changeset.
         self._open: dict[str, int] = {}
 
     def caught_up(self, changesets: ChangesetStore, plan_id: str) -> dict[str, Difference]:
-        """First and last state of every path that was touched by now; one that came back to its first is
-        left out. Reads only what was recorded since the last time."""
+        """Return the first and last state of every changed path; paths that returned to their first state are
+        left out. Reads only what was recorded since the last call.
+        """
         still_open = [changesets.get(changeset_id) for changeset_id in self._open]
-        if any(self._grew_behind(changeset) for changeset in still_open):  # guard: changes have an order
+        if any(self._grew_behind(changeset) for changeset in still_open):  # guard: changes are ordered
             self._steps.clear()
             self._open.clear()
             self._last = None
@@ -215,7 +216,7 @@ class ChangeFold:
         return {path: step for path, step in self._steps.items() if step.before != step.after}
 
     def _grew_behind(self, changeset: Changeset) -> bool:
-        """Whether it has changes that belong before some that are folded already."""
+        """Return whether the changeset has new changes that belong before folded ones."""
         return changeset.id != self._last and changeset.length > self._open[changeset.id]
 
     def _take(self, changesets: ChangesetStore, changeset: Changeset) -> None:
@@ -234,47 +235,48 @@ class ChangeFold:
 class ChangesetStore(Protocol):
     """Changesets and their entries. Every method may be called from any thread.
 
-    Started means kept: when `start` returns, the changeset survives a kill -9. Recorded means kept, too.
-    The handle is the identity: an entry lands in the changeset it names, or the call raises.
+    A started changeset is durable: when `start` returns, it survives a kill -9. So is a recorded entry. The
+    handle is the identity: an entry lands in the changeset it names, or the call raises.
     """
 
     def start(self, plan_id: str) -> str:
-        """A new open changeset of the plan; returns its id."""
+        """Start a changeset of the plan and return its id."""
         ...
 
     def record(self, changeset_id: str, entry: ChangeEntry, *, key: str | None = None) -> RecordedChange:
-        """Appends the entry with the next sequence number (gapless, from 1).
+        """Append the entry with the next sequence number (from 1, without gaps).
 
-        A repeated `key` returns what it recorded the first time and appends nothing; with another
-        entry it raises `DuplicateKey`. `ChangesetClosed`, `UnknownChangeset`.
+        A repeated `key` returns the first record and appends nothing; with another entry it raises
+        `DuplicateKey`. Raises `ChangesetClosed`, `UnknownChangeset`.
         """
         ...
 
     def record_all(
         self, changeset_id: str, entries: Sequence[ChangeEntry], *, key: str | None = None
     ) -> Sequence[RecordedChange]:
-        """Appends the entries in order, all of them or none, in one step: what one command changed.
+        """Append the entries in order, all or none: the changes of one command.
 
-        With a `key`, entry n is kept under `key#n`, so that a repeated call records nothing twice.
-        Raises what `record` raises.
+        With a `key`, entry n is stored under `key#n`, so that a repeated call records nothing twice. Raises
+        the errors of `record`.
         """
         ...
 
     def close(self, changeset_id: str) -> Changeset:
-        """Seals the changeset; closing twice is harmless. `UnknownChangeset`."""
+        """Close the changeset; closing twice is harmless. Raises `UnknownChangeset`."""
         ...
 
     def get(self, changeset_id: str) -> Changeset:
-        """The changeset as it stands. `UnknownChangeset`."""
+        """Return the changeset. Raises `UnknownChangeset`."""
         ...
 
     def entries(self, changeset_id: str) -> Sequence[RecordedChange]:
-        """What was recorded, in order. `UnknownChangeset`."""
+        """Return the recorded entries, in order. Raises `UnknownChangeset`."""
         ...
 
     def of_plan(self, plan_id: str, *, after: str | None = None) -> Sequence[Changeset]:
-        """All changesets of a plan, oldest first, or those begun after that one; empty if there are none.
+        """Return all changesets of a plan, oldest first, or those started after that one; empty if there are
+        none.
 
-        What the latter costs does not depend on how many were begun before. `UnknownChangeset`.
+        The cost of `after` does not depend on the number of earlier ones. Raises `UnknownChangeset`.
         """
         ...

@@ -1,4 +1,4 @@
-"""A fold that is kept up comes to what all changes come to, whoever records them, and reads each once."""
+"""A fold always equals the sum of all changes, whichever process records them, and reads each once."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ acts = st.lists(
 
 
 class CountedReads(InMemoryChangesetStore):
-    """Counts what is handed out."""
+    """Counts its reads."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -75,7 +75,7 @@ def written(number: int) -> ChangeEntry:
 
 
 @given(acts)
-def test_whenever_it_is_asked_it_says_what_all_changes_come_to(todo: list[object]) -> None:
+def test_the_fold_always_equals_the_sum_of_all_changes(todo: list[object]) -> None:
     store, fold, still_open = InMemoryChangesetStore(), ChangeFold(), []
     store.start("another plan")
     for act in todo:
@@ -91,7 +91,7 @@ def test_whenever_it_is_asked_it_says_what_all_changes_come_to(todo: list[object
     assert fold.caught_up(store, "plan") == all_of(store)
 
 
-def test_what_is_recorded_before_changes_that_were_folded_is_put_in_its_place() -> None:
+def test_folds_late_changes_in_order() -> None:
     store, fold = InMemoryChangesetStore(), ChangeFold()
     first, second = store.start("plan"), store.start("plan")
     store.record(second, written(1))
@@ -102,9 +102,9 @@ def test_what_is_recorded_before_changes_that_were_folded_is_put_in_its_place() 
     assert fold.caught_up(store, "plan") == {"f": Difference(None, FileState(0o100644, "1"))}
 
 
-def test_what_one_more_change_costs_does_not_depend_on_how_many_came_before() -> None:
+def test_the_cost_of_a_change_does_not_grow() -> None:
     store, fold = CountedReads(), ChangeFold()
-    store.start("plan")  # nobody ever closes it: its process was killed
+    store.start("plan")  # never closed: its process was killed
     costs = []
     for number in range(40):
         changeset = store.start("plan")

@@ -1,4 +1,4 @@
-"""Marks that a merge wrote are found until the last of them is gone; lines that only look so are nobody's."""
+"""Conflict markers are found until the last one is gone; lines that only look alike are not markers."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ PLAIN = MarkedText(text("top", OPENING, "ours", MIDDLE, "theirs", CLOSING, "end"
 
 
 @pytest.mark.parametrize("mark", [OPENING, MIDDLE, CLOSING])
-def test_each_mark_that_is_left_alone_is_found(mark: str) -> None:
+def test_finds_every_remaining_marker(mark: str) -> None:
     half = [line for line in PLAIN.left.decode().splitlines() if line not in (OPENING, MIDDLE, CLOSING)]
     half.insert(2, mark)
     assert mark_left_in(text(*half), PLAIN, LABELS) == mark
 
 
-def test_a_side_that_has_nothing_there_is_divided_from_the_other_all_the_same() -> None:
+def test_finds_the_divider_of_an_empty_side() -> None:
     left = text("top", OPENING, MIDDLE, "theirs", CLOSING, "end")
     assert mark_left_in(text("top", MIDDLE, "theirs", "end"), MarkedText(left, text("top"), THEIRS), LABELS)
     left = text("top", OPENING, "ours", MIDDLE, CLOSING, "end")
     assert mark_left_in(text("top", "ours", MIDDLE, "end"), MarkedText(left, OURS, text("top")), LABELS)
 
 
-def test_windows_line_ends_hide_no_mark() -> None:
+def test_finds_markers_with_windows_line_ends() -> None:
     merged = MarkedText(*(part.replace(b"\n", b"\r\n") for part in (PLAIN.left, OURS, THEIRS)))
     edited = text("top", "ours", MIDDLE, "theirs", "end").replace(b"\n", b"\r\n")
     assert mark_left_in(edited, merged, LABELS) == MIDDLE
 
 
-def test_the_base_that_is_shown_between_the_sides_is_marked_too() -> None:
+def test_finds_the_marker_of_the_base() -> None:
     bar = "||||||| 1234567"
     left = text("top", OPENING, "ours", bar, "old", MIDDLE, "theirs", CLOSING, "end")
     merged = MarkedText(left, OURS, THEIRS)
@@ -69,16 +69,16 @@ HEADED = MarkedText(
         (),
     ],
 )
-def test_headings_that_look_like_a_mark_are_none(lines: tuple[str, ...]) -> None:
+def test_headings_are_not_markers(lines: tuple[str, ...]) -> None:
     assert mark_left_in(text(*lines), HEADED, LABELS) is None
 
 
-def test_a_mark_between_headings_that_look_like_it_is_found() -> None:
+def test_finds_a_marker_between_headings() -> None:
     edited = text("Title 1", MIDDLE, "Title A", MIDDLE, "a", MIDDLE, "Title B", MIDDLE, "b", "end")
     assert mark_left_in(edited, HEADED, LABELS) == MIDDLE
 
 
-def test_longer_marks_count_with_their_own_length() -> None:
+def test_finds_longer_markers() -> None:
     left = text(
         "top", "<<<<<<<<< plan P", "ours", MIDDLE, "=========", "theirs", ">>>>>>>>> sub-plan C", "end"
     )
@@ -87,11 +87,11 @@ def test_longer_marks_count_with_their_own_length() -> None:
     assert mark_left_in(text("top", "ours", "=========", "theirs", "end"), merged, LABELS) == "========="
 
 
-def test_marks_of_somebody_else_are_their_text() -> None:
+def test_markers_of_other_merges_are_text() -> None:
     foreign = text("top", "<<<<<<< HEAD", "x", MIDDLE, "y", ">>>>>>> other", "end")
     merged = MarkedText(PLAIN.left, foreign, THEIRS)
     assert mark_left_in(foreign, merged, LABELS) is None
-    # A mark that was begun and not ended, or ended and never begun, divides nothing.
+    # A marker that has no matching start or end divides nothing.
     assert mark_left_in(text(MIDDLE), MarkedText(text(CLOSING, OPENING, MIDDLE), b"", b""), LABELS) is None
 
 
@@ -110,21 +110,21 @@ NAMES = {
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_name_is_shown_harmlessly_and_told_back(name: str) -> None:
+def test_a_shown_name_is_harmless_and_reversible(name: str) -> None:
     assert shown(name) == NAMES[name]
     assert named_by(shown(name)) == name
 
 
-def test_no_two_names_are_spelt_alike() -> None:
+def test_shown_names_are_unique() -> None:
     spellings = [shown(name) for name in (*NAMES, *map(shown, NAMES))]
     assert len(set(spellings)) == len({*NAMES, *map(shown, NAMES)})
 
 
 @pytest.mark.parametrize("told", ["a.txt", '"', '"half', '"a"b"', '"\\9"', '"\\777"'])
-def test_a_text_that_is_no_spelling_names_itself(told: str) -> None:
+def test_plain_text_names_itself(told: str) -> None:
     assert named_by(told) == told
 
 
-def test_what_no_disk_has_for_a_name_is_shown_all_the_same() -> None:
+def test_shows_impossible_names() -> None:
     assert shown("\ud800") == '"\\355\\240\\200"'
     assert named_by('"\ud800"') == os.fsdecode(b"\xed\xa0\x80")

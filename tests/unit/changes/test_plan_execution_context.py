@@ -1,4 +1,4 @@
-"""Where a change is filed: by handle, by what is current here, by there being only one; never by a guess."""
+"""The changeset of a change: by handle, by the current one, or the only active one; never by a guess."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def paths(store: InMemoryChangesetStore, changeset: str) -> list[str]:
 
 
 def elsewhere(work):
-    """What `work` gives, or raises, on a thread on which nothing is current."""
+    """Return what `work` returns, or raise what it raises, on a thread without a current changeset."""
     found = []
 
     def run():
@@ -62,7 +62,7 @@ def elsewhere(work):
     return found[0]
 
 
-def test_what_one_command_changed_is_filed_where_a_single_change_would_be(context, store):
+def test_records_a_batch_like_a_single_change(context, store):
     changeset = context.start_changeset()
     context.record_changes([change("a"), change("b")])
     assert paths(store, changeset) == ["a", "b"]
@@ -72,20 +72,20 @@ def test_what_one_command_changed_is_filed_where_a_single_change_would_be(contex
     assert context.active_changesets == ()
 
 
-def test_started_means_kept_active_and_current(context, store):
+def test_a_started_changeset_is_stored_active_and_current(context, store):
     changeset = context.start_changeset()
     assert store.get(changeset).plan_id == "plan-1"
     assert context.active_changesets == (changeset,)
     assert context.current_changeset == changeset
 
 
-def test_the_names_the_reports_speak_of_are_there(context):
+def test_has_the_names_used_in_bug_reports(context):
     changeset = context.start_changeset()
     assert context._active_changeset_ids == [changeset]
     assert isinstance(context._changeset_lock, type(threading.Lock()))
 
 
-def test_every_look_at_the_active_ones_waits_for_whoever_changes_them(context):
+def test_reads_of_active_changesets_hold_the_lock(context):
     waited = threading.Event()
     context._changeset_lock = TellingLock(waited)
     looks = [
@@ -113,13 +113,13 @@ def _quietly(look):
     return run
 
 
-def test_a_record_says_where_it_went_and_as_what(context):
+def test_a_record_names_its_changeset_and_sequence(context):
     changeset = context.start_changeset()
     recorded = context.record_change(change("a"))
     assert (recorded.changeset_id, recorded.sequence, recorded.entry) == (changeset, 1, change("a"))
 
 
-def test_the_handle_wins_over_what_is_current(context, store):
+def test_the_handle_wins_over_the_current_changeset(context, store):
     first = context.start_changeset()
     second = context.start_changeset()
     context.record_change(change("for-first"), first)
@@ -128,13 +128,13 @@ def test_the_handle_wins_over_what_is_current(context, store):
     assert paths(store, second) == ["for-second"]
 
 
-def test_where_nothing_is_current_the_only_active_one_is_meant(context, store):
+def test_uses_the_only_active_changeset(context, store):
     changeset = context.start_changeset()
     elsewhere(lambda: context.record_change(change("a")))
     assert paths(store, changeset) == ["a"]
 
 
-def test_with_none_active_it_raises(context):
+def test_raises_without_an_active_changeset(context):
     with pytest.raises(NoActiveChangeset, match=r"plan-1.*start_changeset") as raised:
         context.record_change(change("a"))
     assert isinstance(raised.value, PlanError)
@@ -142,7 +142,7 @@ def test_with_none_active_it_raises(context):
         context.close_changeset()
 
 
-def test_where_it_would_have_to_guess_it_raises_and_records_nothing(context, store):
+def test_raises_instead_of_guessing(context, store):
     both = (context.start_changeset(), context.start_changeset())
     with pytest.raises(AmbiguousChangeset, match="changeset=") as raised:
         elsewhere(lambda: context.record_change(change("a")))
@@ -153,7 +153,7 @@ def test_where_it_would_have_to_guess_it_raises_and_records_nothing(context, sto
         elsewhere(context.close_changeset)
 
 
-def test_a_closed_changeset_leaves_the_active_list_and_takes_nothing_more(context, store):
+def test_a_closed_changeset_is_inactive_and_takes_no_entries(context, store):
     changeset = context.start_changeset()
     assert context.close_changeset(changeset).closed
     assert context.active_changesets == ()
@@ -186,7 +186,7 @@ def test_closing_twice_is_harmless(context):
     assert context.close_changeset(changeset) == context.close_changeset(changeset)
 
 
-def test_a_current_changeset_that_somebody_else_closed_is_refused_not_replaced(context, store):
+def test_refuses_a_current_changeset_closed_elsewhere(context, store):
     mine = context.start_changeset()
     other = elsewhere(context.start_changeset)
     elsewhere(lambda: context.close_changeset(mine))
@@ -194,13 +194,13 @@ def test_a_current_changeset_that_somebody_else_closed_is_refused_not_replaced(c
     with pytest.raises(ChangesetClosed, match=mine):
         context.record_change(change("a"))
     assert paths(store, other) == []
-    context.close_changeset()  # says: I have seen that it is over
+    context.close_changeset()  # acknowledges that it is closed
     assert context.current_changeset is None
     context.record_change(change("b"))
     assert paths(store, other) == ["b"]
 
 
-def test_one_sealed_behind_the_contexts_back_is_nobodys_only_active_one(context, store):
+def test_a_changeset_closed_elsewhere_is_not_the_only_active_one(context, store):
     sealed = elsewhere(context.start_changeset)
     store.close(sealed)
     with pytest.raises(ChangesetClosed):
@@ -223,7 +223,7 @@ def test_two_plans_in_one_thread_do_not_see_each_others_current_changeset(contex
 
 
 @pytest.mark.parametrize("use", ["record", "close", "current"])
-def test_a_changeset_of_another_plan_is_refused(context, store, use):
+def test_refuses_a_changeset_of_another_plan(context, store, use):
     theirs = PlanExecutionContext("plan-2", store).start_changeset()
     uses = {
         "record": lambda: context.record_change(change("a"), theirs),
@@ -238,12 +238,12 @@ def test_a_changeset_of_another_plan_is_refused(context, store, use):
     assert paths(store, theirs) == []
 
 
-def test_an_unknown_handle_is_refused(context):
+def test_refuses_an_unknown_handle(context):
     with pytest.raises(UnknownChangeset, match="nope"):
         context.record_change(change("a"), "nope")
 
 
-def test_a_resumed_plan_may_go_on_with_a_handle_it_did_not_start(context, store):
+def test_a_resumed_plan_may_use_a_handle_it_did_not_start(context, store):
     changeset = context.start_changeset()
     resumed = PlanExecutionContext("plan-1", store)
     resumed.record_change(change("a"), changeset)
@@ -254,7 +254,7 @@ def test_a_resumed_plan_may_go_on_with_a_handle_it_did_not_start(context, store)
     assert paths(store, changeset) == ["a", "b"]
 
 
-def test_a_retry_with_its_key_records_once_even_after_the_seal(context, store):
+def test_a_retry_records_once_even_after_the_close(context, store):
     changeset = context.start_changeset()
     first = context.record_change(change("a"), key="call-1")
     assert context.record_change(change("a"), key="call-1") == first
@@ -274,7 +274,7 @@ def test_the_block_form_closes_and_restores_however_the_block_ends(context, stor
     assert context.active_changesets == (outer,)
 
 
-def test_after_an_inner_block_a_changeset_that_was_closed_meanwhile_is_still_not_replaced(context):
+def test_a_changeset_closed_in_an_inner_block_is_not_replaced(context):
     with context.changeset() as mine:
         other = elsewhere(context.start_changeset)
         elsewhere(lambda: context.close_changeset(mine))
@@ -333,11 +333,11 @@ def test_a_task_records_into_its_parents_changeset_until_it_starts_its_own(conte
     asyncio.run(tasks_each_in_their_own(context, store))
 
 
-def test_a_changeset_that_a_child_task_closed_is_refused_in_its_parent(context, store):
+def test_refuses_a_changeset_closed_by_a_child_task(context, store):
     asyncio.run(child_closing_its_parents_changeset(context, store))
 
 
-def test_a_context_that_is_gone_is_not_remembered(store):
+def test_forgets_a_deleted_context(store):
     def run() -> int:
         for number in range(5):
             PlanExecutionContext(f"plan-{number}", store).start_changeset()

@@ -1,6 +1,6 @@
-"""What is left of a plan when some of it is rejected: exactly the rest, or a conflict, never a guess.
+"""The result of a plan after some of it is rejected: exactly the rest, or a conflict, never a guess.
 
-Content is named by itself here, and merged by git.
+Content is its own name here, and git merges it.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def recorded(steps: Sequence[Mapping[str, Difference]]) -> list[RecordedChange]:
 
 
 def edits(*texts: str, path: str = "f") -> list[dict[str, Difference]]:
-    """Steps that take one file from text to text."""
+    """Return the steps that take one file from text to text."""
     states = [FileState(REGULAR, text) for text in texts]
     return [{path: Difference(*pair)} for pair in pairwise(states)]
 
@@ -102,7 +102,7 @@ def left(
 PATHS = st.sampled_from(["a", "b", "c", "d"])
 STATES = st.builds(FileState, st.sampled_from([REGULAR, EXECUTABLE]), st.sampled_from(["x\n", "y\n", "z\n"]))
 TREES = st.dictionaries(PATHS, STATES)
-# What becomes of the files, changeset by changeset.
+# The states of the files, changeset by changeset.
 TREE_LISTS = st.lists(TREES, min_size=1, max_size=6)
 
 
@@ -123,13 +123,13 @@ def folded(changes: Sequence[RecordedChange]) -> dict[str, FileState | None]:
 
 @given(TREE_LISTS)
 @settings(max_examples=100, deadline=None)
-def test_rejecting_nothing_leaves_all_of_it_and_rejecting_everything_nothing(trees: list[Tree]) -> None:
+def test_rejecting_nothing_keeps_all_and_rejecting_all_keeps_nothing(trees: list[Tree]) -> None:
     changes = recorded(steps_between(trees))
     everything = folded(changes)
     accepted = [Review("p", ReviewKind.PATH, "a", True), Review("p", ReviewKind.CHANGESET, "c0", True)]
     assert accepted_states("p", changes, [], no_merge) == everything
     assert accepted_states("p", changes, accepted, no_merge) == everything
-    # Without a shortcut for it, too: a verdict on a changeset that is not there.
+    # Also without a shortcut: a verdict on an unknown changeset.
     assert accepted_states("p", changes, without("elsewhere"), no_merge) == everything
     all_changesets = without(*{change.changeset_id for change in changes})
     assert accepted_states("p", changes, all_changesets, no_merge) == {}
@@ -156,7 +156,7 @@ def test_rejecting_changesets_that_touch_other_files_leaves_the_fold_of_the_rest
 
 @given(TREE_LISTS, st.integers(0, 6))
 @settings(max_examples=100, deadline=None)
-def test_rejecting_what_came_last_leaves_what_was_there_before_it(trees: list[Tree], cut: int) -> None:
+def test_rejecting_the_last_change_keeps_earlier_ones(trees: list[Tree], cut: int) -> None:
     changes = recorded(steps_between(trees))
     early = [change for change in changes if change.changeset_id < f"c{cut}"]
     late = {change.changeset_id for change in changes} - {change.changeset_id for change in early}
@@ -165,9 +165,7 @@ def test_rejecting_what_came_last_leaves_what_was_there_before_it(trees: list[Tr
 
 @given(st.permutations([1, 5, 9]), st.sets(st.integers(0, 2)))
 @settings(max_examples=20, deadline=None)
-def test_edits_in_different_places_of_one_file_are_told_apart(
-    git: GitMerge, places: list[int], rejected: set[int]
-) -> None:
+def test_separates_edits_in_different_places(git: GitMerge, places: list[int], rejected: set[int]) -> None:
     texts = [BASE]
     for place in places:
         texts.append(replaced(texts[-1], place, f"edited {place}"))
@@ -184,9 +182,7 @@ def test_edits_in_different_places_of_one_file_are_told_apart(
     st.sets(st.integers(0, 3)),
 )
 @settings(max_examples=40, deadline=None)
-def test_nothing_rejected_gets_in_wherever_the_edits_are(
-    git: GitMerge, plan: list[tuple[int, str]], rejected: set[int]
-) -> None:
+def test_rejected_edits_never_get_in(git: GitMerge, plan: list[tuple[int, str]], rejected: set[int]) -> None:
     texts = [BASE]
     for number, (place, how) in enumerate(plan):
         lines = texts[-1].split("\n")
@@ -206,7 +202,7 @@ def test_nothing_rejected_gets_in_wherever_the_edits_are(
 
 def test_a_later_change_in_the_same_place_is_a_conflict_that_names_the_file(git: GitMerge) -> None:
     steps = edits(BASE, replaced(BASE, 3, "one"), replaced(BASE, 3, "two"))
-    with pytest.raises(PlanError, match="plan p: f: a later change was made on top of a rejected one"):
+    with pytest.raises(PlanError, match="plan p: f: an accepted change builds on a rejected one"):
         left(steps, without("c0"), git)
 
 
@@ -232,21 +228,21 @@ def test_a_conflict_is_settled_by_rejecting_the_later_change_or_the_whole_file(g
         ),
     ],
 )
-def test_what_makes_no_sense_without_the_rejected_change_is_a_conflict(
+def test_a_change_that_depends_on_a_rejected_one_is_a_conflict(
     steps: list[dict[str, Difference]],
 ) -> None:
-    with pytest.raises(PlanError, match="on top of a rejected one"):
+    with pytest.raises(PlanError, match="builds on a rejected one"):
         left(steps, without("c0"))
 
 
-def test_both_leading_to_the_same_is_no_conflict() -> None:
-    """A file that a rejected change made and an accepted one took away again is not there either way."""
+def test_equal_results_are_no_conflict() -> None:
+    """A file that a rejected change made and an accepted one deleted is missing either way."""
     assert left([{"f": MADE}, {"f": GONE}], without("c0")) == {}
     assert left([{"f": Difference(X, Y)}, {"f": Difference(Y, X)}], without("c0")) == {}
     assert left([{"f": Difference(X, None)}, {"f": Difference(None, X)}], without("c0")) == {}
 
 
-def test_mode_and_content_are_merged_apart() -> None:
+def test_merges_mode_and_content_separately() -> None:
     run_x, run_y = FileState(EXECUTABLE, X.content), FileState(EXECUTABLE, Y.content)
     mode_then_content = [{"f": Difference(X, run_x)}, {"f": Difference(run_x, run_y)}]
     assert left(mode_then_content, without("c0")) == {"f": Y}
@@ -254,7 +250,7 @@ def test_mode_and_content_are_merged_apart() -> None:
     assert left(content_then_mode, without("c0")) == {"f": run_x}
 
 
-def test_content_and_mode_of_one_change_go_on_top_of_what_is_left(git: GitMerge) -> None:
+def test_content_and_mode_apply_on_top_of_the_rest(git: GitMerge) -> None:
     one, two = replaced(BASE, 1, "one"), replaced(replaced(BASE, 1, "one"), 9, "two")
     steps = [
         {"f": Difference(FileState(REGULAR, BASE), FileState(REGULAR, one))},
@@ -274,13 +270,13 @@ def test_links_and_submodules_are_never_merged_as_text(mode: int) -> None:
         left(turned, without("c0"))
 
 
-def test_a_rejected_file_is_left_out_and_no_other() -> None:
+def test_leaves_out_only_the_rejected_file() -> None:
     steps = [{"f": MADE, "g": Difference(Y, X)}, {"f": Difference(X, Z)}]
     assert left(steps, without("f", kind=ReviewKind.PATH)) == {"g": X}
     assert left(steps, without("g", kind=ReviewKind.PATH)) == {"f": Z}
 
 
-def test_a_file_that_is_called_like_a_changeset_is_not_taken_for_it() -> None:
+def test_a_file_named_like_a_changeset_is_a_file() -> None:
     steps = [{"f": MADE}, {"c0": Difference(None, Y)}]
     both = [*without("c0"), *without("c0", kind=ReviewKind.PATH)]
     assert left(steps, without("c0", kind=ReviewKind.PATH)) == {"f": X}
@@ -290,32 +286,32 @@ def test_a_file_that_is_called_like_a_changeset_is_not_taken_for_it() -> None:
 
 
 @pytest.mark.parametrize("name", ["a", "b"])
-def test_a_rename_is_left_out_by_either_of_its_names_and_no_file_gets_lost(name: str) -> None:
+def test_either_name_rejects_a_rename(name: str) -> None:
     steps = [{"a": GONE, "b": MADE}, {"g": Difference(Y, Z)}]
     assert left(steps, without(name, kind=ReviewKind.PATH)) == {"g": Z}
     later = [{"a": GONE, "b": MADE}, {"b": Difference(X, Y)}]
     assert left(later, without(name, kind=ReviewKind.PATH)) == {}
 
 
-def test_a_chain_of_renames_is_left_out_as_a_whole() -> None:
+def test_rejects_a_chain_of_renames_as_a_whole() -> None:
     steps = [{"a": GONE, "b": MADE}, {"b": GONE, "c": MADE}, {"g": Difference(Y, Z)}]
     for name in "ac":
         assert left(steps, without(name, kind=ReviewKind.PATH)) == {"g": Z}
     assert left(steps, without("b", kind=ReviewKind.PATH)) == {"a": None, "c": X, "g": Z}
 
 
-def test_another_file_under_the_old_name_has_a_verdict_of_its_own() -> None:
+def test_a_new_file_under_the_old_name_has_its_own_verdict() -> None:
     steps = [{"a": GONE, "b": MADE}, {"a": Difference(None, Y)}]
     assert left(steps, without("b", kind=ReviewKind.PATH)) == {"a": Y}
     assert left(steps, without("a", kind=ReviewKind.PATH)) == {"b": X}
 
 
-def test_rejecting_a_changeset_takes_its_rename_back_on_both_sides() -> None:
+def test_rejecting_a_changeset_reverts_its_rename() -> None:
     steps = [{"a": GONE, "b": MADE}, {"g": Difference(Y, Z)}]
     assert left(steps, without("c0")) == {"g": Z}
 
 
-def test_an_entry_of_a_single_rename_is_understood() -> None:
+def test_reads_an_entry_of_a_single_rename() -> None:
     entry = ChangeEntry(ChangeKind.RENAME, "b", "h", "h", old_path="a")
     change = RecordedChange("c0", 1, entry)
     assert accepted_states("p", [change], [], no_merge) == {"a": None, "b": FileState(REGULAR, "h")}

@@ -1,14 +1,13 @@
-"""Conflicts of a merge: what both sides made of one path, kept until somebody says what is to become of it.
+"""Conflicts of a merge: both versions of a path, stored until the conflict is resolved.
 
-A merge of a sub-plan is a recorded call of its parent, and its conflicts are in that call's result. A later
-call `resolve` names the conflicts that it ends. So a conflict cannot get lost: what is open is found from the
-calls alone, and who takes a call back opens again what it had resolved.
+A merge of a sub-plan is a recorded call of its parent, with its conflicts in the result. A later call
+`resolve` names the conflicts that it ends. So a conflict cannot get lost: open conflicts are found from the
+calls alone, and a rollback of a call reopens what it had resolved.
 
-Marks of a merge that are still in a text that was edited since.
-
-Those of the sides name the plans, so nobody else writes them. The line between the sides is only a row of
-signs, which a text may well have for itself, as a heading or as an example: such a line counts as a mark only
-where the merge wrote it, and only while the text has more of that line than either side ever had.
+This module also finds conflict markers that an edit left in a text. The markers of the sides name the plans,
+so they are unique. The line between the sides is only a row of signs, which a text may contain itself, as a
+heading or an example. It counts as a marker only where the merge wrote it, and only while the text has more
+of these lines than either side had.
 """
 
 from __future__ import annotations
@@ -51,12 +50,12 @@ MERGE = "merge"
 RESOLVE = "resolve"
 
 DIRECTORY = 0o040000
-"""The mode of a state that is a whole directory: its content is the name of a tree."""
+"""The mode of a state that is a directory: its content is the name of a tree."""
 _STEP = "merge-"
 
 
 class Take(str, Enum):
-    """What is to become of a conflict: one of the sides, or what the file was edited to."""
+    """How a conflict is resolved: with one of the sides, or with the edited file."""
 
     OURS = "ours"
     THEIRS = "theirs"
@@ -65,12 +64,12 @@ class Take(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class MergeConflict:
-    """One path of which both sides made something else. `ours` is the parent's, `theirs` the sub-plan's.
+    """A path that both sides changed differently. `ours` is the parent's version, `theirs` the sub-plan's.
 
-    States are what git keeps of a file; one whose mode is `DIRECTORY` stands for all that is below it. `left`
-    is what the merge left at the path. `marked`: that is text in which git marked the places, both sides in
-    each. Where a side has its file at another path, because the other renamed the directory, that is in
-    `ours_path` or `theirs_path`. A conflict is known by the number of its merge's call and its own in it.
+    States are those that git stores; one with the mode `DIRECTORY` stands for all files below it. `left` is
+    what the merge left at the path. `marked`: that is text with conflict markers. If a side has its file at
+    another path, because the other side renamed the directory, that is in `ours_path` or `theirs_path`. A
+    conflict is identified by the number of its merge call and its index in it.
     """
 
     path: str
@@ -89,32 +88,33 @@ class MergeConflict:
 
     @property
     def is_choice(self) -> bool:
-        """Whether there is anything to decide. The old name of a file that both sides renamed is gone on
-        both; git tells it with the new ones, which are what is to be decided."""
+        """Whether there is anything to decide. The old name of a file that both sides renamed is gone on both
+        sides; git reports it together with the new names, which are to be decided.
+        """
         return not (
             self.kind.startswith("rename") and self.ours is None and self.theirs is None and self.left is None
         )
 
     @property
     def shown_path(self) -> str:
-        """As people and models name it."""
+        """The path as people and models write it."""
         return shown(self.path)
 
     def side(self, take: Take) -> tuple[str, FileState | None]:
-        """Where that side has it, and as what."""
+        """Return the path and the state of that side."""
         if take is Take.OURS:
             return self.ours_path or self.path, self.ours
         return self.theirs_path or self.path, self.theirs
 
     def to_json(self) -> JsonValue:
-        """As the merge's call keeps it."""
+        """Return the conflict as the merge call stores it."""
         known = ("plan_id", "title", "merge", "index")
         return freeze({name: fact for name, fact in facts_of(self).items() if name not in known})
 
 
 @dataclass(frozen=True, slots=True)
 class TreeMerge:
-    """What came of merging two trees: the tree that is left, and the conflicts in it."""
+    """The outcome of merging two trees: the new tree, and its conflicts."""
 
     tree: str
     conflicts: tuple[MergeConflict, ...] = ()
@@ -122,9 +122,10 @@ class TreeMerge:
 
 @dataclass(frozen=True, slots=True)
 class MergeOutcome:
-    """What came of merging a sub-plan: the tree its parent's sandbox had then, how many files changed in it,
-    and the conflicts, in order of path. `base` is the tree from which the sub-plan had started, `theirs` the
-    one that was merged; the parent's sandbox keeps both."""
+    """The outcome of merging a sub-plan: the tree of the parent's sandbox after it, the number of changed
+    files, and the conflicts ordered by path. `base` is the tree that the sub-plan started from, `theirs` the
+    tree that was merged; the parent's sandbox holds both.
+    """
 
     plan_id: str
     part: str
@@ -136,7 +137,7 @@ class MergeOutcome:
     conflicts: tuple[MergeConflict, ...] = ()
 
     def to_json(self) -> JsonValue:
-        """As the call keeps it."""
+        """Return the outcome as the call stores it."""
         return freeze(
             {
                 "plan": self.plan_id,
@@ -150,14 +151,14 @@ class MergeOutcome:
 
     @classmethod
     def of_call(cls, call: ToolCall) -> MergeOutcome:
-        """What the call of a merge that is done tells. `PlanError` if it cannot be read."""
+        """Return the outcome of a finished merge call. Raises `PlanError` if it is unreadable."""
         try:
             return cls._read(call)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             problem = f"{type(error).__name__}: {error}"
-            again = "Roll it back, to be merged again"
+            again = "Roll back and merge again"
             remedy = Remedy("plan.rollback", call.plan_id, {"checkpoint": call.number}, again)
-            reason = f"what is kept of call {call.number}, a merge, cannot be read ({problem})"
+            reason = f"the record of merge call {call.number} is unreadable ({problem})"
             raise PlanError(call.plan_id, reason, (remedy,)) from error
 
     @classmethod
@@ -170,7 +171,7 @@ class MergeOutcome:
             record_of(MergeConflict, {**told, **own, "index": index})
             for index, told in enumerate(facts["conflicts"])
         )
-        # The first merges did not tell which tree they had merged: then that is none that a sandbox keeps.
+        # The first merges did not store the merged tree; "" names none that a sandbox holds.
         theirs = str(facts.get("theirs", ""))
         part = part_of_merge(call) or ""
         base, tree = str(facts["base"]), str(facts["tree"])
@@ -178,26 +179,26 @@ class MergeOutcome:
 
 
 def merge_step(part: str) -> str:
-    """The step of the call that merges the sub-plan of that part."""
+    """Return the step of the call that merges this part."""
     return f"{_STEP}{part}"
 
 
 def part_of_merge(call: ToolCall) -> str | None:
-    """Which part's sub-plan the call merges; None if it is no merge. An actor's calls have other steps."""
+    """Return the part that the call merges; None if it is no merge. Calls of actors have other steps."""
     if call.tool != MERGE or call.step is None or not call.step.startswith(_STEP):
         return None
     return call.step.removeprefix(_STEP)
 
 
 def is_by_hand(call: ToolCall) -> bool:
-    """Whether a person, and no actor, resolves a conflict by it: what a person does belongs to no step."""
+    """Return whether a person, not an actor, resolves a conflict with this call: it belongs to no step."""
     return call.tool == RESOLVE and call.step is None
 
 
 def resolved_result(
     path: str, take: Take, ended: Iterable[MergeConflict], tree: str, files: Iterable[str]
 ) -> JsonValue:
-    """What a call `resolve` tells: which conflicts it ended, and the tree that it left."""
+    """Return the result of a call `resolve`: the conflicts it ended, and the tree it left."""
     return freeze(
         {
             "path": path,
@@ -210,7 +211,9 @@ def resolved_result(
 
 
 def tree_left_by(call: ToolCall) -> str | None:
-    """The tree that a merge or a resolution left in the sandbox; None of any other call, or if it failed."""
+    """Return the tree that a merge or a resolution left in the sandbox; None for other calls, or if it
+    failed.
+    """
     result = call.result
     if call.tool not in (MERGE, RESOLVE) or call.error is not None or not isinstance(result, Mapping):
         return None
@@ -220,7 +223,7 @@ def tree_left_by(call: ToolCall) -> str | None:
 
 
 def conflicts_ended(call: ToolCall) -> tuple[tuple[int, int], ...]:
-    """Which conflicts a call `resolve` ended: the number of the merge's call, and the conflict's in it."""
+    """Return the conflicts that a call `resolve` ended: the number of the merge call, and the index in it."""
     result = call.result
     if call.tool != RESOLVE or call.state is not CallState.ENDED or not isinstance(result, Mapping):
         return ()
@@ -229,7 +232,7 @@ def conflicts_ended(call: ToolCall) -> tuple[tuple[int, int], ...]:
 
 
 def open_conflicts(calls: Iterable[ToolCall]) -> tuple[MergeConflict, ...]:
-    """The conflicts of all merges that nobody ended, oldest first. What was taken back does not count."""
+    """Return the open conflicts of all merges, oldest first. Reverted calls do not count."""
     found: dict[tuple[int, int], MergeConflict] = {}
     for call in calls:
         if call.state is CallState.ENDED and part_of_merge(call) is not None:
@@ -243,7 +246,7 @@ def open_conflicts(calls: Iterable[ToolCall]) -> tuple[MergeConflict, ...]:
 
 @dataclass(frozen=True, slots=True)
 class MarkedText:
-    """What a merge left, with both sides in it, and what either side had been."""
+    """The text that a merge left, with both sides in it, and the text of each side."""
 
     left: bytes
     ours: bytes
@@ -251,11 +254,14 @@ class MarkedText:
 
 
 def mark_left_in(text: bytes, merged: MarkedText, labels: tuple[str, str]) -> str | None:
-    """A mark of that merge that the text still has; None if there is none. `labels` name the sides."""
+    """Return a conflict marker of that merge that the text still contains, or None.
+
+    `labels` name the sides.
+    """
     opening, closing = (re.escape(label).encode("utf-8") for label in labels)
     sides = re.compile(b"^(<{7,}) " + opening + b"|^(>{7,}) " + closing, flags=re.MULTILINE)
     found = sides.search(text)
-    if found is not None:  # guard: what nobody decided is not decided
+    if found is not None:  # guard: an open conflict stays open
         return found[0].decode("utf-8", "replace")
     now, left = _lines(text), _lines(merged.left)
     ours, theirs = _lines(merged.ours), _lines(merged.theirs)
@@ -276,7 +282,7 @@ def _lines(text: bytes) -> list[bytes]:
 def _between(
     left: Sequence[bytes], ours: Sequence[bytes], theirs: Sequence[bytes], sides: re.Pattern[bytes]
 ) -> Iterator[int]:
-    """Where the merge wrote the lines that divide a marked place."""
+    """Yield the positions of the lines that the merge wrote between the sides."""
     begun: tuple[int, int] | None = None
     for place, line in enumerate(left):
         found = sides.match(line)
@@ -292,8 +298,9 @@ def _between(
 def _dividing(
     inside: Sequence[bytes], begun: tuple[int, int], ours: Sequence[bytes], theirs: Sequence[bytes]
 ) -> Iterator[int]:
-    """The line between the sides: what is above it one side had, what is below it the other. Above it there
-    may be what both began with, under a mark of its own."""
+    """Yield the line between the sides: one side has the lines above it, the other those below. The common
+    base may stand above it, under its own marker.
+    """
     first, length = begun[0] + 1, begun[1]
     for middle in (place for place, line in enumerate(inside) if line == b"=" * length):
         if not _has(theirs, inside[middle + 1 :]):
@@ -312,7 +319,7 @@ def _is_bar(line: bytes, length: int) -> bool:
 
 
 def _has(lines: Sequence[bytes], some: Sequence[bytes]) -> bool:
-    """Whether these follow one another in it."""
+    """Return whether these lines follow one another in the text."""
     if not some:
         return True
     last = len(lines) - len(some)
@@ -320,6 +327,6 @@ def _has(lines: Sequence[bytes], some: Sequence[bytes]) -> bool:
 
 
 def _kept_marks(before: Sequence[bytes], after: Sequence[bytes]) -> frozenset[int]:
-    """The places of the lines that an edit left as they were."""
+    """Return the positions of the lines that an edit left unchanged."""
     blocks = SequenceMatcher(None, before, after).get_matching_blocks()
     return frozenset(place for block in blocks for place in range(block.a, block.a + block.size))

@@ -1,8 +1,8 @@
-"""Reviews: which of a plan's changes the reviewer leaves out, and what result is left.
+"""Reviews: which changes of a plan the reviewer leaves out, and the remaining result.
 
-Changes are kept whole, with their content before and after, so leaving out one changeset of several on the
-same file is a question of merging: the later ones were made on top of it. Where they cannot be told apart the
-answer is a conflict, never a guess.
+Changes are recorded with their content before and after. Leaving out one of several changesets of a file is a
+merge, because later changes were made on top of it. If they cannot be separated, the answer is a conflict,
+never a guess.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _TYPE = 0o170000
 
 
 class ReviewKind(str, Enum):
-    """What a verdict is about."""
+    """The subject of a review."""
 
     PATH = "path"
     CHANGESET = "changeset"
@@ -45,7 +45,7 @@ class Review:
 
 
 class MergeContent(Protocol):
-    """Merges three versions of a file's content, by name; None if they conflict."""
+    """Merges three versions of a file's content, by name; returns None if they conflict."""
 
     def __call__(self, ancestor: str, ours: str, theirs: str) -> str | None: ...
 
@@ -56,11 +56,11 @@ def accepted_states(
     reviews: Iterable[Review],
     merge: MergeContent,
 ) -> dict[str, FileState | None]:
-    """The state of every path that the accepted changes lead to. `PlanError` where a later accepted change
-    was made on top of a rejected one in the same place; leaving out the whole file settles that.
+    """Return the state of every path after the accepted changes.
 
-    A rename is one change with two names: leaving out the new file keeps the old one, and the other way
-    round, so that no file gets lost between the two.
+    Raises `PlanError` if an accepted change was made on top of a rejected one in the same place; leaving out
+    the whole file avoids that. A rename is one change with two names: leaving out the new file keeps the old
+    one, and vice versa, so that no file gets lost.
     """
     rejected = {(review.kind, review.subject) for review in reviews if not review.accepted}
     left_out = {subject for kind, subject in rejected if kind is ReviewKind.CHANGESET}
@@ -85,7 +85,7 @@ def accepted_states(
 
 
 def _other_names(paths: set[str], entries: Sequence[ChangeEntry]) -> set[str]:
-    """What these files were called before, where that is gone, and what they are called now."""
+    """Return the other names of renamed files: earlier names that are gone, and current names."""
     names: dict[str, frozenset[str]] = {}
     for entry in entries:
         if entry.old_path is not None:
@@ -112,7 +112,7 @@ def _step(
     after: FileState | None,
     merge: MergeContent,
 ) -> FileState | None:
-    """What a change from `before` to `after` makes of a file that is `now`."""
+    """Return the file after a change from `before` to `after` is made on `now`."""
     if now in (before, after):
         return after
     if now is None or before is None or after is None or not _same_type(now, before, after):
@@ -125,7 +125,7 @@ def _step(
 
 
 def _same_type(*states: FileState) -> bool:
-    """Whether all are files, all links, or all submodules."""
+    """Return whether all are files, all links, or all submodules."""
     return len({state.mode & _TYPE for state in states}) == 1
 
 
@@ -134,12 +134,10 @@ def _content(now: FileState, before: FileState, after: FileState, merge: MergeCo
         return now.content
     if now.content == before.content:
         return after.content
-    if now.mode & _TYPE != REGULAR & _TYPE:  # neither a link's target nor a submodule's commit is text
+    if now.mode & _TYPE != REGULAR & _TYPE:  # the target of a link and the commit of a submodule are not text
         return None
     return merge(before.content, now.content, after.content)
 
 
 def _cannot(path: str) -> str:
-    return (
-        f"{path}: a later change was made on top of a rejected one; reject that one, too, or the whole file"
-    )
+    return f"{path}: an accepted change builds on a rejected one; reject that change too, or the whole file"

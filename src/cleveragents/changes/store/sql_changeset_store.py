@@ -1,14 +1,12 @@
-"""Changesets on a database: kept when the call returns, many records to a commit.
+"""Changesets in a database: durable when the call returns, with many records per commit.
 
-A record costs a commit, and a commit costs about the same for one record as for many. So the records of
-threads that come at once are written together: one look at their changesets, one insert, one commit. Each
-still gets its own answer; a refusal is an answer like any other and spoils nobody's commit.
+A commit costs about the same for one record as for many. So the records of concurrent threads are written
+together: one look at their changesets, one insert, one commit. Each caller still gets its own answer; a
+refusal is an answer like any other and does not fail the commit.
 
-Changes as rows: what the columns of `change_entries` hold, and what no database can hold.
-
-A path is text to Python and bytes to the file system; one that is not UTF-8 comes with lone surrogates, which
-no database takes. Such a path is kept as a JSON string, which is plain ASCII and begins with a quote; a path
-that itself begins with a quote is kept so, too, and every other one as it is.
+A path is text in Python and bytes in the file system. A path that is not UTF-8 has lone surrogates, which no
+database stores. Such a path is stored as a JSON string, which is plain ASCII and begins with a quote; so is a
+path that itself begins with a quote. Every other path is stored as it is.
 """
 
 from __future__ import annotations
@@ -44,12 +42,12 @@ _LOOK: Select[tuple[str, str, bool, int]] = select(
 )
 _BY_ID = _LOOK.where(changesets.c.id == bindparam("id"))
 _NUMBER = select(changesets.c.number).where(changesets.c.id == bindparam("id"))
-# Numbers begin at 1, so that after 0 all come.
+# Numbers begin at 1, so 0 selects all.
 _OF_PLAN = _LOOK.where(
     changesets.c.plan_id == bindparam("plan_id"), changesets.c.number > bindparam("after")
 ).order_by(changesets.c.number)
 _IDS: BindParameter[str] = bindparam("ids", expanding=True)
-# In the order of their ids, so that two transactions never wait for each other.
+# In the order of their ids, so that two transactions never deadlock.
 _HOLD = select(changesets.c.id).where(changesets.c.id.in_(_IDS)).order_by(changesets.c.id).with_for_update()
 _THESE = _LOOK.where(changesets.c.id.in_(_IDS))
 _KEYED = select(change_entries).where(
@@ -68,14 +66,14 @@ _Refusal = ChangesetClosed | DuplicateKey | UnknownChangeset
 
 @dataclass(frozen=True, slots=True)
 class _Record:
-    """What a caller of `record` wants."""
+    """The arguments of one `record` call."""
 
     changeset_id: str
     entry: ChangeEntry
     key: str | None
 
     def ensure_storable(self) -> None:
-        """Refuses what no database can hold, before it spoils the transaction of others."""
+        """Refuse what no database can store, before it fails the transaction of other callers."""
         _ensure_possible(self.changeset_id)
         entry = self.entry
         ensure_storable(
@@ -92,7 +90,7 @@ class _Record:
 class SqlChangesetStore:
     """`ChangesetStore` on a `Database`. Stateless but for the database, so any thread may share it.
 
-    A changeset's start and its seal are kept together with their events, in one transaction.
+    The start and the close of a changeset are stored with their events, in one transaction.
     """
 
     def __init__(self, database: Database, identifiers: IdentifierSource, clock: Clock | None = None) -> None:
@@ -144,7 +142,7 @@ class SqlChangesetStore:
         def unit(connection: Connection) -> Changeset:
             _hold(connection, [changeset_id])
             changeset = _one(connection, changeset_id)
-            if changeset.closed:  # guard: a changeset is sealed once, and told of once
+            if changeset.closed:  # guard: a changeset is closed once, with one event
                 return changeset
             connection.execute(_SEAL, {"changeset_id": changeset_id})
             append_to_outbox(connection, self._event(EventType.CHANGESET_CLOSED, changeset))
@@ -184,9 +182,9 @@ def _ensure_possible(changeset_id: str) -> None:
 
 
 def _hold(connection: Connection, ids: Sequence[str]) -> None:
-    """Nobody else numbers or seals these until the transaction is over."""
-    # A statement of its own: one that waited for a lock still counts what was there before it waited.
-    if connection.dialect.name != "sqlite":  # there the transaction is the only one that writes
+    """Lock these changesets until the end of the transaction, so that no other one numbers or closes them."""
+    # A separate statement: one that waited for a lock still sees the rows from before it waited.
+    if connection.dialect.name != "sqlite":  # there the transaction is the only writer
         connection.execute(_HOLD, {"ids": ids})
 
 
@@ -210,7 +208,7 @@ def _changeset_of(row: Row[tuple[str, str, bool, int]]) -> Changeset:
 
 
 def _record_all(connection: Connection, records: Sequence[_Record]) -> Sequence[RecordedChange | _Refusal]:
-    """One answer for each, in order; what is refused is told as an answer, and spoils nothing."""
+    """Return one answer for each record, in order; a refusal is an answer and affects no other record."""
     ids = sorted({record.changeset_id for record in records})
     _hold(connection, ids)
     held = {row.id: _changeset_of(row) for row in connection.execute(_THESE, {"ids": ids})}
@@ -257,7 +255,7 @@ def _decide(
 
 
 def change_row(change: RecordedChange) -> dict[str, object]:
-    """The columns of a recorded change."""
+    """Return the columns of a recorded change."""
     entry = change.entry
     return row_of(
         entry,
@@ -270,7 +268,7 @@ def change_row(change: RecordedChange) -> dict[str, object]:
 
 
 def recorded_of(row: Row[tuple[object, ...]]) -> RecordedChange:
-    """The recorded change of a row."""
+    """Return the recorded change of a row."""
     columns = row._mapping
     old_path = None if columns["old_path"] is None else _path(columns["old_path"])
     entry = record_in(ChangeEntry, columns, path=_path(columns["path"]), old_path=old_path)
